@@ -1,0 +1,119 @@
+"""Element types, shared by the functional IR, tensor expressions and loop programs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+
+from weft.support.errors import OptionError
+
+_NARROW = {
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "int4": np.dtype(ml_dtypes.int4),
+    "uint4": np.dtype(ml_dtypes.uint4),
+}
+_NAME = re.compile(r"(bool|bfloat16|float8_e4m3fn|float8_e5m2|handle|(u?int|float)(\d+))(x(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type, with ``lanes`` above 1 for the vectors of loop programs.
+
+    ``code`` is one of ``int uint float bfloat bool handle float8_e4m3fn float8_e5m2``.
+    """
+
+    code: str
+    bits: int
+    lanes: int = 1
+
+    @staticmethod
+    @lru_cache(maxsize=None)
+    def parse(name: str) -> DType:
+        """``"float32"``, ``"bool"``, ``"int8x16"``; raises ``OptionError`` for anything else."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise OptionError(
+                f"unknown dtype {name!r}",
+                expected="bool, int4..int64, uint4..uint64, float16/32/64, bfloat16, float8_*",
+            )
+        lanes = int(match[5] or 1)
+        base = match[1]
+        if base == "bool":
+            return DType("bool", 1, lanes)
+        if base == "handle":
+            return DType("handle", 64, lanes)
+        if base == "bfloat16":
+            return DType("bfloat", 16, lanes)
+        if base.startswith("float8"):
+            return DType(base, 8, lanes)
+        code, bits = match[2], int(match[3])
+        legal = (16, 32, 64) if code == "float" else (4, 8, 16, 32, 64)
+        if bits not in legal:
+            raise OptionError(f"unknown dtype {name!r}", expected=f"{code} of {legal} bits")
+        return DType(code, bits, lanes)
+
+    @staticmethod
+    def of(value: DType | str | np.dtype | type) -> DType:
+        """The dtype that a name, a NumPy dtype or a DType stands for."""
+        if isinstance(value, DType):
+            return value
+        if isinstance(value, str):
+            return DType.parse(value)
+        return DType.parse(np.dtype(value).name)
+
+    @property
+    def name(self) -> str:
+        if self.code in ("bool", "handle") or self.code.startswith("float8"):
+            base = self.code
+        elif self.code == "bfloat":
+            base = "bfloat16"
+        else:
+            base = f"{self.code}{self.bits}"
+        return base if self.lanes == 1 else f"{base}x{self.lanes}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_float(self) -> bool:
+        return self.code.startswith(("float", "bfloat"))
+
+    @property
+    def is_int(self) -> bool:
+        return self.code in ("int", "uint")
+
+    @property
+    def is_bool(self) -> bool:
+        return self.code == "bool"
+
+    @property
+    def element(self) -> DType:
+        return self if self.lanes == 1 else DType(self.code, self.bits)
+
+    def vector(self, lanes: int) -> DType:
+        return DType(self.code, self.bits, lanes)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in memory (int4 takes a byte of its own, as in ml_dtypes)."""
+        return max(1, self.bits // 8)
+
+    @property
+    def numpy(self) -> np.dtype:
+        if self.lanes != 1 or self.code == "handle":
+            raise OptionError(f"dtype {self} has no NumPy twin")
+        return _NARROW.get(self.name) or np.dtype(self.name)
+
+
+float32 = DType("float", 32)
+float64 = DType("float", 64)
+int32 = DType("int", 32)
+int64 = DType("int", 64)
+bool_ = DType("bool", 1)
+handle = DType("handle", 64)

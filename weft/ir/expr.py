@@ -1,0 +1,254 @@
+"""Expressions of the functional IR.
+
+Nodes are frozen and compare by identity; sharing is meaningful, a program is a DAG. A change
+makes a new node (``replace``), which forgets its ``checked_type``; inference fills that again,
+for the new nodes alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from weft.ir.attrs import NO_ATTRS, Attrs
+from weft.ir.dtype import DType
+from weft.ir.shape import as_shape
+from weft.ir.span import Span
+from weft.ir.types import GlobalTypeVar, TensorType, Type
+from weft.ir.types import TypeVar as IrTypeVar
+
+if TYPE_CHECKING:
+    from weft.ir.op import Op  # noqa: F401 - named in annotations only
+
+E = TypeVar("E", bound="Expr")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Expr:
+    """Base of all expressions. ``checked_type`` is set by inference, ``None`` before it."""
+
+    span: Span | None = None
+    checked_type: Type | None = field(default=None, repr=False)
+
+    def replace(self: E, **changes: Any) -> E:
+        """A node with the fields changed; ``self`` where nothing differs (by identity)."""
+        if all(getattr(self, name) is value for name, value in changes.items()):
+            return self
+        changes.setdefault("checked_type", None)
+        return dataclasses.replace(self, **changes)
+
+    def with_type(self: E, type_: Type) -> E:
+        """The same node with its type known."""
+        if self.checked_type == type_:
+            return self
+        return dataclasses.replace(self, checked_type=type_)
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {id(self):#x}>"
+
+
+class _Text:
+    """The text printer sits above the nodes and hands itself over when ``weft.ir`` is imported."""
+
+    render: Any = staticmethod(object.__repr__)
+
+
+def install_printer(function: Any) -> None:
+    _Text.render = staticmethod(function)
+
+
+def text_of(node: Any) -> str:
+    """The text form of an expression or module."""
+    return _Text.render(node)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Var(Expr):
+    """A local variable; its identity is the node, the name is for people."""
+
+    name: str
+    annotation: Type | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GlobalVar(Expr):
+    """A function of the module, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Constant(Expr):
+    """A tensor value; the array is read-only and C-contiguous."""
+
+    data: np.ndarray
+
+    def __post_init__(self) -> None:
+        data = np.asarray(self.data)
+        if not data.flags.c_contiguous:
+            data = data.copy(order="C")
+        if data.flags.writeable:
+            data = data.view()
+            data.flags.writeable = False
+        object.__setattr__(self, "data", data)
+        if self.checked_type is None:
+            object.__setattr__(self, "checked_type", self.tensor_type)
+
+    @property
+    def tensor_type(self) -> TensorType:
+        return TensorType(tuple(self.data.shape), DType.of(self.data.dtype))
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.data.ndim == 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tuple(Expr):
+    fields: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TupleGetItem(Expr):
+    tuple_value: Expr
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Call(Expr):
+    """``op`` applied to ``args``; ``op`` is an ``Op``, a function, a global, a constructor."""
+
+    op: Expr
+    args: tuple[Expr, ...]
+    attrs: Attrs = NO_ATTRS
+    type_args: tuple[Type, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Function(Expr):
+    """``attrs`` marks functions for passes: ``primitive=True`` is one kernel after fusion."""
+
+    params: tuple[Var, ...]
+    body: Expr
+    ret_type: Type | None = None
+    type_params: tuple[IrTypeVar, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Let(Expr):
+    """``var`` is in scope in ``body``, and in ``value`` where that is a function (recursion)."""
+
+    var: Var
+    value: Expr
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class If(Expr):
+    cond: Expr
+    true_branch: Expr
+    false_branch: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RefCreate(Expr):
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RefRead(Expr):
+    ref: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RefWrite(Expr):
+    ref: Expr
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Constructor(Expr):
+    """A constructor of an algebraic data type; ``tag`` is its index in the definition."""
+
+    name: str
+    inputs: tuple[Type, ...]
+    belongs_to: GlobalTypeVar
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeData:
+    """The definition of an algebraic data type."""
+
+    header: GlobalTypeVar
+    type_vars: tuple[IrTypeVar, ...]
+    constructors: tuple[Constructor, ...]
+
+
+class Pattern:
+    """Base of match patterns."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PatternWildcard(Pattern):
+    pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PatternVar(Pattern):
+    var: Var
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PatternConstructor(Pattern):
+    constructor: Constructor
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PatternTuple(Pattern):
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clause:
+    lhs: Pattern
+    rhs: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Match(Expr):
+    """``complete`` asks inference to check that every case is covered."""
+
+    data: Expr
+    clauses: tuple[Clause, ...]
+    complete: bool = True
+
+
+def var(name: str, shape: Sequence[object] | None = None, dtype: DType | str = "float32") -> Var:
+    """A variable, annotated with a tensor type where ``shape`` is given."""
+    annotation = None if shape is None else TensorType(as_shape(shape), DType.of(dtype))
+    return Var(name, annotation, span=Span.of_caller())
+
+
+def const(value: Any, dtype: DType | str | None = None) -> Constant:
+    """A constant; Python floats become float32 and ints int32 unless ``dtype`` says otherwise."""
+    if isinstance(value, Constant):
+        return value
+    if dtype is not None:
+        return Constant(np.asarray(value, DType.of(dtype).numpy), span=Span.of_caller())
+    array = np.asarray(value)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        default = {np.dtype("float64"): np.float32, np.dtype("int64"): np.int32}
+        array = array.astype(default.get(array.dtype, array.dtype))
+    return Constant(array, span=Span.of_caller())

@@ -1,0 +1,58 @@
+"""A module: named functions and data types. Immutable; a change makes a new module."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.ir.expr import Expr, Function, GlobalVar, TypeData, text_of
+from weft.support.errors import RegistryError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class IRModule:
+    """``functions`` by name in definition order; ``attrs`` carries facts such as input names."""
+
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    type_definitions: Mapping[str, TypeData] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def from_expr(expr: Expr) -> IRModule:
+        """A module whose ``main`` is ``expr``; an expression becomes a function of no arguments."""
+        function = expr if isinstance(expr, Function) else Function((), expr, span=expr.span)
+        return IRModule({"main": function})
+
+    def __getitem__(self, name: str | GlobalVar) -> Function:
+        key = name.name if isinstance(name, GlobalVar) else name
+        try:
+            return self.functions[key]
+        except KeyError:
+            raise RegistryError(
+                f"the module has no function @{key}",
+                expected=", ".join(f"@{n}" for n in self.functions) or "an empty module",
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.functions
+
+    def with_function(self, name: str, function: Function) -> IRModule:
+        return self.with_functions({name: function})
+
+    def with_functions(self, functions: Mapping[str, Function]) -> IRModule:
+        """A module in which ``functions`` replace or join those of the same name."""
+        if all(self.functions.get(n) is f for n, f in functions.items()):
+            return self
+        return dataclasses.replace(self, functions={**self.functions, **functions})
+
+    def without(self, *names: str) -> IRModule:
+        kept = {n: f for n, f in self.functions.items() if n not in names}
+        return dataclasses.replace(self, functions=kept)
+
+    def with_attrs(self, **attrs: Any) -> IRModule:
+        return dataclasses.replace(self, attrs={**self.attrs, **attrs})
+
+    def __str__(self) -> str:
+        return text_of(self)

@@ -1,0 +1,174 @@
+"""Operator records: what the IR knows of an operator, and the tables hung on it.
+
+An operator is defined in one place by ``define_op`` around its compute function. Further
+interpretations (gradient, layout, folding, reference) are hooks, each in a table of its own, so
+that a new interpretation does not touch this file.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.ir.attrs import Attrs, NoAttrs
+from weft.ir.expr import Call, Constant, Expr, Tuple, const
+from weft.ir.span import Span
+from weft.ir.typing.relation import Relation
+from weft.support.errors import AttrsError, RegistryError
+from weft.support.registry import Registry
+
+
+class OpPattern(enum.IntEnum):
+    """How an operator may fuse, weakest demand first (Relay's ``TOpPattern``)."""
+
+    ELEMWISE = 0
+    BROADCAST = 1
+    INJECTIVE = 2
+    COMM_REDUCE = 3
+    OUT_FUSABLE = 4
+    TUPLE = 7
+    OPAQUE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One generic test of an operator: input shapes (or arrays) and attribute values.
+
+    ``low``/``high`` bound the random inputs, ``dtypes`` names one dtype per input (the last one
+    repeats), and ``rtol``/``atol`` overrule the table by dtype.
+    """
+
+    inputs: tuple[Any, ...]
+    attrs: Mapping[str, Any]
+    dtypes: tuple[str, ...] = ("float32",)
+    low: float = -1.0
+    high: float = 1.0
+    rtol: float | None = None
+    atol: float | None = None
+
+
+def case(*inputs: Any, dtypes: Sequence[str] | str = "float32", low: float = -1.0,
+         high: float = 1.0, rtol: float | None = None, atol: float | None = None,
+         **attrs: Any) -> Case:
+    """``case((3, 5), axis=1)``: one input of shape (3, 5), attribute ``axis`` = 1."""
+    names = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
+    return Case(inputs, attrs, names, low, high, rtol, atol)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Op(Expr):
+    """A primitive operator. Call it to build a ``Call``: ``relu(x)``, ``softmax(x, axis=1)``.
+
+    ``compute(*tensors, attrs)`` returns a tensor, or a tuple of tensors, of tensor expressions;
+    an argument that is a tuple arrives as a tuple of tensors. ``inputs`` names the arguments;
+    a leading ``*`` on the only name marks one argument that is a tuple of tensors.
+    """
+
+    name: str
+    inputs: tuple[str, ...] = ()
+    attrs_type: type[Attrs] = NoAttrs
+    relation: Relation | None = None
+    pattern: OpPattern = OpPattern.OPAQUE
+    compute: Callable[..., Any] | None = None
+    doc: str = ""
+    level: int = 10
+    hooks: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, span: Span | None = None, **attrs: Any) -> Call:
+        """Build a call; numbers and arrays among ``args`` become constants."""
+        if len(args) != len(self.inputs):
+            raise AttrsError(
+                f"{self.name} takes {len(self.inputs)} arguments",
+                expected=", ".join(self.inputs),
+                got=str(len(args)),
+            )
+        record = self.attrs_type.make(attrs)
+        return Call(self, tuple(as_expr(a) for a in args), record,
+                    span=span or Span.of_caller())
+
+    def hook(self, table: str) -> Any:
+        """The entry of this operator in ``table`` ("gradient", "layout", …), or ``None``."""
+        return self.hooks.get(table)
+
+    def _add_hook(self, table: str, function: Any) -> Any:
+        if table in self.hooks:
+            raise RegistryError(f"operator {self.name!r} has a {table} already")
+        self.hooks[table] = function
+        return function
+
+    def gradient(self, function: Callable[[Call, Expr, Expr], Sequence[Expr]]) -> Any:
+        """Register ``(call, y, dy) -> one gradient per argument``."""
+        return self._add_hook("gradient", function)
+
+    def layout(self, function: Callable[..., Any]) -> Any:
+        """Register the layout inference of the operator (see ``transform.alter_op_layout``)."""
+        return self._add_hook("layout", function)
+
+    def spec(self, reference: Callable[..., Any], *cases: Case) -> None:
+        """Register the NumPy meaning ``reference(*arrays, **attrs)`` and the generic test cases.
+
+        The reference also folds constants at compile time.
+        """
+        self._add_hook("reference", reference)
+        self._add_hook("cases", cases)
+
+    @property
+    def reference(self) -> Callable[..., Any] | None:
+        return self.hooks.get("reference")
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return self.hooks.get("cases", ())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get_op, (self.name,)
+
+
+OPS: Registry[Op] = Registry("operator")
+
+
+def get_op(name: str) -> Op:
+    return OPS.get(name)
+
+
+def as_expr(value: Any) -> Expr:
+    """Expressions as they are, sequences of expressions as tuples, the rest as constants."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, (tuple, list)) and any(isinstance(v, Expr) for v in value):
+        return Tuple(tuple(as_expr(v) for v in value))
+    constant: Constant = const(value)
+    return constant
+
+
+def define_op(
+    name: str,
+    *,
+    attrs: type[Attrs] = NoAttrs,
+    relation: Relation,
+    pattern: OpPattern = OpPattern.OPAQUE,
+    level: int = 10,
+    inputs: Sequence[str] | None = None,
+) -> Callable[[Callable[..., Any]], Op]:
+    """Make an operator of the decorated compute function, and register it.
+
+    The parameters before ``attrs`` are the operator's inputs. Raises ``RegistryError`` for a name
+    in use or a missing docstring.
+    """
+
+    def wrap(compute: Callable[..., Any]) -> Op:
+        doc = inspect.getdoc(compute)
+        if not doc:
+            raise RegistryError(f"operator {name!r} has no docstring",
+                                help="say in one line what it computes")
+        names = tuple(inputs) if inputs is not None else _inputs_of(compute)
+        return OPS.register(name, Op(name, names, attrs, relation, pattern, compute, doc, level))
+
+    return wrap
+
+
+def _inputs_of(compute: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(p for p in inspect.signature(compute).parameters if p != "attrs")

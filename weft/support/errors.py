@@ -1,0 +1,209 @@
+"""The one family of errors that weft raises, and how an error is worded.
+
+Every error says *what* went wrong, *where*, what was *expected*, what was *got* and *how to fix
+it*. The fields are kept apart, so that tools (and tests) need not parse the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class WeftError(Exception):
+    """Base class of everything that weft raises on purpose.
+
+    ``what`` is one line that names the problem and the operator or file it is about; ``where`` is
+    a source position or node name; ``notes`` are further lines (one per missing operator, say).
+    """
+
+    code: ClassVar[str] = "E0001"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        expected: object = None,
+        got: object = None,
+        notes: Sequence[str] = (),
+        help: str | None = None,  # noqa: A002 - the word that users read in the message
+    ) -> None:
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.expected = None if expected is None else str(expected)
+        self.got = None if got is None else str(got)
+        self.notes = tuple(notes)
+        self.help = help
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        """The message as shown to the user, one fact a line."""
+        lines = [f"{self.code} {self.what}"]
+        if self.where:
+            lines.append(f"  --> {self.where}")
+        if self.expected is not None:
+            lines.append(f"  expected: {self.expected}")
+        if self.got is not None:
+            lines.append(f"  got: {self.got}")
+        lines.extend(f"  {note}" for note in self.notes)
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process boundaries (parallel kernel builds) with their fields intact.
+        return _rebuild, (
+            type(self),
+            self.what,
+            self.where,
+            self.expected,
+            self.got,
+            self.notes,
+            self.help,
+        )
+
+
+def _rebuild(
+    cls: type[WeftError],
+    what: str,
+    where: str | None,
+    expected: str | None,
+    got: str | None,
+    notes: tuple[str, ...],
+    help_: str | None,
+) -> WeftError:
+    error = cls.__new__(cls)
+    WeftError.__init__(
+        error, what, where=where, expected=expected, got=got, notes=notes, help=help_
+    )
+    return error
+
+
+class OptionError(WeftError):
+    """A knob, environment variable, pass option or command-line value that cannot be used."""
+
+    code = "E0010"
+
+
+class RegistryError(WeftError):
+    """An unknown or doubly registered name."""
+
+    code = "E0011"
+
+
+class TypeInferenceError(WeftError):
+    """One or more ill-typed calls; ``errors`` holds each with its own place."""
+
+    code = "E0100"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        expected: object = None,
+        got: object = None,
+        notes: Sequence[str] = (),
+        help: str | None = None,  # noqa: A002
+        errors: Sequence[WeftError] = (),
+    ) -> None:
+        self.errors = tuple(errors)
+        super().__init__(
+            what, where=where, expected=expected, got=got, notes=notes, help=help
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_inference, (super().__reduce__(), self.errors)
+
+
+def _rebuild_inference(
+    base: tuple[object, tuple[object, ...]], errors: tuple[WeftError, ...]
+) -> WeftError:
+    error = _rebuild(*base[1])  # type: ignore[arg-type]
+    error.errors = errors  # type: ignore[attr-defined]
+    return error
+
+
+class AttrsError(WeftError):
+    """An operator attribute that is unknown, of the wrong type, or out of range."""
+
+    code = "E0101"
+
+
+class ParseError(WeftError):
+    """Text that is not the weft language, with line, column and a caret."""
+
+    code = "E0200"
+
+
+class WellFormedError(WeftError):
+    """A program that breaks a rule of the IR (scope, phase, types)."""
+
+    code = "E0300"
+
+
+class PassError(WeftError):
+    """A pass that cannot run: unknown name, bad options, a requirement that is not met."""
+
+    code = "E0310"
+
+
+class InvalidModelError(WeftError):
+    """A model file that is damaged or contradicts itself."""
+
+    code = "E0400"
+
+
+class UnsupportedModelError(WeftError):
+    """A valid model that uses what weft does not have; lists all of it at once."""
+
+    code = "E0401"
+
+
+class InvalidInputError(WeftError):
+    """Arguments of a compiled module that do not fit its signature."""
+
+    code = "E0500"
+
+
+class ScheduleError(WeftError):
+    """A schedule primitive that does not apply, refused at the call."""
+
+    code = "E0600"
+
+
+class LoweringError(WeftError):
+    """A program that cannot be lowered to loops on this target."""
+
+    code = "E0610"
+
+
+class CodegenError(WeftError):
+    """A loop program that cannot be turned into machine code."""
+
+    code = "E0700"
+
+
+class TargetError(WeftError):
+    """An unknown target, CPU or feature."""
+
+    code = "E0710"
+
+
+class ArtifactError(WeftError):
+    """An artifact that is damaged, foreign, too new, or made for another CPU."""
+
+    code = "E0800"
+
+
+class LinkerError(WeftError):
+    """No linker was found, or the linker refused."""
+
+    code = "E0810"
+
+
+class InternalError(WeftError):
+    """A broken invariant of weft itself: a bug to report."""
+
+    code = "E9000"

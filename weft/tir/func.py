@@ -1,0 +1,35 @@
+"""A loop program: one function over buffers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.tir.buffer import Buffer
+from weft.tir.expr import Var
+from weft.tir.stmt import Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrimFunc:
+    """``params`` are buffers (passed as pointers) and scalar variables (symbolic sizes, int64).
+
+    Parameters never alias. ``attrs``: ``num_outputs`` (the last so many buffers are written),
+    ``workspace_bytes`` (set by ``plan_workspace``; the function then has a trailing pointer
+    parameter ``workspace``), and facts for people (``implementation``, ``flops``).
+    """
+
+    name: str
+    params: tuple[Buffer | Var, ...]
+    body: Stmt
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def replace(self, **changes: Any) -> PrimFunc:
+        if all(getattr(self, name) is value for name, value in changes.items()):
+            return self
+        return dataclasses.replace(self, **changes)
+
+    def with_attrs(self, **attrs: Any) -> PrimFunc:
+        return dataclasses.replace(self, attrs={**self.attrs, **attrs})
