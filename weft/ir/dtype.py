@@ -18,19 +18,33 @@ _NARROW = {
     "int4": np.dtype(ml_dtypes.int4),
     "uint4": np.dtype(ml_dtypes.uint4),
 }
+_dtypes: dict[tuple[str, int, int], DType] = {}
 _NAME = re.compile(r"(bool|bfloat16|float8_e4m3fn|float8_e5m2|handle|(u?int|float)(\d+))(x(\d+))?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class DType:
     """An element type, with ``lanes`` above 1 for the vectors of loop programs.
 
-    ``code`` is one of ``int uint float bfloat bool handle float8_e4m3fn float8_e5m2``.
+    ``code`` is one of ``int uint float bfloat bool handle float8_e4m3fn float8_e5m2``. There is
+    one object of each dtype, so that ``is`` compares them and hashing one costs nothing.
     """
 
     code: str
     bits: int
     lanes: int = 1
+
+    def __new__(cls, code: str, bits: int, lanes: int = 1) -> DType:
+        found = _dtypes.get((code, bits, lanes))
+        if found is None:
+            found = object.__new__(cls)
+            for name, value in (("code", code), ("bits", bits), ("lanes", lanes)):
+                object.__setattr__(found, name, value)
+            found = _dtypes.setdefault((code, bits, lanes), found)
+        return found
+
+    def __reduce__(self) -> tuple[type[DType], tuple[str, int, int]]:
+        return DType, (self.code, self.bits, self.lanes)
 
     @staticmethod
     @lru_cache(maxsize=None)

@@ -22,10 +22,16 @@ from weft.support.errors import LoweringError
 ExprLike: TypeAlias = "PrimExpr | int | float | bool"
 
 
-_nodes: dict[tuple[Any, ...], weakref.KeyedRef[tuple[Any, ...], Any]] = {}
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    """As ``weakref.KeyedRef``, whose constructor in Python costs as much as the node."""
+
+    __slots__ = ("key",)
 
 
-def _forget(ref: weakref.KeyedRef[tuple[Any, ...], Any]) -> None:
+_nodes: dict[tuple[Any, ...], _Ref] = {}
+
+
+def _forget(ref: _Ref) -> None:
     if _nodes.get(ref.key) is ref:
         del _nodes[ref.key]
 
@@ -34,13 +40,18 @@ class _Interned(type):
     """Looks a node up by class and fields before building it."""
 
     def __call__(cls, *args: Any) -> Any:
-        key = (cls, *cls.intern_key(*args))  # type: ignore[attr-defined]
+        key = cls.intern_key(cls, *args)  # type: ignore[attr-defined]
         ref = _nodes.get(key)
-        found = None if ref is None else ref()
-        if found is None:
-            found = super().__call__(*args)
-            _nodes[key] = weakref.KeyedRef(found, _forget, key)
-        return found
+        if ref is not None and (found := ref()) is not None:
+            return found
+        made = super().__call__(*args)
+        ref = _nodes[key] = _Ref(made, _forget)
+        ref.key = key
+        return made
+
+
+def _fields_key(*key: Any) -> tuple[Any, ...]:
+    return key
 
 
 class PrimExpr(metaclass=_Interned):
@@ -50,9 +61,7 @@ class PrimExpr(metaclass=_Interned):
     if TYPE_CHECKING:
         dtype: DType
 
-    @classmethod
-    def intern_key(cls, *args: Any) -> tuple[Any, ...]:
-        return args
+    intern_key = staticmethod(_fields_key)  # of the class and the fields
 
     def __add__(self, other: ExprLike) -> PrimExpr:
         return add(self, as_prim(other, self.dtype))
@@ -115,9 +124,6 @@ class PrimExpr(metaclass=_Interned):
             "or select to state conditions"
         )
 
-    def __hash__(self) -> int:
-        return object.__hash__(self)
-
     def __str__(self) -> str:
         return _Text.render(self)
 
@@ -152,9 +158,11 @@ class Var(PrimExpr):
     dtype: DType = int64
     uid: int = field(default_factory=_uids.__next__)
 
-    @classmethod
-    def intern_key(cls, name: str, dtype: DType = int64, uid: int | None = None) -> tuple[Any, ...]:
-        return (name, dtype, uid if uid is not None else object())
+    @staticmethod
+    def intern_key(
+        cls: type, name: str, dtype: DType = int64, uid: int | None = None
+    ) -> tuple[Any, ...]:
+        return (cls, name, dtype, uid if uid is not None else object())
 
 
 @_node
@@ -162,15 +170,19 @@ class IntImm(PrimExpr):
     value: int
     dtype: DType = int64
 
+    @staticmethod
+    def intern_key(cls: type, value: int, dtype: DType = int64) -> tuple[Any, ...]:
+        return (cls, value, dtype)
+
 
 @_node
 class FloatImm(PrimExpr):
     value: float
     dtype: DType = float32
 
-    @classmethod
-    def intern_key(cls, value: float, dtype: DType = float32) -> tuple[Any, ...]:
-        return (struct.pack("<d", value), dtype)  # tells 0.0 from -0.0, and a NaN from none
+    @staticmethod
+    def intern_key(cls: type, value: float, dtype: DType = float32) -> tuple[Any, ...]:
+        return (cls, struct.pack("<d", value), dtype)  # tells 0.0 from -0.0, and finds a NaN
 
 
 @_node
@@ -378,11 +390,11 @@ class BufferLoad(PrimExpr):
     predicate: PrimExpr | None = None
     dtype: DType = field(init=False)
 
-    @classmethod
+    @staticmethod
     def intern_key(
-        cls, buffer: Any, indices: tuple[PrimExpr, ...], predicate: PrimExpr | None = None
+        cls: type, buffer: Any, indices: tuple[PrimExpr, ...], predicate: PrimExpr | None = None
     ) -> tuple[Any, ...]:
-        return (buffer, tuple(indices), predicate)
+        return (cls, buffer, indices, predicate)
 
     def __post_init__(self) -> None:
         lanes = max((i.dtype.lanes for i in self.indices), default=1)
