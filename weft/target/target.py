@@ -1,0 +1,168 @@
+"""``Target``: the machine that code is generated for, as a value.
+
+Two targets are equal when they would give the same code, so a target serves as a cache key. Its
+text form parses back: ``llvm -mtriple=… -mcpu=… -mattr=+avx2,… -l1=… -l2=… -l3=…``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+
+from weft.ir.dtype import DType
+from weft.runtime import cpu as host_cpu
+from weft.support.errors import TargetError
+from weft.target.cpus import CPU_FEATURES, with_implied, without
+
+_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A CPU: LLVM triple and CPU name, enabled ``features`` (sorted), cache sizes in bytes."""
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+    l1_bytes: int = 32 * _KIB
+    l2_bytes: int = 512 * _KIB
+    l3_bytes: int = 8192 * _KIB
+
+    @staticmethod
+    def host() -> Target:
+        """The machine at hand, with the instruction sets that its kernel reports."""
+        # llvmlite is loaded here, not above: naming another CPU must not cost its import.
+        from llvmlite import binding  # noqa: PLC0415
+
+        return Target(
+            triple=default_triple(),
+            cpu=binding.get_host_cpu_name(),
+            features=tuple(sorted(host_cpu.host_features())),
+            l1_bytes=host_cpu.cache_bytes(1, 32 * _KIB),
+            l2_bytes=host_cpu.cache_bytes(2, 512 * _KIB),
+            l3_bytes=host_cpu.cache_bytes(3, 8192 * _KIB),
+        )
+
+    @staticmethod
+    def of(value: Target | str | None) -> Target:
+        """A target, its text (``"cpu"``, ``"llvm -mcpu=haswell"``), or the host for ``None``."""
+        if value is None:
+            return Target.host()
+        return value if isinstance(value, Target) else parse_target(value)
+
+    @property
+    def kind(self) -> str:
+        return "cpu"
+
+    @property
+    def arch(self) -> str:
+        return self.triple.partition("-")[0]
+
+    def has(self, feature: str) -> bool:
+        """Whether an instruction set (LLVM's name) may be used."""
+        return feature in self.features
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector register."""
+        if self.arch == "x86_64":
+            return 512 if self.has("avx512f") else 256 if self.has("avx") else 128
+        return 128
+
+    @property
+    def vector_registers(self) -> int:
+        """How many vector registers code may use."""
+        if self.arch == "x86_64":
+            return 32 if self.has("avx512f") else 16
+        return 32
+
+    def lanes(self, dtype: DType | str) -> int:
+        """Elements of ``dtype`` in one vector register."""
+        return self.vector_bits // max(8, DType.of(dtype).bits)
+
+    def __str__(self) -> str:
+        parts = ["llvm", f"-mtriple={self.triple}", f"-mcpu={self.cpu}"]
+        if self.features:
+            parts.append("-mattr=" + ",".join("+" + name for name in self.features))
+        parts += [f"-l1={self.l1_bytes}", f"-l2={self.l2_bytes}", f"-l3={self.l3_bytes}"]
+        return " ".join(parts)
+
+
+def default_triple() -> str:
+    """The triple of this machine's Linux (objects are ELF everywhere)."""
+    return f"{host_cpu.machine()}-unknown-linux-gnu"
+
+
+def parse_target(text: str) -> Target:
+    """Read a target from text.
+
+    ``cpu``, ``llvm`` and ``native`` alone are the host. With ``-mcpu`` the features are that
+    CPU's; ``-mattr`` adds and removes some. Raises ``TargetError`` for anything unknown.
+    """
+    words = shlex.split(text)
+    if not words or words[0] not in ("cpu", "llvm", "native"):
+        raise TargetError(
+            f"unknown target {text!r}",
+            expected="cpu, or llvm with -mcpu= -mattr= -mtriple= -l1= -l2= -l3=",
+        )
+    options = dict(_option(word, text) for word in words[1:])
+    target = _base(options.pop("mtriple", default_triple()), options.pop("mcpu", "native"))
+    attributes = options.pop("mattr", "")
+    if attributes:
+        features = _apply_attributes(target, attributes)
+        target = replace(target, features=features)
+    return replace(
+        target, **{f"{key}_bytes": _bytes(key, value) for key, value in options.items()}
+    )
+
+
+def _option(word: str, text: str) -> tuple[str, str]:
+    key, equals, value = word.lstrip("-").partition("=")
+    known = ("mtriple", "mcpu", "mattr", "l1", "l2", "l3")
+    if not word.startswith("-") or not equals or key not in known:
+        raise TargetError(
+            f"unknown option {word!r} of target {text!r}",
+            expected=" ".join(f"-{name}=…" for name in known),
+        )
+    return key, value
+
+
+def _bytes(key: str, value: str) -> int:
+    if not value.isdecimal() or int(value) == 0:
+        raise TargetError(f"-{key}= of a target is not a size", expected="bytes", got=value)
+    return int(value)
+
+
+def _base(triple: str, cpu: str) -> Target:
+    if cpu == "native":
+        host = Target.host()
+        if triple.partition("-")[0] == host.arch:
+            return replace(host, triple=triple)
+        raise TargetError("a foreign target needs its CPU's name", got=triple, help="add -mcpu=…")
+    if cpu in CPU_FEATURES:
+        return Target(triple, cpu, tuple(sorted(with_implied(frozenset(CPU_FEATURES[cpu])))))
+    host = Target.host()
+    if cpu == host.cpu:
+        return Target(triple, cpu, host.features)
+    raise TargetError(
+        f"unknown CPU {cpu!r}",
+        expected=", ".join(sorted(CPU_FEATURES)),
+        help="name one of these and add what it has with -mattr=+feature",
+    )
+
+
+def _apply_attributes(target: Target, text: str) -> tuple[str, ...]:
+    features = frozenset(target.features)
+    known = host_cpu.known_features(target.arch)
+    for word in filter(None, text.split(",")):
+        sign, name = word[0], word[1:]
+        if sign not in "+-" or name not in known:
+            raise TargetError(
+                f"unknown feature {word!r} of {target.arch}",
+                expected="+name or -name with name among " + ", ".join(sorted(known)),
+            )
+        if sign == "+":
+            features = with_implied(features | {name})
+        else:
+            features = without(features, name)
+    return tuple(sorted(features))
