@@ -27,7 +27,7 @@ class WeftError(Exception):
         expected: object = None,
         got: object = None,
         notes: Sequence[str] = (),
-        help: str | None = None,  # noqa: A002 - the word that users read in the message
+        help: str | None = None,
     ) -> None:
         self.what = what
         self.where = None if where is None else str(where)
@@ -105,7 +105,7 @@ class TypeInferenceError(WeftError):
         expected: object = None,
         got: object = None,
         notes: Sequence[str] = (),
-        help: str | None = None,  # noqa: A002
+        help: str | None = None,
         errors: Sequence[WeftError] = (),
     ) -> None:
         self.errors = tuple(errors)

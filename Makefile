@@ -1,0 +1,39 @@
+# Every target is one line of tools/dev.py, which needs nothing but python3 (>= 3.11).
+PYTHON ?= python3
+DEV = $(PYTHON) tools/dev.py
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-fast lint types layers size bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: ## set up the virtual environment in .venv, once
+	$(DEV) venv
+
+demo: ## compile ResNet-50, check it, profile it, export it, run the artifact
+	$(DEV) demo
+
+test: ## all tests
+	$(DEV) test
+
+test-fast: ## the tests that take seconds
+	$(DEV) test-fast
+
+lint: ## ruff over everything
+	$(DEV) lint
+
+types: ## the type checker
+	$(DEV) types
+
+layers: ## the import order of the design
+	$(DEV) layers
+
+size: ## files and functions short enough to read
+	$(DEV) size
+
+bench: ## latency beside onnxruntime, OpenVINO and torch (installs them)
+	$(DEV) bench
+
+clean: ## remove the virtual environment and caches of tools
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

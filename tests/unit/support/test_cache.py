@@ -1,0 +1,139 @@
+"""The disk cache under damage, concurrency, killed writers and a read-only disk."""
+
+import hashlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from weft.support.cache import DiskCache, open_cache
+from weft.support.config import config
+
+
+def key_of(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_what_is_put_comes_back_aligned(tmp_path):
+    cache = DiskCache(tmp_path)
+    assert cache.get(key_of("a")) is None
+    assert cache.put(key_of("a"), b"hello ", memoryview(b"world"))
+    payload = cache.get(key_of("a"))
+    assert bytes(payload) == b"hello world"
+    assert payload.readonly
+
+
+@pytest.mark.parametrize("position", [0, 9, 20, 64, 70, -1])
+def test_a_damaged_entry_is_dropped(tmp_path, position):
+    cache = DiskCache(tmp_path)
+    cache.put(key_of("a"), b"some payload")
+    path = cache.path(key_of("a"))
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x40
+    path.write_bytes(data)
+    assert cache.get(key_of("a")) is None
+    assert not path.exists()
+    cache.put(key_of("a"), b"again")
+    assert bytes(cache.get(key_of("a"))) == b"again"
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 70])
+def test_a_truncated_entry_counts_as_absent(tmp_path, length):
+    cache = DiskCache(tmp_path)
+    cache.put(key_of("a"), b"some payload")
+    path = cache.path(key_of("a"))
+    path.write_bytes(path.read_bytes()[:length])
+    assert cache.get(key_of("a")) is None
+
+
+def test_the_entries_unused_for_longest_go_first(tmp_path):
+    cache = DiskCache(tmp_path, max_bytes=4000)
+    for age, name in enumerate("abcd"):
+        cache.put(key_of(name), bytes(800))
+        os.utime(cache.path(key_of(name)), (1000 + age, 1000 + age))
+    cache.get(key_of("a"))  # reading makes it the youngest
+    cache.put(key_of("e"), bytes(800))
+    cache.evict()
+    assert [n for n in "abcde" if cache.get(key_of(n)) is not None] == ["a", "c", "d", "e"]
+
+
+def test_an_entry_larger_than_the_limit_is_not_written(tmp_path):
+    cache = DiskCache(tmp_path, max_bytes=100)
+    assert not cache.put(key_of("a"), bytes(100))
+    assert cache.size() == (0, 0)
+
+
+def test_an_unwritable_folder_warns_once(tmp_path, caplog):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    cache = DiskCache(blocked / "cache")
+    with caplog.at_level(logging.WARNING, logger="weft.cache"):
+        assert not cache.put(key_of("a"), b"1")
+        assert not cache.put(key_of("b"), b"2")
+    assert len(caplog.records) == 1
+    assert "WEFT_CACHE_DIR" in caplog.text
+    assert cache.get(key_of("a")) is None
+
+
+WRITER = """
+import sys, hashlib
+from pathlib import Path
+from weft.support.cache import DiskCache
+cache = DiskCache(Path(sys.argv[1]), max_bytes=1 << 20)
+print("ready", flush=True)
+step = 0
+while step != int(sys.argv[2]):
+    key = hashlib.sha256(str(step % 7).encode()).hexdigest()
+    cache.put(key, bytes([step % 7]) * 50_000)
+    found = cache.get(key)
+    assert found is None or bytes(found) == bytes([step % 7]) * 50_000
+    step += 1
+"""
+
+
+def start_writer(folder, steps):
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(steps)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_concurrent_writers_never_show_half_an_entry(tmp_path):
+    writers = [start_writer(tmp_path, 60) for _ in range(3)]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=60)
+        assert writer.returncode == 0, errors.decode()
+
+
+def test_a_killed_writer_leaves_only_whole_entries(tmp_path):
+    writer = start_writer(tmp_path, -1)
+    assert writer.stdout.readline() == b"ready\n"
+    time.sleep(0.1)
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    cache = DiskCache(tmp_path)
+    for step in range(7):
+        found = cache.get(key_of(str(step)))
+        assert found is None or bytes(found) == bytes([step]) * 50_000
+
+
+def test_temporaries_of_dead_writers_are_removed(tmp_path):
+    cache = DiskCache(tmp_path)
+    cache.put(key_of("a"), b"1")
+    old = cache.path(key_of("a")).parent / ".tmp-dead"
+    young = cache.path(key_of("a")).parent / ".tmp-alive"
+    old.write_bytes(b"")
+    young.write_bytes(b"")
+    os.utime(old, (1000, 1000))
+    cache.evict()
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_the_configuration_chooses_the_folder_or_none(tmp_path):
+    with config(cache_dir=tmp_path / "here"):
+        assert open_cache().directory == tmp_path / "here"
+        with config(no_cache=True):
+            assert open_cache() is None

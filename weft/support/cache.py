@@ -1,0 +1,191 @@
+"""A content-addressed cache on disk, safe against concurrent, killed and unwritable everything.
+
+An entry is one file, written under a temporary name and renamed, so a reader sees all of it or
+nothing. Its header holds a checksum: a damaged entry is dropped and counts as absent. A cache that
+cannot be written says so once and then does nothing. Reading touches the file, and the entries that
+were unused for longest go first when the size limit is passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from weft.support.config import config
+from weft.support.log import Level, debug, logger
+
+_MAGIC = b"weftcch1"
+_HEADER = 64  # magic, payload length, checksum; keeps a mapped payload 64-byte aligned
+_STALE_TEMPORARY = 3600.0  # seconds after which a temporary file has lost its writer
+_CHECK_EVERY = 64 << 20  # bytes written between two looks at the size of the folder
+
+
+def default_directory() -> Path:
+    """The folder that ``config.cache_dir`` names, else the user's cache folder."""
+    if config.cache_dir is not None:
+        return config.cache_dir
+    from platformdirs import user_cache_path
+
+    return user_cache_path("weft", appauthor=False)
+
+
+class DiskCache:
+    """Maps keys (hex digests) to bytes under ``directory``; never raises for a broken disk."""
+
+    def __init__(self, directory: Path, max_bytes: int = 4 << 30) -> None:
+        self.directory = directory
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._unchecked_bytes = _CHECK_EVERY  # the first write of a process looks at the size
+        self._warned = False
+
+    def path(self, key: str) -> Path:
+        return self.directory / key[:2] / key
+
+    def get(self, key: str) -> memoryview | None:
+        """The payload of ``key``, mapped read-only and 64-byte aligned; ``None`` if absent."""
+        path = self.path(key)
+        try:
+            view = _map(path)
+        except (OSError, ValueError):
+            return None
+        payload = _payload(view)
+        if payload is None:
+            logger("cache").info("dropped a damaged entry: %s", path)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return payload
+
+    def put(self, key: str, *parts: bytes | memoryview) -> bool:
+        """Store the concatenation of ``parts``; ``False`` where the folder refuses."""
+        size = sum(len(part) for part in parts)
+        if size + _HEADER > self.max_bytes:
+            return False
+        try:
+            self._write(self.path(key), size, parts)
+        except OSError as error:
+            self._warn(error)
+            return False
+        self._account(size)
+        return True
+
+    def clear(self) -> int:
+        """Remove every entry; returns how many there were."""
+        entries = self._entries()
+        for path, _, _ in entries:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return len(entries)
+
+    def size(self) -> tuple[int, int]:
+        """The number of entries and their bytes."""
+        entries = self._entries()
+        return len(entries), sum(size for _, size, _ in entries)
+
+    def _write(self, path: Path, size: int, parts: tuple[bytes | memoryview, ...]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(part)
+        header = _MAGIC + size.to_bytes(8, "little") + digest.digest()
+        handle, name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(header.ljust(_HEADER, b"\0"))
+                file.writelines(parts)
+            Path(name).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+
+    def _warn(self, error: OSError) -> None:
+        with self._lock:
+            first, self._warned = not self._warned, True
+        if first:
+            logger("cache").warning("compiled code is not kept: %s cannot be written (%s); set "
+                                    "WEFT_CACHE_DIR to a folder that can", self.directory,
+                                    error.strerror or error)
+
+    def _account(self, size: int) -> None:
+        with self._lock:
+            self._unchecked_bytes += size
+            due = self._unchecked_bytes >= min(_CHECK_EVERY, self.max_bytes // 16)
+            if due:
+                self._unchecked_bytes = 0
+        if due:
+            self.evict()
+
+    def evict(self) -> None:
+        """Drop what was unused for longest until the limit holds; one process at a time."""
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(self.directory / ".lock", timeout=0):
+                self._evict_locked()
+        except (Timeout, OSError):
+            return  # another process is at it, or the folder is read-only
+
+    def _evict_locked(self) -> None:
+        self._remove_stale_temporaries()
+        entries = sorted(self._entries(), key=lambda entry: entry[2])
+        total = sum(size for _, size, _ in entries)
+        for path, size, _ in entries:
+            if total <= self.max_bytes:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size
+                debug(Level.CACHE, "cache", f"evicted {path.name}")
+
+    def _remove_stale_temporaries(self) -> None:
+        oldest = time.time() - _STALE_TEMPORARY
+        for path in self.directory.glob("??/.tmp-*"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+
+    def _entries(self) -> list[tuple[Path, int, float]]:
+        found = []
+        for path in self.directory.glob("??/[!.]*"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                found.append((path, status.st_size, status.st_mtime))
+        return found
+
+
+def _map(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _payload(view: memoryview) -> memoryview | None:
+    """What follows the header, or ``None`` where length or checksum disagree."""
+    if len(view) < _HEADER or view[:8] != _MAGIC:
+        return None
+    payload = view[_HEADER:]
+    if len(payload) != int.from_bytes(view[8:16], "little"):
+        return None
+    return payload if hashlib.sha256(payload).digest() == view[16:48] else None
+
+
+_caches: dict[tuple[Path, int], DiskCache] = {}
+
+
+def open_cache() -> DiskCache | None:
+    """The cache that the configuration asks for; ``None`` where it asks for none."""
+    if config.no_cache:
+        return None
+    key = (default_directory(), config.cache_size)
+    if key not in _caches:
+        _caches[key] = DiskCache(*key)
+    return _caches[key]

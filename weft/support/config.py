@@ -1,0 +1,216 @@
+"""Every knob of weft, in one table: environment variable, type, default and meaning.
+
+A knob is read as an attribute of ``config``. Its value is the innermost ``with config(name=value)``
+block of the current context, else the environment variable, else the default::
+
+    with weft.config(debug=5, no_cache=True):
+        weft.compile("model.onnx")
+
+Values that cannot be used raise ``OptionError`` and name the variable they came from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+from weft.support.errors import OptionError
+
+T = TypeVar("T")
+
+_NOTHING: Mapping[str, Any] = {}
+_overrides: ContextVar[Mapping[str, Any]] = ContextVar("weft_config", default=_NOTHING)
+
+
+class Knob(Generic[T]):
+    """One documented setting; ``parse`` turns text into a value or raises ``ValueError``."""
+
+    def __init__(self, env: str, default: T, parse: Callable[[str], T], expected: str,
+                 doc: str) -> None:
+        self.env = env
+        self.default = default
+        self.parse = parse
+        self.expected = expected
+        self.doc = doc
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Knob[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> Knob[T] | T:
+        if instance is None:
+            return self
+        overrides = _overrides.get()
+        if self.name in overrides:
+            value: T = overrides[self.name]
+            return value
+        text = os.environ.get(self.env)
+        return self.default if text is None or text == "" else self.convert(text, self.env)
+
+    def __set__(self, instance: object, value: T) -> None:
+        raise OptionError(f"config.{self.name} cannot be assigned",
+                          help=f"use `with weft.config({self.name}={value!r}):`, or set {self.env}")
+
+    def convert(self, value: Any, where: str) -> T:
+        """``value`` (text, or a Python value given in code) as this knob's type."""
+        try:
+            return self.parse(_as_text(value))
+        except ValueError:
+            raise OptionError(f"{where} has a value that cannot be used", expected=self.expected,
+                              got=repr(value), help=self.doc) from None
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in {"1", "true", "yes", "on"}:
+        return True
+    if lowered in {"", "0", "false", "no", "off"}:
+        return False
+    raise ValueError(text)
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
+    return lambda text: parse(text) if text else None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _path(text: str) -> Path:
+    if "\0" in text:
+        raise ValueError(text)
+    return Path(text).expanduser()
+
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _size(text: str) -> int:
+    body = text.strip().lower().removesuffix("b")
+    unit = body[-1:] if body[-1:] in {"k", "m", "g"} else ""
+    value = float(body.removesuffix(unit))
+    if value < 0 or value != value:  # noqa: PLR0124 - NaN is the value that differs from itself
+        raise ValueError(text)
+    return int(value * _UNITS[unit])
+
+
+class Config:
+    """The table of knobs; ``config`` is the one instance."""
+
+    debug = Knob("WEFT_DEBUG", 0, _integer(0, 7), "0 to 7",
+                 "print more, each level with all below: 1 devices and cache hits, 2 kernels with "
+                 "their times, 3 chosen implementations and fusion groups, 4 LLVM IR, 5 IR after "
+                 "each phase, 6 IR after each pass that changed it, 7 assembly")
+    print_before = Knob("WEFT_PRINT_BEFORE", (), _names, "names of passes, or all",
+                        "print the IR before these passes")
+    print_after = Knob("WEFT_PRINT_AFTER", (), _names, "names of passes, or all",
+                       "print the IR after these passes")
+    dump_dir = Knob("WEFT_DUMP_DIR", None, _optional(_path), "a folder",
+                    "write one numbered file per stage and per kernel into this folder")
+    verify = Knob("WEFT_VERIFY", 1, _integer(0, 3), "0 to 3",
+                  "0 off, 1 check programs at the end of each phase, 2 after every pass, 3 also "
+                  "evaluate before and after each pass on random inputs")
+    time_passes = Knob("WEFT_TIME_PASSES", False, _flag, "0 or 1",
+                       "print a sorted table of the time each pass took")
+    trace = Knob("WEFT_TRACE", None, _optional(_path), "a file name",
+                 "write a Chrome trace (chrome://tracing, Perfetto) of the whole process")
+    explain = Knob("WEFT_EXPLAIN", (), _names, "names of rules or operators, or all",
+                   "say why these rewrite rules or implementations did not apply")
+    no_cache = Knob("WEFT_NO_CACHE", False, _flag, "0 or 1",
+                    "neither read nor write the disk cache")
+    cache_dir = Knob("WEFT_CACHE_DIR", None, _optional(_path), "a folder",
+                     "where compiled code is kept (default: the user's cache folder)")
+    cache_size = Knob("WEFT_CACHE_SIZE", 4 << 30, _size, "a size such as 512M or 4G",
+                      "size at which the entries unused for longest are dropped")
+    threads = Knob("WEFT_THREADS", None, _optional(_integer(1, 4096)), "1 to 4096",
+                   "threads of compiled code (default: OMP_NUM_THREADS, else the CPUs the process "
+                   "may use)")
+    target = Knob("WEFT_TARGET", "cpu", str, 'such as "cpu" or "llvm -mcpu=znver4"',
+                  "what to compile for where the caller does not say")
+    seed = Knob("WEFT_SEED", 0, _integer(0, 2**32 - 1), "an integer from 0 to 2**32 - 1",
+                "seed of random inputs (benchmarks, verification, `weft run --fill random`)")
+    build_jobs = Knob("WEFT_BUILD_JOBS", None, _optional(_integer(1, 1024)), "1 to 1024",
+                      "processes that build kernels (default: the CPUs the process may use)")
+    perf_map = Knob("WEFT_PERF_MAP", False, _flag, "0 or 1",
+                    "write /tmp/perf-PID.map, so that `perf` names compiled kernels")
+
+    @contextmanager
+    def __call__(self, **values: Any) -> Iterator[Config]:
+        """Values that hold inside the block, in this thread (or task) alone."""
+        token = _overrides.set({**_overrides.get(), **self.check(values)})
+        try:
+            yield self
+        finally:
+            _overrides.reset(token)
+
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """``values`` converted; unknown names and unusable values raise ``OptionError``."""
+        known = knobs()
+        checked = {}
+        for name, value in values.items():
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                raise OptionError(f"there is no option {name!r}",
+                                  expected=f"one of {', '.join(known)}",
+                                  help=f"did you mean {close[0]!r}?" if close else None)
+            checked[name] = known[name].convert(value, f"option {name!r}")
+        return checked
+
+    def overrides(self) -> dict[str, Any]:
+        """What the enclosing ``with config(...)`` blocks set, for handing to another thread."""
+        return dict(_overrides.get())
+
+    def __repr__(self) -> str:
+        return f"config({', '.join(f'{n}={getattr(self, n)!r}' for n in knobs())})"
+
+
+def knobs() -> dict[str, Knob[Any]]:
+    """All knobs by name, in the order of the table."""
+    return {name: knob for name, knob in vars(Config).items() if isinstance(knob, Knob)}
+
+
+def knob_table() -> str:
+    """The table of knobs as Markdown, for the documentation and ``weft doctor``."""
+    rows = [f"| `{k.env}` | `{name}` | {k.expected} | {_shown(k.default)} | {k.doc} |"
+            for name, k in knobs().items()]
+    head = ["| variable | option | values | default | meaning |", "|---|---|---|---|---|"]
+    return "\n".join(head + rows)
+
+
+def _shown(default: object) -> str:
+    if default is None or default == ():
+        return "none"
+    return str(int(default)) if isinstance(default, bool) else str(default)
+
+
+config = Config()

@@ -1,0 +1,144 @@
+"""Progress of long work: a bar on a terminal, plain lines in a pipe, nothing in a library call.
+
+The compiler reports to whatever reporter is active in the current context; the command line and
+the demo activate one with ``with report_to(reporter_for(sys.stderr)):``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, TextIO
+
+
+class Task(Protocol):
+    """One piece of work under way."""
+
+    def advance(self, detail: str = "") -> None:
+        """One more step is done; ``detail`` says which."""
+
+
+class Reporter(Protocol):
+    """Where progress goes."""
+
+    @contextmanager
+    def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        """Work named ``title`` that takes ``total`` steps, or an unknown number of them."""
+        ...
+
+
+class _SilentTask:
+    def advance(self, detail: str = "") -> None:
+        """Nobody watches."""
+
+
+class SilentReporter:
+    """The default: a library call prints nothing."""
+
+    @contextmanager
+    def task(self, title: str, total: int | None = None) -> Iterator[Task]:  # noqa: ARG002
+        yield _SilentTask()
+
+
+class _LineTask:
+    def __init__(self, stream: TextIO, title: str, total: int | None) -> None:
+        self._stream = stream
+        self._title = title
+        self._total = total
+        self.done = 0
+        self._last = time.monotonic()
+
+    def advance(self, detail: str = "") -> None:
+        self.done += 1
+        if time.monotonic() - self._last >= 2.0:  # a log file wants few lines
+            self._last = time.monotonic()
+            of = f"/{self._total}" if self._total else ""
+            self._stream.write(f"{self._title}: {self.done}{of} {detail}".rstrip() + "\n")
+            self._stream.flush()
+
+
+class LineReporter:
+    """One line when a task ends, and one every two seconds of a long one."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @contextmanager
+    def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        start = time.perf_counter()
+        task = _LineTask(self._stream, title, total)
+        yield task
+        count = f" ({task.done})" if task.done else ""
+        self._stream.write(f"{title}{count}: {time.perf_counter() - start:.2f} s\n")
+        self._stream.flush()
+
+
+class _BarTask:
+    def __init__(self, bar: Any, task_id: Any) -> None:
+        self._bar = bar
+        self._id = task_id
+
+    def advance(self, detail: str = "") -> None:
+        self._bar.update(self._id, advance=1, detail=detail)
+
+
+class BarReporter:
+    """A bar per task, drawn by rich; tasks may nest."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._bars: Any = None
+
+    def _new_bars(self) -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        return Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=28),
+            TextColumn("{task.completed:.0f}/{task.total}"), TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[detail]}"), console=Console(file=self._stream))
+
+    @contextmanager
+    def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        outermost = self._bars is None
+        if outermost:
+            self._bars = self._new_bars()
+            self._bars.start()
+        bars = self._bars
+        task_id = bars.add_task(title, total=total, detail="")
+        try:
+            yield _BarTask(bars, task_id)
+            steps = bars.tasks[task_id].total or bars.tasks[task_id].completed or 1
+            bars.update(task_id, total=steps, completed=steps, detail="")
+        finally:
+            if outermost:
+                bars.stop()
+                self._bars = None
+
+
+def reporter_for(stream: TextIO) -> Reporter:
+    """Bars where ``stream`` is a terminal, lines where it is not."""
+    return BarReporter(stream) if stream.isatty() else LineReporter(stream)
+
+
+_SILENT = SilentReporter()
+_active: ContextVar[Reporter] = ContextVar("weft_progress", default=_SILENT)
+
+
+@contextmanager
+def report_to(reporter: Reporter) -> Iterator[None]:
+    """Send the progress of the block to ``reporter``."""
+    token = _active.set(reporter)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+@contextmanager
+def task(title: str, total: int | None = None) -> Iterator[Task]:
+    """A task of the active reporter."""
+    with _active.get().task(title, total) as current:
+        yield current
