@@ -1,0 +1,116 @@
+"""Small questions that passes ask of expressions, and rewriting that keeps types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from weft.ir.op import Op
+from weft.ir.shape import Shape
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.visitor import children, post_order, rebuild
+from weft.support.errors import InternalError
+
+
+def op_name(expr: Expr) -> str:
+    """The name of the operator that ``expr`` calls, or the empty string."""
+    return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else ""
+
+
+def is_primitive(expr: Expr) -> bool:
+    """Whether ``expr`` is a function that becomes one kernel."""
+    return isinstance(expr, Function) and bool(expr.attrs.get("primitive"))
+
+
+def known_type(expr: Expr) -> Type | None:
+    """The inferred type, else what the expression itself says, else ``None``."""
+    if expr.checked_type is not None:
+        return expr.checked_type
+    if isinstance(expr, Var):
+        return expr.annotation
+    if isinstance(expr, TupleGetItem):
+        whole = known_type(expr.tuple_value)
+        return whole.fields[expr.index] if isinstance(whole, TupleType) else None
+    return None
+
+
+def type_of(expr: Expr) -> Type:
+    """The type of a typed program's node; its absence is a bug of whoever skipped inference."""
+    found = known_type(expr)
+    if found is None:
+        raise InternalError(
+            "a pass met an expression without a type",
+            where=expr.span,
+            got=type(expr).__name__,
+            help="run infer_type first",
+        )
+    return found
+
+
+def tensor_type_of(expr: Expr) -> TensorType:
+    found = type_of(expr)
+    if not isinstance(found, TensorType):
+        raise InternalError("a pass expected a tensor", where=expr.span, got=str(found))
+    return found
+
+
+def shape_of(expr: Expr) -> Shape:
+    return tensor_type_of(expr).shape
+
+
+def is_known_tensor(expr: Expr) -> bool:
+    """Whether the type is inferred, and is that of a tensor."""
+    return isinstance(known_type(expr), TensorType)
+
+
+def is_constant(expr: Expr) -> bool:
+    """A constant, or a tuple of nothing but constants."""
+    if isinstance(expr, Tuple):
+        return all(isinstance(f, Constant) for f in expr.fields)
+    return isinstance(expr, Constant)
+
+
+def consumers_of(root: Expr) -> dict[Expr, list[Expr]]:
+    """For every node the nodes that use it, once per operand position."""
+    users: dict[Expr, list[Expr]] = {}
+    for node in post_order(root):
+        for child in children(node):
+            users.setdefault(child, []).append(node)
+    return users
+
+
+def use_counts(roots: Iterable[Expr]) -> dict[Expr, int]:
+    """How often each node is used below ``roots``, a root's own use by the outside included."""
+    counts: dict[Expr, int] = {}
+    for root in roots:
+        counts[root] = counts.get(root, 0) + 1
+        for node in post_order(root):
+            for child in children(node):
+                counts[child] = counts.get(child, 0) + 1
+    return counts
+
+
+def enters(expr: Expr) -> bool:
+    """Whether a pass over a whole program looks inside: kernels are finished, all else is open."""
+    return not is_primitive(expr)
+
+
+def rewrite_typed(root: Expr, fn: Callable[[Expr, Expr], Expr]) -> Expr:
+    """Replace each node by ``fn(original, rebuilt)``, operands first.
+
+    ``rebuilt`` is the node over its replaced operands and keeps the type of the original, which
+    is right for every rewriting that replaces expressions by others of equal type. Finished
+    kernels are left alone.
+    """
+    memo: dict[int, Expr] = {}
+    for node in post_order(root, enter=enters):
+        memo[id(node)] = fn(node, _rebuilt(node, memo))
+    return memo[id(root)]
+
+
+def _rebuilt(node: Expr, memo: dict[int, Expr]) -> Expr:
+    old = children(node) if enters(node) else ()
+    parts = [memo[id(c)] for c in old]
+    if all(a is b for a, b in zip(old, parts, strict=True)):
+        return node
+    return rebuild(node, parts, checked_type=node.checked_type)

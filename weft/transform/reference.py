@@ -1,0 +1,277 @@
+"""The reference interpreter: what a program means, slow and obvious.
+
+Operators run through their NumPy references. Every evaluation is a generator that yields the
+``(expression, frame)`` pairs it needs and is sent their values, so that one loop with a list for
+a stack runs programs of any depth. Compiled code and passes are checked against this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.ir.expr import (
+    Call,
+    Clause,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.support.errors import InvalidInputError, PassError
+
+Value: TypeAlias = Any  # an array, a tuple of values, a Closure, Data, a one-element list (a ref)
+Steps: TypeAlias = Generator[tuple[Expr, "Frame"], Value, Value]
+
+
+@dataclass(eq=False)
+class Frame:
+    """Variables of one function activation, and what was computed in it so far.
+
+    Branches, clauses and closures get a frame of their own inside that of the code around them:
+    what was computed outside serves inside, and not the other way, for it may never be needed.
+    """
+
+    module: IRModule
+    parent: Frame | None = None
+    variables: dict[Var, Value] = field(default_factory=dict)
+    computed: dict[Expr, Value] = field(default_factory=dict)
+
+    def look_up(self, var: Var) -> Value:
+        frame: Frame | None = self
+        while frame is not None:
+            if var in frame.variables:
+                return frame.variables[var]
+            frame = frame.parent
+        raise PassError(f"variable %{var.name} has no value", where=var.span)
+
+    def look_up_computed(self, expr: Expr) -> Value | None:
+        frame: Frame | None = self
+        while frame is not None:
+            if expr in frame.computed:
+                return frame.computed[expr]
+            frame = frame.parent
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Closure:
+    function: Function
+    frame: Frame
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A value of an algebraic data type."""
+
+    constructor: Constructor
+    fields: tuple[Value, ...]
+
+
+def evaluate(
+    program: IRModule | Function, inputs: Sequence[Any] | Mapping[str, Any], *, entry: str = "main"
+) -> Value:
+    """The value of ``entry`` applied to ``inputs`` (by position, or by parameter name).
+
+    Returns an array or a (nested) tuple of arrays. Raises ``InvalidInputError`` for the wrong
+    number or names of inputs, ``PassError`` for an operator without a NumPy reference.
+    """
+    module = program if isinstance(program, IRModule) else IRModule.from_expr(program)
+    function = module[entry]
+    frame = Frame(module)
+    frame.variables.update(zip(function.params, _ordered(function, inputs), strict=True))
+    return _run(function.body, frame)
+
+
+def evaluate_call(call: Call, args: Sequence[Value]) -> Value:
+    """One operator applied to values, by its NumPy reference; ``PassError`` if it has none."""
+    op = call.op
+    if not isinstance(op, Op) or op.reference is None:
+        name = op.name if isinstance(op, Op) else type(op).__name__
+        raise PassError(f"{name} has no NumPy reference to evaluate", where=call.span)
+    # Overflow and invalid operands give infinities and NaN, as the compiled kernels do.
+    with np.errstate(all="ignore"):
+        result = op.reference(*args, **dict(call.attrs.items()))
+    return _as_value(result)
+
+
+def _as_value(result: Any) -> Value:
+    if isinstance(result, (tuple, list)):
+        return tuple(_as_value(r) for r in result)
+    return np.asarray(result)
+
+
+def _ordered(function: Function, inputs: Sequence[Any] | Mapping[str, Any]) -> list[np.ndarray]:
+    names = [p.name for p in function.params]
+    if isinstance(inputs, Mapping):
+        if set(inputs) != set(names):
+            raise InvalidInputError(
+                "the inputs do not match the parameters",
+                expected=", ".join(names),
+                got=", ".join(inputs),
+            )
+        inputs = [inputs[n] for n in names]
+    if len(inputs) != len(names):
+        raise InvalidInputError(
+            "wrong number of inputs", expected=str(len(names)), got=str(len(inputs))
+        )
+    return [v if isinstance(v, tuple) else np.asarray(v) for v in inputs]
+
+
+def _run(expr: Expr, frame: Frame) -> Value:
+    stack: list[tuple[Expr, Frame, Steps]] = [(expr, frame, _steps(expr, frame))]
+    value: Value = None
+    while stack:
+        node, where, steps = stack[-1]
+        try:
+            wanted, inner = steps.send(value)
+        except StopIteration as finished:
+            value = finished.value
+            where.computed[node] = value
+            stack.pop()
+        else:
+            value = inner.look_up_computed(wanted)
+            if value is None:
+                stack.append((wanted, inner, _steps(wanted, inner)))
+    return value
+
+
+def _steps(expr: Expr, frame: Frame) -> Steps:
+    step = _STEPS.get(type(expr))
+    if step is None:
+        raise PassError(
+            f"the reference interpreter has no meaning for {type(expr).__name__}", where=expr.span
+        )
+    return step(expr, frame)
+
+
+def _immediate(value_of: Callable[[Any, Frame], Value]) -> Callable[[Any, Frame], Steps]:
+    def steps(expr: Any, frame: Frame) -> Steps:
+        return value_of(expr, frame)
+        yield  # makes this a generator that asks for nothing
+
+    return steps
+
+
+def _all(exprs: Sequence[Expr], frame: Frame) -> Steps:
+    values = []
+    for expr in exprs:
+        values.append((yield expr, frame))
+    return tuple(values)
+
+
+def _tuple(expr: Tuple, frame: Frame) -> Steps:
+    return (yield from _all(expr.fields, frame))
+
+
+def _tuple_get_item(expr: TupleGetItem, frame: Frame) -> Steps:
+    return (yield expr.tuple_value, frame)[expr.index]
+
+
+def _call(expr: Call, frame: Frame) -> Steps:
+    callee = expr.op if isinstance(expr.op, (Op, Constructor)) else (yield expr.op, frame)
+    args = yield from _all(expr.args, frame)
+    if isinstance(callee, Op):
+        return evaluate_call(expr, args)
+    if isinstance(callee, Constructor):
+        return Data(callee, args)
+    function = callee.function
+    inner = Frame(frame.module, callee.frame, dict(zip(function.params, args, strict=True)))
+    return (yield function.body, inner)
+
+
+def _let(expr: Let, frame: Frame) -> Steps:
+    node: Expr = expr
+    while isinstance(node, Let):  # a chain of bindings is a list, not a nest
+        if isinstance(node.value, Function):
+            frame.variables[node.var] = Closure(node.value, frame)  # may refer to itself
+        else:
+            frame.variables[node.var] = yield node.value, frame
+        node = node.body
+    return (yield node, frame)
+
+
+def _if(expr: If, frame: Frame) -> Steps:
+    chosen = expr.true_branch if bool((yield expr.cond, frame)) else expr.false_branch
+    return (yield chosen, Frame(frame.module, frame))
+
+
+def _ref_create(expr: RefCreate, frame: Frame) -> Steps:
+    return [(yield expr.value, frame)]
+
+
+def _ref_read(expr: RefRead, frame: Frame) -> Steps:
+    return (yield expr.ref, frame)[0]
+
+
+def _ref_write(expr: RefWrite, frame: Frame) -> Steps:
+    ref = yield expr.ref, frame
+    ref[0] = yield expr.value, frame
+    return ()
+
+
+def _match(expr: Match, frame: Frame) -> Steps:
+    data = yield expr.data, frame
+    for clause in expr.clauses:
+        bound = _bind(clause, data)
+        if bound is not None:
+            return (yield clause.rhs, Frame(frame.module, frame, bound))
+    raise PassError("no clause matches the value", where=expr.span)
+
+
+def _bind(clause: Clause, data: Value) -> dict[Var, Value] | None:
+    """The variables of the clause's pattern, or ``None`` where it does not fit."""
+    bound: dict[Var, Value] = {}
+    pending: list[tuple[Pattern, Value]] = [(clause.lhs, data)]
+    while pending:
+        pattern, value = pending.pop()
+        if isinstance(pattern, PatternVar):
+            bound[pattern.var] = value
+        elif isinstance(pattern, PatternTuple):
+            pending.extend(zip(pattern.patterns, value, strict=True))
+        elif isinstance(pattern, PatternConstructor):
+            if value.constructor.tag != pattern.constructor.tag:
+                return None
+            pending.extend(zip(pattern.patterns, value.fields, strict=True))
+    return bound
+
+
+def _constructor(expr: Constructor, _: Frame) -> Value:
+    return Data(expr, ())
+
+
+_STEPS: dict[type, Callable[[Any, Frame], Steps]] = {
+    Constant: _immediate(lambda e, _: e.data),
+    Var: _immediate(lambda e, frame: frame.look_up(e)),
+    GlobalVar: _immediate(lambda e, f: Closure(f.module[e.name], Frame(f.module))),
+    Function: _immediate(Closure),
+    Constructor: _immediate(_constructor),
+    Tuple: _tuple,
+    TupleGetItem: _tuple_get_item,
+    Call: _call,
+    Let: _let,
+    If: _if,
+    RefCreate: _ref_create,
+    RefRead: _ref_read,
+    RefWrite: _ref_write,
+    Match: _match,
+}
