@@ -18,7 +18,7 @@ from weft.ir.attrs import NO_ATTRS, Attrs
 from weft.ir.dtype import DType
 from weft.ir.shape import as_shape
 from weft.ir.span import Span
-from weft.ir.types import GlobalTypeVar, TensorType, Type
+from weft.ir.types import GlobalTypeVar, TensorType, Type, is_complete
 from weft.ir.types import TypeVar as IrTypeVar
 
 if TYPE_CHECKING:
@@ -71,10 +71,18 @@ def text_of(node: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
-    """A local variable; its identity is the node, the name is for people."""
+    """A local variable; its identity is the node, the name is for people.
+
+    A variable whose annotation leaves nothing open is typed from the start.
+    """
 
     name: str
     annotation: Type | None = None
+
+    def __post_init__(self) -> None:
+        if self.checked_type is None and self.annotation is not None:
+            if is_complete(self.annotation):
+                object.__setattr__(self, "checked_type", self.annotation)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

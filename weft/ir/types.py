@@ -114,6 +114,32 @@ class IncompleteType(Type):
         return "_"
 
 
+def component_types(type_: Type) -> tuple[Type, ...]:
+    """The types that ``type_`` is directly made of."""
+    if isinstance(type_, TupleType):
+        return type_.fields
+    if isinstance(type_, FuncType):
+        return (*type_.arg_types, type_.ret_type)
+    if isinstance(type_, RefType):
+        return (type_.value,)
+    if isinstance(type_, TypeCall):
+        return (type_.func, *type_.args)
+    return ()
+
+
+def is_complete(type_: Type) -> bool:
+    """Whether no hole is left anywhere in ``type_``."""
+    if isinstance(type_, TensorType):
+        return True
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, IncompleteType):
+            return False
+        pending.extend(component_types(current))
+    return True
+
+
 def is_static(type_: Type) -> bool:
     """Whether every dimension below ``type_`` is an integer."""
     pending = [type_]

@@ -1,0 +1,156 @@
+"""Typing of algebraic data types: constructors, and the patterns of a match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from weft.ir.expr import (
+    Clause,
+    Constructor,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
+    TypeData,
+    Var,
+)
+from weft.ir.types import (
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeVar,
+)
+from weft.ir.typing.solver import TypeSolver, UnifyError, substitute_type
+from weft.support.errors import TypeInferenceError
+
+_WILD = PatternWildcard()
+
+
+def definition_of(
+    header: GlobalTypeVar, definitions: Mapping[str, TypeData]
+) -> TypeData:
+    """The data type named ``header``; raises ``TypeInferenceError`` if the module has none."""
+    try:
+        return definitions[header.name]
+    except KeyError:
+        raise TypeInferenceError(
+            f"the data type {header.name} is not defined",
+            expected=", ".join(definitions) or "a module with type definitions",
+        ) from None
+
+
+def constructor_type(
+    constructor: Constructor, definitions: Mapping[str, TypeData]
+) -> FuncType:
+    """The generic function that ``constructor`` is."""
+    data = definition_of(constructor.belongs_to, definitions)
+    return FuncType(constructor.inputs, TypeCall(data.header, data.type_vars), data.type_vars)
+
+
+def instantiate(generic: FuncType, type_args: Sequence[Type] = ()) -> FuncType:
+    """``generic`` with its type parameters replaced by ``type_args``, or by fresh holes."""
+    if not generic.type_params:
+        return generic
+    given = type_args or [IncompleteType() for _ in generic.type_params]
+    values: dict[TypeVar, Type] = dict(zip(generic.type_params, given, strict=True))
+    args = tuple(substitute_type(a, values) for a in generic.arg_types)
+    return FuncType(args, substitute_type(generic.ret_type, values))
+
+
+def bind_pattern(
+    pattern: Pattern,
+    type_: Type,
+    solver: TypeSolver,
+    definitions: Mapping[str, TypeData],
+    bind_var: Callable[[Var, Type], None],
+) -> None:
+    """Type the variables of ``pattern`` from the type of what it takes apart.
+
+    Raises ``TypeInferenceError`` where the pattern cannot match such a value.
+    """
+    pending: list[tuple[Pattern, Type]] = [(pattern, type_)]
+    while pending:
+        current, known = pending.pop()
+        if isinstance(current, PatternVar):
+            bind_var(current.var, known)
+        elif isinstance(current, PatternTuple):
+            fields = tuple(IncompleteType() for _ in current.patterns)
+            _unify_pattern(solver, known, TupleType(fields), "a tuple pattern")
+            pending.extend(zip(current.patterns, fields, strict=True))
+        elif isinstance(current, PatternConstructor):
+            name = current.constructor.name
+            made = instantiate(constructor_type(current.constructor, definitions))
+            if len(made.arg_types) != len(current.patterns):
+                raise TypeInferenceError(
+                    f"the pattern {name} takes {len(made.arg_types)} fields",
+                    got=len(current.patterns),
+                )
+            _unify_pattern(solver, known, made.ret_type, f"the pattern {name}")
+            pending.extend(zip(current.patterns, made.arg_types, strict=True))
+
+
+def _unify_pattern(solver: TypeSolver, known: Type, asked: Type, what: str) -> None:
+    try:
+        solver.unify(known, asked)
+    except UnifyError:
+        raise TypeInferenceError(
+            f"{what} cannot match a value of this type",
+            expected=solver.resolve(asked),
+            got=solver.resolve(known),
+        ) from None
+
+
+def missing_case(
+    clauses: Sequence[Clause], definitions: Mapping[str, TypeData]
+) -> str | None:
+    """A value that no clause matches, as a pattern in text; ``None`` if all are covered.
+
+    Usefulness of a wildcard row after the given rows (Maranget, "Warnings for pattern matching",
+    2007). Patterns are a screen of text at most, which bounds the recursion.
+    """
+    witness = _uncovered([[clause.lhs] for clause in clauses], 1, definitions)
+    return None if witness is None else witness[0]
+
+
+def _uncovered(
+    rows: list[list[Pattern]], width: int, definitions: Mapping[str, TypeData]
+) -> list[str] | None:
+    if width == 0:
+        return None if rows else []
+    heads = [row[0] for row in rows]
+    tuples = [h for h in heads if isinstance(h, PatternTuple)]
+    if tuples:
+        arity = len(tuples[0].patterns)
+        rest = _uncovered(_specialise(rows, None, arity), arity + width - 1, definitions)
+        return None if rest is None else [f"({', '.join(rest[:arity])})", *rest[arity:]]
+    named = [h.constructor for h in heads if isinstance(h, PatternConstructor)]
+    if not named:
+        rest = _uncovered([row[1:] for row in rows], width - 1, definitions)
+        return None if rest is None else ["_", *rest]
+    for constructor in definition_of(named[0].belongs_to, definitions).constructors:
+        arity = len(constructor.inputs)
+        narrowed = _specialise(rows, constructor, arity)
+        rest = _uncovered(narrowed, arity + width - 1, definitions)
+        if rest is not None:
+            inner = f"({', '.join(rest[:arity])})" if arity else ""
+            return [f"{constructor.name}{inner}", *rest[arity:]]
+    return None
+
+
+def _specialise(
+    rows: list[list[Pattern]], constructor: Constructor | None, arity: int
+) -> list[list[Pattern]]:
+    """The rows that can match ``constructor`` (``None``: a tuple), with its fields spread out."""
+    kept: list[list[Pattern]] = []
+    for head, *rest in rows:
+        if isinstance(head, PatternTuple):
+            kept.append([*head.patterns, *rest])
+        elif not isinstance(head, PatternConstructor):
+            kept.append([*[_WILD] * arity, *rest])
+        elif constructor is not None and head.constructor.name == constructor.name:
+            kept.append([*head.patterns, *rest])
+    return kept

@@ -1,0 +1,166 @@
+"""One operator call under inference, as its relation sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.ir.attrs import Attrs
+from weft.ir.expr import Call
+from weft.ir.op import Op
+from weft.ir.typing.report import argument_name, argument_notes, place_of
+from weft.ir.typing.solver import ERROR, TypeSolver, UnifyError
+from weft.ir.types import IncompleteType, TensorType, TupleType, Type
+from weft.support.errors import AttrsError, InternalError, TypeInferenceError, WeftError
+
+
+class CallContext:
+    """The ``RelationContext`` of one call; implements what that protocol documents."""
+
+    __slots__ = ("_args", "_call", "_function", "_op", "_out", "_solver")
+
+    def __init__(
+        self,
+        solver: TypeSolver,
+        call: Call,
+        args: tuple[Type, ...],
+        out: Type,
+        function: str | None,
+    ) -> None:
+        if not isinstance(call.op, Op):
+            raise InternalError("only calls of operators have a type relation")
+        self._solver = solver
+        self._call = call
+        self._op = call.op
+        self._args = args
+        self._out = out
+        self._function = function
+
+    @property
+    def op_name(self) -> str:
+        return self._op.name
+
+    @property
+    def attrs(self) -> Attrs:
+        return self._call.attrs
+
+    @property
+    def args(self) -> tuple[Type, ...]:
+        return tuple(self._solver.resolve(a) for a in self._args)
+
+    @property
+    def out(self) -> Type:
+        return self._solver.resolve(self._out)
+
+    def tensor(self, index: int) -> TensorType | None:
+        type_ = self._solver.shallow(self._args[index])
+        if isinstance(type_, TensorType):
+            return type_
+        if isinstance(type_, IncompleteType):
+            return None
+        self.fail("the argument must be a tensor", arg=index, expected="a tensor", got=type_)
+        return None
+
+    def tensors(self, index: int) -> tuple[TensorType, ...] | None:
+        type_ = self._solver.shallow(self._args[index])
+        if isinstance(type_, IncompleteType):
+            return None
+        if not isinstance(type_, TupleType):
+            self.fail("the argument must be a tuple of tensors", arg=index, got=type_)
+            return None
+        known = []
+        for position, field in enumerate(map(self._solver.shallow, type_.fields)):
+            if isinstance(field, IncompleteType):
+                return None
+            if not isinstance(field, TensorType):
+                self.fail(f"field {position} must be a tensor", arg=index, got=field)
+                return None
+            known.append(field)
+        return tuple(known)
+
+    def output(self, type_: Type) -> None:
+        try:
+            self._solver.unify(self._out, type_)
+        except UnifyError as error:
+            self.fail(
+                f"the result does not have the type that is asked of it ({error.detail})",
+                expected=self._solver.resolve(self._out),
+                got=type_,
+            )
+
+    def unify_arg(self, index: int, type_: Type) -> None:
+        try:
+            self._solver.unify(self._args[index], type_)
+        except UnifyError as error:
+            self.fail(
+                f"the argument has the wrong type ({error.detail})",
+                arg=index,
+                expected=type_,
+                got=self._solver.resolve(self._args[index]),
+            )
+
+    def fail(
+        self,
+        message: str,
+        *,
+        arg: int | None = None,
+        axis: int | None = None,
+        expected: object = None,
+        got: object = None,
+        help: str | None = None,  # noqa: A002 - as in the protocol
+    ) -> Any:
+        at = []
+        if arg is not None:
+            at.append(argument_name(self._call, arg))
+        if axis is not None:
+            at.append(f"axis {axis}")
+        raise TypeInferenceError(
+            f"{self.op_name}: {message}",
+            where=place_of(self._call, self._function),
+            expected=expected,
+            got=got,
+            notes=[*([f"at {', '.join(at)}"] if at else []), *self._notes()],
+            help=help,
+        )
+
+    def _notes(self) -> list[str]:
+        return argument_notes(self._call, self.args)
+
+    # -- driven by inference -----------------------------------------------------------------
+
+    def attempt(self, report: Callable[[WeftError], None]) -> bool:
+        """Run the relation once; a failure is reported and ends it."""
+        if any(self._solver.is_error(a) for a in self._args):
+            self._give_up()
+            return True
+        try:
+            return bool(self._op.relation(self))  # type: ignore[misc]
+        except TypeInferenceError as error:
+            report(error if error.where else self._placed(error))
+        except AttrsError as error:
+            report(self._placed(error))
+        self._give_up()
+        return True
+
+    def _placed(self, error: WeftError) -> WeftError:
+        return TypeInferenceError(
+            f"{self.op_name}: {error.what}",
+            where=place_of(self._call, self._function),
+            expected=error.expected,
+            got=error.got,
+            notes=[*error.notes, *self._notes()],
+            help=error.help,
+        )
+
+    def stuck(self) -> WeftError:
+        """The error for a relation that never got what it needs."""
+        return TypeInferenceError(
+            f"{self.op_name}: the type cannot be inferred",
+            where=place_of(self._call, self._function),
+            notes=self._notes(),
+            help="annotate the variables that these arguments come from",
+        )
+
+    def _give_up(self) -> None:
+        if isinstance(self._solver.shallow(self._out), IncompleteType):
+            self._solver.unify(self._out, ERROR)

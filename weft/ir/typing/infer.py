@@ -1,0 +1,161 @@
+"""Type inference for modules and expressions: incremental, and linear in the program.
+
+``infer_type`` gives every node its ``checked_type``. Nodes that are typed already keep their
+identity as long as the types of their operands hold, so inference after a pass costs one walk
+plus work for what the pass replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from weft.ir.expr import Expr, Function, GlobalVar, TypeData, Var
+from weft.ir.module import IRModule
+from weft.ir.types import FuncType, IncompleteType, Type, is_complete
+from weft.ir.typing.constraints import Constraints
+from weft.ir.typing.report import describe, place_of, raise_collected
+from weft.ir.typing.solver import ERROR
+from weft.ir.visitor import children, post_order, rebuild
+from weft.support.errors import TypeInferenceError, WeftError
+
+
+def infer_type(mod: IRModule) -> IRModule:
+    """``mod`` with every node typed; ``mod`` itself if it was.
+
+    Return types that are not declared are inferred, callees first. Raises ``TypeInferenceError``
+    that carries all errors found in ``errors``.
+    """
+    known: dict[str, Type] = {name: _declared(fn) for name, fn in mod.functions.items()}
+    typed: dict[str, Function] = {}
+    errors: list[WeftError] = []
+    for group in _call_order(mod):
+        part = Constraints(known, mod.type_definitions)
+        try:
+            for name in group:
+                found = part.collect(mod.functions[name], name)
+                part.agree(mod.functions[name], known[name], found)
+            rebuilt = _finish(part)
+        except RecursionError:
+            raise _too_deep() from None
+        errors.extend(part.errors)
+        for name in group:
+            resolved = part.solver.resolve(known[name])
+            known[name] = resolved if is_complete(resolved) else ERROR
+            if not part.errors:
+                typed[name] = rebuilt[id(mod.functions[name])]  # type: ignore[assignment]
+    raise_collected(errors)
+    return mod.with_functions(typed)
+
+
+def infer_expr(expr: Expr, definitions: Mapping[str, TypeData] | None = None) -> Expr:
+    """``expr`` typed, on its own; its free variables must be annotated or typed.
+
+    ``definitions`` are the data types that its constructors belong to. Raises
+    ``TypeInferenceError``.
+    """
+    part = Constraints({}, definitions or {})
+    try:
+        part.collect(expr)
+        rebuilt = _finish(part)
+    except RecursionError:
+        raise _too_deep() from None
+    raise_collected(part.errors)
+    return rebuilt[id(expr)]
+
+
+def _too_deep() -> TypeInferenceError:
+    return TypeInferenceError(
+        "a type is nested too deeply",
+        expected="tuples and functions nested some hundreds deep at most",
+        help="flatten the nested tuples",
+    )
+
+
+def _declared(fn: Function) -> Type:
+    params = tuple(p.annotation or p.checked_type or IncompleteType() for p in fn.params)
+    return FuncType(params, fn.ret_type or IncompleteType(), fn.type_params)
+
+
+def _finish(part: Constraints) -> dict[int, Expr]:
+    """Solve what waits and rebuild every node that has a new type or a new operand."""
+    part.solve()
+    memo: dict[int, Expr] = {}
+    if part.errors:
+        return memo
+    params = _parameters(part.order)
+    for node in part.order:
+        if id(node) in part.clean:
+            memo[id(node)] = node
+            continue
+        type_ = part.solver.resolve(part.types[id(node)])
+        if not is_complete(type_):
+            part.errors.append(_unknown(node, type_, part.function))
+            type_ = ERROR
+        memo[id(node)] = _typed(node, type_, memo, annotate=id(node) in params)
+    return memo
+
+
+def _typed(node: Expr, type_: Type, memo: Mapping[int, Expr], *, annotate: bool) -> Expr:
+    if annotate and isinstance(node, Var):
+        return dataclasses.replace(node, annotation=type_, checked_type=type_)
+    old = children(node)
+    parts = [memo[id(c)] for c in old]
+    if node.checked_type == type_ and all(a is b for a, b in zip(old, parts, strict=True)):
+        return node
+    return rebuild(node, parts, checked_type=type_)
+
+
+def _parameters(nodes: Iterable[Expr]) -> set[int]:
+    """Parameters of functions: their types are written down, as Relay does."""
+    return {id(p) for node in nodes if isinstance(node, Function) for p in node.params}
+
+
+def _unknown(node: Expr, type_: Type, function: str | None) -> WeftError:
+    return TypeInferenceError(
+        f"the type of {describe(node)} cannot be inferred",
+        where=place_of(node, function),
+        got=type_,
+        help="annotate it: %x: Tensor[(..), float32]",
+    )
+
+
+def _call_order(mod: IRModule) -> list[list[str]]:
+    """Groups of functions that call each other, callees before callers (Tarjan 1972)."""
+    if len(mod.functions) == 1:
+        return [list(mod.functions)]
+    callees = {name: _callees(fn, mod) for name, fn in mod.functions.items()}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    open_: list[str] = []
+    is_open: set[str] = set()
+    groups: list[list[str]] = []
+    for root in mod.functions:
+        work = [(root, iter(callees[root]))] if root not in index else []
+        while work:
+            name, rest = work[-1]
+            if name not in index:
+                index[name] = low[name] = len(index)
+                open_.append(name)
+                is_open.add(name)
+            for callee in rest:
+                if callee not in index:
+                    work.append((callee, iter(callees[callee])))
+                    break
+                if callee in is_open:
+                    low[name] = min(low[name], index[callee])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
+                if low[name] == index[name]:
+                    group = open_[open_.index(name):]
+                    del open_[open_.index(name):]
+                    is_open.difference_update(group)
+                    groups.append(group)
+    return groups
+
+
+def _callees(fn: Function, mod: IRModule) -> list[str]:
+    names = (node.name for node in post_order(fn) if isinstance(node, GlobalVar))
+    return [name for name in dict.fromkeys(names) if name in mod.functions]

@@ -1,0 +1,83 @@
+"""How type errors are worded: the operator, the place, the argument and axis, what came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.ir.expr import Call, Constant, Constructor, Expr, GlobalVar, Tuple, TupleGetItem, Var
+from weft.ir.op import Op
+from weft.ir.types import Type
+from weft.support.errors import TypeInferenceError, WeftError
+
+_SHOWN_ARGUMENTS = 6
+_SHOWN_ERRORS = 20
+
+
+def describe(expr: Expr, *, arguments: bool = True) -> str:
+    """One short line for ``expr``: the operator with its operands' names."""
+    if isinstance(expr, Var):
+        return f"%{expr.name}"
+    if isinstance(expr, GlobalVar):
+        return f"@{expr.name}"
+    if isinstance(expr, (Op, Constructor)):
+        return expr.name
+    if isinstance(expr, Constant):
+        return str(expr.data) if expr.is_scalar else f"constant {expr.tensor_type}"
+    if isinstance(expr, TupleGetItem):
+        return f"{describe(expr.tuple_value, arguments=False)}.{expr.index}"
+    if isinstance(expr, Call):
+        name = describe(expr.op, arguments=False)
+        return f"{name}({_operands(expr.args)})" if arguments else f"{name}(..)"
+    if isinstance(expr, Tuple):
+        return f"({_operands(expr.fields)})" if arguments else "(..)"
+    return f"{type(expr).__name__.lower()} expression"
+
+
+def _operands(args: Sequence[Expr]) -> str:
+    shown = [describe(a, arguments=False) for a in args[:_SHOWN_ARGUMENTS]]
+    return ", ".join(shown + [".."] * (len(args) > _SHOWN_ARGUMENTS))
+
+
+def place_of(expr: Expr, function: str | None) -> str:
+    """Where ``expr`` is: its span, the expression itself, the function around it."""
+    inside = f" in @{function}" if function else ""
+    text = f"`{describe(expr)}`{inside}"
+    return f"{expr.span}: {text}" if expr.span else text
+
+
+def argument_name(call: Call, index: int) -> str:
+    """``argument 1 (weight)``; counts from 0, as ``call.args`` does."""
+    names = call.op.inputs if isinstance(call.op, Op) else ()
+    name = f" ({names[index].lstrip('*')})" if index < len(names) else ""
+    return f"argument {index}{name}"
+
+
+def argument_notes(call: Call, types: Sequence[Type]) -> list[str]:
+    """One line per argument with its type."""
+    lines = [f"{argument_name(call, i)}: {t}" for i, t in enumerate(types[:_SHOWN_ARGUMENTS])]
+    if len(types) > _SHOWN_ARGUMENTS:
+        lines.append(f"and {len(types) - _SHOWN_ARGUMENTS} more arguments")
+    return lines
+
+
+def raise_collected(errors: Sequence[WeftError]) -> None:
+    """Raise what was found: one error as it is, several as a list under one heading."""
+    if not errors:
+        return
+    if len(errors) == 1:
+        only = errors[0]
+        raise TypeInferenceError(
+            only.what,
+            where=only.where,
+            expected=only.expected,
+            got=only.got,
+            notes=only.notes,
+            help=only.help,
+            errors=errors,
+        )
+    notes: list[str] = []
+    for error in errors[:_SHOWN_ERRORS]:
+        notes.extend(error.render().splitlines())
+    if len(errors) > _SHOWN_ERRORS:
+        notes.append(f"and {len(errors) - _SHOWN_ERRORS} more")
+    raise TypeInferenceError(f"{len(errors)} type errors", notes=notes, errors=errors)

@@ -1,0 +1,301 @@
+"""Unification of types, and relations that are retried as their inputs become known.
+
+Holes (``IncompleteType``) are bound in a substitution table in union-find fashion. A relation
+that could not finish waits for the holes it mentions; binding one of them puts it back on the
+worklist, so a chain of n calls costs n steps whatever the direction in which types flow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weft.ir.shape import AnyDim, Dim
+from weft.ir.types import (
+    FuncType,
+    IncompleteType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeVar,
+    component_types,
+    is_complete,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorType(Type):
+    """The type of an expression already reported; it agrees with everything, silently."""
+
+    def __str__(self) -> str:
+        return "<error>"
+
+
+ERROR = ErrorType()
+
+
+class UnifyError(Exception):
+    """Two types that cannot be equal; ``detail`` says where inside they differ."""
+
+    def __init__(self, left: Type, right: Type, detail: str) -> None:
+        self.left = left
+        self.right = right
+        self.detail = detail
+        super().__init__(detail)
+
+
+@dataclass(eq=False, slots=True)
+class Deferred:
+    """A relation on the worklist: ``attempt`` returns True when it has nothing more to say."""
+
+    attempt: Callable[[], bool]
+    types: tuple[Type, ...]
+    done: bool = False
+    queued: bool = False
+
+
+class TypeSolver:
+    """A substitution for holes, with a worklist of relations."""
+
+    def __init__(self) -> None:
+        self._bound: dict[IncompleteType, Type] = {}
+        self._waiting: dict[IncompleteType, list[Deferred]] = {}
+        self._ready: deque[Deferred] = deque()
+        self._all: list[Deferred] = []
+        self._bindings = 0
+
+    # -- knowledge -------------------------------------------------------------------------
+
+    def shallow(self, type_: Type) -> Type:
+        """``type_`` itself, or what its hole is bound to so far."""
+        if not isinstance(type_, IncompleteType):
+            return type_
+        trail = []
+        current: Type = type_
+        while isinstance(current, IncompleteType) and current in self._bound:
+            trail.append(current)
+            current = self._bound[current]
+        for hole in trail[:-1]:
+            self._bound[hole] = current
+        return current
+
+    def resolve(self, type_: Type) -> Type:
+        """``type_`` with every bound hole filled, at any depth."""
+        if isinstance(type_, TensorType) or is_complete(type_):
+            return type_
+        current = self.shallow(type_)
+        if isinstance(current, TupleType):
+            return TupleType(tuple(self.resolve(f) for f in current.fields))
+        if isinstance(current, FuncType):
+            args = tuple(self.resolve(a) for a in current.arg_types)
+            return FuncType(args, self.resolve(current.ret_type), current.type_params)
+        if isinstance(current, RefType):
+            return RefType(self.resolve(current.value))
+        if isinstance(current, TypeCall):
+            return TypeCall(self.resolve(current.func), tuple(map(self.resolve, current.args)))
+        return current
+
+    def holes(self, type_: Type) -> list[IncompleteType]:
+        """The unbound holes inside ``type_``."""
+        found: list[IncompleteType] = []
+        pending = [type_]
+        while pending:
+            current = self.shallow(pending.pop())
+            if isinstance(current, IncompleteType):
+                found.append(current)
+            else:
+                pending.extend(component_types(current))
+        return found
+
+    def is_error(self, type_: Type) -> bool:
+        """Whether ``type_`` is, or is a tuple that holds, what was reported already."""
+        known = self.shallow(type_)
+        if isinstance(known, TupleType):
+            return any(self.shallow(f) is ERROR for f in known.fields)
+        return known is ERROR
+
+    # -- unification -----------------------------------------------------------------------
+
+    def unify(self, left: Type, right: Type) -> Type:
+        """Make both types equal and return the result; raises ``UnifyError``.
+
+        A dimension known on one side only is known in the result.
+        """
+        if left is right:
+            return left
+        a, b = self.shallow(left), self.shallow(right)
+        if a is b or a == b:
+            return a
+        if isinstance(a, IncompleteType):
+            self._bind(a, b, left, right)
+            return b
+        if isinstance(b, IncompleteType):
+            self._bind(b, a, right, left)
+            return a
+        result = self._unify_known(a, b)
+        self._refine(left, result)
+        self._refine(right, result)
+        return result
+
+    def _bind(self, hole: IncompleteType, to: Type, left: Type, right: Type) -> None:
+        if hole in self.holes(to):
+            raise UnifyError(self.resolve(left), self.resolve(right), "the type contains itself")
+        self._bound[hole] = to
+        self._bindings += 1
+        self._wake(hole)
+
+    def _refine(self, type_: Type, result: Type) -> None:
+        """A hole bound to ``(?, 3)`` that met ``(2, 3)`` knows more now."""
+        if not isinstance(type_, IncompleteType):
+            return
+        root = type_
+        while isinstance(self._bound[root], IncompleteType):
+            root = self._bound[root]  # type: ignore[assignment]
+        if self._bound[root] != result:
+            self._bound[root] = result
+
+    def _wake(self, hole: IncompleteType) -> None:
+        for relation in self._waiting.pop(hole, ()):
+            if not relation.done and not relation.queued:
+                relation.queued = True
+                self._ready.append(relation)
+
+    def _unify_known(self, a: Type, b: Type) -> Type:
+        if isinstance(a, ErrorType) or isinstance(b, ErrorType):
+            return ERROR
+        if isinstance(a, TensorType) and isinstance(b, TensorType):
+            return unify_tensors(a, b)
+        if isinstance(a, TupleType) and isinstance(b, TupleType):
+            if len(a.fields) != len(b.fields):
+                raise UnifyError(a, b, f"{len(a.fields)} fields against {len(b.fields)}")
+            return TupleType(self._unify_all(a.fields, b.fields))
+        if isinstance(a, FuncType) and isinstance(b, FuncType):
+            return self._unify_functions(a, b)
+        if isinstance(a, RefType) and isinstance(b, RefType):
+            return RefType(self.unify(a.value, b.value))
+        if isinstance(a, TypeCall) and isinstance(b, TypeCall) and len(a.args) == len(b.args):
+            return TypeCall(self.unify(a.func, b.func), self._unify_all(a.args, b.args))
+        raise UnifyError(self.resolve(a), self.resolve(b), "they are of different kinds")
+
+    def _unify_all(self, left: Sequence[Type], right: Sequence[Type]) -> tuple[Type, ...]:
+        return tuple(self.unify(x, y) for x, y in zip(left, right, strict=True))
+
+    def _unify_functions(self, a: FuncType, b: FuncType) -> Type:
+        if len(a.arg_types) != len(b.arg_types) or len(a.type_params) != len(b.type_params):
+            raise UnifyError(a, b, "the numbers of parameters differ")
+        if a.type_params:
+            renamed = dict(zip(b.type_params, a.type_params, strict=True))
+            b = FuncType(
+                tuple(substitute_type(t, renamed) for t in b.arg_types),
+                substitute_type(b.ret_type, renamed),
+                a.type_params,
+            )
+        args = self._unify_all(a.arg_types, b.arg_types)
+        return FuncType(args, self.unify(a.ret_type, b.ret_type), a.type_params)
+
+    # -- relations -------------------------------------------------------------------------
+
+    def add(self, relation: Deferred) -> None:
+        """Try ``relation`` now; keep it for later if it is not done."""
+        self._attempt(relation)
+        if not relation.done:
+            self._all.append(relation)
+
+    def run(self) -> None:
+        """Retry relations until nothing new is known."""
+        while self._ready:
+            relation = self._ready.popleft()
+            relation.queued = False
+            if not relation.done:
+                self._attempt(relation)
+
+    def stuck(self) -> list[Deferred]:
+        """Relations that still wait, in order of the program."""
+        return [r for r in self._all if not r.done]
+
+    def _attempt(self, relation: Deferred) -> None:
+        while True:
+            before = self._bindings
+            relation.done = relation.attempt()
+            if relation.done:
+                return
+            if before == self._bindings:
+                break  # else it found something out itself, which may let it go further
+        for type_ in relation.types:
+            for hole in self.holes(type_):
+                self._waiting.setdefault(hole, []).append(relation)
+
+
+def unify_tensors(a: TensorType, b: TensorType) -> TensorType:
+    """The tensor type that both agree on; raises ``UnifyError``."""
+    if a.dtype != b.dtype:
+        raise UnifyError(a, b, f"dtype {a.dtype} against {b.dtype}")
+    if a.ndim != b.ndim:
+        raise UnifyError(a, b, f"rank {a.ndim} against {b.ndim}")
+    dims = []
+    for axis, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)):
+        dim = unify_dims(x, y)
+        if dim is None:
+            raise UnifyError(a, b, f"axis {axis}: {x} against {y}")
+        dims.append(dim)
+    return TensorType(tuple(dims), a.dtype)
+
+
+def unify_dims(a: Dim, b: Dim) -> Dim | None:
+    """The dimension that both agree on, ``None`` if there is none.
+
+    Symbols stand for any size, so ``n`` agrees with ``n`` and ``?`` alone.
+    """
+    if isinstance(a, AnyDim):
+        return b
+    if isinstance(b, AnyDim) or a == b:
+        return a
+    return None
+
+
+def join_types(a: Type, b: Type) -> Type | None:
+    """The type of a value that has type ``a`` or type ``b``; ``None`` if that is not expressible.
+
+    Unlike in unification, a dimension known on one side only is not known.
+    """
+    if a == b:
+        return a
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        if a.dtype != b.dtype or a.ndim != b.ndim:
+            return None
+        joined = [_join_dims(x, y) for x, y in zip(a.shape, b.shape, strict=True)]
+        known = tuple(d for d in joined if d is not None)
+        return TensorType(known, a.dtype) if len(known) == len(joined) else None
+    if isinstance(a, TupleType) and isinstance(b, TupleType) and len(a.fields) == len(b.fields):
+        fields = [join_types(x, y) for x, y in zip(a.fields, b.fields, strict=True)]
+        present = tuple(f for f in fields if f is not None)
+        return TupleType(present) if len(present) == len(fields) else None
+    return None
+
+
+def _join_dims(a: Dim, b: Dim) -> Dim | None:
+    if a == b:
+        return a
+    if isinstance(a, AnyDim):
+        return a
+    return b if isinstance(b, AnyDim) else None
+
+
+def substitute_type(type_: Type, values: dict[TypeVar, Type] | dict[TypeVar, TypeVar]) -> Type:
+    """``type_`` with type variables replaced."""
+    if isinstance(type_, TypeVar):
+        return values.get(type_, type_)
+    if isinstance(type_, TupleType):
+        return TupleType(tuple(substitute_type(f, values) for f in type_.fields))
+    if isinstance(type_, FuncType):
+        args = tuple(substitute_type(a, values) for a in type_.arg_types)
+        return FuncType(args, substitute_type(type_.ret_type, values), type_.type_params)
+    if isinstance(type_, RefType):
+        return RefType(substitute_type(type_.value, values))
+    if isinstance(type_, TypeCall):
+        func = substitute_type(type_.func, values)
+        return TypeCall(func, tuple(substitute_type(a, values) for a in type_.args))
+    return type_
