@@ -477,6 +477,8 @@ def as_prim(value: ExprLike, dtype: DType | str | None = None) -> PrimExpr:
     """Python numbers as immediates (of ``dtype``, else int64, float32 or bool)."""
     if isinstance(value, PrimExpr):
         return value
+    if hasattr(value, "var"):  # an iteration variable stands for its variable
+        return value.var
     if dtype is not None:
         return const(value, dtype)
     if isinstance(value, bool):
@@ -485,8 +487,6 @@ def as_prim(value: ExprLike, dtype: DType | str | None = None) -> PrimExpr:
         return const(value, float32)
     if hasattr(value, "__index__"):
         return const(value.__index__(), int64)
-    if hasattr(value, "var"):  # an iteration variable stands for its variable
-        return value.var
     raise LoweringError(f"{value!r} cannot be used in an expression",
                         expected="a number or an expression")
 

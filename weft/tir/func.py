@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Var
-from weft.tir.stmt import Stmt
+from weft.tir.stmt import Stmt, print_node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,14 +17,19 @@ class PrimFunc:
     """``params`` are buffers (passed as pointers) and scalar variables (symbolic sizes, int64).
 
     Parameters never alias. ``attrs``: ``num_outputs`` (the last so many buffers are written),
-    ``workspace_bytes`` (set by ``plan_workspace``; the function then has a trailing pointer
-    parameter ``workspace``), and facts for people (``implementation``, ``flops``).
+    ``workspace_bytes`` and ``workspace_offsets`` (set by ``plan_workspace``: compiled code then
+    takes a trailing pointer ``workspace``, and the ``Allocate`` of each buffer in
+    ``workspace_offsets`` stands for the memory at that byte offset; all are disjoint), and facts
+    for people (``implementation``, ``flops``).
     """
 
     name: str
     params: tuple[Buffer | Var, ...]
     body: Stmt
     attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return print_node(self)
 
     def replace(self, **changes: Any) -> PrimFunc:
         if all(getattr(self, name) is value for name, value in changes.items()):

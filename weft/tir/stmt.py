@@ -22,9 +22,30 @@ class ForKind(enum.Enum):
     THREAD_BINDING = "thread_binding"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class _Text:
+    """The printer of loop programs hands itself over when ``weft.tir`` is imported."""
+
+    render: Any = staticmethod(object.__repr__)
+
+
+def install_stmt_printer(function: Any) -> None:
+    _Text.render = staticmethod(function)
+
+
+def print_node(node: Any) -> str:
+    """The text of a statement or function."""
+    return _Text.render(node)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stmt:
     """Base of all statements."""
+
+    def __str__(self) -> str:
+        return _Text.render(self)
+
+    def __repr__(self) -> str:
+        return _Text.render(self)
 
     def replace(self: S, **changes: Any) -> S:
         """A statement with the fields changed; ``self`` where nothing differs (by identity)."""
@@ -33,7 +54,7 @@ class Stmt:
         return dataclasses.replace(self, **changes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BufferStore(Stmt):
     """``buffer[indices] = value``; ``predicate`` masks lanes (or the whole scalar store)."""
 
@@ -43,7 +64,7 @@ class BufferStore(Stmt):
     predicate: PrimExpr | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class For(Stmt):
     """``for loop_var in range(min, min + extent)``; iterations of a parallel loop commute."""
 
@@ -56,19 +77,19 @@ class For(Stmt):
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IfThenElse(Stmt):
     condition: PrimExpr
     then_case: Stmt
     else_case: Stmt | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SeqStmt(Stmt):
     stmts: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Allocate(Stmt):
     """``buffer`` lives during ``body``; its content is undefined at the start."""
 
@@ -76,14 +97,14 @@ class Allocate(Stmt):
     body: Stmt
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LetStmt(Stmt):
     var: Var
     value: PrimExpr
     body: Stmt
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AttrStmt(Stmt):
     """A remark for later passes (``pragma_*``) about ``body``."""
 
@@ -92,7 +113,7 @@ class AttrStmt(Stmt):
     body: Stmt
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Evaluate(Stmt):
     """An expression for its effect: a call."""
 

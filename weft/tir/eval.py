@@ -1,0 +1,406 @@
+"""The living definition of loop programs: a slow, checked evaluator over NumPy arrays.
+
+A function becomes Python source, one line per operation, over NumPy-typed scalars (vectors are
+arrays of their lanes). Every access is checked against its buffer's shape; fresh memory holds
+NaN (a bit pattern for integers), so that reading what was never written shows; iterations of
+parallel loops run backwards, so that depending on their order shows. It takes programs before
+and after every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.support.errors import InvalidInputError, LoweringError, WellFormedError
+from weft.tir import expr as x
+from weft.tir import stmt as s
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, Var
+from weft.tir.func import PrimFunc
+from weft.tir.intrinsics import INTRINSICS
+
+_POISON_BYTE = 0xA5
+# CPython allows 20 nested loops in one function; deeper nests continue in an inner function.
+_LOOPS_PER_FUNCTION = 15
+
+_INFIX: dict[type, str] = {
+    x.Add: "+", x.Sub: "-", x.Mul: "*", x.EQ: "==", x.NE: "!=", x.LT: "<", x.LE: "<=",
+    x.GT: ">", x.GE: ">=", x.And: "&", x.Or: "|",
+}  # fmt: skip
+
+
+def _alloc(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Fresh memory, poisoned."""
+    if dtype.kind == "f" or dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        return np.full(shape, np.nan).astype(dtype)
+    if dtype.kind == "b":
+        return np.ones(shape, dtype)
+    count = int(np.prod(shape)) * dtype.itemsize
+    return np.full(count, _POISON_BYTE, np.uint8).view(dtype).reshape(shape)
+
+
+def _out_of_bounds(name: str, shape: tuple[int, ...], indices: tuple[Any, ...]) -> None:
+    raise WellFormedError(
+        f"access of {name} is out of bounds",
+        expected=f"indices within {tuple(map(int, shape))}",
+        got=str(tuple(np.asarray(i).tolist() for i in indices)),
+    )
+
+
+def _lanes(
+    memory: np.ndarray, name: str, indices: tuple[Any, ...], mask: Any
+) -> tuple[Any, np.ndarray]:
+    """Indices broadcast to one row per lane, masked lanes at element 0, and the mask."""
+    rows = np.broadcast_arrays(*(np.asarray(i) for i in indices))
+    keep = np.broadcast_to(True if mask is None else np.asarray(mask), rows[0].shape)
+    for row, size in zip(rows, memory.shape, strict=True):
+        if np.any(keep & ((row < 0) | (row >= size))):
+            _out_of_bounds(name, memory.shape, tuple(rows))
+    return tuple(np.where(keep, row, 0) for row in rows), keep
+
+
+def _load(memory: np.ndarray, name: str, indices: tuple[Any, ...], mask: Any) -> Any:
+    where, keep = _lanes(memory, name, indices, mask)
+    if not keep.any():
+        return np.zeros(keep.shape, memory.dtype)[()]
+    return np.where(keep, memory[where], np.zeros((), memory.dtype))[()]
+
+
+def _store(memory: np.ndarray, name: str, indices: tuple[Any, ...], mask: Any, value: Any) -> None:
+    where, keep = _lanes(memory, name, indices, mask)
+    lanes = np.broadcast_to(value, keep.shape)
+    memory[tuple(w[keep] for w in where)] = lanes[keep]
+
+
+def _cast(value: Any, dtype: np.dtype) -> Any:
+    return np.asarray(value).astype(dtype)[()]
+
+
+def _reinterpret(value: Any, dtype: np.dtype) -> Any:
+    return np.asarray(value).view(dtype)[()]
+
+
+def _divisor(value: Any) -> Any:
+    if np.any(np.asarray(value) == 0):
+        raise WellFormedError("integer division by zero")
+    return value
+
+
+def _truncated(a: Any, b: Any) -> Any:
+    quotient = abs(np.asarray(a)) // abs(np.asarray(_divisor(b)))
+    return np.where((np.asarray(a) < 0) != (np.asarray(b) < 0), -quotient, quotient)[()]
+
+
+def _ramp(base: Any, stride: Any, lanes: int, dtype: np.dtype) -> np.ndarray:
+    return (base + np.arange(lanes, dtype=dtype) * stride).astype(dtype)
+
+
+def _shuffle(vectors: tuple[Any, ...], indices: list[int]) -> Any:
+    picked = np.concatenate([np.atleast_1d(v) for v in vectors])[indices]
+    return picked if len(indices) > 1 else picked[0]
+
+
+class _Source:
+    """Writes the Python source of a function body."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+        self.loops = 0
+        self.constants: dict[str, Any] = {}
+        self._names: dict[object, str] = {}
+        self._known: list[dict[PrimExpr, str]] = [{}]  # by branch, innermost last
+        self._count = 0
+
+    def emit(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"t{self._count}"
+
+    def name(self, thing: Var | Buffer) -> str:
+        if thing not in self._names:
+            self._names[thing] = f"{'b' if isinstance(thing, Buffer) else 'v'}{len(self._names)}"
+        return self._names[thing]
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    # expressions
+
+    def value(self, e: PrimExpr) -> str:
+        """The name (or literal) that holds ``e``; computed once per statement and branch."""
+        if type(e) is Var:
+            return self.name(e)
+        if type(e) is x.IntImm and (e.dtype is x.int64 or e.dtype.is_bool):
+            return repr(bool(e.value)) if e.dtype.is_bool else f"({e.value})"
+        for known in self._known:
+            if e in known:
+                return known[e]
+        code = self._code(e)
+        name = self._known[-1][e] = self.fresh()
+        self.emit(f"{name} = {code}")
+        return name
+
+    def values(self, items: tuple[PrimExpr, ...]) -> str:
+        return "(" + "".join(f"{self.value(i)}, " for i in items) + ")"
+
+    def _code(self, e: PrimExpr) -> str:
+        infix = _INFIX.get(type(e))
+        if infix is not None:
+            return f"{self.value(e.a)} {infix} {self.value(e.b)}"  # type: ignore[attr-defined]
+        rule = _RULES.get(type(e))
+        if rule is None:
+            raise LoweringError(f"{type(e).__name__} has no value in a loop program", got=e)
+        return rule(self, e)
+
+    def _immediate(self, e: x.IntImm | x.FloatImm) -> str:
+        return self.constant(np.asarray(e.value).astype(e.dtype.numpy)[()])
+
+    def _floor(self, e: x.Binary) -> str:
+        divisor = self.value(e.b)
+        if x.int_value(e.b) is None:
+            divisor = f"_divisor({divisor})"
+        return f"{self.value(e.a)} {'//' if type(e) is x.FloorDiv else '%'} {divisor}"
+
+    def _div(self, e: x.Binary) -> str:
+        a, b = self.value(e.a), self.value(e.b)
+        return f"{a} / {b}" if e.dtype.is_float else f"_truncated({a}, {b})"
+
+    def _extremum(self, e: x.Binary) -> str:
+        name = "minimum" if type(e) is x.Min else "maximum"
+        return f"np.{name}({self.value(e.a)}, {self.value(e.b)})"
+
+    def _not(self, e: x.Not) -> str:
+        return f"{'not' if e.dtype.lanes == 1 else '~'} {self.value(e.a)}"
+
+    def _select(self, e: x.Select) -> str:
+        c, t, f = (self.value(v) for v in (e.condition, e.true_value, e.false_value))
+        return f"{t} if {c} else {f}" if e.condition.dtype.lanes == 1 else f"np.where({c}, {t}, {f})"
+
+    def _cast(self, e: x.Cast) -> str:
+        return f"_cast({self.value(e.value)}, {self.constant(e.dtype.element.numpy)})"
+
+    def _ramp(self, e: x.Ramp) -> str:
+        dtype = self.constant(e.dtype.element.numpy)
+        return f"_ramp({self.value(e.base)}, {self.value(e.stride)}, {e.lanes}, {dtype})"
+
+    def _broadcast(self, e: x.Broadcast) -> str:
+        dtype = self.constant(e.dtype.element.numpy)
+        return f"np.full({e.lanes}, {self.value(e.value)}, {dtype})"
+
+    def _shuffle(self, e: x.Shuffle) -> str:
+        return f"_shuffle({self.values(e.vectors)}, {list(e.indices)})"
+
+    def _let(self, e: x.Let) -> str:
+        self.emit(f"{self.name(e.var)} = {self.value(e.value)}")
+        return self.value(e.body)
+
+    def _load(self, e: x.BufferLoad) -> str:
+        buffer = self.name(e.buffer)
+        if e.predicate is None and e.dtype.lanes == 1:
+            return f"{buffer}[{self.checked(e.buffer, e.indices)}]"
+        mask = "None" if e.predicate is None else self.value(e.predicate)
+        return f"_load({buffer}, {e.buffer.name!r}, {self.values(e.indices)}, {mask})"
+
+    def checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> str:
+        """The scalar indices, after a line that checks them."""
+        name, where = self.name(buffer), self.values(indices)
+        tests = [
+            f"0 <= {self.value(i)} < {name}.shape[{d}]"
+            for d, i in enumerate(indices)
+        ]
+        if tests:
+            self.emit(f"if not ({' and '.join(tests)}):")
+            self.emit(f"  _out_of_bounds({buffer.name!r}, {name}.shape, {where})")
+        return where
+
+    def _call(self, e: x.Call) -> str:
+        if e.name == "if_then_else":
+            return self._lazy(e)
+        if e.name == "reinterpret":
+            return f"_reinterpret({self.value(e.args[0])}, {self.constant(e.dtype.element.numpy)})"
+        if e.name == "prefetch":
+            return "None"
+        meaning = INTRINSICS.get(e.name).evaluate
+        if meaning is None:
+            raise LoweringError(f"{e.name} cannot be evaluated", got=e)
+        return f"{self.constant(meaning)}({', '.join(self.value(a) for a in e.args)})"
+
+    def _lazy(self, e: x.Call) -> str:
+        condition, *sides = e.args
+        if condition.dtype.lanes > 1:
+            raise LoweringError(
+                "if_then_else has a vector condition", got=e, help="use a select and masked loads"
+            )
+        result = self.fresh()
+        for head, side in zip((f"if {self.value(condition)}:", "else:"), sides, strict=True):
+            self.emit(head)
+            self.block(lambda side=side: self.emit(f"{result} = {self.value(side)}"))
+        return result
+
+    def block(self, write: Callable[[], None]) -> None:
+        self.depth += 1
+        self._known.append({})
+        write()
+        self._known.pop()
+        self.depth -= 1
+
+    # statements
+
+    def stmt(self, node: s.Stmt) -> None:
+        # Loads must not be shared between statements: a store may lie between them.
+        outer, self._known = self._known, [{}]
+        _STATEMENTS[type(node)](self, node)
+        self._known = outer
+
+    def _store_stmt(self, node: s.BufferStore) -> None:
+        buffer, value = self.name(node.buffer), self.value(node.value)
+        lanes = max((i.dtype.lanes for i in node.indices), default=1)
+        if node.predicate is None and lanes == 1:
+            self.emit(f"{buffer}[{self.checked(node.buffer, node.indices)}] = {value}")
+            return
+        mask = "None" if node.predicate is None else self.value(node.predicate)
+        where = self.values(node.indices)
+        self.emit(f"_store({buffer}, {node.buffer.name!r}, {where}, {mask}, {value})")
+
+    def _for(self, node: s.For) -> None:
+        start, extent = self.value(node.min), self.value(node.extent)
+        span = f"range({start}, {start} + {extent})"
+        if node.kind is s.ForKind.PARALLEL:
+            span = f"reversed({span})"
+        self.emit(f"for {self.name(node.loop_var)} in {span}:")
+        self.loops += 1
+        if self.loops % _LOOPS_PER_FUNCTION:
+            self.block(lambda: self.stmt(node.body))
+        else:
+            self.block(lambda: self._inner_function(node.body))
+        self.loops -= 1
+
+    def _inner_function(self, body: s.Stmt) -> None:
+        name = self.fresh()
+        self.emit(f"def {name}():")
+        self.block(lambda: self.stmt(body))
+        self.emit(f"{name}()")
+
+    def _if(self, node: s.IfThenElse) -> None:
+        self.emit(f"if {self.value(node.condition)}:")
+        self.block(lambda: self.stmt(node.then_case))
+        if node.else_case is not None:
+            other = node.else_case
+            self.emit("else:")
+            self.block(lambda: self.stmt(other))
+
+    def _sequence(self, node: s.SeqStmt) -> None:
+        self.emit("pass")
+        for inner in node.stmts:
+            self.stmt(inner)
+
+    def _allocate(self, node: s.Allocate) -> None:
+        shape, dtype = self.values(node.buffer.shape), self.constant(node.buffer.dtype.numpy)
+        _refuse_strides(node.buffer)
+        self.emit(f"{self.name(node.buffer)} = _alloc({shape}, {dtype})")
+        self.stmt(node.body)
+
+    def _let_stmt(self, node: s.LetStmt) -> None:
+        self.emit(f"{self.name(node.var)} = {self.value(node.value)}")
+        self.stmt(node.body)
+
+
+_RULES: dict[type, Callable[[_Source, Any], str]] = {
+    x.IntImm: _Source._immediate, x.FloatImm: _Source._immediate,
+    x.FloorDiv: _Source._floor, x.FloorMod: _Source._floor, x.Div: _Source._div,
+    x.Min: _Source._extremum, x.Max: _Source._extremum, x.Not: _Source._not,
+    x.Select: _Source._select, x.Cast: _Source._cast, x.Ramp: _Source._ramp,
+    x.Broadcast: _Source._broadcast, x.Shuffle: _Source._shuffle, x.Let: _Source._let,
+    x.BufferLoad: _Source._load, x.Call: _Source._call,
+}  # fmt: skip
+_STATEMENTS: dict[type, Callable[[_Source, Any], None]] = {
+    s.BufferStore: _Source._store_stmt, s.For: _Source._for, s.IfThenElse: _Source._if,
+    s.SeqStmt: _Source._sequence, s.Allocate: _Source._allocate, s.LetStmt: _Source._let_stmt,
+    s.AttrStmt: lambda source, node: source.stmt(node.body),
+    s.Evaluate: lambda source, node: source.emit(source.value(node.value)),
+}  # fmt: skip
+
+
+def _refuse_strides(buffer: Buffer) -> None:
+    if buffer.strides is not None:
+        raise LoweringError(f"buffer {buffer.name} is strided", help="flatten it before evaluating")
+
+
+def to_python(func: PrimFunc) -> tuple[str, dict[str, Any]]:
+    """Python source of ``run(...)`` for ``func``, and the names that it refers to."""
+    source = _Source()
+    params = ", ".join(source.name(p) for p in func.params)
+    source.stmt(func.body)
+    helpers = (_alloc, _out_of_bounds, _load, _store, _cast, _reinterpret, _divisor, _truncated,
+               _ramp, _shuffle)  # fmt: skip
+    names = {"np": np, **{h.__name__: h for h in helpers}, **source.constants}
+    return f"def run({params}):\n" + "\n".join(source.lines), names
+
+
+def evaluate(func: PrimFunc, *arguments: Any) -> None:
+    """Run ``func``; outputs are written into the arrays passed for them.
+
+    Arguments in the order of ``func.params``: contiguous arrays of the buffer's dtype and number
+    of elements, integers for symbolic sizes. Raises ``InvalidInputError`` for others,
+    ``WellFormedError`` for an access out of bounds or a division by zero, ``LoweringError`` for
+    what has no value here (``call_extern``, ``address_of``).
+    """
+    if len(arguments) != len(func.params):
+        raise InvalidInputError(f"{func.name} takes {len(func.params)} arguments",
+                                got=len(arguments))
+    sizes = {
+        p: int(a) for p, a in zip(func.params, arguments, strict=True) if isinstance(p, Var)
+    }
+    bound = [
+        sizes[p] if isinstance(p, Var) else _bind(p, a, sizes)
+        for p, a in zip(func.params, arguments, strict=True)
+    ]
+    code, names = to_python(func)
+    exec(compile(code, f"<{func.name}>", "exec"), names)  # noqa: S102 - our own source
+    with np.errstate(all="ignore"):
+        names["run"](*bound)
+
+
+def _bind(buffer: Buffer, array: Any, sizes: dict[Any, int]) -> np.ndarray:
+    """``array`` seen with the shape of ``buffer``."""
+    _refuse_strides(buffer)
+    shape = tuple(_size(e, sizes) for e in buffer.shape)
+    if not isinstance(array, np.ndarray) or array.dtype != buffer.dtype.numpy:
+        raise InvalidInputError(f"argument {buffer.name} has the wrong type",
+                                expected=f"array of {buffer.dtype}",
+                                got=getattr(array, "dtype", type(array).__name__))
+    if not array.flags.c_contiguous or array.size != int(np.prod(shape)):
+        raise InvalidInputError(f"argument {buffer.name} does not fit",
+                                expected=f"a contiguous array of shape {shape}", got=array.shape)
+    return array.reshape(shape)
+
+
+def evaluate_expr(e: PrimExpr, values: dict[Var, Any] | None = None) -> Any:
+    """The value of an expression without loads; ``values`` gives those of its variables."""
+    source = _Source()
+    values = values or {}
+    params = ", ".join(source.name(v) for v in values)
+    result = source.value(e)
+    source.emit(f"return {result}")
+    names = {"np": np, **{h.__name__: h for h in _EXPR_HELPERS}, **source.constants}
+    exec("\n".join([f"def run({params}):", *source.lines]), names)  # noqa: S102 - our own source
+    with np.errstate(all="ignore"):
+        return names["run"](*values.values())
+
+
+_EXPR_HELPERS = (_cast, _reinterpret, _divisor, _truncated, _ramp, _shuffle)
+
+
+def _size(e: PrimExpr, sizes: dict[Any, int]) -> int:
+    value = x.int_value(e)
+    return value if value is not None else int(evaluate_expr(e, sizes))
+
+

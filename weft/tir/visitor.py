@@ -1,0 +1,312 @@
+"""Walking and rebuilding loop programs.
+
+Expressions are interned, so every walk visits a shared node once and a rebuilt node whose
+children did not change is the node itself. Rebuilding goes through the folding constructors of
+``weft.tir.expr``: putting a constant for a loop variable folds what becomes constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from weft.tir import expr as x
+from weft.tir import stmt as s
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, Var
+from weft.tir.func import PrimFunc
+
+ExprFn = Callable[[PrimExpr], PrimExpr]
+StmtFn = Callable[[s.Stmt], s.Stmt]
+Node = TypeVar("Node", PrimExpr, s.Stmt)
+
+_BINARY: dict[type, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
+    x.Add: x.add, x.Sub: x.sub, x.Mul: x.mul, x.Div: x.div, x.FloorDiv: x.floordiv,
+    x.FloorMod: x.floormod, x.Min: x.minimum, x.Max: x.maximum, x.And: x.all_of, x.Or: x.any_of,
+    **{node: (lambda a, b, node=node: x.compare(node, a, b))
+       for node in (x.EQ, x.NE, x.LT, x.LE, x.GT, x.GE)},
+}  # fmt: skip
+
+
+def rebuild_binary(node: type, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """``node(a, b)`` through the folding constructor."""
+    return _BINARY[node](a, b)
+
+
+def _load_children(e: x.BufferLoad) -> tuple[PrimExpr, ...]:
+    return e.indices if e.predicate is None else (*e.indices, e.predicate)
+
+
+_CHILDREN: dict[type, Callable[[Any], tuple[PrimExpr, ...]]] = {
+    **dict.fromkeys(_BINARY, lambda e: (e.a, e.b)),
+    **dict.fromkeys((Var, x.IntImm, x.FloatImm, x.StringImm), lambda _: ()),
+    x.Not: lambda e: (e.a,),
+    x.Cast: lambda e: (e.value,),
+    x.Broadcast: lambda e: (e.value,),
+    x.Select: lambda e: (e.condition, e.true_value, e.false_value),
+    x.Ramp: lambda e: (e.base, e.stride),
+    x.Shuffle: lambda e: e.vectors,
+    x.Let: lambda e: (e.value, e.body),
+    x.BufferLoad: _load_children,
+    x.ProducerLoad: lambda e: e.indices,
+    x.Call: lambda e: e.args,
+    x.Reduce: lambda e: (*e.source, e.condition),
+}
+
+
+def children(expr: PrimExpr) -> tuple[PrimExpr, ...]:
+    """The direct sub-expressions, in order."""
+    return _CHILDREN[type(expr)](expr)
+
+
+def _make_load(e: x.BufferLoad, new: tuple[PrimExpr, ...]) -> PrimExpr:
+    if e.predicate is None:
+        return x.BufferLoad(e.buffer, new, None)
+    return x.BufferLoad(e.buffer, new[:-1], new[-1])
+
+
+def _make_call(e: x.Call, new: tuple[PrimExpr, ...]) -> PrimExpr:
+    if e.name == "if_then_else":
+        return x.if_then_else(*new)
+    if e.name == "likely" and (new[0] is x.TRUE or new[0] is x.FALSE):
+        return new[0]
+    return x.Call(e.dtype, e.name, new)
+
+
+_MAKE: dict[type, Callable[[Any, tuple[PrimExpr, ...]], PrimExpr]] = {
+    **{node: (lambda _, c, make=make: make(*c)) for node, make in _BINARY.items()},
+    x.Not: lambda _, c: x.not_(c[0]),
+    x.Cast: lambda e, c: x.cast(c[0], e.dtype),
+    x.Broadcast: lambda e, c: x.Broadcast(c[0], e.lanes),
+    x.Select: lambda _, c: x.select(*c),
+    x.Ramp: lambda e, c: x.Ramp(c[0], c[1], e.lanes),
+    x.Shuffle: lambda e, c: x.Shuffle(c, e.indices),
+    x.Let: lambda e, c: x.Let(e.var, c[0], c[1]),
+    x.BufferLoad: _make_load,
+    x.ProducerLoad: lambda e, c: x.ProducerLoad(e.producer, c),
+    x.Call: _make_call,
+    x.Reduce: lambda e, c: x.Reduce(e.combiner, c[:-1], e.axes, c[-1], e.index),
+}
+
+
+def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
+    """``expr`` over other sub-expressions; itself where they are the same."""
+    old = children(expr)
+    if all(a is b for a, b in zip(old, new, strict=True)):
+        return expr
+    return _MAKE[type(expr)](expr, new)
+
+
+def map_children(expr: PrimExpr, fn: ExprFn) -> PrimExpr:
+    """``expr`` with ``fn`` applied to each direct sub-expression."""
+    kind = type(expr)
+    make = _BINARY.get(kind)
+    if make is not None:
+        a, b = fn(expr.a), fn(expr.b)  # type: ignore[attr-defined]
+        return expr if a is expr.a and b is expr.b else make(a, b)  # type: ignore[attr-defined]
+    old = _CHILDREN[kind](expr)
+    return with_children(expr, tuple(map(fn, old))) if old else expr
+
+
+def post_order(expr: PrimExpr) -> Iterator[PrimExpr]:
+    """Every distinct node, operands before users."""
+    seen: set[PrimExpr] = set()
+    stack: list[tuple[PrimExpr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((c, False) for c in reversed(children(node)))
+
+
+def visit_expr(expr: PrimExpr, fn: Callable[[PrimExpr], object]) -> None:
+    """Call ``fn`` on every distinct node, operands before users."""
+    for node in post_order(expr):
+        fn(node)
+
+
+def transform_expr(expr: PrimExpr, fn: ExprFn, memo: dict[PrimExpr, PrimExpr] | None = None) -> PrimExpr:
+    """Rebuild bottom-up: ``fn`` gets each node with its children rewritten.
+
+    Pass one ``memo`` to several calls with the same ``fn`` to share work between them.
+    """
+    done: dict[PrimExpr, PrimExpr] = {} if memo is None else memo
+
+    def go(e: PrimExpr) -> PrimExpr:
+        result = done.get(e)
+        if result is None:
+            result = done[e] = fn(map_children(e, go))
+        return result
+
+    return go(expr)
+
+
+def map_exprs(stmt: s.Stmt, fn: ExprFn) -> s.Stmt:
+    """``fn`` applied to the expressions that ``stmt`` itself holds (not those of its body)."""
+    match stmt:
+        case s.BufferStore():
+            mask = stmt.predicate
+            indices = tuple(map(fn, stmt.indices))
+            return stmt.replace(
+                value=fn(stmt.value),
+                indices=stmt.indices if indices == stmt.indices else indices,
+                predicate=None if mask is None else fn(mask),
+            )
+        case s.For():
+            return stmt.replace(min=fn(stmt.min), extent=fn(stmt.extent))
+        case s.IfThenElse():
+            return stmt.replace(condition=fn(stmt.condition))
+        case s.LetStmt() | s.Evaluate():
+            return stmt.replace(value=fn(stmt.value))
+        case s.AttrStmt() if isinstance(stmt.value, PrimExpr):
+            return stmt.replace(value=fn(stmt.value))
+    return stmt
+
+
+def map_stmts(stmt: s.Stmt, fn: StmtFn) -> s.Stmt:
+    """``fn`` applied to the statements directly inside ``stmt``."""
+    match stmt:
+        case s.SeqStmt():
+            new = tuple(map(fn, stmt.stmts))
+            return stmt if new == stmt.stmts else s.seq(new)
+        case s.IfThenElse():
+            other = stmt.else_case
+            return stmt.replace(
+                then_case=fn(stmt.then_case), else_case=None if other is None else fn(other)
+            )
+        case s.For() | s.Allocate() | s.LetStmt() | s.AttrStmt():
+            return stmt.replace(body=fn(stmt.body))
+    return stmt
+
+
+def transform_stmt(
+    stmt: s.Stmt, fn_stmt: StmtFn | None = None, fn_expr: ExprFn | None = None
+) -> s.Stmt:
+    """Rebuild bottom-up. ``fn_stmt`` gets each statement with its insides rewritten.
+
+    ``fn_expr`` gets each whole expression that a statement holds (an index, a value, a
+    condition), not each node of it: combine it with ``transform_expr`` for those.
+    """
+
+    def go(node: s.Stmt) -> s.Stmt:
+        node = map_stmts(node, go)
+        if fn_expr is not None:
+            node = map_exprs(node, fn_expr)
+        return node if fn_stmt is None else fn_stmt(node)
+
+    return go(stmt)
+
+
+def exprs_of(stmt: s.Stmt) -> Iterator[PrimExpr]:
+    """The whole expressions that ``stmt`` itself holds."""
+    match stmt:
+        case s.BufferStore():
+            yield from stmt.indices
+            yield stmt.value
+            if stmt.predicate is not None:
+                yield stmt.predicate
+        case s.For():
+            yield stmt.min
+            yield stmt.extent
+        case s.IfThenElse():
+            yield stmt.condition
+        case s.LetStmt() | s.Evaluate():
+            yield stmt.value
+        case s.AttrStmt() if isinstance(stmt.value, PrimExpr):
+            yield stmt.value
+
+
+def stmts_of(stmt: s.Stmt) -> tuple[s.Stmt, ...]:
+    """The statements directly inside ``stmt``."""
+    match stmt:
+        case s.SeqStmt():
+            return stmt.stmts
+        case s.IfThenElse():
+            return (stmt.then_case,) if stmt.else_case is None else (stmt.then_case, stmt.else_case)
+        case s.For() | s.Allocate() | s.LetStmt() | s.AttrStmt():
+            return (stmt.body,)
+    return ()
+
+
+def post_order_stmts(stmt: s.Stmt) -> Iterator[s.Stmt]:
+    """Every statement, in program order, what is inside before what holds it."""
+    stack: list[tuple[s.Stmt, bool]] = [(stmt, False)]
+    while stack:
+        node, ready = stack.pop()
+        inside = stmts_of(node)
+        if ready or not inside:
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend((c, False) for c in reversed(inside))
+
+
+def all_exprs(stmt: s.Stmt) -> Iterator[PrimExpr]:
+    """Every distinct expression node in ``stmt``."""
+    seen: set[PrimExpr] = set()
+    for node in post_order_stmts(stmt):
+        for root in exprs_of(node):
+            stack = [root]
+            while stack:
+                e = stack.pop()
+                if e not in seen:
+                    seen.add(e)
+                    yield e
+                    stack.extend(children(e))
+
+
+def substitute(node: Node, values: Mapping[Var, PrimExpr]) -> Node:
+    """``node`` with the variables replaced; what becomes constant is folded."""
+    memo: dict[PrimExpr, PrimExpr] = dict(values)
+
+    def fn(e: PrimExpr) -> PrimExpr:
+        return transform_expr(e, lambda leaf: leaf, memo)
+
+    if isinstance(node, PrimExpr):
+        return fn(node)
+    return transform_stmt(node, None, fn)
+
+
+def replace_buffers(stmt: s.Stmt, buffers: Mapping[Buffer, Buffer]) -> s.Stmt:
+    """``stmt`` with accesses and allocations of each key going to its value."""
+    memo: dict[PrimExpr, PrimExpr] = {}
+
+    def on_expr(e: PrimExpr) -> PrimExpr:
+        if type(e) is x.BufferLoad and e.buffer in buffers:
+            return x.BufferLoad(buffers[e.buffer], e.indices, e.predicate)
+        return e
+
+    def on_stmt(node: s.Stmt) -> s.Stmt:
+        if isinstance(node, s.BufferStore | s.Allocate) and node.buffer in buffers:
+            return node.replace(buffer=buffers[node.buffer])
+        return node
+
+    return transform_stmt(stmt, on_stmt, lambda e: transform_expr(e, on_expr, memo))
+
+
+def map_body(func: PrimFunc, fn: StmtFn) -> PrimFunc:
+    """``func`` with ``fn`` applied to its body."""
+    return func.replace(body=fn(func.body))
+
+
+def free_vars(node: PrimExpr | s.Stmt) -> list[Var]:
+    """Variables used but not bound by a loop or a let inside, in order of first use."""
+    roots = [node] if isinstance(node, PrimExpr) else list(all_exprs(node))
+    bound: set[PrimExpr] = set()
+    if not isinstance(node, PrimExpr):
+        for inner in post_order_stmts(node):
+            if isinstance(inner, s.For):
+                bound.add(inner.loop_var)
+            elif isinstance(inner, s.LetStmt):
+                bound.add(inner.var)
+    used: dict[PrimExpr, None] = {}
+    for root in roots:
+        for e in post_order(root) if isinstance(node, PrimExpr) else (root,):
+            if type(e) is x.Let:
+                bound.add(e.var)
+            elif type(e) is Var:
+                used[e] = None
+    return [v for v in used if v not in bound]  # type: ignore[misc]
