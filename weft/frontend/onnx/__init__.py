@@ -1,0 +1,48 @@
+"""ONNX models as weft modules.
+
+The ``onnx`` package is an extra and takes a quarter of a second to import, so it is imported when
+the first model arrives.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.ir.module import IRModule
+from weft.support.errors import OptionError
+
+__all__ = ["from_onnx"]
+
+
+def from_onnx(
+    model: str | os.PathLike[str] | bytes | Any,
+    *,
+    inputs: Mapping[str, Sequence[object]] | None = None,
+) -> IRModule:
+    """The typed module that an ONNX model stands for.
+
+    ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``. ``inputs`` overrides the
+    shapes of graph inputs: ``{"x": ("batch", 3, 224, 224)}``. The module's ``attrs`` keep the
+    names of the graph's inputs and outputs as ``input_names`` and ``output_names``.
+
+    Raises ``InvalidModelError`` for a model that is damaged or contradicts itself,
+    ``UnsupportedModelError``, naming everything at once, for operators, attributes, opsets and
+    dtypes that weft lacks, and ``TypeInferenceError`` where shapes do not fit.
+    """
+    return _importer().import_model(model, inputs or {})
+
+
+def _importer() -> Any:
+    try:
+        return importlib.import_module("weft.frontend.onnx.importer")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("onnx", "google"):
+            raise
+        raise OptionError(
+            "reading ONNX models needs the onnx package",
+            got=f"no module named {error.name!r}",
+            help="pip install weft[onnx]",
+        ) from None

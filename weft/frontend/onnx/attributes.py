@@ -1,0 +1,98 @@
+"""Typed access to the attributes of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnx import AttributeProto, NodeProto, TensorProto
+
+from weft.support.errors import InvalidModelError
+
+_FIELDS = {
+    AttributeProto.INT: "i",
+    AttributeProto.INTS: "ints",
+    AttributeProto.FLOAT: "f",
+    AttributeProto.FLOATS: "floats",
+    AttributeProto.STRING: "s",
+    AttributeProto.TENSOR: "t",
+}
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """The attributes of a node; each reader raises ``InvalidModelError`` for the wrong kind."""
+
+    values: Mapping[str, AttributeProto]
+    where: object
+
+    @staticmethod
+    def of(node: NodeProto, where: object) -> Attributes:
+        values: dict[str, AttributeProto] = {}
+        for attribute in node.attribute:
+            if attribute.name in values:
+                raise InvalidModelError(
+                    f"attribute {attribute.name!r} of {node.op_type} is given twice", where=where
+                )
+            values[attribute.name] = attribute
+        return Attributes(values, where)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def integer(self, name: str, default: int) -> int:
+        value = self._read(name, AttributeProto.INT)
+        return default if value is None else int(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self.integer(name, int(default)))
+
+    def number(self, name: str, default: float) -> float:
+        value = self._read(name, AttributeProto.FLOAT)
+        return default if value is None else float(value)
+
+    def text(self, name: str, default: str) -> str:
+        value = self._read(name, AttributeProto.STRING)
+        return default if value is None else value.decode("utf-8")
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        value = self._read(name, AttributeProto.INTS)
+        return None if value is None else tuple(int(v) for v in value)
+
+    def numbers(self, name: str) -> tuple[float, ...] | None:
+        value = self._read(name, AttributeProto.FLOATS)
+        return None if value is None else tuple(float(v) for v in value)
+
+    def tensor(self, name: str) -> TensorProto | None:
+        return self._read(name, AttributeProto.TENSOR)
+
+    def one_of(self, name: str, default: str, choices: Sequence[str]) -> str:
+        """A text attribute restricted to ``choices``."""
+        value = self.text(name, default)
+        if value not in choices:
+            raise InvalidModelError(
+                f"attribute {name!r} has an unknown value",
+                where=self.where,
+                expected=", ".join(choices),
+                got=repr(value),
+            )
+        return value
+
+    def _read(self, name: str, kind: AttributeProto.AttributeType.ValueType) -> Any:
+        attribute = self.values.get(name)
+        if attribute is None:
+            return None
+        if attribute.type != kind or attribute.ref_attr_name:
+            raise InvalidModelError(
+                f"attribute {name!r} has the wrong type",
+                where=self.where,
+                expected=AttributeProto.AttributeType.Name(kind),
+                got=_type_name(attribute.type),
+            )
+        return getattr(attribute, _FIELDS[kind])
+
+
+def _type_name(code: int) -> str:
+    names = AttributeProto.AttributeType.DESCRIPTOR.values_by_number
+    return names[code].name if code in names else f"number {code}"

@@ -1,0 +1,29 @@
+"""All converters of ONNX operators; importing this fills the table in ``registry``."""
+
+from __future__ import annotations
+
+from weft.frontend.onnx import (
+    ops_activation,
+    ops_constant,
+    ops_conv,
+    ops_elementwise,
+    ops_index,
+    ops_linear,
+    ops_norm,
+    ops_pool,
+    ops_reduce,
+    ops_shape,
+)
+
+__all__ = [
+    "ops_activation",
+    "ops_constant",
+    "ops_conv",
+    "ops_elementwise",
+    "ops_index",
+    "ops_linear",
+    "ops_norm",
+    "ops_pool",
+    "ops_reduce",
+    "ops_shape",
+]

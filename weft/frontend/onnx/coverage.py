@@ -1,0 +1,84 @@
+"""Everything in a model that weft cannot convert, found before anything is converted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from onnx import AttributeProto, NodeProto
+
+from weft.frontend.onnx.checks import GraphOrder
+from weft.frontend.onnx.registry import Converter, find_converter, supported_operators
+from weft.support.errors import UnsupportedModelError
+
+_NAMES_SHOWN = 3
+
+
+def check_coverage(order: GraphOrder, opset: int, source: str) -> None:
+    """Raises ``UnsupportedModelError`` that lists all missing operators, with counts and nodes."""
+    gaps: dict[str, list[str]] = {}
+    missing_ops: set[str] = set()
+    for node, label in zip(order.nodes, order.labels, strict=True):
+        converter = _converter_of(node, opset)
+        if converter is None:
+            name = f"{node.domain}::{node.op_type}" if _is_foreign(node) else node.op_type
+            missing_ops.add(name)
+            gaps.setdefault(f"operator {name}", []).append(label)
+        else:
+            for gap in _gaps_of(node, converter):
+                gaps.setdefault(gap, []).append(label)
+    if not gaps:
+        return
+    notes = [_note(gap, gaps[gap]) for gap in sorted(gaps, key=lambda g: (-len(gaps[g]), g))]
+    count = len(missing_ops)
+    what = f"{count} operator{'s' if count != 1 else ''}" if count else "operator attributes"
+    raise UnsupportedModelError(
+        f"the model uses {what} that weft does not support at opset {opset}",
+        where=source,
+        notes=notes,
+        help=_suggestion(sorted(missing_ops)),
+    )
+
+
+def _is_foreign(node: NodeProto) -> bool:
+    return node.domain not in ("", "ai.onnx")
+
+
+def _converter_of(node: NodeProto, opset: int) -> Converter | None:
+    return None if _is_foreign(node) else find_converter(node.op_type, opset)
+
+
+def _gaps_of(node: NodeProto, converter: Converter) -> Iterator[str]:
+    for attribute in node.attribute:
+        if attribute.name not in converter.attributes:
+            yield f"attribute {attribute.name!r} of {node.op_type}"
+        elif attribute.name in converter.only:
+            value = _scalar(attribute)
+            if value not in converter.only[attribute.name]:
+                yield f"attribute {attribute.name}={value!r} of {node.op_type}"
+    for position, name in enumerate(node.output):
+        if name and position >= converter.outputs:
+            yield f"output {position} of {node.op_type}"
+
+
+def _scalar(attribute: AttributeProto) -> object:
+    if attribute.type == AttributeProto.INT:
+        return attribute.i
+    if attribute.type == AttributeProto.FLOAT:
+        return attribute.f
+    return attribute.s.decode("utf-8", "replace")
+
+
+def _note(gap: str, labels: list[str]) -> str:
+    names = [label.rsplit(" (", 1)[0] for label in labels[:_NAMES_SHOWN]]
+    more = ", ..." if len(labels) > _NAMES_SHOWN else ""
+    return f"{gap}: {len(labels)} node{'s' if len(labels) != 1 else ''} ({', '.join(names)}{more})"
+
+
+def _suggestion(missing: list[str]) -> str | None:
+    """A near miss is more likely a damaged name than an operator to ask for."""
+    for name in missing:
+        close = difflib.get_close_matches(name, supported_operators(), n=1, cutoff=0.8)
+        if close:
+            return f"is {name!r} meant to be {close[0]!r}?"
+    return "docs/coverage.md lists the ONNX operators that are supported" if missing else None

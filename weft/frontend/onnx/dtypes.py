@@ -1,0 +1,49 @@
+"""Element types of ONNX tensors as weft dtypes."""
+
+from __future__ import annotations
+
+from onnx import TensorProto
+
+from weft.ir.dtype import DType
+from weft.support.errors import InvalidModelError, UnsupportedModelError
+
+_NAMES = {
+    TensorProto.FLOAT: "float32",
+    TensorProto.DOUBLE: "float64",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+    TensorProto.INT8: "int8",
+    TensorProto.INT16: "int16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int64",
+    TensorProto.UINT8: "uint8",
+    TensorProto.UINT16: "uint16",
+    TensorProto.UINT32: "uint32",
+    TensorProto.UINT64: "uint64",
+    TensorProto.BOOL: "bool",
+}
+
+
+def dtype_name(code: int) -> str:
+    """ONNX's own name of an element type: ``FLOAT``."""
+    known = {v.number: v.name for v in TensorProto.DataType.DESCRIPTOR.values}
+    return known.get(code, f"number {code}")
+
+
+def dtype_of(code: int, what: str, where: object) -> DType:
+    """The weft dtype of an ONNX element type; ``what`` names the tensor in the message.
+
+    Raises ``UnsupportedModelError`` for a type that weft lacks and ``InvalidModelError`` for a
+    number that is none.
+    """
+    name = _NAMES.get(code)
+    if name is not None:
+        return DType.parse(name)
+    known = code in TensorProto.DataType.values() and code != TensorProto.UNDEFINED
+    error = UnsupportedModelError if known else InvalidModelError
+    raise error(
+        f"{what} has element type {dtype_name(code)}",
+        where=where,
+        expected=f"one of {', '.join(_NAMES.values())}",
+        help="convert the tensor to one of these types before exporting" if known else None,
+    )

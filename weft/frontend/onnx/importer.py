@@ -1,0 +1,315 @@
+"""From an ONNX graph to a typed module: one pass over the nodes in topological order."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.inliner
+from onnx import GraphProto, NodeProto, ValueInfoProto
+
+from weft.frontend.onnx import converters as _converters  # noqa: F401 - fills the table
+from weft.frontend.onnx.attributes import Attributes
+from weft.frontend.onnx.checks import (
+    GraphOrder,
+    check_features,
+    check_graph,
+    check_versions,
+    run_onnx_checker,
+)
+from weft.frontend.onnx.coverage import check_coverage
+from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.loader import LoadedModel, load_model
+from weft.frontend.onnx.node import Node, Value, tensor_type
+from weft.frontend.onnx.registry import Converted, find_converter
+from weft.frontend.onnx.shape_value import ShapeValue, evaluate_on_shapes
+from weft.frontend.onnx.tensors import tensor_to_numpy
+from weft.ir.expr import Constant, Expr, Function, Tuple, Var
+from weft.ir.module import IRModule
+from weft.ir.shape import ANY, Dim, Shape, SymDim, as_shape
+from weft.ir.span import Span
+from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_type
+from weft.support.errors import (
+    AttrsError,
+    InvalidInputError,
+    InvalidModelError,
+    WeftError,
+)
+
+ShapeOverrides = Mapping[str, Sequence[object]]
+
+
+def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: ShapeOverrides) -> IRModule:
+    """See ``weft.frontend.onnx.from_onnx``."""
+    loaded = load_model(model)
+    try:
+        return _import_loaded(loaded, inputs)
+    except UnicodeDecodeError as error:
+        raise InvalidModelError(
+            "the model holds a name that is not UTF-8 text",
+            where=loaded.source,
+            got=repr(error.object[:40]),
+            help="the file is damaged; download or export it again",
+        ) from None
+
+
+def _import_loaded(loaded: LoadedModel, inputs: ShapeOverrides) -> IRModule:
+    opset = check_versions(loaded)
+    loaded = _with_functions_inlined(loaded)
+    graph = loaded.proto.graph
+    check_features(loaded.proto, loaded.source)
+    order = check_graph(graph, loaded.source)
+    check_coverage(order, opset, loaded.source)
+    run_onnx_checker(loaded.proto, loaded.source)
+    return GraphImporter(loaded, opset, inputs).run(order)
+
+
+def _with_functions_inlined(loaded: LoadedModel) -> LoadedModel:
+    """Functions that the model defines for itself become the nodes of their bodies."""
+    if not loaded.proto.functions:
+        return loaded
+    try:
+        inlined = onnx.inliner.inline_local_functions(loaded.proto)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise InvalidModelError(
+            "the model's own functions cannot be expanded", where=loaded.source, got=str(error)
+        ) from None
+    return LoadedModel(inlined, loaded.source, loaded.folder)
+
+
+class GraphImporter:
+    """Holds the value of every name while the nodes are converted."""
+
+    def __init__(self, loaded: LoadedModel, opset: int, inputs: ShapeOverrides) -> None:
+        self.source = loaded.source
+        self.folder: Path | None = loaded.folder
+        self.graph: GraphProto = loaded.proto.graph
+        self.opset = opset
+        self.values: dict[str, Value] = {}
+        self.params: dict[str, Var] = {}
+        self.overrides = dict(inputs)
+
+    def run(self, order: GraphOrder) -> IRModule:
+        self._import_initializers()
+        self._import_inputs()
+        for node, label in zip(order.nodes, order.labels, strict=True):
+            self._import_node(node, Span(self.source, node=label))
+        return self._module()
+
+    def _import_initializers(self) -> None:
+        for tensor in self.graph.initializer:
+            data = tensor_to_numpy(tensor, self.folder, self.source)
+            span = Span(self.source, node=tensor.name)
+            self.values[tensor.name] = Constant(data, span=span)
+
+    def _import_inputs(self) -> None:
+        """Models of IR version 3 list the initializers among the inputs; those stay constants."""
+        names = [i.name for i in self.graph.input if i.name not in self.values]
+        unknown = [n for n in self.overrides if n not in names]
+        if unknown:
+            raise InvalidInputError(
+                f"the model has no input {', '.join(map(repr, unknown))}",
+                where=self.source,
+                expected=", ".join(map(repr, names)) or "no inputs",
+            )
+        taken: set[str] = set()
+        for value in self.graph.input:
+            if value.name in self.values:
+                self._check_initializer_type(value)
+                continue
+            name = _identifier(value.name, taken)
+            span = Span(self.source, node=value.name)
+            var = Var(name, self._input_type(value), span=span)
+            self.params[value.name] = var.with_type(var.annotation)  # type: ignore[arg-type]
+            self.values[value.name] = self.params[value.name]
+
+    def _check_initializer_type(self, value: ValueInfoProto) -> None:
+        actual = tensor_type(self.values[value.name])  # type: ignore[arg-type]
+        declared = self._declared_type(value)
+        if declared is not None and not _compatible(declared, actual):
+            raise InvalidModelError(
+                f"initializer {value.name!r} does not match its declaration as a graph input",
+                where=self.source,
+                expected=str(declared),
+                got=str(actual),
+            )
+
+    def _input_type(self, value: ValueInfoProto) -> TensorType:
+        override = self.overrides.get(value.name)
+        where = Span(self.source, node=value.name)
+        dtype = dtype_of(value.type.tensor_type.elem_type, f"graph input {value.name!r}", where)
+        has_shape = value.type.tensor_type.HasField("shape")
+        if override is None:
+            if not has_shape:
+                raise InvalidModelError(
+                    f"graph input {value.name!r} has no shape",
+                    where=where,
+                    help=f'give it one: inputs={{"{value.name}": (1, 3, 224, 224)}}',
+                )
+            return TensorType(_declared_shape(value, where), dtype)
+        shape = as_shape(override)
+        if has_shape and len(value.type.tensor_type.shape.dim) != len(shape):
+            raise InvalidInputError(
+                f"the shape given for input {value.name!r} has the wrong rank",
+                where=where,
+                expected=f"{len(value.type.tensor_type.shape.dim)} dimensions",
+                got=str(tuple(override)),
+            )
+        return TensorType(shape, dtype)
+
+    def _declared_type(self, value: ValueInfoProto) -> TensorType | None:
+        if not value.type.tensor_type.HasField("shape"):
+            return None
+        where = Span(self.source, node=value.name)
+        dtype = dtype_of(value.type.tensor_type.elem_type, f"graph value {value.name!r}", where)
+        return TensorType(_declared_shape(value, where), dtype)
+
+    def _import_node(self, proto: NodeProto, span: Span) -> None:
+        names = list(proto.output)
+        while names and not names[-1]:
+            names.pop()
+        inputs = tuple(self.values[n] if n else None for n in proto.input)
+        node = Node(
+            proto.op_type,
+            span,
+            inputs,
+            Attributes.of(proto, span),
+            len(names),
+            self.opset,
+            self.folder,
+        )
+        results = _convert(node)
+        if len(results) < len(names):
+            raise InvalidModelError(
+                f"{proto.op_type} has too many outputs",
+                where=span,
+                expected=str(len(results)),
+                got=str(len(names)),
+            )
+        for name, result in zip(names, results, strict=False):
+            if name:
+                self.values[name] = result
+
+    def _module(self) -> IRModule:
+        outputs = [self._output(o) for o in self.graph.output]
+        span = Span(self.source)
+        body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs), span=span)
+        main = Function(tuple(self.params.values()), body, span=span)
+        attrs = {
+            "input_names": tuple(self.params),
+            "output_names": tuple(o.name for o in self.graph.output),
+        }
+        return infer_type(IRModule({"main": main}, attrs=attrs))
+
+    def _output(self, value: ValueInfoProto) -> Expr:
+        result = self.values[value.name]
+        if isinstance(result, ShapeValue):
+            raise InvalidModelError(
+                f"output {value.name!r} is a shape that is only known at run time",
+                where=self.source,
+                help="fix the sizes of the inputs with inputs=",
+            )
+        where = Span(self.source, node=value.name)
+        declared = value.type.tensor_type.elem_type
+        actual = tensor_type(result).dtype
+        if declared and dtype_of(declared, f"output {value.name!r}", where) != actual:
+            raise InvalidModelError(
+                f"output {value.name!r} is declared with another element type than it has",
+                where=where,
+                expected=str(dtype_of(declared, f"output {value.name!r}", where)),
+                got=str(actual),
+            )
+        return result
+
+
+def _convert(node: Node) -> Sequence[Value]:
+    try:
+        if any(isinstance(i, ShapeValue) for i in node.inputs):
+            result = _convert_with_shapes(node)
+        else:
+            result = _run_converter(node)
+    except AttrsError as error:
+        # The attribute records of the operators check values that came from the file.
+        raise InvalidModelError(
+            f"{node.op}: {error.what}",
+            where=node.span,
+            expected=error.expected,
+            got=error.got,
+            help=error.help,
+        ) from None
+    except WeftError as error:
+        if error.where is None:
+            raise type(error)(
+                error.what,
+                where=node.span,
+                expected=error.expected,
+                got=error.got,
+                notes=error.notes,
+                help=error.help,
+            ) from None
+        raise
+    return (result,) if isinstance(result, (Expr, ShapeValue)) else result
+
+
+# Operators that take a shape as an argument beside their data, and know what to do with it.
+_SHAPE_CONSUMERS = frozenset({"Reshape", "Expand", "ConstantOfShape"})
+
+
+def _convert_with_shapes(node: Node) -> Converted:
+    if node.op in _SHAPE_CONSUMERS and not isinstance(node.inputs[0], ShapeValue):
+        return _run_converter(node)
+    if node.op == "ConstantOfShape":
+        return _run_converter(node)
+    result = evaluate_on_shapes(node)
+    return Constant(result, span=node.span) if isinstance(result, np.ndarray) else result
+
+
+def _run_converter(node: Node) -> Converted:
+    converter = find_converter(node.op, node.opset)
+    if converter is None:
+        raise InvalidModelError(f"no converter for {node.op}", where=node.span)
+    return converter.convert(node)
+
+
+def _declared_shape(value: ValueInfoProto, where: Span) -> Shape:
+    dims: list[Dim] = []
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        kind = dim.WhichOneof("value")
+        if kind == "dim_param" and dim.dim_param:
+            dims.append(SymDim.symbol(_identifier(dim.dim_param, set())))
+        elif kind == "dim_value":
+            if dim.dim_value < 0 or dim.dim_value >= math.inf:
+                raise InvalidModelError(
+                    f"dimension {axis} of graph input {value.name!r} is negative",
+                    where=where,
+                    got=str(dim.dim_value),
+                    help=f'give the shape: inputs={{"{value.name}": (1, 3, 224, 224)}}',
+                )
+            dims.append(int(dim.dim_value))
+        else:
+            dims.append(ANY)
+    return tuple(dims)
+
+
+def _compatible(declared: TensorType, actual: TensorType) -> bool:
+    if declared.dtype != actual.dtype or declared.ndim != actual.ndim:
+        return False
+    pairs = zip(declared.shape, actual.shape, strict=True)
+    return all(not isinstance(d, int) or d == a for d, a in pairs)
+
+
+def _identifier(name: str, taken: set[str]) -> str:
+    """``name`` as the text form can write it (``gpu_0/data_0`` -> ``gpu_0_data_0``), and unique."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII)
+    base = base if re.match(r"[A-Za-z_]", base) else f"x_{base}"
+    result, count = base, 1
+    while result in taken:
+        result, count = f"{base}_{count}", count + 1
+    taken.add(result)
+    return result

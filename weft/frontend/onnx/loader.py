@@ -1,0 +1,102 @@
+"""From what the user passes in to a parsed ``ModelProto``, with the folder of its external data."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+
+from weft.support.errors import InvalidModelError
+
+# A protobuf message cannot be longer: its lengths are signed 32-bit numbers.
+MAX_FILE_BYTES = 2**31 - 1
+_LFS_POINTER = b"version https://git-lfs"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """``source`` names the model in messages; ``folder`` is ``None`` for a model in memory."""
+
+    proto: ModelProto
+    source: str
+    folder: Path | None
+
+
+def load_model(model: str | os.PathLike[str] | bytes | Any) -> LoadedModel:
+    """Parse ``model`` (a path, bytes, or a ``ModelProto``); raises ``InvalidModelError``."""
+    if isinstance(model, ModelProto):
+        loaded = LoadedModel(model, "<ModelProto>", None)
+    elif isinstance(model, (bytes, bytearray, memoryview)):
+        loaded = LoadedModel(_parse(bytes(model), "<bytes>"), "<bytes>", None)
+    elif isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        loaded = LoadedModel(_parse(_read(path), str(path)), str(path), path.resolve().parent)
+    else:
+        raise InvalidModelError(
+            "this object is not an ONNX model",
+            expected="a path, bytes, or an onnx.ModelProto",
+            got=f"an object of type {type(model).__name__}",
+        )
+    _check_has_graph(loaded)
+    return loaded
+
+
+def _read(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise InvalidModelError(
+                "the model file is larger than a protobuf message can be",
+                where=path,
+                expected=f"at most {MAX_FILE_BYTES} bytes",
+                got=f"{size} bytes",
+                help="save it with external data: onnx.save(model, path, save_as_external_data=True)",
+            )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InvalidModelError("there is no such model file", where=path) from None
+    except IsADirectoryError:
+        raise InvalidModelError(
+            "the model path is a folder", where=path, help="name the .onnx file inside it"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidModelError(f"the model file cannot be read: {error}", where=path) from None
+
+
+def _parse(data: bytes, source: str) -> ModelProto:
+    if not data:
+        raise InvalidModelError("the model file is empty", where=source, got="0 bytes")
+    if data.startswith(_LFS_POINTER):
+        raise InvalidModelError(
+            "the model file is a Git LFS pointer, not the model",
+            where=source,
+            help="fetch the file itself: git lfs pull",
+        )
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError:
+        raise InvalidModelError(
+            "the model file is not an ONNX model, or it is truncated or corrupted",
+            where=source,
+            expected="a serialized onnx.ModelProto",
+            got=f"{len(data)} bytes that do not parse, starting with {data[:8]!r}",
+            help="download or export the model again",
+        ) from None
+    return proto
+
+
+def _check_has_graph(loaded: LoadedModel) -> None:
+    """Arbitrary bytes may parse as a message without any known field."""
+    proto = loaded.proto
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise InvalidModelError(
+            "the model has no graph",
+            where=loaded.source,
+            expected="an onnx.ModelProto with a graph of nodes",
+            help="the file may be cut off, or may not be an ONNX model; export it again",
+        )

@@ -1,0 +1,128 @@
+"""Converters of activation functions."""
+
+from __future__ import annotations
+
+import math
+
+from weft import op
+from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import flatten_at, reshape_to
+from weft.ir.expr import Expr
+from weft.ir.op import Op
+
+
+@converts("LeakyRelu", attributes=("alpha",))
+def leaky_relu(node: Node) -> Expr:
+    return node.call(op.nn.leaky_relu, node.input(0), alpha=node.attrs.number("alpha", 0.01))
+
+
+@converts("PRelu")
+def prelu(node: Node) -> Expr:
+    x, slope = node.input(0), node.input(1)
+    negative = node.call(op.less, x, node.scalar_like(0, x))
+    return node.call(op.where, negative, node.call(op.multiply, x, slope), x)
+
+
+@converts("Elu", attributes=("alpha",))
+def elu(node: Node) -> Expr:
+    """The exponential sees min(x, 0), so that it cannot overflow where it is not used."""
+    x = node.input(0)
+    zero = node.scalar_like(0, x)
+    grown = node.call(op.exp, node.call(op.minimum, x, zero))
+    below = node.call(op.subtract, grown, node.scalar_like(1, x))
+    scaled = node.call(
+        op.multiply, below, node.scalar_like(node.attrs.number("alpha", 1.0), x)
+    )
+    return node.call(op.where, node.call(op.less, x, zero), scaled, x)
+
+
+@converts("HardSigmoid", attributes=("alpha", "beta"))
+def hard_sigmoid(node: Node) -> Expr:
+    return _hard_sigmoid(
+        node, node.attrs.number("alpha", 0.2), node.attrs.number("beta", 0.5)
+    )
+
+
+@converts("HardSwish", since=14)
+def hard_swish(node: Node) -> Expr:
+    return node.call(op.multiply, node.input(0), _hard_sigmoid(node, 1 / 6, 0.5))
+
+
+def _hard_sigmoid(node: Node, alpha: float, beta: float) -> Expr:
+    x = node.input(0)
+    line = node.call(op.add, node.call(op.multiply, x, node.scalar_like(alpha, x)),
+                     node.scalar_like(beta, x))
+    return node.call(op.clip, line, a_min=0.0, a_max=1.0)
+
+
+@converts("Softplus")
+def softplus(node: Node) -> Expr:
+    """log(1 + e**x) as max(x, 0) + log(1 + e**-|x|), which cannot overflow."""
+    x = node.input(0)
+    decayed = node.call(op.exp, node.call(op.negative, node.call(op.abs, x)))
+    rest = node.call(op.log, node.call(op.add, decayed, node.scalar_like(1, x)))
+    return node.call(op.add, node.call(op.nn.relu, x), rest)
+
+
+@converts("Gelu", since=20, attributes=("approximate",))
+def gelu(node: Node) -> Expr:
+    kind = node.attrs.one_of("approximate", "none", ("none", "tanh"))
+    gate = _tanh_gate(node) if kind == "tanh" else _erf_gate(node)
+    x = node.input(0)
+    one_plus = node.call(op.add, gate, node.scalar_like(1, x))
+    half = node.call(op.multiply, x, node.scalar_like(0.5, x))
+    return node.call(op.multiply, half, one_plus)
+
+
+def _erf_gate(node: Node) -> Expr:
+    x = node.input(0)
+    return node.call(op.erf, node.call(op.multiply, x, node.scalar_like(1 / math.sqrt(2), x)))
+
+
+def _tanh_gate(node: Node) -> Expr:
+    """tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))"""
+    x = node.input(0)
+    square = node.call(op.multiply, x, x)
+    factor = node.call(
+        op.add,
+        node.call(op.multiply, square, node.scalar_like(0.044715, x)),
+        node.scalar_like(1, x),
+    )
+    scaled = node.call(op.multiply, x, node.scalar_like(math.sqrt(2 / math.pi), x))
+    return node.call(op.tanh, node.call(op.multiply, scaled, factor))
+
+
+@converts("Softmax", attributes=("axis",))
+def softmax_flattened(node: Node) -> Expr:
+    return _normalise_flattened(node, op.nn.softmax)
+
+
+@converts("Softmax", since=13, attributes=("axis",))
+def softmax(node: Node) -> Expr:
+    return _normalise(node, op.nn.softmax)
+
+
+@converts("LogSoftmax", attributes=("axis",))
+def log_softmax_flattened(node: Node) -> Expr:
+    return _normalise_flattened(node, op.nn.log_softmax)
+
+
+@converts("LogSoftmax", since=13, attributes=("axis",))
+def log_softmax(node: Node) -> Expr:
+    return _normalise(node, op.nn.log_softmax)
+
+
+def _normalise(node: Node, operator: Op) -> Expr:
+    axis = node.axis(node.attrs.integer("axis", -1), node.rank())
+    return node.call(operator, node.input(0), axis=axis)
+
+
+def _normalise_flattened(node: Node, operator: Op) -> Expr:
+    """Before opset 13 all axes from ``axis`` on are normalised as one."""
+    x, rank = node.input(0), node.rank()
+    axis = node.axis(node.attrs.integer("axis", 1), rank)
+    if axis == rank - 1:
+        return node.call(operator, x, axis=axis)
+    flat = node.call(operator, flatten_at(node, x, axis), axis=1)
+    return reshape_to(node, flat, node.shape())

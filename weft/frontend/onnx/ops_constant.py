@@ -1,0 +1,120 @@
+"""Converters of constants, and of what is known of shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from weft import op
+from weft.frontend.onnx.node import Node, Value
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.shape_value import ShapeValue, settle
+from weft.frontend.onnx.tensors import checked_shape, tensor_to_numpy
+from weft.ir.dtype import DType
+from weft.ir.expr import Constant, Expr
+from weft.ir.shape import dim_product
+from weft.support.errors import UnsupportedModelError
+
+_VALUE_ATTRIBUTES = ("value", "value_float", "value_floats", "value_int", "value_ints")
+
+
+@converts("Constant", attributes=_VALUE_ATTRIBUTES)
+def constant(node: Node) -> Expr:
+    present = [name for name in _VALUE_ATTRIBUTES if name in node.attrs]
+    if len(present) != 1:
+        raise node.fail(
+            "the value is not given once",
+            expected=f"one of {', '.join(_VALUE_ATTRIBUTES)}",
+            got=", ".join(present) or "none",
+        )
+    return Constant(_constant_array(node, present[0]), span=node.span)
+
+
+def _constant_array(node: Node, name: str) -> np.ndarray:
+    attrs = node.attrs
+    if name == "value":
+        return tensor_to_numpy(attrs.tensor(name) or TensorProto(), node.folder, str(node.span))
+    if name == "value_float":
+        return np.asarray(attrs.number(name, 0.0), np.float32)
+    if name == "value_floats":
+        return np.asarray(attrs.numbers(name), np.float32)
+    if name == "value_int":
+        return np.asarray(attrs.integer(name, 0), np.int64)
+    return np.asarray(attrs.integers(name), np.int64)
+
+
+@converts("ConstantOfShape", since=9, attributes=("value",))
+def constant_of_shape(node: Node) -> Expr:
+    dims = node.dims(0, "input")
+    if not all(isinstance(d, int) for d in dims):
+        raise UnsupportedModelError(
+            "ConstantOfShape with a size that is only known at run time",
+            where=node.span,
+            got=f"({', '.join(map(str, dims))})",
+            help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
+        )
+    tensor = node.attrs.tensor("value")
+    fill = np.zeros(1, np.float32)
+    if tensor is not None:
+        fill = tensor_to_numpy(tensor, node.folder, str(node.span))
+    if fill.size != 1:
+        raise node.fail("the value is not one element", got=f"shape {fill.shape}")
+    label = f"the result of {node.op}"
+    shape = checked_shape(dims, DType.of(fill.dtype), label, node.span)
+    return Constant(np.full(shape, fill.reshape(()), fill.dtype), span=node.span)
+
+
+@converts("Shape", attributes=("start", "end"))
+def shape_(node: Node) -> Value:
+    """Known from the type, whatever the input is; symbolic sizes stay symbolic."""
+    shape = node.shape()
+    start, end = node.attrs.integer("start", 0), node.attrs.integer("end", len(shape))
+    return _known(node, ShapeValue.of_shape(shape[start:end]).dims)
+
+
+@converts("Size")
+def size(node: Node) -> Value:
+    count = np.empty((), object)
+    count[()] = dim_product(node.shape())
+    return _known(node, count)
+
+
+def _known(node: Node, dims: np.ndarray) -> Value:
+    value = settle(dims)
+    return Constant(value, span=node.span) if isinstance(value, np.ndarray) else value
+
+
+@converts("Range", since=11)
+def range_(node: Node) -> Expr:
+    """Its length is a shape, so all three inputs must be known."""
+    start, limit, delta = (
+        node.array(i, name) for i, name in enumerate(("start", "limit", "delta"))
+    )
+    if not start.size == limit.size == delta.size == 1 or not delta.any():
+        raise node.fail("the inputs are not a range", expected="scalars, delta not 0")
+    count = max(0, int(np.ceil((limit.item() - start.item()) / delta.item())))
+    dtype = DType.of(start.dtype)
+    checked_shape((count,), dtype, "the result of Range", node.span)
+    steps = np.arange(count).astype(start.dtype) * delta.reshape(()) + start.reshape(())
+    return Constant(steps.astype(start.dtype), span=node.span)
+
+
+@converts("Expand", since=8)
+def expand(node: Node) -> Expr:
+    """Broadcast both ways: a size of 1 in the target keeps the input's."""
+    target = node.dims(1, "shape")
+    shape = node.shape()
+    rank = max(len(shape), len(target))
+    pairs = zip(
+        (1,) * (rank - len(shape)) + shape,
+        (1,) * (rank - len(target)) + target,
+        strict=True,
+    )
+    result = tuple(have if want == 1 else want for have, want in pairs)
+    if not all(isinstance(d, int) for d in result):
+        raise UnsupportedModelError(
+            "Expand to a size that is only known at run time",
+            where=node.span,
+            help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
+        )
+    return node.call(op.broadcast_to, node.input(0), shape=result)

@@ -1,0 +1,188 @@
+"""Converters that select, join and pad elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft import op
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.ir.expr import Expr
+from weft.support.errors import UnsupportedModelError
+
+
+@converts("Concat", attributes=("axis",))
+def concat(node: Node) -> Expr:
+    parts = node.all_inputs()
+    if "axis" not in node.attrs:
+        raise node.fail("attribute 'axis' is missing")
+    axis = node.axis(node.attrs.integer("axis", 0), node.rank())
+    return parts[0] if len(parts) == 1 else node.tuple_call(op.concatenate, parts, axis=axis)
+
+
+@converts("Split", attributes=("axis", "split"), outputs=1 << 20)
+def split_by_attribute(node: Node) -> Sequence[Expr]:
+    return _split(node, node.attrs.integers("split"), node.output_count)
+
+
+@converts("Split", since=13, attributes=("axis",), outputs=1 << 20)
+def split_by_input(node: Node) -> Sequence[Expr]:
+    return _split(node, node.optional_ints(1, "split"), node.output_count)
+
+
+@converts("Split", since=18, attributes=("axis", "num_outputs"), outputs=1 << 20)
+def split_by_count(node: Node) -> Sequence[Expr]:
+    count = node.attrs.integer("num_outputs", node.output_count)
+    return _split(node, node.optional_ints(1, "split"), count)
+
+
+def _split(node: Node, sizes: tuple[int, ...] | None, count: int) -> Sequence[Expr]:
+    axis = node.axis(node.attrs.integer("axis", 0), node.rank())
+    length = node.shape()[axis]
+    if not isinstance(length, int):
+        raise UnsupportedModelError("Split along an axis of symbolic size", where=node.span)
+    if sizes is None:
+        sizes = _even_sizes(node, length, count)
+    if sum(sizes) != length or min(sizes, default=-1) < 0 or len(sizes) < node.output_count:
+        raise node.fail(
+            "the parts do not add up to the axis",
+            expected=f"sizes of {node.output_count} parts that sum to {length}",
+            got=str(sizes),
+        )
+    if len(sizes) == 1:
+        return (node.input(0),)
+    bounds = tuple(int(b) for b in np.cumsum(sizes)[:-1])
+    parts = node.call(op.split, node.input(0), indices_or_sections=bounds, axis=axis)
+    return [node.field(parts, i) for i in range(len(sizes))]
+
+
+def _even_sizes(node: Node, length: int, count: int) -> tuple[int, ...]:
+    """Equal parts, of which the last may be smaller (opset 18)."""
+    if count < 1 or count > max(length, 1):
+        raise node.fail("the axis cannot be split into so many parts",
+                        expected=f"1 to {length}", got=str(count))
+    part = -(-length // count)
+    return (*(part,) * (count - 1), length - part * (count - 1))
+
+
+@converts("Slice", attributes=("starts", "ends", "axes"))
+def slice_by_attributes(node: Node) -> Expr:
+    starts, ends = node.attrs.integers("starts"), node.attrs.integers("ends")
+    if starts is None or ends is None:
+        raise node.fail("attribute 'starts' or 'ends' is missing")
+    axes = node.attrs.integers("axes")
+    return _slice(node, starts, ends, axes, None)
+
+
+@converts("Slice", since=10)
+def slice_by_inputs(node: Node) -> Expr:
+    return _slice(
+        node,
+        node.ints(1, "starts"),
+        node.ints(2, "ends"),
+        node.optional_ints(3, "axes"),
+        node.optional_ints(4, "steps"),
+    )
+
+
+def _slice(
+    node: Node,
+    starts: tuple[int, ...],
+    ends: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    steps: tuple[int, ...] | None,
+) -> Expr:
+    """Bounds count as in Python, beyond the ends they are clipped."""
+    shape = node.shape()
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise node.fail(
+            "starts, ends, axes and steps do not fit together",
+            expected="as many of each, steps not 0",
+            got=f"{starts}, {ends}, {axes}, {steps}",
+        )
+    axes = tuple(node.axis(a, len(shape)) for a in axes)
+    begin, end = [], []
+    for axis, start, stop, step in zip(axes, starts, ends, steps, strict=True):
+        size = shape[axis]
+        if not isinstance(size, int):
+            raise UnsupportedModelError("Slice along an axis of symbolic size", where=node.span)
+        first, last, _ = slice(start, stop, step).indices(size)
+        begin.append(first)
+        # Going down, the bound before the first element is -1, which would count from the end.
+        end.append(last if last >= 0 else -size - 1)
+    return node.call(op.strided_slice, node.input(0), begin=tuple(begin), end=tuple(end),
+                     strides=steps, axes=axes)
+
+
+@converts("Gather", attributes=("axis",))
+def gather(node: Node) -> Expr:
+    """Negative indices count from the end; constant ones are checked and resolved here."""
+    axis = node.axis(node.attrs.integer("axis", 0), node.rank())
+    data, indices = node.input(0), node.input(1)
+    size = node.shape()[axis]
+    if not isinstance(size, int):
+        raise UnsupportedModelError("Gather along an axis of symbolic size", where=node.span)
+    if not tensor_type(indices).dtype.is_int:
+        raise node.fail("the indices are not integers", got=str(tensor_type(indices).dtype))
+    length = node.call(op.cast, node.constant(size, "int64"), dtype=tensor_type(indices).dtype)
+    negative = node.call(op.less, indices, node.scalar_like(0, indices))
+    wrapped = node.call(op.where, negative, node.call(op.add, indices, length), indices)
+    return node.call(op.take, data, wrapped, axis=axis, mode="clip")
+
+
+_PAD_MODES = ("constant", "edge", "reflect")
+
+
+@converts("Pad", since=2, attributes=("pads", "value"), only={"mode": _PAD_MODES})
+def pad_by_attributes(node: Node) -> Expr:
+    fill = node.scalar_like(node.attrs.number("value", 0.0), node.input(0))
+    return _pad(node, node.attrs.integers("pads") or (), None, fill)
+
+
+@converts("Pad", since=11, only={"mode": _PAD_MODES})
+def pad_by_inputs(node: Node) -> Expr:
+    fill = node.input(2) if node.has_input(2) else node.scalar_like(0, node.input(0))
+    return _pad(node, node.ints(1, "pads"), node.optional_ints(3, "axes"), fill)
+
+
+def _pad(node: Node, pads: tuple[int, ...], axes: tuple[int, ...] | None, fill: Expr) -> Expr:
+    """Negative amounts crop."""
+    rank = node.rank()
+    axes = tuple(range(rank)) if axes is None else tuple(node.axis(a, rank) for a in axes)
+    if len(pads) != 2 * len(axes) or any(abs(p) >= 1 << 31 for p in pads):
+        raise node.fail("the amounts of padding do not fit the input",
+                        expected=f"{2 * len(axes)} numbers", got=str(pads))
+    width = [(0, 0)] * rank
+    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+        width[axis] = (before, after)
+    data = _cropped(node, width)
+    width = [(max(b, 0), max(a, 0)) for b, a in width]
+    if not any(map(any, width)):
+        return data
+    fill = node.call(op.reshape, fill, newshape=()) if tensor_type(fill).shape else fill
+    mode = node.attrs.text("mode", "constant")
+    return node.call(op.nn.pad, data, fill, pad_width=tuple(width), pad_mode=mode)
+
+
+def _cropped(node: Node, width: list[tuple[int, int]]) -> Expr:
+    shape = node.shape()
+    axes = [i for i, (before, after) in enumerate(width) if before < 0 or after < 0]
+    if not axes:
+        return node.input(0)
+    begin, end = [], []
+    for axis in axes:
+        size = shape[axis]
+        if not isinstance(size, int):
+            raise UnsupportedModelError("Pad crops an axis of symbolic size", where=node.span)
+        first, last = max(-width[axis][0], 0), size - max(-width[axis][1], 0)
+        if first > last:
+            raise node.fail("more is cropped than there is", expected=f"at most {size}",
+                            got=str(width[axis]))
+        begin.append(first)
+        end.append(last)
+    return node.call(op.strided_slice, node.input(0), begin=tuple(begin), end=tuple(end),
+                     strides=(1,) * len(axes), axes=tuple(axes))

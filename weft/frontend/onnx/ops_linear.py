@@ -1,0 +1,107 @@
+"""Converters of matrix products."""
+
+from __future__ import annotations
+
+from weft import op
+from weft.frontend.onnx.node import Node, constant_value, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import reshape_to
+from weft.ir.expr import Expr
+from weft.ir.shape import Dim, Shape, dim_product, dims_equal
+
+_MATRIX = 2
+
+
+@converts("Gemm", attributes=("alpha", "beta", "transA", "transB"))
+def gemm(node: Node) -> Expr:
+    """alpha * A B + beta * C; ``nn.dense`` takes B transposed, as most exporters store it."""
+    for index in (0, 1):
+        if node.rank(index) != _MATRIX:
+            raise node.fail(f"input {index} is not a matrix", got=f"rank {node.rank(index)}")
+    a, b = node.input(0), node.input(1)
+    if node.attrs.flag("transA"):
+        a = _transposed(node, a)
+    if not node.attrs.flag("transB"):
+        b = _transposed(node, b)
+    product = _scaled(node, node.call(op.nn.dense, a, b), node.attrs.number("alpha", 1.0))
+    if not node.has_input(2):
+        return product
+    bias = _scaled(node, node.input(2), node.attrs.number("beta", 1.0))
+    return node.call(op.add, product, bias)
+
+
+def _scaled(node: Node, value: Expr, factor: float) -> Expr:
+    if factor == 1.0:
+        return value
+    return node.call(op.multiply, value, node.scalar_like(factor, value))
+
+
+def _transposed(node: Node, matrix: Expr) -> Expr:
+    """The last two axes swapped."""
+    rank = len(tensor_type(matrix).shape)
+    axes = (*range(rank - 2), rank - 1, rank - 2)
+    return node.call(op.transpose, matrix, axes=axes)
+
+
+@converts("MatMul")
+def matmul(node: Node) -> Expr:
+    """NumPy's ``matmul``: vectors are padded to matrices, leading axes broadcast."""
+    a, b = node.input(0), node.input(1)
+    if node.rank(0) == 0 or node.rank(1) == 0:
+        raise node.fail("an input is a scalar", expected="vectors, matrices or stacks of them")
+    a_is_vector, b_is_vector = node.rank(0) == 1, node.rank(1) == 1
+    if a_is_vector:
+        a = node.call(op.expand_dims, a, axis=0, num_newaxis=1)
+    if b_is_vector:
+        b = node.call(op.expand_dims, b, axis=1, num_newaxis=1)
+    product = _product(node, a, b)
+    rank = len(tensor_type(product).shape)
+    dropped = [rank - 2] * a_is_vector + [rank - 1] * b_is_vector
+    return node.call(op.squeeze, product, axis=tuple(dropped)) if dropped else product
+
+
+def _product(node: Node, a: Expr, b: Expr) -> Expr:
+    a_shape, b_shape = tensor_type(a).shape, tensor_type(b).shape
+    if dims_equal(a_shape[-1], b_shape[-2]) is False:
+        raise node.fail(
+            "the inner sizes differ",
+            expected=f"{a_shape[-1]} rows in the second input",
+            got=str(b_shape[-2]),
+        )
+    if len(b_shape) == _MATRIX and (len(a_shape) > _MATRIX or constant_value(b) is not None):
+        return node.call(op.nn.dense, a, _transposed(node, b))
+    if len(a_shape) == len(b_shape) == _MATRIX:
+        return node.call(op.nn.matmul, a, b)
+    return _batched(node, a, b)
+
+
+def _batched(node: Node, a: Expr, b: Expr) -> Expr:
+    """Leading axes broadcast to one shape, and flattened to the one that ``batch_matmul`` has."""
+    a_shape, b_shape = tensor_type(a).shape, tensor_type(b).shape
+    batch = _broadcast_batch(node, a_shape[:-2], b_shape[:-2])
+    product = node.call(
+        op.nn.batch_matmul, _stacked(node, a, batch), _stacked(node, b, batch)
+    )
+    return reshape_to(node, product, (*batch, a_shape[-2], b_shape[-1]))
+
+
+def _stacked(node: Node, value: Expr, batch: Shape) -> Expr:
+    shape = tensor_type(value).shape
+    full = (*batch, *shape[-2:])
+    if shape != full and dim_product(shape[:-2]) != 1:
+        if not all(isinstance(d, int) for d in full):
+            raise node.fail("stacks of matrices of symbolic sizes do not broadcast", got=str(shape))
+        value = node.call(op.broadcast_to, value, shape=full)
+    return reshape_to(node, value, (dim_product(tensor_type(value).shape[:-2]), *shape[-2:]))
+
+
+def _broadcast_batch(node: Node, a: Shape, b: Shape) -> Shape:
+    rank = max(len(a), len(b))
+    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
+    return tuple(_broadcast_dim(node, x, y) for x, y in pairs)
+
+
+def _broadcast_dim(node: Node, x: Dim, y: Dim) -> Dim:
+    if x != 1 and y != 1 and dims_equal(x, y) is False:
+        raise node.fail("the stacks of matrices do not broadcast", expected=str(x), got=str(y))
+    return y if x == 1 else x

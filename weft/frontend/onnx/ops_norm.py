@@ -1,0 +1,98 @@
+"""Converters of normalisations and dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft import op
+from weft.frontend.onnx.node import Node, constant_value, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.ir.expr import Constant, Expr
+from weft.support.errors import UnsupportedModelError
+
+
+@converts(
+    "BatchNormalization",
+    attributes=("epsilon", "momentum"),
+    only={"spatial": (1,), "training_mode": (0,)},
+)
+def batch_normalization(node: Node) -> Expr:
+    inputs = [node.input(i) for i in range(5)]
+    epsilon = node.attrs.number("epsilon", 1e-5)
+    return node.field(node.call(op.nn.batch_norm, *inputs, axis=1, epsilon=epsilon), 0)
+
+
+@converts("LRN", attributes=("alpha", "beta", "bias", "size"))
+def lrn(node: Node) -> Expr:
+    if node.attrs.integer("size", 0) < 1:
+        raise node.fail("attribute 'size' is missing or not positive")
+    return node.call(
+        op.nn.lrn,
+        node.input(0),
+        size=node.attrs.integer("size", 1),
+        axis=1,
+        bias=node.attrs.number("bias", 1.0),
+        alpha=node.attrs.number("alpha", 1e-4),
+        beta=node.attrs.number("beta", 0.75),
+    )
+
+
+@converts("LayerNormalization", since=17, attributes=("axis", "epsilon"), only={"stash_type": (1,)})
+def layer_normalization(node: Node) -> Expr:
+    """Normalises the axes from ``axis`` on; the last one alone is an operator of weft."""
+    x, rank = node.input(0), node.rank()
+    axis = node.axis(node.attrs.integer("axis", -1), rank)
+    epsilon = node.attrs.number("epsilon", 1e-5)
+    scale = node.input(1)
+    is_vector = len(tensor_type(scale).shape) == 1
+    if axis == rank - 1 and is_vector:
+        bias = node.input(2) if node.has_input(2) else _zeros_like(node, scale)
+        return node.call(op.nn.layer_norm, x, scale, bias, axis=axis, epsilon=epsilon)
+    scaled = node.call(op.multiply, _standardized(node, x, range(axis, rank), epsilon), scale)
+    return node.call(op.add, scaled, node.input(2)) if node.has_input(2) else scaled
+
+
+def _zeros_like(node: Node, vector: Expr) -> Expr:
+    type_ = tensor_type(vector)
+    return Constant(np.zeros(type_.concrete_shape, type_.dtype.numpy), span=node.span)
+
+
+def _standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
+    """(x - mean) / sqrt(variance + epsilon) over ``axes``."""
+    mean = node.call(op.mean, x, axis=tuple(axes), keepdims=True)
+    centred = node.call(op.subtract, x, mean)
+    square = node.call(op.multiply, centred, centred)
+    variance = node.call(op.mean, square, axis=tuple(axes), keepdims=True)
+    spread = node.call(op.add, variance, node.scalar_like(epsilon, x))
+    return node.call(op.divide, centred, node.call(op.sqrt, spread))
+
+
+@converts("InstanceNormalization", attributes=("epsilon",))
+def instance_normalization(node: Node) -> Expr:
+    x, rank = node.input(0), node.rank()
+    standard = _standardized(node, x, range(2, rank), node.attrs.number("epsilon", 1e-5))
+    scale, bias = (
+        node.call(op.expand_dims, node.input(i), axis=1, num_newaxis=rank - 2) for i in (1, 2)
+    )
+    return node.call(op.add, node.call(op.multiply, standard, scale), bias)
+
+
+@converts("Dropout", attributes=("ratio", "seed"), outputs=2)
+def dropout(node: Node) -> Sequence[Expr]:
+    """At inference nothing is dropped; the mask of opset 12 on keeps everything."""
+    if node.has_input(2):
+        training = constant_value(node.input(2))
+        if training is None or training.any():
+            raise UnsupportedModelError(
+                "Dropout in training mode",
+                where=node.span,
+                help="export the model for inference (model.eval())",
+            )
+    x = node.input(0)
+    if node.output_count == 1:
+        return (x,)
+    everything = node.call(op.equal, node.scalar_like(0, x), node.scalar_like(0, x))
+    shape = tensor_type(x).concrete_shape
+    return x, node.call(op.broadcast_to, everything, shape=shape)

@@ -1,0 +1,95 @@
+"""Converters that move no element: reshapes, transposes, axes added and dropped."""
+
+from __future__ import annotations
+
+from weft import op
+from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import flatten_at, reshape_to
+from weft.ir.expr import Expr
+
+
+@converts("Reshape", since=5, attributes=("allowzero",))
+def reshape(node: Node) -> Expr:
+    """A size of 0 copies the input's, unless ``allowzero`` makes it a size; -1 is inferred."""
+    target, shape = node.dims(1, "shape"), node.shape()
+    if not node.attrs.flag("allowzero"):
+        beyond = [i for i, d in enumerate(target) if d == 0 and i >= len(shape)]
+        if beyond:
+            raise node.fail(
+                "a size of 0 copies an axis that the input does not have",
+                expected=f"at most {len(shape)} axes",
+                got=f"axis {beyond[0]}",
+            )
+        target = tuple(shape[i] if d == 0 else d for i, d in enumerate(target))
+    return reshape_to(node, node.input(0), target)
+
+
+@converts("Flatten", attributes=("axis",))
+def flatten(node: Node) -> Expr:
+    """Two axes; ``axis`` may be the rank itself, and then the second has size 1."""
+    rank = node.rank()
+    axis = node.attrs.integer("axis", 1)
+    split = axis if axis == rank else node.axis(axis, rank)
+    return flatten_at(node, node.input(0), split)
+
+
+@converts("Transpose", attributes=("perm",))
+def transpose(node: Node) -> Expr:
+    rank = node.rank()
+    axes = node.attrs.integers("perm")
+    if axes is None:
+        axes = tuple(reversed(range(rank)))
+    if sorted(axes) != list(range(rank)):
+        raise node.fail(
+            "attribute 'perm' is no permutation",
+            expected=f"the axes 0 to {rank - 1} in some order",
+            got=str(axes),
+        )
+    return node.call(op.transpose, node.input(0), axes=axes)
+
+
+@converts("Unsqueeze", attributes=("axes",))
+def unsqueeze_by_attribute(node: Node) -> Expr:
+    return _unsqueeze(node, node.attrs.integers("axes") or ())
+
+
+@converts("Unsqueeze", since=13)
+def unsqueeze_by_input(node: Node) -> Expr:
+    return _unsqueeze(node, node.ints(1, "axes"))
+
+
+def _unsqueeze(node: Node, axes: tuple[int, ...]) -> Expr:
+    """The axes count in the result; one reshape adds them all."""
+    rank = node.rank() + len(axes)
+    places = {node.axis(a, rank) for a in axes}
+    if len(places) < len(axes):
+        raise node.fail("an axis is named twice", got=str(axes))
+    sizes = iter(node.shape())
+    if len(places) == 1:
+        return node.call(op.expand_dims, node.input(0), axis=places.pop(), num_newaxis=1)
+    target = tuple(1 if a in places else next(sizes) for a in range(rank))
+    return reshape_to(node, node.input(0), target)
+
+
+@converts("Squeeze", attributes=("axes",))
+def squeeze_by_attribute(node: Node) -> Expr:
+    return _squeeze(node, node.attrs.integers("axes"))
+
+
+@converts("Squeeze", since=13)
+def squeeze_by_input(node: Node) -> Expr:
+    return _squeeze(node, node.optional_ints(1, "axes"))
+
+
+def _squeeze(node: Node, axes: tuple[int, ...] | None) -> Expr:
+    shape = node.shape()
+    if axes is None:
+        axes = tuple(i for i, d in enumerate(shape) if d == 1)
+    chosen = tuple(sorted({node.axis(a, len(shape)) for a in axes}))
+    wrong = [a for a in chosen if shape[a] != 1]
+    if wrong:
+        raise node.fail(
+            f"axis {wrong[0]} cannot be squeezed", expected="size 1", got=f"size {shape[wrong[0]]}"
+        )
+    return node.call(op.squeeze, node.input(0), axis=chosen) if chosen else node.input(0)

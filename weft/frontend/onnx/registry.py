@@ -1,0 +1,79 @@
+"""The table of converters: which function converts which ONNX operator from which opset on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from weft.frontend.onnx.node import Node, Value
+
+Converted: TypeAlias = "Value | Sequence[Value]"
+ConvertFunction: TypeAlias = Callable[[Node], Converted]
+
+
+@dataclass(frozen=True)
+class Converter:
+    """How one operator converts since opset ``since``.
+
+    ``attributes`` are the attributes that ``convert`` honours; ``only`` restricts some of them to
+    the values that are supported; ``outputs`` is how many outputs it can produce.
+    """
+
+    op: str
+    since: int
+    convert: ConvertFunction
+    attributes: frozenset[str]
+    only: Mapping[str, Collection[object]] = field(default_factory=dict)
+    outputs: int = 1
+
+
+_CONVERTERS: dict[str, list[Converter]] = {}
+
+
+def converts(
+    op: str,
+    *,
+    since: int = 1,
+    attributes: Collection[str] = (),
+    only: Mapping[str, Collection[object]] | None = None,
+    outputs: int = 1,
+) -> Callable[[ConvertFunction], ConvertFunction]:
+    """Register the decorated function as the converter of ``op`` from opset ``since`` on."""
+
+    def wrap(function: ConvertFunction) -> ConvertFunction:
+        register(op, function, since=since, attributes=attributes, only=only, outputs=outputs)
+        return function
+
+    return wrap
+
+
+def register(
+    op: str,
+    function: ConvertFunction,
+    *,
+    since: int = 1,
+    attributes: Collection[str] = (),
+    only: Mapping[str, Collection[object]] | None = None,
+    outputs: int = 1,
+) -> None:
+    """As ``converts``, for functions made by a family."""
+    only = dict(only or {})
+    names = frozenset(attributes) | frozenset(only)
+    versions = _CONVERTERS.setdefault(op, [])
+    versions.append(Converter(op, since, function, names, only, outputs))
+    versions.sort(key=lambda c: c.since)
+
+
+def find_converter(op: str, opset: int) -> Converter | None:
+    """The newest converter of ``op`` that is not newer than ``opset``."""
+    found = None
+    for converter in _CONVERTERS.get(op, ()):
+        if converter.since <= opset:
+            found = converter
+    return found
+
+
+def supported_operators() -> tuple[str, ...]:
+    """Names of all ONNX operators with a converter."""
+    return tuple(sorted(_CONVERTERS))

@@ -1,0 +1,73 @@
+"""Reshapes whose target may hold symbolic dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import op
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.ir.expr import Expr
+from weft.ir.shape import Dim, dim_floordiv, dim_product, dims_equal
+from weft.support.errors import UnsupportedModelError
+
+
+def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
+    """``value`` reshaped; at most one size of ``target`` may be -1, or known only at run time.
+
+    Raises ``InvalidModelError`` where the number of elements differs.
+    """
+    shape = tensor_type(value).shape
+    if tuple(target) == shape:
+        return value
+    inferred = [i for i, d in enumerate(target) if d == -1]
+    if len(inferred) > 1 or any(isinstance(d, int) and d < -1 for d in target):
+        raise node.fail("the target shape has a size that is no size", got=_text(target))
+    rest = dim_product(tuple(d for d in target if d != -1))
+    total = dim_product(shape)
+    if inferred:
+        target = _with_inferred(node, target, inferred[0], total, rest)
+    elif dims_equal(total, rest) is False:
+        _fail_count(node, shape, target)
+    unknown = [i for i, d in enumerate(target) if not isinstance(d, int)]
+    if len(unknown) > 1:
+        raise UnsupportedModelError(
+            f"{node.op} to a shape with several sizes that are only known at run time",
+            where=node.span,
+            got=_text(target),
+            help='fix all but one of the sizes: inputs={"x": (1, 3, 224, 224)}',
+        )
+    newshape = tuple(d if isinstance(d, int) else -1 for d in target)
+    return node.call(op.reshape, value, newshape=newshape)
+
+
+def _with_inferred(
+    node: Node, target: Sequence[Dim], index: int, total: Dim, rest: Dim
+) -> tuple[Dim, ...]:
+    known = isinstance(total, int) and isinstance(rest, int)
+    if known and (rest == 0 or total % rest != 0):
+        raise node.fail(
+            "the elements cannot be divided among the target shape",
+            expected=f"a divisor of {total}",
+            got=_text(target),
+        )
+    return (*target[:index], dim_floordiv(total, rest), *target[index + 1 :])
+
+
+def _fail_count(node: Node, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
+    raise node.fail(
+        "the target shape has another number of elements",
+        expected=f"as many as in {_text(shape)}",
+        got=_text(target),
+    )
+
+
+def flatten_at(node: Node, value: Expr, axis: int) -> Expr:
+    """A matrix: the axes before ``axis`` become rows, the others columns."""
+    shape = tensor_type(value).shape
+    return reshape_to(node, value, (dim_product(shape[:axis]), dim_product(shape[axis:])))
+
+
+
+
+def _text(dims: Sequence[Dim]) -> str:
+    return f"({', '.join(map(str, dims))})"

@@ -1,0 +1,111 @@
+"""``TensorProto`` to NumPy, trusting no length that the file states."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
+
+from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.external import read_external
+from weft.ir.dtype import DType
+from weft.support.errors import InvalidModelError, UnsupportedModelError
+
+# What one tensor of a model may take once it is expanded in memory; the same bound that
+# protobuf puts on a stored one.
+MAX_TENSOR_BYTES = 2**31
+
+_TYPED_FIELD = {
+    "float32": "float_data",
+    "float64": "double_data",
+    "int64": "int64_data",
+    "uint32": "uint64_data",
+    "uint64": "uint64_data",
+}
+_STORED_AS_BITS = ("float16", "bfloat16")
+
+
+def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.ndarray:
+    """The value of ``tensor`` as a read-only array.
+
+    Raises ``InvalidModelError`` where the stored data does not fit the shape, and
+    ``UnsupportedModelError`` for element types that weft lacks.
+    """
+    label = f"initializer {tensor.name!r}" if tensor.name else "a constant tensor"
+    dtype = dtype_of(tensor.data_type, label, where)
+    shape = checked_shape(tensor.dims, dtype, label, where)
+    if tensor.HasField("segment"):
+        raise UnsupportedModelError(f"{label} is stored in segments", where=where)
+    count = math.prod(shape)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        stored = read_external(tensor, count * dtype.itemsize, folder, where)
+        flat = _from_bytes(stored, dtype)
+    elif tensor.HasField("raw_data"):
+        _check_length(label, shape, "bytes", count * dtype.itemsize, len(tensor.raw_data), where)
+        flat = _from_bytes(np.frombuffer(tensor.raw_data, np.uint8), dtype)
+    else:
+        flat = _from_typed_field(tensor, dtype, shape, label, where)
+    return flat.reshape(shape)
+
+
+def checked_shape(dims: object, dtype: DType, label: str, where: object) -> tuple[int, ...]:
+    """``dims`` as a shape whose tensor fits in memory; raises ``InvalidModelError``."""
+    shape = tuple(int(d) for d in dims)  # type: ignore[attr-defined]
+    if any(d < 0 for d in shape):
+        raise InvalidModelError(
+            f"{label} has a negative dimension", where=where, expected="sizes >= 0", got=str(shape)
+        )
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > MAX_TENSOR_BYTES or any(d > MAX_TENSOR_BYTES for d in shape) or len(shape) > 32:
+        raise InvalidModelError(
+            f"{label} is too large",
+            where=where,
+            expected=f"at most {MAX_TENSOR_BYTES} bytes and 32 dimensions",
+            got=f"shape {shape} of {dtype}, {nbytes} bytes",
+        )
+    return shape
+
+
+def _check_length(
+    label: str, shape: tuple[int, ...], unit: str, expected: int, got: int, where: str
+) -> None:
+    if expected != got:
+        raise InvalidModelError(
+            f"the data of {label} does not match its shape",
+            where=where,
+            expected=f"{expected} {unit} for shape {shape}",
+            got=f"{got} {unit}",
+            help="the file may be truncated or edited; export the model again",
+        )
+
+
+def _from_bytes(stored: np.ndarray, dtype: DType) -> np.ndarray:
+    if dtype.is_bool:
+        return stored != 0
+    little = dtype.numpy.newbyteorder("<")
+    return stored.view(little).astype(dtype.numpy, copy=False)
+
+
+def _from_typed_field(
+    tensor: TensorProto, dtype: DType, shape: tuple[int, ...], label: str, where: str
+) -> np.ndarray:
+    values = getattr(tensor, _TYPED_FIELD.get(dtype.name, "int32_data"))
+    _check_length(label, shape, "values", math.prod(shape), len(values), where)
+    if dtype.is_float and dtype.name not in _STORED_AS_BITS:
+        return np.array(values, dtype.numpy)
+    wide = np.array(values, np.uint64 if dtype.name in ("uint32", "uint64") else np.int64)
+    carrier = np.dtype(np.uint16) if dtype.name in _STORED_AS_BITS else dtype.numpy
+    if dtype.is_bool:
+        return wide != 0
+    limits = np.iinfo(carrier)
+    if wide.size and (int(wide.min()) < limits.min or int(wide.max()) > limits.max):
+        raise InvalidModelError(
+            f"the data of {label} does not fit its element type",
+            where=where,
+            expected=f"{limits.min} to {limits.max} for {dtype}",
+            got=f"{int(wide.min())} to {int(wide.max())}",
+        )
+    narrow = wide.astype(carrier)
+    return narrow.view(dtype.numpy) if dtype.name in _STORED_AS_BITS else narrow

@@ -1,0 +1,96 @@
+"""Types for expressions as they are built, and values for small constant ones.
+
+Converters ask for the ranks and shapes of their inputs, so every call is typed at once. A call is
+inferred on variables that stand for its arguments: the cost does not grow with the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from weft.ir.op import Op
+from weft.ir.types import TensorType, TupleType, is_static
+from weft.ir.typing.infer import infer_expr
+from weft.support.errors import InternalError
+from weft.transform.reference import evaluate_call
+
+# Shapes, axes and scalars: what converters need to know. Weights are folded by the pass, later.
+FOLD_LIMIT_ELEMENTS = 4096
+
+
+def typed(expr: Call | TupleGetItem) -> Expr:
+    """``expr`` with its type, or its value as a constant where that is small and known.
+
+    The arguments are typed already. Raises ``TypeInferenceError`` for an ill-typed call.
+    """
+    if isinstance(expr, TupleGetItem):
+        return _typed_field(expr)
+    call = expr.replace(args=tuple(_typed_argument(a) for a in expr.args))
+    result = infer_expr(call.replace(args=tuple(_stand_in(a) for a in call.args))).checked_type
+    call = dataclasses.replace(call, checked_type=result)
+    return _folded(call) if _is_small(call) else call
+
+
+def _typed_field(expr: TupleGetItem) -> Expr:
+    if isinstance(expr.tuple_value, Tuple):
+        return expr.tuple_value.fields[expr.index]
+    outer = expr.tuple_value.checked_type
+    if not isinstance(outer, TupleType):
+        raise InternalError("a field is taken of what is no tuple", where=expr.span)
+    return expr.with_type(outer.fields[expr.index])
+
+
+def _typed_argument(argument: Expr) -> Expr:
+    if argument.checked_type is None and isinstance(argument, Tuple):
+        types = tuple(f.checked_type for f in argument.fields)
+        return argument.with_type(TupleType(types))  # type: ignore[arg-type]
+    return argument
+
+
+def _stand_in(argument: Expr) -> Expr:
+    return Var("x", argument.checked_type, span=argument.span)
+
+
+def _is_small(call: Call) -> bool:
+    if not isinstance(call.op, Op) or call.op.reference is None or not call.args:
+        return False
+    if not all(_is_constant(a) for a in call.args) or not is_static(call.checked_type):  # type: ignore[arg-type]
+        return False
+    types = [a.checked_type for a in call.args] + [call.checked_type]
+    return all(_elements(t) <= FOLD_LIMIT_ELEMENTS for t in types)
+
+
+def _is_constant(argument: Expr) -> bool:
+    if isinstance(argument, Tuple):
+        return all(isinstance(f, Constant) for f in argument.fields)
+    return isinstance(argument, Constant)
+
+
+def _elements(type_: object) -> int:
+    if isinstance(type_, TupleType):
+        return sum(_elements(f) for f in type_.fields)
+    return math.prod(type_.concrete_shape) if isinstance(type_, TensorType) else 0
+
+
+def _folded(call: Call) -> Expr:
+    value = evaluate_call(call, [_value_of(a) for a in call.args])
+    return _constant(value, call)
+
+
+def _constant(value: object, call: Call) -> Expr:
+    if isinstance(value, tuple):
+        fields = tuple(_constant(v, call) for v in value)
+        return Tuple(fields, span=call.span, checked_type=call.checked_type)
+    return Constant(np.asarray(value), span=call.span)
+
+
+def _value_of(argument: Expr) -> object:
+    if isinstance(argument, Tuple):
+        return tuple(_value_of(f) for f in argument.fields)
+    if not isinstance(argument, Constant):
+        raise InternalError("folding met an expression that is not constant", where=argument.span)
+    return argument.data

@@ -1,0 +1,102 @@
+"""Windows that slide over spatial axes: what Conv and the pools have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.frontend.onnx.node import Node
+from weft.ir.shape import Shape
+from weft.support.errors import UnsupportedModelError
+
+WINDOW_ATTRIBUTES = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+_AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+@dataclass(frozen=True)
+class Window:
+    """One entry per spatial axis; ``before`` and ``after`` are the padding."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def padding(self) -> tuple[int, ...]:
+        """Top, left, bottom, right, as the operators of weft take it."""
+        return (*self.before, *self.after)
+
+    def widened(self) -> Window:
+        """A window over one axis as one over two, of which the first has size 1."""
+        return Window(
+            (1, *self.kernel),
+            (1, *self.strides),
+            (1, *self.dilations),
+            (0, *self.before),
+            (0, *self.after),
+        )
+
+
+def window_of(node: Node, kernel: Sequence[int], spatial: Shape) -> Window:
+    """The window that the attributes describe over axes of the sizes ``spatial``.
+
+    Raises ``InvalidModelError`` for attributes of the wrong length or range.
+    """
+    rank = len(spatial)
+    sizes = _checked(node, "kernel_shape", tuple(kernel), rank, 1)
+    strides = _checked(node, "strides", node.attrs.integers("strides") or (1,) * rank, rank, 1)
+    dilations = _checked(
+        node, "dilations", node.attrs.integers("dilations") or (1,) * rank, rank, 1
+    )
+    mode = node.attrs.one_of("auto_pad", "NOTSET", _AUTO_PAD)
+    if mode == "NOTSET":
+        pads = node.attrs.integers("pads") or (0,) * (2 * rank)
+        pads = _checked(node, "pads", pads, 2 * rank, 0)
+        before, after = pads[:rank], pads[rank:]
+    elif mode == "VALID":
+        before = after = (0,) * rank
+    else:
+        before, after = _same_padding(node, sizes, strides, dilations, spatial)
+    return Window(sizes, strides, dilations, before, after)
+
+
+def _checked(
+    node: Node, name: str, values: tuple[int, ...], length: int, smallest: int
+) -> tuple[int, ...]:
+    if len(values) != length or any(not smallest <= v < 2**31 for v in values):
+        raise node.fail(
+            f"attribute {name!r} does not fit the input",
+            expected=f"{length} numbers, each {smallest} or more",
+            got=str(values),
+        )
+    return values
+
+
+def _same_padding(
+    node: Node,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    spatial: Shape,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding for which the output has ceil(size / stride) elements."""
+    before, after = [], []
+    lower = node.attrs.text("auto_pad", "") == "SAME_LOWER"
+    for size, extent, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
+        if isinstance(size, int):
+            remaining = size - (-(-size // stride) - 1) * stride
+        elif stride == 1:
+            remaining = 1
+        else:
+            raise UnsupportedModelError(
+                f"auto_pad of {node.op} over an axis of symbolic size",
+                where=node.span,
+                help='fix the size at compile time: inputs={"x": (1, 3, 224, 224)}',
+            )
+        total = max(0, (extent - 1) * dilation + 1 - remaining)
+        small, large = total // 2, total - total // 2
+        before.append(large if lower else small)
+        after.append(small if lower else large)
+    return tuple(before), tuple(after)
