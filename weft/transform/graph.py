@@ -98,13 +98,16 @@ def enters(expr: Expr) -> bool:
 def rewrite_typed(root: Expr, fn: Callable[[Expr, Expr], Expr]) -> Expr:
     """Replace each node by ``fn(original, rebuilt)``, operands first.
 
-    ``rebuilt`` is the node over its replaced operands and keeps the type of the original, which
-    is right for every rewriting that replaces expressions by others of equal type. Finished
-    kernels are left alone.
+    ``rebuilt`` is the node over its replaced operands. It and the result keep the type of the
+    original, which is right for every rewriting that replaces expressions by others of equal
+    type. Finished kernels are left alone.
     """
     memo: dict[int, Expr] = {}
     for node in post_order(root, enter=enters):
-        memo[id(node)] = fn(node, _rebuilt(node, memo))
+        result = fn(node, _rebuilt(node, memo))
+        if result.checked_type is None and node.checked_type is not None:
+            result = result.with_type(node.checked_type)
+        memo[id(node)] = result
     return memo[id(root)]
 
 

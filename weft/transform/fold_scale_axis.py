@@ -1,0 +1,136 @@
+"""Scaling by constants disappears into the weights of the operator next to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.visitor import count_uses
+from weft.transform.graph import op_name, rewrite_typed
+from weft.transform.rules.scale import (
+    channel_vector,
+    input_scaled,
+    output_channel_axis,
+    output_scaled,
+)
+
+
+@register_pass
+@dataclass(frozen=True)
+class FoldScaleAxis(FunctionPass):
+    """Convolutions and matrix products with constant weights absorb constant scales.
+
+    A scale per output channel behind the operator, also behind an addition of constants and a
+    relu, and a scale per input channel before it. Batch normalisation behind a convolution
+    becomes one addition this way. What another expression uses as well stays.
+
+    def @main(%x: Tensor[(1, 2), float32]) {
+      multiply(nn.dense(%x, meta_weight), 2f)
+    }
+    """
+
+    name: ClassVar[str] = "fold_scale_axis"
+    opt_level: ClassVar[int] = 3
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:
+        uses = count_uses(fn)
+        folding = _Folding()
+
+        def step(original: Expr, node: Expr) -> Expr:
+            result = folding.fold(node)
+            if uses[original] == 1:
+                folding.single_use.add(result)
+            return result
+
+        return rewrite_typed(fn, step)  # type: ignore[return-value]
+
+
+class _Folding:
+    """One run over one function; ``single_use`` holds rewritten nodes with one consumer."""
+
+    def __init__(self) -> None:
+        self.single_use: set[Expr] = set()
+
+    def fold(self, node: Expr) -> Expr:
+        name = op_name(node)
+        if not isinstance(node, Call):
+            return node
+        if name == "multiply":
+            return self._behind(node) or node
+        if output_channel_axis(node) is not None:
+            return self._before(node) or node
+        return node
+
+    def _before(self, anchor: Call) -> Expr | None:
+        """``anchor(x * c, w)`` as ``anchor(x, w * c)``."""
+        scaled = anchor.args[0]
+        split = _constant_operand(scaled) if op_name(scaled) == "multiply" else None
+        if split is None or scaled not in self.single_use:
+            return None
+        data, scale = split
+        return input_scaled(anchor, data, scale)
+
+    def _behind(self, product: Call) -> Expr | None:
+        """``relu(anchor(x, w) + b) * c`` as ``relu(anchor(x, w * c) + b * c)``."""
+        split = _constant_operand(product)
+        if split is None:
+            return None
+        chain, scale = split
+        links: list[Callable[[Expr], Expr]] = []
+        while chain in self.single_use and isinstance(chain, Call):
+            if output_channel_axis(chain) is not None:
+                return _absorb(chain, scale, links)
+            link = _link(chain, scale)
+            if link is None:
+                return None
+            chain, rebuild = link
+            links.append(rebuild)
+        return None
+
+
+def _absorb(anchor: Call, scale: Constant, links: list[Callable[[Expr], Expr]]) -> Expr | None:
+    axis = output_channel_axis(anchor)
+    vector = None if axis is None else channel_vector(scale, anchor, axis)
+    if vector is None:
+        return None
+    result: Expr = output_scaled(anchor, vector)
+    for link in reversed(links):
+        result = link(result)
+    return result
+
+
+def _constant_operand(call: Expr) -> tuple[Expr, Constant] | None:
+    """The operands of a binary call of which exactly one is constant, that one last."""
+    if not isinstance(call, Call) or len(call.args) != 2:  # noqa: PLR2004 - two operands
+        return None
+    left, right = call.args
+    if isinstance(right, Constant) and not isinstance(left, Constant):
+        return left, right
+    if isinstance(left, Constant) and not isinstance(right, Constant):
+        return right, left
+    return None
+
+
+def _link(call: Call, scale: Constant) -> tuple[Expr, Callable[[Expr], Expr]] | None:
+    """How ``call`` passes a scale to its operand, or ``None`` where it does not."""
+    name = op_name(call)
+    if name == "nn.relu" and bool((scale.data > 0).all()):
+        return call.args[0], lambda x: call.replace(args=(x,), checked_type=call.checked_type)
+    split = _constant_operand(call) if name == "add" else None
+    if split is None:
+        return None
+    operand, bias = split
+    if operand.checked_type != call.checked_type:
+        return None  # the addition spreads its operand
+    return operand, lambda x: call.replace(
+        args=(x, _product(bias, scale)), checked_type=call.checked_type
+    )
+
+
+def _product(bias: Constant, scale: Constant) -> Constant:
+    return Constant(np.asarray(bias.data * scale.data, bias.data.dtype), span=bias.span)

@@ -1,0 +1,33 @@
+"""What an implementation asks of data layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft.ir.attrs import Attrs
+from weft.ir.expr import Call
+from weft.ir.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChoice:
+    """The layouts in which a call runs best.
+
+    ``attrs`` replaces the call's attributes (which name the new layouts). ``input_layouts`` has
+    for every argument the layout of the call as it is written and the one wanted, such as
+    ``("NCHW", "NCHW16c")`` and ``("OIHW", "OIHW16i16o")``, or ``None`` to take the argument as it
+    is written. ``output_layout`` is the layout of the result, ``None`` if unchanged; the order of
+    its primal axes is that of the result as written.
+    """
+
+    attrs: Attrs
+    input_layouts: tuple[tuple[str, str] | None, ...]
+    output_layout: str | None = None
+
+
+# (call, types of its arguments, target) -> the choice, or None to leave the call as it is. The
+# hooks of a target arrive in the pass context: ``config["alter_layout"]`` maps operator names to
+# them.
+AlterLayoutHook: TypeAlias = Callable[[Call, Sequence[Type], Any], LayoutChoice | None]

@@ -1,0 +1,130 @@
+"""How the anchors (convolution, dense, matmul) absorb a scale per channel into their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.expr import Call, Constant, Expr
+from weft.ir.types import TensorType
+from weft.topi.layout import Layout
+from weft.transform.graph import known_type, op_name
+
+
+@dataclass(frozen=True, slots=True)
+class WeightAxes:
+    """Where channels are: in the result, and in the weight (outputs, then inputs)."""
+
+    result: int
+    weight_output: int
+    weight_input: int
+    groups: int = 1
+
+
+def weight_axes(call: Expr) -> WeightAxes | None:
+    """The axes of an anchor with constant floating-point weights; ``None`` for other calls."""
+    name = op_name(call)
+    if not isinstance(call, Call) or len(call.args) < 2:  # noqa: PLR2004 - data and weight
+        return None
+    weight, type_ = call.args[1], known_type(call)
+    if not isinstance(weight, Constant) or not isinstance(type_, TensorType):
+        return None
+    if not weight.tensor_type.dtype.is_float or weight.tensor_type.dtype != type_.dtype:
+        return None
+    if name == "nn.conv2d":
+        return _conv_axes(call)
+    last = type_.ndim - 1
+    if name == "nn.dense" and weight.data.ndim == 2:  # noqa: PLR2004 - a plain matrix
+        return WeightAxes(last, 0, 1)
+    if name == "nn.matmul" and weight.data.ndim == 2:  # noqa: PLR2004
+        return _matmul_axes(call, last)
+    return None
+
+
+def _conv_axes(call: Call) -> WeightAxes | None:
+    attrs = call.attrs
+    data = Layout.parse(attrs.data_layout)  # type: ignore[attr-defined]
+    kernel = Layout.parse(attrs.kernel_layout)  # type: ignore[attr-defined]
+    result = Layout.parse(attrs.out_layout or data)  # type: ignore[attr-defined]
+    if not (data.is_primal and kernel.is_primal and result.is_primal):
+        return None
+    groups = attrs.groups  # type: ignore[attr-defined]
+    return WeightAxes(
+        result.index_of("C"), kernel.index_of("O"), kernel.index_of("I"), groups
+    )
+
+
+def _matmul_axes(call: Call, last: int) -> WeightAxes | None:
+    attrs = call.attrs
+    if attrs.transpose_a:  # type: ignore[attr-defined]
+        return None
+    if attrs.transpose_b:  # type: ignore[attr-defined]
+        return WeightAxes(last, 0, 1)
+    return WeightAxes(last, 1, 0)
+
+
+def output_channel_axis(call: Expr) -> int | None:
+    axes = weight_axes(call)
+    return None if axes is None else axes.result
+
+
+def channel_vector(scale: Constant, like: Expr, axis: int) -> np.ndarray | None:
+    """``scale`` as one value per channel of ``like``; ``None`` if it varies along other axes."""
+    type_ = known_type(like)
+    if not isinstance(type_, TensorType) or scale.tensor_type.dtype != type_.dtype:
+        return None
+    channels, shape = type_.shape[axis], scale.data.shape
+    if not isinstance(channels, int) or len(shape) > type_.ndim:
+        return None
+    padded = (1,) * (type_.ndim - len(shape)) + shape
+    if any(size != 1 for i, size in enumerate(padded) if i != axis):
+        return None
+    if padded[axis] not in (1, channels):
+        return None
+    return np.broadcast_to(scale.data.reshape(-1), (channels,))
+
+
+def output_scaled(call: Call, vector: np.ndarray) -> Call:
+    """``call`` with each output channel scaled, by scaling its weight."""
+    axes = weight_axes(call)
+    data, weight, *rest = call.args
+    if axes is None or not isinstance(weight, Constant):
+        return call
+    along = [1] * weight.data.ndim
+    along[axes.weight_output] = -1
+    scaled = _scaled(weight, vector.reshape(along))
+    return call.replace(args=(data, scaled, *rest), checked_type=call.checked_type)
+
+
+def input_scaled(call: Call, data: Expr, scale: Constant) -> Call | None:
+    """``call(data * scale, w)`` as ``call(data, w')``; ``None`` if ``scale`` is not per channel."""
+    axes = weight_axes(call)
+    weight, rest = call.args[1], call.args[2:]
+    type_ = known_type(data)
+    if axes is None or not isinstance(weight, Constant) or not isinstance(type_, TensorType):
+        return None
+    if type_ != known_type(call.args[0]):
+        return None  # the product spreads the data
+    axis = axes.result if op_name(call) == "nn.conv2d" else type_.ndim - 1
+    vector = channel_vector(scale, data, axis)
+    if vector is None:
+        return None
+    scaled = _scaled(weight, _per_input(vector, weight.data.shape, axes))
+    return call.replace(args=(data, scaled, *rest), checked_type=call.checked_type)
+
+
+def _per_input(vector: np.ndarray, shape: tuple[int, ...], axes: WeightAxes) -> np.ndarray:
+    """One factor per (output, input) of the weight: group ``g`` reads its own input channels."""
+    outputs, inputs = shape[axes.weight_output], shape[axes.weight_input]
+    by_group = vector.reshape(axes.groups, inputs)
+    table = np.repeat(by_group, outputs // axes.groups, axis=0)
+    if axes.weight_output > axes.weight_input:
+        table = table.T
+    along = [1] * len(shape)
+    along[axes.weight_output], along[axes.weight_input] = outputs, inputs
+    return table.reshape(along)
+
+
+def _scaled(weight: Constant, factor: np.ndarray) -> Constant:
+    return Constant(np.asarray(weight.data * factor, weight.data.dtype), span=weight.span)
