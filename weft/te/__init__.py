@@ -1,0 +1,71 @@
+"""Tensor expressions and their schedules: what is computed, and apart from it, how."""
+
+from __future__ import annotations
+
+from weft.te.compute import compute, extern, placeholder, reduce_axis, var
+from weft.te.lower import lower
+from weft.te.math import (
+    abs,  # noqa: A004 - the field's names
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    ceil,
+    cos,
+    erf,
+    exp,
+    floor,
+    fma,
+    isnan,
+    likely,
+    log,
+    popcount,
+    pow,  # noqa: A004
+    power,
+    prefetch,
+    reinterpret,
+    round,  # noqa: A004
+    rsqrt,
+    shift_left,
+    shift_right,
+    sigmoid,
+    sin,
+    sqrt,
+    tanh,
+    trunc,
+)
+from weft.te.reduce import (
+    Reducer,
+    all,  # noqa: A004
+    any,  # noqa: A004
+    argmax,
+    argmin,
+    comm_reducer,
+    max,  # noqa: A004
+    max_value,
+    min,  # noqa: A004
+    min_value,
+    prod,
+    sum,  # noqa: A004
+)
+from weft.te.schedule import Schedule, Stage, create_schedule
+from weft.te.tensor import (
+    ComputeOp,
+    ExternOp,
+    IterVar,
+    Operation,
+    PlaceholderOp,
+    Tensor,
+)
+from weft.tir.expr import all_of, any_of, const, if_then_else, maximum, minimum, not_, select
+
+__all__ = [
+    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Reducer", "Schedule",
+    "Stage", "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmin",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer", "compute",
+    "const", "cos", "create_schedule", "erf", "exp", "extern", "floor", "fma", "if_then_else",
+    "isnan", "likely", "log", "lower", "max", "max_value", "maximum", "min", "min_value",
+    "minimum", "not_", "placeholder", "popcount", "pow", "power", "prefetch", "prod",
+    "reduce_axis", "reinterpret", "round", "rsqrt", "select", "shift_left", "shift_right",
+    "sigmoid", "sin", "sqrt", "sum", "tanh", "trunc", "var",
+]

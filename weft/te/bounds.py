@@ -1,0 +1,192 @@
+"""Bound inference: which elements each stage has to compute, and so how long its loops are.
+
+Consumers come first. A stage at the root computes everything. A stage inside a loop of its
+consumer computes the bounding box of what is read there: the variables of the loops around it
+stand still, all others run (``weft.te.span``). Boxes may reach over the end of a tensor, where a
+tile does; the loop nest guards such elements, so that shapes of tiles stay constant.
+"""
+
+from __future__ import annotations
+
+from weft.te.domain import axis_values, loop_extents
+from weft.te.plan import (
+    StagePlan,
+    check_attachments,
+    check_inside,
+    inlined_bodies,
+    tensors_of,
+)
+from weft.te.span import MaybeSpan, Span, SpanOf, counted
+from weft.te.state import INLINE, AttachAt, ScheduleState, StageState
+from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
+from weft.te.walk import loads_of
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value, maximum, minimum
+from weft.tir.simplify import Analyzer
+from weft.tir.visitor import post_order
+
+LARGEST_SIZE = 1 << 40  # an upper bound of symbolic sizes, for proofs only
+ZERO = const(0)
+
+
+def infer_bounds(
+    schedule: ScheduleState, analyzer: Analyzer, given: dict[Tensor, Buffer]
+) -> dict[StageState, StagePlan]:
+    """A plan for each stage that gets memory; ``given`` are the buffers of the arguments.
+
+    Binds the loop variables in ``analyzer``. Raises ``ScheduleError`` for a stage that is read
+    outside the loop at which it is computed.
+    """
+    check_attachments(schedule)
+    for var in symbolic_sizes([t for s in schedule.stages for t in s.tensors]):
+        analyzer.bind(var, 0, LARGEST_SIZE)
+    return _Inference(schedule, analyzer, given).run()
+
+
+def symbolic_sizes(tensors: list[Tensor]) -> list[Var]:
+    """The variables in the shapes, in order of first appearance."""
+    found: dict[Var, None] = {}
+    for tensor in tensors:
+        for size in tensor.shape:
+            if int_value(size) is None:
+                for e in post_order(size):
+                    if isinstance(e, Var):
+                        found[e] = None
+    return list(found)
+
+
+class _Inference:
+    def __init__(
+        self, schedule: ScheduleState, analyzer: Analyzer, given: dict[Tensor, Buffer]
+    ) -> None:
+        self.schedule = schedule
+        self.analyzer = analyzer
+        self.given = given
+        self.bodies = inlined_bodies(schedule)
+        self.plans: dict[StageState, StagePlan] = {}
+        self.loops: dict[Var, Span] = {}
+        self.readers = self._readers()
+
+    def run(self) -> dict[StageState, StagePlan]:
+        for stage in reversed(self.schedule.stages):
+            if stage.attach != INLINE:
+                self.plans[stage] = self._plan(stage)
+        return self.plans
+
+    def _readers(self) -> dict[Tensor, dict[StageState, list[ProducerLoad]]]:
+        """For each tensor who reads it, and where; no places for an extern body: it reads all."""
+        found: dict[Tensor, dict[StageState, list[ProducerLoad]]] = {}
+        for stage in self.schedule.stages:
+            if isinstance(stage.op, ExternOp):
+                for tensor in stage.op.inputs:
+                    found.setdefault(tensor, {})[stage] = []
+            for load in loads_of(self.bodies.get(stage, ())):
+                found.setdefault(load.producer, {}).setdefault(stage, []).append(load)
+        return found
+
+    def _plan(self, stage: StageState) -> StagePlan:
+        box = [(ZERO, size) for size in stage.tensors[0].shape]
+        if isinstance(stage.attach, AttachAt) and isinstance(stage.op, ComputeOp):
+            box = self._region(stage, stage.attach)
+        low, shape = tuple(b[0] for b in box), tuple(b[1] for b in box)
+        roots: dict[IterVar, PrimExpr] = {}
+        if isinstance(stage.op, ComputeOp):
+            roots.update(zip(stage.op.axis, shape, strict=True))
+            roots.update((a, a.extent) for a in stage.op.reduce_axis)
+        extents = loop_extents(stage, roots)
+        loop_vars = {a: self._loop_var(a, extents) for a in stage.leaf_iter_vars}
+        values = axis_values(stage.relations, loop_vars, extents)
+        buffers = tuple(self._buffer(stage, t, shape) for t in stage.tensors)
+        body = self.bodies.get(stage, ())
+        return StagePlan(stage, body, low, shape, buffers, extents, loop_vars, values)
+
+    def _loop_var(self, leaf: IterVar, extents: dict[IterVar, PrimExpr]) -> PrimExpr:
+        extent = extents[leaf] = self.analyzer.simplify(extents[leaf])
+        if int_value(extent) == 1:
+            return ZERO
+        var = Var(leaf.name)
+        self.analyzer.bind(var, 0, extent)
+        self.loops[var] = counted(extent)
+        return var
+
+    def _buffer(self, stage: StageState, tensor: Tensor, shape: tuple[PrimExpr, ...]) -> Buffer:
+        given = self.given.get(tensor)
+        size = shape if isinstance(stage.op, ComputeOp) else tensor.shape
+        return given or Buffer(tensor.name, size, tensor.dtype, stage.scope)
+
+    def _region(self, stage: StageState, at: AttachAt) -> list[tuple[PrimExpr, PrimExpr]]:
+        """Lowest index and extent in each dimension of what is read inside the loop."""
+        standing = self._standing(at)
+        running = {v: s for v, s in self.loops.items() if v not in standing}
+        of_loops = SpanOf(self.analyzer, running)
+        boxes: list[list[MaybeSpan]] = []
+        for tensor in tensors_of(stage):
+            for reader, loads in self.readers.get(tensor, {}).items():
+                check_inside(reader, stage, at)
+                if not loads:
+                    boxes.append([None] * tensor.ndim)
+                    continue
+                of_axes = SpanOf(self.analyzer, self._axis_spans(reader, at, of_loops, standing))
+                boxes.extend([of_axes(i) for i in load.indices] for load in loads)
+        spans = boxes[0]
+        for box in boxes[1:]:
+            spans = [of_loops.hull(a, b) for a, b in zip(spans, box, strict=True)]
+        return [self._clip(s, n) for s, n in zip(spans, stage.tensors[0].shape, strict=True)]
+
+    def _standing(self, at: AttachAt) -> set[Var]:
+        """The variables of all loops around the place ``at``."""
+        found: set[Var] = set()
+        place: AttachAt | None = at
+        while place is not None:
+            found.update(self.plans[place.stage].vars_down_to(place.axis))
+            outer = place.stage.attach
+            place = outer if isinstance(outer, AttachAt) else None
+        return found
+
+    def _axis_spans(
+        self, reader: StageState, at: AttachAt, of_loops: SpanOf, standing: set[Var]
+    ) -> dict[PrimExpr, MaybeSpan]:
+        """The span of each root axis of ``reader`` during one iteration of the loop ``at``."""
+        plan = self.plans[reader]
+        spans: dict[PrimExpr, MaybeSpan] = {}
+        for place, axis in enumerate(reader.root_iter_vars):
+            value = plan.values[axis]
+            whole = counted(plan.extents[axis])
+            if reader is at.stage and any(e in standing for e in post_order(value)):
+                spans[axis.var] = _within(of_loops(value), whole)
+            else:
+                spans[axis.var] = whole
+            low = of_loops(plan.low[place] if place < len(plan.low) else axis.min)
+            spans[axis.var] = _shifted(spans[axis.var], low)
+        return spans
+
+    def _clip(self, span: MaybeSpan, size: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The span as lowest index and extent, inside ``[0, size)`` as far as that is constant."""
+        if span is None:
+            return ZERO, size
+        if int_value(span.base) == 0:
+            low = maximum(span.low, ZERO)
+            high = minimum(span.high, size - 1)
+            if self.analyzer.can_prove(span.high >= size - 1):
+                high = size - 1
+            return low, maximum(self.analyzer.simplify(high - low + 1), const(1))
+        extent = self.analyzer.simplify(span.width)
+        if self.analyzer.can_prove(extent >= size):
+            return ZERO, size
+        return self.analyzer.simplify(span.lowest), extent
+
+
+def _within(span: MaybeSpan, whole: Span) -> MaybeSpan:
+    if span is None:
+        return whole
+    if int_value(span.base) != 0:
+        return span
+    return Span(ZERO, span.low, minimum(span.high, whole.high))
+
+
+def _shifted(span: MaybeSpan, by: MaybeSpan) -> MaybeSpan:
+    if span is None or by is None:
+        return None
+    return Span(span.base + by.base, span.low + by.low, span.high + by.high)
+
+

@@ -1,0 +1,121 @@
+"""Constructors of tensors: ``placeholder``, ``compute``, ``reduce_axis``, ``extern``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from weft.ir.dtype import DType, int64
+from weft.support.errors import LoweringError
+from weft.te.tensor import (
+    ComputeOp,
+    ExternBody,
+    ExternOp,
+    Index,
+    IterVar,
+    PlaceholderOp,
+    Tensor,
+    as_index,
+    as_shape,
+    data_axis,
+    reduction_axis,
+)
+from weft.te.walk import contains_reduce
+from weft.tir.expr import ExprLike, PrimExpr, Reduce, Var, as_prim
+
+Body: TypeAlias = "ExprLike | Sequence[ExprLike]"
+
+
+def var(name: str = "n", dtype: DType | str = int64) -> Var:
+    """A symbolic size; a kernel gets its value as an argument."""
+    return Var(name, DType.of(dtype))
+
+
+def placeholder(
+    shape: Sequence[Index], dtype: DType | str = "float32", name: str = "placeholder"
+) -> Tensor:
+    """An input tensor."""
+    return PlaceholderOp(name, as_shape(shape), DType.of(dtype)).outputs[0]
+
+
+def reduce_axis(domain: Index | tuple[Index, Index], name: str = "k") -> IterVar:
+    """An axis to reduce over: an extent, or ``(low, high)`` with ``high`` excluded."""
+    if isinstance(domain, tuple):
+        low, high = (as_index(d) for d in domain)
+        return reduction_axis(name, high - low, low)
+    return reduction_axis(name, as_index(domain))
+
+
+def compute(
+    shape: Sequence[Index],
+    fcompute: Callable[..., Body],
+    name: str = "compute",
+    tag: str = "",
+) -> Tensor | tuple[Tensor, ...]:
+    """The tensor with ``fcompute(i0, i1, …)`` at each index; a tuple of them for a tuple.
+
+    A reduction may stand only at the root of the expression. ``tag`` names the kind of
+    computation for schedules. Raises ``LoweringError`` for a wrong number of parameters, a
+    reduction inside an expression, or outputs that reduce over different things.
+    """
+    sizes = as_shape(shape)
+    axes = tuple(data_axis(n, s) for n, s in zip(_axis_names(fcompute, len(sizes)), sizes,
+                                                 strict=True))
+    result = fcompute(*(a.var for a in axes))
+    several = isinstance(result, (tuple, list))
+    body = tuple(as_prim(e) for e in (result if several else (result,)))
+    op = ComputeOp(name, axes, _reduced_axes(name, body), body, tag)
+    return op.outputs if several else op.outputs[0]
+
+
+def _axis_names(fcompute: Callable[..., Body], count: int) -> list[str]:
+    """The names of the lambda's parameters; ``*indices`` gives i0, i1, …"""
+    names: list[str] = []
+    for p in inspect.signature(fcompute).parameters.values():
+        if p.kind is p.VAR_POSITIONAL:
+            names.extend(f"i{k}" for k in range(len(names), count))
+        elif p.kind is not p.KEYWORD_ONLY and p.default is p.empty:
+            names.append(p.name)
+    if len(names) != count:
+        raise LoweringError(
+            "te.compute: the function does not take one index for each axis",
+            expected=f"{count} parameters", got=f"{len(names)} parameters",
+        )
+    return names
+
+
+def _reduced_axes(name: str, body: tuple[PrimExpr, ...]) -> tuple[IterVar, ...]:
+    first = body[0]
+    if isinstance(first, Reduce):
+        for e in body:
+            if not isinstance(e, Reduce) or (e.combiner, e.source) != (first.combiner,
+                                                                       first.source):
+                raise LoweringError(
+                    f"{name}: the outputs of one computation must share one reduction")
+        inner: tuple[PrimExpr, ...] = (*first.source, first.condition)
+    else:
+        inner = body
+    if any(contains_reduce(e) for e in inner):
+        raise LoweringError(
+            f"{name}: a reduction inside an expression",
+            help="make the reduction a te.compute of its own and read its result",
+        )
+    return first.axes if isinstance(first, Reduce) else ()
+
+
+def extern(
+    shapes: Sequence[Sequence[Index]],
+    inputs: Sequence[Tensor],
+    build: ExternBody,
+    dtypes: Sequence[DType | str],
+    name: str = "extern",
+    tag: str = "",
+) -> tuple[Tensor, ...]:
+    """Tensors written by a loop program of your own.
+
+    ``build(input_buffers, output_buffers)`` returns the statement; it is called when the schedule
+    is lowered and may read all of each input.
+    """
+    types = tuple((as_shape(s), DType.of(d)) for s, d in zip(shapes, dtypes, strict=True))
+    return ExternOp(name, tuple(inputs), types, build, tag).outputs

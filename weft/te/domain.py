@@ -1,0 +1,81 @@
+"""Extents and values of loops, derived from the splits and fusions of a stage.
+
+Loops always count from zero. The value of an axis here is relative: the lowest index that the
+stage computes (and the minimum of a reduction axis) is added by whoever needs the absolute one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.te.state import Relation, Split, StageState
+from weft.te.tensor import IterVar
+from weft.tir.expr import PrimExpr, floordiv, floormod, int_value
+
+Exprs = dict[IterVar, PrimExpr]
+
+
+def loop_extents(stage: StageState, roots: Mapping[IterVar, PrimExpr]) -> Exprs:
+    """The extent of every axis of ``stage``, given those of its root axes."""
+    extents: Exprs = dict(roots)
+    for r in stage.relations:
+        if isinstance(r, Split):
+            extents[r.outer], extents[r.inner] = r.extents(extents[r.parent])
+        else:
+            extents[r.fused] = extents[r.outer] * extents[r.inner]
+    return extents
+
+
+def axis_values(
+    relations: list[Relation], leaves: Mapping[IterVar, PrimExpr], extents: Exprs
+) -> Exprs:
+    """The relative value of every axis, given those of the loops."""
+    values: Exprs = dict(leaves)
+    for r in reversed(relations):
+        if isinstance(r, Split):
+            values[r.parent] = values[r.outer] * extents[r.inner] + values[r.inner]
+        else:
+            values[r.outer] = _quotient(values[r.fused], extents[r.outer], extents[r.inner])
+            values[r.inner] = _remainder(values[r.fused], extents[r.outer], extents[r.inner])
+    return values
+
+
+def _quotient(fused: PrimExpr, outer: PrimExpr, inner: PrimExpr) -> PrimExpr:
+    if int_value(outer) == 1:
+        return outer - 1
+    return fused if int_value(inner) == 1 else floordiv(fused, inner)
+
+
+def _remainder(fused: PrimExpr, outer: PrimExpr, inner: PrimExpr) -> PrimExpr:
+    if int_value(inner) == 1:
+        return inner - 1
+    return fused if int_value(outer) == 1 else floormod(fused, inner)
+
+
+def overruns(stage: StageState, extents: Exprs) -> list[IterVar]:
+    """The axes whose value must be compared with their extent, because splits were not exact.
+
+    A split that does not divide makes its parent overrun. Where the parent is itself the outer
+    part of a split, the check of that split's parent covers it; where it is an inner part, the
+    tiles would overlap, so it needs a check of its own.
+    """
+    over: set[IterVar] = set()
+    checks: list[IterVar] = []
+    for r in reversed(stage.relations):
+        if isinstance(r, Split):
+            if r.inner in over:
+                checks.append(r.inner)
+            if r.outer in over or not _is_exact(r, extents):
+                over.add(r.parent)
+        elif r.fused in over:
+            checks.append(r.fused)
+    return checks + [a for a in stage.root_iter_vars if a in over]
+
+
+def _is_exact(split: Split, extents: Exprs) -> bool:
+    """Whether the split covers its parent without a remainder."""
+    parent, outer, inner = (extents[a] for a in (split.parent, split.outer, split.inner))
+    if int_value(inner) == 1 or int_value(outer) == 1:
+        return True  # one of the two is the parent itself
+    total, o, i = int_value(parent), int_value(outer), int_value(inner)
+    return total is not None and o is not None and i is not None and o * i == total

@@ -1,0 +1,103 @@
+"""From a schedule to a loop program over multi-dimensional buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.support.errors import InternalError, LoweringError
+from weft.te.bounds import infer_bounds, symbolic_sizes
+from weft.te.nest import NestBuilder
+from weft.te.plan import StagePlan
+from weft.te.state import INLINE, ROOT, AttachAt, ScheduleState, StageState
+from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr
+from weft.tir.func import PrimFunc
+from weft.tir.simplify import Analyzer
+from weft.tir.stmt import Allocate, Stmt, seq
+
+
+def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main") -> PrimFunc:
+    """The loops of ``schedule`` as a function over ``args``: inputs, then outputs.
+
+    Every input and output of the schedule must be among ``args``. Symbolic sizes follow the
+    buffers as scalar parameters, in order of appearance. Loops carry their kinds; guards that
+    could not be proved are ``if likely(...)``. The schedule is not changed and can be lowered
+    again. Raises ``LoweringError`` for wrong arguments, ``ScheduleError`` for stages that are
+    read outside the loop at which they are computed.
+    """
+    outputs = _check_arguments(schedule, args, name)
+    given = {t: Buffer(t.name, t.shape, t.dtype) for t in args}
+    body = _Lowering(schedule, given).run()
+    params = (*given.values(), *symbolic_sizes(list(args)))
+    return PrimFunc(name, params, body, {"num_outputs": outputs})
+
+
+def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str) -> int:
+    """How many of ``args`` are outputs."""
+    kinds = []
+    for tensor in args:
+        stage = schedule.stage_of(tensor)
+        if not stage.is_output and not stage.is_placeholder:
+            raise LoweringError(f"{name}: argument {tensor.name} is computed by a stage that is "
+                                "no output", help="pass it to create_schedule as an output")
+        kinds.append(stage.is_output)
+    if len(set(args)) != len(args):
+        raise LoweringError(f"{name}: a tensor is twice among the arguments")
+    if kinds != sorted(kinds):
+        raise LoweringError(f"{name}: the arguments must be the inputs and then the outputs")
+    for stage in schedule.stages:
+        for tensor in stage.tensors if stage.is_output or stage.is_placeholder else ():
+            if tensor not in args:
+                what = "output" if stage.is_output else "input"
+                raise LoweringError(f"{name}: {what} {tensor.name} is missing from the arguments",
+                                    got=[t.name for t in args])
+    return sum(kinds)
+
+
+class _Lowering:
+    def __init__(self, schedule: ScheduleState, given: dict[Tensor, Buffer]) -> None:
+        self.schedule = schedule
+        self.given = given
+        self.analyzer = Analyzer()
+        self.plans = infer_bounds(schedule, self.analyzer, given)
+        self.owner = {t: s for s in schedule.stages for t in s.tensors}
+
+    def run(self) -> Stmt:
+        stages = [s for s in self.schedule.stages if s.attach == ROOT and not s.is_placeholder]
+        return self._in_order(stages, None)
+
+    def _in_order(self, stages: list[StageState], rest: Stmt | None) -> Stmt:
+        """The stages one after the other, then ``rest``; each buffer lives to the end of it."""
+        for stage in reversed(stages):
+            rest = seq([self._nest(stage), rest])
+            for buffer in self.plans[stage].buffers:
+                if buffer not in self.given.values():
+                    rest = Allocate(buffer, rest)
+        return seq([]) if rest is None else rest
+
+    def _nest(self, stage: StageState) -> Stmt:
+        plan = self.plans[stage]
+        if isinstance(stage.op, ExternOp):
+            return self._extern(plan, stage.op)
+        if not isinstance(stage.op, ComputeOp):
+            raise InternalError(f"{stage.name} has nothing to compute")
+
+        def inside(leaf: IterVar, body: Stmt) -> Stmt:
+            return self._in_order(self._computed_at(stage, leaf), body)
+
+        return NestBuilder(plan, self.analyzer, self._locate, inside).build()
+
+    def _computed_at(self, stage: StageState, leaf: IterVar) -> list[StageState]:
+        return [s for s in self.schedule.stages if isinstance(s.attach, AttachAt)
+                and s.attach.stage is stage and s.attach.axis is leaf]
+
+    def _locate(self, tensor: Tensor) -> tuple[Buffer, tuple[PrimExpr, ...]]:
+        stage = self.owner[tensor]
+        if stage.attach == INLINE:
+            raise InternalError(f"{tensor.name} is inlined and has no memory")
+        plan = self.plans[stage]
+        return plan.buffers[tensor.value_index], plan.low
+
+    def _extern(self, plan: StagePlan, op: ExternOp) -> Stmt:
+        return op.build(tuple(self._locate(t)[0] for t in op.inputs), plan.buffers)

@@ -1,0 +1,174 @@
+"""The loop nest of one stage, with what is computed inside its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.te.domain import overruns
+from weft.te.plan import StagePlan
+from weft.te.tensor import REDUCE, IterVar, Tensor
+from weft.te.walk import rewrite_body
+from weft.tir import expr as tir
+from weft.tir.buffer import Buffer
+from weft.tir.expr import BufferLoad, PrimExpr, ProducerLoad, Reduce, Var, const, int_value
+from weft.tir.simplify import Analyzer
+from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.visitor import post_order, substitute
+
+Inside = Callable[[IterVar, Stmt], Stmt]
+Locate = Callable[[Tensor], tuple[Buffer, tuple[PrimExpr, ...]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """``condition`` must hold; it can be checked inside loop number ``depth`` (-1: outside)."""
+
+    condition: PrimExpr
+    depth: int
+    reduces: bool
+
+
+class NestBuilder:
+    """Builds the loops of one compute stage.
+
+    ``locate`` gives the buffer of a tensor and the index of its element 0; ``inside`` adds, in
+    front of a statement, the stages computed at a loop.
+    """
+
+    def __init__(
+        self, plan: StagePlan, analyzer: Analyzer, locate: Locate, inside: Inside
+    ) -> None:
+        self.plan = plan
+        self.stage = plan.stage
+        self.analyzer = analyzer
+        self.locate = locate
+        self.inside = inside
+        self.leaves = plan.stage.leaf_iter_vars
+        self.axes = plan.stage.root_iter_vars
+        self.depths = {plan.loop_vars[a]: i for i, a in enumerate(self.leaves)}
+        self.body = self._lowered_body()
+        self.indices = tuple(
+            analyzer.simplify(plan.values[a]) for a in self.axes[: len(plan.shape)]
+        )
+        self.guards = self._guards()
+
+    def build(self) -> Stmt:
+        """The whole nest: initialisation and update of a reduction, else plain stores."""
+        first = self._first_reduce_loop()
+        update = self._update()
+        for depth in reversed(range(len(self.leaves))):
+            update = self.inside(self.leaves[depth], update)
+            update = self._guarded(update, depth)
+            update = self._loop(self.leaves[depth], update)
+            if depth == first:
+                update = seq([self._initialisation(first), update])
+        return self._guarded(update, -1)
+
+    def _first_reduce_loop(self) -> int:
+        places = [i for i, a in enumerate(self.leaves) if a.kind == REDUCE]
+        return places[0] if places else len(self.leaves)
+
+    def _loop(self, leaf: IterVar, body: Stmt, var: PrimExpr | None = None) -> Stmt:
+        var = self.plan.loop_vars[leaf] if var is None else var
+        if not isinstance(var, Var):
+            return body
+        kind = self.stage.kinds.get(leaf, ForKind.SERIAL)
+        extent = self.plan.extents[leaf]
+        if kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and int_value(extent) is None:
+            raise self.stage.error(f"axis {leaf.name} is {kind.value}, but its extent {extent} "
+                                   "is not constant here")
+        return For(var, const(0), extent, kind, body, self.stage.thread_tags.get(leaf),
+                   self.stage.pragmas.get(leaf, {}))
+
+    def _guarded(self, body: Stmt, depth: int, substitution: dict[Var, PrimExpr] | None = None,
+                 *, reductions: bool = True) -> Stmt:
+        for guard in reversed(self.guards):
+            if guard.depth == depth and (reductions or not guard.reduces):
+                condition = guard.condition
+                if substitution:
+                    condition = substitute(condition, substitution)
+                body = IfThenElse(tir.call("bool", "likely", condition), body)
+        return body
+
+    def _lowered_body(self) -> tuple[PrimExpr, ...]:
+        """Stored values, or sources of the reduction and then its condition."""
+        plan, body = self.plan, self.plan.body
+        values = {a.var: plan.absolute(a, i) for i, a in enumerate(self.axes)}
+        first = body[0]
+        exprs = (*first.source, first.condition) if isinstance(first, Reduce) else body
+        return rewrite_body(exprs, values, self._load)
+
+    def _load(self, e: ProducerLoad) -> PrimExpr:
+        buffer, low = self.locate(e.producer)
+        indices = tuple(
+            self.analyzer.simplify(i if int_value(first) == 0 else i - first)
+            for i, first in zip(e.indices, low, strict=True)
+        )
+        return BufferLoad(buffer, indices)
+
+    def _guards(self) -> list[Guard]:
+        plan = self.plan
+        conditions = [plan.values[a] < plan.extents[a]
+                      for a in overruns(self.stage, plan.extents)]
+        for low, size, axis in zip(plan.low, self.stage.tensors[0].shape, self.axes,
+                                   strict=False):
+            if int_value(low) != 0 or plan.extents[axis] is not size:
+                value = low + plan.values[axis]
+                conditions += [value >= 0, value < size]
+        if isinstance(plan.body[0], Reduce):
+            conditions.append(self.body[-1])
+        return [self._guard(c) for c in dict.fromkeys(conditions) if not self._holds(c)]
+
+    def _holds(self, condition: PrimExpr) -> bool:
+        return condition is tir.TRUE or self.analyzer.can_prove(condition)
+
+    def _guard(self, condition: PrimExpr) -> Guard:
+        condition = self.analyzer.simplify(condition)
+        depths = [self.depths[e] for e in post_order(condition)
+                  if isinstance(e, Var) and e in self.depths]
+        reduces = any(self.leaves[d].kind == REDUCE for d in depths)
+        return Guard(condition, max(depths, default=-1), reduces)
+
+    def _initialisation(self, first: int) -> Stmt:
+        """The identity in every element that the loops from ``first`` on reduce into."""
+        reduce = self.plan.body[0]
+        assert isinstance(reduce, Reduce)
+        leaves = [(d, a) for d, a in enumerate(self.leaves[first:], first) if a.kind != REDUCE]
+        fresh: dict[Var, PrimExpr] = {}
+        for _, leaf in leaves:
+            old = self.plan.loop_vars[leaf]
+            if isinstance(old, Var):
+                new = fresh[old] = Var(f"{leaf.name}.init")
+                self.analyzer.bind(new, 0, self.plan.extents[leaf])
+        indices = tuple(substitute(i, fresh) for i in self.indices)
+        body = seq([
+            BufferStore(b, e, indices)
+            for b, e in zip(self.plan.buffers, reduce.combiner.identity, strict=True)
+        ])
+        for depth, leaf in reversed(leaves):
+            var = self.plan.loop_vars[leaf]
+            body = self._guarded(body, depth, fresh, reductions=False)
+            body = self._loop(leaf, body, substitute(var, fresh))
+        return body
+
+    def _update(self) -> Stmt:
+        buffers, first = self.plan.buffers, self.plan.body[0]
+        if not isinstance(first, Reduce):
+            return self._stores(buffers, self.body)
+        old = [BufferLoad(b, self.indices) for b in buffers]
+        combiner = first.combiner
+        values: dict[Var, PrimExpr] = dict(zip(combiner.lhs, old, strict=True))
+        values.update(zip(combiner.rhs, self.body, strict=False))
+        results = tuple(substitute(e, values) for e in combiner.result)
+        return self._stores(buffers, results)
+
+    def _stores(self, buffers: tuple[Buffer, ...], values: tuple[PrimExpr, ...]) -> Stmt:
+        """Store each value; several are all computed before the first is stored."""
+        if len(values) == 1:
+            return BufferStore(buffers[0], values[0], self.indices)
+        new = [Var(f"{b.name}.new", b.dtype) for b in buffers]
+        body = seq([BufferStore(b, v, self.indices) for b, v in zip(buffers, new, strict=True)])
+        for var, value in reversed(list(zip(new, values, strict=True))):
+            body = LetStmt(var, value, body)
+        return body

@@ -1,0 +1,1 @@
+"""Schedule primitives, one file each; every docstring shows the loops before and after."""

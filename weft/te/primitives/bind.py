@@ -1,0 +1,34 @@
+"""``bind``: a loop becomes an index of the GPU's grid."""
+
+from __future__ import annotations
+
+from weft.te.state import StageState
+from weft.te.tensor import IterVar
+from weft.tir.stmt import ForKind
+
+THREAD_TAGS = tuple(f"{level}Idx.{d}" for level in ("block", "thread") for d in "xyz")
+
+
+def bind(self: StageState, axis: IterVar, tag: str) -> None:
+    """Run a data axis over the blocks or threads that ``tag`` (``threadIdx.x``, …) names.
+
+    >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
+    >>> s = te.create_schedule(B)
+    >>> print(s)
+    B(100): root
+      i in 100
+    >>> s[B].bind(B.op.axis[0], "threadIdx.x")
+    >>> print(s)
+    B(100): root
+      i in 100: threadIdx.x
+    """
+    self.require_compute("bind")
+    self.require_data(axis, "bind", "its iterations add into the same elements")
+    if tag not in THREAD_TAGS:
+        raise self.error(f"bind of axis {axis.name} to unknown index {tag!r}",
+                         help=f"one of {', '.join(THREAD_TAGS)}")
+    for other, used in self.thread_tags.items():
+        if used == tag and other is not axis:
+            raise self.error(f"bind of axis {axis.name} to {tag}, which {other.name} has")
+    self.set_kind(axis, ForKind.THREAD_BINDING)
+    self.thread_tags[axis] = tag

@@ -1,0 +1,48 @@
+"""``compute_at``: a stage is computed inside a loop of its consumer, as much as it needs there."""
+
+from __future__ import annotations
+
+from weft.te.state import INLINE, AttachAt, StageState
+from weft.te.tensor import IterVar
+from weft.tir.stmt import ForKind
+
+
+def compute_at(self: StageState, stage: StageState, axis: IterVar) -> None:
+    """Compute this stage in each iteration of loop ``axis`` of ``stage``.
+
+    Only the elements that the iteration reads are computed: the bounding box of the reads. The
+    stage must be needed by ``stage``, and by nothing outside that loop (checked when lowering).
+
+    >>> B = te.compute((4, 25), lambda i, j: A[j] + 1.0, name="B")
+    >>> C = te.compute((4, 25), lambda i, j: B[i, j] * 2.0, name="C")
+    >>> s = te.create_schedule(C)
+    >>> print(s)
+    B(4, 25): root
+      i in 4
+      j in 25
+    C(4, 25): root
+      i in 4
+      j in 25
+    >>> s[B].compute_at(s[C], C.op.axis[0])
+    >>> print(s)
+    B(4, 25): at C.i
+      i in 4
+      j in 25
+    C(4, 25): root
+      i in 4
+      j in 25
+    """
+    if self.is_placeholder:
+        raise self.error("compute_at of an input: it is computed by the caller")
+    if self.is_output:
+        raise self.error("compute_at of an output: all of it must be written")
+    if self is stage or not self.schedule.reads_through(self, stage):
+        raise self.error(f"compute_at {stage.name}, which does not read it",
+                         help="compute it at one of its consumers")
+    if stage.attach == INLINE:
+        raise self.error(f"compute_at {stage.name}, which is inlined and has no loops")
+    stage.leaf_index(axis)
+    if stage.kinds.get(axis) is ForKind.VECTORIZED:
+        raise self.error(f"compute_at the vectorized axis {axis.name} of {stage.name}",
+                         help="compute it at a loop outside")
+    self.attach = AttachAt(stage, axis)

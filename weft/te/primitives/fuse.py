@@ -1,0 +1,51 @@
+"""``fuse``: nested loops become one."""
+
+from __future__ import annotations
+
+from weft.te.state import Fuse, StageState
+from weft.te.tensor import IterVar
+
+
+def fuse(self: StageState, *axes: IterVar) -> IterVar:
+    """Replace loops that are nested directly in each other by one; returns it.
+
+    The axes are given outermost first and must be all of the data or all of the reduction kind.
+
+    >>> B = te.compute((4, 100), lambda i, j: A[j] * 2.0, name="B")
+    >>> s = te.create_schedule(B)
+    >>> print(s)
+    B(4, 100): root
+      i in 4
+      j in 100
+    >>> fused = s[B].fuse(*B.op.axis)
+    >>> print(s)
+    B(4, 100): root
+      i.j.fused in 400
+    """
+    self.require_compute("fuse")
+    if not axes:
+        raise self.error("fuse needs at least one axis")
+    fused = axes[0]
+    self.leaf_index(fused)
+    for axis in axes[1:]:
+        fused = _fuse_two(self, fused, axis)
+    return fused
+
+
+def _fuse_two(stage: StageState, outer: IterVar, inner: IterVar) -> IterVar:
+    place = stage.leaf_index(outer)
+    if stage.leaf_index(inner) != place + 1:
+        raise stage.error(
+            f"fuse of {outer.name} and {inner.name}, which are not nested directly in this order",
+            help="reorder the loops first",
+        )
+    if outer.kind != inner.kind:
+        raise stage.error(f"fuse of {outer.kind} axis {outer.name} and {inner.kind} axis "
+                          f"{inner.name}")
+    for axis in (outer, inner):
+        stage.require_unused(axis, "fuse")
+    name = f"{outer.name.removesuffix('.fused')}.{inner.name}.fused"
+    fused = stage.new_axis(name, outer.extent * inner.extent, outer.kind)
+    stage.relations.append(Fuse(outer, inner, fused))
+    stage.leaf_iter_vars[place : place + 2] = [fused]
+    return fused

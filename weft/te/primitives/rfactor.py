@@ -1,0 +1,123 @@
+"""``rfactor``: a reduction is done in parts that are then combined."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from weft.te.domain import axis_values, loop_extents, overruns
+from weft.te.state import ScheduleState, StageState
+from weft.te.tensor import REDUCE, ComputeOp, IterVar, Tensor, data_axis, reduction_axis
+from weft.te.walk import rewrite_body
+from weft.tir import expr as tir
+from weft.tir.expr import PrimExpr, Reduce, Var
+
+
+def rfactor(
+    self: ScheduleState, tensor: Tensor, axis: IterVar, factor_axis: int = 0
+) -> Tensor | tuple[Tensor, ...]:
+    """Turn reduction loop ``axis`` into a data axis of a new stage of partial results.
+
+    Returns the partial results, which have that axis at place ``factor_axis``; ``tensor`` then
+    reduces over it alone. Vectorizing the new axis gives one accumulator for each lane. The
+    combination must not mind the order, so floating-point sums round differently.
+
+    >>> k = te.reduce_axis(100, name="k")
+    >>> B = te.compute((4,), lambda i: te.sum(A[k], axis=k), name="B")
+    >>> s = te.create_schedule(B)
+    >>> outer, inner = s[B].split(k, factor=16)
+    >>> print(s)
+    B(4): root
+      i in 4
+      k.outer in 7: reduce
+      k.inner in 16: reduce
+    >>> partial = s.rfactor(B, inner)
+    >>> print(s)
+    B.rf(16, 4): root
+      k.inner in 16
+      i in 4
+      k.outer in 7: reduce
+    B(4): root
+      i in 4
+      k.inner.v in 16: reduce
+    """
+    stage = self.stage_of(tensor)
+    op = stage.require_compute("rfactor")
+    stage.leaf_index(axis)
+    if axis.kind != REDUCE:
+        raise stage.error(f"rfactor of axis {axis.name}, which is not a reduction axis")
+    for leaf in stage.leaf_iter_vars:
+        if leaf.kind == REDUCE:
+            stage.require_unused(leaf, "rfactor")
+    place = factor_axis + len(op.axis) + 1 if factor_axis < 0 else factor_axis
+    if not 0 <= place <= len(op.axis):
+        raise stage.error(f"rfactor places the new axis at {factor_axis}, outside the result")
+    partial = _partial_op(stage, op, axis, place)
+    self.stages.insert(self.stages.index(stage), self.make_stage(partial, partial.outputs))
+    _combine_parts(stage, op, axis, place, partial.outputs)
+    return partial.outputs if len(partial.outputs) > 1 else partial.outputs[0]
+
+
+def _partial_op(stage: StageState, op: ComputeOp, axis: IterVar, place: int) -> ComputeOp:
+    """The reduction over all loops but ``axis``, which is a data axis of the result."""
+    data = tuple(data_axis(a.name, a.extent) for a in op.axis)
+    kept = data_axis(axis.name, axis.extent)
+    reduce = {a: reduction_axis(a.name, a.extent)
+              for a in stage.leaf_iter_vars if a.kind == REDUCE and a is not axis}
+    extents = loop_extents(stage, {a: a.extent for a in stage.root_iter_vars})
+    leaves: dict[IterVar, PrimExpr] = {a: b.var for a, b in reduce.items()}
+    leaves[axis] = kept.var
+    relations = [r for r in stage.relations if _is_reduce(r)]
+    values = axis_values(relations, leaves, extents)
+    checks = tuple(values[a] < extents[a] for a in overruns(stage, extents) if a.kind == REDUCE)
+    mapping: dict[PrimExpr, PrimExpr] = {a.var: a.min + values[a] for a in op.reduce_axis}
+    mapping.update({a.var: b.var for a, b in zip(op.axis, data, strict=True)})
+    body = _partial_body(op.body, mapping, checks, tuple(reduce.values()))
+    axes = (*data[:place], kept, *data[place:])
+    return ComputeOp(f"{op.name}.rf", axes, tuple(reduce.values()), body)
+
+
+def _is_reduce(relation: Any) -> bool:
+    return relation.inner.kind == REDUCE
+
+
+def _partial_body(
+    body: tuple[PrimExpr, ...],
+    mapping: dict[PrimExpr, PrimExpr],
+    checks: tuple[PrimExpr, ...],
+    axes: tuple[IterVar, ...],
+) -> tuple[PrimExpr, ...]:
+    first = body[0]
+    if not isinstance(first, Reduce):
+        return body
+    *source, condition = rewrite_body((*first.source, first.condition), mapping)
+    condition = tir.all_of(condition, *checks)
+    if axes:
+        return tuple(
+            Reduce(first.combiner, tuple(source), axes, condition, i) for i in range(len(body))
+        )
+    identity = first.combiner.identity
+    return tuple(
+        tir.if_then_else(condition, e, n) for e, n in zip(source, identity, strict=True)
+    )
+
+
+def _combine_parts(
+    stage: StageState, op: ComputeOp, axis: IterVar, place: int, parts: Sequence[Tensor]
+) -> None:
+    """Make ``stage`` the reduction of the partial results."""
+    lanes = reduction_axis(f"{axis.name}.v", axis.extent)
+    indices: list[Var] = [a.var for a in op.axis]
+    indices.insert(place, lanes.var)
+    first = op.body[0]
+    if isinstance(first, Reduce):
+        source = tuple(t[tuple(indices)] for t in parts)
+        body = tuple(Reduce(first.combiner, source, (lanes,), tir.TRUE, i)
+                     for i in range(len(op.body)))
+        stage.op = dataclasses.replace(op, reduce_axis=(lanes,), body=body)
+    leaves = stage.leaf_iter_vars
+    first_reduce = next(i for i, a in enumerate(leaves) if a.kind == REDUCE)
+    leaves[first_reduce] = lanes
+    stage.leaf_iter_vars = [a for a in leaves if a is lanes or a.kind != REDUCE]
+    stage.relations = [r for r in stage.relations if not _is_reduce(r)]

@@ -1,0 +1,50 @@
+"""``split``: one loop becomes two."""
+
+from __future__ import annotations
+
+from weft.te.state import Split, StageState
+from weft.te.tensor import IterVar
+
+
+def split(
+    self: StageState, parent: IterVar, factor: int | None = None, nparts: int | None = None
+) -> tuple[IterVar, IterVar]:
+    """Replace loop ``parent`` by an outer and an inner one; returns both.
+
+    ``factor`` is the extent of the inner loop, ``nparts`` that of the outer one. Where it does
+    not divide, a guard keeps the loops inside, and lowering moves the guard into a tail.
+
+    >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
+    >>> s = te.create_schedule(B)
+    >>> print(s)
+    B(100): root
+      i in 100
+    >>> outer, inner = s[B].split(B.op.axis[0], factor=16)
+    >>> print(s)
+    B(100): root
+      i.outer in 7
+      i.inner in 16
+    """
+    self.require_compute("split")
+    place = self.leaf_index(parent)
+    self.require_unused(parent, "split")
+    if (factor is None) == (nparts is None):
+        raise self.error("split needs either factor or nparts")
+    size = factor if factor is not None else nparts
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise self.error(f"split of axis {parent.name} by {size!r}: it must be a positive integer")
+    outer, inner = _new_axes(self, parent, factor, nparts)
+    self.relations.append(Split(parent, outer, inner, factor, nparts))
+    self.leaf_iter_vars[place : place + 1] = [outer, inner]
+    return outer, inner
+
+
+def _new_axes(
+    stage: StageState, parent: IterVar, factor: int | None, nparts: int | None
+) -> tuple[IterVar, IterVar]:
+    sizes = Split(parent, parent, parent, factor, nparts).extents(parent.extent)
+    outer, inner = (
+        stage.new_axis(f"{parent.name}.{part}", size, parent.kind)
+        for part, size in zip(("outer", "inner"), sizes, strict=True)
+    )
+    return outer, inner

@@ -1,0 +1,31 @@
+"""``unroll``: the body of a loop is repeated."""
+
+from __future__ import annotations
+
+from weft.te.state import StageState
+from weft.te.tensor import IterVar
+from weft.tir.expr import int_value
+from weft.tir.stmt import ForKind
+
+
+def unroll(self: StageState, axis: IterVar) -> None:
+    """Repeat the body of a loop of constant extent, with its variable a constant in each copy.
+
+    >>> B = te.compute((4, 25), lambda i, j: A[j] + 1.0, name="B")
+    >>> s = te.create_schedule(B)
+    >>> print(s)
+    B(4, 25): root
+      i in 4
+      j in 25
+    >>> s[B].unroll(B.op.axis[0])
+    >>> print(s)
+    B(4, 25): root
+      i in 4: unrolled
+      j in 25
+    """
+    self.require_compute("unroll")
+    self.leaf_index(axis)
+    if int_value(axis.extent) is None:
+        raise self.error(f"unroll of axis {axis.name}, whose extent {axis.extent} is symbolic",
+                         help="split it by a constant factor and unroll the inner axis")
+    self.set_kind(axis, ForKind.UNROLLED)

@@ -1,0 +1,37 @@
+"""A schedule as text: each stage with its place and its loops, outermost first."""
+
+from __future__ import annotations
+
+from weft.te.state import AttachAt, ScheduleState, StageState
+from weft.te.tensor import REDUCE, IterVar
+from weft.tir.expr import int_value
+from weft.tir.stmt import ForKind
+
+
+def as_text(schedule: ScheduleState) -> str:
+    """One line for each stage and, below it, one for each of its loops."""
+    return "\n".join(_stage(s) for s in schedule.stages if not s.is_placeholder)
+
+
+def _stage(stage: StageState) -> str:
+    shape = ", ".join(str(d) for d in stage.tensors[0].shape)
+    scope = "" if stage.scope == "global" else f", {stage.scope}"
+    lines = [f"{stage.name}({shape}): {_place(stage)}{scope}"]
+    if stage.attach != "inline":
+        lines += [f"  {_loop(stage, axis)}" for axis in stage.leaf_iter_vars]
+    return "\n".join(lines)
+
+
+def _place(stage: StageState) -> str:
+    at = stage.attach
+    return f"at {at.stage.name}.{at.axis.name}" if isinstance(at, AttachAt) else at
+
+
+def _loop(stage: StageState, axis: IterVar) -> str:
+    size = int_value(axis.extent)
+    text = f"{axis.name} in {axis.extent if size is None else size}"
+    kind = stage.kinds.get(axis, ForKind.SERIAL)
+    words = ["reduce"] if axis.kind == REDUCE else []
+    words += [] if kind is ForKind.SERIAL else [stage.thread_tags.get(axis, kind.value)]
+    words += [f"{key}={value}" for key, value in stage.pragmas.get(axis, {}).items()]
+    return f"{text}: {', '.join(words)}" if words else text

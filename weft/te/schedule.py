@@ -1,0 +1,105 @@
+"""Schedules: how the tensors of a program are computed.
+
+``create_schedule`` gives every operation a stage with one loop for each axis. The methods of a
+stage change those loops (``weft.te.primitives``, one file each); none changes a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.support.errors import ScheduleError
+from weft.te.primitives.bind import bind
+from weft.te.primitives.cache_read import cache_read
+from weft.te.primitives.cache_write import cache_write
+from weft.te.primitives.compute_at import compute_at
+from weft.te.primitives.compute_inline import compute_inline
+from weft.te.primitives.compute_root import compute_root
+from weft.te.primitives.fuse import fuse
+from weft.te.primitives.parallel import parallel
+from weft.te.primitives.pragma import pragma
+from weft.te.primitives.reorder import reorder
+from weft.te.primitives.rfactor import rfactor
+from weft.te.primitives.set_scope import set_scope
+from weft.te.primitives.split import split
+from weft.te.primitives.tile import tile
+from weft.te.primitives.unroll import unroll
+from weft.te.primitives.vectorize import vectorize
+from weft.te.printer import as_text
+from weft.te.state import ScheduleState, StageState
+from weft.te.tensor import Operation, Tensor
+from weft.te.walk import input_tensors
+
+
+class Stage(StageState):
+    """One operation under a schedule, with the primitives that change its loops."""
+
+    __slots__ = ()
+
+    split = split
+    tile = tile
+    fuse = fuse
+    reorder = reorder
+    parallel = parallel
+    vectorize = vectorize
+    unroll = unroll
+    bind = bind
+    pragma = pragma
+    compute_at = compute_at
+    compute_inline = compute_inline
+    compute_root = compute_root
+    set_scope = set_scope
+
+    def __repr__(self) -> str:
+        return f"Stage({self.name})"
+
+
+class Schedule(ScheduleState):
+    """The stages of a program; ``schedule[tensor]`` is the one that computes ``tensor``."""
+
+    cache_write = cache_write
+    cache_read = cache_read
+    rfactor = rfactor
+
+    def __init__(self, outputs: Sequence[Tensor]) -> None:
+        self.outputs = tuple(outputs)
+        ops = _topological(self.outputs)
+        self.stages = [self.make_stage(op, op.outputs) for op in ops]
+        for t in self.outputs:
+            self.stage_of(t).is_output = True
+
+    def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> Stage:
+        return Stage(self, op, tensors)
+
+    def __getitem__(self, tensor: Tensor | Operation) -> Stage:
+        stage = self.stage_of(tensor)
+        assert isinstance(stage, Stage)
+        return stage
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+
+def create_schedule(outputs: Tensor | Operation | Sequence[Tensor | Operation]) -> Schedule:
+    """The default schedule of everything that ``outputs`` need: plain loops, in order."""
+    given = outputs if isinstance(outputs, Sequence) else [outputs]
+    tensors: list[Tensor] = []
+    for item in given:
+        tensors.extend(item.outputs if isinstance(item, Operation) else [item])
+    if not tensors:
+        raise ScheduleError("a schedule needs at least one output")
+    return Schedule(tensors)
+
+
+def _topological(outputs: Sequence[Tensor]) -> list[Operation]:
+    """Producers before consumers, in order of first use; iterative, as chains may be long."""
+    order: dict[Operation, None] = {}
+    stack: list[tuple[Operation, bool]] = [(t.op, False) for t in reversed(outputs)]
+    while stack:
+        op, ready = stack.pop()
+        if ready:
+            order[op] = None
+        elif op not in order:
+            stack.append((op, True))
+            stack.extend((t.op, False) for t in reversed(input_tensors(op)) if t.op not in order)
+    return list(order)

@@ -1,0 +1,199 @@
+"""Ranges of index expressions, when some of their variables run and the others stand still.
+
+A span is ``base + [low, high]``: ``base`` holds the standing variables, ``low`` and ``high`` are
+mostly integers. Keeping them apart is what makes the extent of a computed region a constant:
+``x // 16`` of ``16 * i + [0, 15]`` is ``i + [0, 0]``, whatever ``i`` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weft.tir import expr as tir
+from weft.tir.expr import (
+    Add,
+    Call,
+    Cast,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    PrimExpr,
+    Select,
+    Sub,
+    Var,
+    const,
+    floordiv,
+    floormod,
+    int_value,
+)
+from weft.tir.simplify import Analyzer
+from weft.tir.visitor import rebuild_binary
+
+ZERO = const(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``base + [low, high]``, both ends included."""
+
+    base: PrimExpr
+    low: PrimExpr
+    high: PrimExpr
+
+    @property
+    def is_point(self) -> bool:
+        return self.low is self.high
+
+    @property
+    def lowest(self) -> PrimExpr:
+        return self.base + self.low
+
+    @property
+    def highest(self) -> PrimExpr:
+        return self.base + self.high
+
+    @property
+    def width(self) -> PrimExpr:
+        """How many values there are."""
+        return self.high - self.low + 1
+
+
+MaybeSpan: TypeAlias = "Span | None"
+
+
+def point(value: PrimExpr) -> Span:
+    return Span(value, ZERO, ZERO) if int_value(value) is None else Span(ZERO, value, value)
+
+
+def counted(extent: PrimExpr) -> Span:
+    """The values of a loop."""
+    return Span(ZERO, ZERO, extent - 1)
+
+
+class SpanOf:
+    """Evaluates index expressions to spans; ``None`` where nothing is known.
+
+    ``running`` gives the spans of the variables that run; every other variable stands still.
+    """
+
+    def __init__(self, analyzer: Analyzer, running: Mapping[PrimExpr, MaybeSpan]) -> None:
+        self.analyzer = analyzer
+        self._memo: dict[PrimExpr, MaybeSpan] = dict(running)
+
+    def __call__(self, e: PrimExpr) -> MaybeSpan:
+        if e in self._memo:
+            return self._memo[e]
+        result = self._memo[e] = self._evaluate(e)
+        return result
+
+    def _evaluate(self, e: PrimExpr) -> MaybeSpan:
+        match e:
+            case Var() | IntImm():
+                return point(e)
+            case Add() | Sub() | Mul() | FloorDiv() | FloorMod() | Min() | Max():
+                return self._binary(e, self(e.a), self(e.b))
+            case Cast() if e.dtype.is_int and e.value.dtype.is_int:
+                return self(e.value)
+            case Select():
+                return self.hull(self(e.true_value), self(e.false_value))
+            case Call() if e.name == "if_then_else":
+                return self.hull(self(e.args[1]), self(e.args[2]))
+        return None
+
+    def _binary(self, e: tir.Binary, a: MaybeSpan, b: MaybeSpan) -> MaybeSpan:
+        if a is None or b is None:
+            return self._remainder_only(e, b)
+        if a.is_point and b.is_point:
+            return point(rebuild_binary(type(e), a.lowest, b.lowest))
+        match e:
+            case Add():
+                return Span(a.base + b.base, a.low + b.low, a.high + b.high)
+            case Sub():
+                return Span(a.base - b.base, a.low - b.high, a.high - b.low)
+            case Mul():
+                return self._product(a, b)
+            case FloorDiv():
+                return self._quotient(a, b)
+            case FloorMod():
+                return self._remainder(a, b)
+            case Min() | Max():
+                return self._extremum(e, a, b)
+        return None
+
+    def _remainder_only(self, e: tir.Binary, b: MaybeSpan) -> MaybeSpan:
+        divisor = _constant(b)
+        if type(e) is FloorMod and divisor is not None and divisor > 0:
+            return counted(const(divisor))
+        return None
+
+    def _product(self, a: Span, b: Span) -> MaybeSpan:
+        if a.is_point:
+            a, b = b, a
+        if not b.is_point:
+            return None
+        factor = b.lowest
+        lowest, highest = self.analyzer.int_bounds(factor)
+        low, high = a.low * factor, a.high * factor
+        if lowest is not None and lowest >= 0:
+            return Span(a.base * factor, low, high)
+        if highest is not None and highest <= 0:
+            return Span(a.base * factor, high, low)
+        return None
+
+    def _quotient(self, a: Span, b: Span) -> MaybeSpan:
+        divisor = _constant(b)
+        if divisor is None or divisor <= 0:
+            return None
+        if self._divides(a.base, divisor):
+            base = self.analyzer.simplify(floordiv(a.base, const(divisor)))
+            return Span(base, floordiv(a.low, const(divisor)), floordiv(a.high, const(divisor)))
+        reach = floordiv(a.high - a.low + (divisor - 1), const(divisor))
+        return Span(floordiv(a.lowest, const(divisor)), ZERO, reach)
+
+    def _remainder(self, a: Span, b: Span) -> MaybeSpan:
+        divisor = _constant(b)
+        if divisor is None or divisor <= 0:
+            return None
+        low, high = int_value(a.low), int_value(a.high)
+        known = low is not None and high is not None and self._divides(a.base, divisor)
+        if known and low // divisor == high // divisor:  # type: ignore[operator]
+            return Span(ZERO, floormod(a.low, const(divisor)), floormod(a.high, const(divisor)))
+        return counted(const(divisor))
+
+    def _divides(self, base: PrimExpr, divisor: int) -> bool:
+        return int_value(self.analyzer.simplify(floormod(base, const(divisor)))) == 0
+
+    def _extremum(self, e: tir.Binary, a: Span, b: Span) -> MaybeSpan:
+        base = rebuild_binary(type(e), a.lowest, b.lowest)
+        widest = tir.maximum(a.high - a.low, b.high - b.low)
+        return Span(ZERO, base, rebuild_binary(type(e), a.highest, b.highest)) if (
+            int_value(base) is not None
+        ) else Span(base, ZERO, widest)
+
+    def hull(self, a: MaybeSpan, b: MaybeSpan) -> MaybeSpan:
+        """The smallest span known to hold both."""
+        if a is None or b is None or a == b:
+            return a if a == b else None
+        offset = ZERO if a.base is b.base else self.analyzer.simplify(b.base - a.base)
+        if int_value(offset) is not None:
+            low = self._smaller(a.low, b.low + offset)
+            return Span(a.base, low, self._larger(a.high, b.high + offset))
+        lowest = tir.minimum(a.lowest, b.lowest)
+        reach = self.analyzer.simplify(tir.maximum(a.highest, b.highest) - lowest)
+        bound = self.analyzer.int_bounds(reach)[1]
+        return None if bound is None else Span(lowest, ZERO, const(bound))
+
+    def _smaller(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        return a if a is b else self.analyzer.simplify(tir.minimum(a, b))
+
+    def _larger(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        return a if a is b else self.analyzer.simplify(tir.maximum(a, b))
+
+
+def _constant(span: MaybeSpan) -> int | None:
+    return int_value(span.lowest) if span is not None and span.is_point else None

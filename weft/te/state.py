@@ -1,0 +1,208 @@
+"""What a schedule knows: for each operation a stage with its loops, their kinds and its place."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from weft.support.errors import ScheduleError
+from weft.te.tensor import (
+    REDUCE,
+    ComputeOp,
+    ExternOp,
+    IterVar,
+    Operation,
+    PlaceholderOp,
+    Tensor,
+)
+from weft.te.walk import input_tensors
+from weft.tir.expr import PrimExpr, Var, const, floordiv, int_value, minimum
+from weft.tir.stmt import ForKind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """``parent = outer * width + inner``. Exactly one of ``factor`` and ``nparts`` is given."""
+
+    parent: IterVar
+    outer: IterVar
+    inner: IterVar
+    factor: int | None
+    nparts: int | None
+
+    def extents(self, parent: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The extents of ``outer`` and ``inner`` for one of ``parent``.
+
+        A factor above a constant parent shrinks to it: a short axis needs no guard.
+        """
+        if self.factor is not None:
+            size = int_value(parent)
+            inner = const(self.factor if size is None else max(1, min(self.factor, size)))
+            return ceil_div(parent, inner), inner
+        outer: PrimExpr = const(self.nparts or 1)
+        if int_value(parent) is not None:
+            outer = minimum(outer, parent)
+        return outer, ceil_div(parent, outer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fuse:
+    """``fused = outer * extent(inner) + inner``."""
+
+    outer: IterVar
+    inner: IterVar
+    fused: IterVar
+
+
+Relation: TypeAlias = "Split | Fuse"
+
+
+def ceil_div(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    width = int_value(b)
+    return a if width == 1 else floordiv(a + (b - 1), b)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttachAt:
+    """Computed inside loop ``axis`` of ``stage``."""
+
+    stage: StageState
+    axis: IterVar
+
+
+ROOT = "root"
+INLINE = "inline"
+Attach: TypeAlias = "str | AttachAt"
+
+
+@dataclass(slots=True, eq=False)
+class StageState:
+    """How one operation is computed.
+
+    ``tensors`` are what consumers read: they stay when ``cache_write`` or ``rfactor`` changes
+    ``op``, the definition in force. ``leaf_iter_vars`` are the loops, outermost first.
+    """
+
+    schedule: ScheduleState
+    op: Operation
+    tensors: tuple[Tensor, ...]
+    is_output: bool = False
+    relations: list[Relation] = field(default_factory=list)
+    leaf_iter_vars: list[IterVar] = field(default_factory=list)
+    kinds: dict[IterVar, ForKind] = field(default_factory=dict)
+    thread_tags: dict[IterVar, str] = field(default_factory=dict)
+    pragmas: dict[IterVar, dict[str, Any]] = field(default_factory=dict)
+    attach: Attach = ROOT
+    scope: str = "global"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.op, ComputeOp):
+            self.leaf_iter_vars = [*self.op.axis, *self.op.reduce_axis]
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def is_placeholder(self) -> bool:
+        return isinstance(self.op, PlaceholderOp)
+
+    @property
+    def is_reduction(self) -> bool:
+        return isinstance(self.op, ComputeOp) and bool(self.op.reduce_axis)
+
+    @property
+    def root_iter_vars(self) -> tuple[IterVar, ...]:
+        op = self.op
+        return (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ()
+
+    def leaf_index(self, axis: IterVar) -> int:
+        """The place of ``axis`` among the loops; ``ScheduleError`` where it is not one of them."""
+        if axis in self.leaf_iter_vars:
+            return self.leaf_iter_vars.index(axis)
+        name = getattr(axis, "name", axis)
+        if any(axis in (r.parent,) if isinstance(r, Split) else axis in (r.outer, r.inner)
+               for r in self.relations):
+            raise self.error(
+                f"axis {name} is no loop any more: it was split or fused",
+                help="name one of the axes that the split or fuse returned",
+            )
+        raise self.error(f"axis {name} does not belong to this stage")
+
+    def error(self, what: str, *, help: str | None = None) -> ScheduleError:  # noqa: A002
+        loops = ", ".join(a.name for a in self.leaf_iter_vars)
+        return ScheduleError(f"{self.name}: {what}", notes=[f"loops: {loops or 'none'}"], help=help)
+
+    def require_compute(self, primitive: str) -> ComputeOp:
+        """The compute definition; ``ScheduleError`` where there is none to schedule."""
+        if isinstance(self.op, ComputeOp):
+            return self.op
+        kind = "an extern body" if isinstance(self.op, ExternOp) else "a placeholder"
+        raise self.error(f"{primitive} does not apply to {kind}")
+
+    def require_unused(self, axis: IterVar, primitive: str) -> None:
+        """Refuse to restructure a loop that already has a kind or stages computed at it."""
+        if axis in self.kinds:
+            raise self.error(
+                f"{primitive} of axis {axis.name}, which is already {self.kinds[axis].value}",
+                help=f"{primitive} first, then choose how the resulting loops run",
+            )
+        for stage in self.schedule.stages:
+            at = stage.attach
+            if isinstance(at, AttachAt) and at.stage is self and at.axis is axis:
+                raise self.error(
+                    f"{primitive} of axis {axis.name}, at which {stage.name} is computed",
+                    help=f"{primitive} first, then compute_at one of the resulting loops",
+                )
+
+    def set_kind(self, axis: IterVar, kind: ForKind) -> None:
+        self.leaf_index(axis)
+        old = self.kinds.get(axis)
+        if old is not None and old is not kind:
+            raise self.error(f"axis {axis.name} is already {old.value}; it cannot be {kind.value}")
+        self.kinds[axis] = kind
+
+    def require_data(self, axis: IterVar, primitive: str, why: str) -> None:
+        self.leaf_index(axis)
+        if axis.kind == REDUCE:
+            raise self.error(f"{primitive} of reduction axis {axis.name}: {why}",
+                             help="rfactor the reduction to get a data axis out of it")
+
+    def new_axis(self, name: str, extent: PrimExpr, kind: str) -> IterVar:
+        return IterVar(Var(name), const(0), extent, kind)
+
+
+class ScheduleState(ABC):
+    """The stages, producers before consumers."""
+
+    stages: list[StageState]
+
+    @abstractmethod
+    def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> StageState:
+        """A fresh stage of the schedule's own class."""
+
+    def stage_of(self, tensor: Tensor | Operation) -> StageState:
+        """The stage that computes ``tensor``; ``ScheduleError`` for one that is not in here."""
+        for stage in self.stages:
+            if tensor is stage.op or any(tensor is t or tensor is t.op for t in stage.tensors):
+                return stage
+        name = getattr(tensor, "name", tensor)
+        raise ScheduleError(f"{name} is not part of this schedule",
+                            expected="a tensor that the outputs need")
+
+    def consumers(self, stage: StageState) -> list[StageState]:
+        """The stages that read ``stage``."""
+        mine = stage.tensors
+        return [s for s in self.stages if any(t in mine for t in input_tensors(s.op))]
+
+    def reads_through(self, stage: StageState, other: StageState) -> bool:
+        """Whether ``other`` needs ``stage``, directly or through stages in between."""
+        seen: list[StageState] = [stage]
+        for found in seen:
+            for consumer in self.consumers(found):
+                if consumer is other:
+                    return True
+                if consumer not in seen:
+                    seen.append(consumer)
+        return False

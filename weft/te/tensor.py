@@ -1,0 +1,233 @@
+"""Tensors, iteration variables and the operations that define tensors.
+
+The semantics are those of TVM's tensor expressions: a tensor is a function from indices to an
+expression, and says nothing about loops, memory or order. Those come from a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from weft.ir.dtype import DType, int64
+from weft.support.errors import LoweringError
+from weft.tir.buffer import Buffer
+from weft.tir.expr import (
+    ExprLike,
+    IntImm,
+    PrimExpr,
+    ProducerLoad,
+    Var,
+    as_prim,
+    cast,
+    const,
+)
+from weft.tir.stmt import Stmt
+
+Index: TypeAlias = "ExprLike | IterVar"
+DATA = "data"
+REDUCE = "reduce"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterVar:
+    """An axis of a computation: ``var`` runs over ``[min, min + extent)``.
+
+    ``kind`` is ``data`` (an axis of the result) or ``reduce``. Arithmetic on an axis is
+    arithmetic on its variable.
+    """
+
+    var: Var
+    min: PrimExpr
+    extent: PrimExpr
+    kind: str = DATA
+
+    @property
+    def name(self) -> str:
+        return self.var.name
+
+    def __repr__(self) -> str:
+        return f"IterVar({self.name}, extent={self.extent}, {self.kind})"
+
+    def __add__(self, other: Index) -> PrimExpr:
+        return self.var + as_index(other)
+
+    def __radd__(self, other: Index) -> PrimExpr:
+        return as_index(other) + self.var
+
+    def __sub__(self, other: Index) -> PrimExpr:
+        return self.var - as_index(other)
+
+    def __rsub__(self, other: Index) -> PrimExpr:
+        return as_index(other) - self.var
+
+    def __mul__(self, other: Index) -> PrimExpr:
+        return self.var * as_index(other)
+
+    def __rmul__(self, other: Index) -> PrimExpr:
+        return as_index(other) * self.var
+
+    def __floordiv__(self, other: Index) -> PrimExpr:
+        return self.var // as_index(other)
+
+    def __mod__(self, other: Index) -> PrimExpr:
+        return self.var % as_index(other)
+
+    def __neg__(self) -> PrimExpr:
+        return -self.var
+
+    def __lt__(self, other: Index) -> PrimExpr:
+        return self.var < as_index(other)
+
+    def __le__(self, other: Index) -> PrimExpr:
+        return self.var <= as_index(other)
+
+    def __gt__(self, other: Index) -> PrimExpr:
+        return self.var > as_index(other)
+
+    def __ge__(self, other: Index) -> PrimExpr:
+        return self.var >= as_index(other)
+
+    def equal(self, other: Index) -> PrimExpr:
+        """The expression ``self == other`` (Python's ``==`` is identity)."""
+        return self.var.equal(as_index(other))
+
+    def not_equal(self, other: Index) -> PrimExpr:
+        return self.var.not_equal(as_index(other))
+
+    def astype(self, dtype: DType | str) -> PrimExpr:
+        return self.var.astype(dtype)
+
+
+def as_index(value: Index) -> PrimExpr:
+    """An index expression (int64) from a number, an expression or an axis."""
+    if isinstance(value, IterVar):
+        return value.var
+    e = as_prim(value)
+    if e.dtype is int64:
+        return e
+    if not e.dtype.is_int:
+        raise LoweringError("an index must be an integer", expected="int64", got=e.dtype)
+    return cast(e, int64)
+
+
+def as_shape(shape: Sequence[Index] | Index) -> tuple[PrimExpr, ...]:
+    sizes = shape if isinstance(shape, Sequence) else (shape,)
+    return tuple(as_index(s) for s in sizes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """Output ``value_index`` of ``op``; indexing it gives an expression that reads an element."""
+
+    op: Operation
+    value_index: int
+    shape: tuple[PrimExpr, ...]
+    dtype: DType
+
+    @property
+    def name(self) -> str:
+        base = self.op.name
+        return base if self.op.num_outputs == 1 else f"{base}.v{self.value_index}"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape as integers; ``None`` if a size is symbolic."""
+        sizes = tuple(s.value for s in self.shape if isinstance(s, IntImm))
+        return sizes if len(sizes) == self.ndim else None
+
+    def __getitem__(self, indices: Index | tuple[Index, ...]) -> ProducerLoad:
+        """The element at ``indices``; raises ``LoweringError`` unless there is one per axis."""
+        given = indices if isinstance(indices, tuple) else (indices,)
+        if len(given) != self.ndim:
+            raise LoweringError(
+                f"tensor {self.name} has {self.ndim} axes and was indexed with {len(given)}",
+                expected=f"{self.ndim} indices",
+                got=f"{len(given)} indices",
+            )
+        return ProducerLoad(self, tuple(as_index(i) for i in given))
+
+    def __call__(self, *indices: Index) -> ProducerLoad:
+        return self[indices]
+
+    def __iter__(self) -> Any:
+        raise TypeError("a tensor expression cannot be iterated; index it inside te.compute")
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name}, shape={self.shape}, {self.dtype})"
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """Base of what defines tensors. ``outputs`` are the tensors, made once."""
+
+    name: str
+    outputs: tuple[Tensor, ...] = field(init=False, repr=False)
+
+    def _define(self, *types: tuple[tuple[PrimExpr, ...], DType]) -> None:
+        self.outputs = tuple(Tensor(self, i, s, d) for i, (s, d) in enumerate(types))
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.outputs)
+
+    def output(self, index: int) -> Tensor:
+        return self.outputs[index]
+
+
+@dataclass(slots=True, eq=False)
+class PlaceholderOp(Operation):
+    """A tensor that the caller provides."""
+
+    shape: tuple[PrimExpr, ...]
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        self._define((self.shape, self.dtype))
+
+
+@dataclass(slots=True, eq=False)
+class ComputeOp(Operation):
+    """Tensors of one shape defined element by element.
+
+    ``body`` holds one expression for each output over the variables of ``axis`` and, where it is
+    a ``Reduce``, of ``reduce_axis``.
+    """
+
+    axis: tuple[IterVar, ...]
+    reduce_axis: tuple[IterVar, ...]
+    body: tuple[PrimExpr, ...]
+    tag: str = ""
+
+    def __post_init__(self) -> None:
+        shape = tuple(a.extent for a in self.axis)
+        self._define(*((shape, e.dtype) for e in self.body))
+
+
+ExternBody: TypeAlias = Callable[[tuple[Buffer, ...], tuple[Buffer, ...]], Stmt]
+
+
+@dataclass(slots=True, eq=False)
+class ExternOp(Operation):
+    """Tensors written by a loop program that ``build(inputs, outputs)`` makes over buffers."""
+
+    inputs: tuple[Tensor, ...]
+    types: tuple[tuple[tuple[PrimExpr, ...], DType], ...]
+    build: ExternBody
+    tag: str = ""
+
+    def __post_init__(self) -> None:
+        self._define(*self.types)
+
+
+def data_axis(name: str, extent: PrimExpr) -> IterVar:
+    return IterVar(Var(name), const(0), extent, DATA)
+
+
+def reduction_axis(name: str, extent: PrimExpr, low: PrimExpr | None = None) -> IterVar:
+    return IterVar(Var(name), const(0) if low is None else low, extent, REDUCE)

@@ -1,0 +1,46 @@
+"""What compute bodies read, and rewriting of the reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from weft.te.tensor import ComputeOp, ExternOp, Operation, Tensor
+from weft.tir.expr import PrimExpr, ProducerLoad, Reduce
+from weft.tir.visitor import post_order, transform_expr
+
+
+def contains_reduce(expr: PrimExpr) -> bool:
+    return any(type(e) is Reduce for e in post_order(expr))
+
+
+def loads_of(body: tuple[PrimExpr, ...]) -> list[ProducerLoad]:
+    """Every distinct read in ``body``, in order of first appearance."""
+    found: dict[ProducerLoad, None] = {}
+    for root in body:
+        for e in post_order(root):
+            if type(e) is ProducerLoad:
+                found[e] = None
+    return list(found)
+
+
+def input_tensors(op: Operation) -> list[Tensor]:
+    """The tensors that ``op`` reads, each once."""
+    if isinstance(op, ExternOp):
+        return list(dict.fromkeys(op.inputs))
+    if isinstance(op, ComputeOp):
+        return list(dict.fromkeys(e.producer for e in loads_of(op.body)))
+    return []
+
+
+def rewrite_body(
+    body: tuple[PrimExpr, ...],
+    values: Mapping[PrimExpr, PrimExpr],
+    on_load: Callable[[ProducerLoad], PrimExpr] | None = None,
+) -> tuple[PrimExpr, ...]:
+    """``body`` with variables replaced by ``values`` and each read by what ``on_load`` makes."""
+    memo: dict[PrimExpr, PrimExpr] = dict(values)
+
+    def fn(e: PrimExpr) -> PrimExpr:
+        return on_load(e) if on_load is not None and type(e) is ProducerLoad else e
+
+    return tuple(transform_expr(e, fn, memo) for e in body)
