@@ -14,8 +14,9 @@ from weft.transform.graph import known_type, op_name
 
 @dataclass(frozen=True, slots=True)
 class WeightAxes:
-    """Where channels are: in the result, and in the weight (outputs, then inputs)."""
+    """Where channels are: in data and result, and in the weight (outputs, then inputs)."""
 
+    data: int
     result: int
     weight_output: int
     weight_input: int
@@ -36,7 +37,7 @@ def weight_axes(call: Expr) -> WeightAxes | None:
         return _conv_axes(call)
     last = type_.ndim - 1
     if name == "nn.dense" and weight.data.ndim == 2:  # noqa: PLR2004 - a plain matrix
-        return WeightAxes(last, 0, 1)
+        return WeightAxes(-1, last, 0, 1)
     if name == "nn.matmul" and weight.data.ndim == 2:  # noqa: PLR2004
         return _matmul_axes(call, last)
     return None
@@ -51,7 +52,7 @@ def _conv_axes(call: Call) -> WeightAxes | None:
         return None
     groups = attrs.groups  # type: ignore[attr-defined]
     return WeightAxes(
-        result.index_of("C"), kernel.index_of("O"), kernel.index_of("I"), groups
+        data.index_of("C"), result.index_of("C"), kernel.index_of("O"), kernel.index_of("I"), groups
     )
 
 
@@ -60,8 +61,8 @@ def _matmul_axes(call: Call, last: int) -> WeightAxes | None:
     if attrs.transpose_a:  # type: ignore[attr-defined]
         return None
     if attrs.transpose_b:  # type: ignore[attr-defined]
-        return WeightAxes(last, 0, 1)
-    return WeightAxes(last, 1, 0)
+        return WeightAxes(-1, last, 0, 1)
+    return WeightAxes(-1, last, 1, 0)
 
 
 def output_channel_axis(call: Expr) -> int | None:
@@ -106,8 +107,7 @@ def input_scaled(call: Call, data: Expr, scale: Constant) -> Call | None:
         return None
     if type_ != known_type(call.args[0]):
         return None  # the product spreads the data
-    axis = axes.result if op_name(call) == "nn.conv2d" else type_.ndim - 1
-    vector = channel_vector(scale, data, axis)
+    vector = channel_vector(scale, data, axes.data % type_.ndim)
     if vector is None:
         return None
     scaled = _scaled(weight, _per_input(vector, weight.data.shape, axes))
