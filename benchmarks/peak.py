@@ -1,0 +1,28 @@
+"""What the machine can do, measured in the same run: FMA peak of one and of more threads."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+SNIPPET = """
+import statistics
+from weft.runtime.peak import measure_fma_peak
+print(statistics.median(measure_fma_peak() for _ in range(9)))
+"""
+
+
+def fma_peak(threads: int) -> float:
+    """fp32 GFLOP/s of ``threads`` cores at once, each running dependent chains of vector FMAs."""
+    environment = {**os.environ, "WEFT_THREADS": "1"}
+    root = Path(__file__).resolve().parents[1]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", SNIPPET], stdout=subprocess.PIPE, text=True,
+                         env=environment, cwd=root)
+        for _ in range(threads)
+    ]
+    values = [float(p.communicate()[0].split()[-1]) for p in processes]
+    return statistics.mean(values) * threads

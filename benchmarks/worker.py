@@ -1,0 +1,51 @@
+"""A process that holds one peer with one model, and times rounds when told to.
+
+Peers are kept in processes of their own because their thread pools spin: two pools in one process
+would take each other's cores. The parent wakes one worker at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peers import PEERS
+
+
+def main() -> None:
+    peer, model, threads, inputs, outputs = sys.argv[1:]
+    # Libraries print to stdout when they please; the protocol keeps a descriptor of its own.
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    feeds = dict(np.load(inputs))
+    started = time.perf_counter()
+    run = PEERS[peer](Path(model), int(threads))
+    results = run(feeds)
+    ready = time.perf_counter() - started
+    np.savez(outputs, *results)
+    print(json.dumps({"ready": ready}), file=channel, flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        times = time_calls(run, feeds, command["warmup"], command["calls"])
+        print(json.dumps({"times": times}), file=channel, flush=True)
+
+
+def time_calls(run: object, feeds: dict[str, np.ndarray], warmup: int, calls: int) -> list[float]:
+    """Seconds of each of ``calls`` calls after ``warmup`` calls that do not count."""
+    for _ in range(warmup):
+        run(feeds)  # type: ignore[operator]
+    times = []
+    for _ in range(calls):
+        started = time.perf_counter()
+        run(feeds)  # type: ignore[operator]
+        times.append(time.perf_counter() - started)
+    return times
+
+
+if __name__ == "__main__":
+    main()

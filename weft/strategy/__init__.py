@@ -1,0 +1,21 @@
+"""How operators run on a target: implementations, their schedules, and the choice among them.
+
+Importing the package registers the strategies that ship with weft.
+"""
+
+from weft.strategy import cpu
+from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.lower_function import LoweredKernel, lower_function
+from weft.strategy.registry import alter_layout, layout_hooks, select, strategy
+
+__all__ = [
+    "Implementation",
+    "LoweredKernel",
+    "ScheduleContext",
+    "alter_layout",
+    "cpu",
+    "layout_hooks",
+    "lower_function",
+    "select",
+    "strategy",
+]

@@ -1,0 +1,142 @@
+"""A primitive function as tensor expressions: one placeholder a parameter, one stage a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft import te
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from weft.ir.op import Op, OpPattern
+from weft.ir.shape import AnyDim, Dim, SymDim
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.visitor import post_order
+from weft.strategy.implementation import Implementation
+from weft.support.errors import LoweringError
+
+Value: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGraph:
+    """``inputs`` in parameter order (tuples flattened), ``outputs`` as the kernel writes them."""
+
+    inputs: tuple[te.Tensor, ...]
+    outputs: tuple[te.Tensor, ...]
+    anchor: te.Tensor
+
+
+def anchor_of(function: Function) -> Call | None:
+    """The call that decides the schedule: the heaviest pattern, the first of equals."""
+    best: Call | None = None
+    for expr in post_order(function.body):
+        if isinstance(expr, Call) and (best is None or _weight(expr) > _weight(best)):
+            best = expr
+    return best
+
+
+def _weight(call: Call) -> int:
+    return int(call.op.pattern) if isinstance(call.op, Op) else int(OpPattern.OPAQUE)
+
+
+def fixed_size(dim: Dim) -> int:
+    """A dimension as an integer; raises ``LoweringError`` for one that is not fixed."""
+    if isinstance(dim, (SymDim, AnyDim)):
+        raise LoweringError(
+            f"the size {dim} is not known when the kernel is compiled",
+            expected="fixed sizes",
+            help='give every dimension a number: weft.compile(model, inputs={"x": (1, 3, 8, 8)})',
+        )
+    return dim
+
+
+def build_tensors(
+    function: Function, anchor: Call | None, implementation: Implementation | None
+) -> TensorGraph:
+    """The computes of ``function``; the anchor's comes from its implementation where it has one."""
+    values: dict[int, Value] = {}
+    inputs: list[te.Tensor] = []
+    for index, param in enumerate(function.params):
+        value = _placeholder(param.checked_type or param.annotation, f"p{index}")
+        values[id(param)] = value
+        inputs.extend(value if isinstance(value, tuple) else (value,))
+    for expr in post_order(function.body):
+        if id(expr) in values or isinstance(expr, Op):
+            continue
+        compute = implementation.compute if implementation and expr is anchor else None
+        values[id(expr)] = _value_of(expr, values, compute)
+    result = values[id(function.body)]
+    outputs = result if isinstance(result, tuple) else (result,)
+    anchor_value = values[id(anchor)] if anchor is not None else outputs
+    anchor_tensor = anchor_value[0] if isinstance(anchor_value, tuple) else anchor_value
+    return TensorGraph(tuple(inputs), _distinct_computes(outputs, inputs), anchor_tensor)
+
+
+def _placeholder(type_: Type | None, name: str) -> Value:
+    if isinstance(type_, TensorType):
+        shape = tuple(fixed_size(d) for d in type_.shape)
+        return te.placeholder(shape, dtype=type_.dtype, name=name)
+    if isinstance(type_, TupleType):
+        fields = []
+        for index, field in enumerate(type_.fields):
+            value = _placeholder(field, f"{name}_{index}")
+            if isinstance(value, tuple):
+                raise LoweringError("a kernel takes no nested tuples", got=str(type_))
+            fields.append(value)
+        return tuple(fields)
+    raise LoweringError("a kernel takes tensors and tuples of tensors", got=str(type_))
+
+
+def _value_of(expr: Expr, values: dict[int, Value], compute: Any) -> Value:
+    if isinstance(expr, Call) and isinstance(expr.op, Op):
+        function = compute or expr.op.compute
+        if function is None:
+            raise LoweringError(f"{expr.op.name} has no compute", where=expr.span)
+        return function(*(values[id(arg)] for arg in expr.args), expr.attrs)
+    if isinstance(expr, Tuple):
+        return tuple(_single(values[id(field)]) for field in expr.fields)
+    if isinstance(expr, TupleGetItem):
+        fields = values[id(expr.tuple_value)]
+        return fields[expr.index] if isinstance(fields, tuple) else fields
+    if isinstance(expr, Constant):
+        return _scalar(expr)
+    if isinstance(expr, Var):
+        raise LoweringError(f"variable %{expr.name} is free in a kernel", where=expr.span)
+    raise LoweringError(f"{type(expr).__name__} cannot be part of a kernel", where=expr.span)
+
+
+def _single(value: Value) -> te.Tensor:
+    if isinstance(value, tuple):
+        raise LoweringError("a kernel returns no nested tuples")
+    return value
+
+
+def _scalar(constant: Constant) -> te.Tensor:
+    if constant.data.size != 1:
+        raise LoweringError(
+            "a kernel embeds constants of one element only; larger ones are its arguments",
+            got=str(constant.tensor_type),
+        )
+    number = constant.data.reshape(()).item()
+    dtype = constant.tensor_type.dtype
+    return te.compute(
+        constant.data.shape, lambda *_: te.const(number, dtype), name="constant"
+    )
+
+
+def _distinct_computes(
+    outputs: tuple[te.Tensor, ...], inputs: list[te.Tensor]
+) -> tuple[te.Tensor, ...]:
+    """Outputs that are inputs, or the same tensor twice, become copies of their own."""
+    seen = {id(t) for t in inputs}
+    result = []
+    for tensor in outputs:
+        if id(tensor) in seen:
+            tensor = _copy(tensor)
+        seen.add(id(tensor))
+        result.append(tensor)
+    return tuple(result)
+
+
+def _copy(tensor: te.Tensor) -> te.Tensor:
+    return te.compute(tensor.shape, lambda *i: tensor[i], name="copy", tag="injective")

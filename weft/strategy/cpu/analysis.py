@@ -1,0 +1,137 @@
+"""Questions that CPU schedules ask about a group of computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weft import te
+from weft.te.walk import input_tensors, loads_of, rewrite_body
+from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var, const, int_value
+from weft.tir.visitor import post_order
+
+
+def computes_below(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
+    """Every compute that ``outputs`` need, producers before consumers."""
+    order: list[te.ComputeOp] = []
+    done: set[int] = set()
+    pending = [(t.op, False) for t in reversed(outputs)]
+    while pending:
+        op, expanded = pending.pop()
+        if id(op) in done or not isinstance(op, te.ComputeOp):
+            continue
+        if expanded:
+            done.add(id(op))
+            order.append(op)
+            continue
+        pending.append((op, True))
+        pending.extend((t.op, False) for t in reversed(input_tensors(op)))
+    return order
+
+
+def consumers_of(ops: Sequence[te.ComputeOp]) -> dict[int, list[te.ComputeOp]]:
+    """The computes that read each compute, by ``id``."""
+    readers: dict[int, list[te.ComputeOp]] = {id(op): [] for op in ops}
+    for op in ops:
+        for tensor in input_tensors(op):
+            if id(tensor.op) in readers:
+                readers[id(tensor.op)].append(op)
+    return readers
+
+
+def is_reduction(op: te.ComputeOp) -> bool:
+    return isinstance(op.body[0], Reduce)
+
+
+def size_of(expr: PrimExpr) -> int:
+    """A fixed size, or 1 for a symbolic one (which then never looks worth a special case)."""
+    value = int_value(expr)
+    return 1 if value is None else value
+
+
+def elements(op: te.ComputeOp) -> int:
+    return math.prod(size_of(axis.extent) for axis in op.axis)
+
+
+def work_of(op: te.ComputeOp) -> int:
+    """Scalar operations of one compute, reductions included."""
+    return elements(op) * math.prod(size_of(axis.extent) for axis in op.reduce_axis)
+
+
+def inlined_body(
+    op: te.ComputeOp, is_inlined: Callable[[te.ComputeOp], bool]
+) -> tuple[PrimExpr, ...]:
+    """The body of ``op`` as it reads once its inlined producers are substituted."""
+
+    def expand(load: ProducerLoad) -> PrimExpr:
+        producer = load.producer.op
+        if not isinstance(producer, te.ComputeOp) or not is_inlined(producer):
+            return load
+        body = producer.body[load.producer.value_index]
+        values = {
+            axis.var: index for axis, index in zip(producer.axis, load.indices, strict=True)
+        }
+        return rewrite_body(rewrite_body((body,), values), {}, expand)[0]
+
+    return rewrite_body(op.body, {}, expand)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """How one load uses one axis: at which index position, or not at all."""
+
+    tensor: te.Tensor
+    position: int
+
+
+def coalesce_axes(
+    axes: Sequence[te.IterVar], body: tuple[PrimExpr, ...]
+) -> list[list[te.IterVar]]:
+    """Neighbouring axes that every read walks as one, so that they may be fused for free.
+
+    Two axes belong together where each read either ignores both (a broadcast) or indexes two
+    neighbouring axes of its tensor by exactly them, over the whole inner extent.
+    """
+    loads = loads_of(body)
+    outside = _variables_outside_loads(body)
+    groups: list[list[te.IterVar]] = []
+    for axis in axes:
+        if groups and _walk_as_one(groups[-1][-1], axis, loads, outside):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
+def _variables_outside_loads(body: tuple[PrimExpr, ...]) -> set[Var]:
+    stripped = rewrite_body(body, {}, lambda load: const(0, load.dtype))
+    return {e for root in stripped for e in post_order(root) if isinstance(e, Var)}
+
+
+def _walk_as_one(
+    outer: te.IterVar, inner: te.IterVar, loads: Sequence[ProducerLoad], outside: set[Var]
+) -> bool:
+    if outer.var in outside or inner.var in outside:
+        return False
+    for load in loads:
+        first, second = _use(load, outer.var), _use(load, inner.var)
+        if first is None and second is None:
+            continue
+        if not isinstance(first, _Use) or not isinstance(second, _Use):
+            return False
+        covers = load.producer.shape[second.position] is inner.extent
+        if second.position != first.position + 1 or not covers:
+            return False
+    return True
+
+
+def _use(load: ProducerLoad, var: Var) -> _Use | str | None:
+    """The plain use of ``var`` in a load, ``None`` for no use, ``"mixed"`` for any other."""
+    found: _Use | None = None
+    for position, index in enumerate(load.indices):
+        if index is var and found is None:
+            found = _Use(load.producer, position)
+        elif any(e is var for e in post_order(index)):
+            return "mixed"
+    return found

@@ -1,0 +1,48 @@
+"""Register tiling shared by convolutions and matrix products.
+
+The result of the contraction is computed tile by tile into ``local`` memory (registers): the
+vector axis is contiguous in the packed weights, the row axis supplies broadcast operands, and the
+whole reduction runs inside the tile. What was fused behind the contraction reads the tile while it
+is still in registers.
+"""
+
+from __future__ import annotations
+
+from weft import te
+from weft.strategy.cpu.analysis import computes_below
+from weft.strategy.implementation import ScheduleContext
+
+
+def accumulators(ctx: ScheduleContext, reduction: te.Tensor | None = None) -> te.Tensor:
+    """The tensor to keep in registers: the reduction, or a cache of it where it is the output.
+
+    ``reduction`` is the anchor unless given. Everything between it and the output is inlined, so
+    that the output's loops are the only ones to tile.
+    """
+    s, output = ctx.schedule, ctx.output
+    tensor = ctx.anchor if reduction is None else reduction
+    if tensor is output:
+        cached = s.cache_write(output, "local")
+        assert isinstance(cached, te.Tensor)  # one output, one cache
+        return cached
+    below = {id(op) for op in computes_below((tensor,))}
+    for op in computes_below(ctx.outputs):
+        if id(op) not in below and op is not output.op:
+            s[op.output(0)].compute_inline()
+    s[tensor].set_scope("local")
+    return tensor
+
+
+def tile_in_registers(
+    stage: te.Stage,
+    reduce_order: list[te.IterVar],
+    rows: list[te.IterVar],
+    vectors: list[te.IterVar],
+    lane_axis: te.IterVar,
+    around: list[te.IterVar],
+) -> None:
+    """Order the accumulating stage: ``around``, reductions, then the unrolled register tile."""
+    stage.reorder(*around, *reduce_order, *vectors, *rows, lane_axis)
+    for axis in (*vectors, *rows):
+        stage.unroll(axis)
+    stage.vectorize(lane_axis)

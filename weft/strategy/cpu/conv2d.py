@@ -1,0 +1,103 @@
+"""Direct convolution over blocked channels (NCHW16c), tiled in registers.
+
+A tile is some output positions of one row by some blocks of output channels. Its input pixels are
+broadcast one at a time, its weights are vectors, and the reduction over input channels and kernel
+positions runs inside it. Padding is copied into a buffer first, so that the hot loop has no guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft import te
+from weft.ir.expr import Call
+from weft.strategy.cpu.analysis import size_of
+from weft.strategy.cpu.blocking import registers
+from weft.strategy.cpu.contraction import accumulators, tile_in_registers
+from weft.strategy.cpu.default import schedule_default
+from weft.strategy.cpu.depthwise_conv2d import is_depthwise, schedule_depthwise
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
+from weft.strategy.cpu.padding import schedule_padding
+from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.registry import strategy
+from weft.target import Target
+from weft.topi.layout import Layout
+
+
+@strategy("nn.conv2d", target="cpu")
+def conv2d(call: Call, target: Target) -> Iterator[Implementation]:
+    """Blocked layouts get the register-tiled schedules, any other layout the default one."""
+    layout = Layout.parse(call.attrs.out_layout or call.attrs.data_layout)
+    if layout.name.startswith("NCHW") and layout.factor_of("C") > 1:
+        if is_depthwise(call):
+            yield Implementation("nn.conv2d.cpu.depthwise_nchwc", schedule_depthwise)
+        else:
+            yield Implementation("nn.conv2d.cpu.direct_nchwc", schedule_direct)
+    else:
+        yield Implementation("nn.conv2d.cpu.generic", schedule_default, cost=1.0)
+
+
+def schedule_direct(ctx: ScheduleContext) -> None:
+    """Tile (channel blocks x row positions) in registers; parallel over rows and channels."""
+    s = ctx.schedule
+    schedule_padding(ctx)
+    acc = accumulators(ctx)
+    stage = s[ctx.output]
+    n, oc, oh, ow, lane = stage.op.axis
+    tile = _tile(ctx, size_of(oc.extent), size_of(ow.extent), size_of(lane.extent))
+    blocks, block = stage.split(oc, factor=tile.vectors)
+    columns, column = stage.split(ow, factor=tile.rows)
+    outer = [blocks, oh] if _weights_stay(ctx, acc, tile) else [oh, blocks]
+    stage.reorder(n, *outer, columns, block, column, lane)
+    stage.unroll(block)
+    stage.unroll(column)
+    stage.vectorize(lane)
+    task = stage.fuse(n, *outer)
+    if _work(acc) >= PARALLEL_THRESHOLD:
+        stage.parallel(task)
+    s[acc].compute_at(stage, columns)
+    _order_reduction(ctx, acc)
+
+
+def _order_reduction(ctx: ScheduleContext, acc: te.Tensor) -> None:
+    stage = ctx.schedule[acc]
+    n, oc, oh, ow, lane = stage.op.axis
+    tile_in_registers(stage, list(stage.op.reduce_axis), [ow], [oc], lane, [n, oh])
+
+
+def _tile(ctx: ScheduleContext, blocks: int, width: int, block: int) -> RegisterTile:
+    """The register tile in channel blocks (``vectors``) and output positions (``rows``)."""
+    lanes = ctx.target.lanes(ctx.output.dtype)
+    step = registers(block, lanes)
+    tile = choose_tile(width, blocks * step, ctx.target, ctx.output.dtype, column_step=step)
+    return RegisterTile(tile.rows, max(1, tile.vectors // step))
+
+
+def _weights_stay(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> bool:
+    """Whether to walk all rows with one slice of the weights, rather than the other way round.
+
+    The operand that is walked again and again should be the one that fits the second-level cache;
+    the estimate is the traffic from beyond it, in bytes.
+    """
+    n, oc, oh, ow, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].op.axis)
+    depth = 1
+    for axis in ctx.schedule[acc].op.reduce_axis:
+        depth *= size_of(axis.extent)
+    stride = ctx.call.attrs.strides
+    weights = 4 * oc * lane * depth
+    kernel = ctx.call.attrs.kernel_size or (1, 1)
+    channels = depth // (kernel[0] * kernel[1])
+    pixels = 4 * channels * oh * ow * stride[0] * stride[1]
+    near = ctx.target.l2_bytes // 2
+    slices = -(-oc // tile.vectors)
+    rows_outer = pixels + weights * (oh if weights > near else 1)
+    weights_outer = weights + pixels * (slices if pixels > near else 1)
+    return weights_outer <= rows_outer and weights // slices <= ctx.target.l2_bytes
+
+
+def _work(tensor: te.Tensor) -> int:
+    op = tensor.op
+    count = 1
+    for axis in (*op.axis, *op.reduce_axis):
+        count *= size_of(axis.extent)
+    return count

@@ -1,0 +1,70 @@
+"""Depthwise convolution over blocked channels: every channel on its own, so lanes are channels.
+
+There is no operand to broadcast: each step multiplies a vector of pixels by a vector of weights.
+A tile is a run of positions along a row, long enough to hide the latency of the accumulators, and
+the kernel's taps are unrolled, so that neighbouring positions share the pixels they load.
+"""
+
+from __future__ import annotations
+
+from weft.ir.expr import Call
+from weft.ir.types import TensorType
+from weft.strategy.cpu.analysis import size_of
+from weft.strategy.cpu.blocking import registers
+from weft.strategy.cpu.contraction import accumulators, tile_in_registers
+from weft.strategy.cpu.injective import vectorize_innermost
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.padding import padding_of, schedule_padding
+from weft.strategy.implementation import ScheduleContext
+
+ROW_TILES = (14, 8, 7, 6, 5, 4)
+ROWS_A_TASK = 8
+
+
+def is_depthwise(call: Call) -> bool:
+    """Whether every group has one input channel and one output channel."""
+    weight = call.args[1].checked_type
+    assert isinstance(weight, TensorType)
+    groups = call.attrs.groups
+    return groups > 1 and weight.shape[1] == 1 and call.attrs.channels in (None, groups)
+
+
+def schedule_depthwise(ctx: ScheduleContext) -> None:
+    """Parallel over channel blocks and bands of rows; each band pads its own input nearby."""
+    s = ctx.schedule
+    pad = padding_of(ctx)
+    schedule_padding(ctx) if pad is None else None
+    acc = accumulators(ctx)
+    stage = s[ctx.output]
+    n, oc, oh, ow, lane = stage.op.axis
+    width = size_of(ow.extent)
+    rows, row = stage.split(oh, factor=ROWS_A_TASK)
+    columns, column = stage.split(ow, factor=_row_tile(width, registers(
+        size_of(lane.extent), ctx.target.lanes(ctx.output.dtype)), ctx.target.vector_registers))
+    stage.reorder(n, oc, rows, row, columns, column, lane)
+    stage.unroll(column)
+    stage.vectorize(lane)
+    task = stage.fuse(n, oc, rows)
+    if size_of(n.extent) * size_of(oc.extent) * size_of(oh.extent) * width >= (
+        PARALLEL_THRESHOLD // 64
+    ):
+        stage.parallel(task)
+    s[acc].compute_at(stage, columns)
+    acc_stage = s[acc]
+    an, ac, ah, aw, alane = acc_stage.op.axis
+    taps = list(acc_stage.op.reduce_axis)
+    tile_in_registers(acc_stage, taps, [aw], [], alane, [an, ac, ah])
+    for tap in taps:
+        acc_stage.unroll(tap)
+    if pad is not None:
+        pad_stage = s[pad.output(0)]
+        vectorize_innermost(pad_stage, pad.axis[-1], ctx.target.lanes(pad.output(0).dtype))
+        pad_stage.compute_at(stage, task)
+
+
+def _row_tile(width: int, step: int, vector_registers: int) -> int:
+    """Positions per tile: the longest that fits the registers and leaves little over."""
+    fitting = [t for t in ROW_TILES if t * step <= vector_registers // 2 and t <= width]
+    if not fitting:
+        return min(width, max(1, vector_registers // (2 * step)))
+    return min(fitting, key=lambda t: (-(-width // t) * t - width, -t))

@@ -1,0 +1,77 @@
+"""The injective family: elementwise chains, broadcasts, transposes, concatenations, slices.
+
+Everything but the outputs is inlined. Axes that all reads walk alike are fused, the innermost is
+vectorised at register width, and the outer ones run in parallel where the work is worth it.
+"""
+
+from __future__ import annotations
+
+from weft import te
+from weft.strategy.cpu.analysis import (
+    coalesce_axes,
+    computes_below,
+    elements,
+    inlined_body,
+    size_of,
+)
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.implementation import ScheduleContext
+from weft.target import Target
+from weft.tir.expr import PrimExpr
+
+MIN_PARALLEL_EXTENT = 8
+
+
+def schedule_injective(ctx: ScheduleContext) -> None:
+    """Schedule a group without reductions."""
+    outputs = {id(t.op) for t in ctx.outputs}
+    ops = computes_below(ctx.outputs)
+    for op in ops:
+        if id(op) not in outputs:
+            ctx.schedule[op.output(0)].compute_inline()
+    for tensor in ctx.outputs:
+        body = inlined_body(tensor.op, lambda op: id(op) not in outputs)
+        schedule_loops(ctx.schedule[tensor], tensor, body, ctx.target)
+
+
+def schedule_loops(
+    stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], target: Target
+) -> None:
+    """Fuse, vectorise and parallelise the data axes of one stage without reductions."""
+    groups = coalesce_axes(tensor.op.axis, body)
+    loops = [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
+    if not loops:
+        return
+    *outer, inner = loops
+    outer += vectorize_innermost(stage, inner, target.lanes(tensor.dtype))
+    if elements(tensor.op) * max(1, len(body)) >= PARALLEL_THRESHOLD:
+        parallelize(stage, outer)
+
+
+def vectorize_innermost(stage: te.Stage, axis: te.IterVar, lanes: int) -> list[te.IterVar]:
+    """Vectorise ``axis``; returns the loops around the vector that come of it."""
+    extent = size_of(axis.extent)
+    if extent > lanes:
+        outer, inner = stage.split(axis, factor=lanes)
+        stage.vectorize(inner)
+        return [outer]
+    if extent > 1:
+        stage.vectorize(axis)
+        return []
+    return [axis]
+
+
+def parallelize(stage: te.Stage, loops: list[te.IterVar]) -> list[te.IterVar]:
+    """Run the outermost loops in parallel, as many as give each thread several tasks.
+
+    Returns the loops as they are then.
+    """
+    count, chosen = 1, 0
+    while chosen < len(loops) and count < MIN_PARALLEL_EXTENT:
+        count *= size_of(loops[chosen].extent)
+        chosen += 1
+    if count <= 1:
+        return loops
+    task = stage.fuse(*loops[:chosen]) if chosen > 1 else loops[0]
+    stage.parallel(task)
+    return [task, *loops[chosen:]]

@@ -1,0 +1,61 @@
+"""The data layouts in which the CPU schedules want their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.ir.expr import Call, Constant
+from weft.ir.types import TensorType, Type
+from weft.strategy.cpu.blocking import block_for
+from weft.strategy.registry import alter_layout
+from weft.target import Target
+from weft.transform.layout_choice import LayoutChoice
+
+
+@alter_layout("nn.conv2d", target="cpu")
+def conv2d_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
+    """Blocked channels for data, kernel and result; the lanes of a block are one group's."""
+    attrs = call.attrs
+    data, kernel = types[0], types[1]
+    if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
+        return None
+    if not _fixed(data) or not _fixed(kernel):
+        return None
+    outputs, group_inputs, *_ = kernel.concrete_shape
+    channels = data.concrete_shape[1]
+    if 0 in (*data.concrete_shape, *kernel.concrete_shape):
+        return None
+    depthwise = attrs.groups == channels == outputs and group_inputs == 1
+    dtype = str(data.dtype)
+    out_block = block_for(outputs if depthwise else outputs // attrs.groups, target, dtype)
+    in_block = out_block if depthwise else block_for(group_inputs, target, dtype)
+    if out_block == 1:
+        return None
+    data_layout, out_layout = f"NCHW{in_block}c", f"NCHW{out_block}c"
+    kernel_layout = f"OIHW{1 if depthwise else in_block}i{out_block}o"
+    return LayoutChoice(
+        attrs.replace(
+            data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout
+        ),
+        (("NCHW", data_layout), ("OIHW", kernel_layout)),
+        out_layout,
+    )
+
+
+@alter_layout("nn.dense", target="cpu")
+def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
+    """Constant weights are packed into panels; others would be packed again at every call."""
+    weight = types[1]
+    if call.attrs.weight_layout != "NK" or not isinstance(call.args[1], Constant):
+        return None
+    if not _fixed(weight) or 0 in weight.concrete_shape:
+        return None
+    panel = block_for(weight.concrete_shape[0], target, str(weight.dtype))
+    if panel == 1:
+        return None
+    layout = f"NK{panel}n"
+    return LayoutChoice(call.attrs.replace(weight_layout=layout), (None, ("NK", layout)))
+
+
+def _fixed(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and all(isinstance(d, int) for d in type_.shape)

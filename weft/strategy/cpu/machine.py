@@ -1,0 +1,81 @@
+"""What schedules assume of a CPU core, in cycles and bytes.
+
+The numbers are shapes, not measurements: every core with wide vectors issues about two fused
+multiply-adds and two vector loads a cycle with four cycles of latency, and keeps about half of a
+cache level for the operand that a loop wants resident.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.ir.dtype import DType
+from weft.target import Target
+
+FMA_PER_CYCLE = 2
+LOADS_PER_CYCLE = 2
+FMA_LATENCY = 4
+# Below this many scalar operations a fork and join costs more than a second core brings.
+PARALLEL_THRESHOLD = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """A tile of ``rows`` broadcast operands by ``vectors`` vector operands, kept in registers."""
+
+    rows: int
+    vectors: int
+
+    @property
+    def accumulators(self) -> int:
+        return self.rows * self.vectors
+
+    def step_cycles(self) -> float:
+        """Cycles of one reduction step: the tightest of arithmetic, loads and latency."""
+        arithmetic = self.accumulators / FMA_PER_CYCLE
+        loads = (self.rows + self.vectors) / LOADS_PER_CYCLE
+        return max(arithmetic, loads, FMA_LATENCY)
+
+
+def fits_registers(tile: RegisterTile, target: Target) -> bool:
+    """Accumulators, one vector operand each, and a broadcast must fit the register file."""
+    return tile.accumulators + tile.vectors + 1 <= target.vector_registers
+
+
+def tail_cost(extent: int, rows: int, vectors: int) -> float:
+    """Step cycles to cover ``extent`` rows by full tiles and one shorter tile."""
+    full, rest = divmod(extent, rows)
+    cost = full * RegisterTile(rows, vectors).step_cycles()
+    return cost + (RegisterTile(rest, vectors).step_cycles() if rest else 0.0)
+
+
+def choose_tile(
+    rows: int, columns: int, target: Target, dtype: DType, *, column_step: int = 1
+) -> RegisterTile:
+    """The register tile that covers ``rows`` x ``columns`` outputs in the fewest cycles.
+
+    ``columns`` counts vectors; tiles are ``column_step`` vectors times a whole number wide. Ties
+    go to fewer, wider rows: their operand loads are vector loads.
+    """
+    del dtype  # the width is in ``columns`` already; kept for models that weigh narrow types
+    best: tuple[float, int, RegisterTile] | None = None
+    for vectors in range(column_step, min(columns, 8) + 1, column_step):
+        for height in range(1, min(rows, 32) + 1):
+            tile = RegisterTile(height, vectors)
+            if not fits_registers(tile, target):
+                break
+            cost = _cover_cost(rows, columns, tile)
+            key = (cost, -tile.accumulators)
+            if best is None or key < best[:2]:
+                best = (*key, tile)
+    return best[2] if best else RegisterTile(1, min(columns, column_step))
+
+
+def _cover_cost(rows: int, columns: int, tile: RegisterTile) -> float:
+    full, rest = divmod(columns, tile.vectors)
+    cost = full * tail_cost(rows, tile.rows, tile.vectors)
+    if rest:
+        cost += tail_cost(rows, tile.rows, rest)
+    # A tail is code of its own, and its loop starts cold: charge it a little.
+    tails = bool(rows % tile.rows) + bool(rest)
+    return cost * (1 + 0.02 * tails)

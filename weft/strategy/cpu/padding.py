@@ -1,0 +1,32 @@
+"""Padding ahead of a windowed operator: a vectorised copy into a buffer with a border."""
+
+from __future__ import annotations
+
+from weft import te
+from weft.strategy.cpu.analysis import computes_below, elements
+from weft.strategy.cpu.injective import parallelize, vectorize_innermost
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.implementation import ScheduleContext
+
+
+def padding_of(ctx: ScheduleContext) -> te.ComputeOp | None:
+    """The stage that pads the anchor's input, if there is one."""
+    for op in computes_below((ctx.anchor,)):
+        if "pad" in op.tag.split(","):
+            return op
+    return None
+
+
+def schedule_padding(ctx: ScheduleContext) -> None:
+    """Compute the padded input ahead of the anchor; inline whatever else produces its operands."""
+    pad = padding_of(ctx)
+    for op in computes_below((ctx.anchor,)):
+        if op is not pad and op is not ctx.anchor.op:
+            ctx.schedule[op.output(0)].compute_inline()
+    if pad is None:
+        return
+    stage = ctx.schedule[pad.output(0)]
+    *outer, inner = pad.axis
+    loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(pad.output(0).dtype))]
+    if elements(pad) >= PARALLEL_THRESHOLD:
+        parallelize(stage, loops)

@@ -1,0 +1,212 @@
+"""The reduction family: softmax, normalisations, means, pools without a layout of their own.
+
+Where all stages share their leading axes ("rows"), the whole group runs row by row, so that
+intermediate results stay in the nearest cache. Otherwise each reduction is a loop nest of its own.
+A reduction along the contiguous axis keeps a vector of partial results (``rfactor``) and adds its
+lanes up at the end; one along an outer axis is vectorised over the contiguous data axis.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from weft import te
+from weft.strategy.cpu.analysis import (
+    computes_below,
+    consumers_of,
+    inlined_body,
+    is_reduction,
+    size_of,
+    work_of,
+)
+from weft.strategy.cpu.injective import parallelize, schedule_loops, vectorize_innermost
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.implementation import ScheduleContext
+from weft.te.walk import loads_of
+from weft.tir.expr import ProducerLoad, Reduce
+from weft.tir.visitor import post_order
+
+Attach: TypeAlias = "tuple[te.Stage, te.IterVar]"
+
+# A reduction this long gets several vectors of partial results, to hide the latency of adding.
+LONG_REDUCTION = 256
+PARTIAL_VECTORS = 4
+
+
+def schedule_reductions(ctx: ScheduleContext) -> None:
+    """Schedule a group that holds at least one reduction."""
+    ops = computes_below(ctx.outputs)
+    kept = _stages_to_keep(ops, ctx)
+    kept_ids = {id(op) for op in kept}
+    for op in ops:
+        if id(op) not in kept_ids:
+            ctx.schedule[op.output(0)].compute_inline()
+    rows = _shared_rows(kept, kept_ids) if len(ctx.outputs) == 1 else 0
+    if rows and len(kept) > 1:
+        _schedule_by_rows(ctx, kept, kept_ids, rows)
+    else:
+        for op in kept:
+            _schedule_alone(ctx, op, kept_ids)
+
+
+def _stages_to_keep(ops: list[te.ComputeOp], ctx: ScheduleContext) -> list[te.ComputeOp]:
+    """Outputs, reductions, and what several of the kept stages would otherwise recompute."""
+    outputs = {id(t.op) for t in ctx.outputs}
+    readers = consumers_of(ops)
+    return [
+        op
+        for op in ops
+        if id(op) in outputs
+        or is_reduction(op)
+        or (len(readers[id(op)]) > 1 and _is_costly(op))
+    ]
+
+
+def _is_costly(op: te.ComputeOp) -> bool:
+    """Whether computing an element again costs more than reading it: a transcendental does."""
+    return any(type(e).__name__ == "Call" for root in op.body for e in post_order(root))
+
+
+def _shared_rows(kept: list[te.ComputeOp], kept_ids: set[int]) -> int:
+    """How many leading axes all kept stages share, each reading the others at its own."""
+    rows = min(len(op.axis) for op in kept)
+    output = kept[-1]
+    for op in kept:
+        while rows and any(
+            a.extent is not b.extent
+            for a, b in zip(op.axis[:rows], output.axis[:rows], strict=True)
+        ):
+            rows -= 1
+        for load in loads_of(inlined_body(op, lambda p: id(p) not in kept_ids)):
+            if id(load.producer.op) in kept_ids:
+                rows = min(rows, _leading_identity(load, op))
+    return rows
+
+
+def _leading_identity(load: ProducerLoad, op: te.ComputeOp) -> int:
+    count = 0
+    for index, axis in zip(load.indices, op.axis, strict=False):
+        if index is not axis.var:
+            break
+        count += 1
+    return count
+
+
+def _schedule_by_rows(
+    ctx: ScheduleContext, kept: list[te.ComputeOp], kept_ids: set[int], rows: int
+) -> None:
+    s = ctx.schedule
+    output = kept[-1]
+    out_stage = s[output.output(0)]
+    row_axes = list(output.axis[:rows])
+    inner = list(output.axis[rows:])
+    row = out_stage.fuse(*row_axes) if rows > 1 else row_axes[0]
+    if is_reduction(output):
+        _schedule_reduction(ctx, output, inner, (out_stage, row), kept_ids)
+    elif inner:
+        vectorize_innermost(out_stage, inner[-1], ctx.target.lanes(output.output(0).dtype))
+    for op in kept[:-1]:
+        stage = s[op.output(0)]
+        stage.compute_at(out_stage, row)
+        data = list(op.axis[rows:])
+        if is_reduction(op):
+            _schedule_reduction(ctx, op, data, (out_stage, row), kept_ids)
+        elif data:
+            vectorize_innermost(stage, data[-1], ctx.target.lanes(op.output(0).dtype))
+    if sum(map(work_of, kept)) >= PARALLEL_THRESHOLD and size_of(row.extent) > 1:
+        out_stage.parallel(row)
+
+
+def _schedule_alone(ctx: ScheduleContext, op: te.ComputeOp, kept_ids: set[int]) -> None:
+    if is_reduction(op):
+        _schedule_reduction(ctx, op, list(op.axis), None, kept_ids)
+        return
+    body = inlined_body(op, lambda p: id(p) not in kept_ids)
+    schedule_loops(ctx.schedule[op.output(0)], op.output(0), body, ctx.target)
+
+
+def _schedule_reduction(
+    ctx: ScheduleContext,
+    op: te.ComputeOp,
+    data: list[te.IterVar],
+    attach: Attach | None,
+    kept_ids: set[int],
+) -> None:
+    """Vectorise one reduction over its axes ``data``.
+
+    ``attach`` is the loop inside which the stage is computed; without one it runs in parallel.
+    """
+    stage = ctx.schedule[op.output(0)]
+    lanes = ctx.target.lanes(op.output(0).dtype)
+    contiguous = _contiguous_axis(op, kept_ids)
+    loops = data
+    if contiguous in data:
+        loops = _vectorize_data(stage, op, data, contiguous, lanes)
+    if attach is None and work_of(op) >= PARALLEL_THRESHOLD:
+        loops = parallelize(stage, loops)
+    long_enough = contiguous is not None and size_of(contiguous.extent) >= 2 * lanes
+    if contiguous in op.reduce_axis and long_enough and len(op.body) == 1:
+        inside = attach or ((stage, loops[-1]) if loops else None)
+        _partial_vectors(ctx.schedule, op, contiguous, lanes, inside)
+
+
+def _vectorize_data(
+    stage: te.Stage,
+    op: te.ComputeOp,
+    data: list[te.IterVar],
+    contiguous: te.IterVar,
+    lanes: int,
+) -> list[te.IterVar]:
+    """The contiguous data axis innermost as vectors, reductions outside; the loops around."""
+    others = [axis for axis in data if axis is not contiguous]
+    around = vectorize_innermost(stage, contiguous, lanes)
+    vectors = [axis for axis in stage.leaf_iter_vars if axis in stage.kinds]
+    if vectors:
+        stage.reorder(*others, *around, *op.reduce_axis, *vectors)
+    return [*others, *around]
+
+
+def _contiguous_axis(op: te.ComputeOp, kept_ids: set[int]) -> te.IterVar | None:
+    """The axis along which the largest operand lies contiguously in memory."""
+    body = inlined_body(op, lambda p: id(p) not in kept_ids)
+    sources = body[0].source if isinstance(body[0], Reduce) else body
+    loads = [load for load in loads_of(tuple(sources)) if load.indices]
+    loads.sort(key=lambda load: -_tensor_elements(load.producer))
+    for load in loads:
+        for axis in (*op.reduce_axis, *op.axis):
+            if load.indices[-1] is axis.var:
+                return axis
+    return None
+
+
+def _tensor_elements(tensor: te.Tensor) -> int:
+    count = 1
+    for size in tensor.shape:
+        count *= size_of(size)
+    return count
+
+
+def _partial_vectors(
+    s: te.Schedule, op: te.ComputeOp, axis: te.IterVar, lanes: int, attach: Attach | None
+) -> None:
+    """Keep ``lanes`` (or a few times as many) partial results, and combine them at the end."""
+    tensor = op.output(0)
+    if size_of(axis.extent) >= LONG_REDUCTION:
+        _, chunk = s[tensor].split(axis, factor=lanes * PARTIAL_VECTORS)
+        _vectorize_partials(s, s.rfactor(tensor, chunk, -1), lanes, attach)
+        axis = s[tensor].op.reduce_axis[0]
+    _, lane = s[tensor].split(axis, factor=lanes)
+    _vectorize_partials(s, s.rfactor(tensor, lane, -1), lanes, attach)
+
+
+def _vectorize_partials(
+    s: te.Schedule, partials: te.Tensor, lanes: int, attach: Attach | None
+) -> None:
+    """Vectorise the innermost axis, which rfactor made, with the reduction outside the vector."""
+    stage = s[partials]
+    around, vector = stage.split(stage.op.axis[-1], factor=lanes)
+    stage.reorder(*stage.op.reduce_axis, around, vector)
+    stage.vectorize(vector)
+    stage.unroll(around)
+    if attach is not None:
+        stage.compute_at(*attach)

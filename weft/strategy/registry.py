@@ -1,0 +1,85 @@
+"""Which implementations an operator has on a target, and which layouts they want."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from weft.ir.expr import Call
+from weft.ir.op import Op
+from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.support.errors import LoweringError
+from weft.support.registry import Registry
+from weft.target import Target
+
+Strategy: TypeAlias = Callable[[Call, Target], Iterator[Implementation]]
+FamilySchedule: TypeAlias = Callable[[ScheduleContext], None]
+
+STRATEGIES: Registry[Strategy] = Registry("strategy")
+FAMILIES: Registry[FamilySchedule] = Registry("schedule family")
+LAYOUT_HOOKS: Registry[Callable[..., Any]] = Registry("layout hook")
+
+
+def strategy(op_name: str, *, target: str) -> Callable[[Strategy], Strategy]:
+    """Register a generator of implementations of ``op_name`` for targets of kind ``target``."""
+
+    def wrap(function: Strategy) -> Strategy:
+        return STRATEGIES.register(f"{target}:{op_name}", function)
+
+    return wrap
+
+
+def family(name: str, *, target: str) -> Callable[[FamilySchedule], FamilySchedule]:
+    """Register the schedule that every operator gets which has no strategy of its own."""
+
+    def wrap(function: FamilySchedule) -> FamilySchedule:
+        return FAMILIES.register(f"{target}:{name}", function)
+
+    return wrap
+
+
+def alter_layout(op_name: str, *, target: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register ``(call, input types, target) -> LayoutChoice | None`` for the layout pass."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        return LAYOUT_HOOKS.register(f"{target}:{op_name}", function)
+
+    return wrap
+
+
+def layout_hooks(target: Target) -> Mapping[str, Callable[..., Any]]:
+    """The layout hooks of a target by operator name, as ``AlterOpLayout`` takes them."""
+    prefix = f"{target.kind}:"
+    return {
+        name.removeprefix(prefix): LAYOUT_HOOKS.get(name)
+        for name in LAYOUT_HOOKS
+        if name.startswith(prefix)
+    }
+
+
+def select(call: Call, target: Target) -> Implementation:
+    """The cheapest implementation of a call; the operator's family where it has no strategy.
+
+    Raises ``LoweringError`` if a strategy exists and none of its implementations applies.
+    """
+    op = call.op
+    if not isinstance(op, Op):
+        raise LoweringError("only calls of operators have implementations", where=call.span)
+    generator = STRATEGIES.find(f"{target.kind}:{op.name}")
+    if generator is None:
+        return default_implementation(op, target)
+    candidates = list(generator(call, target))
+    if not candidates:
+        raise LoweringError(
+            f"{op.name} has no implementation for this call on {target}",
+            where=call.span,
+            got=", ".join(str(a.checked_type) for a in call.args),
+        )
+    return min(candidates, key=lambda candidate: candidate.cost)
+
+
+def default_implementation(op: Op, target: Target) -> Implementation:
+    """The family schedule, which looks at the tensor expressions and needs no operator."""
+    return Implementation(
+        f"{op.name}.{target.kind}.default", FAMILIES.get(f"{target.kind}:default")
+    )
