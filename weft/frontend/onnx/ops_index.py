@@ -10,6 +10,7 @@ from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
 from weft.ir.expr import Expr
+from weft.ir.shape import Dim
 from weft.support.errors import UnsupportedModelError
 
 
@@ -105,17 +106,22 @@ def _slice(
             got=f"{starts}, {ends}, {axes}, {steps}",
         )
     axes = tuple(node.axis(a, len(shape)) for a in axes)
-    begin, end = [], []
-    for axis, start, stop, step in zip(axes, starts, ends, steps, strict=True):
-        size = shape[axis]
-        if not isinstance(size, int):
-            raise UnsupportedModelError("Slice along an axis of symbolic size", where=node.span)
-        first, last, _ = slice(start, stop, step).indices(size)
-        begin.append(first)
-        # Going down, the bound before the first element is -1, which would count from the end.
-        end.append(last if last >= 0 else -size - 1)
-    return node.call(op.strided_slice, node.input(0), begin=tuple(begin), end=tuple(end),
-                     strides=steps, axes=axes)
+    bounds = [
+        _bounds(shape[axis], start, stop, step)
+        for axis, start, stop, step in zip(axes, starts, ends, steps, strict=True)
+    ]
+    begin, end = tuple(b for b, _ in bounds), tuple(e for _, e in bounds)
+    return node.call(
+        op.strided_slice, node.input(0), begin=begin, end=end, strides=steps, axes=axes
+    )
+
+
+def _bounds(size: Dim, start: int, stop: int, step: int) -> tuple[int, int]:
+    if not isinstance(size, int):
+        return start, min(stop, 2**31 - 1)
+    first, last, _ = slice(start, stop, step).indices(size)
+    # Going down, the bound before the first element is -1, which would count from the end.
+    return first, last if last >= 0 else -size - 1
 
 
 @converts("Gather", attributes=("axis",))

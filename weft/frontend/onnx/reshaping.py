@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.ir.expr import Expr
-from weft.ir.shape import Dim, dim_floordiv, dim_product, dims_equal
+from weft.ir.shape import Dim, Shape, dim_floordiv, dim_product, dims_equal
 from weft.support.errors import UnsupportedModelError
 
 
@@ -28,16 +28,25 @@ def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
         target = _with_inferred(node, target, inferred[0], total, rest)
     elif dims_equal(total, rest) is False:
         _fail_count(node, shape, target)
-    unknown = [i for i, d in enumerate(target) if not isinstance(d, int)]
-    if len(unknown) > 1:
+    newshape = _as_newshape(node, tuple(target), shape)
+    return node.call(op.reshape, value, newshape=newshape, allowzero=0 in target)
+
+
+def _as_newshape(node: Node, target: Shape, source: Shape) -> tuple[int, ...]:
+    """Sizes known only at run time are copied from the same axis (0), or are the rest (-1)."""
+    copies = 0 not in target
+    newshape = tuple(
+        d if isinstance(d, int) else 0 if copies and i < len(source) and source[i] == d else -1
+        for i, d in enumerate(target)
+    )
+    if newshape.count(-1) > 1:
         raise UnsupportedModelError(
             f"{node.op} to a shape with several sizes that are only known at run time",
             where=node.span,
             got=_text(target),
             help='fix all but one of the sizes: inputs={"x": (1, 3, 224, 224)}',
         )
-    newshape = tuple(d if isinstance(d, int) else -1 for d in target)
-    return node.call(op.reshape, value, newshape=newshape)
+    return newshape
 
 
 def _with_inferred(

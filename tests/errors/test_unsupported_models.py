@@ -1,0 +1,120 @@
+"""Valid models that use what weft does not have: operators, attributes, opsets, dtypes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.errors.bad_models import assert_refused, error_of, good_model, make_model
+
+from weft.frontend.onnx import from_onnx
+from weft.support.errors import InvalidModelError, UnsupportedModelError
+
+
+def test_unknown_operators_are_all_listed_with_counts() -> None:
+    nodes = [
+        helper.make_node("Loop", ["x"], ["a"], name="loop"),
+        *[helper.make_node("NonZero", ["x"], [f"n{i}"], name=f"nz{i}") for i in range(5)],
+        helper.make_node("FusedConv", ["x"], ["f"], name="fused", domain="com.microsoft"),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    assert_refused(make_model(nodes), UnsupportedModelError, """
+        E0401 the model uses 3 operators that weft does not support at opset 13
+          --> <ModelProto>
+          operator NonZero: 5 nodes (nz0, nz1, nz2, ...)
+          operator Loop: 1 node (loop)
+          operator com.microsoft::FusedConv: 1 node (fused)
+          help: docs/coverage.md lists the ONNX operators that are supported
+    """)
+
+
+def test_misspelt_operator() -> None:
+    model = make_model([helper.make_node("Relv", ["x"], ["y"], name="act")])
+    error = error_of(lambda: from_onnx(model), UnsupportedModelError)
+    assert error.notes == ("operator Relv: 1 node (act)",)
+    assert error.help == "is 'Relv' meant to be 'Relu'?"
+
+
+def test_unsupported_attributes() -> None:
+    image = [("x", (1, 3, 8, 8))]
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], name="pool", kernel_shape=[2, 2],
+                         storage_order=1),
+        helper.make_node("Relu", ["p"], ["y"], name="act", slope=2),
+    ]
+    assert_refused(make_model(nodes, inputs=image), UnsupportedModelError, """
+        E0401 the model uses operator attributes that weft does not support at opset 13
+          --> <ModelProto>
+          attribute 'slope' of Relu: 1 node (act)
+          attribute 'storage_order'=1 of MaxPool: 1 node (pool)
+    """)
+
+
+def test_unsupported_output() -> None:
+    nodes = [helper.make_node("MaxPool", ["x"], ["y", "i"], name="pool", kernel_shape=[2, 2])]
+    error = error_of(
+        lambda: from_onnx(make_model(nodes, inputs=[("x", (1, 3, 8, 8))])), UnsupportedModelError
+    )
+    assert error.notes == ("output 1 of MaxPool: 1 node (pool)",)
+
+
+@pytest.mark.parametrize("opset", [0, 1, 6, 99])
+def test_unsupported_opset(opset: int) -> None:
+    model = good_model()
+    model.opset_import[0].version = opset
+    error = error_of(lambda: from_onnx(model), UnsupportedModelError)
+    assert error.what == f"the model uses ai.onnx opset {opset}"
+    assert error.expected is not None
+    assert error.expected.startswith("7 to ")
+    assert error.help is not None
+
+
+def test_no_opset() -> None:
+    model = good_model()
+    del model.opset_import[:]
+    assert_refused(model, InvalidModelError, """
+        E0400 the model does not say once which ai.onnx opset it uses
+          --> <ModelProto>
+          expected: one opset_import with domain ""
+          got: none
+    """)
+
+
+def test_newer_ir_version() -> None:
+    model = good_model()
+    model.ir_version = 1000
+    error = error_of(lambda: from_onnx(model), UnsupportedModelError)
+    assert error.what == "the model has ONNX IR version 1000"
+    assert error.help == "upgrade the onnx package"
+
+
+@pytest.mark.parametrize("name", ["STRING", "COMPLEX64", "FLOAT8E4M3FN", "INT4"])
+def test_unsupported_dtype_of_an_input(name: str) -> None:
+    model = make_model([helper.make_node("Identity", ["x"], ["y"])],
+                       dtype=getattr(TensorProto, name))
+    error = error_of(lambda: from_onnx(model), UnsupportedModelError)
+    assert error.what == f"graph input 'x' has element type {name}"
+    assert error.expected == (
+        "one of float32, float64, float16, bfloat16, int8, int16, int32, int64, uint8, uint16, "
+        "uint32, uint64, bool"
+    )
+
+
+def test_number_that_is_no_dtype() -> None:
+    model = good_model()
+    model.graph.initializer[0].data_type = 77
+    error = error_of(lambda: from_onnx(model), InvalidModelError)
+    assert "77" in str(error)
+
+
+def test_sparse_initializer() -> None:
+    model = good_model()
+    values = numpy_helper.from_array(np.float32([1]), "s")
+    indices = numpy_helper.from_array(np.int64([0]), "i")
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
+    assert_refused(model, UnsupportedModelError, """
+        E0401 the model has sparse initializers
+          --> <ModelProto>
+          got: 's'
+          help: store the weights densely
+    """)
