@@ -1,0 +1,182 @@
+"""The simplifier: known results, and agreement with exhaustive evaluation on small domains."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.tir.eval import evaluate_expr
+from weft.tir.expr import (
+    TRUE,
+    PrimExpr,
+    Var,
+    all_of,
+    any_of,
+    const,
+    floordiv,
+    floormod,
+    if_then_else,
+    maximum,
+    minimum,
+    not_,
+    select,
+)
+from weft.tir.simplify import Analyzer, simplify
+
+I, J, K, N = (Var(name) for name in "ijkn")
+RANGES = {I: (0, 5), J: (-3, 4), K: (0, 16)}
+
+
+def analyzer() -> Analyzer:
+    made = Analyzer()
+    for var, (low, high) in RANGES.items():
+        made.bind(var, low, high - low)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((I * 16 + K) // 16, "i"),
+        ((I * 16 + K) % 16, "k"),
+        ((I * 64 + K * 2 + 1) // 32, "i * 2"),
+        ((I * 8 + K) // 4 % 2, "k // 4 % 2"),
+        (I // 4 * 4 + I % 4, "i"),
+        (K - K // 4 * 4, "k % 4"),
+        (K // 2 // 3, "k // 6"),
+        (I + I + J - I, "i + j"),
+        (I * 16 + K < 80, "True"),
+        (I * 2 + 3 < 8, "i < 3"),
+        (minimum(I, 7), "i"),
+        (maximum(J, -3), "j"),
+        (select(I < 3, minimum(I, 3), 9), "select(i < 3, i, 9)"),
+        (all_of(I < 3, I < 7), "i < 3"),
+        (not_(I < 3), "i >= 3"),
+        (K.equal(20), "False"),
+    ],
+)
+def test_canonical_form(before: PrimExpr, after: str) -> None:
+    assert str(analyzer().simplify(before)) == after
+
+
+def test_symbolic_extents() -> None:
+    made = Analyzer()
+    rows, columns = Var("rows"), Var("columns")
+    for size in (rows, columns):
+        made.bind(size, 1, None)
+    made.bind(I, 0, rows)
+    made.bind(J, 0, columns)
+    flat = I * columns + J
+    assert made.can_prove(J < columns)
+    assert made.can_prove(flat < rows * columns)
+    assert made.simplify(flat // columns) is I
+    assert made.simplify(flat % columns) is J
+    assert made.can_prove(columns // 16 * 16 <= columns)
+    assert not made.can_prove(I < columns)
+
+
+def test_constraint_holds_only_inside() -> None:
+    made = analyzer()
+    with made.constraint(all_of(I < 2, J >= I)):
+        assert made.int_bounds(I) == (0, 1)
+        assert made.can_prove(J >= 0)
+    assert made.int_bounds(I) == (0, 4)
+    assert not made.can_prove(J >= 0)
+
+
+def test_bounds_of_unbound_variables_are_open() -> None:
+    made = analyzer()
+    assert made.int_bounds(N) == (None, None)
+    assert made.int_bounds(N % 8) == (0, 7)
+    assert made.int_bounds(I * 4 - J) == (-3, 19)
+
+
+def test_binding_again_changes_what_follows() -> None:
+    made = Analyzer()
+    assert str(made.simplify(N // 8)) == "n // 8"
+    made.bind(N, 0, 8)
+    assert made.simplify(N // 8) is const(0)
+    made.bind(N, 8, 8)
+    assert made.simplify(N // 8) is const(1)
+
+
+def test_floats_keep_their_bits() -> None:
+    value = Var("x", const(0.0, "float32").dtype)
+    assert simplify(value * 1.0) is value
+    assert simplify(value - 0.0) is value
+    assert str(simplify(value + 0.0)) == "x + 0.0"
+    assert str(simplify(not_(value < 1.0))) == "not x < 1.0"
+
+
+CONSTANTS = st.integers(-20, 20)
+LEAVES = st.sampled_from([I, J, K]) | CONSTANTS.map(const)
+
+
+def arithmetic(children: st.SearchStrategy[PrimExpr]) -> st.SearchStrategy[PrimExpr]:
+    divisors = st.integers(1, 17).map(const)
+    return st.one_of(
+        st.builds(lambda a, b: a + b, children, children),
+        st.builds(lambda a, b: a - b, children, children),
+        st.builds(lambda a, b: a * b, children, CONSTANTS.map(const)),
+        st.builds(floordiv, children, divisors),
+        st.builds(floormod, children, divisors),
+        st.builds(minimum, children, children),
+        st.builds(maximum, children, children),
+        st.builds(lambda a, b, c, d: select(a < b, c, d), children, children, children, children),
+        st.builds(
+            lambda a, b, c, d: if_then_else(a.equal(b), c, d),
+            children, children, children, children,
+        ),
+    )  # fmt: skip
+
+
+NUMBERS = st.recursive(LEAVES, arithmetic, max_leaves=12)
+COMPARISONS = st.builds(
+    lambda a, b, how: getattr(a, how)(b),
+    NUMBERS,
+    NUMBERS,
+    st.sampled_from(["__lt__", "__le__", "__gt__", "__ge__", "equal", "not_equal"]),
+)
+CONDITIONS = st.recursive(
+    COMPARISONS,
+    lambda c: st.one_of(st.builds(all_of, c, c), st.builds(any_of, c, c), st.builds(not_, c)),
+    max_leaves=4,
+)
+POINTS = list(itertools.product(*(range(low, high) for low, high in RANGES.values())))
+
+
+def assert_same_everywhere(before: PrimExpr, after: PrimExpr, where: PrimExpr = TRUE) -> None:
+    for point in POINTS[::7]:
+        values = dict(zip(RANGES, point, strict=True))
+        if evaluate_expr(where, values):
+            assert evaluate_expr(before, values) == evaluate_expr(after, values), (
+                f"{before} became {after}, at {point}"
+            )
+
+
+@given(NUMBERS)
+@settings(max_examples=150, deadline=None)
+def test_numbers_keep_their_value(e: PrimExpr) -> None:
+    made = analyzer()
+    assert_same_everywhere(e, made.simplify(e))
+    low, high = made.int_bounds(e)
+    found = [evaluate_expr(e, dict(zip(RANGES, p, strict=True))) for p in POINTS[::11]]
+    assert low is not None
+    assert high is not None
+    assert low <= min(found) <= max(found) <= high
+
+
+@given(CONDITIONS)
+@settings(max_examples=150, deadline=None)
+def test_conditions_keep_their_value(e: PrimExpr) -> None:
+    assert_same_everywhere(e, analyzer().simplify(e))
+
+
+@given(CONDITIONS, NUMBERS)
+@settings(max_examples=100, deadline=None)
+def test_values_under_a_constraint(condition: PrimExpr, e: PrimExpr) -> None:
+    made = analyzer()
+    with made.constraint(condition):
+        after = made.simplify(e)
+    assert_same_everywhere(e, after, where=condition)

@@ -1,0 +1,314 @@
+"""The simplifier of loop programs: canonical index arithmetic under known ranges.
+
+int64 scalars (indices, extents) become sums in the form of ``linear``; conditions are decided
+from the facts; other types are folded where every value keeps its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from weft.ir.dtype import int64
+from weft.tir import expr as x
+from weft.tir.expr import FALSE, TRUE, IntImm, PrimExpr, Var, as_prim
+from weft.tir.simplify import compare, divmod
+from weft.tir.simplify.facts import Facts, linear_of_canonical, product_atom
+from weft.tir.simplify.interval import finite
+from weft.tir.simplify.linear import Linear
+from weft.tir.simplify.scalar import fold_float, fold_vector
+from weft.tir.visitor import map_children
+
+
+class Analyzer:
+    """Simplifies and proves under what ``bind`` and ``constraint`` have said.
+
+    Results are remembered, so use one analyzer for a whole function.
+    """
+
+    def __init__(self) -> None:
+        self._facts = Facts()
+        self._memo: dict[PrimExpr, PrimExpr] = {}
+        self._sums: dict[PrimExpr, Linear] = {}
+
+    # what is known
+
+    def bind(self, var: Var, min: PrimExpr | int, extent: PrimExpr | int | None) -> None:  # noqa: A002
+        """``var`` lies in ``[min, min + extent)``; without an extent, at least at ``min``.
+
+        Binding again replaces the range. Symbolic ends are kept as facts.
+        """
+        start = self._sum(as_prim(min))
+        low, high = self._facts.of_sum(start)
+        if extent is None:
+            high = float("inf")
+        else:
+            size = self._sum(as_prim(extent))
+            end = start.plus(size)
+            high = self._facts.of_sum(end)[1] - 1
+            if not size.is_const or not start.is_const:
+                self._add_fact(end.plus(Linear.of_atom(var), -1), -1)
+        if not start.is_const:
+            self._add_fact(Linear.of_atom(var).plus(start, -1), 0)
+        known = self._facts.ranges.get(var)
+        if known != (low, high):
+            self._facts.ranges[var] = (low, high)
+            if known is not None or var in self._facts.asked:
+                self._forget()
+
+    def bind_value(self, var: Var, value: PrimExpr) -> None:
+        """``var`` is ``value`` (a let): its bounds are those of the value."""
+        if var.dtype is int64:
+            low, high = self._facts.of_sum(self._sum(value))
+            self._facts.ranges[var] = (low, high)
+            self._forget()
+
+    def _add_fact(self, total: Linear, offset: int) -> None:
+        fact = Linear(total.terms, total.const + offset)
+        if not fact.is_const:
+            self._facts.not_negative.append(fact)
+            self._forget()
+
+    def _forget(self) -> None:
+        self._facts.forget()
+        self._memo = {}
+        self._sums = {}
+
+    @contextmanager
+    def constraint(self, condition: PrimExpr) -> Iterator[None]:
+        """Within the context, ``condition`` is taken to hold."""
+        facts = self._facts
+        outer = (dict(facts.ranges), list(facts.not_negative), self._memo, self._sums)
+        self._forget()
+        try:
+            self._assume(condition)
+            yield
+        finally:
+            facts.ranges, facts.not_negative = outer[0], outer[1]
+            facts.forget()
+            self._memo, self._sums = outer[2], outer[3]
+
+    def _assume(self, condition: PrimExpr) -> None:
+        kind = type(condition)
+        if kind is x.And:
+            self._assume(condition.a)  # type: ignore[attr-defined]
+            self._assume(condition.b)  # type: ignore[attr-defined]
+        elif kind is x.Not:
+            self._assume_not(condition.a)  # type: ignore[attr-defined]
+        elif kind is x.Call and condition.name == "likely":  # type: ignore[attr-defined]
+            self._assume(condition.args[0])  # type: ignore[attr-defined]
+        elif isinstance(condition, x.Compare) and condition.a.dtype is int64:
+            a, b = self._sum(condition.a), self._sum(condition.b)
+            if kind in compare.ORDERED:
+                self._know(compare.as_not_negative(kind, a, b))
+            elif kind is x.EQ:
+                self._know(a.plus(b, -1))
+                self._know(b.plus(a, -1))
+
+    def _assume_not(self, condition: PrimExpr) -> None:
+        kind = type(condition)
+        if kind is x.Or:
+            self._assume_not(condition.a)  # type: ignore[attr-defined]
+            self._assume_not(condition.b)  # type: ignore[attr-defined]
+        elif kind in _OPPOSITE:
+            self._assume(_OPPOSITE[kind](condition.a, condition.b))  # type: ignore[attr-defined]
+        elif kind is x.Call and condition.name == "likely":  # type: ignore[attr-defined]
+            self._assume_not(condition.args[0])  # type: ignore[attr-defined]
+
+    def _know(self, total: Linear) -> None:
+        """``total >= 0``: a bound of its one variable, and a fact."""
+        if total.is_const:
+            return
+        if len(total.terms) == 1:
+            ((atom, c),) = total.terms.items()
+            low, high = self._facts.interval(atom)
+            if c > 0:
+                low = max(low, -(total.const // c))
+            else:
+                high = min(high, total.const // -c)
+            self._facts.ranges[atom] = (low, high)
+            if type(atom) is Var:
+                self._forget()
+                return
+        self._facts.not_negative.append(total)
+        self._forget()
+
+    # questions
+
+    def simplify(self, e: PrimExpr) -> PrimExpr:
+        """An expression of the same value wherever what is known holds, in canonical form."""
+        found = self._memo.get(e)
+        if found is None:
+            found = self._simplify(e)
+            self._memo[e] = found
+            self._memo[found] = found
+        return found
+
+    def can_prove(self, condition: PrimExpr) -> bool:
+        """Whether ``condition`` follows from what is known. ``False``: no proof was found."""
+        return self.simplify(condition) is TRUE
+
+    def int_bounds(self, e: PrimExpr) -> tuple[int | None, int | None]:
+        """Smallest and largest value, ``None`` where there is no bound."""
+        low, high = self._facts.of_sum(self._sum(e))
+        return finite(low), finite(high)
+
+    # rewriting
+
+    def _sum(self, e: PrimExpr) -> Linear:
+        found = self._sums.get(e)
+        if found is None:
+            rule = _SUMS.get(type(e))
+            if rule is None or e.dtype is not int64:
+                found = linear_of_canonical(self.simplify(e)) if rule is None else Linear.of_atom(e)
+            else:
+                found = divmod.recombine(rule(self, e))
+            self._sums[e] = found
+        return found
+
+    def _simplify(self, e: PrimExpr) -> PrimExpr:
+        kind = type(e)
+        if e.dtype is int64 and kind in _SUMS:
+            return self._sum(e).to_expr()
+        rule = _RULES.get(kind)
+        if rule is not None:
+            return rule(self, e)
+        new = map_children(e, self.simplify)
+        if new is not e and type(new) is not kind:
+            return self.simplify(new)
+        if new.dtype.lanes > 1:
+            return fold_vector(self, new)
+        return fold_float(new) if new.dtype.is_float else new
+
+    def _product(self, e: x.Mul) -> Linear:
+        a, b = self._sum(e.a), self._sum(e.b)
+        if b.is_const:
+            return a.scaled(b.const)
+        if a.is_const:
+            return b.scaled(a.const)
+        total = Linear.of_const(a.const * b.const)
+        for left, c in a.terms.items():
+            total = total.plus(Linear.of_atom(left, c * b.const) if b.const else Linear({}, 0))
+            for right, d in b.terms.items():
+                total = total.plus(Linear.of_atom(product_atom((left, right)), c * d))
+        return total.plus(Linear(b.terms, 0), a.const)
+
+    def _floordiv(self, e: x.FloorDiv) -> Linear:
+        a, b = self._sum(e.a), self._sum(e.b)
+        if b.is_const and b.const > 0:
+            return divmod.floordiv(self._facts, a, b.const)
+        divisor = b.to_expr()
+        parts = divmod.split_symbolic(self._facts, a, divisor)
+        if parts is not None:
+            return parts[0]
+        return Linear.of_atom(x.FloorDiv(a.to_expr(), divisor))
+
+    def _floormod(self, e: x.FloorMod) -> Linear:
+        a, b = self._sum(e.a), self._sum(e.b)
+        if b.is_const and b.const > 0:
+            return divmod.floormod(self._facts, a, b.const)
+        divisor = b.to_expr()
+        parts = divmod.split_symbolic(self._facts, a, divisor)
+        if parts is not None:
+            return parts[1]
+        return Linear.of_atom(x.FloorMod(a.to_expr(), divisor))
+
+    def _truncated(self, e: x.Div) -> PrimExpr:
+        new = map_children(e, self.simplify)
+        if e.dtype.is_float:
+            return fold_float(new)
+        if e.dtype is int64 and type(new) is x.Div:
+            a, b = self._facts.interval(new.a), self._facts.interval(new.b)
+            if a[0] >= 0 and b[0] > 0:
+                return self.simplify(x.floordiv(new.a, new.b))
+        return new
+
+    def _extremum(self, e: x.Binary) -> PrimExpr:
+        if e.dtype is not int64:
+            return map_children(e, self.simplify)
+        a, b = self._sum(e.a), self._sum(e.b)
+        difference = a.plus(b, -1)
+        is_min = type(e) is x.Min
+        if self._facts.is_not_negative(difference):
+            return (b if is_min else a).to_expr()
+        if self._facts.is_not_negative(difference.scaled(-1)):
+            return (a if is_min else b).to_expr()
+        return type(e)(a.to_expr(), b.to_expr())
+
+    def _compare(self, e: x.Compare) -> PrimExpr:
+        if e.a.dtype is int64:
+            decide = compare.ordered if type(e) in compare.ORDERED else compare.equality
+            return decide(self._facts, type(e), self._sum(e.a), self._sum(e.b))
+        new = map_children(e, self.simplify)
+        return fold_vector(self, new) if new.dtype.lanes > 1 else new
+
+    def _and(self, e: x.And) -> PrimExpr:
+        a = self.simplify(e.a)
+        if a is FALSE or e.dtype.lanes > 1:
+            return x.all_of(a, self.simplify(e.b))
+        with self.constraint(a):
+            b = self.simplify(e.b)
+        with self.constraint(b):
+            a = self.simplify(a)
+        return FALSE if b is FALSE else x.all_of(a, b)
+
+    def _or(self, e: x.Or) -> PrimExpr:
+        a = self.simplify(e.a)
+        if a is TRUE or e.dtype.lanes > 1:
+            return x.any_of(a, self.simplify(e.b))
+        with self.constraint(x.not_(a)):
+            b = self.simplify(e.b)
+        return TRUE if b is TRUE else x.any_of(a, b)
+
+    def _not(self, e: x.Not) -> PrimExpr:
+        a = self.simplify(e.a)
+        opposite = _OPPOSITE.get(type(a))
+        # The opposite of ``a < b`` is ``a >= b`` for integers only: NaN is neither.
+        if opposite is not None and not a.a.dtype.is_float and a.dtype.lanes == 1:  # type: ignore[attr-defined]
+            return self.simplify(opposite(a.a, a.b))  # type: ignore[attr-defined]
+        return x.not_(a)
+
+    def _chosen(self, condition: PrimExpr, t: PrimExpr, f: PrimExpr) -> tuple[PrimExpr, ...]:
+        """Condition and both sides, each side simplified knowing that it was chosen."""
+        condition = self.simplify(condition)
+        if condition is TRUE or condition is FALSE or condition.dtype.lanes > 1:
+            return condition, self.simplify(t), self.simplify(f)
+        with self.constraint(condition):
+            t = self.simplify(t)
+        with self.constraint(x.not_(condition)):
+            f = self.simplify(f)
+        return condition, t, f
+
+    def _select(self, e: x.Select) -> PrimExpr:
+        return x.select(*self._chosen(e.condition, e.true_value, e.false_value))
+
+    def _call(self, e: x.Call) -> PrimExpr:
+        if e.name == "if_then_else":
+            return x.if_then_else(*self._chosen(*e.args))
+        return map_children(e, self.simplify)
+
+
+def _opposite(kind: type) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
+    return lambda a, b: x.compare(kind, a, b)
+
+
+_OPPOSITE: dict[type, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
+    x.LT: _opposite(x.GE), x.GE: _opposite(x.LT), x.LE: _opposite(x.GT), x.GT: _opposite(x.LE),
+    x.EQ: _opposite(x.NE), x.NE: _opposite(x.EQ),
+}  # fmt: skip
+_SUMS: dict[type, Callable[[Analyzer, Any], Linear]] = {
+    IntImm: lambda _, e: Linear.of_const(e.value),
+    Var: lambda _, e: Linear.of_atom(e),
+    x.Add: lambda a, e: a._sum(e.a).plus(a._sum(e.b)),
+    x.Sub: lambda a, e: a._sum(e.a).plus(a._sum(e.b), -1),
+    x.Mul: Analyzer._product,
+    x.FloorDiv: Analyzer._floordiv,
+    x.FloorMod: Analyzer._floormod,
+}
+_RULES: dict[type, Callable[[Analyzer, Any], PrimExpr]] = {
+    x.Div: Analyzer._truncated, x.Min: Analyzer._extremum, x.Max: Analyzer._extremum,
+    **dict.fromkeys((x.LT, x.LE, x.GT, x.GE, x.EQ, x.NE), Analyzer._compare),
+    x.And: Analyzer._and, x.Or: Analyzer._or, x.Not: Analyzer._not,
+    x.Select: Analyzer._select, x.Call: Analyzer._call,
+}  # fmt: skip

@@ -1,0 +1,66 @@
+"""Comparisons of sums: decided where the facts suffice, else in one normal spelling."""
+
+from __future__ import annotations
+
+from weft.tir import expr as x
+from weft.tir.expr import FALSE, TRUE, PrimExpr
+from weft.tir.simplify.facts import Facts
+from weft.tir.simplify.linear import Linear
+
+ORDERED = (x.LT, x.LE, x.GT, x.GE)
+
+
+def as_not_negative(kind: type, a: Linear, b: Linear) -> Linear:
+    """The sum that is at least zero exactly where ``kind(a, b)`` holds."""
+    if kind in (x.GT, x.GE):
+        a, b = b, a
+    total = b.plus(a, -1)
+    return Linear(total.terms, total.const - 1) if kind in (x.LT, x.GT) else total
+
+
+def negated(total: Linear) -> Linear:
+    """The sum that is at least zero exactly where ``total`` is below zero."""
+    return Linear.of_const(-1).plus(total, -1)
+
+
+def ordered(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
+    total = as_not_negative(kind, a, b)
+    if facts.is_not_negative(total):
+        return TRUE
+    if facts.is_not_negative(negated(total)):
+        return FALSE
+    return _spell(total)
+
+
+def _spell(total: Linear) -> PrimExpr:
+    """``total >= 0`` as a comparison with positive terms only, coefficients reduced."""
+    divisor = total.gcd()
+    if divisor > 1:
+        total = Linear(
+            {a: c // divisor for a, c in total.terms.items()}, total.const // divisor
+        )
+    right = Linear({a: c for a, c in total.terms.items() if c > 0}, 0)
+    left = Linear({a: -c for a, c in total.terms.items() if c < 0}, 0)
+    if left.is_const:
+        return x.GE(right.to_expr(), Linear.of_const(-total.const).to_expr())
+    return x.LT(left.to_expr(), Linear(right.terms, total.const + 1).to_expr())
+
+
+def equality(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
+    """``a == b`` or ``a != b``."""
+    total = a.plus(b, -1)
+    same, other = (TRUE, FALSE) if kind is x.EQ else (FALSE, TRUE)
+    if total.is_const:
+        return same if total.const == 0 else other
+    divisor = total.gcd()
+    above = Linear(total.terms, total.const - 1)
+    if total.const % divisor or facts.is_not_negative(above):
+        return other
+    if facts.is_not_negative(negated(total)):
+        return other
+    total = total.divided(divisor)
+    right = Linear({a: -c for a, c in total.terms.items() if c < 0}, 0)
+    left = Linear({a: c for a, c in total.terms.items() if c > 0}, 0)
+    if left.is_const:
+        left, right, total = right, left, total.scaled(-1)
+    return kind(left.to_expr(), Linear(right.terms, -total.const).to_expr())  # type: ignore[no-any-return]

@@ -1,0 +1,132 @@
+"""Quotients and remainders of sums.
+
+With ``total = divisor * quotient + rest``, a rest known to stay within one period disappears
+from the quotient and is the remainder: ``(i*16 + j) // 16`` is ``i`` where ``0 <= j < 16``.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.tir import expr as x
+from weft.tir.expr import IntImm, PrimExpr
+from weft.tir.simplify.facts import Facts, linear_of_canonical, product_atom, product_factors
+from weft.tir.simplify.linear import Linear
+
+
+def floordiv(facts: Facts, total: Linear, divisor: int) -> Linear:
+    """``total // divisor`` for a constant divisor above zero."""
+    quotient, rest = total.parted(divisor)
+    period = _period(facts, rest, divisor)
+    if period is not None:
+        return Linear(quotient.terms, quotient.const + period)
+    narrowed = _narrow(facts, rest, divisor)
+    if narrowed is not None:
+        coarse, _, scale = narrowed
+        return quotient.plus(floordiv(facts, coarse, divisor // scale))
+    inner = _flatten_quotient(rest, divisor)
+    if inner is not None:
+        return quotient.plus(floordiv(facts, *inner))
+    return quotient.plus(Linear.of_atom(x.FloorDiv(rest.to_expr(), IntImm(divisor, x.int64))))
+
+
+def floormod(facts: Facts, total: Linear, divisor: int) -> Linear:
+    """``total % divisor`` for a constant divisor above zero."""
+    _, rest = _drop_inner_mod(total, divisor).parted(divisor)
+    period = _period(facts, rest, divisor)
+    if period is not None:
+        return Linear(rest.terms, rest.const - period * divisor)
+    narrowed = _narrow(facts, rest, divisor)
+    if narrowed is not None:
+        coarse, fine, scale = narrowed
+        return fine.plus(floormod(facts, coarse, divisor // scale), scale)
+    rest = Linear({a: c % divisor for a, c in rest.terms.items()}, rest.const)
+    period = _period(facts, rest, divisor)
+    if period is not None:
+        return Linear(rest.terms, rest.const - period * divisor)
+    return Linear.of_atom(x.FloorMod(rest.to_expr(), IntImm(divisor, x.int64)))
+
+
+def _period(facts: Facts, rest: Linear, divisor: int) -> int | None:
+    """The quotient of ``rest``, where its bounds leave one."""
+    low, high = facts.of_sum(rest)
+    if isinstance(low, float) or isinstance(high, float) or low // divisor != high // divisor:
+        return None
+    return low // divisor
+
+
+def _narrow(facts: Facts, rest: Linear, divisor: int) -> tuple[Linear, Linear, int] | None:
+    """``rest == scale * coarse + fine`` with ``scale | divisor`` and ``0 <= fine < scale``."""
+    scales = {math.gcd(c, divisor) for c in rest.terms.values()}
+    for scale in sorted(scales, reverse=True):
+        if scale > 1:
+            coarse, fine = rest.parted(scale)
+            low, high = facts.of_sum(fine)
+            if low >= 0 and high < scale:
+                return coarse, fine, scale
+    return None
+
+
+def _flatten_quotient(rest: Linear, divisor: int) -> tuple[Linear, int] | None:
+    """``(a // c + k) // divisor`` is ``(a + k*c) // (c * divisor)``."""
+    if len(rest.terms) != 1:
+        return None
+    (atom, coefficient), = rest.terms.items()
+    if type(atom) is not x.FloorDiv or coefficient != 1:
+        return None
+    inner = x.int_value(atom.b)
+    if inner is None or inner <= 0:
+        return None
+    numerator = linear_of_canonical(atom.a)
+    return Linear(numerator.terms, numerator.const + rest.const * inner), inner * divisor
+
+
+def _drop_inner_mod(total: Linear, divisor: int) -> Linear:
+    """Within ``% divisor``, an atom ``a % c`` may be ``a`` where ``divisor`` divides ``c``."""
+    for atom, coefficient in total.terms.items():
+        if type(atom) is x.FloorMod:
+            inner = x.int_value(atom.b)
+            if inner is not None and inner > 0 and inner * coefficient % divisor == 0:
+                without = total.plus(Linear.of_atom(atom), -coefficient)
+                return _drop_inner_mod(
+                    without.plus(linear_of_canonical(atom.a), coefficient), divisor
+                )
+    return total
+
+
+def split_symbolic(facts: Facts, total: Linear, divisor: PrimExpr) -> tuple[Linear, Linear] | None:
+    """Quotient and remainder by a symbolic divisor, where the rest is known to be below it."""
+    whole, rest = Linear.of_const(0), total
+    for atom, coefficient in total.terms.items():
+        factors = product_factors(atom)
+        if divisor in factors:
+            factors.remove(divisor)
+            part = Linear.of_atom(product_atom(tuple(factors))) if factors else Linear.of_const(1)
+            whole = whole.plus(part, coefficient)
+            rest = rest.plus(Linear.of_atom(atom), -coefficient)
+    below = Linear.of_atom(divisor).plus(rest, -1)
+    below = Linear(below.terms, below.const - 1)
+    if facts.is_not_negative(rest) and facts.is_not_negative(below):
+        return whole, rest
+    return None
+
+
+def recombine(total: Linear) -> Linear:
+    """``a // c * (m*c) + a % c * m`` is ``a * m``; ``a * m - a // c * (m*c)`` is ``a % c * m``."""
+    for atom, coefficient in total.terms.items():
+        if type(atom) is not x.FloorDiv:
+            continue
+        divisor = x.int_value(atom.b)
+        if divisor is None or divisor <= 0 or coefficient % divisor:
+            continue
+        factor = coefficient // divisor
+        without = total.plus(Linear.of_atom(atom), -coefficient)
+        remainder = x.FloorMod(atom.a, atom.b)
+        numerator = linear_of_canonical(atom.a)
+        if without.terms.get(remainder) == factor:
+            merged = without.plus(Linear.of_atom(remainder), -factor).plus(numerator, factor)
+            return recombine(merged)
+        if all(without.terms.get(a) == -factor * c for a, c in numerator.terms.items()):
+            merged = without.plus(numerator, factor).plus(Linear.of_atom(remainder), -factor)
+            return recombine(merged)
+    return total

@@ -1,0 +1,224 @@
+"""What is known of variables: ranges, and sums known not to be negative; and proofs from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from weft.ir.dtype import DType
+from weft.tir import expr as x
+from weft.tir.expr import PrimExpr, Var
+from weft.tir.simplify import interval as iv
+from weft.tir.simplify.interval import EVERYTHING, Interval
+from weft.tir.simplify.linear import Linear
+
+# A proof combines at most so many facts; index arithmetic of loop nests needs two.
+_PROOF_DEPTH = 3
+
+
+class Facts:
+    """Ranges by variable, and a list of sums that are at least zero."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[PrimExpr, Interval] = {}
+        self.not_negative: list[Linear] = []
+        self.asked: set[PrimExpr] = set()  # variables whose (missing) range was looked up
+        self._memo: dict[PrimExpr, Interval] = {}
+
+    def forget(self) -> None:
+        """Drop what was derived: the facts have changed."""
+        self._memo.clear()
+
+    def interval(self, e: PrimExpr) -> Interval:
+        """Smallest interval that the facts give for a canonical int64 expression."""
+        found = self._memo.get(e)
+        if found is None:
+            found = self._memo[e] = self._interval(e)
+        return found
+
+    def of_sum(self, total: Linear) -> Interval:
+        low: iv.Bound = total.const
+        high: iv.Bound = total.const
+        for atom, c in total.terms.items():
+            a, b = self.interval(atom)
+            if c < 0:
+                a, b = b, a
+            low += c * a
+            high += c * b
+        return low, high
+
+    def _interval(self, e: PrimExpr) -> Interval:
+        kind = type(e)
+        if kind is x.IntImm:
+            return e.value, e.value  # type: ignore[attr-defined]
+        if kind is Var:
+            return self._of_var(e)
+        rule = _INTERVALS.get(kind)
+        return EVERYTHING if rule is None else rule(self, e)
+
+    def _of_var(self, var: PrimExpr) -> Interval:
+        found = self.ranges.get(var)
+        if found is None:
+            self.asked.add(var)
+            return _of_dtype(var.dtype)
+        return found
+
+    def is_not_negative(self, total: Linear, depth: int = _PROOF_DEPTH) -> bool:
+        """Whether ``total >= 0`` follows. ``False`` means that no proof was found."""
+        if self.of_sum(total)[0] >= 0:
+            return True
+        if depth == 0 or total.is_const:
+            return False
+        return any(
+            self.is_not_negative(rest, depth - 1) for rest in self._weakened(total, depth)
+        )
+
+    def _weakened(self, total: Linear, depth: int) -> Iterator[Linear]:
+        """Sums that are at most ``total`` (times a positive factor): one fact subtracted.
+
+        Only facts that cancel a term are tried.
+        """
+        for fact in self.not_negative:
+            yield from _cancel(total, fact)
+        for atom in list(total.terms):
+            kind = type(atom)
+            if kind is x.FloorDiv:
+                for fact in _quotient_facts(atom):
+                    yield from _cancel(total, fact)
+            elif kind is x.Mul and depth == _PROOF_DEPTH:
+                for fact in self._product_facts(atom):
+                    yield from _cancel(total, fact)
+
+    def _product_facts(self, atom: PrimExpr) -> Iterator[Linear]:
+        """Known facts multiplied by a factor of the product ``atom`` that is not negative."""
+        factors = product_factors(atom)
+        for factor in factors:
+            if self.interval(factor)[0] >= 0:
+                for fact in self.not_negative:
+                    yield Linear(
+                        {
+                            **{product_atom((a, factor)): c for a, c in fact.terms.items()},
+                            **({factor: fact.const} if fact.const else {}),
+                        },
+                        0,
+                    )
+
+
+def _of_dtype(dtype: DType) -> Interval:
+    if dtype.code == "bool":
+        return 0, 1
+    if dtype.code == "uint":
+        return 0, 2**dtype.bits - 1
+    if dtype.code == "int" and dtype.bits < 64:
+        return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+    return EVERYTHING
+
+
+def _cancel(total: Linear, fact: Linear) -> Iterator[Linear]:
+    for atom, c in fact.terms.items():
+        have = total.terms.get(atom)
+        if have is None or (have > 0) != (c > 0):
+            continue
+        common = math.gcd(have, c)
+        yield total.scaled(abs(c) // common).plus(fact, -(abs(have) // common))
+        return
+
+
+def _quotient_facts(atom: PrimExpr) -> Iterator[Linear]:
+    """``0 <= a - c * (a // c) <= c - 1`` for an atom ``a // c``."""
+    divisor = x.int_value(atom.b)  # type: ignore[attr-defined]
+    if divisor is None or divisor <= 0:
+        return
+    rest = linear_of_canonical(atom.a).plus(Linear.of_atom(atom), -divisor)  # type: ignore[attr-defined]
+    yield rest
+    yield Linear.of_const(divisor - 1).plus(rest, -1)
+
+
+def linear_of_canonical(e: PrimExpr) -> Linear:
+    """The sum that a canonical expression spells out, without simplifying its atoms."""
+    kind = type(e)
+    if kind is x.IntImm:
+        return Linear.of_const(e.value)  # type: ignore[attr-defined]
+    if kind is x.Add or kind is x.Sub:
+        left = linear_of_canonical(e.a)  # type: ignore[attr-defined]
+        return left.plus(linear_of_canonical(e.b), 1 if kind is x.Add else -1)  # type: ignore[attr-defined]
+    if kind is x.Mul:
+        factor = x.int_value(e.b)  # type: ignore[attr-defined]
+        if factor is not None:
+            return linear_of_canonical(e.a).scaled(factor)  # type: ignore[attr-defined]
+    return Linear.of_atom(e)
+
+
+def product_factors(atom: PrimExpr) -> list[PrimExpr]:
+    """The factors of a product of atoms."""
+    if type(atom) is not x.Mul:
+        return [atom]
+    return [*product_factors(atom.a), *product_factors(atom.b)]  # type: ignore[attr-defined]
+
+
+def _factor_key(factor: PrimExpr) -> tuple[int, int, str]:
+    return (0, factor.uid, "") if isinstance(factor, Var) else (1, 0, str(factor))
+
+
+def product_atom(factors: tuple[PrimExpr, ...]) -> PrimExpr:
+    """The one atom for a product, whatever the order of its factors."""
+    flat = sorted((f for e in factors for f in product_factors(e)), key=_factor_key)
+    result = flat[0]
+    for factor in flat[1:]:
+        result = x.Mul(result, factor)
+    return result
+
+
+def _mul(facts: Facts, e: x.Mul) -> Interval:
+    return iv.product(facts.interval(e.a), facts.interval(e.b))
+
+
+def _sum(facts: Facts, e: PrimExpr) -> Interval:
+    return facts.of_sum(linear_of_canonical(e))
+
+
+def _floordiv(facts: Facts, e: x.FloorDiv) -> Interval:
+    divisor = x.int_value(e.b)
+    if divisor is not None and divisor > 0:
+        return iv.floordiv(facts.interval(e.a), divisor)
+    a, b = facts.interval(e.a), facts.interval(e.b)
+    return (0, a[1]) if a[0] >= 0 and b[0] > 0 else EVERYTHING
+
+
+def _floormod(facts: Facts, e: x.FloorMod) -> Interval:
+    divisor = x.int_value(e.b)
+    if divisor is not None and divisor > 0:
+        return iv.floormod(facts.interval(e.a), divisor)
+    b = facts.interval(e.b)
+    return (0, b[1] - 1) if b[0] > 0 else EVERYTHING
+
+
+def _cast(facts: Facts, e: x.Cast) -> Interval:
+    source = e.value.dtype
+    if not (source.is_int or source.is_bool):
+        return EVERYTHING
+    inner = facts.interval(e.value)
+    low, high = _of_dtype(source)
+    return max(inner[0], low), min(inner[1], high)
+
+
+def _call(facts: Facts, e: x.Call) -> Interval:
+    if e.name == "if_then_else":
+        return iv.union(facts.interval(e.args[1]), facts.interval(e.args[2]))
+    return _of_dtype(e.dtype)
+
+
+_INTERVALS = {
+    x.Add: _sum,
+    x.Sub: _sum,
+    x.Mul: lambda f, e: _sum(f, e) if x.int_value(e.b) is not None else _mul(f, e),
+    x.FloorDiv: _floordiv,
+    x.FloorMod: _floormod,
+    x.Min: lambda f, e: iv.smaller(f.interval(e.a), f.interval(e.b)),
+    x.Max: lambda f, e: iv.larger(f.interval(e.a), f.interval(e.b)),
+    x.Select: lambda f, e: iv.union(f.interval(e.true_value), f.interval(e.false_value)),
+    x.Cast: _cast,
+    x.Call: _call,
+    x.BufferLoad: lambda _, e: _of_dtype(e.dtype),
+    x.ProducerLoad: lambda _, e: _of_dtype(e.dtype),
+}

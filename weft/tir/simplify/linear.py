@@ -1,0 +1,103 @@
+"""Sums ``c0 + c1 * atom1 + …`` over int64: the canonical form of index arithmetic.
+
+Atoms are interned expressions that are no sums themselves. Index arithmetic does not overflow,
+so the form may be reordered freely; terms keep the order in which they first appeared.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.tir import expr as x
+from weft.tir.expr import IntImm, PrimExpr
+
+
+class Linear:
+    """An immutable sum; ``terms`` maps atoms to coefficients that are never zero."""
+
+    __slots__ = ("_expr", "const", "terms")
+
+    def __init__(self, terms: dict[PrimExpr, int], const: int) -> None:
+        self.terms = terms
+        self.const = const
+        self._expr: PrimExpr | None = None
+
+    @staticmethod
+    def of_atom(atom: PrimExpr, coefficient: int = 1) -> Linear:
+        return Linear({atom: coefficient}, 0)
+
+    @staticmethod
+    def of_const(value: int) -> Linear:
+        return Linear({}, value)
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms
+
+    def plus(self, other: Linear, factor: int = 1) -> Linear:
+        """``self + factor * other``."""
+        if factor == 0:
+            return self
+        terms = dict(self.terms)
+        for atom, c in other.terms.items():
+            total = terms.get(atom, 0) + factor * c
+            if total:
+                terms[atom] = total
+            else:
+                del terms[atom]
+        return Linear(terms, self.const + factor * other.const)
+
+    def scaled(self, factor: int) -> Linear:
+        if factor == 1:
+            return self
+        if factor == 0:
+            return Linear({}, 0)
+        return Linear({a: c * factor for a, c in self.terms.items()}, self.const * factor)
+
+    def divided(self, divisor: int) -> Linear:
+        """The exact quotient; every coefficient must be a multiple."""
+        return Linear({a: c // divisor for a, c in self.terms.items()}, self.const // divisor)
+
+    def parted(self, divisor: int) -> tuple[Linear, Linear]:
+        """``(quotient, rest)`` with ``self == divisor * quotient + rest`` term by term.
+
+        The rest has the terms that ``divisor`` does not divide, and a constant in
+        ``[0, divisor)``.
+        """
+        whole = {a: c // divisor for a, c in self.terms.items() if c % divisor == 0}
+        rest = {a: c for a, c in self.terms.items() if c % divisor}
+        quotient, remainder = divmod(self.const, divisor)
+        return Linear(whole, quotient), Linear(rest, remainder)
+
+    def gcd(self) -> int:
+        """Greatest common divisor of the coefficients, without the constant."""
+        return math.gcd(*self.terms.values())
+
+    def to_expr(self) -> PrimExpr:
+        if self._expr is None:
+            self._expr = self._build()
+        return self._expr
+
+    def _build(self) -> PrimExpr:
+        if not self.terms:
+            return IntImm(self.const, x.int64)
+        total: PrimExpr | None = None
+        for atom, c in self.terms.items():
+            if c > 0:
+                term = _times(atom, c)
+                total = term if total is None else x.Add(total, term)
+        if total is None:
+            total = IntImm(self.const, x.int64)
+            const = 0
+        else:
+            const = self.const
+        for atom, c in self.terms.items():
+            if c < 0:
+                total = x.Sub(total, _times(atom, -c))
+        if const > 0:
+            return x.Add(total, IntImm(const, x.int64))
+        return total if const == 0 else x.Sub(total, IntImm(-const, x.int64))
+
+
+def _times(atom: PrimExpr, coefficient: int) -> PrimExpr:
+    return atom if coefficient == 1 else x.Mul(atom, IntImm(coefficient, x.int64))

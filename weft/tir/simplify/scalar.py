@@ -1,0 +1,86 @@
+"""Folding that is not index arithmetic: float identities that keep every bit, and vectors."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from weft.ir.dtype import int64
+from weft.tir import expr as x
+from weft.tir.expr import Broadcast, FloatImm, PrimExpr, Ramp
+
+_FOLD = {x.Add: np.add, x.Sub: np.subtract, x.Mul: np.multiply, x.Div: np.divide}
+
+
+class Simplifier(Protocol):
+    def simplify(self, e: PrimExpr) -> PrimExpr: ...
+
+
+def fold_float(e: PrimExpr) -> PrimExpr:
+    """Constants combined in their own precision; ``a * 1``, ``a / 1`` and ``a - 0`` dropped.
+
+    ``a + 0`` stays: it turns -0 into 0.
+    """
+    fold = _FOLD.get(type(e))
+    if fold is None or type(e.b) is not FloatImm:  # type: ignore[attr-defined]
+        return e
+    a, b = e.a, e.b  # type: ignore[attr-defined]
+    if type(a) is FloatImm:
+        with np.errstate(all="ignore"):
+            kind = e.dtype.numpy.type
+            return FloatImm(float(fold(kind(a.value), kind(b.value))), e.dtype)
+    neutral = FloatImm(1.0 if type(e) in (x.Mul, x.Div) else 0.0, e.dtype)
+    return a if b is neutral and type(e) is not x.Add else e
+
+
+def fold_vector(simplifier: Simplifier, e: PrimExpr) -> PrimExpr:
+    """Sums of ramps and broadcasts are one ramp; comparisons that hold in every lane are true."""
+    kind = type(e)
+    if isinstance(e, x.Compare):
+        return _fold_compare(simplifier, e)
+    if kind in (x.Add, x.Sub, x.Mul) and e.dtype.element is int64:
+        return fold_index_vector(simplifier, e)  # type: ignore[arg-type]
+    return e
+
+
+def _parts(e: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:
+    """``(base, stride)`` of a ramp or a broadcast."""
+    if type(e) is Ramp:
+        return e.base, e.stride
+    return (e.value, x.const(0)) if type(e) is Broadcast else None
+
+
+def _joined(base: PrimExpr, stride: PrimExpr, lanes: int) -> PrimExpr:
+    return Broadcast(base, lanes) if stride is x.const(0) else Ramp(base, stride, lanes)
+
+
+def fold_index_vector(simplifier: Simplifier, e: x.Binary) -> PrimExpr:
+    a, b = _parts(e.a), _parts(e.b)
+    if a is None or b is None:
+        return e
+    if type(e) is x.Mul:
+        if type(e.a) is Broadcast:
+            a, b = b, a
+        if b[1] is not x.const(0):
+            return e  # a ramp times a ramp is no ramp
+        base, stride = x.mul(a[0], b[0]), x.mul(a[1], b[0])
+    else:
+        combine = x.add if type(e) is x.Add else x.sub
+        base, stride = combine(a[0], b[0]), combine(a[1], b[1])
+    return _joined(simplifier.simplify(base), simplifier.simplify(stride), e.dtype.lanes)
+
+
+def _fold_compare(simplifier: Simplifier, e: x.Compare) -> PrimExpr:
+    """Ramps are monotone: an order that holds in the first and last lane holds in all."""
+    a, b = _parts(e.a), _parts(e.b)
+    if a is None or b is None or e.a.dtype.element is not int64 or type(e) in (x.EQ, x.NE):
+        return e
+    last = x.const(e.dtype.lanes - 1)
+    ends = [
+        simplifier.simplify(x.compare(type(e), a[0] + a[1] * k, b[0] + b[1] * k))
+        for k in (x.const(0), last)
+    ]
+    if ends[0] is ends[1] and ends[0] in (x.TRUE, x.FALSE):
+        return Broadcast(ends[0], e.dtype.lanes)
+    return e
