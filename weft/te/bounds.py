@@ -25,7 +25,6 @@ from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value, maximum
 from weft.tir.simplify import Analyzer
 from weft.tir.visitor import post_order
 
-LARGEST_SIZE = 1 << 40  # an upper bound of symbolic sizes, for proofs only
 ZERO = const(0)
 
 
@@ -39,7 +38,7 @@ def infer_bounds(
     """
     check_attachments(schedule)
     for var in symbolic_sizes([t for s in schedule.stages for t in s.tensors]):
-        analyzer.bind(var, 0, LARGEST_SIZE)
+        analyzer.bind(var, 0, None)
     return _Inference(schedule, analyzer, given).run()
 
 
