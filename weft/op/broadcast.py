@@ -1,0 +1,147 @@
+"""Elementwise functions of several tensors under NumPy broadcasting."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import broadcast_dims, broadcast_shapes
+from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic, logical
+from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
+from weft.op.special import truncated_divide
+from weft.tir.expr import EQ, GE, GT, LE, LT, NE, PrimExpr, all_of, any_of, call
+from weft.tir.expr import compare as prim_compare
+from weft.tir.expr import maximum as prim_maximum
+from weft.tir.expr import minimum as prim_minimum
+from weft.topi import broadcast
+
+_INT = (case((3, 4), (4,), dtypes="int32", low=-9, high=9),)
+_DIVISORS = np.int32([3, -2, 7, -5])
+_INT_DIVISION = (case((3, 4), _DIVISORS, dtypes="int32", low=-9, high=9),)
+_FLOAT_DIVISION = (case((3, 5), (5,), low=0.5, high=2.0), case((), (2, 3), low=0.5, high=2.0))
+_BOOL = (case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool"))
+_EQUAL = (case((3, 4), (4,), dtypes="int32", low=0, high=3), case((3, 5), (3, 5)))
+
+add = binary("add", np.add, operator.add, doc="lhs + rhs", cases=(*BINARY_CASES, *_INT))
+subtract = binary("subtract", np.subtract, operator.sub, doc="lhs - rhs",
+                  cases=(*BINARY_CASES, *_INT))
+multiply = binary("multiply", np.multiply, operator.mul, doc="lhs * rhs",
+                  cases=(*BINARY_CASES, *_INT))
+divide = binary("divide", truncated_divide, broadcast.divide,
+                doc="lhs / rhs; of integers the quotient towards zero",
+                cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+floor_divide = binary("floor_divide", np.floor_divide, broadcast.floor_divide,
+                      doc="The largest integer not above lhs / rhs.",
+                      cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+mod = binary("mod", np.fmod, broadcast.truncated_mod,
+             doc="The remainder of division with the sign of lhs, as C's % and fmod.",
+             cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+floor_mod = binary("floor_mod", np.mod, broadcast.floor_mod,
+                   doc="The remainder of division with the sign of rhs, as Python's %.",
+                   cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+power = binary("power", np.power, lambda a, b: call(a.dtype, "pow", a, b),
+               doc="lhs ** rhs, of floating-point numbers", relation=float_arithmetic,
+               cases=(case((3, 5), (5,), low=0.1, high=3.0), case((2, 3), (), low=0.5, high=2.0)))
+maximum = binary("maximum", np.maximum, prim_maximum, doc="The larger one; NaN if either is.",
+                 cases=(*BINARY_CASES, *_INT))
+minimum = binary("minimum", np.minimum, prim_minimum, doc="The smaller one; NaN if either is.",
+                 cases=(*BINARY_CASES, *_INT))
+
+
+def _compare(node: type) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
+    return lambda a, b: prim_compare(node, a, b)
+
+
+equal = binary("equal", np.equal, _compare(EQ), doc="lhs == rhs", relation=comparison,
+               cases=_EQUAL)
+not_equal = binary("not_equal", np.not_equal, _compare(NE), doc="lhs != rhs",
+                   relation=comparison, cases=_EQUAL)
+less = binary("less", np.less, _compare(LT), doc="lhs < rhs", relation=comparison, cases=_EQUAL)
+less_equal = binary("less_equal", np.less_equal, _compare(LE), doc="lhs <= rhs",
+                    relation=comparison, cases=_EQUAL)
+greater = binary("greater", np.greater, _compare(GT), doc="lhs > rhs", relation=comparison,
+                 cases=_EQUAL)
+greater_equal = binary("greater_equal", np.greater_equal, _compare(GE), doc="lhs >= rhs",
+                       relation=comparison, cases=_EQUAL)
+logical_and = binary("logical_and", np.logical_and, all_of, doc="lhs and rhs, of booleans",
+                     relation=logical, cases=_BOOL)
+logical_or = binary("logical_or", np.logical_or, any_of, doc="lhs or rhs, of booleans",
+                    relation=logical, cases=_BOOL)
+
+
+def _where_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    condition, x, y = types
+    expect_bool(ctx, 0, condition)
+    expect_same_dtype(ctx, 2, y, x.dtype)
+    shape = broadcast_shapes(ctx, x.shape, y.shape)
+    for index in (1, 2):
+        broadcast_shapes(ctx, condition.shape, types[index].shape)
+    rank = max(len(shape), condition.ndim)
+    aligned = [(1,) * (rank - len(s)) + tuple(s) for s in (condition.shape, shape)]
+    dims = tuple(broadcast_dims(a, b) for a, b in zip(*aligned, strict=True))
+    ctx.output(TensorType(dims, x.dtype))  # pyrefly: ignore - every pair was checked above
+    return True
+
+
+@define_op("where", relation=_where_relation, pattern=OpPattern.BROADCAST, level=4)
+def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor, attrs: Attrs) -> te.Tensor:
+    """x where condition holds, else y; all three broadcast."""
+    return broadcast.apply((condition, x, y), broadcast.where, "where")
+
+
+where.spec(
+    np.where,
+    case((3, 5), (3, 5), (3, 5), dtypes=("bool", "float32")),
+    case((3, 1), (5,), (), dtypes=("bool", "float32")),
+    case((4,), (2, 4), (2, 1), dtypes=("bool", "int32"), low=-9, high=9),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BroadcastToAttrs(Attrs):
+    shape: tuple[int, ...] = attr(doc="shape of the result", expected="a tuple of sizes",
+                                  check=lambda s: all(d >= 0 for d in s))
+
+
+def _broadcast_to_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    shape = attrs_as(ctx, BroadcastToAttrs).shape
+    if source.ndim > len(shape):
+        ctx.fail("cannot broadcast to a smaller rank", arg=0,
+                 expected=f"rank {len(shape)} or less", got=f"rank {source.ndim}")
+    offset = len(shape) - source.ndim
+    for axis, dim in enumerate(source.shape):
+        if isinstance(dim, int) and dim not in (1, shape[offset + axis]):
+            ctx.fail("cannot broadcast", arg=0, axis=axis,
+                     expected=f"{shape[offset + axis]} or 1", got=dim)
+    ctx.output(TensorType(shape, source.dtype))
+    return True
+
+
+@define_op("broadcast_to", attrs=BroadcastToAttrs, relation=_broadcast_to_relation,
+           pattern=OpPattern.BROADCAST, level=4)
+def broadcast_to(x: te.Tensor, attrs: BroadcastToAttrs) -> te.Tensor:
+    """x repeated along its axes of size 1, and along new leading axes, up to ``shape``."""
+    return broadcast.broadcast_to(x, attrs.shape)
+
+
+def _broadcast_to_reference(x: Any, shape: tuple[int, ...]) -> np.ndarray:
+    return np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(shape)
+
+
+broadcast_to.spec(_broadcast_to_reference, case((3, 1), shape=(2, 3, 5)), case((), shape=(4,)),
+                  case((5,), shape=(5,)))

@@ -1,0 +1,99 @@
+"""Families of operators: what the members share, so that a member is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.typing.relation import Relation
+from weft.ir.typing.relations import (
+    broadcast_binary,
+    broadcast_compare,
+    broadcast_logical,
+    float_unary,
+    identity_relation,
+)
+from weft.op.relations import checked, expect_bool, expect_float, expect_number
+from weft.topi import broadcast, elementwise
+
+Gradient = Callable[[Call, Expr, Expr], Sequence[Expr]]
+UNARY_CASES = (case((3, 5)), case(()), case((0, 4)), case((2, 3, 1, 7)))
+BINARY_CASES = (
+    case((3, 5), (3, 5)),
+    case((3, 5), (5,)),
+    case((2, 1, 4), (3, 1)),
+    case((), (2, 3)),
+    case((0, 4), (1, 4)),
+)
+
+
+def unary(
+    name: str,
+    reference: Callable[..., Any],
+    *,
+    doc: str,
+    compute: Callable[[te.Tensor], te.Tensor] | None = None,
+    relation: Relation = float_unary,
+    grad: Gradient | None = None,
+    cases: Sequence[Case] = UNARY_CASES,
+) -> Op:
+    """An elementwise function of one tensor; ``compute`` defaults to the intrinsic ``name``."""
+    intrinsic = name.rpartition(".")[2]
+
+    def run(x: te.Tensor, attrs: Attrs) -> te.Tensor:
+        return compute(x) if compute is not None else elementwise.intrinsic(x, intrinsic)
+
+    run.__doc__ = doc
+    op = define_op(name, relation=relation, pattern=OpPattern.ELEMWISE, level=1, inputs=("x",))(run)
+    op.spec(reference, *cases)
+    if grad is not None:
+        op.gradient(grad)
+    return op
+
+
+def binary(
+    name: str,
+    reference: Callable[..., Any],
+    compute: broadcast.Elementwise,
+    *,
+    doc: str,
+    relation: Relation | None = None,
+    grad: Gradient | None = None,
+    cases: Sequence[Case] = BINARY_CASES,
+) -> Op:
+    """An elementwise function of two tensors of one dtype under NumPy broadcasting."""
+    short = name.rpartition(".")[2]
+
+    def run(lhs: te.Tensor, rhs: te.Tensor, attrs: Attrs) -> te.Tensor:
+        return broadcast.apply((lhs, rhs), compute, short)
+
+    run.__doc__ = doc
+    op = define_op(name, relation=relation or arithmetic, pattern=OpPattern.BROADCAST, level=1,
+                   inputs=("lhs", "rhs"))(run)
+    op.spec(reference, *cases)
+    if grad is not None:
+        op.gradient(grad)
+    return op
+
+
+arithmetic: Relation = checked(expect_number, broadcast_binary(), args=2)
+float_arithmetic: Relation = checked(expect_float, broadcast_binary(), args=2)
+comparison: Relation = broadcast_compare
+logical: Relation = broadcast_logical
+numeric: Relation = checked(expect_number, identity_relation)
+boolean: Relation = checked(expect_bool, identity_relation)
+
+
+def in_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reference whose result keeps the dtype of its first argument."""
+
+    def run(x: np.ndarray, *rest: Any, **attrs: Any) -> np.ndarray:
+        return np.asarray(function(x, *rest, **attrs)).astype(np.asarray(x).dtype, copy=False)
+
+    return run

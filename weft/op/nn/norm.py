@@ -1,0 +1,244 @@
+"""Normalisation and dropout, as at inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import Dim
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import identity_relation, normalize_axis
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.tir.expr import const
+from weft.topi import elementwise, indexing
+from weft.topi.nn import norm as topi_norm
+
+
+def _expect_vector(
+    ctx: RelationContext, arg: int, data: TensorType, axis: int, name: str
+) -> Dim | None:
+    """Argument ``arg`` runs along ``axis`` of the data."""
+    vector = ctx.tensor(arg)
+    if vector is None:
+        return None
+    expect_rank(ctx, arg, vector, 1)
+    expect_same_dtype(ctx, arg, vector, data.dtype)
+    return expect_dim(ctx, arg, 0, vector.shape[0], data.shape[axis],
+                      f"{name} does not fit the data", why=f" (axis {axis} of the data)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNormAttrs(Attrs):
+    axis: int = attr(1, "axis of the channels")
+    epsilon: float = attr(1e-5, "added to the variance", check=lambda e: e >= 0,
+                          expected="a number >= 0")
+    center: bool = attr(True, "add beta")
+    scale: bool = attr(True, "multiply by gamma")
+
+
+def _batch_norm_relation(ctx: RelationContext) -> bool:
+    data = ctx.tensor(0)
+    if data is None:
+        return False
+    expect_float(ctx, 0, data)
+    axis = normalize_axis(ctx, attrs_as(ctx, BatchNormAttrs).axis, data.ndim)
+    names = ("gamma", "beta", "moving_mean", "moving_var")
+    sizes = [_expect_vector(ctx, i, data, axis, n) for i, n in enumerate(names, start=1)]
+    if None in sizes:
+        return False
+    vector = TensorType((data.shape[axis],), data.dtype)
+    ctx.output(TupleType((data, vector, vector)))
+    return True
+
+
+@define_op("nn.batch_norm", attrs=BatchNormAttrs, relation=_batch_norm_relation,
+           pattern=OpPattern.OPAQUE, level=1)
+def batch_norm(
+    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, moving_mean: te.Tensor,
+    moving_var: te.Tensor, attrs: BatchNormAttrs,
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """data normalised by the moving mean and variance of each channel, which come back too."""
+    out = topi_norm.batch_norm(
+        data, gamma, beta, moving_mean, moving_var, axis=attrs.axis % data.ndim,
+        epsilon=attrs.epsilon, center=attrs.center, scale=attrs.scale,
+    )
+    return out, elementwise.identity(moving_mean), elementwise.identity(moving_var)
+
+
+def _along(vector: np.ndarray, ndim: int, axis: int) -> np.ndarray:
+    shape = [1] * ndim
+    shape[axis] = vector.size
+    return vector.reshape(shape)
+
+
+def _affine(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, axis: int, center: bool,
+            scale: bool) -> np.ndarray:
+    x = x * _along(gamma, x.ndim, axis) if scale else x
+    return x + _along(beta, x.ndim, axis) if center else x
+
+
+def _batch_norm_reference(
+    data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, mean: np.ndarray, var: np.ndarray,
+    axis: int = 1, epsilon: float = 1e-5, center: bool = True, scale: bool = True,
+) -> tuple[np.ndarray, ...]:
+    deviation = np.sqrt(_along(var, data.ndim, axis).astype(np.float64) + epsilon)
+    normal = (data - _along(mean, data.ndim, axis)) / deviation
+    out = _affine(normal, gamma, beta, axis, center, scale).astype(data.dtype)
+    return out, mean.copy(), var.copy()
+
+
+def _norm_inputs(*shape: int, axis: int = 1) -> tuple[Any, ...]:
+    """The data's shape and its vectors; the variances are fixed, as they must be positive."""
+    size = shape[axis]
+    return shape, (size,), (size,), (size,), np.linspace(0.5, 2.0, size, dtype=np.float32)
+
+
+batch_norm.spec(
+    _batch_norm_reference,
+    case(*_norm_inputs(2, 3, 4, 5)),
+    case(*_norm_inputs(2, 3, 4, axis=-1), axis=-1, epsilon=0.01, scale=False),
+    case(*_norm_inputs(4, 3), center=False),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormAttrs(Attrs):
+    axis: int = attr(-1, "axis normalised over")
+    epsilon: float = attr(1e-5, "added to the variance", check=lambda e: e >= 0,
+                          expected="a number >= 0")
+    center: bool = attr(True, "add beta")
+    scale: bool = attr(True, "multiply by gamma")
+
+
+def _layer_norm_relation(ctx: RelationContext) -> bool:
+    data = ctx.tensor(0)
+    if data is None:
+        return False
+    expect_float(ctx, 0, data)
+    axis = normalize_axis(ctx, attrs_as(ctx, LayerNormAttrs).axis, data.ndim)
+    sizes = [_expect_vector(ctx, i, data, axis, n) for i, n in ((1, "gamma"), (2, "beta"))]
+    ctx.output(data)
+    return None not in sizes
+
+
+@define_op("nn.layer_norm", attrs=LayerNormAttrs, relation=_layer_norm_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=1)
+def layer_norm(
+    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: LayerNormAttrs
+) -> te.Tensor:
+    """data normalised along an axis to mean 0 and variance 1, times gamma, plus beta."""
+    return topi_norm.layer_norm(
+        data, gamma, beta, axis=attrs.axis % data.ndim, epsilon=attrs.epsilon,
+        center=attrs.center, scale=attrs.scale,
+    )
+
+
+def _layer_norm_reference(
+    data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, axis: int = -1,
+    epsilon: float = 1e-5, center: bool = True, scale: bool = True,
+) -> np.ndarray:
+    wide = data.astype(np.float64)
+    centred = wide - wide.mean(axis=axis, keepdims=True)
+    variance = np.square(centred).mean(axis=axis, keepdims=True)
+    normal = centred / np.sqrt(variance + epsilon)
+    return _affine(normal, gamma, beta, axis, center, scale).astype(data.dtype)
+
+
+layer_norm.spec(
+    _layer_norm_reference,
+    case((3, 7), (7,), (7,)),
+    case((2, 3, 4), (3,), (3,), axis=1, epsilon=1e-3),
+    case((3, 7), (7,), (7,), center=False, scale=False),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LrnAttrs(Attrs):
+    size: int = attr(5, "how many neighbours count, the element among them",
+                     check=lambda n: n > 0, expected="1 or more")
+    axis: int = attr(1, "axis along which the neighbours lie")
+    bias: float = attr(2.0, "constant of the divisor")
+    alpha: float = attr(1e-4, "weight of the mean square")
+    beta: float = attr(0.75, "exponent of the divisor")
+
+
+def _lrn_relation(ctx: RelationContext) -> bool:
+    data = ctx.tensor(0)
+    if data is not None:
+        expect_float(ctx, 0, data)
+        normalize_axis(ctx, attrs_as(ctx, LrnAttrs).axis, data.ndim)
+    return identity_relation(ctx)
+
+
+@define_op("nn.lrn", attrs=LrnAttrs, relation=_lrn_relation, pattern=OpPattern.OPAQUE, level=2)
+def lrn(data: te.Tensor, attrs: LrnAttrs) -> te.Tensor:
+    """data / (bias + alpha / size * sum of squares of the neighbours)**beta
+
+    Of an even number of neighbours, the larger half lies after the element.
+    """
+    return topi_norm.lrn(data, size=attrs.size, axis=attrs.axis % data.ndim, bias=attrs.bias,
+                         alpha=attrs.alpha, beta=attrs.beta)
+
+
+def _lrn_reference(
+    data: np.ndarray, size: int = 5, axis: int = 1, bias: float = 2.0, alpha: float = 1e-4,
+    beta: float = 0.75,
+) -> np.ndarray:
+    before = (size - 1) // 2
+    widths = [(0, 0)] * data.ndim
+    widths[axis] = (before, size - 1 - before)
+    squares = np.square(np.pad(data.astype(np.float64), widths))
+    total = np.lib.stride_tricks.sliding_window_view(squares, size, axis=axis).sum(axis=-1)
+    return (data / (bias + alpha / size * total) ** beta).astype(data.dtype)
+
+
+lrn.spec(
+    _lrn_reference,
+    case((1, 7, 3, 3), size=5, alpha=0.1),
+    case((2, 4, 3), size=2, axis=-1, bias=1.0, alpha=1.0, beta=0.6),
+    case((1, 3, 2, 2), size=3, beta=0.5, alpha=0.5),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutAttrs(Attrs):
+    rate: float = attr(0.5, "share of the elements dropped in training",
+                       check=lambda r: 0 <= r < 1, expected="0 <= rate < 1")
+
+
+def _dropout_relation(ctx: RelationContext) -> bool:
+    data = ctx.tensor(0)
+    if data is None:
+        return False
+    expect_float(ctx, 0, data)
+    ctx.output(TupleType((data, data)))
+    return True
+
+
+@define_op("nn.dropout", attrs=DropoutAttrs, relation=_dropout_relation,
+           pattern=OpPattern.OPAQUE, level=1)
+def dropout(data: te.Tensor, attrs: DropoutAttrs) -> tuple[te.Tensor, te.Tensor]:
+    """data as it is, as at inference, and the mask of what was kept: all ones."""
+    mask = indexing.full(data.shape, const(1, data.dtype), "mask")
+    return elementwise.identity(data), mask
+
+
+def _dropout_reference(data: np.ndarray, rate: float = 0.5) -> Sequence[np.ndarray]:
+    return data.copy(), np.ones_like(data)
+
+
+dropout.spec(_dropout_reference, case((3, 5)), case((2,), rate=0.0))

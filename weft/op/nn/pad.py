@@ -1,0 +1,88 @@
+"""Padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import Dim, dim_add
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
+from weft.topi.nn import pad as topi_pad
+
+
+@dataclass(frozen=True, kw_only=True)
+class PadAttrs(Attrs):
+    pad_width: tuple[tuple[int, int], ...] = attr(
+        doc="elements before and after, for each axis",
+        check=lambda w: all(n >= 0 for pair in w for n in pair),
+        expected="pairs of numbers >= 0",
+    )
+    pad_mode: str = attr("constant", "what the new elements are: the pad value, the nearest "
+                         "element, or the mirrored tensor",
+                         check=one_of("constant", "edge", "reflect"),
+                         expected='"constant", "edge" or "reflect"')
+
+
+def _pad_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    source, value = types
+    attrs = attrs_as(ctx, PadAttrs)
+    if len(attrs.pad_width) != source.ndim:
+        ctx.fail("pad_width does not fit the argument", arg=0,
+                 expected=f"{source.ndim} pairs", got=f"{len(attrs.pad_width)} pairs")
+    if value.ndim:
+        ctx.fail("the pad value is not a scalar", arg=1, expected="rank 0", got=value)
+    expect_same_dtype(ctx, 1, value, source.dtype)
+    shape = tuple(_padded(ctx, axis, size, *attrs.pad_width[axis], mode=attrs.pad_mode)
+                  for axis, size in enumerate(source.shape))
+    ctx.output(TensorType(shape, source.dtype))
+    return True
+
+
+def _padded(
+    ctx: RelationContext, axis: int, size: Dim, before: int, after: int, *, mode: str
+) -> Dim:
+    needed = {"constant": 0, "edge": min(1, max(before, after)),
+              "reflect": max(before, after) + 1 if before or after else 0}[mode]
+    if isinstance(size, int) and size < needed:
+        ctx.fail(f"too few elements for pad_mode {mode!r}", arg=0, axis=axis,
+                 expected=f"a size of {needed} or more", got=size)
+    return dim_add(size, before + after)
+
+
+@define_op("nn.pad", attrs=PadAttrs, relation=_pad_relation, pattern=OpPattern.INJECTIVE, level=2)
+def pad(x: te.Tensor, pad_value: te.Tensor, attrs: PadAttrs) -> te.Tensor:
+    """x with elements around it; ``pad_value`` is a scalar tensor."""
+    if attrs.pad_mode == "edge":
+        return topi_pad.edge_pad(x, attrs.pad_width)
+    if attrs.pad_mode == "reflect":
+        return topi_pad.reflect_pad(x, attrs.pad_width)
+    return topi_pad.constant_pad(x, attrs.pad_width, pad_value[()])
+
+
+def _pad_reference(
+    x: np.ndarray, value: Any, pad_width: Sequence[tuple[int, int]], pad_mode: str = "constant"
+) -> np.ndarray:
+    if pad_mode == "constant":
+        return np.pad(x, pad_width, constant_values=np.asarray(value).item())
+    return np.pad(x, pad_width, mode=pad_mode)  # pyrefly: ignore
+
+
+pad.spec(
+    _pad_reference,
+    case((3, 4), (), pad_width=((1, 2), (0, 3))),
+    case((2, 3), (), pad_width=((0, 0), (0, 0))),
+    case((3, 4), (), pad_width=((1, 2), (3, 0)), pad_mode="reflect"),
+    case((3, 4), (), pad_width=((2, 1), (0, 5)), pad_mode="edge"),
+    case((0, 2), (), pad_width=((1, 1), (0, 0))),
+)

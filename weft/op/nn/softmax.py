@@ -1,0 +1,64 @@
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import identity_relation, normalize_axis
+from weft.op.relations import attrs_as, expect_float
+from weft.topi.nn import softmax as topi_softmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxAttrs(Attrs):
+    axis: int = attr(-1, "axis normalised over; negative counts from the end")
+
+
+def _softmax_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is not None:
+        expect_float(ctx, 0, source)
+        normalize_axis(ctx, attrs_as(ctx, SoftmaxAttrs).axis, source.ndim)
+    return identity_relation(ctx)
+
+
+@define_op("nn.softmax", attrs=SoftmaxAttrs, relation=_softmax_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=1)
+def softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
+    """y[i] = exp(x[i] - max x) / sum exp(x - max x), along an axis."""
+    return topi_softmax.softmax(x, attrs.axis % x.ndim)
+
+
+@define_op("nn.log_softmax", attrs=SoftmaxAttrs, relation=_softmax_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=1)
+def log_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
+    """y[i] = x[i] - max x - log sum exp(x - max x), along an axis."""
+    return topi_softmax.log_softmax(x, attrs.axis % x.ndim)
+
+
+def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
+    wide = x.astype(np.float64)
+    return wide - wide.max(axis=axis, keepdims=True, initial=-np.inf)
+
+
+def _softmax_reference(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    powers = np.exp(_shifted(x, axis))
+    return (powers / powers.sum(axis=axis, keepdims=True)).astype(x.dtype)
+
+
+def _log_softmax_reference(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    shifted = _shifted(x, axis)
+    total = np.exp(shifted).sum(axis=axis, keepdims=True)
+    return (shifted - np.log(total)).astype(x.dtype)
+
+
+_CASES = (case((3, 5)), case((2, 4, 3), axis=1), case((7,), axis=0),
+          case((2, 5), low=80.0, high=100.0), case((0, 4)))
+softmax.spec(_softmax_reference, *_CASES)
+log_softmax.spec(_log_softmax_reference, *_CASES)

@@ -1,0 +1,151 @@
+"""Reductions over axes, in the manner of NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType, int64
+from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.typing.relation import Relation, RelationContext
+from weft.ir.typing.relations import reduce_along
+from weft.op.relations import checked, expect_float, expect_number
+from weft.topi import reduce as topi_reduce
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceAttrs(Attrs):
+    axis: int | tuple[int, ...] | None = attr(None, "axes reduced; None for all of them")
+    keepdims: bool = attr(False, "keep the reduced axes with size 1")
+    exclude: bool = attr(False, "reduce all axes except those named")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgReduceAttrs(Attrs):
+    axis: int | tuple[int, ...] | None = attr(None, "axes searched; None for all of them")
+    keepdims: bool = attr(False, "keep the searched axes with size 1")
+    exclude: bool = attr(False, "search all axes except those named")
+    dtype: DType = attr(int64, "dtype of the positions",
+                        check=lambda d: DType.of(d).is_int, expected="an integer dtype")
+    select_last_index: bool = attr(False, "of equal elements take the last, not the first")
+
+
+def reduced_axes(attrs: ReduceAttrs | ArgReduceAttrs, ndim: int) -> tuple[int, ...]:
+    """The axes that the attributes name, counted from the front and ascending."""
+    if attrs.axis is None:
+        return tuple(range(ndim))
+    given = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
+    named = {a % ndim for a in given}
+    return tuple(a for a in range(ndim) if (a in named) != attrs.exclude)
+
+
+_CASES = (
+    case((3, 5)),
+    case((3, 5), axis=1),
+    case((2, 3, 4), axis=(0, -1), keepdims=True),
+    case((2, 3, 4), axis=1, exclude=True),
+    case((7,), axis=0, keepdims=True),
+    case(()),
+)
+_EMPTY_CASES = (case((0, 3), axis=0), case((0, 3), axis=1))
+_INT_CASES = (case((3, 5), axis=0, dtypes="int32", low=-9, high=9),)
+
+
+def _reference(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(x: np.ndarray, axis: Any = None, keepdims: bool = False,
+            exclude: bool = False) -> np.ndarray:
+        array = np.asarray(x)
+        axes = reduced_axes(ReduceAttrs(axis=axis, exclude=exclude), array.ndim)
+        return np.asarray(function(array, axis=axes, keepdims=keepdims)).astype(array.dtype)
+
+    return run
+
+
+def _reduction(
+    name: str,
+    reference: Callable[..., Any],
+    compute: Callable[[te.Tensor, tuple[int, ...], bool], te.Tensor],
+    *,
+    doc: str,
+    check: Callable[..., None] = expect_number,
+    needs_element: bool = False,
+    integers: bool = True,
+) -> Op:
+    def run(x: te.Tensor, attrs: ReduceAttrs) -> te.Tensor:
+        return compute(x, reduced_axes(attrs, x.ndim), attrs.keepdims)
+
+    run.__doc__ = doc
+    relation: Relation = checked(check, reduce_along(needs_element=needs_element))
+    op = define_op(name, attrs=ReduceAttrs, relation=relation, pattern=OpPattern.COMM_REDUCE,
+                   level=4, inputs=("x",))(run)
+    cases = (*_CASES, *(() if needs_element else _EMPTY_CASES), *(_INT_CASES if integers else ()))
+    op.spec(_reference(reference), *cases)
+    return op
+
+
+def _with(reducer: Any, name: str) -> Callable[[te.Tensor, tuple[int, ...], bool], te.Tensor]:
+    return lambda x, axes, keepdims: topi_reduce.reduce_with(
+        x, reducer, axes, keepdims=keepdims, name=name
+    )
+
+
+sum = _reduction("sum", np.sum, _with(te.sum, "sum"), doc="The sum.")  # noqa: A001
+prod = _reduction("prod", np.prod, _with(te.prod, "prod"), doc="The product.")
+max = _reduction("max", np.max, _with(te.max, "max"), needs_element=True,  # noqa: A001
+                 doc="The largest element; NaN if there is one.")
+min = _reduction("min", np.min, _with(te.min, "min"), needs_element=True,  # noqa: A001
+                 doc="The smallest element; NaN if there is one.")
+mean = _reduction(
+    "mean", np.mean, lambda x, axes, keepdims: topi_reduce.mean(x, axes, keepdims=keepdims),
+    doc="The sum divided by the count.", check=expect_float, needs_element=True, integers=False,
+)
+
+
+def _arg_relation(ctx: RelationContext) -> bool:
+    attrs = ctx.attrs
+    dtype = attrs.dtype if isinstance(attrs, ArgReduceAttrs) else int64
+    return checked(expect_number, reduce_along(out_dtype=dtype, needs_element=True))(ctx)
+
+
+def _arg_reference(largest: bool) -> Callable[..., np.ndarray]:
+    find = np.argmax if largest else np.argmin
+
+    def run(x: np.ndarray, axis: Any = None, keepdims: bool = False, exclude: bool = False,
+            dtype: Any = int64, select_last_index: bool = False) -> np.ndarray:
+        array = np.asarray(x)
+        axes = reduced_axes(ReduceAttrs(axis=axis, exclude=exclude), array.ndim)
+        kept = [a for a in range(array.ndim) if a not in axes]
+        outer = tuple(array.shape[a] for a in kept)
+        count = int(np.prod([array.shape[a] for a in axes], dtype=np.int64))
+        rows = array.transpose(*kept, *axes).reshape(*outer, count)
+        found = count - 1 - find(rows[..., ::-1], -1) if select_last_index else find(rows, -1)
+        shape = [1 if a in axes else s for a, s in enumerate(array.shape)] if keepdims else outer
+        return np.asarray(found).reshape(shape).astype(DType.of(dtype).numpy)
+
+    return run
+
+
+def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
+    def run(x: te.Tensor, attrs: ArgReduceAttrs) -> te.Tensor:
+        return topi_reduce.arg_reduce(
+            x, reduced_axes(attrs, x.ndim), keepdims=attrs.keepdims, largest=largest,
+            select_last=attrs.select_last_index, dtype=attrs.dtype,
+        )
+
+    run.__doc__ = doc
+    op = define_op(name, attrs=ArgReduceAttrs, relation=_arg_relation,
+                   pattern=OpPattern.COMM_REDUCE, level=4, inputs=("x",))(run)
+    ties = np.float32([[1, 3, 3], [2, 0, 0]])
+    op.spec(_arg_reference(largest), *_CASES, case(ties, axis=1),
+            case(ties, axis=-1, select_last_index=True, dtype="int32"),
+            case((4, 5), axis=1, dtypes="int32", low=-3, high=3))
+    return op
+
+
+argmax = _arg_reduction("argmax", largest=True, doc="Where the largest element is.")
+argmin = _arg_reduction("argmin", largest=False, doc="Where the smallest element is.")

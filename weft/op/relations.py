@@ -1,0 +1,150 @@
+"""Pieces that the type relations of operators are made of.
+
+The combinators for whole families are in ``weft.ir.typing.relations``; these helpers word the
+failures of the operator-specific ones. Each takes the relation context first, and fails (raises)
+where its fact does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from weft.ir.attrs import Attrs
+from weft.ir.dtype import DType
+from weft.ir.shape import ANY, Dim, Shape, dim_floordiv, dim_mul, dims_equal
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import Relation, RelationContext
+from weft.support.errors import AttrsError, InternalError
+from weft.topi.layout import Layout, convert_shape
+
+
+A = TypeVar("A", bound=Attrs)
+
+
+def attrs_as(ctx: RelationContext, kind: type[A]) -> A:
+    """The attributes as the record that the operator was declared with."""
+    if not isinstance(ctx.attrs, kind):
+        raise InternalError(f"{ctx.op_name} has attributes of another operator",
+                            expected=kind.__name__, got=type(ctx.attrs).__name__)
+    return ctx.attrs
+
+
+def tensors_known(ctx: RelationContext, count: int) -> list[TensorType] | None:
+    """The first ``count`` arguments as tensor types, ``None`` while one of them is unknown."""
+    found = [ctx.tensor(i) for i in range(count)]
+    known = [t for t in found if t is not None]
+    return known if len(known) == count else None
+
+
+def expect_rank(ctx: RelationContext, arg: int, type_: TensorType, *ranks: int) -> None:
+    if type_.ndim not in ranks:
+        ctx.fail(
+            "wrong number of dimensions",
+            arg=arg,
+            expected=f"rank {' or '.join(map(str, ranks))}",
+            got=f"{type_} (rank {type_.ndim})",
+        )
+
+
+def expect_min_rank(ctx: RelationContext, arg: int, type_: TensorType, rank: int) -> None:
+    if type_.ndim < rank:
+        ctx.fail("too few dimensions", arg=arg, expected=f"rank {rank} or more",
+                 got=f"{type_} (rank {type_.ndim})")
+
+
+def expect_same_dtype(ctx: RelationContext, arg: int, type_: TensorType, dtype: DType) -> None:
+    if type_.dtype != dtype:
+        ctx.fail("the arguments have different dtypes", arg=arg, expected=dtype, got=type_.dtype,
+                 help="convert one of them with cast(x, dtype=...)")
+
+
+def expect_float(ctx: RelationContext, arg: int, type_: TensorType) -> None:
+    if not type_.dtype.is_float:
+        ctx.fail("defined for floating point only", arg=arg, expected="a float dtype",
+                 got=type_.dtype, help="convert the argument with cast(x, dtype=\"float32\")")
+
+
+def expect_int(ctx: RelationContext, arg: int, type_: TensorType) -> None:
+    if not type_.dtype.is_int:
+        ctx.fail("defined for integers only", arg=arg, expected="an integer dtype",
+                 got=type_.dtype)
+
+
+def expect_bool(ctx: RelationContext, arg: int, type_: TensorType) -> None:
+    if not type_.dtype.is_bool:
+        ctx.fail("defined for booleans only", arg=arg, expected="bool", got=type_.dtype,
+                 help="compare with zero first, as in not_equal(x, 0)")
+
+
+def expect_number(ctx: RelationContext, arg: int, type_: TensorType) -> None:
+    if type_.dtype.is_bool:
+        ctx.fail("not defined for booleans", arg=arg, expected="a float or integer dtype",
+                 got=type_.dtype)
+
+
+Check = Callable[[RelationContext, int, TensorType], None]
+
+
+def checked(check: Check, relation: Relation, *, args: int = 1) -> Relation:
+    """``relation`` after ``check`` of each known of the first ``args`` arguments."""
+
+    def relate(ctx: RelationContext) -> bool:
+        for i in range(args):
+            type_ = ctx.tensor(i)
+            if type_ is not None:
+                check(ctx, i, type_)
+        return relation(ctx)
+
+    return relate
+
+
+def expect_dim(
+    ctx: RelationContext, arg: int, axis: int, got: Dim, expected: Dim, message: str,
+    *, why: str = "", help: str | None = None,  # noqa: A002
+) -> Dim:
+    """Refuse a dimension known to differ; the better known one of the two comes back."""
+    if dims_equal(got, expected) is False:
+        ctx.fail(message, arg=arg, axis=axis, expected=f"{expected}{why}", got=got, help=help)
+    return expected if got is ANY else got
+
+
+def layout_attr(ctx: RelationContext, name: str) -> Layout:
+    """The layout in attribute ``name``, the failure worded as this call's."""
+    try:
+        return Layout.parse(getattr(ctx.attrs, name))
+    except AttrsError as error:
+        ctx.fail(f"{name}: {error.what}", expected=error.expected, help=error.help)
+        raise
+
+
+def to_layout(ctx: RelationContext, src: Layout, dst: Layout, shape: Shape, *, arg: int) -> Shape:
+    """``shape`` in another layout; fails where a block does not divide its axis."""
+    if sorted(src.primal_axes) != sorted(dst.primal_axes):
+        ctx.fail(f"layout {src} cannot become {dst}", arg=arg,
+                 expected=f"the axes {', '.join(src.primal_axes)}", got=dst)
+    if len(shape) != src.ndim:
+        ctx.fail(f"the argument is not of layout {src}", arg=arg,
+                 expected=f"rank {src.ndim}", got=f"rank {len(shape)}")
+    _check_blocks(ctx, src, shape, arg)
+    converted = convert_shape(src, dst, shape, mul=dim_mul, div=dim_floordiv)
+    whole = convert_shape(src, dst.primal, shape, mul=dim_mul, div=dim_floordiv)
+    for position, axis in enumerate(dst.primal.axes):
+        factor = dst.factor_of(axis.letter)
+        size = whole[position]
+        if factor > 1 and (not isinstance(size, int) or size % factor):
+            ctx.fail(f"layout {dst} does not fit", arg=arg,
+                     expected=f"axis {axis.letter} divisible by {factor}", got=size)
+    return converted
+
+
+def _check_blocks(ctx: RelationContext, layout: Layout, shape: Shape, arg: int) -> None:
+    for position, axis in enumerate(layout.axes):
+        if axis.factor is not None:
+            expect_dim(ctx, arg, position, shape[position], axis.factor,
+                       f"the argument is not of layout {layout}")
+
+
+def output_dtype(attrs: Attrs, default: DType) -> DType:
+    """The ``out_dtype`` attribute, where empty the dtype of the data."""
+    return getattr(attrs, "out_dtype", None) or default

@@ -1,0 +1,105 @@
+"""Tensors made from attributes or from a shape: zeros, ones, full, shape_of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType, float32, int64
+from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import attrs_as
+from weft.tir.expr import const
+from weft.topi import indexing
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateAttrs(Attrs):
+    shape: tuple[int, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
+                                  check=lambda s: all(d >= 0 for d in s))
+    dtype: DType = attr(float32, "dtype of the result")
+
+
+def _created(ctx: RelationContext) -> bool:
+    attrs = attrs_as(ctx, CreateAttrs)
+    ctx.output(TensorType(attrs.shape, attrs.dtype))
+    return True
+
+
+def _constant_op(name: str, value: int, doc: str) -> Op:
+    def run(attrs: CreateAttrs) -> te.Tensor:
+        return indexing.full(attrs.shape, const(value, attrs.dtype), name)
+
+    run.__doc__ = doc
+    op = define_op(name, attrs=CreateAttrs, relation=_created, pattern=OpPattern.ELEMWISE,
+                   inputs=(), level=3)(run)
+    op.spec(lambda shape, dtype=float32: np.full(shape, value, DType.of(dtype).numpy),
+            case(shape=(2, 3)), case(shape=(), dtype="int32"), case(shape=(0, 2)))
+    return op
+
+
+zeros = _constant_op("zeros", 0, "A tensor of zeros.")
+ones = _constant_op("ones", 1, "A tensor of ones.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullAttrs(Attrs):
+    shape: tuple[int, ...] = attr(doc="sizes of the result", expected="sizes >= 0",
+                                  check=lambda s: all(d >= 0 for d in s))
+    dtype: DType | None = attr(None, "dtype of the result; None for that of the value")
+
+
+def _full_relation(ctx: RelationContext) -> bool:
+    value = ctx.tensor(0)
+    if value is None:
+        return False
+    if value.ndim:
+        ctx.fail("the fill value is not a scalar", arg=0, expected="rank 0", got=value)
+    attrs = attrs_as(ctx, FullAttrs)
+    ctx.output(TensorType(attrs.shape, attrs.dtype or value.dtype))
+    return True
+
+
+@define_op("full", attrs=FullAttrs, relation=_full_relation, pattern=OpPattern.BROADCAST, level=3)
+def full(fill_value: te.Tensor, attrs: FullAttrs) -> te.Tensor:
+    """A tensor filled with a scalar."""
+    return indexing.full(attrs.shape, fill_value[()].astype(attrs.dtype or fill_value.dtype))
+
+
+def _full_reference(value: Any, shape: tuple[int, ...], dtype: DType | None = None) -> np.ndarray:
+    array = np.asarray(value)
+    return np.full(shape, array, array.dtype if dtype is None else DType.of(dtype).numpy)
+
+
+full.spec(_full_reference, case((), shape=(2, 3)), case((), shape=(), dtypes="int32"),
+          case((), shape=(4,), dtype="int64", low=-9, high=9))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeOfAttrs(Attrs):
+    dtype: DType = attr(int64, "dtype of the sizes",
+                        check=lambda d: DType.of(d).is_int, expected="an integer dtype")
+
+
+def _shape_of_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    ctx.output(TensorType((source.ndim,), attrs_as(ctx, ShapeOfAttrs).dtype))
+    return True
+
+
+@define_op("shape_of", attrs=ShapeOfAttrs, relation=_shape_of_relation, pattern=OpPattern.OPAQUE,
+           level=10)
+def shape_of(x: te.Tensor, attrs: ShapeOfAttrs) -> te.Tensor:
+    """The sizes of x as a tensor of one axis."""
+    return indexing.shape_of(x, attrs.dtype)
+
+
+shape_of.spec(lambda x, dtype=int64: np.asarray(x.shape, DType.of(dtype).numpy),
+              case((2, 3, 5)), case((4,), dtype="int32"))

@@ -1,0 +1,65 @@
+"""Reading at positions that another tensor gives: take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.relations import attrs_as, expect_int, tensors_known
+from weft.topi import indexing
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeAttrs(Attrs):
+    axis: int | None = attr(None, "axis read along; None for the elements in row-major order")
+    mode: str = attr("clip", "what a position beyond the axis means: its end, or modulo its size",
+                     check=one_of("clip", "wrap"), expected='"clip" or "wrap"')
+
+
+def _take_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    source, indices = types
+    expect_int(ctx, 1, indices)
+    axis = attrs_as(ctx, TakeAttrs).axis
+    if axis is None:
+        ctx.output(TensorType(indices.shape, source.dtype))
+        return True
+    axis = normalize_axis(ctx, axis, source.ndim)
+    if source.shape[axis] == 0 and 0 not in indices.shape:
+        ctx.fail("an empty axis has nothing to take", arg=0, axis=axis,
+                 expected="a size of 1 or more", got=0)
+    shape = (*source.shape[:axis], *indices.shape, *source.shape[axis + 1:])
+    ctx.output(TensorType(shape, source.dtype))
+    return True
+
+
+@define_op("take", attrs=TakeAttrs, relation=_take_relation, pattern=OpPattern.INJECTIVE, level=3)
+def take(x: te.Tensor, indices: te.Tensor, attrs: TakeAttrs) -> te.Tensor:
+    """x at the positions ``indices`` along an axis, which the axes of indices replace."""
+    axis = None if attrs.axis is None else attrs.axis % x.ndim
+    return indexing.take(x, indices, axis, attrs.mode)
+
+
+def _take_reference(
+    x: np.ndarray, indices: np.ndarray, axis: int | None = None, mode: str = "clip"
+) -> np.ndarray:
+    return np.asarray(np.take(x, indices, axis=axis, mode=mode))  # pyrefly: ignore
+
+
+take.spec(
+    _take_reference,
+    case((5, 3), np.int64([0, 4, 2]), axis=0),
+    case((2, 4), np.int32([[3, 0], [1, -1]]), axis=1, mode="wrap"),
+    case((2, 4), np.int64([-2, 9]), axis=-1),
+    case((2, 3), np.int64([5, 0])),
+    case((4, 3), np.int64(2), axis=0),
+)

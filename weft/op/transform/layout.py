@@ -1,0 +1,55 @@
+"""Changes of data layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import layout_attr, to_layout
+from weft.topi import transform
+from weft.topi.layout import Layout, transform_array
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutTransformAttrs(Attrs):
+    src_layout: str = attr(doc="layout of the argument", expected="a layout such as NCHW")
+    dst_layout: str = attr(doc="layout of the result", expected="a layout such as NCHW16c")
+
+
+def _layout_transform_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    src, dst = layout_attr(ctx, "src_layout"), layout_attr(ctx, "dst_layout")
+    ctx.output(TensorType(to_layout(ctx, src, dst, source.shape, arg=0), source.dtype))
+    return True
+
+
+@define_op("layout_transform", attrs=LayoutTransformAttrs, relation=_layout_transform_relation,
+           pattern=OpPattern.INJECTIVE, level=5)
+def layout_transform(x: te.Tensor, attrs: LayoutTransformAttrs) -> te.Tensor:
+    """x with its axes reordered, split into blocks, and merged, as the layouts say."""
+    return transform.layout_transform(x, Layout.parse(attrs.src_layout),
+                                      Layout.parse(attrs.dst_layout))
+
+
+def _layout_transform_reference(x: np.ndarray, src_layout: str, dst_layout: str) -> np.ndarray:
+    return transform_array(x, Layout.parse(src_layout), Layout.parse(dst_layout))
+
+
+layout_transform.spec(
+    _layout_transform_reference,
+    case((2, 32, 3, 5), src_layout="NCHW", dst_layout="NCHW16c"),
+    case((2, 2, 3, 5, 16), src_layout="NCHW16c", dst_layout="NCHW"),
+    case((1, 2, 3, 3, 16), src_layout="NCHW16c", dst_layout="NCHW8c"),
+    case((1, 2, 3, 3, 4), src_layout="NCHW4c", dst_layout="NHWC"),
+    case((8, 4, 3, 3), src_layout="OIHW", dst_layout="OIHW2i4o"),
+    case((4, 1, 3, 3), src_layout="OIHW", dst_layout="OIHW1i4o"),
+    case((6, 5), src_layout="NK", dst_layout="NK3n"),
+)

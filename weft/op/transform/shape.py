@@ -1,0 +1,253 @@
+"""Operators on the shape alone: reshape, transpose, expand_dims, squeeze, batch_flatten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import Dim, Shape, dim_floordiv, dim_mul, dim_product, dims_equal
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axes
+from weft.op.relations import attrs_as, expect_min_rank
+from weft.tir.expr import int_value
+from weft.topi import transform
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReshapeAttrs(Attrs):
+    newshape: tuple[int, ...] = attr(
+        doc="sizes of the result; 0 copies that size of the argument, -1 stands for the rest",
+        check=lambda s: all(d >= -1 for d in s) and s.count(-1) <= 1,
+        expected="sizes >= 0, 0 to copy, and at most one -1",
+    )
+    allowzero: bool = attr(False, "take 0 as a size of zero instead")
+
+
+def _reshape_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    attrs = attrs_as(ctx, ReshapeAttrs)
+    shape = [_copied(ctx, source, i, d, attrs) for i, d in enumerate(attrs.newshape)]
+    if -1 in attrs.newshape:
+        hole = attrs.newshape.index(-1)
+        shape[hole] = 1
+        shape[hole] = _rest(ctx, source.shape, tuple(shape))
+    elif dims_equal(dim_product(source.shape), dim_product(tuple(shape))) is False:
+        ctx.fail("the number of elements changes", arg=0,
+                 expected=f"{dim_product(source.shape)} elements, as {source} has",
+                 got=f"newshape {attrs.newshape} with {dim_product(tuple(shape))}")
+    ctx.output(TensorType(tuple(shape), source.dtype))
+    return True
+
+
+def _copied(
+    ctx: RelationContext, source: TensorType, axis: int, size: int, attrs: ReshapeAttrs
+) -> Dim:
+    if size != 0 or attrs.allowzero:
+        return size
+    if axis >= source.ndim:
+        ctx.fail("newshape copies an axis that the argument has not", arg=0,
+                 expected=f"0 at most at position {source.ndim - 1}", got=attrs.newshape)
+    return source.shape[axis]
+
+
+def _rest(ctx: RelationContext, source: Shape, known: Shape) -> Dim:
+    """The size that -1 stands for; sizes that both sides share are divided out first."""
+    remaining = list(source)
+    divisor: Dim = 1
+    for dim in known:
+        if not isinstance(dim, int) and dim in remaining:
+            remaining.remove(dim)
+        else:
+            divisor = dim_mul(divisor, dim)
+    total = dim_product(tuple(remaining))
+    if divisor == 0 or (isinstance(total, int) and isinstance(divisor, int) and total % divisor):
+        ctx.fail("the elements do not fit newshape", arg=0,
+                 expected=f"a number of elements divisible by {divisor}", got=total)
+    return dim_floordiv(total, divisor)
+
+
+@define_op("reshape", attrs=ReshapeAttrs, relation=_reshape_relation,
+           pattern=OpPattern.INJECTIVE, level=3)
+def reshape(x: te.Tensor, attrs: ReshapeAttrs) -> te.Tensor:
+    """The elements of x in row-major order under another shape."""
+    shape = transform.resolve_shape(x.shape, attrs.newshape, allowzero=attrs.allowzero)
+    return transform.reshape(x, shape)
+
+
+def _reshape_reference(
+    x: np.ndarray, newshape: tuple[int, ...], allowzero: bool = False
+) -> np.ndarray:
+    sizes = [x.shape[i] if d == 0 and not allowzero else d for i, d in enumerate(newshape)]
+    return np.reshape(x, sizes)
+
+
+reshape.spec(
+    _reshape_reference,
+    case((2, 3, 4), newshape=(6, 4)),
+    case((2, 3, 4), newshape=(0, -1)),
+    case((2, 3, 4), newshape=(-1,)),
+    case((12,), newshape=(2, 1, 6)),
+    case((), newshape=(1, 1)),
+    case((1,), newshape=()),
+    case((0, 3), newshape=(3, 0), allowzero=True),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransposeAttrs(Attrs):
+    axes: tuple[int, ...] | None = attr(
+        None, "axis of the argument for each axis of the result; None reverses them"
+    )
+
+
+def _permutation(axes: tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
+    return tuple(reversed(range(ndim))) if axes is None else tuple(a % ndim for a in axes)
+
+
+def _transpose_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    axes = attrs_as(ctx, TransposeAttrs).axes
+    if axes is not None:
+        if len(axes) != source.ndim:
+            ctx.fail("axes is not a permutation of the argument's axes", arg=0,
+                     expected=f"{source.ndim} axes", got=axes)
+        normalize_axes(ctx, axes, source.ndim, name="axes")
+    order = _permutation(axes, source.ndim)
+    ctx.output(TensorType(tuple(source.shape[a] for a in order), source.dtype))
+    return True
+
+
+@define_op("transpose", attrs=TransposeAttrs, relation=_transpose_relation,
+           pattern=OpPattern.INJECTIVE, level=3)
+def transpose(x: te.Tensor, attrs: TransposeAttrs) -> te.Tensor:
+    """x with its axes permuted."""
+    return transform.transpose(x, _permutation(attrs.axes, x.ndim))
+
+
+transpose.spec(
+    lambda x, axes=None: np.transpose(x, axes).copy(order="C"),
+    case((2, 3, 4), axes=(2, 0, 1)),
+    case((2, 3, 4), axes=(0, -1, 1)),
+    case((3, 5)),
+    case(()),
+    case((0, 3), axes=(1, 0)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpandDimsAttrs(Attrs):
+    axis: int = attr(doc="where the new axes begin; negative counts from the end of the result",
+                     expected="an int")
+    num_newaxis: int = attr(1, "how many axes", check=lambda n: n >= 0, expected="0 or more")
+
+
+def _new_axis(attrs: ExpandDimsAttrs, ndim: int) -> int:
+    return attrs.axis if attrs.axis >= 0 else attrs.axis + ndim + 1
+
+
+def _expand_dims_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    attrs = attrs_as(ctx, ExpandDimsAttrs)
+    axis = _new_axis(attrs, source.ndim)
+    if not 0 <= axis <= source.ndim:
+        ctx.fail("axis is out of range", arg=0,
+                 expected=f"{-source.ndim - 1} to {source.ndim}", got=attrs.axis)
+    ones = (1,) * attrs.num_newaxis
+    shape = (*source.shape[:axis], *ones, *source.shape[axis:])
+    ctx.output(TensorType(shape, source.dtype))
+    return True
+
+
+@define_op("expand_dims", attrs=ExpandDimsAttrs, relation=_expand_dims_relation,
+           pattern=OpPattern.INJECTIVE, level=1)
+def expand_dims(x: te.Tensor, attrs: ExpandDimsAttrs) -> te.Tensor:
+    """x with new axes of size 1."""
+    return transform.expand_dims(x, _new_axis(attrs, x.ndim), attrs.num_newaxis)
+
+
+def _expand_dims_reference(x: np.ndarray, axis: int, num_newaxis: int = 1) -> np.ndarray:
+    at = axis if axis >= 0 else axis + x.ndim + 1
+    return x.reshape(*x.shape[:at], *(1,) * num_newaxis, *x.shape[at:])
+
+
+expand_dims.spec(_expand_dims_reference, case((3, 4), axis=1), case((3, 4), axis=-1),
+                 case((3,), axis=0, num_newaxis=2), case((), axis=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqueezeAttrs(Attrs):
+    axis: int | tuple[int, ...] | None = attr(None, "axes removed; None for all of size 1")
+
+
+def _squeezed(axis: int | tuple[int, ...] | None, shape: tuple[object, ...]) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(i for i, size in enumerate(shape) if size == 1)
+    return tuple(a % len(shape) for a in ((axis,) if isinstance(axis, int) else axis))
+
+
+def _squeeze_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    axis = attrs_as(ctx, SqueezeAttrs).axis
+    if axis is not None:
+        normalize_axes(ctx, (axis,) if isinstance(axis, int) else axis, source.ndim)
+    removed = _squeezed(axis, source.shape)
+    for a in removed:
+        if dims_equal(source.shape[a], 1) is False:
+            ctx.fail("only an axis of size 1 can be removed", arg=0, axis=a, expected=1,
+                     got=source.shape[a])
+    kept = tuple(d for i, d in enumerate(source.shape) if i not in removed)
+    ctx.output(TensorType(kept, source.dtype))
+    return True
+
+
+@define_op("squeeze", attrs=SqueezeAttrs, relation=_squeeze_relation,
+           pattern=OpPattern.INJECTIVE, level=3)
+def squeeze(x: te.Tensor, attrs: SqueezeAttrs) -> te.Tensor:
+    """x without axes of size 1."""
+    return transform.squeeze(x, _squeezed(attrs.axis, tuple(int_value(s) for s in x.shape)))
+
+
+def _squeeze_reference(x: np.ndarray, axis: int | tuple[int, ...] | None = None) -> np.ndarray:
+    return np.squeeze(x, axis)
+
+
+squeeze.spec(_squeeze_reference, case((1, 3, 1), axis=0), case((1, 3, 1), axis=(-1,)),
+             case((1, 3, 1, 2)), case((1, 1), axis=(0, 1)))
+
+
+def _batch_flatten_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_min_rank(ctx, 0, source, 1)
+    rest = dim_product(source.shape[1:])
+    ctx.output(TensorType((source.shape[0], rest), source.dtype))
+    return True
+
+
+@define_op("nn.batch_flatten", relation=_batch_flatten_relation, pattern=OpPattern.INJECTIVE,
+           level=2)
+def batch_flatten(x: te.Tensor, attrs: Attrs) -> te.Tensor:
+    """x of shape (d0, d1, …) as (d0, d1 * …)."""
+    rest = transform.resolve_shape(x.shape[1:], (-1,))
+    return transform.reshape(x, (x.shape[0], *rest), "batch_flatten")
+
+
+def _batch_flatten_reference(x: np.ndarray) -> np.ndarray:
+    return x.reshape(x.shape[0], int(np.prod(x.shape[1:], dtype=np.int64)))
+
+
+batch_flatten.spec(_batch_flatten_reference, case((2, 3, 4)), case((3, 4)), case((3,)))

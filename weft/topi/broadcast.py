@@ -1,0 +1,83 @@
+"""Elementwise functions of several tensors under NumPy broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft import te
+from weft.support.errors import LoweringError
+from weft.tir.expr import PrimExpr, call, const, div, floordiv, floormod, int_value, select
+
+Elementwise = Callable[..., PrimExpr]
+
+
+def broadcast_shape(*shapes: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+    """The common shape; raises ``LoweringError`` where two fixed sizes contradict each other."""
+    rank = max(len(s) for s in shapes)
+    return tuple(
+        _common([s[len(s) - rank + axis] for s in shapes if len(s) - rank + axis >= 0])
+        for axis in range(rank)
+    )
+
+
+def _common(sizes: Sequence[PrimExpr]) -> PrimExpr:
+    kept = [s for s in sizes if int_value(s) != 1] or list(sizes)
+    fixed = [s for s in kept if int_value(s) is not None]
+    if any(f is not fixed[0] for f in fixed):
+        raise LoweringError("shapes do not broadcast", got=" and ".join(map(str, fixed)))
+    return (fixed or kept)[0]
+
+
+def broadcast_index(x: te.Tensor, index: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+    """Where element ``index`` of the broadcast shape lies in ``x``."""
+    own = index[len(index) - len(x.shape):]
+    return tuple(
+        const(0) if int_value(size) == 1 else i for size, i in zip(x.shape, own, strict=True)
+    )
+
+
+def apply(tensors: Sequence[te.Tensor], function: Elementwise, name: str) -> te.Tensor:
+    """``function`` of the elements that meet under broadcasting."""
+    shape = broadcast_shape(*(t.shape for t in tensors))
+    same = all(t.shape == tensors[0].shape for t in tensors)
+    return te.compute(
+        shape,
+        lambda *i: function(*(t[broadcast_index(t, i)] for t in tensors)),
+        name=name,
+        tag="elemwise" if same else "broadcast",
+    )
+
+
+def divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """The quotient; of integers, towards zero."""
+    return div(a, b)
+
+
+def floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if a.dtype.is_float:
+        return call(a.dtype, "floor", div(a, b))
+    return floordiv(a, b)
+
+
+def floor_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """The remainder with the sign of the divisor."""
+    if a.dtype.is_float:
+        return a - floor_divide(a, b) * b
+    return floormod(a, b)
+
+
+def truncated_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """The remainder with the sign of the dividend (C's ``%`` and ``fmod``)."""
+    if a.dtype.is_float:
+        return a - call(a.dtype, "trunc", div(a, b)) * b
+    return a - div(a, b) * b
+
+
+def where(condition: PrimExpr, x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    return select(condition, x, y)
+
+
+def broadcast_to(x: te.Tensor, shape: Sequence[PrimExpr | int]) -> te.Tensor:
+    """``x`` repeated along its axes of size 1 and new leading axes."""
+    return te.compute(shape, lambda *i: x[broadcast_index(x, i)], name="broadcast_to",
+                      tag="broadcast")

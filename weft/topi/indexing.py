@@ -1,0 +1,57 @@
+"""Computes that read at positions given by another tensor, and tensors made from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import te
+from weft.ir.dtype import DType, int64
+from weft.tir.expr import PrimExpr, as_prim, const, maximum, minimum, select
+from weft.topi.transform import Dims, reshape
+
+
+def take(x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str) -> te.Tensor:
+    """``x`` at ``indices`` along ``axis`` (over all elements where ``axis`` is None).
+
+    Positions beyond the axis go to its ends (``clip``) or count modulo its size (``wrap``, so
+    that -1 is the last).
+    """
+    if axis is None:
+        total: PrimExpr = const(1)
+        for extent in x.shape:
+            total = total * extent
+        return take(reshape(x, (total,), "flat"), indices, 0, mode)
+    size = x.shape[axis]
+    after = axis + indices.ndim
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        position = indices[index[axis:after]].astype(int64)
+        if mode == "wrap":
+            position = position % size
+        else:
+            position = minimum(maximum(position, 0), size - 1)
+        return x[(*index[:axis], position, *index[after:])]
+
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])
+    return te.compute(shape, element, name="take", tag="injective,gather")
+
+
+def full(shape: Dims, value: PrimExpr, name: str = "full") -> te.Tensor:
+    """A tensor of one value."""
+    return te.compute(shape, lambda *_: value, name=name, tag="elemwise")
+
+
+def shape_of(x: te.Tensor, dtype: DType) -> te.Tensor:
+    """The sizes of ``x`` as a tensor of one axis."""
+
+    def element(i: PrimExpr) -> PrimExpr:
+        return _choose(i, [s.astype(dtype) for s in x.shape])
+
+    return te.compute((x.ndim,), element, name="shape_of", tag="injective")
+
+
+def _choose(index: PrimExpr, values: Sequence[PrimExpr]) -> PrimExpr:
+    chosen = values[-1] if values else as_prim(0)
+    for k in reversed(range(len(values) - 1)):
+        chosen = select(index.equal(k), values[k], chosen)
+    return chosen

@@ -1,0 +1,319 @@
+"""Data layouts by name: which axis of a tensor is which, and which axes are split into blocks.
+
+An upper-case letter is a primal axis, a number with a lower-case letter a block of that axis:
+``NCHW16c`` is ``(N, C // 16, H, W, 16)``, ``OIHW16i8o`` is ``(O // 8, I // 16, H, W, 16, 8)``.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from weft.support.errors import AttrsError
+
+T = TypeVar("T")
+_TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAxis:
+    """One axis of a layout: ``letter`` names the primal axis, ``factor`` is set for blocks."""
+
+    letter: str
+    factor: int | None = None
+
+    @property
+    def is_primal(self) -> bool:
+        return self.factor is None
+
+    def __str__(self) -> str:
+        return self.letter if self.factor is None else f"{self.factor}{self.letter.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An ordered tuple of axes; value equality. Make one with ``Layout.parse(name)``."""
+
+    axes: tuple[LayoutAxis, ...]
+
+    @staticmethod
+    def parse(name: str | Layout) -> Layout:
+        """The layout of that name; raises ``AttrsError`` for a malformed one."""
+        return name if isinstance(name, Layout) else _parse(name)
+
+    @property
+    def name(self) -> str:
+        return "".join(map(str, self.axes))
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def ndim(self) -> int:
+        return len(self.axes)
+
+    @property
+    def primal_axes(self) -> str:
+        """The primal letters in order: ``NCHW`` of ``NCHW16c``."""
+        return "".join(a.letter for a in self.axes if a.is_primal)
+
+    @property
+    def primal(self) -> Layout:
+        """This layout without blocks."""
+        return Layout(tuple(a for a in self.axes if a.is_primal))
+
+    @property
+    def is_primal(self) -> bool:
+        return all(a.is_primal for a in self.axes)
+
+    def index_of(self, letter: str) -> int:
+        """The position of a primal axis; raises ``AttrsError`` where the layout has none."""
+        for i, axis in enumerate(self.axes):
+            if axis.is_primal and axis.letter == letter:
+                return i
+        raise AttrsError(f"layout {self} has no axis {letter!r}")
+
+    def block_index_of(self, letter: str) -> int | None:
+        """The position of the block of ``letter``, ``None`` where it is not split."""
+        for i, axis in enumerate(self.axes):
+            if not axis.is_primal and axis.letter == letter:
+                return i
+        return None
+
+    def factor_of(self, letter: str) -> int:
+        """The block size of ``letter``; 1 where it is not split."""
+        position = self.block_index_of(letter)
+        return 1 if position is None else self.axes[position].factor or 1
+
+    def has(self, letter: str) -> bool:
+        return any(a.is_primal and a.letter == letter for a in self.axes)
+
+    def split(self, letter: str, factor: int) -> Layout:
+        """This layout with ``letter`` blocked by ``factor`` in a new innermost axis."""
+        self.index_of(letter)
+        return Layout.parse(f"{self.name}{factor}{letter.lower()}")
+
+    def indices(self, primal: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Indices into a tensor of this layout from one index per primal letter."""
+        return tuple(self._index(axis, primal[axis.letter]) for axis in self.axes)
+
+    def _index(self, axis: LayoutAxis, primal: Any) -> Any:
+        factor = self.factor_of(axis.letter)
+        if isinstance(primal, BlockedIndex):
+            return primal.part(axis, factor)
+        if axis.is_primal:
+            return primal if factor == 1 else primal // factor
+        return primal % factor
+
+    def primal_indices(self, indices: Sequence[T]) -> dict[str, T]:
+        """One index per primal letter from indices into a tensor of this layout."""
+        found: dict[str, Any] = {}
+        for letter in self.primal_axes:
+            outer = indices[self.index_of(letter)]
+            block = self.block_index_of(letter)
+            found[letter] = (
+                outer if block is None else outer * self.factor_of(letter) + indices[block]
+            )
+        return found
+
+    def blocked_indices(self, indices: Sequence[Any]) -> dict[str, Any]:
+        """As ``primal_indices``, but split axes stay pairs, so that equal blocks need no div."""
+        found: dict[str, Any] = {}
+        for letter in self.primal_axes:
+            outer = indices[self.index_of(letter)]
+            block = self.block_index_of(letter)
+            found[letter] = (
+                outer
+                if block is None
+                else BlockedIndex(outer, indices[block], self.factor_of(letter))
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockedIndex:
+    """The index ``outer * factor + inner`` kept as its parts."""
+
+    outer: Any
+    inner: Any
+    factor: int
+
+    @property
+    def value(self) -> Any:
+        return self.outer * self.factor + self.inner
+
+    def part(self, axis: LayoutAxis, factor: int) -> Any:
+        """This index along ``axis`` of a layout that blocks the letter by ``factor``."""
+        if factor == self.factor:
+            return self.outer if axis.is_primal else self.inner
+        if axis.is_primal:
+            return self.value if factor == 1 else self.value // factor
+        return self.value % factor
+
+
+@functools.lru_cache(maxsize=512)
+def _parse(name: str) -> Layout:
+    axes: list[LayoutAxis] = []
+    position = 0
+    while position < len(name):
+        match = _TOKEN.match(name, position)
+        if match is None:
+            raise _bad_layout(name, "upper-case axes, and blocks such as 16c")
+        axes.append(
+            LayoutAxis(match[1]) if match[1] else LayoutAxis(match[3].upper(), int(match[2]))
+        )
+        position = match.end()
+    _check(name, axes)
+    return Layout(tuple(axes))
+
+
+def _check(name: str, axes: Sequence[LayoutAxis]) -> None:
+    primal = [a.letter for a in axes if a.is_primal]
+    blocks = [a for a in axes if not a.is_primal]
+    letters = [a.letter for a in blocks]
+    if not primal or len(set(primal)) != len(primal) or len(set(letters)) != len(letters):
+        raise _bad_layout(name, "each axis once, and at most one block of it")
+    if any(letter not in primal for letter in letters):
+        raise _bad_layout(name, "a primal axis for every block (C for 16c)")
+    if any(not a.factor for a in blocks):
+        raise _bad_layout(name, "block sizes of at least 1")
+
+
+def _bad_layout(name: str, expected: str) -> AttrsError:
+    return AttrsError(f"{name!r} is not a layout", expected=expected,
+                      help="layouts look like NCHW, NHWC, NCHW16c, OIHW16i16o")
+
+
+def check_convertible(src: Layout, dst: Layout) -> None:
+    """Raise ``AttrsError`` unless both layouts have the same primal axes."""
+    if sorted(src.primal_axes) != sorted(dst.primal_axes):
+        raise AttrsError(f"layout {src} cannot become {dst}",
+                         expected=f"a layout of the axes {', '.join(src.primal_axes)}",
+                         got=str(dst))
+
+
+def convert_shape(
+    src: Layout,
+    dst: Layout,
+    shape: Sequence[Any],
+    *,
+    mul: Callable[[Any, Any], Any] = operator.mul,
+    div: Callable[[Any, Any], Any] = operator.floordiv,
+) -> tuple[Any, ...]:
+    """The shape in ``dst`` of a tensor that has ``shape`` in ``src``.
+
+    ``mul`` and ``div`` are those of the dimensions' kind (integers, expressions, symbolic dims);
+    that blocks divide is the caller's to check.
+    """
+    if len(shape) != src.ndim:
+        raise AttrsError(f"layout {src} has {src.ndim} axes", got=f"a shape of {len(shape)}")
+    sizes: dict[str, Any] = {}
+    for letter in src.primal_axes:
+        size = shape[src.index_of(letter)]
+        factor = src.factor_of(letter)
+        sizes[letter] = size if factor == 1 else mul(size, factor)
+    converted = []
+    for axis in dst.axes:
+        factor = dst.factor_of(axis.letter)
+        size = sizes[axis.letter]
+        if axis.is_primal:
+            converted.append(size if factor == 1 else div(size, factor))
+        else:
+            converted.append(axis.factor)
+    return tuple(converted)
+
+
+def transform_array(array: np.ndarray, src: Layout, dst: Layout) -> np.ndarray:
+    """``array`` from ``src`` to ``dst`` as reshapes and transposes, so at most one copy of each.
+
+    Raises ``AttrsError`` where a block does not divide its axis.
+    """
+    for kind, argument in transform_steps(src, dst, array.shape):
+        array = array.reshape(argument) if kind == "reshape" else array.transpose(argument)
+    return np.ascontiguousarray(array)
+
+
+def transform_steps(
+    src: Layout, dst: Layout, shape: Sequence[int]
+) -> list[tuple[str, tuple[int, ...]]]:
+    """The change of layout as ``("reshape", shape)`` and ``("transpose", axes)`` steps.
+
+    Axes whose blocks agree stay split; the others are merged and split anew. No-op steps are
+    left out, so a change that only merges neighbours is one reshape.
+    """
+    check_convertible(src, dst)
+    kept = {a for a in src.primal_axes if _block_of(src, a) == _block_of(dst, a)}
+    merged_src = _merge_order(src)
+    steps = [("transpose", tuple(src.axes.index(a) for a in merged_src))]
+    sizes = dict(zip(src.axes, shape, strict=True))
+    atoms = [a for a in merged_src if a.is_primal or a.letter in kept]
+    merged = [
+        sizes[a] * (1 if a.letter in kept or not a.is_primal else src.factor_of(a.letter))
+        for a in atoms
+    ]
+    steps.append(("reshape", tuple(merged)))
+    split_axes, split_shape = _split(atoms, merged, kept, dst)
+    steps.append(("reshape", tuple(split_shape)))
+    steps.append(("transpose", tuple(split_axes.index(a) for a in dst.axes)))
+    return _drop_no_ops(steps, tuple(shape))
+
+
+def _block_of(layout: Layout, letter: str) -> int | None:
+    return layout.factor_of(letter) if layout.block_index_of(letter) is not None else None
+
+
+def _merge_order(layout: Layout) -> list[LayoutAxis]:
+    """Every primal axis followed by its block."""
+    order: list[LayoutAxis] = []
+    for axis in layout.axes:
+        if axis.is_primal:
+            order.append(axis)
+            block = layout.block_index_of(axis.letter)
+            if block is not None:
+                order.append(layout.axes[block])
+    return order
+
+
+def _split(
+    atoms: Sequence[LayoutAxis], shape: Sequence[int], kept: set[str], dst: Layout
+) -> tuple[list[LayoutAxis], list[int]]:
+    axes: list[LayoutAxis] = []
+    sizes: list[int] = []
+    for axis, size in zip(atoms, shape, strict=True):
+        block = dst.block_index_of(axis.letter)
+        if axis.letter in kept or block is None:
+            axes.append(axis)
+            sizes.append(size)
+            continue
+        factor = dst.factor_of(axis.letter)
+        if size % factor:
+            raise AttrsError(f"layout {dst} does not fit", expected=f"{axis.letter} divisible "
+                             f"by {factor}", got=f"{axis.letter} = {size}")
+        axes += [axis, dst.axes[block]]
+        sizes += [size // factor, factor]
+    return axes, sizes
+
+
+def _drop_no_ops(
+    steps: Sequence[tuple[str, tuple[int, ...]]], shape: tuple[int, ...]
+) -> list[tuple[str, tuple[int, ...]]]:
+    result: list[tuple[str, tuple[int, ...]]] = []
+    for kind, argument in steps:
+        if kind == "reshape":
+            if argument == shape:
+                continue
+            if result and result[-1][0] == "reshape":
+                result.pop()
+            shape = argument
+        elif argument == tuple(range(len(shape))):
+            continue
+        else:
+            shape = tuple(shape[i] for i in argument)
+        result.append((kind, argument))
+    return result

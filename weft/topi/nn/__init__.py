@@ -1,0 +1,1 @@
+"""Computes of neural networks: convolution, products, pooling, normalisation, softmax."""

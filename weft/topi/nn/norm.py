@@ -1,0 +1,121 @@
+"""Normalisation: batch norm at inference, layer norm, local response normalisation."""
+
+from __future__ import annotations
+
+from weft import te
+from weft.ir.dtype import DType
+from weft.tir.expr import PrimExpr, all_of, const, if_then_else
+
+
+def batch_norm(
+    x: te.Tensor,
+    gamma: te.Tensor,
+    beta: te.Tensor,
+    mean: te.Tensor,
+    variance: te.Tensor,
+    *,
+    axis: int,
+    epsilon: float,
+    center: bool,
+    scale: bool,
+) -> te.Tensor:
+    """(x - mean) / sqrt(variance + epsilon), times gamma (``scale``), plus beta (``center``)."""
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        c = index[axis]
+        deviation = te.sqrt(variance[c] + const(epsilon, variance.dtype))
+        value = (x[index] - mean[c]) / deviation
+        value = value * gamma[c] if scale else value
+        return value + beta[c] if center else value
+
+    return te.compute(x.shape, element, name="batch_norm", tag="broadcast,batch_norm")
+
+
+def layer_norm(
+    x: te.Tensor,
+    gamma: te.Tensor,
+    beta: te.Tensor,
+    *,
+    axis: int,
+    epsilon: float,
+    center: bool,
+    scale: bool,
+) -> te.Tensor:
+    """x normalised along ``axis`` to mean 0 and variance 1, times gamma, plus beta.
+
+    Two passes, so that nothing cancels: stages ``layer_norm_sum``, ``layer_norm_mean``,
+    ``layer_norm_squares`` (summed deviations), ``layer_norm_scale``, ``layer_norm_output``.
+    """
+    total = _row_sum(x, axis, "layer_norm_sum")
+    size = x.shape[axis].astype(x.dtype)
+    mean = te.compute(total.shape, lambda *i: total[i] / size, name="layer_norm_mean",
+                      tag="layer_norm_mean")
+    squares = _row_sum(x, axis, "layer_norm_squares", mean)
+    factor = te.compute(
+        total.shape,
+        lambda *i: const(1, x.dtype) / te.sqrt(squares[i] / size + const(epsilon, x.dtype)),
+        name="layer_norm_scale",
+        tag="layer_norm_scale",
+    )
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        row = (*index[:axis], *index[axis + 1:])
+        value = (x[index] - mean[row]) * factor[row]
+        value = value * gamma[index[axis]] if scale else value
+        return value + beta[index[axis]] if center else value
+
+    return te.compute(x.shape, element, name="layer_norm_output", tag="layer_norm_output")
+
+
+def _row_sum(x: te.Tensor, axis: int, name: str, mean: te.Tensor | None = None) -> te.Tensor:
+    """The sum along ``axis``; of the squared deviations where the ``mean`` is given."""
+    k = te.reduce_axis(x.shape[axis], name="k")
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        value: PrimExpr = x[(*index[:axis], k.var, *index[axis:])]
+        if mean is not None:
+            difference = value - mean[index]
+            value = difference * difference
+        return te.sum(value, k)
+
+    return te.compute((*x.shape[:axis], *x.shape[axis + 1:]), element, name=name, tag=name)
+
+
+def lrn(
+    x: te.Tensor, *, size: int, axis: int, bias: float, alpha: float, beta: float
+) -> te.Tensor:
+    """x / (bias + alpha / size * sum of squares)**beta, the sum over ``size`` neighbours.
+
+    Stages: ``lrn_sum`` (guarded at the ends of ``axis``) and ``lrn_output``.
+    """
+    before = (size - 1) // 2
+    extent = x.shape[axis]
+    k = te.reduce_axis(size, name="k")
+
+    def neighbours(*index: PrimExpr) -> PrimExpr:
+        position = index[axis] + k.var - before
+        value = x[(*index[:axis], position, *index[axis + 1:])]
+        inside = all_of(position >= 0, position < extent)
+        return te.sum(if_then_else(inside, value * value, const(0, x.dtype)), k)
+
+    total = te.compute(x.shape, neighbours, name="lrn_sum", tag="lrn_sum")
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        level = const(bias, x.dtype) + const(alpha / size, x.dtype) * total[index]
+        return x[index] / _power(level, beta, x.dtype)
+
+    return te.compute(x.shape, element, name="lrn_output", tag="lrn_output")
+
+
+def _power(value: PrimExpr, exponent: float, dtype: DType) -> PrimExpr:
+    """``value ** exponent`` for ``value`` > 0; multiples of a quarter need square roots alone."""
+    quarters = exponent * 4
+    if quarters not in (1, 2, 3, 4):
+        return te.pow(value, const(exponent, dtype))
+    root = te.sqrt(value)
+    return {
+        1: lambda: te.sqrt(root),
+        2: lambda: root,
+        3: lambda: root * te.sqrt(root),
+        4: lambda: value,
+    }[int(quarters)]()

@@ -1,0 +1,69 @@
+"""Padding, as a stage of its own that a schedule may inline or compute where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft import te
+from weft.tir.expr import PrimExpr, all_of, as_prim, if_then_else, maximum, minimum, select
+from weft.topi import elementwise
+
+Pads = Sequence[tuple[int, int]]
+Source = Callable[[PrimExpr, PrimExpr], PrimExpr]
+
+
+def pad(x: te.Tensor, widths: Pads, value: PrimExpr, name: str = "pad") -> te.Tensor:
+    """``x`` with ``widths[axis] = (before, after)`` elements of ``value`` around it.
+
+    Axes that are not padded get no guard; without any padding ``x`` itself comes back.
+    """
+    if not any(before or after for before, after in widths):
+        return x
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        inside: list[PrimExpr] = []
+        source: list[PrimExpr] = []
+        for i, size, (before, after) in zip(index, x.shape, widths, strict=True):
+            if before > 0:
+                inside.append(i >= before)
+            if after > 0:
+                inside.append(i < size + before)
+            source.append(i - before)
+        return if_then_else(all_of(*inside), x[tuple(source)], value)
+
+    return te.compute(padded_shape(x, widths), element, name=name, tag="injective,pad")
+
+
+def constant_pad(x: te.Tensor, widths: Pads, value: PrimExpr) -> te.Tensor:
+    """As ``pad``, but a tensor of its own also where nothing is padded."""
+    padded = pad(x, widths, value)
+    return elementwise.identity(x) if padded is x else padded
+
+
+def padded_shape(x: te.Tensor, widths: Pads) -> tuple[PrimExpr, ...]:
+    return tuple(s + (b + a) for s, (b, a) in zip(x.shape, widths, strict=True))
+
+
+def edge_pad(x: te.Tensor, widths: Pads) -> te.Tensor:
+    """``x`` with its outermost elements repeated."""
+    return _from_source(x, widths, lambda i, size: minimum(maximum(i, 0), size - 1))
+
+
+def reflect_pad(x: te.Tensor, widths: Pads) -> te.Tensor:
+    """``x`` mirrored at its outermost elements, which are not repeated."""
+
+    def mirror(i: PrimExpr, size: PrimExpr) -> PrimExpr:
+        positive = select(i < 0, as_prim(0) - i, i)
+        return select(positive >= size, (size - 1) * 2 - positive, positive)
+
+    return _from_source(x, widths, mirror)
+
+
+def _from_source(x: te.Tensor, widths: Pads, source: Source) -> te.Tensor:
+    def element(*index: PrimExpr) -> PrimExpr:
+        return x[tuple(
+            source(i - before, size) if before or after else i
+            for i, size, (before, after) in zip(index, x.shape, widths, strict=True)
+        )]
+
+    return te.compute(padded_shape(x, widths), element, name="pad", tag="injective")

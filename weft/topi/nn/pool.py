@@ -1,0 +1,172 @@
+"""Pooling over windows of height and width, in any layout that has them unsplit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft import te
+from weft.tir.expr import PrimExpr, const, int_value, maximum, minimum
+from weft.topi.layout import Layout
+from weft.topi.nn.conv2d import full_padding, pad_spatial
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWindow:
+    """The window of a pooling: sizes, steps and padding along height and width."""
+
+    size: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, ...]
+    ceil_mode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AxisWindow:
+    """One axis of a pooling: windows start at ``stride * i - before``, taps ``step`` apart."""
+
+    taps: int
+    stride: int
+    step: int
+    before: int
+    after: int
+    ceil_mode: bool
+
+    @property
+    def span(self) -> int:
+        return (self.taps - 1) * self.step + 1
+
+    def count(self, size: PrimExpr) -> PrimExpr:
+        """How many windows there are; a rounded-up last one must start before the end padding."""
+        room = size + (self.before + self.after - self.span)
+        if not self.ceil_mode:
+            return room // self.stride + 1
+        windows = (room + (self.stride - 1)) // self.stride + 1
+        last_inside = (size + (self.before - 1)) // self.stride + 1
+        return minimum(windows, last_inside)
+
+    def overhang(self, size: PrimExpr) -> int:
+        """Elements beyond the padding that the last window reads, for a fixed size."""
+        known, windows = int_value(size), int_value(self.count(size))
+        if known is None or windows is None:
+            return self.stride - 1 if self.ceil_mode else 0
+        return max(0, (windows - 1) * self.stride + self.span - known - self.before - self.after)
+
+    def valid_taps(self, index: PrimExpr, size: PrimExpr, *, include_pad: bool) -> PrimExpr:
+        """How many taps of window ``index`` lie in the data, or in data and padding."""
+        start = index * self.stride - self.before
+        limit = size + self.after if include_pad else size
+        stop = minimum((limit - start + (self.step - 1)) // self.step, self.taps)
+        if include_pad:
+            return stop
+        return stop - maximum((const(0) - start + (self.step - 1)) // self.step, 0)
+
+
+def axis_windows(window: PoolWindow) -> tuple[AxisWindow, AxisWindow]:
+    top, left, bottom, right = full_padding(window.padding)
+    rows, columns = (
+        AxisWindow(window.size[i], window.strides[i], window.dilation[i], before, after,
+                   window.ceil_mode)
+        for i, (before, after) in enumerate(((top, bottom), (left, right)))
+    )
+    return rows, columns
+
+
+def max_pool2d(x: te.Tensor, window: PoolWindow, layout: Layout) -> te.Tensor:
+    """The largest element of each window; stages ``data_pad`` (where needed) and ``pool_max``."""
+    return _pool(x, window, layout, te.max, te.min_value(x.dtype), "pool_max")
+
+
+def avg_pool2d(
+    x: te.Tensor, window: PoolWindow, layout: Layout, *, count_include_pad: bool
+) -> te.Tensor:
+    """The mean of each window; stages ``data_pad`` (where needed), ``pool_sum``, ``pool_avg``.
+
+    The mean is over the taps that lie in the data, or in data and padding.
+    """
+    total = _pool(x, window, layout, te.sum, const(0, x.dtype), "pool_sum")
+    axes = axis_windows(window)
+    positions = [layout.index_of("H"), layout.index_of("W")]
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        taps: PrimExpr = const(1)
+        for axis, position in zip(axes, positions, strict=True):
+            taps = taps * _taps(axis, index[position], x.shape[position],
+                                include_pad=count_include_pad)
+        return _divide_by_count(total[index], taps)
+
+    return te.compute(total.shape, element, name="pool_avg", tag="elemwise,pool_avg")
+
+
+def _taps(axis: AxisWindow, index: PrimExpr, size: PrimExpr, *, include_pad: bool) -> PrimExpr:
+    """``valid_taps``, as a constant where every window is whole."""
+    padded = axis.before or axis.after
+    if axis.overhang(size) == 0 and (include_pad or not padded):
+        return const(axis.taps)
+    return axis.valid_taps(index, size, include_pad=include_pad)
+
+
+def _divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
+    """``total / count``; by a fixed count as a product, which costs a fraction of a division."""
+    fixed = int_value(count)
+    if fixed is not None and total.dtype.is_float:
+        return total * const(1.0 / fixed, total.dtype)
+    return total / count.astype(total.dtype)
+
+
+def _pool(
+    x: te.Tensor, window: PoolWindow, layout: Layout, reducer: Callable[..., Any],
+    fill: PrimExpr, name: str,
+) -> te.Tensor:
+    axes = axis_windows(window)
+    positions = [layout.index_of("H"), layout.index_of("W")]
+    sizes = [x.shape[p] for p in positions]
+    padded = pad_spatial(x, layout, _with_overhang(axes, sizes), fill)
+    kh, kw = (te.reduce_axis(a.taps, name=n) for a, n in zip(axes, ("kh", "kw"), strict=True))
+    shape = list(x.shape)
+    for axis, position, size in zip(axes, positions, sizes, strict=True):
+        shape[position] = axis.count(size)
+
+    def element(*index: PrimExpr) -> Any:
+        source = list(index)
+        for axis, position, k in zip(axes, positions, (kh, kw), strict=True):
+            source[position] = index[position] * axis.stride + k.var * axis.step
+        return reducer(padded[tuple(source)], (kh, kw))
+
+    return te.compute(shape, element, name=name, tag=name)
+
+
+def _with_overhang(axes: Sequence[AxisWindow], sizes: Sequence[PrimExpr]) -> tuple[int, ...]:
+    """Padding (top, left, bottom, right) that covers the last windows of ``ceil_mode`` too."""
+    before = [a.before for a in axes]
+    after = [a.after + a.overhang(s) for a, s in zip(axes, sizes, strict=True)]
+    return (*before, *after)
+
+
+def global_max_pool2d(x: te.Tensor, layout: Layout) -> te.Tensor:
+    """The largest element of each channel; height and width become 1. Tag ``global_pool_max``."""
+    return _global(x, layout, te.max, "global_pool_max")
+
+
+def global_avg_pool2d(x: te.Tensor, layout: Layout) -> te.Tensor:
+    """The mean of each channel; stages ``global_pool_sum`` and ``global_pool_avg``."""
+    total = _global(x, layout, te.sum, "global_pool_sum")
+    count = x.shape[layout.index_of("H")] * x.shape[layout.index_of("W")]
+    return te.compute(total.shape, lambda *i: _divide_by_count(total[i], count),
+                      name="global_pool_avg", tag="elemwise,global_pool_avg")
+
+
+def _global(x: te.Tensor, layout: Layout, reducer: Callable[..., Any], name: str) -> te.Tensor:
+    rows, columns = layout.index_of("H"), layout.index_of("W")
+    kh = te.reduce_axis(x.shape[rows], name="kh")
+    kw = te.reduce_axis(x.shape[columns], name="kw")
+    shape = [const(1) if p in (rows, columns) else s for p, s in enumerate(x.shape)]
+
+    def element(*index: PrimExpr) -> Any:
+        source = list(index)
+        source[rows], source[columns] = kh.var, kw.var
+        return reducer(x[tuple(source)], (kh, kw))
+
+    return te.compute(shape, element, name=name, tag=name)

@@ -1,0 +1,60 @@
+"""Softmax and its logarithm, stable for large values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft import te
+from weft.tir.expr import PrimExpr
+
+
+def softmax(x: te.Tensor, axis: int) -> te.Tensor:
+    """exp(x - max) / sum exp(x - max) along ``axis``.
+
+    Stages, each with its name as tag: ``softmax_max``, ``softmax_exp``, ``softmax_sum``,
+    ``softmax_output``.
+    """
+    _, powers, total = _stages(x, axis)
+    return te.compute(
+        x.shape, lambda *i: powers[i] / total[_without(i, axis)], name="softmax_output",
+        tag="softmax_output",
+    )
+
+
+def log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
+    """(x - max) - log sum exp(x - max) along ``axis``.
+
+    Stages: ``softmax_max``, ``softmax_exp``, ``softmax_sum``, ``log_softmax_output``.
+    """
+    largest, _, total = _stages(x, axis)
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        row = _without(index, axis)
+        return x[index] - largest[row] - te.log(total[row])
+
+    return te.compute(x.shape, element, name="log_softmax_output", tag="log_softmax_output")
+
+
+def _stages(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """The maximum, the exponentials relative to it, and their sum."""
+    largest = _along(x, axis, te.max, "softmax_max")
+    powers = te.compute(
+        x.shape, lambda *i: te.exp(x[i] - largest[_without(i, axis)]), name="softmax_exp",
+        tag="softmax_exp",
+    )
+    return largest, powers, _along(powers, axis, te.sum, "softmax_sum")
+
+
+def _without(index: tuple[PrimExpr, ...], axis: int) -> tuple[PrimExpr, ...]:
+    return (*index[:axis], *index[axis + 1:])
+
+
+def _along(x: te.Tensor, axis: int, reducer: Callable[..., Any], name: str) -> te.Tensor:
+    k = te.reduce_axis(x.shape[axis], name="k")
+    return te.compute(
+        _without(x.shape, axis),
+        lambda *i: reducer(x[(*i[:axis], k.var, *i[axis:])], k),
+        name=name,
+        tag=name,
+    )

@@ -1,0 +1,154 @@
+"""Computes that move elements and keep their values: shapes, order, joining and layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import te
+from weft.support.errors import LoweringError
+from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value
+from weft.topi.layout import Layout, convert_shape
+
+Dims = Sequence[PrimExpr | int]
+
+
+def ravel_index(index: Dims, shape: Dims) -> PrimExpr:
+    """The row-major position of ``index`` in a tensor of ``shape``."""
+    position: PrimExpr = const(0)
+    for i, size in zip(index, shape, strict=True):
+        position = position * size + i
+    return position
+
+
+def unravel_index(position: PrimExpr, shape: Dims) -> tuple[PrimExpr, ...]:
+    """The index whose row-major position is given."""
+    index: list[PrimExpr] = []
+    for axis in reversed(range(len(shape))):
+        index.append(position if axis == 0 else position % shape[axis])
+        position = position // shape[axis]
+    return tuple(reversed(index))
+
+
+def resolve_shape(
+    source: Dims, target: Sequence[int], *, allowzero: bool = False
+) -> tuple[PrimExpr, ...]:
+    """``target`` with 0 (copy that size, unless ``allowzero``) and -1 (the rest) filled in."""
+    sizes: list[PrimExpr] = [
+        as_prim(source[i]) if size == 0 and not allowzero else const(size)
+        for i, size in enumerate(target)
+    ]
+    if -1 in target:
+        hole = target.index(-1)
+        known: PrimExpr = const(1)
+        for i, size in enumerate(sizes):
+            known = known * size if i != hole else known
+        total: PrimExpr = const(1)
+        for size in source:
+            total = total * size
+        sizes[hole] = total // known
+    return tuple(sizes)
+
+
+def reshape(x: te.Tensor, shape: Dims, name: str = "reshape") -> te.Tensor:
+    """The same elements in row-major order under another shape."""
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        if any(int_value(s) == 0 for s in x.shape):
+            return x[tuple(const(0) for _ in x.shape)]
+        return x[unravel_index(ravel_index(index, shape), x.shape)]
+
+    return te.compute(shape, element, name=name, tag="injective")
+
+
+def transpose(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
+    """Axis ``i`` of the result is axis ``axes[i]`` of ``x``."""
+    position = {source: i for i, source in enumerate(axes)}
+    return te.compute(
+        [x.shape[a] for a in axes],
+        lambda *i: x[tuple(i[position[s]] for s in range(x.ndim))],
+        name="transpose",
+        tag="injective",
+    )
+
+
+def expand_dims(x: te.Tensor, axis: int, count: int) -> te.Tensor:
+    """``count`` new axes of size 1 before axis ``axis``."""
+    shape = (*x.shape[:axis], *(const(1),) * count, *x.shape[axis:])
+    return te.compute(shape, lambda *i: x[(*i[:axis], *i[axis + count:])], name="expand_dims",
+                      tag="injective")
+
+
+def squeeze(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
+    """``x`` without ``axes``, which have size 1."""
+    kept = [a for a in range(x.ndim) if a not in axes]
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        own = dict(zip(kept, index, strict=True))
+        return x[tuple(own.get(a, const(0)) for a in range(x.ndim))]
+
+    return te.compute([x.shape[a] for a in kept], element, name="squeeze", tag="injective")
+
+
+def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
+    """The tensors one after the other along ``axis``."""
+    ends: list[PrimExpr] = []
+    total: PrimExpr = const(0)
+    for tensor in tensors:
+        total = total + tensor.shape[axis]
+        ends.append(total)
+    first = tensors[0]
+    shape = (*first.shape[:axis], total, *first.shape[axis + 1:])
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        """A chain of guards from the last tensor to the first, so that each reads its own part."""
+        value: PrimExpr | None = None
+        for k in reversed(range(len(tensors))):
+            start = ends[k - 1] if k else const(0)
+            part = tensors[k][(*index[:axis], index[axis] - start, *index[axis + 1:])]
+            value = part if value is None else if_then_else(index[axis] < ends[k], part, value)
+        if value is None:
+            raise LoweringError("there is nothing to concatenate")
+        return value
+
+    return te.compute(shape, element, name="concatenate", tag="injective,concatenate")
+
+
+def split(x: te.Tensor, points: Sequence[PrimExpr | int], axis: int) -> tuple[te.Tensor, ...]:
+    """The parts of ``x`` between ``points`` along ``axis``, as tensors of their own."""
+    bounds = [as_prim(0), *(as_prim(p) for p in points), x.shape[axis]]
+    return tuple(
+        _part(x, axis, start, stop, k)
+        for k, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+    )
+
+
+def _part(x: te.Tensor, axis: int, start: PrimExpr, stop: PrimExpr, number: int) -> te.Tensor:
+    shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1:])
+    return te.compute(
+        shape,
+        lambda *i: x[(*i[:axis], i[axis] + start, *i[axis + 1:])],
+        name=f"split{number}",
+        tag="injective",
+    )
+
+
+def strided_slice(
+    x: te.Tensor, begin: Sequence[PrimExpr | int], strides: Sequence[int], shape: Dims
+) -> te.Tensor:
+    """Element ``i`` is ``x[begin + strides * i]``; one ``begin`` and stride for every axis."""
+    return te.compute(
+        shape,
+        lambda *i: x[tuple(b + v * s for v, b, s in zip(i, begin, strides, strict=True))],
+        name="strided_slice",
+        tag="injective",
+    )
+
+
+def layout_transform(x: te.Tensor, src: Layout, dst: Layout) -> te.Tensor:
+    """``x``, which is in layout ``src``, in layout ``dst``."""
+    return te.compute(
+        convert_shape(src, dst, x.shape),
+        lambda *i: x[src.indices(dst.blocked_indices(i))],
+        name="layout_transform",
+        tag="injective,layout_transform",
+    )
