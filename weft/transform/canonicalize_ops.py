@@ -1,4 +1,4 @@
-"""One way to say a thing: operators that others can express are rewritten in terms of them."""
+"""One way to say a thing: operators and attributes that others can express are rewritten."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft import op
-from weft.ir.expr import Call, Expr, Function
+from weft.ir.expr import Call, Constant, Expr, Function
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import dim_product
-from weft.ir.types import is_static
-from weft.transform.graph import op_name, rewrite_typed, shape_of, tensor_type_of, type_of
+from weft.topi.layout import Layout
+from weft.topi.nn.conv2d import full_padding
+from weft.transform.graph import is_known_tensor, op_name, rewrite_typed, shape_of, tensor_type_of
 from weft.transform.simplify_inference import align_to_axis
 
 
 @register_pass
 @dataclass(frozen=True)
 class CanonicalizeOps(FunctionPass):
-    """``nn.bias_add`` becomes ``add``, ``nn.batch_flatten`` becomes ``reshape``.
+    """Fewer operators and fewer spellings for the passes and strategies behind.
+
+    ``nn.bias_add`` becomes ``add``, ``nn.batch_flatten`` becomes ``reshape``, a matrix product
+    with a constant becomes ``nn.dense``; padding is written for all four sides, and convolutions
+    name their channels and kernel size.
 
     def @main(%x: Tensor[(1, 2, 4), float32], %b: Tensor[(2,), float32]) {
       nn.batch_flatten(nn.bias_add(%x, %b, axis=1))
@@ -33,7 +38,7 @@ class CanonicalizeOps(FunctionPass):
     opt_level: ClassVar[int] = 0
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
-        return rewrite_typed(fn, _canonicalize)
+        return rewrite_typed(fn, _canonicalize)  # type: ignore[return-value]
 
 
 def _canonicalize(original: Expr, node: Expr) -> Expr:
@@ -51,14 +56,64 @@ def _bias_add(original: Call, call: Call) -> Expr:
 
 
 def _batch_flatten(original: Call, call: Call) -> Expr:
-    if not is_static(type_of(original)):
+    if not is_known_tensor(original.args[0]):
         return call
     batch, *rest = shape_of(original.args[0])
-    newshape: tuple[Any, ...] = (batch, dim_product(tuple(rest)))
-    return op.reshape(call.args[0], newshape=newshape, span=call.span)
+    size = dim_product(tuple(rest))
+    if not isinstance(size, int):
+        return call
+    newshape: tuple[Any, ...] = (batch if isinstance(batch, int) else 0, size)
+    # A symbolic batch is copied (0); then no other size can be zero, and copying stays possible.
+    no_copy = isinstance(batch, int) and 0 in newshape
+    if size == 0 and not no_copy:
+        return call
+    return op.reshape(call.args[0], newshape=newshape, allowzero=no_copy, span=call.span)
+
+
+def _product(original: Call, call: Call) -> Expr:
+    attrs: Any = call.attrs
+    data, weight = call.args
+    if attrs.transpose_a or not isinstance(weight, Constant) or not is_known_tensor(original):
+        return call
+    layout = "NK" if attrs.transpose_b else "KN"
+    return op.nn.dense(
+        data,
+        weight,
+        units=shape_of(original)[-1],
+        out_dtype=attrs.out_dtype,
+        weight_layout=layout,
+        span=call.span,
+    )
+
+
+def _convolution(original: Call, call: Call) -> Expr:
+    attrs: Any = call.attrs
+    changes: dict[str, Any] = {"padding": full_padding(attrs.padding)}
+    kernel = Layout.parse(attrs.kernel_layout)
+    if kernel.is_primal and is_known_tensor(original.args[1]):
+        shape = shape_of(original.args[1])
+        size = shape[kernel.index_of("H")], shape[kernel.index_of("W")]
+        channels = shape[kernel.index_of("O")]
+        if all(isinstance(d, int) for d in (*size, channels)):
+            changes.update(kernel_size=size, channels=channels)
+    return _with_attrs(call, changes)
+
+
+def _pool(_: Call, call: Call) -> Expr:
+    return _with_attrs(call, {"padding": full_padding(call.attrs.padding)})  # type: ignore[attr-defined]
+
+
+def _with_attrs(call: Call, changes: dict[str, Any]) -> Call:
+    if all(getattr(call.attrs, name) == value for name, value in changes.items()):
+        return call
+    return call.replace(attrs=call.attrs.replace(**changes), checked_type=call.checked_type)
 
 
 _RULES: dict[str, Callable[[Call, Call], Expr]] = {
     "nn.bias_add": _bias_add,
     "nn.batch_flatten": _batch_flatten,
+    "nn.matmul": _product,
+    "nn.conv2d": _convolution,
+    "nn.max_pool2d": _pool,
+    "nn.avg_pool2d": _pool,
 }

@@ -106,7 +106,7 @@ def _absorb(anchor: Call, scale: Constant, links: list[Callable[[Expr], Expr]]) 
 
 def _constant_operand(call: Expr) -> tuple[Expr, Constant] | None:
     """The operands of a binary call of which exactly one is constant, that one last."""
-    if not isinstance(call, Call) or len(call.args) != 2:  # noqa: PLR2004 - two operands
+    if not isinstance(call, Call) or len(call.args) != 2:
         return None
     left, right = call.args
     if isinstance(right, Constant) and not isinstance(left, Constant):

@@ -26,7 +26,7 @@ class WeightAxes:
 def weight_axes(call: Expr) -> WeightAxes | None:
     """The axes of an anchor with constant floating-point weights; ``None`` for other calls."""
     name = op_name(call)
-    if not isinstance(call, Call) or len(call.args) < 2:  # noqa: PLR2004 - data and weight
+    if not isinstance(call, Call) or len(call.args) < 2:
         return None
     weight, type_ = call.args[1], known_type(call)
     if not isinstance(weight, Constant) or not isinstance(type_, TensorType):
@@ -36,9 +36,12 @@ def weight_axes(call: Expr) -> WeightAxes | None:
     if name == "nn.conv2d":
         return _conv_axes(call)
     last = type_.ndim - 1
-    if name == "nn.dense" and weight.data.ndim == 2:  # noqa: PLR2004 - a plain matrix
-        return WeightAxes(-1, last, 0, 1)
-    if name == "nn.matmul" and weight.data.ndim == 2:  # noqa: PLR2004
+    if name == "nn.dense":
+        layout = Layout.parse(call.attrs.weight_layout)  # type: ignore[attr-defined]
+        if not layout.is_primal:
+            return None
+        return WeightAxes(-1, last, layout.index_of("N"), layout.index_of("K"))
+    if name == "nn.matmul" and weight.data.ndim == 2:
         return _matmul_axes(call, last)
     return None
 

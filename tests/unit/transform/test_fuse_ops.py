@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import pytest
+from tests.unit.transform.helpers import check_values, kernels, op_calls, parse_program
+
+from weft.ir.passes import PassContext
+from weft.ir.structural import assert_structural_equal
+from weft.transform.defuse_ops import DefuseOps
+from weft.transform.fuse_ops import FuseOps
+
+CONV = "nn.conv2d({}, {}, padding=(1, 1, 1, 1), channels=4, kernel_size=(3, 3))"
+PARAMS = "%x: Tensor[(1, 4, 6, 6), float32], %w: Tensor[(4, 4, 3, 3), float32]"
+
+
+def fused(text, **options):
+    before = parse_program(text)
+    after = FuseOps(**options)(before)
+    check_values(before, after)
+    assert_structural_equal(DefuseOps()(after), before)
+    return after
+
+
+def test_elementwise_chain_is_one_kernel():
+    after = fused("def @main(%x: Tensor[(4, 4), float32]) { nn.relu(add(exp(%x), %x)) }")
+    assert kernels(after) == [["exp", "add", "nn.relu"]]
+
+
+def test_convolution_takes_its_tail_and_the_residual_addition():
+    after = fused(f"""
+        def @main({PARAMS}, %b: Tensor[(4, 1, 1), float32]) {{
+          %0 = {CONV.format("%x", "%w")};
+          %1 = nn.relu(add(add(%0, %b), %x));
+          {CONV.format("%1", "%w")}
+        }}""")
+    assert kernels(after) == [["nn.conv2d", "add", "add", "nn.relu"], ["nn.conv2d"]]
+
+
+def test_one_of_two_convolutions_takes_their_sum():
+    after = fused(f"""
+        def @main({PARAMS}) {{
+          %0 = nn.relu({CONV.format("%x", "%w")});
+          %1 = {CONV.format("%0", "%w")};
+          %2 = {CONV.format("%x", "%w")};
+          nn.relu(add(%1, %2))
+        }}""")
+    assert sorted(map(len, kernels(after))) == [1, 2, 3]
+
+
+def test_nothing_joins_across_an_opaque_result_or_a_second_use():
+    after = fused("""
+        def @main(%x: Tensor[(2, 3), float32]) {
+          %0 = exp(%x);
+          (nn.softmax(%0, axis=-1), negative(%0))
+        }""")
+    assert kernels(after) == [["exp"], ["nn.softmax"], ["negative"]]
+
+
+def test_branches_that_meet_again_are_one_kernel():
+    after = fused("""
+        def @main(%x: Tensor[(2, 3), float32]) {
+          %0 = exp(%x);
+          add(negative(%0), nn.relu(%0))
+        }""")
+    assert kernels(after) == [["exp", "negative", "nn.relu", "add"]]
+
+
+def test_a_branch_through_an_anchor_stays_apart():
+    after = fused(f"""
+        def @main({PARAMS}) {{
+          %0 = exp(%x);
+          add({CONV.format("%0", "%w")}, negative(%0))
+        }}""")
+    assert kernels(after) == [["exp"], ["negative"], ["nn.conv2d", "add"]] or kernels(after) == [
+        ["exp"],
+        ["nn.conv2d", "negative", "add"],
+    ]
+
+
+def test_reductions_end_a_kernel():
+    text = """
+        def @main(%x: Tensor[(2, 3), float32]) {
+          sqrt(sum(abs(%x), axis=(1,), keepdims=True))
+        }"""
+    assert kernels(fused(text)) == [["abs", "sum"], ["sqrt"]]
+    assert kernels(fused(text, reduce_epilogue=True)) == [["abs", "sum", "sqrt"]]
+
+
+def test_a_spread_value_is_computed_once():
+    after = fused("""
+        def @main(%x: Tensor[(8, 3), float32], %y: Tensor[(3,), float32]) {
+          multiply(%x, exp(%y))
+        }""")
+    assert kernels(after) == [["exp"], ["multiply"]]
+
+
+def test_injective_calls_join_each_other_and_elementwise_producers():
+    after = fused("""
+        def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(3, 2), float32]) {
+          %0 = transpose(nn.relu(%x), axes=(1, 0));
+          concatenate((%0, %y), axis=1)
+        }""")
+    assert kernels(after) == [["nn.relu", "transpose", "concatenate"]]
+
+
+def test_several_results_and_their_projections():
+    after = fused("""
+        def @main(%x: Tensor[(2, 4), float32]) {
+          %0 = split(%x, indices_or_sections=2, axis=1);
+          multiply(%0.0, sigmoid(%0.1))
+        }""")
+    assert kernels(after) == [["split", "sigmoid", "multiply"]]
+    alone = fused("""
+        def @main(%x: Tensor[(2, 4), float32]) {
+          %0 = split(%x, indices_or_sections=2, axis=1);
+          (%0.1, %0.0)
+        }""")
+    assert kernels(alone) == [["split"]]
+
+
+def test_shape_changes_stay_outside():
+    after = fused("""
+        def @main(%x: Tensor[(2, 4), float32]) {
+          %0 = reshape(exp(reshape(%x, newshape=(8,))), newshape=(4, 2));
+          expand_dims(nn.relu(squeeze(expand_dims(%0, axis=0), axis=(0,))), axis=0)
+        }""")
+    assert kernels(after) == [["exp"], ["nn.relu"]]
+    assert op_calls(after).count("reshape") == 2
+
+
+def test_a_unit_dimension_in_the_middle_does_not_split():
+    after = fused("""
+        def @main(%x: Tensor[(2, 4), float32]) {
+          nn.relu(expand_dims(exp(%x), axis=0))
+        }""")
+    assert kernels(after) == [["exp", "expand_dims", "nn.relu"]]
+
+
+def test_small_constants_move_in_and_large_ones_become_parameters():
+    after = fused("""
+        def @main(%x: Tensor[(2, 2), float32]) {
+          add(multiply(%x, 2f), exp(%x))
+        }""")
+    main = after["main"]
+    assert len(main.body.op.params) == 1
+
+
+def test_equal_kernels_are_equal_functions():
+    after = fused(f"""
+        def @main({PARAMS}) {{
+          %0 = nn.relu({CONV.format("%x", "%w")});
+          nn.relu({CONV.format("%0", "%w")})
+        }}""")
+    second = after["main"].body
+    first = second.args[0]
+    assert_structural_equal(first.op, second.op)
+
+
+@pytest.mark.parametrize(("depth", "count"), [(1, 4), (2, 2), (64, 1)])
+def test_max_depth_bounds_a_kernel(depth, count):
+    text = "def @main(%x: Tensor[(4,), float32]) { exp(negative(exp(negative(%x)))) }"
+    assert len(kernels(fused(text, max_depth=depth))) == count
+
+
+def test_without_optimisation_each_call_is_a_kernel():
+    mod = parse_program("def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }")
+    assert kernels(FuseOps()(mod, PassContext(opt_level=0))) == [["negative"], ["exp"]]
+
+
+def test_a_closure_keeps_its_own_work():
+    after = fused("""
+        def @main(%x: Tensor[(4,), float32]) {
+          %0 = exp(%x);
+          let %f = fn (%y: Tensor[(4,), float32]) { add(%0, negative(%y)) };
+          add(%f(%x), %f(%0))
+        }""")
+    assert ["exp"] in kernels(after)
+
+
+def test_a_second_run_changes_nothing():
+    after = fused("def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }")
+    assert FuseOps()(after) is after
