@@ -1,0 +1,49 @@
+"""Builds primitive functions, lowers them for a target, and compares values with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.ir.expr import Expr, Function, Var
+from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
+from weft.strategy import LoweredKernel, lower_function
+from weft.target import Target
+from weft.tir.eval import evaluate
+from weft.transform.reference import evaluate as evaluate_reference
+from weft.ir.module import IRModule
+
+# Small caches and few registers make small shapes take the paths that large ones take elsewhere.
+SMALL_CPU = Target.of("llvm -mcpu=haswell")
+WIDE_CPU = Target.of("llvm -mcpu=znver4")
+
+
+def primitive(params: Sequence[Var], body: Expr) -> Function:
+    function = infer_expr(Function(tuple(params), body, attrs={"primitive": True}))
+    assert isinstance(function, Function)
+    return function
+
+
+def random_arguments(function: Function, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for param in function.params:
+        type_ = param.checked_type
+        assert isinstance(type_, TensorType)
+        arrays.append(rng.uniform(-1, 1, type_.concrete_shape).astype(type_.dtype.numpy))
+    return arrays
+
+
+def check(function: Function, target: Target, *, rtol: float = 1e-4) -> LoweredKernel:
+    """Lower ``function`` and compare what its loops compute with the operators' references."""
+    kernel = lower_function(function, target)
+    arguments = random_arguments(function)
+    expected = evaluate_reference(IRModule.from_expr(function), arguments)
+    results = expected if isinstance(expected, tuple) else (expected,)
+    outputs = [np.full(r.shape, np.nan, r.dtype) for r in results]
+    evaluate(kernel.func, *arguments, *outputs)
+    for got, want in zip(outputs, results, strict=True):
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol)
+    return kernel

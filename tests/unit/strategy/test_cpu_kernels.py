@@ -1,0 +1,156 @@
+"""Every CPU schedule against NumPy, on shapes that divide nothing in particular."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
+from weft import op
+from weft.ir.expr import var
+
+TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
+
+
+def blocked_conv(c_in, c_out, size, kernel, stride, *, blocks=(8, 8), padding=None, fused=True):
+    height, width = size
+    i, o = blocks
+    x = var("x", (1, c_in // i, height, width, i))
+    w = var("w", (c_out // o, c_in // i, kernel, kernel, i, o))
+    b = var("b", (1, c_out // o, 1, 1, o))
+    pad = kernel // 2 if padding is None else padding
+    y = op.nn.conv2d(
+        x, w, strides=(stride, stride), padding=(pad,) * 4, channels=c_out,
+        kernel_size=(kernel, kernel), data_layout=f"NCHW{i}c", kernel_layout=f"OIHW{i}i{o}o",
+        out_layout=f"NCHW{o}c",
+    )
+    if not fused:
+        return primitive([x, w], y)
+    return primitive([x, w, b], op.nn.relu(op.add(y, b)))
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("c_in", "c_out", "size", "kernel", "stride", "blocks"),
+    [
+        (16, 16, (5, 9), 3, 1, (8, 8)),
+        (8, 24, (4, 7), 1, 1, (8, 24)),
+        (3, 16, (9, 11), 7, 2, (3, 16)),
+        (16, 48, (3, 17), 3, 2, (16, 16)),
+        (16, 40, (1, 1), 1, 1, (16, 40)),
+    ],
+)
+def test_direct_convolution(target, c_in, c_out, size, kernel, stride, blocks):
+    function = blocked_conv(c_in, c_out, size, kernel, stride, blocks=blocks)
+    kernel = check(function, target)
+    assert kernel.implementation == "nn.conv2d.cpu.direct_nchwc"
+
+
+@TARGETS
+def test_convolution_that_is_the_output(target):
+    check(blocked_conv(8, 16, (6, 10), 3, 1, fused=False), target)
+
+
+@TARGETS
+def test_convolution_with_a_residual(target):
+    x, w = var("x", (1, 1, 5, 6, 16)), var("w", (1, 1, 1, 1, 16, 16))
+    r = var("r", (1, 1, 5, 6, 16))
+    y = op.nn.conv2d(x, w, channels=16, kernel_size=(1, 1), data_layout="NCHW16c",
+                     kernel_layout="OIHW16i16o", out_layout="NCHW16c")
+    check(primitive([x, w, r], op.nn.relu(op.add(y, r))), target)
+
+
+@TARGETS
+@pytest.mark.parametrize(("channels", "block", "size", "stride"),
+                         [(16, 16, (9, 15), 1), (24, 24, (10, 7), 2), (8, 8, (1, 1), 1)])
+def test_depthwise_convolution(target, channels, block, size, stride):
+    x = var("x", (1, channels // block, *size, block))
+    w = var("w", (channels // block, 1, 3, 3, 1, block))
+    y = op.nn.conv2d(
+        x, w, strides=(stride, stride), padding=(1, 1, 1, 1), groups=channels, channels=channels,
+        kernel_size=(3, 3), data_layout=f"NCHW{block}c", kernel_layout=f"OIHW1i{block}o",
+        out_layout=f"NCHW{block}c",
+    )
+    kernel = check(primitive([x, w], op.clip(y, a_min=0.0, a_max=6.0)), target)
+    assert kernel.implementation == "nn.conv2d.cpu.depthwise_nchwc"
+
+
+@TARGETS
+@pytest.mark.parametrize(("groups", "kernel"), [(1, 3), (2, 1), (4, 3)])
+def test_convolution_without_blocks(target, groups, kernel):
+    x, w = var("x", (2, 4, 6, 7)), var("w", (8, 4 // groups, kernel, kernel))
+    y = op.nn.conv2d(x, w, padding=(1, 0, 1, 0), groups=groups, channels=8,
+                     kernel_size=(kernel, kernel))
+    check(primitive([x, w], y), target)
+
+
+@TARGETS
+@pytest.mark.parametrize(("rows", "columns", "depth", "panel"),
+                         [(1, 40, 33, 40), (5, 48, 20, 16), (17, 10, 8, 10), (64, 16, 7, 16)])
+def test_packed_dense(target, rows, columns, depth, panel):
+    x, w = var("x", (rows, depth)), var("w", (columns // panel, depth, panel))
+    b = var("b", (columns,))
+    y = op.nn.dense(x, w, units=columns, weight_layout=f"NK{panel}n")
+    kernel = check(primitive([x, w, b], op.nn.relu(op.add(y, b))), target)
+    assert kernel.implementation == "nn.dense.cpu.packed"
+
+
+@TARGETS
+@pytest.mark.parametrize(("m", "n", "k"), [(16, 32, 8), (37, 70, 19), (8, 9, 10), (1, 33, 12)])
+def test_matmul(target, m, n, k):
+    a, b = var("a", (m, k)), var("b", (k, n))
+    check(primitive([a, b], op.nn.matmul(a, b)), target)
+
+
+@TARGETS
+def test_batch_matmul_transposed(target):
+    a, b = var("a", (3, 11, 9)), var("b", (3, 17, 9))
+    check(primitive([a, b], op.nn.batch_matmul(a, b, transpose_b=True)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("block", [1, 8, 24])
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_pools(target, name, block):
+    shape = (1, 48, 7, 9) if block == 1 else (1, 48 // block, 7, 9, block)
+    x = var("x", shape)
+    layout = "NCHW" if block == 1 else f"NCHW{block}c"
+    y = getattr(op.nn, name)(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1),
+                             layout=layout)
+    check(primitive([x], y), target)
+
+
+@TARGETS
+@pytest.mark.parametrize(("shape", "axis"), [((5, 1000), -1), ((2, 7, 33), 1), ((77,), 0)])
+def test_softmax(target, shape, axis):
+    x = var("x", shape)
+    check(primitive([x], op.nn.softmax(x, axis=axis)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("shape", "axis", "keepdims"),
+    [((4, 300), (1,), False), ((4, 300), (0,), True), ((5, 6, 7), (0, 2), False), ((900,), None,
+                                                                                 False)],
+)
+@pytest.mark.parametrize("name", ["sum", "mean", "max"])
+def test_reductions(target, name, shape, axis, keepdims):
+    x = var("x", shape)
+    check(primitive([x], getattr(op, name)(x, axis=axis, keepdims=keepdims)), target)
+
+
+@TARGETS
+def test_elementwise_chain_with_broadcasts(target):
+    x, b = var("x", (3, 5, 21)), var("b", (5, 1))
+    check(primitive([x, b], op.tanh(op.multiply(op.add(x, b), x))), target)
+
+
+@TARGETS
+def test_transpose(target):
+    x = var("x", (5, 7, 33))
+    check(primitive([x], op.transpose(x, axes=(2, 0, 1))), target)
+
+
+@TARGETS
+def test_global_average_pool_of_blocks(target):
+    x = var("x", (1, 2, 7, 7, 16))
+    check(primitive([x], op.nn.global_avg_pool2d(x, layout="NCHW16c")), target)
