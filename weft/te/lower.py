@@ -9,7 +9,7 @@ from weft.te.bounds import infer_bounds, symbolic_sizes
 from weft.te.nest import NestBuilder
 from weft.te.plan import StagePlan
 from weft.te.state import INLINE, ROOT, AttachAt, ScheduleState, StageState
-from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
+from weft.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr
 from weft.tir.func import PrimFunc
@@ -37,8 +37,11 @@ def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str)
     """How many of ``args`` are outputs."""
     kinds = []
     for tensor in args:
+        if isinstance(tensor.op, PlaceholderOp):
+            kinds.append(False)  # an input that no stage reads is a parameter all the same
+            continue
         stage = schedule.stage_of(tensor)
-        if not stage.is_output and not stage.is_placeholder:
+        if not stage.is_output:
             raise LoweringError(f"{name}: argument {tensor.name} is computed by a stage that is "
                                 "no output", help="pass it to create_schedule as an output")
         kinds.append(stage.is_output)

@@ -79,8 +79,8 @@ def arg_reduce(
 ) -> te.Tensor:
     """The position (row-major over ``axes``) of the extremum; of equals the first, or the last.
 
-    The reducer prefers the smaller position, so the last of equals is found by counting from the
-    end, which a second stage turns round.
+    The reducer finds pairs (position, value), of which a second stage hands on the position. It
+    prefers the smaller position, so the last of equals is found by counting from the end.
     """
     axes = tuple(sorted(axes))
     if not axes:
@@ -100,7 +100,8 @@ def arg_reduce(
     shape = reduced_shape(x.shape, axes, keepdims=keepdims)
     name = "argmax" if largest else "argmin"
     found = te.compute(shape, body, name=name, tag="comm_reduce_idx")[0]
-    if not select_last:
-        return found
-    return te.compute(shape, lambda *i: last.astype(dtype) - found[i], name=f"{name}_last",
-                      tag="elemwise")
+
+    def position_of(*index: PrimExpr) -> PrimExpr:
+        return last.astype(dtype) - found[index] if select_last else found[index]
+
+    return te.compute(shape, position_of, name=f"{name}_position", tag="elemwise")

@@ -44,8 +44,8 @@ def conv2d_nchw(
     outputs = out_channels // groups
     for g in range(groups):
         part = taps[:, g * group_size:(g + 1) * group_size]
-        columns = part.transpose(0, 2, 3, 1, 4, 5).reshape(n * oh * ow, -1)
-        rows = kernel[g * outputs:(g + 1) * outputs].reshape(outputs, -1).astype(wide)
+        columns = part.transpose(0, 2, 3, 1, 4, 5).reshape(n * oh * ow, kernel[0].size)
+        rows = kernel[g * outputs:(g + 1) * outputs].reshape(outputs, kernel[0].size).astype(wide)
         product = (columns @ rows.T).reshape(n, oh, ow, outputs)
         result[:, g * outputs:(g + 1) * outputs] = product.transpose(0, 3, 1, 2)
     return result

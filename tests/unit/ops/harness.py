@@ -1,0 +1,93 @@
+"""How an operator's cases are run: random inputs, one typed call, its meaning in NumPy and te."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Tuple, Var, var
+from weft.ir.op import Case, Op
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.typing.infer import infer_expr
+
+TOLERANCE = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-10}
+
+
+def make_inputs(op: Op, one: Case, seed: int = 0) -> list[Any]:
+    """One array, or a tuple of arrays, for each argument of the operator."""
+    rng = np.random.default_rng(seed)
+    names = one.dtypes + (one.dtypes[-1],) * len(one.inputs)
+    return [_make(rng, spec, names[i], one) for i, spec in enumerate(one.inputs)]
+
+
+def _make(rng: np.random.Generator, spec: Any, dtype: str, one: Case) -> Any:
+    if isinstance(spec, list):
+        return tuple(_make(rng, s, dtype, one) for s in spec)
+    if isinstance(spec, (np.ndarray, np.generic)):
+        return np.asarray(spec)
+    kind = DType.of(dtype)
+    if kind.is_bool:
+        return rng.integers(0, 2, spec).astype(bool)
+    if kind.is_int:
+        return rng.integers(int(one.low), int(one.high) + 1, spec).astype(kind.numpy)
+    return np.asarray(rng.uniform(one.low, one.high, spec)).astype(kind.numpy)
+
+
+def make_call(op: Op, one: Case, arrays: list[Any]) -> Call:
+    """The typed call over fresh variables."""
+    args = [_variables(f"x{i}", a) for i, a in enumerate(arrays)]
+    typed = infer_expr(op(*args, **one.attrs))
+    assert isinstance(typed, Call)
+    return typed
+
+
+def _variables(name: str, value: Any) -> Var | Tuple:
+    if isinstance(value, tuple):
+        return Tuple(tuple(_variables(f"{name}_{i}", v) for i, v in enumerate(value)))
+    return var(name, value.shape, DType.of(value.dtype))
+
+
+def reference_outputs(call: Call, arrays: list[Any]) -> tuple[np.ndarray, ...]:
+    """What the NumPy reference says, as a tuple also for one output."""
+    result = call.op.reference(*arrays, **dict(call.attrs.items()))
+    return tuple(result) if isinstance(result, (tuple, list)) else (np.asarray(result),)
+
+
+def output_types(type_: Type) -> tuple[TensorType, ...]:
+    fields = type_.fields if isinstance(type_, TupleType) else (type_,)
+    return tuple(fields)
+
+
+def make_compute(call: Call, arrays: list[Any]) -> tuple[list[te.Tensor], tuple[te.Tensor, ...]]:
+    """The placeholders and the outputs of the operator's compute."""
+    placeholders: list[te.Tensor] = []
+
+    def hold(value: Any, name: str) -> Any:
+        if isinstance(value, tuple):
+            return tuple(hold(v, f"{name}_{i}") for i, v in enumerate(value))
+        placeholders.append(te.placeholder(value.shape, DType.of(value.dtype), name=name))
+        return placeholders[-1]
+
+    args = [hold(a, f"x{i}") for i, a in enumerate(arrays)]
+    result = call.op.compute(*args, call.attrs)
+    return placeholders, result if isinstance(result, tuple) else (result,)
+
+
+def flatten(arrays: list[Any]) -> list[np.ndarray]:
+    flat: list[np.ndarray] = []
+    for a in arrays:
+        flat.extend(a if isinstance(a, tuple) else [a])
+    return flat
+
+
+def assert_close(got: np.ndarray, expected: np.ndarray, one: Case) -> None:
+    assert got.dtype == expected.dtype
+    tolerance = TOLERANCE.get(got.dtype.name, 0.0)
+    np.testing.assert_allclose(
+        got, expected,
+        rtol=tolerance if one.rtol is None else one.rtol,
+        atol=tolerance if one.atol is None else one.atol,
+    )
