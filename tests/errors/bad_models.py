@@ -55,4 +55,4 @@ def error_of(build: Callable[[], object], kind: type[WeftError]) -> WeftError:
 def assert_refused(model: Any, kind: type[WeftError], message: str, **options: Any) -> None:
     """Importing ``model`` raises ``kind`` with exactly this text."""
     error = error_of(lambda: from_onnx(model, **options), kind)
-    assert str(error) == textwrap.dedent(message).strip()
+    assert str(error) == textwrap.dedent(message).strip(), str(error)

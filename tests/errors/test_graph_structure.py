@@ -75,8 +75,8 @@ def test_no_outputs() -> None:
 def test_missing_input_of_a_node() -> None:
     model = make_model([helper.make_node("Relu", [""], ["y"], name="act")])
     assert_refused(model, InvalidModelError, """
-        E0400 the model breaks a rule of the ONNX format
-          --> <ModelProto>
+        E0400 Relu breaks a rule of the ONNX format
+          --> <ModelProto> (node act (Relu))
           Node (act)'s input 0 is marked single but has an empty string in the graph
     """)
 

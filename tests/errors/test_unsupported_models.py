@@ -46,7 +46,7 @@ def test_unsupported_attributes() -> None:
         E0401 the model uses operator attributes that weft does not support at opset 13
           --> <ModelProto>
           attribute 'slope' of Relu: 1 node (act)
-          attribute 'storage_order'=1 of MaxPool: 1 node (pool)
+          attribute 'storage_order' = 1 of MaxPool: 1 node (pool)
     """)
 
 

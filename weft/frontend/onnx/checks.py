@@ -1,16 +1,16 @@
 """Whether a graph is well formed: names, edges, order, versions.
 
 ``onnx.checker`` covers less than an importer relies on (no cycles named, no shapes of data), and
-stops at the first problem; it runs last, on models that are small enough.
+stops at the first problem; it is asked about single nodes alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from weft.frontend.onnx.loader import LoadedModel
 from weft.support.errors import InvalidModelError, UnsupportedModelError
@@ -214,21 +214,31 @@ def check_features(proto: ModelProto, source: str) -> None:
             )
 
 
-def run_onnx_checker(proto: ModelProto, source: str) -> None:
-    """What ``onnx.checker`` finds, as ``InvalidModelError``; skipped on large models."""
-    if proto.ByteSize() > _CHECKER_LIMIT_BYTES or _has_external_data(proto):
-        return
-    try:
-        onnx.checker.check_model(proto)
-    except onnx.checker.ValidationError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise InvalidModelError(
-            "the model breaks a rule of the ONNX format", where=source, notes=_shortened(lines)
-        ) from None
+def node_checker(proto: ModelProto, opset: int) -> Callable[[NodeProto, object], None]:
+    """A function that holds one node against its ONNX schema: ``check(node, where)``.
 
+    Raises ``InvalidModelError`` for missing inputs, missing or ill-typed attributes and so on. Of
+    ``onnx.checker`` this is the part that ``check_graph`` and the importer do not cover; it also
+    asks that nodes are sorted and that outputs state their shapes, which readers can do without.
+    """
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = proto.ir_version
+    context.opset_imports = {"": opset}
 
-def _has_external_data(proto: ModelProto) -> bool:
-    return any(t.data_location == TensorProto.EXTERNAL for t in proto.graph.initializer)
+    def check(node: NodeProto, where: object) -> None:
+        if node.ByteSize() > _CHECKER_LIMIT_BYTES:  # a large Constant, which is read anyway
+            return
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise InvalidModelError(
+                f"{node.op_type} breaks a rule of the ONNX format",
+                where=where,
+                notes=_shortened(lines),
+            ) from None
+
+    return check
 
 
 def _listed(items: Iterable[str], separator: str = ", ") -> str:

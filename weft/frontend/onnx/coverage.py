@@ -55,7 +55,7 @@ def _gaps_of(node: NodeProto, converter: Converter) -> Iterator[str]:
         elif attribute.name in converter.only:
             value = _scalar(attribute)
             if value not in converter.only[attribute.name]:
-                yield f"attribute {attribute.name}={value!r} of {node.op_type}"
+                yield f"attribute '{attribute.name}' = {value!r} of {node.op_type}"
     for position, name in enumerate(node.output):
         if name and position >= converter.outputs:
             yield f"output {position} of {node.op_type}"
@@ -78,7 +78,7 @@ def _note(gap: str, labels: list[str]) -> str:
 def _suggestion(missing: list[str]) -> str | None:
     """A near miss is more likely a damaged name than an operator to ask for."""
     for name in missing:
-        close = difflib.get_close_matches(name, supported_operators(), n=1, cutoff=0.8)
+        close = difflib.get_close_matches(name, supported_operators(), n=1, cutoff=0.7)
         if close:
             return f"is {name!r} meant to be {close[0]!r}?"
     return "docs/coverage.md lists the ONNX operators that are supported" if missing else None

@@ -20,7 +20,7 @@ from weft.frontend.onnx.checks import (
     check_features,
     check_graph,
     check_versions,
-    run_onnx_checker,
+    node_checker,
 )
 from weft.frontend.onnx.coverage import check_coverage
 from weft.frontend.onnx.dtypes import dtype_of
@@ -48,25 +48,12 @@ ShapeOverrides = Mapping[str, Sequence[object]]
 def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: ShapeOverrides) -> IRModule:
     """See ``weft.frontend.onnx.from_onnx``."""
     loaded = load_model(model)
-    try:
-        return _import_loaded(loaded, inputs)
-    except UnicodeDecodeError as error:
-        raise InvalidModelError(
-            "the model holds a name that is not UTF-8 text",
-            where=loaded.source,
-            got=repr(error.object[:40]),
-            help="the file is damaged; download or export it again",
-        ) from None
-
-
-def _import_loaded(loaded: LoadedModel, inputs: ShapeOverrides) -> IRModule:
     opset = check_versions(loaded)
     loaded = _with_functions_inlined(loaded)
     graph = loaded.proto.graph
     check_features(loaded.proto, loaded.source)
     order = check_graph(graph, loaded.source)
     check_coverage(order, opset, loaded.source)
-    run_onnx_checker(loaded.proto, loaded.source)
     return GraphImporter(loaded, opset, inputs).run(order)
 
 
@@ -91,6 +78,7 @@ class GraphImporter:
         self.folder: Path | None = loaded.folder
         self.graph: GraphProto = loaded.proto.graph
         self.opset = opset
+        self.check_node = node_checker(loaded.proto, opset)
         self.values: dict[str, Value] = {}
         self.params: dict[str, Var] = {}
         self.overrides = dict(inputs)
@@ -171,6 +159,7 @@ class GraphImporter:
         return TensorType(_declared_shape(value, where), dtype)
 
     def _import_node(self, proto: NodeProto, span: Span) -> None:
+        self.check_node(proto, span)
         names = list(proto.output)
         while names and not names[-1]:
             names.pop()

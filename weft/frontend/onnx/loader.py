@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto
 
 from weft.support.errors import InvalidModelError
@@ -42,6 +43,7 @@ def load_model(model: str | os.PathLike[str] | bytes | Any) -> LoadedModel:
             got=f"an object of type {type(model).__name__}",
         )
     _check_has_graph(loaded)
+    _check_text(loaded)
     return loaded
 
 
@@ -99,4 +101,26 @@ def _check_has_graph(loaded: LoadedModel) -> None:
             where=loaded.source,
             expected="an onnx.ModelProto with a graph of nodes",
             help="the file may be cut off, or may not be an ONNX model; export it again",
+        )
+
+
+def _check_text(loaded: LoadedModel) -> None:
+    """Names that are not UTF-8 come out of protobuf as bytes, which no later code expects."""
+    pending: list[Message] = [loaded.proto]
+    while pending:
+        for field, value in pending.pop().ListFields():
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                pending.extend([value] if isinstance(value, Message) else value)
+            elif field.type == FieldDescriptor.TYPE_STRING:
+                texts = [value] if isinstance(value, (str, bytes)) else value
+                _refuse_bytes([t for t in texts if isinstance(t, bytes)], field.name, loaded)
+
+
+def _refuse_bytes(texts: list[bytes], field: str, loaded: LoadedModel) -> None:
+    if texts:
+        raise InvalidModelError(
+            f"a {field} in the model is not UTF-8 text",
+            where=loaded.source,
+            got=repr(texts[0][:40]),
+            help="the file is damaged; download or export it again",
         )

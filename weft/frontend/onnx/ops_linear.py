@@ -71,7 +71,7 @@ def _product(node: Node, a: Expr, b: Expr) -> Expr:
     if len(b_shape) == _MATRIX and (len(a_shape) > _MATRIX or constant_value(b) is not None):
         return node.call(op.nn.dense, a, _transposed(node, b))
     if len(a_shape) == len(b_shape) == _MATRIX:
-        return node.call(op.nn.matmul, a, b)
+        return node.call(op.nn.matmul, a, b, transpose_a=False, transpose_b=False)
     return _batched(node, a, b)
 
 
@@ -80,7 +80,11 @@ def _batched(node: Node, a: Expr, b: Expr) -> Expr:
     a_shape, b_shape = tensor_type(a).shape, tensor_type(b).shape
     batch = _broadcast_batch(node, a_shape[:-2], b_shape[:-2])
     product = node.call(
-        op.nn.batch_matmul, _stacked(node, a, batch), _stacked(node, b, batch)
+        op.nn.batch_matmul,
+        _stacked(node, a, batch),
+        _stacked(node, b, batch),
+        transpose_a=False,
+        transpose_b=False,
     )
     return reshape_to(node, product, (*batch, a_shape[-2], b_shape[-1]))
 

@@ -1,0 +1,65 @@
+"""The nine real graphs of the onnx wheel: imported, compiled, and compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from tests.models.randomize import (
+    LIGHT_MODELS,
+    input_names,
+    light_model_output,
+    light_model_path,
+    randomize_weights,
+)
+
+import weft
+from weft.frontend.onnx import from_onnx
+from weft.ir.types import TensorType
+from weft.ir.visitor import post_order
+
+ONES = np.ones((1, 3, 224, 224), np.float32)
+# Enough for every path through the importer and the passes; the others run with the slow tests.
+QUICK = ("squeezenet", "shufflenet")
+MODELS = [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in LIGHT_MODELS]
+
+
+@pytest.mark.parametrize("name", LIGHT_MODELS)
+def test_import_gives_a_concrete_graph(name: str) -> None:
+    module = from_onnx(light_model_path(name))
+    (input_name,) = module.attrs["input_names"]
+    assert input_name.endswith(("data_0", "data"))
+    main = module["main"]
+    assert main.params[0].checked_type == TensorType.of((1, 3, 224, 224))
+    assert main.body.checked_type == TensorType.of(light_model_output(name).shape)
+    assert all(node.checked_type is not None for node in post_order(main))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_stored_output(name: str) -> None:
+    module = weft.compile(light_model_path(name))
+    expected = light_model_output(name)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(module(ONES), expected, rtol=1e-3, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_weights_agree_with_onnxruntime(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To 1e-3 relative and 1e-4 of the output's scale, and to the bit between thread counts."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = randomize_weights(onnx.load(light_model_path(name)), seed=3)
+    data = model.SerializeToString()
+    image = np.random.default_rng(5).uniform(-1, 1, ONES.shape).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(
+        None, {input_names(model)[0]: image}
+    )
+    assert np.isfinite(expected).all()
+    results = {}
+    for threads in (1, 2):
+        monkeypatch.setenv("WEFT_THREADS", str(threads))
+        results[threads] = weft.compile(data)(image)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(results[1], expected, rtol=1e-3, atol=1e-4 * scale)
+    np.testing.assert_array_equal(results[1], results[2])
