@@ -30,7 +30,12 @@ class FoldScaleAxis(FunctionPass):
     becomes one addition this way. What another expression uses as well stays.
 
     def @main(%x: Tensor[(1, 2), float32]) {
-      multiply(nn.dense(%x, meta_weight), 2f)
+      %0 = nn.dense(%x, const([1, 2, 3, 4], (2, 2), float32));
+      multiply(%0, const([10, 100], (2,), float32))
+    }
+    =>
+    def @main(%x: Tensor[(1, 2), float32]) {
+      nn.dense(%x, const([10, 20, 300, 400], (2, 2), float32))
     }
     """
 

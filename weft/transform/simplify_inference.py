@@ -21,7 +21,7 @@ class SimplifyInference(FunctionPass):
     constants as well.
 
     def @main(%x: Tensor[(1, 2, 4, 4), float32], %s: Tensor[(2,), float32]) {
-      %0 = nn.dropout(%x, rate=0.5f);
+      %0 = nn.dropout(%x, rate=0.5);
       nn.relu(%0.0)
     }
     =>

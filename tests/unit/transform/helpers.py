@@ -77,10 +77,12 @@ def op_calls(mod: IRModule) -> list[str]:
 
 
 def kernels(mod: IRModule) -> list[list[str]]:
-    """The operators of each kernel, in order of the kernels."""
+    """The operators of each kernel, in order of the calls of the kernels."""
     found = []
     for node in post_order(mod["main"]):
-        if isinstance(node, Function) and node.attrs.get("primitive"):
-            calls = (n for n in post_order(node.body) if isinstance(n, Call))
+        if isinstance(node, Call) and isinstance(node.op, Function):
+            if not node.op.attrs.get("primitive"):
+                continue
+            calls = (n for n in post_order(node.op.body) if isinstance(n, Call))
             found.append([c.op.name for c in calls])
     return found

@@ -1,0 +1,184 @@
+"""Constant folding, inference forms, canonical forms, scales into weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
+
+from weft import op
+from weft.ir.expr import Constant, Function, Tuple, TupleGetItem, const, var
+from weft.ir.module import IRModule
+from weft.ir.passes import Sequential
+from weft.ir.typing.infer import infer_type
+from weft.transform.canonicalize_ops import CanonicalizeOps
+from weft.transform.fold_constant import FoldConstant
+from weft.transform.fold_scale_axis import FoldScaleAxis
+from weft.transform.simplify_inference import SimplifyInference
+
+
+@pytest.mark.parametrize(
+    "pass_", [FoldConstant(), SimplifyInference(), CanonicalizeOps(), FoldScaleAxis()], ids=str
+)
+def test_example(pass_):
+    check_example(pass_)
+
+
+def module(body, *params) -> IRModule:
+    return infer_type(IRModule.from_expr(Function(params, body)))
+
+
+def weight(*shape, seed=0):
+    return const(np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32))
+
+
+def changed(pass_, mod):
+    after = pass_(mod)
+    check_values(mod, after, rtol=1e-4)
+    return after
+
+
+# -- constants -----------------------------------------------------------------------------------
+
+
+def test_branches_on_constants_and_projections_are_decided():
+    mod = parse_program("""
+        def @main(%x: Tensor[(2,), float32]) {
+          %0 = (exp(%x), %x);
+          if (less(1f, 2f)) { %0.1 } else { %0.0 }
+        }""")
+    after = changed(FoldConstant(), mod)
+    assert after["main"].body is after["main"].params[0]
+
+
+def test_results_of_several_tensors_fold():
+    parts = op.split(weight(4, 2), indices_or_sections=2, axis=0)
+    after = changed(FoldConstant(), module(TupleGetItem(parts, 1)))
+    assert isinstance(after["main"].body, Constant)
+
+
+def test_a_large_broadcast_of_a_constant_stays():
+    x = var("x", (64, 64, 8))
+    spread = op.broadcast_to(weight(8), shape=(64, 64, 8))
+    mod = module(op.add(x, spread), x)
+    assert FoldConstant(max_bytes=1 << 10)(mod) is mod
+    assert op_calls(FoldConstant()(mod)) == ["add"]
+
+
+def test_creation_folds_at_any_size():
+    mod = module(op.nn.relu(op.zeros(shape=(8, 8), dtype="float32")))
+    after = FoldConstant(max_bytes=1)(mod)
+    assert isinstance(after["main"].body, Constant)
+
+
+# -- inference and canonical forms ---------------------------------------------------------------
+
+
+def batch_norm(x, channels, **attrs):
+    vectors = [weight(channels, seed=i) for i in range(3)]
+    variance = const(np.abs(weight(channels, seed=3).data) + np.float32(0.1))
+    return op.nn.batch_norm(x, *vectors, variance, **attrs)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"axis": -1}, {"scale": False}, {"center": False}], ids=str)
+def test_batch_norm_is_a_scale_and_a_shift(attrs):
+    x = var("x", (2, 4, 3, 4))
+    normalised = batch_norm(x, 4, **attrs)
+    fields = Tuple(tuple(TupleGetItem(normalised, i) for i in range(3)))
+    after = changed(SimplifyInference(), module(fields, x))
+    assert op_calls(after) == ["multiply", "add"]
+
+
+def test_batch_norm_with_statistics_as_inputs():
+    x, s = var("x", (2, 4, 3)), var("s", (4,))
+    positive = op.exp(s)
+    normalised = op.nn.batch_norm(x, s, s, s, positive)
+    changed(SimplifyInference(), module(TupleGetItem(normalised, 0), x, s))
+
+
+def test_matrix_products_with_constants_are_dense():
+    x = var("x", (3, 5))
+    for flag, shape in ((False, (5, 4)), (True, (4, 5))):
+        mod = module(op.nn.matmul(x, weight(*shape), transpose_b=flag), x)
+        assert op_calls(changed(CanonicalizeOps(), mod)) == ["nn.dense"]
+
+
+def test_windows_are_spelled_out():
+    x = var("x", (1, 4, 6, 6))
+    y = op.nn.max_pool2d(x, pool_size=(3, 3), padding=(1,))
+    after = changed(CanonicalizeOps(), module(op.nn.conv2d(y, weight(8, 4, 3, 3), padding=(1, 0)), x))
+    convolution = after["main"].body
+    assert convolution.attrs.padding == (1, 0, 1, 0)
+    assert convolution.attrs.channels == 8
+    assert convolution.attrs.kernel_size == (3, 3)
+    assert convolution.args[0].attrs.padding == (1, 1, 1, 1)
+    assert CanonicalizeOps()(after) is after
+
+
+def test_flattening_keeps_a_symbolic_batch():
+    mod = parse_program("""
+        def @main(%x: Tensor[(n, 2, 3), float32]) { nn.batch_flatten(%x) }""")
+    after = CanonicalizeOps()(mod)
+    assert op_calls(after) == ["reshape"]
+    assert after["main"].body.checked_type == mod["main"].body.checked_type
+
+
+# -- scales --------------------------------------------------------------------------------------
+
+
+def conv(x, outputs=8, inputs=4, **attrs):
+    return op.nn.conv2d(x, weight(outputs, inputs, 3, 3), padding=(1, 1, 1, 1), **attrs)
+
+
+X = var("x", (1, 4, 5, 5))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("shape", [(8, 1, 1), (1, 8, 1, 1), ()])
+def test_convolutions_absorb_the_scale_behind_them(groups, shape):
+    y = op.multiply(conv(X, inputs=4 // groups, groups=groups), weight(*shape))
+    assert op_calls(changed(FoldScaleAxis(), module(y, X))) == ["nn.conv2d"]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_convolutions_absorb_the_scale_before_them(groups):
+    y = conv(op.multiply(X, weight(4, 1, 1)), inputs=4 // groups, groups=groups)
+    assert op_calls(changed(FoldScaleAxis(), module(y, X))) == ["nn.conv2d"]
+
+
+def test_a_scale_passes_a_bias_and_a_relu():
+    biased = op.add(conv(X), weight(8, 1, 1, seed=1))
+    y = op.multiply(op.nn.relu(biased), const(np.full((8, 1, 1), 0.5, np.float32)))
+    after = changed(FoldScaleAxis(), module(y, X))
+    assert op_calls(after) == ["nn.conv2d", "add", "nn.relu"]
+
+
+def test_batch_norm_behind_a_convolution_is_one_addition():
+    mod = module(TupleGetItem(batch_norm(conv(X), 8), 0), X)
+    after = changed(Sequential((SimplifyInference(), FoldConstant(), FoldScaleAxis())), mod)
+    assert op_calls(after) == ["nn.conv2d", "add"]
+
+
+def test_two_scales_in_a_row():
+    y = op.multiply(op.multiply(conv(X), weight(8, 1, 1)), const(2.0))
+    assert op_calls(changed(FoldScaleAxis(), module(y, X))) == ["nn.conv2d"]
+
+
+@pytest.mark.parametrize("layout", ["NK", "KN"])
+def test_dense_absorbs_scales_on_both_sides(layout):
+    x = var("x", (3, 5))
+    matrix = weight(7, 5) if layout == "NK" else weight(5, 7)
+    product = op.nn.dense(op.multiply(x, weight(5)), matrix, weight_layout=layout)
+    after = changed(FoldScaleAxis(), module(op.multiply(product, weight(1, 7)), x))
+    assert op_calls(after) == ["nn.dense"]
+
+
+def test_what_must_stay():
+    y = conv(X)
+    shared = Tuple((op.multiply(y, weight(8, 1, 1)), op.exp(y)))
+    per_pixel = op.multiply(conv(X), weight(5, 5))
+    negative = op.multiply(op.nn.relu(conv(X)), const(-1.0))
+    spreading = op.multiply(conv(X), weight(2, 1, 1, 1))
+    for body in (shared, per_pixel, negative, spreading):
+        mod = module(body, X)
+        assert FoldScaleAxis()(mod) is mod
