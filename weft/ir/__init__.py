@@ -1,0 +1,149 @@
+"""The typed functional IR: types, attributes, expressions, inference, text, rewriting, passes."""
+
+from weft.ir import builder
+from weft.ir.attrs import NO_ATTRS, Attrs, NoAttrs, attr, one_of
+from weft.ir.builder import ScopeBuilder
+from weft.ir.dtype import DType
+from weft.ir.expr import (
+    Call,
+    Clause,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    TypeData,
+    Var,
+    const,
+    install_printer,
+    var,
+)
+from weft.ir.instruments import (
+    DumpInstrument,
+    PrintInstrument,
+    TimingInstrument,
+    VerifyInstrument,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import OPS, Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.parser import parse, parse_expr
+from weft.ir.pass_pipeline import parse_pipeline
+from weft.ir.passes import (
+    PASSES,
+    FunctionPass,
+    Pass,
+    PassContext,
+    Sequential,
+    register_pass,
+    run_pass,
+)
+from weft.ir.printer import as_text
+from weft.ir.shape import ANY, Dim, SymDim
+from weft.ir.span import Span
+from weft.ir.structural import assert_structural_equal, structural_equal, structural_hash
+from weft.ir.types import (
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeVar,
+)
+from weft.ir.typing.infer import infer_expr, infer_type
+from weft.ir.verify import verify_expr, verify_module
+
+install_printer(as_text)
+builder.install_operators()
+
+__all__ = [
+    "ANY",
+    "NO_ATTRS",
+    "OPS",
+    "PASSES",
+    "Attrs",
+    "Call",
+    "Case",
+    "Clause",
+    "Constant",
+    "Constructor",
+    "DType",
+    "Dim",
+    "DumpInstrument",
+    "Expr",
+    "FuncType",
+    "Function",
+    "FunctionPass",
+    "GlobalTypeVar",
+    "GlobalVar",
+    "IRModule",
+    "If",
+    "IncompleteType",
+    "Let",
+    "Match",
+    "NoAttrs",
+    "Op",
+    "OpPattern",
+    "Pass",
+    "PassContext",
+    "Pattern",
+    "PatternConstructor",
+    "PatternTuple",
+    "PatternVar",
+    "PatternWildcard",
+    "PrintInstrument",
+    "RefCreate",
+    "RefRead",
+    "RefType",
+    "RefWrite",
+    "ScopeBuilder",
+    "Sequential",
+    "Span",
+    "SymDim",
+    "TensorType",
+    "TimingInstrument",
+    "Tuple",
+    "TupleGetItem",
+    "TupleType",
+    "Type",
+    "TypeCall",
+    "TypeData",
+    "TypeVar",
+    "Var",
+    "VerifyInstrument",
+    "as_text",
+    "assert_structural_equal",
+    "attr",
+    "case",
+    "const",
+    "define_op",
+    "get_op",
+    "infer_expr",
+    "infer_type",
+    "one_of",
+    "parse",
+    "parse_expr",
+    "parse_pipeline",
+    "register_pass",
+    "run_pass",
+    "structural_equal",
+    "structural_hash",
+    "var",
+    "verify_expr",
+    "verify_module",
+]

@@ -53,6 +53,89 @@ class Expr:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x}>"
 
+    # Python's operators build calls; ``==`` stays identity, use ``op.equal``.
+    def __add__(self, other: Any) -> Expr:
+        return OPERATORS.apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return OPERATORS.apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return OPERATORS.apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return OPERATORS.apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return OPERATORS.apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return OPERATORS.apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return OPERATORS.apply("truediv", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return OPERATORS.apply("truediv", other, self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return OPERATORS.apply("floordiv", self, other)
+
+    def __mod__(self, other: Any) -> Expr:
+        return OPERATORS.apply("mod", self, other)
+
+    def __pow__(self, other: Any) -> Expr:
+        return OPERATORS.apply("pow", self, other)
+
+    def __matmul__(self, other: Any) -> Expr:
+        return OPERATORS.apply("matmul", self, other)
+
+    def __lt__(self, other: Any) -> Expr:
+        return OPERATORS.apply("lt", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return OPERATORS.apply("le", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return OPERATORS.apply("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return OPERATORS.apply("ge", self, other)
+
+    def __and__(self, other: Any) -> Expr:
+        return OPERATORS.apply("and", self, other)
+
+    def __or__(self, other: Any) -> Expr:
+        return OPERATORS.apply("or", self, other)
+
+    def __neg__(self) -> Expr:
+        return OPERATORS.apply("neg", self)
+
+    def __invert__(self) -> Expr:
+        return OPERATORS.apply("invert", self)
+
+    def __abs__(self) -> Expr:
+        return OPERATORS.apply("abs", self)
+
+    def __getitem__(self, index: int) -> Expr:
+        return OPERATORS.apply("getitem", self, index)
+
+    def __iter__(self) -> Any:
+        # Without this, __getitem__ would make every expression an endless iterable.
+        raise TypeError(f"a {type(self).__name__} expression cannot be iterated over")
+
+    # NumPy arrays on the left must leave ``array + x`` to ``__radd__``.
+    __array_ufunc__ = None
+
+
+class _Operators:
+    """What Python's operators mean; the builder sits above the nodes and fills this in."""
+
+    apply: Any = None
+
+
+OPERATORS = _Operators()
+
 
 class _Text:
     """The text printer sits above the nodes and hands itself over when ``weft.ir`` is imported."""

@@ -35,7 +35,7 @@ class FloorDivAtom:
     denominator: int
 
     def __str__(self) -> str:
-        return f"({self.numerator}) // {self.denominator}"
+        return f"floordiv({self.numerator}, {self.denominator})"
 
 
 def _atom_key(atom: Atom) -> str:

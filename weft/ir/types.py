@@ -101,7 +101,8 @@ class TypeCall(Type):
     args: tuple[Type, ...]
 
     def __str__(self) -> str:
-        return f"{self.func}[{', '.join(map(str, self.args))}]"
+        args = ", ".join(map(str, self.args))
+        return f"{self.func}[{args}]" if args else str(self.func)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,17 @@ def binders(expr: Expr) -> tuple[Var, ...]:
     return ()
 
 
+def evaluated(expr: Expr) -> tuple[Expr, ...]:
+    """``children`` without the variables bound here: what is computed."""
+    if isinstance(expr, Function):
+        return (expr.body,)
+    if isinstance(expr, Let):
+        return (expr.value, expr.body)
+    if isinstance(expr, Match):
+        return (expr.data, *(clause.rhs for clause in expr.clauses))
+    return children(expr)
+
+
 def post_order(expr: Expr, *, enter: Enter | None = None) -> Iterator[Expr]:
     """Every node once, operands first.
 
@@ -238,9 +249,12 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
 
 
 def count_uses(expr: Expr) -> dict[Expr, int]:
-    """How many operand positions refer to each node (the root itself has none of its own)."""
-    uses: dict[Expr, int] = {expr: 0}
+    """How many places refer to each node: operands, results of blocks; binding is no use.
+
+    The root counts as used once.
+    """
+    uses: dict[Expr, int] = {expr: 1}
     for node in post_order(expr):
-        for child in children(node):
-            uses[child] = uses.get(child, 0) + 1
+        for part in evaluated(node):
+            uses[part] = uses.get(part, 0) + 1
     return uses

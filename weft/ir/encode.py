@@ -1,0 +1,99 @@
+"""Values that are not expressions (attributes, types, arrays) as canonical text.
+
+Equal text means equal value, in every process and on every machine: what structural equality and
+structural hashes are made of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.ir.attrs import Attrs
+from weft.ir.dtype import DType
+from weft.ir.shape import AnyDim, SymDim
+from weft.ir.types import FuncType, IncompleteType, Type, TypeVar, component_types
+from weft.support.errors import InternalError
+
+
+def array_digest(array: np.ndarray) -> str:
+    """A digest of dtype, shape and bytes (so NaN equals NaN, and 0 is not -0)."""
+    digest = hashlib.blake2b(f"{array.dtype.name}{array.shape}".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+    return digest.hexdigest()
+
+
+def encode_value(value: Any) -> str:
+    """Canonical text of an attribute's value.
+
+    Raises ``InternalError`` for objects that have no value of their own.
+    """
+    if value is None or isinstance(value, (bool, str, bytes)):
+        return repr(value)
+    if isinstance(value, (int, float)) and not isinstance(value, enum.Enum):
+        return f"{type(value).__name__}:{value!r}"
+    if isinstance(value, (DType, SymDim, AnyDim)):
+        return f"{type(value).__name__}:{value}"
+    if isinstance(value, (tuple, list)):
+        return f"({','.join(map(encode_value, value))})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{','.join(sorted(map(encode_value, value)))}}}"
+    if isinstance(value, Mapping):
+        items = sorted((encode_value(k), encode_value(v)) for k, v in value.items())
+        return f"{{{','.join(f'{k}:{v}' for k, v in items)}}}"
+    return _encode_object(value)
+
+
+def _encode_object(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, Attrs):
+        return encode_attrs(value)
+    if isinstance(value, Type):
+        return TypeEncoder().encode(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"array:{array_digest(np.asarray(value))}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return f"{type(value).__name__}{encode_value(fields)}"
+    raise InternalError(
+        f"a {type(value).__name__} among attributes has no canonical form",
+        help="use numbers, strings, tuples, dtypes or frozen dataclasses",
+    )
+
+
+def encode_attrs(attrs: Attrs) -> str:
+    """The record's class and all its values."""
+    return f"{type(attrs).__name__}{encode_value(dict(attrs.items()))}"
+
+
+class TypeEncoder:
+    """Types as text in which type variables and holes are numbered, not named.
+
+    One encoder serves one program: the same variable gets the same number throughout.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Type, int] = {}
+
+    def encode(self, type_: Type | None) -> str:
+        if type_ is None:
+            return "-"
+        if isinstance(type_, (TypeVar, IncompleteType)):
+            number = self._numbers.setdefault(type_, len(self._numbers))
+            return f"{type(type_).__name__}{number}"
+        if isinstance(type_, FuncType):
+            generics = ",".join(map(self.encode, type_.type_params))
+            return f"fn[{generics}]{self._parts(type_)}"
+        parts = component_types(type_)
+        if parts:
+            return f"{type(type_).__name__}{self._parts(type_)}"
+        return str(type_)
+
+    def _parts(self, type_: Type) -> str:
+        return f"({','.join(map(self.encode, component_types(type_)))})"

@@ -1,0 +1,128 @@
+"""Instruments: printing, dumping, timing and checking between passes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from weft.ir.module import IRModule
+from weft.ir.passes import Pass
+from weft.ir.printer import as_text
+from weft.ir.verify import verify_module
+
+Show = Callable[[IRModule], str]
+
+
+def readable(mod: IRModule) -> str:
+    """The module as text for people: types as comments, no bytes of large constants."""
+    return as_text(mod, metadata=False, types=True)
+
+
+@dataclass(eq=False)
+class PrintInstrument:
+    """Prints the module around named passes (``"all"`` names every pass)."""
+
+    before: Collection[str] = ()
+    after: Collection[str] = ("all",)
+    stream: TextIO | None = None
+    show: Show = readable
+
+    def before_pass(self, pass_: Pass, mod: IRModule) -> None:
+        if _named(pass_, self.before):
+            self._write(f"// before {pass_}", self.show(mod))
+
+    def after_pass(
+        self, pass_: Pass, before: IRModule, after: IRModule, seconds: float
+    ) -> None:
+        if not _named(pass_, self.after):
+            return
+        text = self.show(after)
+        same = after is before or text == self.show(before)
+        self._write(f"// after {pass_}" + (": unchanged" if same else ""), "" if same else text)
+
+    def _write(self, heading: str, text: str) -> None:
+        stream = self.stream or sys.stderr
+        stream.write(f"{heading}\n{text}\n" if text else f"{heading}\n")
+
+
+def _named(pass_: Pass, names: Collection[str]) -> bool:
+    return "all" in names or pass_.name in names
+
+
+@dataclass(eq=False)
+class DumpInstrument:
+    """Writes the module after every pass to ``directory/03-fuse_ops.ir``, in order."""
+
+    directory: Path
+    show: Show = readable
+    count: int = 0
+
+    def before_pass(self, pass_: Pass, mod: IRModule) -> None:
+        if self.count == 0:
+            self._write("input", self.show(mod))
+
+    def after_pass(
+        self, pass_: Pass, before: IRModule, after: IRModule, seconds: float
+    ) -> None:
+        same = after is before
+        self._write(pass_.name, f"// {pass_}: unchanged\n" if same else self.show(after))
+
+    def _write(self, name: str, text: str) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / f"{self.count:02d}-{name}.ir"
+        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        self.count += 1
+
+
+@dataclass(eq=False)
+class TimingInstrument:
+    """Collects the wall time of every pass; ``table()`` lists them, slowest first."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
+
+    def before_pass(self, pass_: Pass, mod: IRModule) -> None:
+        """Nothing to note: the manager measures."""
+
+    def after_pass(
+        self, pass_: Pass, before: IRModule, after: IRModule, seconds: float
+    ) -> None:
+        self.seconds[pass_.name] = self.seconds.get(pass_.name, 0.0) + seconds
+        self.runs[pass_.name] = self.runs.get(pass_.name, 0) + 1
+
+    def table(self) -> str:
+        """One line per pass: milliseconds, share, runs, name."""
+        total = sum(self.seconds.values()) or 1.0
+        rows = sorted(self.seconds.items(), key=lambda row: -row[1])
+        lines = ["      ms      %  runs  pass"]
+        for name, spent in rows:
+            share = 100 * spent / total
+            lines.append(f"{spent * 1e3:8.2f} {share:6.1f} {self.runs[name]:5d}  {name}")
+        lines.append(f"{sum(self.seconds.values()) * 1e3:8.2f}  100.0        total")
+        return "\n".join(lines)
+
+
+@dataclass(eq=False)
+class VerifyInstrument:
+    """Checks well-formedness after every pass that changed something.
+
+    ``compare`` is a further check of the module before against the one after, such as evaluating
+    both on the same inputs.
+    """
+
+    compare: Callable[[IRModule, IRModule], None] | None = None
+
+    def before_pass(self, pass_: Pass, mod: IRModule) -> None:
+        """Nothing to check: the pass before left it verified."""
+
+    def after_pass(
+        self, pass_: Pass, before: IRModule, after: IRModule, seconds: float
+    ) -> None:
+        if after is before:
+            return
+        verify_module(after, after=pass_.name)
+        if self.compare is not None:
+            self.compare(before, after)

@@ -1,0 +1,140 @@
+"""Tokens of the text form, and errors that point at one of them."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from typing import NoReturn
+
+from weft.ir.span import Span
+from weft.support.errors import ParseError
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+|//[^\n]*|/\*.*?\*/)
+  | (?P<local>%[A-Za-z0-9_]+)
+  | (?P<global>@(?:[A-Za-z_]\w*|"(?:[^"\\]|\\.)*"))
+  | (?P<string>"(?:[^"\\]|\\.)*")
+  | (?P<field>\.\d+)
+  | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[a-z]\w*)?)
+  | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
+  | (?P<mark>->|=>|\#\[|[()\[\]{}:;,=*+?-])
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+END = "end of text"
+
+
+class Tokens:
+    """The tokens of a text with a read position; ``kind`` and ``text`` are of the next one."""
+
+    def __init__(self, source_text: str, source: str) -> None:
+        self.source_text = source_text
+        self.source = source
+        self._line_starts = [0, *(m.end() for m in re.finditer("\n", source_text))]
+        self._kinds: list[str] = []
+        self._texts: list[str] = []
+        self._offsets: list[int] = []
+        self._scan()
+        self.position = 0
+
+    def _scan(self) -> None:
+        offset, size = 0, len(self.source_text)
+        while offset < size:
+            match = _TOKEN.match(self.source_text, offset)
+            if match is None:
+                self.fail("this is no token of the weft language", offset=offset)
+            kind = str(match.lastgroup)
+            if kind != "space":
+                self._kinds.append(kind)
+                self._texts.append(match.group())
+                self._offsets.append(offset)
+            offset = match.end()
+        self._kinds.append("end")
+        self._texts.append(END)
+        self._offsets.append(size)
+
+    @property
+    def kind(self) -> str:
+        return self._kinds[self.position]
+
+    @property
+    def text(self) -> str:
+        return self._texts[self.position]
+
+    @property
+    def offset(self) -> int:
+        return self._offsets[self.position]
+
+    def following(self, distance: int = 1) -> str:
+        """The text of a token further on."""
+        return self._texts[min(self.position + distance, len(self._texts) - 1)]
+
+    def next(self) -> str:
+        """Consume one token and return its text."""
+        text = self._texts[self.position]
+        if self.position < len(self._texts) - 1:
+            self.position += 1
+        return text
+
+    def at(self, text: str) -> bool:
+        """Whether the next token is the mark or word ``text``."""
+        return self._texts[self.position] == text and self.kind != "string"
+
+    def accept(self, text: str) -> bool:
+        """Consume ``text`` if it comes next."""
+        if self.at(text):
+            self.next()
+            return True
+        return False
+
+    def expect(self, text: str, why: str = "") -> None:
+        """Consume ``text``; raises ``ParseError`` if something else comes."""
+        if not self.accept(text):
+            self.fail(why or "the text does not go on as it should", expected=repr(text))
+
+    def expect_kind(self, kind: str, expected: str) -> str:
+        """Consume a token of ``kind``; ``expected`` says in words what that is."""
+        if self.kind != kind:
+            self.fail("the text does not go on as it should", expected=expected)
+        return self.next()
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column, counted from 1."""
+        line = bisect.bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
+
+    def span(self) -> Span:
+        """The position of the next token."""
+        line, column = self.place(self.offset)
+        return Span(self.source, line, column)
+
+    def offset_of(self, span: Span) -> int:
+        """The inverse of ``span``."""
+        return self._line_starts[(span.line or 1) - 1] + (span.column or 1) - 1
+
+    def fail(
+        self,
+        what: str,
+        *,
+        expected: object = None,
+        got: object = None,
+        offset: int | None = None,
+        help: str | None = None,  # noqa: A002 - the word of the error family
+    ) -> NoReturn:
+        """Raise ``ParseError`` with the line and a caret below the token."""
+        at = self.offset if offset is None else offset
+        line, column = self.place(at)
+        shown = self.source_text[self._line_starts[line - 1] :].split("\n", 1)[0]
+        if got is None and offset is None:
+            got = self.text if self.kind == "end" else repr(self.text)
+        # A line of base64 or a generated one-liner is cut to what surrounds the place.
+        first = max(0, column - 60)
+        raise ParseError(
+            what,
+            where=f"{self.source}:{line}:{column}",
+            expected=expected,
+            got=got,
+            notes=[f"| {shown[first : first + 100]}", f"| {' ' * (column - 1 - first)}^"],
+            help=help,
+        )

@@ -1,0 +1,82 @@
+"""Pipelines of passes as text: ``fold_constant,fuse_ops{max_depth=8},dead_code_elimination``.
+
+Options stand in braces, separated by commas; a tuple is written in parentheses with spaces
+between its items (``skip=(nn.dropout nn.lrn)``), and a single item may stand alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from typing import Any
+
+from weft.ir.passes import PASSES, Pass, Sequential
+from weft.support.errors import PassError
+
+_ITEM = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
+_REFUSED = object()
+
+
+def parse_pipeline(text: str) -> Sequential:
+    """The passes that ``text`` names; raises ``PassError`` or ``RegistryError``."""
+    passes: list[Pass] = []
+    position = 0
+    while position < len(text):
+        match = _ITEM.match(text, position)
+        if match is None:
+            raise PassError(
+                "the pipeline cannot be read",
+                where=f"column {position + 1}",
+                expected="name or name{option=value,option=value}, separated by commas",
+                got=repr(text[position : position + 30]),
+            )
+        passes.append(_make(match[1], match[2] or ""))
+        position = match.end()
+    return Sequential(tuple(passes))
+
+
+def _make(name: str, options: str) -> Pass:
+    cls = PASSES.get(name)
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    values: dict[str, Any] = {}
+    for option in filter(None, (part.strip() for part in options.split(","))):
+        key, equals, text = (piece.strip() for piece in option.partition("="))
+        if key not in fields:
+            raise PassError(
+                f"the pass {name} has no option {key!r}",
+                expected=", ".join(fields) or "no options",
+            )
+        # ``verbose`` alone means ``verbose=true``.
+        value = _read(text if equals else "true", hints[key])
+        if value is _REFUSED:
+            raise PassError(
+                f"option {key!r} of the pass {name} has the wrong type",
+                expected=str(hints[key]),
+                got=repr(text),
+            )
+        values[key] = value
+    return cls(**values)
+
+
+def _read(text: str, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        found = (_read(text, option) for option in typing.get_args(hint))
+        return next((value for value in found if value is not _REFUSED), _REFUSED)
+    if origin in (tuple, frozenset):
+        inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+        items = [_read(item, typing.get_args(hint)[0]) for item in inner.split()]
+        return _REFUSED if _REFUSED in items else origin(items)
+    if hint is type(None):
+        return None if text == "none" else _REFUSED
+    if hint is bool:
+        return {"true": True, "false": False}.get(text.lower(), _REFUSED)
+    if hint in (int, float):
+        try:
+            return hint(text)
+        except ValueError:
+            return _REFUSED
+    return text if hint is str else _REFUSED

@@ -1,0 +1,284 @@
+"""Structural equality and hashing of programs.
+
+Two programs are equal when they differ in names of bound variables, spans and inferred types
+alone. Sharing counts: ``add(%0, %0)`` with one ``%0`` is not ``add`` of two equal calls. Both
+operations take one walk over the DAG.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from weft.ir.encode import TypeEncoder, array_digest, encode_attrs, encode_value
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    Let,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    TupleGetItem,
+    TypeData,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.types import Type
+from weft.ir.typing.report import describe
+from weft.ir.visitor import binders, children, post_order
+from weft.support.errors import WeftError
+
+Node = Expr | IRModule
+
+
+class StructuralMismatch(WeftError):
+    """Two programs that should be equal differ; ``where`` is the path to the first difference."""
+
+    code = "E0320"
+
+
+def structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> bool:
+    """Whether two expressions, modules, types or attribute records are equal.
+
+    Free variables are equal to themselves; with ``map_free_vars`` also to each other, one to one.
+    """
+    return _first_difference(a, b, map_free_vars=map_free_vars) is None
+
+
+def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> None:
+    """Raise ``StructuralMismatch`` with the path to the first difference."""
+    found = _first_difference(a, b, map_free_vars=map_free_vars)
+    if found is not None:
+        path, left, right = found
+        raise StructuralMismatch(
+            "the programs are not structurally equal", where=path, expected=right, got=left
+        )
+
+
+def structural_hash(node: Any) -> str:
+    """A hex digest, the same in every process, equal for structurally equal programs."""
+    digest = hashlib.blake2b(digest_size=20)
+    for record in _records(node):
+        digest.update(record.encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+_Difference = tuple[str, str, str]
+
+
+def _first_difference(a: Any, b: Any, *, map_free_vars: bool) -> _Difference | None:
+    if isinstance(a, Expr) and isinstance(b, Expr):
+        return _Comparison(map_free_vars).compare(a, b, "")
+    if isinstance(a, IRModule) and isinstance(b, IRModule):
+        return _compare_modules(a, b, map_free_vars=map_free_vars)
+    left, right = encode_value(a), encode_value(b)
+    return None if left == right else ("value", str(a), str(b))
+
+
+def _compare_modules(a: IRModule, b: IRModule, *, map_free_vars: bool) -> _Difference | None:
+    for what, left, right in (
+        ("functions", sorted(a.functions), sorted(b.functions)),
+        ("data types", _definitions(a), _definitions(b)),
+        ("attributes", encode_value(a.attrs), encode_value(b.attrs)),
+    ):
+        if left != right:
+            return what, str(left), str(right)
+    for name, fn in a.functions.items():
+        found = _Comparison(map_free_vars).compare(fn, b.functions[name], f"@{name}")
+        if found is not None:
+            return found
+    return None
+
+
+def _definitions(mod: IRModule) -> list[str]:
+    return [_definition_text(mod.type_definitions[n]) for n in sorted(mod.type_definitions)]
+
+
+def _definition_text(data: TypeData) -> str:
+    types = TypeEncoder()
+    generics = [types.encode(v) for v in data.type_vars]
+    parts = [f"{c.name}({','.join(map(types.encode, c.inputs))})" for c in data.constructors]
+    return f"{data.header}{generics}{parts}"
+
+
+# -- what a node says of itself, its operands aside --------------------------------------------
+
+
+def _label(node: Expr, types: TypeEncoder) -> str:
+    """Everything about ``node`` that is neither an operand nor a variable's identity."""
+    kind = type(node)
+    extra = _EXTRA.get(kind)
+    return kind.__name__ if extra is None else f"{kind.__name__} {extra(node, types)}"
+
+
+def _call_label(call: Call, types: TypeEncoder) -> str:
+    name = call.op.name if isinstance(call.op, Op) else ""
+    generics = f" [{','.join(map(types.encode, call.type_args))}]" if call.type_args else ""
+    return f"{name} {encode_attrs(call.attrs)}{generics}"
+
+
+def _function_label(fn: Function, types: TypeEncoder) -> str:
+    generics = ",".join(types.encode(v) for v in fn.type_params)
+    return f"[{generics}] {encode_value(fn.attrs)} {types.encode(fn.ret_type)}"
+
+
+def _match_label(match: Match, _: TypeEncoder) -> str:
+    return f"{match.complete} {' '.join(_pattern_text(c.lhs) for c in match.clauses)}"
+
+
+def _pattern_text(pattern: Pattern) -> str:
+    if isinstance(pattern, PatternConstructor):
+        return f"{pattern.constructor.name}({','.join(map(_pattern_text, pattern.patterns))})"
+    if isinstance(pattern, PatternTuple):
+        return f"({','.join(map(_pattern_text, pattern.patterns))})"
+    return "%" if isinstance(pattern, PatternVar) else "_"
+
+
+_EXTRA: dict[type, Callable[[Any, TypeEncoder], str]] = {
+    Op: lambda e, _: e.name,
+    Var: lambda e, types: types.encode(e.annotation),
+    GlobalVar: lambda e, _: e.name,
+    Constant: lambda e, _: array_digest(e.data),
+    Constructor: lambda e, _: f"{e.belongs_to}.{e.name}",
+    Call: _call_label,
+    Function: _function_label,
+    TupleGetItem: lambda e, _: str(e.index),
+    Match: _match_label,
+}
+# Copies of these are as good as the shared node.
+_VALUES = (Op, GlobalVar, Constant, Constructor)
+
+
+# -- equality ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """Steps from the root, linked backwards so that deep programs do not cost a copy a node."""
+
+    parent: _Path | None
+    step: str
+
+    def __str__(self) -> str:
+        steps = []
+        current: _Path | None = self
+        while current is not None:
+            steps.append(current.step)
+            current = current.parent
+        return "".join(reversed(steps))
+
+
+class _Comparison:
+    """Walks two programs in step and keeps a one-to-one map between their nodes."""
+
+    def __init__(self, map_free_vars: bool) -> None:
+        self.map_free_vars = map_free_vars
+        self.left: dict[int, Expr] = {}
+        self.right: dict[int, Expr] = {}
+        self.left_types = TypeEncoder()
+        self.right_types = TypeEncoder()
+
+    def compare(self, a: Expr, b: Expr, root: str) -> _Difference | None:
+        pending = [(a, b, _Path(None, root))]
+        while pending:
+            x, y, path = pending.pop()
+            if id(x) in self.left or id(y) in self.right:
+                if self.left.get(id(x)) is not y or self.right.get(id(y)) is not x:
+                    return self._differ(path, x, y, "shared otherwise: ")
+                continue
+            if isinstance(x, _VALUES) or isinstance(y, _VALUES):
+                if x is not y and not self._same_label(x, y):
+                    return self._differ(path, x, y)
+                continue
+            if isinstance(x, Var) and x is not y and not self.map_free_vars:
+                return self._differ(path, x, y, "free variable ")
+            if not self._same_label(x, y):
+                return self._differ(path, x, y)
+            self._pair(x, y)
+            if not self._pair_binders(x, y):
+                return self._differ(path, x, y, "parameters of ")
+            parts = list(zip(children(x), children(y), strict=False))
+            if len(children(x)) != len(children(y)):
+                return self._differ(path, x, y, f"{len(children(x))} operands: ")
+            steps = _steps(x, len(parts))
+            pending.extend(
+                (c, d, _Path(path, s))
+                for (c, d), s in reversed(list(zip(parts, steps, strict=True)))
+            )
+        return None
+
+    def _pair(self, x: Expr, y: Expr) -> None:
+        self.left[id(x)] = y
+        self.right[id(y)] = x
+
+    def _pair_binders(self, x: Expr, y: Expr) -> bool:
+        mine, theirs = binders(x), binders(y)
+        if len(mine) != len(theirs):
+            return False
+        for v, w in zip(mine, theirs, strict=True):
+            if not self._same_label(v, w):
+                return False
+            self._pair(v, w)
+        return True
+
+    def _same_label(self, x: Expr, y: Expr) -> bool:
+        if type(x) is not type(y):
+            return False
+        return _label(x, self.left_types) == _label(y, self.right_types)
+
+    def _differ(self, path: _Path, x: Expr, y: Expr, prefix: str = "") -> _Difference:
+        left, right = describe(x), describe(y)
+        if left == right:
+            left, right = _label(x, self.left_types), _label(y, self.right_types)
+        return str(path) or "root", prefix + left, prefix + right
+
+
+def _steps(node: Expr, count: int) -> list[str]:
+    if isinstance(node, Call) and isinstance(node.op, Op):
+        return [f".{node.op.name}[{i}]" for i in range(count)]
+    if isinstance(node, Function):
+        return [f".params[{i}]" for i in range(count - 1)] + [".body"]
+    if isinstance(node, Let):
+        return [".var", ".value", ".body"]
+    return [f".{type(node).__name__.lower()}[{i}]" for i in range(count)]
+
+
+# -- hashing -------------------------------------------------------------------------------------
+
+
+def _records(node: Any) -> list[str]:
+    if isinstance(node, IRModule):
+        records = ["module", encode_value(node.attrs), *_definitions(node)]
+        for name in sorted(node.functions):
+            records += [f"@{name}", *_expr_records(node.functions[name])]
+        return records
+    return _expr_records(node) if isinstance(node, Expr) else [encode_value(node)]
+
+
+def _expr_records(root: Expr) -> list[str]:
+    """One line per node: its label and the numbers of its operands."""
+    types = TypeEncoder()
+    bound = {id(v) for node in post_order(root) for v in binders(node)}
+    operand: dict[int, str] = {}
+    records: list[str] = []
+    for node in post_order(root):
+        label = _label(node, types)
+        if isinstance(node, _VALUES):
+            operand[id(node)] = label
+            continue
+        if isinstance(node, Var) and id(node) not in bound:
+            label += f" {node.name}"
+        parts = " ".join(operand[id(c)] for c in children(node))
+        operand[id(node)] = str(len(records))
+        records.append(f"{label} <- {parts}")
+    return [*records, operand[id(root)]]

@@ -1,0 +1,187 @@
+"""Well-formedness: what holds of every module between two passes, types aside.
+
+A variable is bound once and used in its scope only; global functions and data types exist; calls
+and projections are complete; with ``typed``, every node has its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.ir.expr import (
+    Call,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    Let,
+    Match,
+    TupleGetItem,
+    TypeData,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.typing.report import describe, place_of
+from weft.ir.visitor import children, pattern_vars, post_order
+from weft.support.errors import WellFormedError
+
+
+def verify_module(mod: IRModule, *, typed: bool = True, after: str | None = None) -> None:
+    """Raise ``WellFormedError`` if ``mod`` breaks a rule; ``after`` names the last pass."""
+    for name, fn in mod.functions.items():
+        if not isinstance(fn, Function):
+            raise WellFormedError(f"@{name} is not a function", got=type(fn).__name__)
+        rules = _Rules(mod.functions, mod.type_definitions, name, typed, after)
+        for node in post_order(fn):
+            rules.check(node)
+        _Scopes(rules).walk(fn)
+
+
+def verify_expr(expr: Expr, *, typed: bool = False) -> None:
+    """The same rules for an expression on its own; its free variables are allowed."""
+    rules = _Rules(None, None, None, typed, None)
+    for node in post_order(expr):
+        rules.check(node)
+    _Scopes(rules).walk(expr)
+
+
+class _Rules:
+    """What can be said of one node by itself, and how a broken rule is reported."""
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function] | None,
+        definitions: Mapping[str, TypeData] | None,
+        function: str | None,
+        typed: bool,
+        after: str | None,
+    ) -> None:
+        self.functions = functions
+        self.definitions = definitions
+        self.function = function
+        self.typed = typed
+        self.after = after
+
+    def check(self, node: Expr) -> None:
+        if self.typed and node.checked_type is None and not isinstance(node, (Constructor, Op)):
+            self.fail(node, f"{describe(node)} has no type")
+        if isinstance(node, Call) and isinstance(node.op, Op):
+            self._check_op_call(node, node.op)
+        elif isinstance(node, TupleGetItem) and node.index < 0:
+            self.fail(node, "a tuple index is negative", ">= 0", node.index)
+        elif isinstance(node, GlobalVar) and self.functions is not None:
+            if node.name not in self.functions:
+                self.fail(node, f"@{node.name} is not in the module")
+        elif isinstance(node, Constructor) and self.definitions is not None:
+            if node.belongs_to.name not in self.definitions:
+                self.fail(node, f"the data type {node.belongs_to} is not in the module")
+
+    def _check_op_call(self, call: Call, op: Op) -> None:
+        if len(call.args) != len(op.inputs):
+            what = f"{op.name} is called with the wrong number of arguments"
+            self.fail(call, what, len(op.inputs), len(call.args))
+        if not isinstance(call.attrs, op.attrs_type):
+            what = f"{op.name} is called with foreign attributes"
+            self.fail(call, what, op.attrs_type.__name__, type(call.attrs).__name__)
+
+    def fail(self, node: Expr, what: str, expected: object = None, got: object = None) -> None:
+        raise WellFormedError(
+            what if self.after is None else f"after the pass {self.after}: {what}",
+            where=place_of(node, self.function),
+            expected=expected,
+            got=got,
+        )
+
+
+_ENTER, _OPEN, _EXIT = 0, 1, 2
+# Where a node can stand: the innermost scope it needs, as (depth, number of the scope).
+_Need = tuple[int, int]
+_NOWHERE: _Need = (0, 0)
+
+
+class _Scopes:
+    """One walk in order of evaluation, with the stack of open scopes.
+
+    A shared node is visited once, and remembered with the innermost scope that it needs; another
+    use is right where that scope is open. The outer scopes it needs are open then as well.
+    """
+
+    def __init__(self, rules: _Rules) -> None:
+        self.rules = rules
+        self.bound: set[int] = set()
+        self.open = [0]
+        self.scopes = 0
+        self.home: dict[int, _Need] = {}
+        self.needs: dict[int, _Need] = {}
+        self._clause_open: set[int] = set()
+        self.stack: list[tuple[Expr, int, tuple[Var, ...]]] = []
+
+    def walk(self, root: Expr) -> None:
+        self.stack.append((root, _ENTER, ()))
+        while self.stack:
+            node, step, variables = self.stack.pop()
+            if step == _ENTER:
+                self._enter(node)
+            elif step == _OPEN:
+                self._open(node, variables)
+            else:
+                self._exit(node)
+
+    def _enter(self, node: Expr) -> None:
+        if isinstance(node, Var):
+            self._use(node)
+        elif id(node) in self.needs:
+            depth, scope = self.needs[id(node)]
+            if depth >= len(self.open) or self.open[depth] != scope:
+                self.rules.fail(node, f"{describe(node)} is used where its variables are not bound")
+        else:
+            self.stack.append((node, _EXIT, ()))
+            self.stack.extend(reversed(self._steps(node)))
+
+    def _steps(self, node: Expr) -> list[tuple[Expr, int, tuple[Var, ...]]]:
+        if isinstance(node, Function):
+            return [(node, _OPEN, node.params), (node.body, _ENTER, ())]
+        if isinstance(node, Let):
+            value, opened = (node.value, _ENTER, ()), (node, _OPEN, (node.var,))
+            recursive = isinstance(node.value, Function)
+            return [*((opened, value) if recursive else (value, opened)), (node.body, _ENTER, ())]
+        if isinstance(node, Match):
+            steps = [(node.data, _ENTER, ())]
+            for clause in node.clauses:
+                steps += [(node, _OPEN, pattern_vars(clause.lhs)), (clause.rhs, _ENTER, ())]
+            return steps
+        return [(child, _ENTER, ()) for child in children(node)]
+
+    def _use(self, variable: Var) -> None:
+        depth, scope = self.home.get(id(variable), _NOWHERE)
+        known = id(variable) in self.home
+        if known and (depth >= len(self.open) or self.open[depth] != scope):
+            self.rules.fail(variable, f"%{variable.name} is used outside the scope that binds it")
+        if not known and self.rules.function is not None:
+            self.rules.fail(variable, f"%{variable.name} is not bound")
+        self.needs[id(variable)] = (depth, scope)
+
+    def _open(self, node: Expr, variables: tuple[Var, ...]) -> None:
+        self.scopes += 1
+        if isinstance(node, Match):
+            self._close_clause(node)
+        self.open.append(self.scopes)
+        for variable in variables:
+            if id(variable) in self.bound:
+                self.rules.fail(node, f"%{variable.name} is bound twice", "one binder a variable")
+            self.bound.add(id(variable))
+            self.home[id(variable)] = (len(self.open) - 1, self.scopes)
+
+    def _close_clause(self, node: Expr) -> None:
+        """The scope of the clause before ends where the next one begins."""
+        if id(node) in self._clause_open:
+            self.open.pop()
+        self._clause_open.add(id(node))
+
+    def _exit(self, node: Expr) -> None:
+        if isinstance(node, (Function, Let)) or (isinstance(node, Match) and node.clauses):
+            self.open.pop()
+        depth = len(self.open)
+        inner = [self.needs[id(c)] for c in children(node) if id(c) in self.needs]
+        self.needs[id(node)] = max((n for n in inner if n[0] < depth), default=_NOWHERE)
