@@ -163,9 +163,23 @@ class Analyzer:
             if rule is None or e.dtype is not int64:
                 found = linear_of_canonical(self.simplify(e)) if rule is None else Linear.of_atom(e)
             else:
-                found = divmod.recombine(rule(self, e))
+                found = self._settled(divmod.recombine(rule(self, e)))
             self._sums[e] = found
         return found
+
+    def _settled(self, total: Linear) -> Linear:
+        """A lone atom that has one possible value is that value."""
+        if len(total.terms) != 1:
+            return total
+        low, high = self._facts.of_sum(total)
+        return Linear.of_const(int(low)) if low == high else total
+
+    def not_negative_form(self, condition: PrimExpr) -> Linear | None:
+        """The sum that is at least zero exactly where an order of int64 scalars holds."""
+        if type(condition) not in compare.ORDERED or condition.a.dtype is not int64:  # type: ignore[attr-defined]
+            return None
+        a, b = self._sum(condition.a), self._sum(condition.b)  # type: ignore[attr-defined]
+        return compare.as_not_negative(type(condition), a, b)
 
     def _simplify(self, e: PrimExpr) -> PrimExpr:
         kind = type(e)

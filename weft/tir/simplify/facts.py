@@ -54,7 +54,9 @@ class Facts:
         if kind is Var:
             return self._of_var(e)
         rule = _INTERVALS.get(kind)
-        return EVERYTHING if rule is None else rule(self, e)
+        found = EVERYTHING if rule is None else rule(self, e)
+        known = self.ranges.get(e)  # a constraint may have narrowed a quotient, say
+        return found if known is None else (max(found[0], known[0]), min(found[1], known[1]))
 
     def _of_var(self, var: PrimExpr) -> Interval:
         found = self.ranges.get(var)
@@ -84,6 +86,9 @@ class Facts:
             kind = type(atom)
             if kind is x.FloorDiv:
                 for fact in _quotient_facts(atom):
+                    yield from _cancel(total, fact)
+            elif kind is x.Min or kind is x.Max:
+                for fact in _extremum_facts(atom):
                     yield from _cancel(total, fact)
             elif kind is x.Mul and depth == _PROOF_DEPTH:
                 for fact in self._product_facts(atom):
@@ -132,6 +137,13 @@ def _quotient_facts(atom: PrimExpr) -> Iterator[Linear]:
     rest = linear_of_canonical(atom.a).plus(Linear.of_atom(atom), -divisor)  # type: ignore[attr-defined]
     yield rest
     yield Linear.of_const(divisor - 1).plus(rest, -1)
+
+
+def _extremum_facts(atom: PrimExpr) -> Iterator[Linear]:
+    """``min(a, b)`` is at most either operand, ``max(a, b)`` at least."""
+    sign = 1 if type(atom) is x.Min else -1
+    for operand in (atom.a, atom.b):  # type: ignore[attr-defined]
+        yield linear_of_canonical(operand).plus(Linear.of_atom(atom), -1).scaled(sign)
 
 
 def linear_of_canonical(e: PrimExpr) -> Linear:

@@ -1,0 +1,217 @@
+"""Loops whose body is guarded are split where the guard becomes true, so that no guard is hot.
+
+Guards are the orders inside ``likely(...)``. A guard is settled at the innermost loop that can
+be cut at a run-time value; where it also depends on unrolled or vectorised loops, whose extents
+must stay constant, it is settled outside them. A parallel loop is never cut in two: its body
+becomes ``if (all of this iteration is inside): main, else: tail``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.tir import expr as x
+from weft.tir import stmt as s
+from weft.tir.expr import Call, PrimExpr, Var, const, int_value
+from weft.tir.func import PrimFunc
+from weft.tir.simplify.linear import Linear
+from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform.scoped import ScopedRewriter
+from weft.tir.visitor import (
+    all_exprs,
+    exprs_of,
+    map_body,
+    post_order,
+    substitute,
+    transform_expr,
+    transform_stmt,
+)
+
+# Kinds whose extent must be a constant.
+_STATIC = (ForKind.UNROLLED, ForKind.VECTORIZED)
+# Splitting doubles what is inside; beyond this many expressions a guard costs less than the code.
+_MAX_NODES = 20000
+
+
+def orders_in(condition: PrimExpr, hinted: bool = False) -> Iterator[PrimExpr]:
+    """The comparisons that all hold where ``condition`` does and that are marked likely."""
+    if type(condition) is x.And:
+        yield from orders_in(condition.a, hinted)
+        yield from orders_in(condition.b, hinted)
+    elif type(condition) is Call and condition.name == "likely":
+        yield from orders_in(condition.args[0], True)
+    elif hinted and isinstance(condition, x.Compare):
+        yield condition
+
+
+def _is_hint(e: PrimExpr) -> bool:
+    return type(e) is Call and e.name == "likely"
+
+
+class _Guard:
+    """An order inside a loop, and the loops between."""
+
+    def __init__(self, order: PrimExpr, inner: tuple[s.For, ...]) -> None:
+        self.order = order
+        used = {e for e in post_order(order) if type(e) is Var}
+        self.used = used
+        self.inner = tuple(loop for loop in inner if loop.loop_var in used)
+
+
+def _guards(node: Stmt, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
+    if isinstance(node, s.IfThenElse):
+        yield from (_Guard(order, inner) for order in orders_in(node.condition))
+    for root in exprs_of(node):
+        yield from _lazy_guards(root, inner)
+    match node:
+        case s.For():
+            yield from _guards(node.body, (*inner, node))
+        case s.Allocate() | s.LetStmt() | s.AttrStmt():
+            yield from _guards(node.body, inner)
+        case s.IfThenElse():
+            yield from _guards(node.then_case, inner)
+            if node.else_case is not None:
+                yield from _guards(node.else_case, inner)
+        case s.SeqStmt():
+            for stmt in node.stmts:
+                yield from _guards(stmt, inner)
+
+
+def _lazy_guards(root: PrimExpr, inner: tuple[s.For, ...]) -> Iterator[_Guard]:
+    for e in post_order(root):
+        if type(e) is Call and e.name == "if_then_else":
+            yield from (_Guard(order, inner) for order in orders_in(e.args[0]))
+
+
+class _Partition(ScopedRewriter):
+    def __init__(self, func: PrimFunc) -> None:
+        super().__init__(func)
+        self._done: set[tuple[Var, PrimExpr]] = set()  # loops that need not be cut for a guard
+
+    def loop(self, node: s.For) -> Stmt:
+        node = node.replace(min=self.expr(node.min), extent=self.expr(node.extent))
+        if int_value(node.extent) == 1 and node.kind is not ForKind.THREAD_BINDING:
+            return self.visit(substitute(node.body, {node.loop_var: node.min}))
+        if node.extent is const(0):
+            return s.SeqStmt(())
+        self.analyzer.bind(node.loop_var, node.min, node.extent)
+        for guard, worst in self._open_guards(node):
+            if node.kind is not ForKind.PARALLEL:
+                cut = self._cut(node, worst)
+                if cut is not None and (node.kind not in _STATIC or int_value(cut) is not None):
+                    return self._halves(node, guard, worst, cut)
+            if node.kind not in _STATIC and _size(node.body) <= _MAX_NODES:
+                return node.replace(body=self._versions(node, guard, worst))
+        return node.replace(body=self.visit(node.body))
+
+    def _open_guards(self, node: s.For) -> Iterator[tuple[_Guard, Linear]]:
+        """Guards to settle at this loop, each with its worst case over the loops inside."""
+        for guard in _guards(node.body):
+            if node.loop_var not in guard.used or (node.loop_var, guard.order) in self._done:
+                continue
+            if guard.inner and not any(loop.kind in _STATIC for loop in guard.inner):
+                continue
+            worst = self._worst_case(guard)
+            if worst is not None and not self._is_settled(worst):
+                yield guard, worst
+
+    def _halves(self, node: s.For, guard: _Guard, worst: Linear, cut: PrimExpr) -> Stmt:
+        """The loop cut in two, the guard true in one of them."""
+        self._done.add((node.loop_var, guard.order))
+        before = node.replace(extent=self.expr(cut - node.min))
+        after = node.replace(min=cut, extent=self.expr(node.min + node.extent - cut))
+        inside = _decided(node.body, guard, True)
+        outside = node.body if guard.inner else _decided(node.body, guard, False)
+        if worst.terms[node.loop_var] > 0:
+            inside, outside = outside, inside
+        parts = [self.visit(before.replace(body=inside)), self.visit(after.replace(body=outside))]
+        self._done.discard((node.loop_var, guard.order))
+        return s.seq(parts)
+
+    def _versions(self, node: s.For, guard: _Guard, worst: Linear) -> Stmt:
+        """Two bodies under a condition that is tested once an iteration."""
+        condition = self.analyzer.simplify(x.GE(worst.to_expr(), const(0)))
+        self._done.add((node.loop_var, guard.order))
+        with self.analyzer.constraint(condition):
+            main = self._version(node.replace(body=_decided(node.body, guard, True)))
+        with self.analyzer.constraint(x.not_(condition)):
+            outside = node.body if guard.inner else _decided(node.body, guard, False)
+            tail = self._version(node.replace(body=outside))
+        self._done.discard((node.loop_var, guard.order))
+        return s.IfThenElse(condition, main, tail)
+
+    def _version(self, node: s.For) -> Stmt:
+        """A body under what is known now; further guards make further versions."""
+        for guard, worst in self._open_guards(node):
+            return self._versions(node, guard, worst)
+        return self.visit(node.body)
+
+    def _is_settled(self, worst: Linear) -> bool:
+        """Whether the guard is already known to hold, or never to hold for all inner values."""
+        zero = const(0)
+        return bool(
+            self.analyzer.can_prove(x.GE(worst.to_expr(), zero))
+            or self.analyzer.can_prove(x.LT(worst.to_expr(), zero))
+        )
+
+    def _worst_case(self, guard: _Guard) -> Linear | None:
+        """The smallest value over the inner loops of the sum that the guard wants not negative."""
+        for loop in guard.inner:
+            self.analyzer.bind(loop.loop_var, loop.min, loop.extent)
+        total = self.analyzer.not_negative_form(guard.order)
+        if total is None:
+            return None
+        inner = {loop.loop_var for loop in guard.inner}
+        worst = Linear.of_const(total.const)
+        for atom, c in total.terms.items():
+            if any(e in inner for e in post_order(atom)):
+                low, high = self.analyzer.int_bounds(atom)
+                end = low if c > 0 else high
+                if end is None:
+                    return None
+                worst = worst.plus(Linear.of_const(end), c)
+            else:
+                worst = worst.plus(Linear.of_atom(atom), c)
+        return worst
+
+    def _cut(self, node: s.For, worst: Linear) -> PrimExpr | None:
+        """Where along the loop ``worst >= 0`` changes, within the loop's range."""
+        var = node.loop_var
+        c = worst.terms.get(var)
+        rest = worst.plus(Linear.of_atom(var), -(c or 0))
+        if c is None or any(var is e for atom in rest.terms for e in post_order(atom)):
+            return None
+        if c < 0:  # holds up to rest // -c
+            cut = x.floordiv(rest.to_expr(), const(-c)) + 1
+        else:  # holds from ceil(-rest / c)
+            cut = x.floordiv(rest.scaled(-1).to_expr() + (c - 1), const(c))
+        inside = x.minimum(x.maximum(cut, node.min), node.min + node.extent)
+        return self.analyzer.simplify(inside)
+
+
+def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:
+    """``body`` with the guard replaced by its outcome."""
+    memo: dict[PrimExpr, PrimExpr] = {guard.order: x.TRUE if holds else x.FALSE}
+    return transform_stmt(body, None, lambda e: transform_expr(e, lambda node: node, memo))
+
+
+def _size(stmt: Stmt) -> int:
+    return sum(1 for _ in all_exprs(stmt))
+
+
+def loop_partition(func: PrimFunc) -> PrimFunc:
+    """
+    for i in range(5):
+        for j in vectorized(16):
+            if likely(i * 16 + j < 70):
+                A[i * 16 + j] = 1.0
+    =>
+    for i in range(4):
+        for j in vectorized(16):
+            A[i * 16 + j] = 1.0
+    for j in vectorized(6):
+        A[j + 64] = 1.0
+    """
+    if not any(map(_is_hint, all_exprs(func.body))):
+        return func
+    return map_body(func, _Partition(func).visit)

@@ -1,0 +1,33 @@
+"""Canonical index arithmetic; branches that are decided and loops of one iteration disappear."""
+
+from __future__ import annotations
+
+from weft.tir import stmt as s
+from weft.tir.expr import const, int_value
+from weft.tir.func import PrimFunc
+from weft.tir.stmt import Stmt
+from weft.tir.transform.scoped import ScopedRewriter
+from weft.tir.visitor import map_body, substitute
+
+
+class _Simplifier(ScopedRewriter):
+    def loop(self, node: s.For) -> Stmt:
+        extent = self.expr(node.extent)
+        if int_value(extent) == 1 and node.kind is not s.ForKind.THREAD_BINDING:
+            return self.visit(substitute(node.body, {node.loop_var: self.expr(node.min)}))
+        if extent is const(0):
+            return s.SeqStmt(())
+        return super().loop(node)
+
+
+def simplify(func: PrimFunc) -> PrimFunc:
+    """
+    for i in range(1):
+        for j in range(16):
+            if likely(i * 16 + j < 16):
+                A[(i * 16 + j) // 16, j] = 1.0
+    =>
+    for j in range(16):
+        A[0, j] = 1.0
+    """
+    return map_body(func, _Simplifier(func).visit)
