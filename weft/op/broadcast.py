@@ -16,6 +16,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, broadcast_shapes
 from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic, logical
+from weft.op.layout_inference import join_layouts
 from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
 from weft.op.special import truncated_divide
 from weft.tir.expr import EQ, GE, GT, LE, LT, NE, PrimExpr, all_of, any_of, call
@@ -101,6 +102,7 @@ def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor, attrs: Attrs) -> te.
     return broadcast.apply((condition, x, y), broadcast.where, "where")
 
 
+where.layout(join_layouts)
 where.spec(
     np.where,
     case((3, 5), (3, 5), (3, 5), dtypes=("bool", "float32")),

@@ -14,6 +14,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation
 from weft.op.families import UNARY_CASES, boolean, in_dtype, numeric, unary
+from weft.op.layout_inference import keep_layout
 from weft.op.relations import attrs_as, checked, expect_number
 from weft.op.special import erf as erf_reference
 from weft.op.special import sigmoid as sigmoid_reference
@@ -73,6 +74,7 @@ def cast(x: te.Tensor, attrs: CastAttrs) -> te.Tensor:
     return elementwise.cast(x, attrs.dtype)
 
 
+cast.layout(keep_layout)
 cast.spec(
     lambda x, dtype: np.asarray(x).astype(DType.of(dtype).numpy),
     case((3, 5), dtype="int32", low=-9, high=9),
@@ -106,6 +108,7 @@ def _clip_reference(x: np.ndarray, a_min: float, a_max: float) -> np.ndarray:
     return np.minimum(np.maximum(array, low), high)
 
 
+clip.layout(keep_layout)
 clip.spec(_clip_reference, case((3, 5), a_min=-0.5, a_max=0.25), case((), a_min=0.0, a_max=6.0),
           case((7,), dtypes="int32", low=-9, high=9, a_min=-3, a_max=float("inf")))
 
@@ -122,5 +125,6 @@ def leaky_relu(x: te.Tensor, attrs: LeakyReluAttrs) -> te.Tensor:
     return elementwise.leaky_relu(x, attrs.alpha)
 
 
+leaky_relu.layout(keep_layout)
 leaky_relu.spec(in_dtype(lambda x, alpha: np.where(x > 0, x, x * np.asarray(alpha, x.dtype))),
                 case((3, 5), alpha=0.1), case((2, 0, 3)), case((), alpha=0.5))

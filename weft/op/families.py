@@ -19,6 +19,7 @@ from weft.ir.typing.relations import (
     float_unary,
     identity_relation,
 )
+from weft.op.layout_inference import join_layouts, keep_layout
 from weft.op.relations import checked, expect_bool, expect_float, expect_number
 from weft.topi import broadcast, elementwise
 
@@ -52,6 +53,7 @@ def unary(
     run.__doc__ = doc
     op = define_op(name, relation=relation, pattern=OpPattern.ELEMWISE, level=1, inputs=("x",))(run)
     op.spec(reference, *cases)
+    op.layout(keep_layout)
     if grad is not None:
         op.gradient(grad)
     return op
@@ -77,6 +79,7 @@ def binary(
     op = define_op(name, relation=relation or arithmetic, pattern=OpPattern.BROADCAST, level=1,
                    inputs=("lhs", "rhs"))(run)
     op.spec(reference, *cases)
+    op.layout(join_layouts)
     if grad is not None:
         op.gradient(grad)
     return op

@@ -12,8 +12,16 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.types import Type
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.typing.relations import reduce_along
+from weft.op.layout_inference import (
+    InputLayout,
+    LayoutResult,
+    data_layout,
+    data_shape,
+    without_letters,
+)
 from weft.op.relations import checked, expect_float, expect_number
 from weft.topi import reduce as topi_reduce
 
@@ -42,6 +50,21 @@ def reduced_axes(attrs: ReduceAttrs | ArgReduceAttrs, ndim: int) -> tuple[int, .
     given = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
     named = {a % ndim for a in given}
     return tuple(a for a in range(ndim) if (a in named) != attrs.exclude)
+
+
+def reduce_layout(
+    attrs: ReduceAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """Whole axes go, a split one with its block; ``keepdims`` allows no split one."""
+    layout = data_layout(inputs)
+    if layout is None:
+        return None
+    letters = "".join(layout.primal_axes[a] for a in reduced_axes(attrs, len(data_shape(types))))
+    axes = tuple(i for i, axis in enumerate(layout.axes) if axis.letter in letters)
+    if attrs.keepdims and any(layout.block_index_of(a) is not None for a in letters):
+        return None
+    result = layout if attrs.keepdims else without_letters(layout, letters)
+    return LayoutResult((layout,), (result,), attrs.replace(axis=axes, exclude=False))
 
 
 _CASES = (
@@ -84,6 +107,7 @@ def _reduction(
     op = define_op(name, attrs=ReduceAttrs, relation=relation, pattern=OpPattern.COMM_REDUCE,
                    level=4, inputs=("x",))(run)
     cases = (*_CASES, *(() if needs_element else _EMPTY_CASES), *(_INT_CASES if integers else ()))
+    op.layout(reduce_layout)
     op.spec(_reference(reference), *cases)
     return op
 

@@ -15,6 +15,7 @@ from weft.ir.shape import Dim
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, normalize_axis
+from weft.op.layout_inference import along_axis
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -216,5 +217,6 @@ def _bias_add_reference(data: np.ndarray, bias: np.ndarray, axis: int = 1) -> np
     return data + bias.reshape(shape)
 
 
+bias_add.layout(along_axis())
 bias_add.spec(_bias_add_reference, case((2, 3, 4, 5), (3,)), case((3, 5), (5,), axis=-1),
               case((3, 5), (3,), axis=0))

@@ -12,9 +12,10 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim
-from weft.ir.types import TensorType, TupleType
+from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
+from weft.op.layout_inference import InputLayout, LayoutResult, along_axis, data_layout
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -107,6 +108,18 @@ def _norm_inputs(*shape: int, axis: int = 1) -> tuple[Any, ...]:
     return shape, (size,), (size,), (size,), np.linspace(0.5, 2.0, size, dtype=np.float32)
 
 
+
+@batch_norm.layout
+def _batch_norm_layout(
+    attrs: BatchNormAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """As for any function along an axis; the moving statistics stay vectors."""
+    result = along_axis(3)(attrs, inputs, types)
+    if result is None:
+        return None
+    return LayoutResult(result.inputs, (result.outputs[0], None, None), result.attrs)
+
+
 batch_norm.spec(
     _batch_norm_reference,
     case(*_norm_inputs(2, 3, 4, 5)),
@@ -158,6 +171,7 @@ def _layer_norm_reference(
     return _affine(normal, gamma, beta, axis, center, scale).astype(data.dtype)
 
 
+layer_norm.layout(along_axis())
 layer_norm.spec(
     _layer_norm_reference,
     case((3, 7), (7,), (7,)),
@@ -206,6 +220,7 @@ def _lrn_reference(
     return (data / (bias + alpha / size * total) ** beta).astype(data.dtype)
 
 
+lrn.layout(along_axis())
 lrn.spec(
     _lrn_reference,
     case((1, 7, 3, 3), size=5, alpha=0.1),
@@ -239,6 +254,15 @@ def dropout(data: te.Tensor, attrs: DropoutAttrs) -> tuple[te.Tensor, te.Tensor]
 
 def _dropout_reference(data: np.ndarray, rate: float = 0.5) -> Sequence[np.ndarray]:
     return data.copy(), np.ones_like(data)
+
+
+
+@dropout.layout
+def _dropout_layout(
+    attrs: DropoutAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    layout = data_layout(inputs)
+    return None if layout is None else LayoutResult((layout,), (layout, layout), attrs)
 
 
 dropout.spec(_dropout_reference, case((3, 5)), case((2,), rate=0.0))

@@ -12,8 +12,9 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, dim_add
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
+from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis
 from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
 from weft.topi.nn import pad as topi_pad
 
@@ -76,6 +77,25 @@ def _pad_reference(
     if pad_mode == "constant":
         return np.pad(x, pad_width, constant_values=np.asarray(value).item())
     return np.pad(x, pad_width, mode=pad_mode)  # pyrefly: ignore
+
+
+
+@pad.layout
+def _pad_layout(
+    attrs: PadAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """Only axes that are not split can be padded in place."""
+    layout = data_layout(inputs)
+    if layout is None:
+        return None
+    widths = [(0, 0)] * layout.ndim
+    for axis, pair in enumerate(attrs.pad_width):
+        position = unsplit_axis(layout, axis)
+        if position is not None:
+            widths[position] = pair
+        elif any(pair):
+            return None
+    return LayoutResult((layout, None), (layout,), attrs.replace(pad_width=tuple(widths)))
 
 
 pad.spec(

@@ -16,6 +16,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv2d import PADDING_EXPECTED, is_padding, positive
 from weft.op.nn.conv_reference import from_nchw, in_nchw, pad_spatial, windows
+from weft.op.layout_inference import image_layout
 from weft.op.relations import attrs_as, expect_float, expect_number, expect_rank, layout_attr
 from weft.topi.layout import Layout
 from weft.topi.nn import pool as topi_pool
@@ -157,6 +158,7 @@ def max_pool2d(x: te.Tensor, attrs: MaxPool2DAttrs) -> te.Tensor:
     return topi_pool.max_pool2d(x, attrs.window, Layout.parse(attrs.layout))
 
 
+max_pool2d.layout(image_layout)
 max_pool2d.spec(_max_reference, *_POOL_CASES,
                 case((1, 2, 4, 4), pool_size=(2, 2), padding=(1, 1), dtypes="int32", low=-9,
                      high=9))
@@ -170,6 +172,7 @@ def avg_pool2d(x: te.Tensor, attrs: AvgPool2DAttrs) -> te.Tensor:
                                 count_include_pad=attrs.count_include_pad)
 
 
+avg_pool2d.layout(image_layout)
 avg_pool2d.spec(
     _avg_reference, *_POOL_CASES,
     case((1, 2, 6, 7), pool_size=(3, 3), padding=(1, 1), count_include_pad=True),
@@ -222,6 +225,7 @@ def _global_pool(
     run.__doc__ = doc
     op = define_op(name, attrs=GlobalPool2DAttrs, relation=relation,
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",))(run)
+    op.layout(image_layout)
     op.spec(reference, case((2, 3, 4, 5)), case((1, 2, 3, 3, 4), layout="NCHW4c"),
             case((1, 3, 4, 2), layout="NHWC"))
     return op

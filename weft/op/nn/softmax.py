@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
+from weft.op.layout_inference import along_axis
 from weft.op.relations import attrs_as, expect_float
 from weft.topi.nn import softmax as topi_softmax
 
@@ -60,5 +61,7 @@ def _log_softmax_reference(x: np.ndarray, axis: int = -1) -> np.ndarray:
 
 _CASES = (case((3, 5)), case((2, 4, 3), axis=1), case((7,), axis=0),
           case((2, 5), low=80.0, high=100.0), case((0, 4)))
+softmax.layout(along_axis())
+log_softmax.layout(along_axis())
 softmax.spec(_softmax_reference, *_CASES)
 log_softmax.spec(_log_softmax_reference, *_CASES)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import Dim, dim_add, dim_floordiv, dim_sub, dims_equal
-from weft.ir.types import TensorType, TupleType
+from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_sub, dims_equal
+from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
+from weft.op.layout_inference import (
+    InputLayout,
+    LayoutResult,
+    axis_letter,
+    block_size,
+    data_layout,
+    data_shape,
+    divides,
+    tuple_types,
+)
 from weft.op.relations import attrs_as, expect_rank, expect_same_dtype
 from weft.tir.expr import PrimExpr, const, int_value, maximum, minimum
 from weft.topi import transform
+from weft.topi.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +63,29 @@ def _concatenate_relation(ctx: RelationContext) -> bool:
 def concatenate(tensors: tuple[te.Tensor, ...], attrs: ConcatenateAttrs) -> te.Tensor:
     """The tensors of a tuple one after the other along an axis."""
     return transform.concatenate(tensors, attrs.axis % tensors[0].ndim)
+
+
+
+@concatenate.layout
+def _concatenate_layout(
+    attrs: ConcatenateAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """The layout with the largest blocks, of those that arrive, into which every part divides."""
+    parts, arriving = tuple_types(types), inputs[0]
+    if parts is None or not isinstance(arriving, tuple):
+        return None
+    known = dict.fromkeys(x for x in arriving if x is not None)
+    for layout in sorted(known, key=block_size, reverse=True):
+        if all(_fits(layout, part.shape) for part in parts):
+            axis = layout.index_of(axis_letter(layout, attrs.axis))
+            return LayoutResult(((layout,) * len(parts),), (layout,), attrs.replace(axis=axis))
+    return None
+
+
+def _fits(layout: Layout, shape: Shape) -> bool:
+    return all(divides(layout.factor_of(letter), size)
+               for letter, size in zip(layout.primal_axes, shape, strict=True)
+               if layout.block_index_of(letter) is not None)
 
 
 concatenate.spec(
@@ -120,6 +154,31 @@ def _split_reference(
     x: np.ndarray, indices_or_sections: int | tuple[int, ...], axis: int = 0
 ) -> tuple[np.ndarray, ...]:
     return tuple(p.copy() for p in np.split(x, indices_or_sections, axis))
+
+
+
+@split.layout
+def _split_layout(
+    attrs: SplitAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """A split axis is cut between its blocks only."""
+    layout = data_layout(inputs)
+    if layout is None:
+        return None
+    letter = axis_letter(layout, attrs.axis)
+    factor, size = layout.factor_of(letter), data_shape(types)[attrs.axis]
+    sections = attrs.indices_or_sections
+    if isinstance(sections, int):
+        count = sections
+        if factor > 1 and not divides(factor * sections, size):
+            return None
+    else:
+        count = len(sections) + 1
+        if any(cut % factor for cut in sections):
+            return None
+        sections = tuple(cut // factor for cut in sections)
+    changed = attrs.replace(axis=layout.index_of(letter), indices_or_sections=sections)
+    return LayoutResult((layout,), (layout,) * count, changed)
 
 
 split.spec(_split_reference, case((6, 4), indices_or_sections=3),
@@ -232,6 +291,40 @@ def _strided_slice_reference(
         stop = span.stop if span.stop >= 0 else None
         index[cut.axis] = slice(span.start, stop, cut.stride) if len(span) else slice(0, 0)
     return x[tuple(index)].copy()
+
+
+
+@strided_slice.layout
+def _strided_slice_layout(
+    attrs: StridedSliceAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """A split axis is cut between its blocks only, and without steps."""
+    layout = data_layout(inputs)
+    if layout is None:
+        return None
+    shape = data_shape(types)
+    cuts: list[AxisSlice] = []
+    for cut in axis_slices(attrs, len(shape)):
+        letter = axis_letter(layout, cut.axis)
+        moved = _in_blocks(cut, layout.factor_of(letter), shape[cut.axis])
+        if moved is None:
+            return None
+        cuts.append(replace(moved, axis=layout.index_of(letter)))
+    changed = StridedSliceAttrs(begin=[c.begin for c in cuts], end=[c.end for c in cuts],
+                                strides=[c.stride for c in cuts], axes=[c.axis for c in cuts])
+    return LayoutResult((layout,), (layout,), changed)
+
+
+def _in_blocks(cut: AxisSlice, factor: int, size: Dim) -> AxisSlice | None:
+    """The cut counted in blocks of ``factor``; ``None`` where it goes through one."""
+    if factor == 1:
+        return cut
+    if not isinstance(size, int) or cut.stride != 1:
+        return None
+    begin, end, _ = slice(cut.begin, cut.end).indices(size)
+    if begin % factor or end % factor:
+        return None
+    return replace(cut, begin=begin // factor, end=end // factor)
 
 
 strided_slice.spec(

@@ -10,9 +10,17 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, Shape, dim_floordiv, dim_mul, dim_product, dims_equal
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes
+from weft.op.layout_inference import (
+    InputLayout,
+    LayoutResult,
+    data_layout,
+    data_shape,
+    keeps_order,
+    without_letters,
+)
 from weft.op.relations import attrs_as, expect_min_rank
 from weft.tir.expr import int_value
 from weft.topi import transform
@@ -86,6 +94,32 @@ def _reshape_reference(
 ) -> np.ndarray:
     sizes = [x.shape[i] if d == 0 and not allowzero else d for i, d in enumerate(newshape)]
     return np.reshape(x, sizes)
+
+
+
+@reshape.layout
+def _reshape_layout(
+    attrs: ReshapeAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """Where the blocks lie in the order of the elements (images of one pixel), any reshape."""
+    layout, shape = data_layout(inputs), data_shape(types)
+    if layout is None or not keeps_order(layout, shape):
+        return None
+    sizes: list[int] = []
+    for axis, size in enumerate(attrs.newshape):
+        if size != 0 or attrs.allowzero:
+            sizes.append(size)
+            continue
+        copied = shape[axis]
+        same_place = layout.axes[axis].letter == layout.primal_axes[axis]
+        if isinstance(copied, int) and copied:
+            sizes.append(copied)
+        elif same_place and layout.factor_of(layout.primal_axes[axis]) == 1:
+            sizes.append(0)
+        else:
+            return None
+    changed = attrs.replace(newshape=tuple(sizes))
+    return LayoutResult((layout,), (None,), changed)
 
 
 reshape.spec(
@@ -224,6 +258,23 @@ def _squeeze_reference(x: np.ndarray, axis: int | tuple[int, ...] | None = None)
     return np.squeeze(x, axis)
 
 
+
+@squeeze.layout
+def _squeeze_layout(
+    attrs: SqueezeAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """Axes that are not split go from the layout too."""
+    layout = data_layout(inputs)
+    if layout is None:
+        return None
+    letters = "".join(layout.primal_axes[a] for a in _squeezed(attrs.axis, data_shape(types)))
+    axes = tuple(layout.index_of(letter) for letter in letters)
+    if any(layout.block_index_of(letter) is not None for letter in letters):
+        return None
+    result = without_letters(layout, letters)
+    return LayoutResult((layout,), (result,), attrs.replace(axis=axes))
+
+
 squeeze.spec(_squeeze_reference, case((1, 3, 1), axis=0), case((1, 3, 1), axis=(-1,)),
              case((1, 3, 1, 2)), case((1, 1), axis=(0, 1)))
 
@@ -248,6 +299,21 @@ def batch_flatten(x: te.Tensor, attrs: Attrs) -> te.Tensor:
 
 def _batch_flatten_reference(x: np.ndarray) -> np.ndarray:
     return x.reshape(x.shape[0], int(np.prod(x.shape[1:], dtype=np.int64)))
+
+
+
+@batch_flatten.layout
+def _batch_flatten_layout(
+    attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """Where the blocks lie in the order of the elements, and the first axis is whole."""
+    layout = data_layout(inputs)
+    if layout is None or not keeps_order(layout, data_shape(types)):
+        return None
+    first = layout.axes[0]
+    if not first.is_primal or layout.factor_of(first.letter) != 1:
+        return None
+    return LayoutResult((layout,), (None,), attrs)
 
 
 batch_flatten.spec(_batch_flatten_reference, case((2, 3, 4)), case((3, 4)), case((3,)))

@@ -1,0 +1,191 @@
+"""Which layouts an operator runs in, once its data arrives in one of them.
+
+``op.layout`` registers ``infer(attrs, input_layouts, input_types) -> LayoutResult | None``. For
+each argument ``input_layouts`` has the layout in which it arrives, or ``None`` where it is laid
+out as it was written (for an argument that is a tuple: a tuple of these). ``input_types`` are the
+types as written. The primal axes of a layout are in the order of the tensor as written, so axis
+``i`` of the program is the letter ``layout.primal_axes[i]``. ``None`` as the answer means that
+the operator must have its arguments as they were written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weft.ir.attrs import Attrs
+from weft.ir.shape import Dim, Shape
+from weft.ir.types import TensorType, TupleType, Type
+from weft.topi.layout import Layout, LayoutAxis
+
+InputLayout: TypeAlias = "Layout | None | tuple[Layout | None, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutResult:
+    """The layouts that a call wants of its arguments and those of its results.
+
+    ``inputs`` has one entry for each argument (``None``: as written; a tuple for an argument that
+    is a tuple), ``outputs`` one for each result, and ``attrs`` are the attributes of the call
+    over tensors laid out so.
+    """
+
+    inputs: tuple[InputLayout, ...]
+    outputs: tuple[Layout | None, ...]
+    attrs: Attrs
+
+
+LayoutInference: TypeAlias = Callable[
+    [Attrs, "tuple[InputLayout, ...]", "tuple[Type, ...]"], "LayoutResult | None"
+]
+
+
+def data_layout(inputs: Sequence[InputLayout]) -> Layout | None:
+    """The layout in which the first argument arrives."""
+    return inputs[0] if isinstance(inputs[0], Layout) else None
+
+
+def data_shape(types: Sequence[Type]) -> Shape:
+    """The shape of the first argument as written."""
+    first = types[0]
+    return first.shape if isinstance(first, TensorType) else ()
+
+
+def keep_layout(
+    attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """For elementwise functions of one tensor: the result is laid out as the argument."""
+    layout = data_layout(inputs)
+    return None if layout is None else LayoutResult((layout,), (layout,), attrs)
+
+
+def join_layouts(
+    attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """For broadcasting functions: one layout for all arguments, of those that arrive.
+
+    Of the layouts that every argument can take, the one with the largest blocks is taken, of
+    equals the first. Arguments of lower rank take the part of it that their axes have, arguments
+    of size 1 along a split axis a block of 1, and scalars stay as they are.
+    """
+    rank = max(t.ndim for t in types if isinstance(t, TensorType))
+    arriving = [i for i in inputs if isinstance(i, Layout) and len(i.primal_axes) == rank]
+    for layout in sorted(dict.fromkeys(arriving), key=block_size, reverse=True):
+        parts = [operand_layout(layout, t) for t in types]
+        wanted = [p for p in parts if p is not False]
+        if len(wanted) == len(parts):
+            return LayoutResult(tuple(wanted), (layout,), attrs)
+    return None
+
+
+def block_size(layout: Layout) -> int:
+    """Elements of one block of ``layout``."""
+    return math.prod(axis.factor or 1 for axis in layout.axes)
+
+
+def operand_layout(layout: Layout, type_: Type) -> Layout | None | bool:
+    """The layout of an operand that broadcasts against a tensor of ``layout``.
+
+    ``None`` if it can stay as written, ``False`` if there is none.
+    """
+    if not isinstance(type_, TensorType) or type_.ndim > len(layout.primal_axes):
+        return False
+    if all(d == 1 for d in type_.shape):
+        return None
+    letters = layout.primal_axes[len(layout.primal_axes) - type_.ndim:]
+    sizes = dict(zip(letters, type_.shape, strict=True))
+    axes: list[LayoutAxis] = []
+    for axis in layout.axes:
+        size = sizes.get(axis.letter)
+        if axis.factor is None:
+            axes.extend([] if size is None else [axis])
+        elif size == 1:
+            axes.append(LayoutAxis(axis.letter, 1))
+        elif divides(axis.factor, size):
+            axes.append(axis)
+        else:
+            return False
+    return Layout(tuple(axes))
+
+
+def divides(factor: int, size: Dim | None) -> bool:
+    return isinstance(size, int) and size % factor == 0
+
+
+def axis_letter(layout: Layout, axis: int) -> str:
+    """The letter of an axis of the program, which may be counted from the end."""
+    return layout.primal_axes[axis]
+
+
+def unsplit_axis(layout: Layout, axis: int) -> int | None:
+    """Where an axis of the program lies in ``layout``; ``None`` if it is split."""
+    letter = axis_letter(layout, axis)
+    return None if layout.block_index_of(letter) is not None else layout.index_of(letter)
+
+
+def without_letters(layout: Layout, letters: str) -> Layout | None:
+    """``layout`` without some axes; ``None`` where nothing remains split."""
+    rest = Layout(tuple(a for a in layout.axes if a.letter not in letters))
+    return None if rest.is_primal else rest
+
+
+def along_axis(outputs: int = 1) -> LayoutInference:
+    """For functions along the attribute ``axis``, which must not be split."""
+
+    def infer(
+        attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+    ) -> LayoutResult | None:
+        layout = data_layout(inputs)
+        if layout is None:
+            return None
+        axis = unsplit_axis(layout, getattr(attrs, "axis", 0))
+        if axis is None:
+            return None
+        rest = (None,) * (len(inputs) - 1)
+        return LayoutResult((layout, *rest), (layout,) * outputs, attrs.replace(axis=axis))
+
+    return infer
+
+
+def image_layout(
+    attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+) -> LayoutResult | None:
+    """For functions of images, whose attribute ``layout`` names their axes (H, W unsplit).
+
+    The layout of a tensor names its axes by the convention of the operator that made it, so it
+    must agree with the attribute but for blocks.
+    """
+    layout = data_layout(inputs)
+    if layout is None or layout.primal_axes != getattr(attrs, "layout", None):
+        return None
+    if layout.factor_of("H") * layout.factor_of("W") != 1:
+        return None
+    return LayoutResult((layout,), (layout,), attrs.replace(layout=layout.name))
+
+
+def tuple_types(types: Sequence[Type]) -> tuple[TensorType, ...] | None:
+    """The fields of an argument that is a tuple of tensors."""
+    first = types[0]
+    if not isinstance(first, TupleType):
+        return None
+    fields = tuple(f for f in first.fields if isinstance(f, TensorType))
+    return fields if len(fields) == len(first.fields) else None
+
+
+def keeps_order(layout: Layout, shape: Shape) -> bool:
+    """Whether a tensor of ``shape`` (as written) has its elements in the same order in ``layout``.
+
+    That is so where every split axis is followed by axes of size 1 alone until its block.
+    """
+    sizes = dict(zip(layout.primal_axes, shape, strict=True))
+    order = [a for a in layout.axes if not _is_unit(layout, a, sizes[a.letter])]
+    merged = [a for primal in layout.primal_axes for a in order if a.letter == primal]
+    return order == merged
+
+
+def _is_unit(layout: Layout, axis: LayoutAxis, size: Dim) -> bool:
+    if axis.factor is not None:
+        return axis.factor == 1
+    return size == layout.factor_of(axis.letter)
