@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.te.compute import compute, extern, placeholder, reduce_axis, var
 from weft.te.lower import lower
 from weft.te.math import (
-    abs,  # noqa: A004 - the field's names
+    abs,
     bitwise_and,
     bitwise_not,
     bitwise_or,
@@ -20,11 +20,11 @@ from weft.te.math import (
     likely,
     log,
     popcount,
-    pow,  # noqa: A004
+    pow,
     power,
     prefetch,
     reinterpret,
-    round,  # noqa: A004
+    round,
     rsqrt,
     shift_left,
     shift_right,
@@ -36,17 +36,17 @@ from weft.te.math import (
 )
 from weft.te.reduce import (
     Reducer,
-    all,  # noqa: A004
-    any,  # noqa: A004
+    all,
+    any,
     argmax,
     argmin,
     comm_reducer,
-    max,  # noqa: A004
+    max,
     max_value,
-    min,  # noqa: A004
+    min,
     min_value,
     prod,
-    sum,  # noqa: A004
+    sum,
 )
 from weft.te.schedule import Schedule, Stage, create_schedule
 from weft.te.tensor import (

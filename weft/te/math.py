@@ -29,13 +29,13 @@ erf = _function("erf")
 sigmoid = _function("sigmoid")
 sin = _function("sin")
 cos = _function("cos")
-pow = power = _function("pow")  # noqa: A001 - the field's name
+pow = power = _function("pow")
 sqrt = _function("sqrt")
 rsqrt = _function("rsqrt")
-abs = _function("abs")  # noqa: A001
+abs = _function("abs")
 floor = _function("floor")
 ceil = _function("ceil")
-round = _function("round")  # noqa: A001
+round = _function("round")
 trunc = _function("trunc")
 fma = _function("fma")
 isnan = _function("isnan")

@@ -130,12 +130,12 @@ def _simple(
     return comm_reducer(combine, identity, name)
 
 
-sum = _simple("sum", lambda x, y: x + y, lambda d: const(0, d))  # noqa: A001
+sum = _simple("sum", lambda x, y: x + y, lambda d: const(0, d))
 prod = _simple("prod", lambda x, y: x * y, lambda d: const(1, d))
-max = _simple("max", tir.maximum, min_value)  # noqa: A001
-min = _simple("min", tir.minimum, max_value)  # noqa: A001
-any = _simple("any", tir.any_of, lambda d: const(0, d))  # noqa: A001
-all = _simple("all", tir.all_of, lambda d: const(1, d))  # noqa: A001
+max = _simple("max", tir.maximum, min_value)
+min = _simple("min", tir.minimum, max_value)
+any = _simple("any", tir.any_of, lambda d: const(0, d))
+all = _simple("all", tir.all_of, lambda d: const(1, d))
 
 
 def _arg_combine(better: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Combine:

@@ -149,21 +149,32 @@ class SpanOf:
         divisor = _constant(b)
         if divisor is None or divisor <= 0:
             return None
-        if self._divides(a.base, divisor):
-            base = self.analyzer.simplify(floordiv(a.base, const(divisor)))
-            return Span(base, floordiv(a.low, const(divisor)), floordiv(a.high, const(divisor)))
-        reach = floordiv(a.high - a.low + (divisor - 1), const(divisor))
-        return Span(floordiv(a.lowest, const(divisor)), ZERO, reach)
+        step = self._step(a.base, divisor)
+        first, last = floordiv(a.low, const(step)), floordiv(a.high, const(step))
+        if step == divisor:
+            return Span(self.analyzer.simplify(floordiv(a.base, const(divisor))), first, last)
+        steps = divisor // step
+        reach = floordiv(last - first + (steps - 1), const(steps))
+        return Span(floordiv(a.base + first * step, const(divisor)), ZERO, reach)
 
     def _remainder(self, a: Span, b: Span) -> MaybeSpan:
         divisor = _constant(b)
         if divisor is None or divisor <= 0:
             return None
+        step = self._step(a.base, divisor)
         low, high = int_value(a.low), int_value(a.high)
-        known = low is not None and high is not None and self._divides(a.base, divisor)
-        if known and low // divisor == high // divisor:  # type: ignore[operator]
-            return Span(ZERO, floormod(a.low, const(divisor)), floormod(a.high, const(divisor)))
-        return counted(const(divisor))
+        if low is None or high is None or low // step != high // step:
+            return counted(const(divisor))
+        start = low // step * step
+        base = self.analyzer.simplify(floormod(a.base + start, const(divisor)))
+        return Span(base, const(low - start), const(high - start))
+
+    def _step(self, base: PrimExpr, divisor: int) -> int:
+        """The largest divisor of ``divisor`` that ``base`` is known to be a multiple of."""
+        for step in range(divisor, 1, -1):
+            if divisor % step == 0 and self._divides(base, step):
+                return step
+        return 1
 
     def _divides(self, base: PrimExpr, divisor: int) -> bool:
         return int_value(self.analyzer.simplify(floormod(base, const(divisor)))) == 0

@@ -122,15 +122,16 @@ class StageState:
         if axis in self.leaf_iter_vars:
             return self.leaf_iter_vars.index(axis)
         name = getattr(axis, "name", axis)
-        if any(axis in (r.parent,) if isinstance(r, Split) else axis in (r.outer, r.inner)
-               for r in self.relations):
+        gone = [(r.parent,) if isinstance(r, Split) else (r.outer, r.inner)
+                for r in self.relations]
+        if any(axis in axes for axes in gone):
             raise self.error(
                 f"axis {name} is no loop any more: it was split or fused",
                 help="name one of the axes that the split or fuse returned",
             )
         raise self.error(f"axis {name} does not belong to this stage")
 
-    def error(self, what: str, *, help: str | None = None) -> ScheduleError:  # noqa: A002
+    def error(self, what: str, *, help: str | None = None) -> ScheduleError:
         loops = ", ".join(a.name for a in self.leaf_iter_vars)
         return ScheduleError(f"{self.name}: {what}", notes=[f"loops: {loops or 'none'}"], help=help)
 

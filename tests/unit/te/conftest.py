@@ -26,12 +26,12 @@ def run_schedule(
     return outputs
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run() -> Run:
     return run_schedule
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def random() -> Callable[..., np.ndarray]:
     rng = np.random.default_rng(7)
     return lambda *shape: rng.standard_normal(shape).astype(np.float32)

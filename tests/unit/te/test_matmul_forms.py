@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from weft import te
+from weft.tir.eval import evaluate
 
 
 def matmul(m: int, n: int, k: int):
@@ -99,8 +100,6 @@ def test_copies_of_the_inputs(run, random):
 
 
 def test_symbolic_rows(random):
-    from weft.tir.eval import evaluate
-
     m = te.var("m")
     a = te.placeholder((m, 6), name="A")
     b = te.placeholder((6, 8), name="B")

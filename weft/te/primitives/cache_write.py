@@ -34,7 +34,9 @@ def cache_write(
     """
     stage = self.stage_of(tensor)
     op = stage.require_compute("cache_write")
-    if stage.relations or stage.kinds:
+    for axis in stage.leaf_iter_vars:
+        stage.require_unused(axis, "cache_write")
+    if stage.relations:
         raise stage.error("cache_write of a stage whose loops were already changed",
                           help="cache_write first, then schedule both stages")
     axes = tuple(data_axis(f"{a.name}.c", a.extent) for a in op.axis)

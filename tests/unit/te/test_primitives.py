@@ -1,0 +1,109 @@
+"""Every primitive does to the loops what its docstring shows, and keeps the values."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+
+from weft import te
+from weft.te import primitives
+
+NAMES = sorted(m.name for m in pkgutil.iter_modules(primitives.__path__))
+
+
+def run_docstring(name: str) -> dict[str, object]:
+    """Execute the examples of a primitive; returns the names they define."""
+    module = importlib.import_module(f"weft.te.primitives.{name}")
+    scope = {"te": te, "A": te.placeholder((100,), name="A")}
+    example = doctest.DocTestParser().get_doctest(
+        getattr(module, name).__doc__, scope, name, None, 0)
+    assert len(example.examples) >= 4, "the docstring shows the loops before and after"
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    failed = runner.run(example, out=report.append, clear_globs=False).failed
+    assert not failed, "".join(report)
+    return example.globs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_docstring_shows_the_loops_before_and_after(name, run, random):
+    scope = run_docstring(name)
+    sch, a = scope["s"], scope["A"]
+    out = sch.outputs[0]
+    data = random(100)
+    (got,) = run(sch, [a, out], [data])
+    (want,) = run(te.create_schedule(out), [a, out], [data])
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_every_primitive_is_a_method():
+    methods = {**vars(te.Stage), **vars(te.Schedule)}
+    assert set(NAMES) <= set(methods)
+
+
+def test_a_factor_above_the_extent_shrinks_to_it():
+    x = te.placeholder((5,), name="x")
+    y = te.compute((5,), lambda i: x[i] + 1.0, name="y")
+    sch = te.create_schedule(y)
+    outer, inner = sch[y].split(y.op.axis[0], factor=16)
+    assert (outer.extent.value, inner.extent.value) == (1, 5)
+    assert "likely" not in str(te.lower(sch, [x, y]))
+
+
+def test_loops_of_one_iteration_disappear():
+    x = te.placeholder((1, 5), name="x")
+    y = te.compute((1, 5), lambda i, j: x[i, j] + 1.0, name="y")
+    text = str(te.lower(te.create_schedule(y), [x, y]))
+    assert text.count("for ") == 1
+
+
+def test_pragmas_and_thread_tags_reach_the_loops():
+    x = te.placeholder((8, 4), name="x")
+    y = te.compute((8, 4), lambda i, j: x[i, j], name="y")
+    sch = te.create_schedule(y)
+    i, j = y.op.axis
+    sch[y].pragma(i, "note", 3)
+    sch[y].bind(j, "threadIdx.x")
+    loop = te.lower(sch, [x, y]).body
+    assert loop.annotations == {"note": 3}
+    assert loop.body.thread_tag == "threadIdx.x"
+
+
+def test_a_schedule_can_be_lowered_again():
+    x = te.placeholder((7,), name="x")
+    y = te.compute((7,), lambda i: x[i], name="y")
+    sch = te.create_schedule(y)
+    sch[y].split(y.op.axis[0], 3)
+    assert str(te.lower(sch, [x, y])) == str(te.lower(sch, [x, y]))
+
+
+@pytest.mark.parametrize(
+    ("width", "inner", "checks"),
+    [(12, 3, 0), (12, 2, 1), (13, 4, 1), (13, 3, 1)],
+)
+def test_nested_splits_check_each_axis_once(run, random, width, inner, checks):
+    x = te.placeholder((width,), name="x")
+    k = te.reduce_axis(width, "k")
+    y = te.compute((1,), lambda i: te.sum(x[k], axis=k), name="y")
+    sch = te.create_schedule(y)
+    outer, _ = sch[y].split(k, 4)
+    sch[y].split(outer, inner)
+    assert str(te.lower(sch, [x, y])).count("likely") == checks
+    v = random(width)
+    np.testing.assert_allclose(run(sch, [x, y], [v])[0], [v.sum()], rtol=1e-4)
+
+
+def test_tiles_that_overlap_are_cut(run, random):
+    """An inner part split without dividing must not run into the next tile."""
+    x = te.placeholder((16,), name="x")
+    k = te.reduce_axis(16, "k")
+    y = te.compute((1,), lambda i: te.sum(x[k], axis=k), name="y")
+    sch = te.create_schedule(y)
+    _, inner = sch[y].split(k, 8)
+    sch[y].split(inner, 3)
+    v = random(16)
+    np.testing.assert_allclose(run(sch, [x, y], [v])[0], [v.sum()], rtol=1e-4)
