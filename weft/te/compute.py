@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 from weft.ir.dtype import DType, int64
 from weft.support.errors import LoweringError
@@ -47,6 +47,21 @@ def reduce_axis(domain: Index | tuple[Index, Index], name: str = "k") -> IterVar
     return reduction_axis(name, as_index(domain))
 
 
+@overload
+def compute(
+    shape: Sequence[Index], fcompute: Callable[..., ExprLike], name: str = ..., tag: str = ...
+) -> Tensor: ...
+
+
+@overload
+def compute(
+    shape: Sequence[Index],
+    fcompute: Callable[..., Sequence[ExprLike]],
+    name: str = ...,
+    tag: str = ...,
+) -> tuple[Tensor, ...]: ...
+
+
 def compute(
     shape: Sequence[Index],
     fcompute: Callable[..., Body],
@@ -63,10 +78,10 @@ def compute(
     axes = tuple(data_axis(n, s) for n, s in zip(_axis_names(fcompute, len(sizes)), sizes,
                                                  strict=True))
     result = fcompute(*(a.var for a in axes))
-    several = isinstance(result, (tuple, list))
-    body = tuple(as_prim(e) for e in (result if several else (result,)))
+    values = tuple(result) if isinstance(result, Sequence) else (result,)
+    body = tuple(as_prim(e) for e in values)
     op = ComputeOp(name, axes, _reduced_axes(name, body), body, tag)
-    return op.outputs if several else op.outputs[0]
+    return op.outputs if isinstance(result, Sequence) else op.outputs[0]
 
 
 def _axis_names(fcompute: Callable[..., Body], count: int) -> list[str]:

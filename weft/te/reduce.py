@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 from weft.ir.dtype import DType
 from weft.support.errors import LoweringError
@@ -31,6 +31,16 @@ class Reducer:
     arity: int
     combine: Combine
     identity: Identity
+
+    @overload
+    def __call__(
+        self, source: ExprLike, axis: Axes, where: PrimExpr | None = ...
+    ) -> Reduce: ...
+
+    @overload
+    def __call__(
+        self, source: Sequence[ExprLike], axis: Axes, where: PrimExpr | None = ...
+    ) -> tuple[Reduce, ...]: ...
 
     def __call__(
         self,
