@@ -63,8 +63,15 @@ from weft.op.reduce import (
     prod,
     sum,
 )
-from weft.op.transform.create import CreateAttrs, FullAttrs, ShapeOfAttrs, full, ones, shape_of
-from weft.op.transform.create import zeros
+from weft.op.transform.create import (
+    CreateAttrs,
+    FullAttrs,
+    ShapeOfAttrs,
+    full,
+    ones,
+    shape_of,
+    zeros,
+)
 from weft.op.transform.index import TakeAttrs, take
 from weft.op.transform.join import (
     ConcatenateAttrs,

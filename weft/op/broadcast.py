@@ -26,7 +26,7 @@ from weft.tir.expr import minimum as prim_minimum
 from weft.topi import broadcast
 
 _INT = (case((3, 4), (4,), dtypes="int32", low=-9, high=9),)
-_DIVISORS = np.int32([3, -2, 7, -5])
+_DIVISORS = np.array([3, -2, 7, -5], np.int32)
 _INT_DIVISION = (case((3, 4), _DIVISORS, dtypes="int32", low=-9, high=9),)
 _FLOAT_DIVISION = (case((3, 5), (5,), low=0.5, high=2.0), case((), (2, 3), low=0.5, high=2.0))
 _BOOL = (case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool"))
@@ -96,9 +96,10 @@ def _where_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("where", relation=_where_relation, pattern=OpPattern.BROADCAST, level=4)
-def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor, attrs: Attrs) -> te.Tensor:
-    """x where condition holds, else y; all three broadcast."""
+@define_op("where", relation=_where_relation, pattern=OpPattern.BROADCAST, level=4,
+           inputs=("condition", "x", "y"))
+def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor, _attrs: Attrs) -> te.Tensor:
+    """``x`` where ``condition`` holds, else ``y``; all three broadcast."""
     return broadcast.apply((condition, x, y), broadcast.where, "where")
 
 
@@ -137,7 +138,7 @@ def _broadcast_to_relation(ctx: RelationContext) -> bool:
 @define_op("broadcast_to", attrs=BroadcastToAttrs, relation=_broadcast_to_relation,
            pattern=OpPattern.BROADCAST, level=4)
 def broadcast_to(x: te.Tensor, attrs: BroadcastToAttrs) -> te.Tensor:
-    """x repeated along its axes of size 1, and along new leading axes, up to ``shape``."""
+    """``x`` repeated along its axes of size 1, and along new leading axes, up to ``shape``."""
     return broadcast.broadcast_to(x, attrs.shape)
 
 

@@ -25,7 +25,7 @@ _INTEGERS = (case((3, 5), dtypes="int32", low=-9, high=9),)
 
 negative = unary("negative", np.negative, doc="-x", compute=elementwise.negative,
                  relation=numeric, cases=(*UNARY_CASES, *_INTEGERS))
-abs = unary("abs", np.abs, doc="The magnitude of x.", compute=elementwise.absolute,  # noqa: A001
+abs = unary("abs", np.abs, doc="The magnitude of x.", compute=elementwise.absolute,
             relation=numeric, cases=(*UNARY_CASES, *_INTEGERS))
 exp = unary("exp", np.exp, doc="e**x")
 log = unary("log", np.log, doc="The natural logarithm of x.", cases=_POSITIVE)
@@ -40,9 +40,10 @@ floor = unary("floor", in_dtype(np.floor), doc="The largest integer not above x.
               compute=lambda x: elementwise.rounding(x, "floor"), relation=numeric)
 ceil = unary("ceil", in_dtype(np.ceil), doc="The smallest integer not below x.",
              compute=lambda x: elementwise.rounding(x, "ceil"), relation=numeric)
-round = unary("round", in_dtype(np.round), doc="The nearest integer, halves to even.",  # noqa: A001
+round = unary("round", in_dtype(np.round), doc="The nearest integer, halves to even.",
               compute=lambda x: elementwise.rounding(x, "round"), relation=numeric,
-              cases=(case((3, 5), low=-4, high=4), case(np.float32([0.5, 1.5, -0.5, 2.5]))))
+              cases=(case((3, 5), low=-4, high=4),
+                     case(np.array([0.5, 1.5, -0.5, 2.5], np.float32))))
 sign = unary("sign", np.sign, doc="-1, 0 or 1 as x is negative, zero or positive.",
              compute=elementwise.sign, relation=numeric, cases=(*UNARY_CASES, *_INTEGERS))
 logical_not = unary("logical_not", np.logical_not, doc="not x, of booleans.",
@@ -70,7 +71,7 @@ def _cast_relation(ctx: RelationContext) -> bool:
 
 @define_op("cast", attrs=CastAttrs, relation=_cast_relation, pattern=OpPattern.ELEMWISE, level=3)
 def cast(x: te.Tensor, attrs: CastAttrs) -> te.Tensor:
-    """x converted to another dtype: towards zero from float to integer, x != 0 to bool."""
+    """``x`` converted to another dtype: towards zero from float to integer, x != 0 to bool."""
     return elementwise.cast(x, attrs.dtype)
 
 
@@ -121,7 +122,7 @@ class LeakyReluAttrs(Attrs):
 @define_op("nn.leaky_relu", attrs=LeakyReluAttrs,
            relation=checked(expect_number, identity_relation), pattern=OpPattern.ELEMWISE, level=3)
 def leaky_relu(x: te.Tensor, attrs: LeakyReluAttrs) -> te.Tensor:
-    """x where it is positive, else alpha * x"""
+    """``x`` where it is positive, else alpha * x"""
     return elementwise.leaky_relu(x, attrs.alpha)
 
 

@@ -47,7 +47,7 @@ def unary(
     """An elementwise function of one tensor; ``compute`` defaults to the intrinsic ``name``."""
     intrinsic = name.rpartition(".")[2]
 
-    def run(x: te.Tensor, attrs: Attrs) -> te.Tensor:
+    def run(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
         return compute(x) if compute is not None else elementwise.intrinsic(x, intrinsic)
 
     run.__doc__ = doc
@@ -72,7 +72,7 @@ def binary(
     """An elementwise function of two tensors of one dtype under NumPy broadcasting."""
     short = name.rpartition(".")[2]
 
-    def run(lhs: te.Tensor, rhs: te.Tensor, attrs: Attrs) -> te.Tensor:
+    def run(lhs: te.Tensor, rhs: te.Tensor, _attrs: Attrs) -> te.Tensor:
         return broadcast.apply((lhs, rhs), compute, short)
 
     run.__doc__ = doc

@@ -20,7 +20,7 @@ from weft.ir.shape import Dim, Shape
 from weft.ir.types import TensorType, TupleType, Type
 from weft.topi.layout import Layout, LayoutAxis
 
-InputLayout: TypeAlias = "Layout | None | tuple[Layout | None, ...]"
+InputLayout: TypeAlias = "Layout | tuple[Layout | None, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def data_shape(types: Sequence[Type]) -> Shape:
 
 
 def keep_layout(
-    attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+    attrs: Attrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
 ) -> LayoutResult | None:
     """For elementwise functions of one tensor: the result is laid out as the argument."""
     layout = data_layout(inputs)
@@ -73,10 +73,9 @@ def join_layouts(
     rank = max(t.ndim for t in types if isinstance(t, TensorType))
     arriving = [i for i in inputs if isinstance(i, Layout) and len(i.primal_axes) == rank]
     for layout in sorted(dict.fromkeys(arriving), key=block_size, reverse=True):
-        parts = [operand_layout(layout, t) for t in types]
-        wanted = [p for p in parts if p is not False]
-        if len(wanted) == len(parts):
-            return LayoutResult(tuple(wanted), (layout,), attrs)
+        if all(fits(layout, t) for t in types):
+            wanted = tuple(operand_layout(layout, t) for t in types)
+            return LayoutResult(wanted, (layout,), attrs)
     return None
 
 
@@ -85,29 +84,37 @@ def block_size(layout: Layout) -> int:
     return math.prod(axis.factor or 1 for axis in layout.axes)
 
 
-def operand_layout(layout: Layout, type_: Type) -> Layout | None | bool:
-    """The layout of an operand that broadcasts against a tensor of ``layout``.
-
-    ``None`` if it can stay as written, ``False`` if there is none.
-    """
+def fits(layout: Layout, type_: Type) -> bool:
+    """Whether a tensor can broadcast against one of ``layout``: its blocks divide the sizes."""
     if not isinstance(type_, TensorType) or type_.ndim > len(layout.primal_axes):
         return False
     if all(d == 1 for d in type_.shape):
+        return True
+    sizes = _sizes(layout, type_.shape)
+    return all(
+        axis.factor is None
+        or sizes.get(axis.letter) == 1
+        or divides(axis.factor, sizes.get(axis.letter))
+        for axis in layout.axes
+    )
+
+
+def operand_layout(layout: Layout, type_: Type) -> Layout | None:
+    """The layout of an operand that ``fits``; ``None`` if it broadcasts as it was written."""
+    if not isinstance(type_, TensorType) or all(d == 1 for d in type_.shape):
         return None
-    letters = layout.primal_axes[len(layout.primal_axes) - type_.ndim:]
-    sizes = dict(zip(letters, type_.shape, strict=True))
-    axes: list[LayoutAxis] = []
-    for axis in layout.axes:
-        size = sizes.get(axis.letter)
-        if axis.factor is None:
-            axes.extend([] if size is None else [axis])
-        elif size == 1:
-            axes.append(LayoutAxis(axis.letter, 1))
-        elif divides(axis.factor, size):
-            axes.append(axis)
-        else:
-            return False
-    return Layout(tuple(axes))
+    sizes = _sizes(layout, type_.shape)
+    return Layout(tuple(
+        LayoutAxis(axis.letter, 1) if axis.factor and sizes[axis.letter] == 1 else axis
+        for axis in layout.axes
+        if axis.letter in sizes
+    ))
+
+
+def _sizes(layout: Layout, shape: Shape) -> dict[str, Dim]:
+    """The size along each letter; axes are aligned from the last, as in broadcasting."""
+    letters = layout.primal_axes[len(layout.primal_axes) - len(shape):]
+    return dict(zip(letters, shape, strict=True))
 
 
 def divides(factor: int, size: Dim | None) -> bool:
@@ -135,7 +142,7 @@ def along_axis(outputs: int = 1) -> LayoutInference:
     """For functions along the attribute ``axis``, which must not be split."""
 
     def infer(
-        attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+        attrs: Attrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
     ) -> LayoutResult | None:
         layout = data_layout(inputs)
         if layout is None:
@@ -150,7 +157,7 @@ def along_axis(outputs: int = 1) -> LayoutInference:
 
 
 def image_layout(
-    attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+    attrs: Attrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
 ) -> LayoutResult | None:
     """For functions of images, whose attribute ``layout`` names their axes (H, W unsplit).
 

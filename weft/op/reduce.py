@@ -118,11 +118,11 @@ def _with(reducer: Any, name: str) -> Callable[[te.Tensor, tuple[int, ...], bool
     )
 
 
-sum = _reduction("sum", np.sum, _with(te.sum, "sum"), doc="The sum.")  # noqa: A001
+sum = _reduction("sum", np.sum, _with(te.sum, "sum"), doc="The sum.")
 prod = _reduction("prod", np.prod, _with(te.prod, "prod"), doc="The product.")
-max = _reduction("max", np.max, _with(te.max, "max"), needs_element=True,  # noqa: A001
+max = _reduction("max", np.max, _with(te.max, "max"), needs_element=True,
                  doc="The largest element; NaN if there is one.")
-min = _reduction("min", np.min, _with(te.min, "min"), needs_element=True,  # noqa: A001
+min = _reduction("min", np.min, _with(te.min, "min"), needs_element=True,
                  doc="The smallest element; NaN if there is one.")
 mean = _reduction(
     "mean", np.mean, lambda x, axes, keepdims: topi_reduce.mean(x, axes, keepdims=keepdims),
@@ -164,7 +164,7 @@ def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
     run.__doc__ = doc
     op = define_op(name, attrs=ArgReduceAttrs, relation=_arg_relation,
                    pattern=OpPattern.COMM_REDUCE, level=4, inputs=("x",))(run)
-    ties = np.float32([[1, 3, 3], [2, 0, 0]])
+    ties = np.array([[1, 3, 3], [2, 0, 0]], np.float32)
     op.spec(_arg_reference(largest), *_CASES, case(ties, axis=1),
             case(ties, axis=-1, select_last_index=True, dtype="int32"),
             case((4, 5), axis=1, dtypes="int32", low=-3, high=3))

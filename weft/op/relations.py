@@ -18,7 +18,6 @@ from weft.ir.typing.relation import Relation, RelationContext
 from weft.support.errors import AttrsError, InternalError
 from weft.topi.layout import Layout, convert_shape
 
-
 A = TypeVar("A", bound=Attrs)
 
 
@@ -62,7 +61,7 @@ def expect_same_dtype(ctx: RelationContext, arg: int, type_: TensorType, dtype: 
 def expect_float(ctx: RelationContext, arg: int, type_: TensorType) -> None:
     if not type_.dtype.is_float:
         ctx.fail("defined for floating point only", arg=arg, expected="a float dtype",
-                 got=type_.dtype, help="convert the argument with cast(x, dtype=\"float32\")")
+                 got=type_.dtype, help='convert the argument with cast(x, dtype="float32")')
 
 
 def expect_int(ctx: RelationContext, arg: int, type_: TensorType) -> None:
@@ -101,7 +100,7 @@ def checked(check: Check, relation: Relation, *, args: int = 1) -> Relation:
 
 def expect_dim(
     ctx: RelationContext, arg: int, axis: int, got: Dim, expected: Dim, message: str,
-    *, why: str = "", help: str | None = None,  # noqa: A002
+    *, why: str = "", help: str | None = None,
 ) -> Dim:
     """Refuse a dimension known to differ; the better known one of the two comes back."""
     if dims_equal(got, expected) is False:

@@ -9,12 +9,14 @@ from weft.ir.dtype import DType
 from weft.tir.expr import (
     PrimExpr,
     call,
-    cast as prim_cast,
     const,
     maximum,
     minimum,
     not_,
     select,
+)
+from weft.tir.expr import (
+    cast as prim_cast,
 )
 
 

@@ -26,11 +26,8 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str) -> te.Te
 
     def element(*index: PrimExpr) -> PrimExpr:
         position = indices[index[axis:after]].astype(int64)
-        if mode == "wrap":
-            position = position % size
-        else:
-            position = minimum(maximum(position, 0), size - 1)
-        return x[(*index[:axis], position, *index[after:])]
+        found = position % size if mode == "wrap" else minimum(maximum(position, 0), size - 1)
+        return x[(*index[:axis], found, *index[after:])]
 
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])
     return te.compute(shape, element, name="take", tag="injective,gather")

@@ -11,13 +11,12 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from weft.support.errors import AttrsError
 
-T = TypeVar("T")
 _TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
 
 
@@ -65,7 +64,7 @@ class Layout:
 
     @property
     def primal(self) -> Layout:
-        """This layout without blocks."""
+        """The same layout without blocks."""
         return Layout(tuple(a for a in self.axes if a.is_primal))
 
     @property
@@ -95,7 +94,7 @@ class Layout:
         return any(a.is_primal and a.letter == letter for a in self.axes)
 
     def split(self, letter: str, factor: int) -> Layout:
-        """This layout with ``letter`` blocked by ``factor`` in a new innermost axis."""
+        """The same layout with ``letter`` blocked by ``factor`` in a new innermost axis."""
         self.index_of(letter)
         return Layout.parse(f"{self.name}{factor}{letter.lower()}")
 
@@ -111,7 +110,7 @@ class Layout:
             return primal if factor == 1 else primal // factor
         return primal % factor
 
-    def primal_indices(self, indices: Sequence[T]) -> dict[str, T]:
+    def primal_indices(self, indices: Sequence[Any]) -> dict[str, Any]:
         """One index per primal letter from indices into a tensor of this layout."""
         found: dict[str, Any] = {}
         for letter in self.primal_axes:
@@ -149,7 +148,7 @@ class BlockedIndex:
         return self.outer * self.factor + self.inner
 
     def part(self, axis: LayoutAxis, factor: int) -> Any:
-        """This index along ``axis`` of a layout that blocks the letter by ``factor``."""
+        """The index along ``axis`` of a layout that blocks the letter by ``factor``."""
         if factor == self.factor:
             return self.outer if axis.is_primal else self.inner
         if axis.is_primal:

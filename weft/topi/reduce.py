@@ -84,7 +84,7 @@ def arg_reduce(
     """
     axes = tuple(sorted(axes))
     if not axes:
-        return te.compute(x.shape, lambda *i: const(0, dtype), name="arg", tag="elemwise")
+        return te.compute(x.shape, lambda *_: const(0, dtype), name="arg", tag="elemwise")
     inner = [te.reduce_axis(x.shape[a], name=f"k{n}") for n, a in enumerate(axes)]
     reducer = te.argmax if largest else te.argmin
     last = count(x, axes) - 1

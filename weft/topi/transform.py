@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from weft import te
@@ -118,7 +119,7 @@ def split(x: te.Tensor, points: Sequence[PrimExpr | int], axis: int) -> tuple[te
     bounds = [as_prim(0), *(as_prim(p) for p in points), x.shape[axis]]
     return tuple(
         _part(x, axis, start, stop, k)
-        for k, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+        for k, (start, stop) in enumerate(itertools.pairwise(bounds))
     )
 
 

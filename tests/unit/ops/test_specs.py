@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import weft.op  # noqa: F401 - registers the operators
 from tests.unit.ops.harness import (
     assert_close,
     flatten,
@@ -15,10 +14,18 @@ from tests.unit.ops.harness import (
     output_types,
     reference_outputs,
 )
+from weft import op as catalogue
 from weft import te
 from weft.ir.op import OPS, Case
 from weft.te.lower import lower
 from weft.tir.eval import evaluate
+
+
+def test_the_package_names_its_operators() -> None:
+    assert catalogue.add is OPS.get("add")
+    assert catalogue.nn.conv2d is OPS.get("nn.conv2d")
+    assert set(catalogue.__all__) <= set(dir(catalogue))
+
 
 ALL_CASES = [
     pytest.param(name, one, id=f"{name}-{i}")

@@ -15,8 +15,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import ANY, Dim, Shape, dim_add, dim_floordiv, dim_mul
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv_reference import conv2d_nchw, from_nchw, in_nchw
-from weft.op.nn.conv_reference import NCHW, OIHW
+from weft.op.nn.conv_reference import NCHW, OIHW, conv2d_nchw, from_nchw, in_nchw
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -138,7 +137,7 @@ def _spatial(ctx: RelationContext, attrs: Conv2DAttrs, data: Shape, kernel: Shap
             result.append(ANY)
             continue
         windows = window_dim(size, before, after, span, attrs.strides[i])
-        if isinstance(windows, int) and windows < 0 or span == 0:
+        if (isinstance(windows, int) and windows < 0) or span == 0:
             ctx.fail("the kernel is larger than the padded data", arg=0,
                      axis=layout.index_of("HW"[i]), expected=f"a size of {span} or more",
                      got=dim_add(size, before + after))

@@ -78,8 +78,8 @@ def accumulate_in(dtype: Any) -> type:
     return np.int64 if np.issubdtype(dtype, np.integer) else np.float64
 
 
-def _dense_reference(data: np.ndarray, weight: np.ndarray, units: int | None = None,
-                     out_dtype: DType | None = None, weight_layout: str = "NK") -> np.ndarray:
+def _dense_reference(data: np.ndarray, weight: np.ndarray, out_dtype: DType | None = None,
+                     weight_layout: str = "NK", **_: Any) -> np.ndarray:
     wide = accumulate_in(data.dtype)
     plain = transform_array(weight, Layout.parse(weight_layout), NK)
     result = data.astype(wide) @ plain.astype(wide).T
@@ -125,7 +125,7 @@ def _product_relation(ctx: RelationContext) -> bool:
     expect_dim(ctx, 1, rank - (1 if swap_b else 2), inner, depth, "the inner sizes do not match",
                why=f" (axis {rank - (2 if swap_a else 1)} of the first argument)",
                help=f"transpose_a is {swap_a}, transpose_b is {swap_b}")
-    batch = _batch(ctx, a, b) if rank > 2 else ()  # noqa: PLR2004 - a matrix has two axes
+    batch = _batch(ctx, a, b) if rank > 2 else ()
     ctx.output(TensorType((*batch, rows, columns), output_dtype(attrs, a.dtype)))
     return True
 
@@ -202,7 +202,7 @@ def _bias_add_relation(ctx: RelationContext) -> bool:
 @define_op("nn.bias_add", attrs=BiasAddAttrs, relation=_bias_add_relation,
            pattern=OpPattern.BROADCAST, level=1)
 def bias_add(data: te.Tensor, bias: te.Tensor, attrs: BiasAddAttrs) -> te.Tensor:
-    """data plus a vector along one axis."""
+    """``data`` plus a vector along one axis."""
     axis = attrs.axis % data.ndim
 
     def element(*index: PrimExpr) -> PrimExpr:

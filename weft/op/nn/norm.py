@@ -22,7 +22,6 @@ from weft.op.relations import (
     expect_float,
     expect_rank,
     expect_same_dtype,
-    tensors_known,
 )
 from weft.tir.expr import const
 from weft.topi import elementwise, indexing
@@ -72,7 +71,7 @@ def batch_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, moving_mean: te.Tensor,
     moving_var: te.Tensor, attrs: BatchNormAttrs,
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """data normalised by the moving mean and variance of each channel, which come back too."""
+    """``data`` normalised by the moving mean and variance of each channel, which come back too."""
     out = topi_norm.batch_norm(
         data, gamma, beta, moving_mean, moving_var, axis=attrs.axis % data.ndim,
         epsilon=attrs.epsilon, center=attrs.center, scale=attrs.scale,
@@ -153,7 +152,7 @@ def _layer_norm_relation(ctx: RelationContext) -> bool:
 def layer_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: LayerNormAttrs
 ) -> te.Tensor:
-    """data normalised along an axis to mean 0 and variance 1, times gamma, plus beta."""
+    """``data`` normalised along an axis to mean 0 and variance 1, times gamma, plus beta."""
     return topi_norm.layer_norm(
         data, gamma, beta, axis=attrs.axis % data.ndim, epsilon=attrs.epsilon,
         center=attrs.center, scale=attrs.scale,
@@ -200,7 +199,7 @@ def _lrn_relation(ctx: RelationContext) -> bool:
 
 @define_op("nn.lrn", attrs=LrnAttrs, relation=_lrn_relation, pattern=OpPattern.OPAQUE, level=2)
 def lrn(data: te.Tensor, attrs: LrnAttrs) -> te.Tensor:
-    """data / (bias + alpha / size * sum of squares of the neighbours)**beta
+    """``data`` / (bias + alpha / size * sum of squares of the neighbours)**beta
 
     Of an even number of neighbours, the larger half lies after the element.
     """
@@ -245,21 +244,21 @@ def _dropout_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.dropout", attrs=DropoutAttrs, relation=_dropout_relation,
-           pattern=OpPattern.OPAQUE, level=1)
-def dropout(data: te.Tensor, attrs: DropoutAttrs) -> tuple[te.Tensor, te.Tensor]:
-    """data as it is, as at inference, and the mask of what was kept: all ones."""
+           pattern=OpPattern.OPAQUE, level=1, inputs=("data",))
+def dropout(data: te.Tensor, _attrs: DropoutAttrs) -> tuple[te.Tensor, te.Tensor]:
+    """``data`` as it is, as at inference, and the mask of what was kept: all ones."""
     mask = indexing.full(data.shape, const(1, data.dtype), "mask")
     return elementwise.identity(data), mask
 
 
-def _dropout_reference(data: np.ndarray, rate: float = 0.5) -> Sequence[np.ndarray]:
+def _dropout_reference(data: np.ndarray, **_: Any) -> Sequence[np.ndarray]:
     return data.copy(), np.ones_like(data)
 
 
 
 @dropout.layout
 def _dropout_layout(
-    attrs: DropoutAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+    attrs: DropoutAttrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
 ) -> LayoutResult | None:
     layout = data_layout(inputs)
     return None if layout is None else LayoutResult((layout,), (layout, layout), attrs)

@@ -63,7 +63,7 @@ def _padded(
 
 @define_op("nn.pad", attrs=PadAttrs, relation=_pad_relation, pattern=OpPattern.INJECTIVE, level=2)
 def pad(x: te.Tensor, pad_value: te.Tensor, attrs: PadAttrs) -> te.Tensor:
-    """x with elements around it; ``pad_value`` is a scalar tensor."""
+    """``x`` with elements around it; ``pad_value`` is a scalar tensor."""
     if attrs.pad_mode == "edge":
         return topi_pad.edge_pad(x, attrs.pad_width)
     if attrs.pad_mode == "reflect":
@@ -82,7 +82,7 @@ def _pad_reference(
 
 @pad.layout
 def _pad_layout(
-    attrs: PadAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
+    attrs: PadAttrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
 ) -> LayoutResult | None:
     """Only axes that are not split can be padded in place."""
     layout = data_layout(inputs)

@@ -14,9 +14,9 @@ from weft.ir.op import Op, OpPattern, case, define_op
 from weft.ir.shape import ANY, Dim, dim_add, dim_floordiv
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.layout_inference import image_layout
 from weft.op.nn.conv2d import PADDING_EXPECTED, is_padding, positive
 from weft.op.nn.conv_reference import from_nchw, in_nchw, pad_spatial, windows
-from weft.op.layout_inference import image_layout
 from weft.op.relations import attrs_as, expect_float, expect_number, expect_rank, layout_attr
 from weft.topi.layout import Layout
 from weft.topi.nn import pool as topi_pool

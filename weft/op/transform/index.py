@@ -44,7 +44,7 @@ def _take_relation(ctx: RelationContext) -> bool:
 
 @define_op("take", attrs=TakeAttrs, relation=_take_relation, pattern=OpPattern.INJECTIVE, level=3)
 def take(x: te.Tensor, indices: te.Tensor, attrs: TakeAttrs) -> te.Tensor:
-    """x at the positions ``indices`` along an axis, which the axes of indices replace."""
+    """``x`` at the positions ``indices`` along an axis, which the axes of indices replace."""
     axis = None if attrs.axis is None else attrs.axis % x.ndim
     return indexing.take(x, indices, axis, attrs.mode)
 
@@ -57,9 +57,9 @@ def _take_reference(
 
 take.spec(
     _take_reference,
-    case((5, 3), np.int64([0, 4, 2]), axis=0),
-    case((2, 4), np.int32([[3, 0], [1, -1]]), axis=1, mode="wrap"),
-    case((2, 4), np.int64([-2, 9]), axis=-1),
-    case((2, 3), np.int64([5, 0])),
+    case((5, 3), np.array([0, 4, 2]), axis=0),
+    case((2, 4), np.array([[3, 0], [1, -1]], np.int32), axis=1, mode="wrap"),
+    case((2, 4), np.array([-2, 9]), axis=-1),
+    case((2, 3), np.array([5, 0])),
     case((4, 3), np.int64(2), axis=0),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -135,7 +136,7 @@ def _part_sizes(
         ctx.fail("a cut lies beyond the axis", arg=0, axis=axis,
                  expected=f"positions up to {size}", got=sections)
     bounds: list[Dim] = [0, *sections, size]
-    return [dim_sub(b, a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [dim_sub(b, a) for a, b in itertools.pairwise(bounds)]
 
 
 @define_op("split", attrs=SplitAttrs, relation=_split_relation, pattern=OpPattern.INJECTIVE,
@@ -261,7 +262,7 @@ _TO_THE_END = 2**31 - 1
 @define_op("strided_slice", attrs=StridedSliceAttrs, relation=_strided_slice_relation,
            pattern=OpPattern.INJECTIVE, level=4)
 def strided_slice(x: te.Tensor, attrs: StridedSliceAttrs) -> te.Tensor:
-    """x[begin:end:strides] along the given axes, with NumPy's meaning of out-of-range bounds."""
+    """``x[begin:end:strides]`` along the given axes, bounds beyond the size cut as in NumPy."""
     begin: list[PrimExpr | int] = [0] * x.ndim
     strides = [1] * x.ndim
     shape = list(x.shape)
@@ -284,12 +285,12 @@ def _strided_slice_reference(
     x: np.ndarray, begin: Sequence[int], end: Sequence[int],
     strides: Sequence[int] | None = None, axes: Sequence[int] | None = None,
 ) -> np.ndarray:
-    attrs = StridedSliceAttrs(begin=begin, end=end, strides=strides, axes=axes)
+    attrs = StridedSliceAttrs.make({"begin": begin, "end": end, "strides": strides, "axes": axes})
     index = [slice(None)] * x.ndim
     for cut in axis_slices(attrs, x.ndim):
         span = range(*slice(cut.begin, cut.end, cut.stride).indices(x.shape[cut.axis]))
         stop = span.stop if span.stop >= 0 else None
-        index[cut.axis] = slice(span.start, stop, cut.stride) if len(span) else slice(0, 0)
+        index[cut.axis] = slice(span.start, stop, cut.stride) if len(span) > 0 else slice(0, 0)
     return x[tuple(index)].copy()
 
 
@@ -310,8 +311,10 @@ def _strided_slice_layout(
         if moved is None:
             return None
         cuts.append(replace(moved, axis=layout.index_of(letter)))
-    changed = StridedSliceAttrs(begin=[c.begin for c in cuts], end=[c.end for c in cuts],
-                                strides=[c.stride for c in cuts], axes=[c.axis for c in cuts])
+    changed = StridedSliceAttrs(
+        begin=tuple(c.begin for c in cuts), end=tuple(c.end for c in cuts),
+        strides=tuple(c.stride for c in cuts), axes=tuple(c.axis for c in cuts),
+    )
     return LayoutResult((layout,), (layout,), changed)
 
 

@@ -163,7 +163,7 @@ def _transpose_relation(ctx: RelationContext) -> bool:
 @define_op("transpose", attrs=TransposeAttrs, relation=_transpose_relation,
            pattern=OpPattern.INJECTIVE, level=3)
 def transpose(x: te.Tensor, attrs: TransposeAttrs) -> te.Tensor:
-    """x with its axes permuted."""
+    """``x`` with its axes permuted."""
     return transform.transpose(x, _permutation(attrs.axes, x.ndim))
 
 
@@ -206,7 +206,7 @@ def _expand_dims_relation(ctx: RelationContext) -> bool:
 @define_op("expand_dims", attrs=ExpandDimsAttrs, relation=_expand_dims_relation,
            pattern=OpPattern.INJECTIVE, level=1)
 def expand_dims(x: te.Tensor, attrs: ExpandDimsAttrs) -> te.Tensor:
-    """x with new axes of size 1."""
+    """``x`` with new axes of size 1."""
     return transform.expand_dims(x, _new_axis(attrs, x.ndim), attrs.num_newaxis)
 
 
@@ -250,7 +250,7 @@ def _squeeze_relation(ctx: RelationContext) -> bool:
 @define_op("squeeze", attrs=SqueezeAttrs, relation=_squeeze_relation,
            pattern=OpPattern.INJECTIVE, level=3)
 def squeeze(x: te.Tensor, attrs: SqueezeAttrs) -> te.Tensor:
-    """x without axes of size 1."""
+    """``x`` without axes of size 1."""
     return transform.squeeze(x, _squeezed(attrs.axis, tuple(int_value(s) for s in x.shape)))
 
 
@@ -290,9 +290,9 @@ def _batch_flatten_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.batch_flatten", relation=_batch_flatten_relation, pattern=OpPattern.INJECTIVE,
-           level=2)
-def batch_flatten(x: te.Tensor, attrs: Attrs) -> te.Tensor:
-    """x of shape (d0, d1, …) as (d0, d1 * …)."""
+           level=2, inputs=("x",))
+def batch_flatten(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
+    """``x`` of shape (d0, d1, …) as (d0, d1 * …)."""
     rest = transform.resolve_shape(x.shape[1:], (-1,))
     return transform.reshape(x, (x.shape[0], *rest), "batch_flatten")
 

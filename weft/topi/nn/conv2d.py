@@ -24,7 +24,7 @@ def full_padding(padding: Sequence[int]) -> tuple[int, int, int, int]:
     """(top, left, bottom, right) from one, two (height, width) or four numbers."""
     if len(padding) == 1:
         return (padding[0],) * 4
-    if len(padding) == 2:  # noqa: PLR2004
+    if len(padding) == 2:
         return padding[0], padding[1], padding[0], padding[1]
     top, left, bottom, right = padding
     return top, left, bottom, right

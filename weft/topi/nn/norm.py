@@ -41,7 +41,7 @@ def layer_norm(
     center: bool,
     scale: bool,
 ) -> te.Tensor:
-    """x normalised along ``axis`` to mean 0 and variance 1, times gamma, plus beta.
+    """``x`` normalised along ``axis`` to mean 0 and variance 1, times gamma, plus beta.
 
     Two passes, so that nothing cancels: stages ``layer_norm_sum``, ``layer_norm_mean``,
     ``layer_norm_squares`` (summed deviations), ``layer_norm_scale``, ``layer_norm_output``.
@@ -84,7 +84,7 @@ def _row_sum(x: te.Tensor, axis: int, name: str, mean: te.Tensor | None = None) 
 def lrn(
     x: te.Tensor, *, size: int, axis: int, bias: float, alpha: float, beta: float
 ) -> te.Tensor:
-    """x / (bias + alpha / size * sum of squares)**beta, the sum over ``size`` neighbours.
+    """``x / (bias + alpha / size * sum of squares)**beta``, the sum over ``size`` neighbours.
 
     Stages: ``lrn_sum`` (guarded at the ends of ``axis``) and ``lrn_output``.
     """
