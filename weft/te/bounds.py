@@ -144,10 +144,10 @@ class _Inference:
 
     def _axis_spans(
         self, reader: StageState, at: AttachAt, of_loops: SpanOf, standing: set[Var]
-    ) -> dict[PrimExpr, MaybeSpan]:
+    ) -> dict[Var, MaybeSpan]:
         """The span of each root axis of ``reader`` during one iteration of the loop ``at``."""
         plan = self.plans[reader]
-        spans: dict[PrimExpr, MaybeSpan] = {}
+        spans: dict[Var, MaybeSpan] = {}
         for place, axis in enumerate(reader.root_iter_vars):
             value = plan.values[axis]
             whole = counted(plan.extents[axis])

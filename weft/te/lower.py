@@ -9,7 +9,7 @@ from weft.te.bounds import infer_bounds, symbolic_sizes
 from weft.te.nest import NestBuilder
 from weft.te.plan import StagePlan
 from weft.te.state import INLINE, ROOT, AttachAt, ScheduleState, StageState
-from weft.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
+from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr
 from weft.tir.func import PrimFunc
@@ -35,27 +35,23 @@ def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main") -
 
 def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str) -> int:
     """How many of ``args`` are outputs."""
-    kinds = []
+    inputs = [s.tensors[0] for s in schedule.stages if s.is_placeholder]
     for tensor in args:
-        if isinstance(tensor.op, PlaceholderOp):
-            kinds.append(False)  # an input that no stage reads is a parameter all the same
-            continue
-        stage = schedule.stage_of(tensor)
-        if not stage.is_output:
-            raise LoweringError(f"{name}: argument {tensor.name} is computed by a stage that is "
-                                "no output", help="pass it to create_schedule as an output")
-        kinds.append(stage.is_output)
+        schedule.stage_of(tensor)
+        if tensor not in schedule.outputs and tensor not in inputs:
+            raise LoweringError(f"{name}: argument {tensor.name} is neither an input nor an output",
+                                help="pass it to create_schedule as an output")
     if len(set(args)) != len(args):
         raise LoweringError(f"{name}: a tensor is twice among the arguments")
-    if kinds != sorted(kinds):
+    is_output = [t in schedule.outputs for t in args]
+    if is_output != sorted(is_output):
         raise LoweringError(f"{name}: the arguments must be the inputs and then the outputs")
-    for stage in schedule.stages:
-        for tensor in stage.tensors if stage.is_output or stage.is_placeholder else ():
+    for what, needed in (("output", schedule.outputs), ("input", inputs)):
+        for tensor in needed:
             if tensor not in args:
-                what = "output" if stage.is_output else "input"
                 raise LoweringError(f"{name}: {what} {tensor.name} is missing from the arguments",
                                     got=[t.name for t in args])
-    return sum(kinds)
+    return sum(is_output)
 
 
 class _Lowering:
@@ -73,11 +69,12 @@ class _Lowering:
     def _in_order(self, stages: list[StageState], rest: Stmt | None) -> Stmt:
         """The stages one after the other, then ``rest``; each buffer lives to the end of it."""
         for stage in reversed(stages):
-            rest = seq([self._nest(stage), rest])
+            body = seq([self._nest(stage), rest])
             for buffer in self.plans[stage].buffers:
                 if buffer not in self.given.values():
-                    rest = Allocate(buffer, rest)
-        return seq([]) if rest is None else rest
+                    body = Allocate(buffer, body)
+            rest = body
+        return seq([rest])
 
     def _nest(self, stage: StageState) -> Stmt:
         plan = self.plans[stage]

@@ -55,14 +55,14 @@ class NestBuilder:
 
     def build(self) -> Stmt:
         """The whole nest: initialisation and update of a reduction, else plain stores."""
-        first = self._first_reduce_loop()
+        first, reduce = self._first_reduce_loop(), self.plan.body[0]
         update = self._update()
         for depth in reversed(range(len(self.leaves))):
             update = self.inside(self.leaves[depth], update)
             update = self._guarded(update, depth)
             update = self._loop(self.leaves[depth], update)
-            if depth == first:
-                update = seq([self._initialisation(first), update])
+            if depth == first and isinstance(reduce, Reduce):
+                update = seq([self._initialisation(reduce, first), update])
         return self._guarded(update, -1)
 
     def _first_reduce_loop(self) -> int:
@@ -117,7 +117,7 @@ class NestBuilder:
                 value = low + plan.values[axis]
                 conditions += [value >= 0, value < size]
         if isinstance(plan.body[0], Reduce):
-            conditions.append(self.body[-1])
+            conditions += _conjuncts(self.body[-1])
         return [self._guard(c) for c in dict.fromkeys(conditions) if not self._holds(c)]
 
     def _holds(self, condition: PrimExpr) -> bool:
@@ -130,10 +130,8 @@ class NestBuilder:
         reduces = any(self.leaves[d].kind == REDUCE for d in depths)
         return Guard(condition, max(depths, default=-1), reduces)
 
-    def _initialisation(self, first: int) -> Stmt:
+    def _initialisation(self, reduce: Reduce, first: int) -> Stmt:
         """The identity in every element that the loops from ``first`` on reduce into."""
-        reduce = self.plan.body[0]
-        assert isinstance(reduce, Reduce)
         leaves = [(d, a) for d, a in enumerate(self.leaves[first:], first) if a.kind != REDUCE]
         fresh: dict[Var, PrimExpr] = {}
         for _, leaf in leaves:
@@ -172,3 +170,10 @@ class NestBuilder:
         for var, value in reversed(list(zip(new, values, strict=True))):
             body = LetStmt(var, value, body)
         return body
+
+
+def _conjuncts(condition: PrimExpr) -> list[PrimExpr]:
+    """The conditions that all have to hold: each can be checked in a loop of its own."""
+    if isinstance(condition, tir.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]

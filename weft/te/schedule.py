@@ -7,6 +7,7 @@ stage change those loops (``weft.te.primitives``, one file each); none changes a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from weft.support.errors import ScheduleError
 from weft.te.primitives.bind import bind
@@ -27,14 +28,12 @@ from weft.te.primitives.unroll import unroll
 from weft.te.primitives.vectorize import vectorize
 from weft.te.printer import as_text
 from weft.te.state import ScheduleState, StageState
-from weft.te.tensor import Operation, Tensor
+from weft.te.tensor import Operation, PlaceholderOp, Tensor
 from weft.te.walk import input_tensors
 
 
 class Stage(StageState):
     """One operation under a schedule, with the primitives that change its loops."""
-
-    __slots__ = ()
 
     split = split
     tile = tile
@@ -72,9 +71,7 @@ class Schedule(ScheduleState):
         return Stage(self, op, tensors)
 
     def __getitem__(self, tensor: Tensor | Operation) -> Stage:
-        stage = self.stage_of(tensor)
-        assert isinstance(stage, Stage)
-        return stage
+        return cast("Stage", self.stage_of(tensor))
 
     def __str__(self) -> str:
         return as_text(self)
@@ -88,6 +85,9 @@ def create_schedule(outputs: Tensor | Operation | Sequence[Tensor | Operation]) 
         tensors.extend(item.outputs if isinstance(item, Operation) else [item])
     if not tensors:
         raise ScheduleError("a schedule needs at least one output")
+    for tensor in tensors:
+        if isinstance(tensor.op, PlaceholderOp):
+            raise ScheduleError(f"output {tensor.name} is an input: there is nothing to compute")
     return Schedule(tensors)
 
 

@@ -81,9 +81,9 @@ class SpanOf:
     ``running`` gives the spans of the variables that run; every other variable stands still.
     """
 
-    def __init__(self, analyzer: Analyzer, running: Mapping[PrimExpr, MaybeSpan]) -> None:
+    def __init__(self, analyzer: Analyzer, running: Mapping[Var, MaybeSpan]) -> None:
         self.analyzer = analyzer
-        self._memo: dict[PrimExpr, MaybeSpan] = dict(running)
+        self._memo: dict[PrimExpr, MaybeSpan] = {**running}
 
     def __call__(self, e: PrimExpr) -> MaybeSpan:
         if e in self._memo:

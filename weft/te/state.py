@@ -178,6 +178,7 @@ class ScheduleState(ABC):
     """The stages, producers before consumers."""
 
     stages: list[StageState]
+    outputs: tuple[Tensor, ...]
 
     @abstractmethod
     def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> StageState:

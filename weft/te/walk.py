@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from weft.te.tensor import ComputeOp, ExternOp, Operation, Tensor
-from weft.tir.expr import PrimExpr, ProducerLoad, Reduce
+from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var
 from weft.tir.visitor import post_order, transform_expr
 
 
@@ -34,11 +34,11 @@ def input_tensors(op: Operation) -> list[Tensor]:
 
 def rewrite_body(
     body: tuple[PrimExpr, ...],
-    values: Mapping[PrimExpr, PrimExpr],
+    values: Mapping[Var, PrimExpr],
     on_load: Callable[[ProducerLoad], PrimExpr] | None = None,
 ) -> tuple[PrimExpr, ...]:
     """``body`` with variables replaced by ``values`` and each read by what ``on_load`` makes."""
-    memo: dict[PrimExpr, PrimExpr] = dict(values)
+    memo: dict[PrimExpr, PrimExpr] = {**values}
 
     def fn(e: PrimExpr) -> PrimExpr:
         return on_load(e) if on_load is not None and type(e) is ProducerLoad else e

@@ -93,7 +93,7 @@ def test_a_stage_inside_a_stage_inside_a_loop(run, random):
     b = te.compute((8, 8), lambda i, j: a[i, j] * 2.0, name="b")
     y = te.compute((8, 8), lambda i, j: b[i, j] - 1.0, name="y")
     sch = te.create_schedule(y)
-    i, j, *_ = sch[y].tile(*y.op.axis, 4, 4)
+    _, j, *_ = sch[y].tile(*y.op.axis, 4, 4)
     sch[b].compute_at(sch[y], j)
     sch[a].compute_at(sch[b], b.op.axis[0])
     func = te.lower(sch, [x, y])

@@ -99,4 +99,12 @@ def test_extern_body_between_computations(run, random):
 def test_scalar_tensors(run):
     x = te.placeholder((), name="x")
     y = te.compute((), lambda: x[()] + 1.0, name="y")
-    np.testing.assert_array_equal(run(te.create_schedule(y), [x, y], [np.array(2, np.float32)])[0], 3)
+    two = np.array(2, np.float32)
+    np.testing.assert_array_equal(run(te.create_schedule(y), [x, y], [two])[0], 3)
+
+
+def test_outputs_that_nobody_asked_for_get_memory_of_their_own(run, random):
+    x = te.placeholder((5,), name="x")
+    a, _ = te.compute((5,), lambda i: (x[i] + 1.0, x[i] * x[i]), name="pair")
+    v = random(5)
+    np.testing.assert_allclose(run(te.create_schedule(a), [x, a], [v])[0], v + 1, rtol=1e-6)

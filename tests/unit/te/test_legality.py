@@ -38,7 +38,7 @@ def test_an_axis_of_another_stage(net):
 
 
 def test_an_axis_that_was_split_or_fused(net):
-    i, j = net.a.op.axis
+    i = net.a.op.axis[0]
     net.s[net.a].split(i, 2)
     with refused("axis i is no loop any more") as caught:
         net.s[net.a].parallel(i)
@@ -247,6 +247,8 @@ def test_tensors_of_another_program(net):
         net.s[Net().a]
     with refused("at least one output"):
         te.create_schedule([])
+    with refused("output x is an input"):
+        te.create_schedule(net.x)
 
 
 def test_arguments_of_lower(net):
@@ -255,7 +257,7 @@ def test_arguments_of_lower(net):
         ([net.y], "input x is missing"),
         ([net.y, net.x], "inputs and then the outputs"),
         ([net.x, net.x, net.y], "twice"),
-        ([net.x, net.a, net.y], "argument a is computed by a stage that is no output"),
+        ([net.x, net.a, net.y], "argument a is neither an input nor an output"),
     ]:
         with pytest.raises(LoweringError, match=message):
             te.lower(net.s, args)

@@ -91,7 +91,7 @@ def test_copies_of_the_inputs(run, random):
     a, b, c = matmul(6, 9, 5)
     sch = te.create_schedule(c)
     shared = sch.cache_read(b, "global", [c])
-    io, jo, _, ji = sch[c].tile(*c.op.axis, 4, 4)
+    _, jo, _, ji = sch[c].tile(*c.op.axis, 4, 4)
     sch[shared].compute_at(sch[c], jo)
     sch[c].vectorize(ji)
     x, y = random(6, 5), random(5, 9)

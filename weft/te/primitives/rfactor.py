@@ -71,7 +71,7 @@ def _partial_op(stage: StageState, op: ComputeOp, axis: IterVar, place: int) -> 
     relations = [r for r in stage.relations if _is_reduce(r)]
     values = axis_values(relations, leaves, extents)
     checks = tuple(values[a] < extents[a] for a in overruns(stage, extents) if a.kind == REDUCE)
-    mapping: dict[PrimExpr, PrimExpr] = {a.var: a.min + values[a] for a in op.reduce_axis}
+    mapping: dict[Var, PrimExpr] = {a.var: a.min + values[a] for a in op.reduce_axis}
     mapping.update({a.var: b.var for a, b in zip(op.axis, data, strict=True)})
     body = _partial_body(op.body, mapping, checks, tuple(reduce.values()))
     axes = (*data[:place], kept, *data[place:])
@@ -84,7 +84,7 @@ def _is_reduce(relation: Any) -> bool:
 
 def _partial_body(
     body: tuple[PrimExpr, ...],
-    mapping: dict[PrimExpr, PrimExpr],
+    mapping: dict[Var, PrimExpr],
     checks: tuple[PrimExpr, ...],
     axes: tuple[IterVar, ...],
 ) -> tuple[PrimExpr, ...]:
