@@ -57,7 +57,7 @@ def _joined(base: PrimExpr, stride: PrimExpr, lanes: int) -> PrimExpr:
 
 def fold_index_vector(simplifier: Simplifier, e: x.Binary) -> PrimExpr:
     a, b = _parts(e.a), _parts(e.b)
-    if a is None or b is None:
+    if a is None or b is None or type(e) not in (x.Add, x.Sub, x.Mul):
         return e
     if type(e) is x.Mul:
         if type(e.a) is Broadcast:
