@@ -17,7 +17,7 @@ from weft.support.errors import LoweringError
 from weft.target import Target
 from weft.te.lower import lower
 from weft.tir.func import PrimFunc
-lower_prim_func = lambda f: f
+from weft.tir.transform.pipeline import lower_prim_func
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from weft.target import Target
 
 MAX_BLOCK = 64
+MIN_PIECE = 4  # fewer lanes are widened to a register of this many
 
 
 def channel_block(channels: int, lanes: int) -> int:
@@ -21,8 +20,13 @@ def channel_block(channels: int, lanes: int) -> int:
 
 
 def registers(block: int, lanes: int) -> int:
-    """Vector registers that one block of accumulators takes."""
-    return math.ceil(block / lanes)
+    """Vector registers that one block of accumulators takes.
+
+    What is left after full registers splits into powers of two: 24 lanes of 16 are 16 + 8, two
+    registers, but 12 are 8 + 4, two as well.
+    """
+    full, rest = divmod(block, lanes)
+    return full + max(rest.bit_count() if rest >= MIN_PIECE else 0, int(rest > 0))
 
 
 def block_for(channels: int, target: Target, dtype: str = "float32") -> int:

@@ -9,7 +9,7 @@ is still in registers.
 from __future__ import annotations
 
 from weft import te
-from weft.strategy.cpu.analysis import computes_below
+from weft.strategy.analysis import computes_below
 from weft.strategy.implementation import ScheduleContext
 
 

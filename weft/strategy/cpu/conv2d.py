@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from weft import te
 from weft.ir.expr import Call
-from weft.strategy.cpu.analysis import size_of
+from weft.strategy.analysis import size_of
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default

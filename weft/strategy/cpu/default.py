@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.strategy.cpu.analysis import computes_below, is_reduction
+from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cpu.injective import schedule_injective
 from weft.strategy.cpu.reduction import schedule_reductions
 from weft.strategy.implementation import ScheduleContext

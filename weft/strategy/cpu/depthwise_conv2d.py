@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
-from weft.strategy.cpu.analysis import size_of
+from weft.strategy.analysis import size_of
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.injective import vectorize_innermost

@@ -7,7 +7,7 @@ vectorised at register width, and the outer ones run in parallel where the work 
 from __future__ import annotations
 
 from weft import te
-from weft.strategy.cpu.analysis import (
+from weft.strategy.analysis import (
     coalesce_axes,
     computes_below,
     elements,

@@ -14,7 +14,7 @@ from typing import Any
 from weft import te
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
-from weft.strategy.cpu.analysis import computes_below, elements, size_of
+from weft.strategy.analysis import computes_below, elements, size_of
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost

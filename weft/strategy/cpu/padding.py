@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft import te
-from weft.strategy.cpu.analysis import computes_below, elements
+from weft.strategy.analysis import computes_below, elements
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.implementation import ScheduleContext

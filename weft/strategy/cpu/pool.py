@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.ir.expr import Call
-from weft.strategy.cpu.analysis import computes_below, elements, is_reduction, size_of, work_of
+from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.contraction import accumulators
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost

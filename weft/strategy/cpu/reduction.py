@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from weft import te
-from weft.strategy.cpu.analysis import (
+from weft.strategy.analysis import (
     computes_below,
     consumers_of,
     inlined_body,

@@ -1,4 +1,4 @@
-"""Questions that CPU schedules ask about a group of computes."""
+"""Questions that schedules ask about a group of computes."""
 
 from __future__ import annotations
 
