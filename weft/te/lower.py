@@ -9,7 +9,7 @@ from weft.te.bounds import infer_bounds, symbolic_sizes
 from weft.te.nest import NestBuilder
 from weft.te.plan import StagePlan
 from weft.te.state import INLINE, ROOT, AttachAt, ScheduleState, StageState
-from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
+from weft.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr
 from weft.tir.func import PrimFunc
@@ -37,8 +37,10 @@ def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str)
     """How many of ``args`` are outputs."""
     inputs = [s.tensors[0] for s in schedule.stages if s.is_placeholder]
     for tensor in args:
+        if isinstance(tensor.op, PlaceholderOp):
+            continue  # an input that no stage reads is a parameter all the same
         schedule.stage_of(tensor)
-        if tensor not in schedule.outputs and tensor not in inputs:
+        if tensor not in schedule.outputs:
             raise LoweringError(f"{name}: argument {tensor.name} is neither an input nor an output",
                                 help="pass it to create_schedule as an output")
     if len(set(args)) != len(args):
