@@ -51,6 +51,7 @@ from weft.ir.passes import (
     run_pass,
 )
 from weft.ir.printer import as_text
+from weft.ir.rewrite import NoMatch, Rule, RuleSet, apply_rules, rule
 from weft.ir.shape import ANY, Dim, SymDim
 from weft.ir.span import Span
 from weft.ir.structural import assert_structural_equal, structural_equal, structural_hash
@@ -97,6 +98,7 @@ __all__ = [
     "Let",
     "Match",
     "NoAttrs",
+    "NoMatch",
     "Op",
     "OpPattern",
     "Pass",
@@ -111,6 +113,8 @@ __all__ = [
     "RefRead",
     "RefType",
     "RefWrite",
+    "Rule",
+    "RuleSet",
     "ScopeBuilder",
     "Sequential",
     "Span",
@@ -126,6 +130,7 @@ __all__ = [
     "TypeVar",
     "Var",
     "VerifyInstrument",
+    "apply_rules",
     "as_text",
     "assert_structural_equal",
     "attr",
@@ -140,6 +145,7 @@ __all__ = [
     "parse_expr",
     "parse_pipeline",
     "register_pass",
+    "rule",
     "run_pass",
     "structural_equal",
     "structural_hash",

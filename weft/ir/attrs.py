@@ -112,7 +112,7 @@ class NoAttrs(Attrs):
 _REFUSED = object()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _fields_of(cls: type[Attrs]) -> tuple[tuple[str, Any, Any], ...]:
     hints = typing.get_type_hints(cls)
     return tuple((f.name, hints[f.name], f.metadata) for f in dataclasses.fields(cls))
@@ -159,9 +159,7 @@ def _convert_tuple(value: Any, args: tuple[Any, ...]) -> Any:
     converted = tuple(_convert(item, hint) for item, hint in zip(items, args, strict=True))
     if any(item is _REFUSED for item in converted):
         return _REFUSED
-    same = isinstance(value, tuple) and all(
-        a is b for a, b in zip(converted, value, strict=True)
-    )
+    same = isinstance(value, tuple) and all(a is b for a, b in zip(converted, value, strict=True))
     return value if same else converted
 
 

@@ -97,4 +97,3 @@ class BlockPlan:
     def standalone(self, node: Expr) -> bool:
         """Whether ``node`` is written in place: it ends a block, or is all of a let's value."""
         return id(node) in self.tail or (id(node) in self.let_values and not isinstance(node, Let))
-

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.ir.expr import Expr, Let, OPERATORS, TupleGetItem, Var
+from weft.ir.expr import OPERATORS, Expr, Let, TupleGetItem, Var
 from weft.ir.op import as_expr, get_op
 from weft.ir.span import Span
 
@@ -50,9 +50,9 @@ def apply_operator(name: str, *operands: Any) -> Expr:
 class ScopeBuilder:
     """Collects lets and closes them over a result::
 
-        scope = ScopeBuilder()
-        h = scope.let("h", relu(x))
-        body = scope.get(h + y)
+    scope = ScopeBuilder()
+    h = scope.let("h", relu(x))
+    body = scope.get(h + y)
     """
 
     def __init__(self) -> None:

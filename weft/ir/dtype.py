@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -47,7 +47,7 @@ class DType:
         return DType, (self.code, self.bits, self.lanes)
 
     @staticmethod
-    @lru_cache(maxsize=None)
+    @cache
     def parse(name: str) -> DType:
         """``"float32"``, ``"bool"``, ``"int8x16"``; raises ``OptionError`` for anything else."""
         match = _NAME.fullmatch(name)

@@ -120,7 +120,7 @@ class Tokens:
         expected: object = None,
         got: object = None,
         offset: int | None = None,
-        help: str | None = None,  # noqa: A002 - the word of the error family
+        help: str | None = None,
     ) -> NoReturn:
         """Raise ``ParseError`` with the line and a caret below the token."""
         at = self.offset if offset is None else offset

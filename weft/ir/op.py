@@ -17,7 +17,7 @@ from weft.ir.attrs import Attrs, NoAttrs
 from weft.ir.expr import Call, Constant, Expr, Tuple, const
 from weft.ir.span import Span
 from weft.ir.typing.relation import Relation
-from weft.support.errors import AttrsError, RegistryError
+from weft.support.errors import AttrsError, InternalError, RegistryError
 from weft.support.registry import Registry
 
 
@@ -50,12 +50,31 @@ class Case:
     atol: float | None = None
 
 
-def case(*inputs: Any, dtypes: Sequence[str] | str = "float32", low: float = -1.0,
-         high: float = 1.0, rtol: float | None = None, atol: float | None = None,
-         **attrs: Any) -> Case:
+def case(
+    *inputs: Any,
+    dtypes: Sequence[str] | str = "float32",
+    low: float = -1.0,
+    high: float = 1.0,
+    rtol: float | None = None,
+    atol: float | None = None,
+    **attrs: Any,
+) -> Case:
     """``case((3, 5), axis=1)``: one input of shape (3, 5), attribute ``axis`` = 1."""
     names = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
     return Case(inputs, attrs, names, low, high, rtol, atol)
+
+
+class Operand:
+    """What operators may be applied to that is no expression: patterns, traced tensors.
+
+    An operator with such an argument hands itself over instead of building a ``Call``.
+    """
+
+    __slots__ = ()
+
+    def applied(self, op: Op, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """The meaning of ``op(*args, **attrs)``, of which ``self`` is one argument."""
+        raise InternalError(f"operators do not apply to {type(self).__name__}")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -77,7 +96,7 @@ class Op(Expr):
     level: int = 10
     hooks: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, *args: Any, span: Span | None = None, **attrs: Any) -> Call:
+    def __call__(self, *args: Any, span: Span | None = None, **attrs: Any) -> Any:
         """Build a call; numbers and arrays among ``args`` become constants."""
         if len(args) != len(self.inputs):
             raise AttrsError(
@@ -85,9 +104,11 @@ class Op(Expr):
                 expected=", ".join(self.inputs),
                 got=str(len(args)),
             )
+        for arg in args:
+            if isinstance(arg, Operand):
+                return arg.applied(self, args, attrs)
         record = self.attrs_type.make(attrs)
-        return Call(self, tuple(as_expr(a) for a in args), record,
-                    span=span or Span.of_caller())
+        return Call(self, tuple(as_expr(a) for a in args), record, span=span or Span.of_caller())
 
     def hook(self, table: str) -> Any:
         """The entry of this operator in ``table`` ("gradient", "layout", …), or ``None``."""
@@ -162,8 +183,9 @@ def define_op(
     def wrap(compute: Callable[..., Any]) -> Op:
         doc = inspect.getdoc(compute)
         if not doc:
-            raise RegistryError(f"operator {name!r} has no docstring",
-                                help="say in one line what it computes")
+            raise RegistryError(
+                f"operator {name!r} has no docstring", help="say in one line what it computes"
+            )
         names = tuple(inputs) if inputs is not None else _inputs_of(compute)
         return OPS.register(name, Op(name, names, attrs, relation, pattern, compute, doc, level))
 

@@ -68,9 +68,7 @@ def _guarded(parse_it: Callable[[], Any], source: str) -> Any:
     try:
         return parse_it()
     except RecursionError:
-        raise ParseError(
-            "types or attribute values are nested too deeply", where=source
-        ) from None
+        raise ParseError("types or attribute values are nested too deeply", where=source) from None
 
 
 class _Scope:

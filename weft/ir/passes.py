@@ -27,9 +27,7 @@ class Instrument(Protocol):
         """``mod`` is what the pass will see."""
         ...
 
-    def after_pass(
-        self, pass_: Pass, before: IRModule, after: IRModule, seconds: float
-    ) -> None:
+    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:
         """``after is before`` where the pass changed nothing."""
         ...
 

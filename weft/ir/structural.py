@@ -32,7 +32,6 @@ from weft.ir.expr import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import Op
-from weft.ir.types import Type
 from weft.ir.typing.report import describe
 from weft.ir.visitor import binders, children, post_order
 from weft.support.errors import WeftError

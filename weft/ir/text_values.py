@@ -125,7 +125,7 @@ def number_text(value: Any) -> str:
     if value.dtype.kind == "b":
         return "True" if value else "False"
     text = str(value)
-    return text[:-2] if text.endswith(".0") else text
+    return text.removesuffix(".0")
 
 
 def _reads_back(numbers: list[str], data: np.ndarray) -> bool:

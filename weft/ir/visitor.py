@@ -243,9 +243,7 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """Replace free variables; variables are unique, so nothing can be captured."""
     if not values:
         return expr
-    return rewrite_post_order(
-        expr, lambda e: values.get(e, e) if isinstance(e, Var) else e
-    )
+    return rewrite_post_order(expr, lambda e: values.get(e, e) if isinstance(e, Var) else e)
 
 
 def count_uses(expr: Expr) -> dict[Expr, int]:

@@ -30,9 +30,7 @@ from weft.support.errors import TypeInferenceError
 _WILD = PatternWildcard()
 
 
-def definition_of(
-    header: GlobalTypeVar, definitions: Mapping[str, TypeData]
-) -> TypeData:
+def definition_of(header: GlobalTypeVar, definitions: Mapping[str, TypeData]) -> TypeData:
     """The data type named ``header``; raises ``TypeInferenceError`` if the module has none."""
     try:
         return definitions[header.name]
@@ -43,9 +41,7 @@ def definition_of(
         ) from None
 
 
-def constructor_type(
-    constructor: Constructor, definitions: Mapping[str, TypeData]
-) -> FuncType:
+def constructor_type(constructor: Constructor, definitions: Mapping[str, TypeData]) -> FuncType:
     """The generic function that ``constructor`` is."""
     data = definition_of(constructor.belongs_to, definitions)
     return FuncType(constructor.inputs, TypeCall(data.header, data.type_vars), data.type_vars)
@@ -104,9 +100,7 @@ def _unify_pattern(solver: TypeSolver, known: Type, asked: Type, what: str) -> N
         ) from None
 
 
-def missing_case(
-    clauses: Sequence[Clause], definitions: Mapping[str, TypeData]
-) -> str | None:
+def missing_case(clauses: Sequence[Clause], definitions: Mapping[str, TypeData]) -> str | None:
     """A value that no clause matches, as a pattern in text; ``None`` if all are covered.
 
     Usefulness of a wildcard row after the given rows (Maranget, "Warnings for pattern matching",

@@ -8,9 +8,9 @@ from typing import Any
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
 from weft.ir.op import Op
+from weft.ir.types import IncompleteType, TensorType, TupleType, Type
 from weft.ir.typing.report import argument_name, argument_notes, place_of
 from weft.ir.typing.solver import ERROR, TypeSolver, UnifyError
-from weft.ir.types import IncompleteType, TensorType, TupleType, Type
 from weft.support.errors import AttrsError, InternalError, TypeInferenceError, WeftError
 
 
@@ -107,7 +107,7 @@ class CallContext:
         axis: int | None = None,
         expected: object = None,
         got: object = None,
-        help: str | None = None,  # noqa: A002 - as in the protocol
+        help: str | None = None,
     ) -> Any:
         at = []
         if arg is not None:

@@ -56,11 +56,16 @@ class Constraints:
     """Types of the nodes of one or several functions that are inferred together.
 
     ``order`` lists the nodes, operands first; ``types`` is keyed by ``id``; ``clean`` holds the
-    nodes whose known type is still right, with everything below them.
+    nodes whose known type is still right, with everything below them. With ``trust``, nodes that
+    have a type are believed, and not entered.
     """
 
     def __init__(
-        self, global_types: Mapping[str, Type], definitions: Mapping[str, TypeData]
+        self,
+        global_types: Mapping[str, Type],
+        definitions: Mapping[str, TypeData],
+        *,
+        trust: bool = False,
     ) -> None:
         self.solver = TypeSolver()
         self.types: dict[int, Type] = {}
@@ -68,6 +73,7 @@ class Constraints:
         self.order: list[Expr] = []
         self.errors: list[WeftError] = []
         self.function: str | None = None
+        self._trust = trust
         self._global_types = global_types
         self._definitions = definitions
         self._contexts: list[tuple[Deferred, CallContext]] = []
@@ -104,6 +110,10 @@ class Constraints:
     # -- the walk ----------------------------------------------------------------------------
 
     def _enter(self, node: Expr, stack: list[tuple[Expr, int]]) -> None:
+        if self._trust and node.checked_type is not None:
+            self.clean.add(id(node))
+            self._set(node, node.checked_type)
+            return
         leaf = _LEAVES.get(type(node))
         if leaf is not None:
             leaf(self, node)
@@ -302,9 +312,7 @@ class Constraints:
     def _function(self, fn: Function) -> Type:
         result = self.types[id(fn.body)]
         if fn.ret_type is not None:
-            self._unify(
-                fn, fn.ret_type, result, "the body does not have the declared return type"
-            )
+            self._unify(fn, fn.ret_type, result, "the body does not have the declared return type")
             result = fn.ret_type
         params = tuple(self.solver.shallow(self.types[id(p)]) for p in fn.params)
         return FuncType(params, self.solver.shallow(result), fn.type_params)
@@ -380,9 +388,7 @@ class Constraints:
             )
 
     def _fail(self, node: Expr, what: str, **fields: Any) -> None:
-        self.errors.append(
-            TypeInferenceError(what, where=place_of(node, self.function), **fields)
-        )
+        self.errors.append(TypeInferenceError(what, where=place_of(node, self.function), **fields))
 
     def _report(self, error: WeftError, node: Expr) -> None:
         self._fail(node, error.what, expected=error.expected, got=error.got)

@@ -48,13 +48,16 @@ def infer_type(mod: IRModule) -> IRModule:
     return mod.with_functions(typed)
 
 
-def infer_expr(expr: Expr, definitions: Mapping[str, TypeData] | None = None) -> Expr:
+def infer_expr(
+    expr: Expr, definitions: Mapping[str, TypeData] | None = None, *, trust: bool = False
+) -> Expr:
     """``expr`` typed, on its own; its free variables must be annotated or typed.
 
-    ``definitions`` are the data types that its constructors belong to. Raises
+    ``definitions`` are the data types that its constructors belong to. ``trust`` takes nodes that
+    are typed already at their word, so that the cost is that of the new nodes alone. Raises
     ``TypeInferenceError``.
     """
-    part = Constraints({}, definitions or {})
+    part = Constraints({}, definitions or {}, trust=trust)
     try:
         part.collect(expr)
         rebuilt = _finish(part)
@@ -149,8 +152,8 @@ def _call_order(mod: IRModule) -> list[list[str]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[name])
                 if low[name] == index[name]:
-                    group = open_[open_.index(name):]
-                    del open_[open_.index(name):]
+                    group = open_[open_.index(name) :]
+                    del open_[open_.index(name) :]
                     is_open.difference_update(group)
                     groups.append(group)
     return groups

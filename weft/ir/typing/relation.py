@@ -54,7 +54,7 @@ class RelationContext(Protocol):
         axis: int | None = None,
         expected: object = None,
         got: object = None,
-        help: str | None = None,  # noqa: A002
+        help: str | None = None,
     ) -> Any:
         """Record the error and end this relation (raises; never returns)."""
         ...

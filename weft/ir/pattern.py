@@ -1,0 +1,255 @@
+"""Patterns over expressions, written with the operators themselves::
+
+    relu(relu(any_("x")).named("inner"))
+    multiply(conv2d(any_("x"), const("w"), groups=1), const("c"))
+    add(any_("x"), any_("y")) | subtract(any_("x"), any_("y"))
+
+A pattern given attributes matches calls that have them; one without matches any. Operands of
+commutative operators match in either order. A name used twice must match the same expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.ir.dtype import DType
+from weft.ir.expr import OPERATORS, Expr
+from weft.ir.op import Op, Operand
+from weft.support.errors import AttrsError
+
+Condition = Callable[[Expr], bool]
+COMMUTATIVE = frozenset(
+    {
+        "add",
+        "multiply",
+        "maximum",
+        "minimum",
+        "equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Term(Operand):
+    """Base of patterns. ``name`` captures what matched, ``conditions`` must hold of it."""
+
+    name: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    def named(self, name: str) -> Term:
+        """The same pattern, captured as ``name``."""
+        return _with(self, name=name)
+
+    def where(self, condition: Condition) -> Term:
+        """Matches only expressions for which ``condition`` holds."""
+        return _with(self, conditions=(*self.conditions, condition))
+
+    def of_dtype(self, dtype: DType | str) -> Term:
+        """Matches only tensors of ``dtype`` (by inferred type)."""
+        wanted = DType.of(dtype)
+        return self.where(lambda e: getattr(e.checked_type, "dtype", None) == wanted)
+
+    def applied(self, op: Op, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> Term:
+        known = {name for name, _ in _attribute_fields(op)}
+        unknown = [name for name in attrs if name not in known]
+        if unknown:
+            raise AttrsError(
+                f"{op.name} has no attribute {', '.join(map(repr, unknown))}",
+                expected=", ".join(sorted(known)) or "no attributes",
+            )
+        return CallTerm(op, tuple(as_term(a) for a in args), dict(attrs))
+
+    def __or__(self, other: Term) -> Term:
+        return AltTerm((self, other))
+
+    def __add__(self, other: Any) -> Term:
+        return OPERATORS.apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Term:
+        return OPERATORS.apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Term:
+        return OPERATORS.apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Term:
+        return OPERATORS.apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Term:
+        return OPERATORS.apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Term:
+        return OPERATORS.apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Term:
+        return OPERATORS.apply("truediv", self, other)
+
+    def __rtruediv__(self, other: Any) -> Term:
+        return OPERATORS.apply("truediv", other, self)
+
+    def __neg__(self) -> Term:
+        return OPERATORS.apply("neg", self)
+
+    def __getitem__(self, index: int) -> Term:
+        return FieldTerm(self, index)
+
+    __array_ufunc__ = None
+
+
+def _with(term: Term, **changes: Any) -> Any:
+    fields = {f: getattr(term, f) for f in term.__dataclass_fields__}
+    return type(term)(**{**fields, **changes})
+
+
+def _attribute_fields(op: Op) -> list[tuple[str, Any]]:
+    return list(op.attrs_type.__dataclass_fields__.items())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnyTerm(Term):
+    """Matches every expression."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VarTerm(Term):
+    """Matches variables."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstTerm(Term):
+    """Matches constants; with ``value``, those whose every element equals it."""
+
+    value: float | int | bool | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallTerm(Term):
+    """Matches calls of ``op``.
+
+    ``attrs`` maps names to values, or to conditions on values.
+    """
+
+    op: Op
+    args: tuple[Term, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneOfTerm(Term):
+    """Matches calls of any of ``ops`` on operands that match ``args``."""
+
+    ops: tuple[Op, ...]
+    args: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TupleTerm(Term):
+    """Matches tuples of as many fields."""
+
+    fields: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FieldTerm(Term):
+    """Matches ``value.index``."""
+
+    value: Term
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AltTerm(Term):
+    """Matches what any of ``options`` matches, tried in order."""
+
+    options: tuple[Term, ...]
+
+
+def any_(name: str | None = None) -> Term:
+    """Any expression, captured as ``name``."""
+    return AnyTerm(name=name)
+
+
+def var_(name: str | None = None) -> Term:
+    """Any variable."""
+    return VarTerm(name=name)
+
+
+def const(name: str | None = None, value: float | bool | None = None) -> Term:
+    """A constant; with ``value``, one filled with it."""
+    return ConstTerm(value, name=name)
+
+
+def call(ops: Sequence[Op], *args: Any) -> Term:
+    """A call of any of several operators."""
+    return OneOfTerm(tuple(ops), tuple(as_term(a) for a in args))
+
+
+def tuple_(*fields: Any) -> Term:
+    """A tuple with exactly these fields."""
+    return TupleTerm(tuple(as_term(f) for f in fields))
+
+
+def optional(wrap: Callable[[Term], Term], inner: Term) -> Term:
+    """``wrap(inner)``, or ``inner`` alone: names captured by ``wrap`` may be missing."""
+    return AltTerm((wrap(inner), inner))
+
+
+def as_term(value: Any) -> Term:
+    """Patterns as they are, sequences as tuples, numbers as constants filled with them."""
+    if isinstance(value, Term):
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple_(*value)
+    if isinstance(value, (bool, int, float, np.number)):
+        return ConstTerm(value)  # type: ignore[arg-type]
+    raise AttrsError(
+        "this cannot stand in a pattern",
+        expected='any_("x"), const("c"), a number, or an operator applied to such',
+        got=type(value).__name__,
+    )
+
+
+def root_ops(term: Term) -> frozenset[str] | None:
+    """Names of the operators that a match can start with; ``None`` if it may be anything."""
+    if isinstance(term, CallTerm):
+        return frozenset((term.op.name,))
+    if isinstance(term, OneOfTerm):
+        return frozenset(op.name for op in term.ops)
+    if isinstance(term, AltTerm):
+        found: set[str] = set()
+        for option in term.options:
+            names = root_ops(option)
+            if names is None:
+                return None
+            found |= names
+        return frozenset(found)
+    return None
+
+
+def captured_names(term: Term) -> tuple[str, ...]:
+    """Every name that a match may bind, in order."""
+    found: dict[str, None] = {}
+    pending = [term]
+    while pending:
+        current = pending.pop(0)
+        if current.name is not None:
+            found[current.name] = None
+        pending.extend(subterms(current))
+    return tuple(found)
+
+
+def subterms(term: Term) -> tuple[Term, ...]:
+    """The patterns that ``term`` is made of."""
+    if isinstance(term, (CallTerm, OneOfTerm)):
+        return term.args
+    if isinstance(term, TupleTerm):
+        return term.fields
+    if isinstance(term, FieldTerm):
+        return (term.value,)
+    return term.options if isinstance(term, AltTerm) else ()
