@@ -29,15 +29,17 @@ class AlterOpLayout(FunctionPass):
     written, as do the results of the function. Conversions of constants are left to
     ``fold_constant``, so weights are packed at compile time. Without hooks nothing changes.
 
-    ``%x`` of layout NCHW through a convolution that wants NCHW8c, and a relu:
+    With a hook that wants blocks of 8 channels:
 
-    fn (%x) { nn.relu(nn.conv2d(%x, %w, kernel_size=(3, 3))) }
+    def @main(%x: Tensor[(1, 8, 4, 4), float32], %w: Tensor[(8, 8, 1, 1), float32]) {
+      nn.relu(nn.conv2d(%x, %w))
+    }
     =>
-    fn (%x) {
+    def @main(%x: Tensor[(1, 8, 4, 4), float32], %w: Tensor[(8, 8, 1, 1), float32]) {
       %0 = layout_transform(%x, src_layout="NCHW", dst_layout="NCHW8c");
       %1 = layout_transform(%w, src_layout="OIHW", dst_layout="OIHW8i8o");
-      %2 = nn.relu(nn.conv2d(%0, %1, kernel_size=(3, 3), data_layout="NCHW8c", …));
-      layout_transform(%2, src_layout="NCHW8c", dst_layout="NCHW")
+      %2 = nn.conv2d(%0, %1, data_layout="NCHW8c", kernel_layout="OIHW8i8o", out_layout="NCHW8c");
+      layout_transform(nn.relu(%2), src_layout="NCHW8c", dst_layout="NCHW")
     }
     """
 
@@ -166,8 +168,10 @@ class _Relayout:
             return Tuple(tuple(parts))
         if isinstance(value, _Fields):
             return self._in(value, (layouts,) * len(value.fields))
-        present = value.layout or layouts.primal
-        return self._convert(value.expr, present.name, layouts.name)
+        if value.layout is None or value.layout.primal != layouts.primal:
+            # Letters are names that the producer chose; only the order of axes is shared.
+            return self._convert(self._plain(value), layouts.primal.name, layouts.name)
+        return self._convert(value.expr, value.layout.name, layouts.name)
 
     def _plain(self, value: _Value) -> Expr:
         if isinstance(value, _Fields):

@@ -27,7 +27,8 @@ class FoldScaleAxis(FunctionPass):
 
     A scale per output channel behind the operator, also behind an addition of constants and a
     relu, and a scale per input channel before it. Batch normalisation behind a convolution
-    becomes one addition this way. What another expression uses as well stays.
+    becomes one addition this way. A scale also absorbs the scales behind it. What another
+    expression uses as well stays.
 
     def @main(%x: Tensor[(1, 2), float32]) {
       %0 = nn.dense(%x, const([1, 2, 3, 4], (2, 2), float32));
@@ -86,10 +87,15 @@ class _Folding:
         if split is None:
             return None
         chain, scale = split
+        if product.checked_type != chain.checked_type:
+            return None  # the product spreads its operand
         links: list[Callable[[Expr], Expr]] = []
         while chain in self.single_use and isinstance(chain, Call):
-            if output_channel_axis(chain) is not None:
-                return _absorb(chain, scale, links)
+            absorbed = _absorbed(chain, scale)
+            if absorbed is not None:
+                for rebuild in reversed(links):
+                    absorbed = rebuild(absorbed)
+                return absorbed
             link = _link(chain, scale)
             if link is None:
                 return None
@@ -98,15 +104,23 @@ class _Folding:
         return None
 
 
-def _absorb(anchor: Call, scale: Constant, links: list[Callable[[Expr], Expr]]) -> Expr | None:
-    axis = output_channel_axis(anchor)
-    vector = None if axis is None else channel_vector(scale, anchor, axis)
-    if vector is None:
+def _absorbed(call: Call, scale: Constant) -> Expr | None:
+    """``call * scale`` as one call, where ``call`` has weights or is itself a scaling."""
+    axis = output_channel_axis(call)
+    if axis is not None:
+        vector = channel_vector(scale, call, axis)
+        return None if vector is None else output_scaled(call, vector)
+    split = _constant_operand(call) if op_name(call) == "multiply" else None
+    if split is None or not _fits_within(scale, split[1]):
         return None
-    result: Expr = output_scaled(anchor, vector)
-    for link in reversed(links):
-        result = link(result)
-    return result
+    operand, first = split
+    return call.replace(args=(operand, _product(first, scale)), checked_type=call.checked_type)
+
+
+def _fits_within(scale: Constant, other: Constant) -> bool:
+    """Whether the product has the shape of one of the two, so that constants do not grow."""
+    shapes = scale.data.shape, other.data.shape
+    return np.broadcast_shapes(*shapes) in shapes
 
 
 def _constant_operand(call: Expr) -> tuple[Expr, Constant] | None:
@@ -131,7 +145,7 @@ def _link(call: Call, scale: Constant) -> tuple[Expr, Callable[[Expr], Expr]] | 
         return None
     operand, bias = split
     if operand.checked_type != call.checked_type:
-        return None  # the addition spreads its operand
+        return None
     return operand, lambda x: call.replace(
         args=(x, _product(bias, scale)), checked_type=call.checked_type
     )

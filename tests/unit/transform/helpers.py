@@ -7,6 +7,8 @@ import textwrap
 
 import numpy as np
 
+import weft.op  # noqa: F401 - the text of programs names operators
+
 from weft.ir.expr import Call, Function
 from weft.ir.module import IRModule
 from weft.ir.op import Op

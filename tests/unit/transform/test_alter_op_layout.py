@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.unit.transform.helpers import check_values, op_calls, parse_program
+from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 
 from weft import op
 from weft.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, const, var
@@ -64,6 +64,10 @@ def run(mod, pipeline=PIPELINE) -> IRModule:
 
 def transforms(mod) -> int:
     return op_calls(mod).count("layout_transform")
+
+
+def test_example():
+    check_example(AlterOpLayout(), CONTEXT)
 
 
 def test_without_hooks_nothing_changes():

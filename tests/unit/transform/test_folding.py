@@ -182,3 +182,12 @@ def test_what_must_stay():
     for body in (shared, per_pixel, negative, spreading):
         mod = module(body, X)
         assert FoldScaleAxis()(mod) is mod
+
+
+def test_a_scale_absorbs_the_scale_behind_its_shift():
+    y = op.add(op.multiply(X, weight(4, 1, 1)), weight(4, 1, 1, seed=1))
+    y = op.multiply(op.nn.relu(y), const(2.0))
+    assert op_calls(changed(FoldScaleAxis(), module(y, X))) == ["multiply", "add", "nn.relu"]
+    crossing = op.multiply(op.multiply(X, weight(4, 1, 1)), weight(5))
+    mod = module(crossing, X)
+    assert FoldScaleAxis()(mod) is mod

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
+
+from weft.ir.expr import Function
+from weft.ir.module import IRModule
+from weft.ir.parser import parse_expr
+from weft.ir.structural import assert_structural_equal
+from weft.ir.typing.infer import infer_type
+from weft.transform.rules import SIMPLIFICATIONS
+from weft.transform.simplify_expr import SimplifyExpr
+
+
+def module(text: str) -> IRModule:
+    expr = parse_expr(text)
+    assert isinstance(expr, Function)
+    return infer_type(IRModule.from_expr(expr))
+
+
+@pytest.mark.parametrize("rule", tuple(SIMPLIFICATIONS), ids=lambda r: r.__name__)
+def test_rule_does_what_its_docstring_says(rule):
+    before, expected = map(module, inspect.getdoc(rule).split("\n=>\n"))
+    after = SimplifyExpr()(before)
+    assert_structural_equal(after, expected)
+    check_values(before, after)
+
+
+def test_example():
+    check_example(SimplifyExpr())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "add(%x, const([0, 0, 0, 0, 0, 0, 0, 0, 0, 0], (5, 1, 2), float32))",  # spreads
+        "multiply(%x, 2f)",
+        "divide(1f, %x)",
+        "subtract(0f, %x)",
+        "cast(%x, dtype=\"float64\")",
+        "strided_slice(%x, begin=(3,), end=(-5,), strides=(-1,), axes=(0,))",
+        "transpose(%x, axes=(1, 0))",
+        "clip(nn.relu(%x), a_min=-1.0, a_max=1.0)",
+        "add(add(%x, const([1, 2], (2,), float32)), const([1, 2, 3, 4], (4, 1), float32))",
+        "layout_transform(%x, src_layout=\"NC\", dst_layout=\"CN\")",
+        "where(less(%x, 0f), %x, negative(%x))",
+    ],
+)
+def test_what_must_stay(body):
+    mod = parse_program(f"def @main(%x: Tensor[(4, 2), float32]) {{ {body} }}")
+    assert SimplifyExpr()(mod) is mod
+
+
+def test_rules_reach_through_each_other():
+    mod = parse_program("""
+        def @main(%x: Tensor[(2, 8, 1, 1), float32]) {
+          %0 = layout_transform(%x, src_layout="NCHW", dst_layout="NCHW4c");
+          %1 = copy(layout_transform(%0, src_layout="NCHW4c", dst_layout="NHWC"));
+          transpose(%1, axes=(0, 3, 1, 2))
+        }""")
+    after = SimplifyExpr()(mod)
+    check_values(mod, after)
+    assert op_calls(after) == []
+
+
+def test_symbolic_shapes_are_left_alone():
+    mod = parse_program("""
+        def @main(%x: Tensor[(n, 6), float32]) {
+          reshape(reshape(%x, newshape=(0, 2, 3)), newshape=(0, 6))
+        }""")
+    assert SimplifyExpr()(mod) is mod
