@@ -34,7 +34,7 @@ class DType:
     bits: int
     lanes: int = 1
 
-    def __new__(cls, code: str, bits: int, lanes: int = 1) -> DType:
+    def __new__(cls, code: str, bits: int, lanes: int = 1) -> DType:  # noqa: PYI034
         found = _dtypes.get((code, bits, lanes))
         if found is None:
             found = object.__new__(cls)

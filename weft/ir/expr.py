@@ -163,9 +163,9 @@ class Var(Expr):
     annotation: Type | None = None
 
     def __post_init__(self) -> None:
-        if self.checked_type is None and self.annotation is not None:
-            if is_complete(self.annotation):
-                object.__setattr__(self, "checked_type", self.annotation)
+        annotation = self.annotation
+        if self.checked_type is None and annotation is not None and is_complete(annotation):
+            object.__setattr__(self, "checked_type", annotation)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -34,7 +34,7 @@ class PrintInstrument:
         if _named(pass_, self.before):
             self._write(f"// before {pass_}", self.show(mod))
 
-    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:
+    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:  # noqa: ARG002
         if not _named(pass_, self.after):
             return
         text = self.show(after)
@@ -58,11 +58,11 @@ class DumpInstrument:
     show: Show = readable
     count: int = 0
 
-    def before_pass(self, pass_: Pass, mod: IRModule) -> None:
+    def before_pass(self, pass_: Pass, mod: IRModule) -> None:  # noqa: ARG002
         if self.count == 0:
             self._write("input", self.show(mod))
 
-    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:
+    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:  # noqa: ARG002
         same = after is before
         self._write(pass_.name, f"// {pass_}: unchanged\n" if same else self.show(after))
 
@@ -83,7 +83,7 @@ class TimingInstrument:
     def before_pass(self, pass_: Pass, mod: IRModule) -> None:
         """Nothing to note: the manager measures."""
 
-    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:
+    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:  # noqa: ARG002
         self.seconds[pass_.name] = self.seconds.get(pass_.name, 0.0) + seconds
         self.runs[pass_.name] = self.runs.get(pass_.name, 0) + 1
 
@@ -112,7 +112,7 @@ class VerifyInstrument:
     def before_pass(self, pass_: Pass, mod: IRModule) -> None:
         """Nothing to check: the pass before left it verified."""
 
-    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:
+    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:  # noqa: ARG002
         if after is before:
             return
         verify_module(after, after=pass_.name)

@@ -72,7 +72,7 @@ class Operand:
 
     __slots__ = ()
 
-    def applied(self, op: Op, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    def applied(self, op: Op, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The meaning of ``op(*args, **attrs)``, of which ``self`` is one argument."""
         raise InternalError(f"operators do not apply to {type(self).__name__}")
 

@@ -108,7 +108,7 @@ class TypeParser:
             if found is not None:
                 self.tokens.next()
                 return found
-        self.tokens.fail("this is no element type", expected="a dtype, such as float32")
+        return self.tokens.fail("this is no element type", expected="a dtype, such as float32")
 
     def _function(self) -> Type:
         outer = dict(self.type_vars)
@@ -178,7 +178,7 @@ class TypeParser:
             return dim_floordiv(numerator, max(1, int(divisor)))
         if tokens.kind == "name" and "." not in tokens.text:
             return SymDim.symbol(tokens.next())
-        tokens.fail("this is no dimension", expected="a size, a symbol, or ?")
+        return tokens.fail("this is no dimension", expected="a size, a symbol, or ?")
 
 
 def _dtype_named(name: str) -> DType | None:
@@ -206,13 +206,13 @@ def parse_value(tokens: Tokens) -> Any:
         value = parse_value(tokens)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return -value
-        tokens.fail("a minus sign stands before a number")
+        return tokens.fail("a minus sign stands before a number")
     if tokens.kind == "number":
         return _plain_number(tokens)
     if tokens.kind == "name" and (tokens.text in _WORDS or _dtype_named(tokens.text)):
         word = tokens.next()
         return _WORDS.get(word, word)
-    tokens.fail("this is no attribute value", expected='a number, "text", [..], True, None')
+    return tokens.fail("this is no attribute value", expected='a number, "text", [..], True, None')
 
 
 def _dictionary(tokens: Tokens) -> dict[str, Any]:

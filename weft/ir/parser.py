@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from weft.ir.dtype import DType
 from weft.ir.expr import (
     Call,
     Clause,
@@ -37,9 +36,9 @@ from weft.ir.expr import (
 from weft.ir.lexer import Tokens
 from weft.ir.module import IRModule
 from weft.ir.op import OPS, Op
+from weft.ir.parse_scope import Metadata, Scope, split_metadata
 from weft.ir.parse_types import (
     TypeParser,
-    decode_array,
     parse_constant,
     parse_scalar,
     parse_value,
@@ -50,8 +49,6 @@ from weft.ir.span import Span
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import GlobalTypeVar
 from weft.support.errors import AttrsError, ParseError, RegistryError
-
-_METADATA = "#[metadata]"
 
 
 def parse(text: str, *, source: str = "<text>") -> IRModule:
@@ -71,42 +68,16 @@ def _guarded(parse_it: Callable[[], Any], source: str) -> Any:
         raise ParseError("types or attribute values are nested too deeply", where=source) from None
 
 
-class _Scope:
-    """Names to expressions, with an undo log, so that leaving a block costs what it bound."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, Expr] = {}
-        self._log: list[tuple[str, Expr | None]] = []
-
-    def bind(self, name: str, value: Expr) -> None:
-        self._log.append((name, self.names.get(name)))
-        self.names[name] = value
-
-    def mark(self) -> int:
-        """The present state, for ``leave``."""
-        return len(self._log)
-
-    def leave(self, mark: int) -> None:
-        """Forget what was bound since ``mark``."""
-        while len(self._log) > mark:
-            name, shadowed = self._log.pop()
-            if shadowed is None:
-                del self.names[name]
-            else:
-                self.names[name] = shadowed
-
-
 class _Parser:
     """One parse: the tokens, and the names in scope."""
 
     def __init__(self, text: str, source: str) -> None:
-        text, metadata = _split_metadata(text)
+        text, metadata = split_metadata(text)
         self.tokens = Tokens(text, source)
+        self.metadata = Metadata(metadata, source)
         self.types = TypeParser(self.tokens)
-        self.scope = _Scope()
+        self.scope = Scope()
         self.constructors: dict[str, Constructor] = {}
-        self.records = self._metadata_records(metadata)
-        self.constants: dict[int, Constant] = {}
 
     # -- whole programs ------------------------------------------------------------------------
 
@@ -157,19 +128,6 @@ class _Parser:
             if key == "attrs" and isinstance(value, Mapping):
                 attrs = dict(value)
         return attrs
-
-    def _metadata_records(self, text: str) -> list[Any]:
-        if not text:
-            return []
-        try:
-            return list(json.loads(text)["constants"])
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ParseError(
-                "the metadata section cannot be read",
-                where=self.tokens.source,
-                expected='{"constants": [..]}',
-                got=error,
-            ) from None
 
     def _type_data(self) -> TypeData:
         tokens = self.tokens
@@ -307,7 +265,7 @@ class _Parser:
         """One expression with all that follows it: fields taken, calls."""
         tokens = self.tokens
         span = tokens.span()
-        special = _SPECIAL.get(tokens.text) if tokens.kind in ("name", "mark") else None
+        special = self._special.get(tokens.text) if tokens.kind in ("name", "mark") else None
         if special is not None:
             value = yield special(self, span)
         else:
@@ -334,7 +292,7 @@ class _Parser:
             return self._metadata_constant()
         if tokens.kind == "name":
             return self._named()
-        tokens.fail("this is no expression", expected="a variable, a call, a constant, ..")
+        return tokens.fail("this is no expression", expected="a variable, a call, a constant, ..")
 
     def _named(self) -> Expr:
         name = self.tokens.text
@@ -355,25 +313,7 @@ class _Parser:
             tokens.expect(mark)
         index = int(tokens.expect_kind("number", "the number of a constant"))
         tokens.expect("]")
-        if index not in self.constants:
-            self.constants[index] = self._decode_record(index, start)
-        return self.constants[index]
-
-    def _decode_record(self, index: int, offset: int) -> Constant:
-        if index >= len(self.records):
-            self.tokens.fail(
-                f"the metadata has no constant {index}",
-                expected=f"{len(self.records)} constants",
-                offset=offset,
-                help="the text was printed without its metadata, or cut off",
-            )
-        record = self.records[index]
-        try:
-            dtype, shape = DType.parse(record["dtype"]), tuple(int(d) for d in record["shape"])
-            text = str(record["data"])
-        except (KeyError, TypeError, ValueError):
-            self.tokens.fail(f"constant {index} of the metadata is damaged", offset=offset)
-        return Constant(decode_array(self.tokens, text, shape, dtype, offset))
+        return self.metadata.constant(index, tokens, start)
 
     def _call(self, callee: Expr, span: Span) -> Routine[Expr]:
         tokens = self.tokens
@@ -502,19 +442,13 @@ class _Parser:
                 self.tokens.expect(",")
         return tuple(found)
 
-
-def _split_metadata(text: str) -> tuple[str, str]:
-    head, mark, tail = text.rpartition(f"\n{_METADATA}\n")
-    return (head + "\n", tail) if mark else (text, "")
-
-
-_SPECIAL: dict[str, Callable[[_Parser, Span], Routine[Expr]]] = {
-    "{": _Parser._block_expression,
-    "(": _Parser._tuple,
-    "fn": _Parser._function,
-    "if": _Parser._if,
-    "match": _Parser._match,
-    "ref": _Parser._ref,
-    "ref_read": _Parser._ref_read,
-    "ref_write": _Parser._ref_write,
-}
+    _special: ClassVar[dict[str, Callable[[Any, Span], Routine[Expr]]]] = {
+        "{": _block_expression,
+        "(": _tuple,
+        "fn": _function,
+        "if": _if,
+        "match": _match,
+        "ref": _ref,
+        "ref_read": _ref_read,
+        "ref_write": _ref_write,
+    }

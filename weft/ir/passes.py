@@ -53,7 +53,7 @@ class Pass:
     name: ClassVar[str]
     opt_level: ClassVar[int] = 0
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
         """The transformed module; ``mod`` is typed."""
         raise InternalError(f"{type(self).__name__} does not define run_module")
 
@@ -74,7 +74,7 @@ class Pass:
 class FunctionPass(Pass):
     """A pass that sees one function at a time; kernels (``primitive=True``) are left alone."""
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         """The transformed function; returns ``fn`` to say "no change"."""
         raise InternalError(f"{type(self).__name__} does not define run")
 

@@ -89,10 +89,8 @@ class _Printer:
         return "\n".join(lines).rstrip("\n") + "\n"
 
     def expression(self, expr: Expr) -> str:
-        lines = []
-        for variable in free_vars(expr):
-            if variable is not expr:
-                lines.append(f"free_var {self._binder(variable)};")
+        free = (v for v in free_vars(expr) if v is not expr)
+        lines = [f"free_var {self._binder(v)};" for v in free]
         lines += _Body(self, expr).lines(0)
         return "\n".join(lines)
 
@@ -307,10 +305,10 @@ class _Body:
 
 
 _TEXT: dict[type, Callable[[_Body, Any], str | list[object]]] = {
-    Op: lambda body, e: e.name,
-    Constructor: lambda body, e: e.name,
+    Op: lambda _, e: e.name,
+    Constructor: lambda _, e: e.name,
     Var: lambda body, e: body.printer.variable(e),
-    GlobalVar: lambda body, e: global_name(e.name),
+    GlobalVar: lambda _, e: global_name(e.name),
     Constant: lambda body, e: body.printer.constant(e),
     Tuple: lambda body, e: _tuple_text([body.one(f) for f in e.fields]),
     TupleGetItem: lambda body, e: f"{body.one(e.tuple_value)}.{e.index}",

@@ -274,7 +274,7 @@ def check_rule_docstring(
 
     ``parse`` reads one side (``parse_expr`` then ``infer_expr``); ``check`` is called with both
     sides as parsed, to evaluate them on the same inputs. Raises ``RegistryError`` if the docstring
-    has no ``=>`` line, ``StructuralMismatch`` if the rule does something else.
+    has no ``=>`` line, ``StructuralMismatchError`` if the rule does something else.
     """
     before, after = docstring_sides(applied)
     left, right = parse(before), parse(after)

@@ -39,7 +39,7 @@ from weft.support.errors import WeftError
 Node = Expr | IRModule
 
 
-class StructuralMismatch(WeftError):
+class StructuralMismatchError(WeftError):
     """Two programs that should be equal differ; ``where`` is the path to the first difference."""
 
     code = "E0320"
@@ -54,11 +54,11 @@ def structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> bool:
 
 
 def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> None:
-    """Raise ``StructuralMismatch`` with the path to the first difference."""
+    """Raise ``StructuralMismatchError`` with the path to the first difference."""
     found = _first_difference(a, b, map_free_vars=map_free_vars)
     if found is not None:
         path, left, right = found
-        raise StructuralMismatch(
+        raise StructuralMismatchError(
             "the programs are not structurally equal", where=path, expected=right, got=left
         )
 

@@ -28,7 +28,7 @@ def run(routine: Routine[R]) -> R:
         except StopIteration as done:
             stack.pop()
             value = done.value
-        except Exception as raised:
+        except Exception as raised:  # noqa: BLE001
             stack.pop()
             error = raised
         else:

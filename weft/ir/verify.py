@@ -70,12 +70,13 @@ class _Rules:
             self._check_op_call(node, node.op)
         elif isinstance(node, TupleGetItem) and node.index < 0:
             self.fail(node, "a tuple index is negative", ">= 0", node.index)
-        elif isinstance(node, GlobalVar) and self.functions is not None:
-            if node.name not in self.functions:
+        elif isinstance(node, GlobalVar):
+            if self.functions is not None and node.name not in self.functions:
                 self.fail(node, f"@{node.name} is not in the module")
-        elif isinstance(node, Constructor) and self.definitions is not None:
-            if node.belongs_to.name not in self.definitions:
-                self.fail(node, f"the data type {node.belongs_to} is not in the module")
+        elif isinstance(node, Constructor):
+            header = node.belongs_to
+            if self.definitions is not None and header.name not in self.definitions:
+                self.fail(node, f"the data type {header} is not in the module")
 
     def _check_op_call(self, call: Call, op: Op) -> None:
         if len(call.args) != len(op.inputs):

@@ -193,18 +193,18 @@ def _rename_pattern(pattern: Pattern, renamed: Mapping[Var, Var]) -> Pattern:
 
 _REBUILD: dict[type, Callable[[Any, tuple[Expr, ...]], dict[str, Any]]] = {
     Call: _call_fields,
-    Tuple: lambda e, parts: {"fields": parts},
-    TupleGetItem: lambda e, parts: {"tuple_value": parts[0]},
-    Function: lambda e, parts: {"params": tuple(map(_binder, parts[:-1])), "body": parts[-1]},
-    Let: lambda e, parts: {"var": _binder(parts[0]), "value": parts[1], "body": parts[2]},
-    If: lambda e, parts: {
+    Tuple: lambda _, parts: {"fields": parts},
+    TupleGetItem: lambda _, parts: {"tuple_value": parts[0]},
+    Function: lambda _, parts: {"params": tuple(map(_binder, parts[:-1])), "body": parts[-1]},
+    Let: lambda _, parts: {"var": _binder(parts[0]), "value": parts[1], "body": parts[2]},
+    If: lambda _, parts: {
         "cond": parts[0],
         "true_branch": parts[1],
         "false_branch": parts[2],
     },
-    RefCreate: lambda e, parts: {"value": parts[0]},
-    RefRead: lambda e, parts: {"ref": parts[0]},
-    RefWrite: lambda e, parts: {"ref": parts[0], "value": parts[1]},
+    RefCreate: lambda _, parts: {"value": parts[0]},
+    RefRead: lambda _, parts: {"ref": parts[0]},
+    RefWrite: lambda _, parts: {"ref": parts[0], "value": parts[1]},
     Match: _match_fields,
 }
 

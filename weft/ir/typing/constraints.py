@@ -8,9 +8,9 @@ their types, is taken as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from weft.ir.dtype import bool_ as BOOL
+from weft.ir.dtype import bool_
 from weft.ir.expr import (
     Call,
     Clause,
@@ -49,7 +49,7 @@ from weft.support.errors import TypeInferenceError, WeftError
 
 _ENTER, _BIND, _EXIT = 0, 1, 2
 _UNIT = TupleType(())
-_CONDITION = TensorType((), BOOL)
+_CONDITION = TensorType((), bool_)
 
 
 class Constraints:
@@ -114,7 +114,7 @@ class Constraints:
             self.clean.add(id(node))
             self._set(node, node.checked_type)
             return
-        leaf = _LEAVES.get(type(node))
+        leaf = self._leaves.get(type(node))
         if leaf is not None:
             leaf(self, node)
             return
@@ -167,7 +167,7 @@ class Constraints:
             self.clean.add(id(node))
             self._set(node, known)
         else:
-            self._set(node, _RULES[type(node)](self, node))
+            self._set(node, self._rules[type(node)](self, node))
 
     def _set(self, node: Expr, type_: Type) -> None:
         self.types[id(node)] = type_
@@ -393,23 +393,22 @@ class Constraints:
     def _report(self, error: WeftError, node: Expr) -> None:
         self._fail(node, error.what, expected=error.expected, got=error.got)
 
-
-_LEAVES: dict[type, Callable[[Constraints, Any], None]] = {
-    Constant: Constraints._leaf_constant,
-    Var: Constraints._leaf_var,
-    GlobalVar: Constraints._leaf_global,
-    Constructor: Constraints._leaf_constructor,
-    Op: Constraints._leaf_op,
-}
-_RULES: dict[type, Callable[[Constraints, Any], Type]] = {
-    Call: Constraints._call,
-    Tuple: Constraints._tuple,
-    TupleGetItem: Constraints._tuple_get_item,
-    Function: Constraints._function,
-    Let: Constraints._let,
-    If: Constraints._if,
-    RefCreate: Constraints._ref_create,
-    RefRead: Constraints._ref_read,
-    RefWrite: Constraints._ref_write,
-    Match: Constraints._match,
-}
+    _leaves: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        Constant: _leaf_constant,
+        Var: _leaf_var,
+        GlobalVar: _leaf_global,
+        Constructor: _leaf_constructor,
+        Op: _leaf_op,
+    }
+    _rules: ClassVar[dict[type, Callable[[Any, Any], Type]]] = {
+        Call: _call,
+        Tuple: _tuple,
+        TupleGetItem: _tuple_get_item,
+        Function: _function,
+        Let: _let,
+        If: _if,
+        RefCreate: _ref_create,
+        RefRead: _ref_read,
+        RefWrite: _ref_write,
+        Match: _match,
+    }

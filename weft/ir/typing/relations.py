@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.ir.attrs import Attrs
-from weft.ir.dtype import DType
-from weft.ir.dtype import bool_ as BOOL
+from weft.ir.dtype import DType, bool_
 from weft.ir.shape import AnyDim, Dim, Shape
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import AxesOf, Relation, RelationContext
@@ -91,7 +90,7 @@ def broadcast_binary(out_dtype: DType | str | None = None) -> Relation:
     return relation
 
 
-broadcast_compare: Relation = broadcast_binary(BOOL)
+broadcast_compare: Relation = broadcast_binary(bool_)
 
 
 def broadcast_logical(ctx: RelationContext) -> bool:
@@ -135,7 +134,7 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim | None:
 
     ``?`` against a size above 1 must be that size or 1; against anything else it stays unknown.
     """
-    if a == b or b == 1:
+    if b in (a, 1):
         return a
     if a == 1:
         return b
