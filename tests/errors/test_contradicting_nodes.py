@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from tests.errors.bad_models import assert_refused, error_of, make_model
 
+from tests.errors.bad_models import assert_refused, error_of, make_model
 from weft.frontend.onnx import from_onnx
 from weft.support.errors import InvalidModelError, TypeInferenceError, WeftError
 
@@ -22,23 +22,31 @@ def weight(*shape: int, name: str = "w") -> Any:
 def test_channels_of_a_convolution() -> None:
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="Conv_3")
     model = make_model([node], inputs=IMAGE, initializers=[weight(6, 4, 3, 3)])
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 Conv: the input channels do not match the weight
           --> <ModelProto> (node Conv_3 (Conv))
           expected: 4 * 1 groups = 4 channels
           got: 3 channels
-    """)
+    """,
+    )
 
 
 def test_kernel_shape_that_differs_from_the_weight() -> None:
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="c", kernel_shape=[5, 5])
     model = make_model([node], inputs=IMAGE, initializers=[weight(6, 3, 3, 3)])
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 Conv: kernel_shape differs from the weight
           --> <ModelProto> (node c (Conv))
           expected: (3, 3)
           got: (5, 5)
-    """)
+    """,
+    )
 
 
 def test_groups_that_do_not_divide() -> None:
@@ -50,8 +58,14 @@ def test_groups_that_do_not_divide() -> None:
 
 @pytest.mark.parametrize(
     "attrs",
-    [{"strides": [0, 1]}, {"strides": [1]}, {"pads": [1, 1]}, {"pads": [-1, 0, 0, 0]},
-     {"dilations": [0, 0]}, {"strides": [2**40, 1]}],
+    [
+        {"strides": [0, 1]},
+        {"strides": [1]},
+        {"pads": [1, 1]},
+        {"pads": [-1, 0, 0, 0]},
+        {"dilations": [0, 0]},
+        {"strides": [2**40, 1]},
+    ],
 )
 def test_window_attributes(attrs: dict[str, Any]) -> None:
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="c", **attrs)
@@ -63,8 +77,9 @@ def test_window_attributes(attrs: dict[str, Any]) -> None:
 
 def test_shapes_that_do_not_broadcast() -> None:
     node = helper.make_node("Add", ["x", "w"], ["y"], name="sum")
-    error = error_of(lambda: from_onnx(make_model([node], initializers=[weight(2)])),
-                     TypeInferenceError)
+    error = error_of(
+        lambda: from_onnx(make_model([node], initializers=[weight(2)])), TypeInferenceError
+    )
     assert "sum (Add)" in str(error)
     assert "add" in str(error)
 

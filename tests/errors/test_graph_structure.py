@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from onnx import TensorProto, helper
-from tests.errors.bad_models import assert_refused, good_model, make_model
 
+from tests.errors.bad_models import assert_refused, good_model, make_model
 from weft.support.errors import InvalidInputError, InvalidModelError, UnsupportedModelError
 
 
@@ -15,12 +15,16 @@ def test_cycle() -> None:
         helper.make_node("Relu", ["b"], ["c"], name="third"),
         helper.make_node("Relu", ["c"], ["y"], name="fourth"),
     ]
-    assert_refused(make_model(nodes), InvalidModelError, """
+    assert_refused(
+        make_model(nodes),
+        InvalidModelError,
+        """
         E0400 the graph has a cycle
           --> <ModelProto>
           expected: a graph in which no value depends on itself
           got: second (Add) -> third (Relu) -> second (Add)
-    """)
+    """,
+    )
 
 
 def test_dangling_edges_are_all_listed() -> None:
@@ -28,7 +32,10 @@ def test_dangling_edges_are_all_listed() -> None:
         helper.make_node("Add", ["x", "lost"], ["a"], name="sum"),
         helper.make_node("Relu", ["gone"], ["b"]),
     ]
-    assert_refused(make_model(nodes), InvalidModelError, """
+    assert_refused(
+        make_model(nodes),
+        InvalidModelError,
+        """
         E0400 the graph reads values that nothing computes
           --> <ModelProto>
           expected: the name of a graph input, an initializer, or a node's output
@@ -36,7 +43,8 @@ def test_dangling_edges_are_all_listed() -> None:
           input 0 of Relu_1 (Relu) is 'gone'
           output 'y' of the graph
           help: the model may be truncated, or cut out of a larger one
-    """)
+    """,
+    )
 
 
 def test_value_computed_twice() -> None:
@@ -45,89 +53,125 @@ def test_value_computed_twice() -> None:
         helper.make_node("Exp", ["x"], ["y"], name="two"),
         helper.make_node("Abs", ["y"], ["x"], name="three"),
     ]
-    assert_refused(make_model(nodes), InvalidModelError, """
+    assert_refused(
+        make_model(nodes),
+        InvalidModelError,
+        """
         E0400 a value of the graph is computed twice
           --> <ModelProto>
           expected: each name to be the output of one node (static single assignment)
           two (Exp) and one (Relu) compute 'y'
           three (Abs) computes 'x', an input of the graph
-    """)
+    """,
+    )
 
 
 def test_two_inputs_of_one_name() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     model = make_model(nodes, inputs=[("x", (2,)), ("x", (2,))])
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 the graph has two inputs of one name
           --> <ModelProto>
           got: 'x'
-    """)
+    """,
+    )
 
 
 def test_no_outputs() -> None:
     model = make_model([helper.make_node("Relu", ["x"], ["y"])], outputs=[])
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 the graph has no outputs
           --> <ModelProto>
-    """)
+    """,
+    )
 
 
 def test_missing_input_of_a_node() -> None:
     model = make_model([helper.make_node("Relu", [""], ["y"], name="act")])
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 Relu breaks a rule of the ONNX format
           --> <ModelProto> (node act (Relu))
           Node (act)'s input 0 is marked single but has an empty string in the graph
-    """)
+    """,
+    )
 
 
 def test_input_that_is_no_tensor() -> None:
     model = good_model()
     del model.graph.input[:]
-    model.graph.input.append(
-        helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2, 3])
-    )
-    assert_refused(model, UnsupportedModelError, """
+    model.graph.input.append(helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2, 3]))
+    assert_refused(
+        model,
+        UnsupportedModelError,
+        """
         E0401 graph input 'x' is not a tensor
           --> <ModelProto>
           expected: a tensor of known element type
           got: sequence
-    """)
+    """,
+    )
 
 
 def test_input_without_a_shape() -> None:
     model = good_model()
     model.graph.input[0].type.tensor_type.ClearField("shape")
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 graph input 'x' has no shape
           --> <ModelProto> (node x)
           help: give it one: inputs={"x": (1, 3, 224, 224)}
-    """)
+    """,
+    )
 
 
 def test_negative_dimension() -> None:
     model = good_model()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 dimension 0 of graph input 'x' is negative
           --> <ModelProto> (node x)
           got: -1
           help: give the shape: inputs={"x": (1, 3, 224, 224)}
-    """)
+    """,
+    )
 
 
 def test_shape_for_an_input_that_is_not_there() -> None:
-    assert_refused(good_model(), InvalidInputError, """
+    assert_refused(
+        good_model(),
+        InvalidInputError,
+        """
         E0500 the model has no input 'data'
           --> <ModelProto>
           expected: 'x'
-    """, inputs={"data": (1, 3)})
+    """,
+        inputs={"data": (1, 3)},
+    )
 
 
 def test_shape_of_the_wrong_rank() -> None:
-    assert_refused(good_model(), InvalidInputError, """
+    assert_refused(
+        good_model(),
+        InvalidInputError,
+        """
         E0500 the shape given for input 'x' has the wrong rank
           --> <ModelProto> (node x)
           expected: 2 dimensions
           got: (1, 3, 224)
-    """, inputs={"x": (1, 3, 224)})
+    """,
+        inputs={"x": (1, 3, 224)},
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
-from tests.errors.bad_models import assert_refused, error_of, good_model, make_model
 
+from tests.errors.bad_models import assert_refused, error_of, good_model, make_model
 from weft.frontend.onnx import from_onnx
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.support.errors import InvalidModelError, UnsupportedModelError
@@ -64,8 +63,24 @@ def test_segments() -> None:
     error_of(lambda: tensor_to_numpy(proto, None, "m.onnx"), UnsupportedModelError)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8",
-                                   "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "float64",
+        "float16",
+        "bfloat16",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "bool",
+    ],
+)
 @pytest.mark.parametrize("raw", [False, True])
 def test_values_survive_every_encoding(dtype: str, raw: bool) -> None:
     code = getattr(TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper()))
@@ -105,27 +120,32 @@ def test_external_data_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(module["main"].body.args[1].data, [5, 6, 7])
 
 
-@pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "sub/../../w.bin", "", ".",
-                                      "C:\\w.bin", "w\0.bin"])
+@pytest.mark.parametrize(
+    "location", ["../w.bin", "/etc/passwd", "sub/../../w.bin", "", ".", "C:\\w.bin", "w\0.bin"]
+)
 def test_external_path_that_leaves_the_folder(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "w.bin").write_bytes(b"\0" * 12)
     path = saved(folder, external_model(location))
-    assert_refused(path, InvalidModelError, f"""
+    assert_refused(
+        path,
+        InvalidModelError,
+        f"""
         E0400 the external data of initializer 'w' points outside the folder of the model
           --> {path}
           expected: a relative path to a file in the model's folder
           got: {location!r}
           help: move the data file beside the model and save the model with its new location
-    """)
+    """,
+    )
 
 
 def test_external_link_that_leaves_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "w.bin").write_bytes(b"\0" * 12)
-    os.symlink(tmp_path / "w.bin", folder / "w.bin")
+    (folder / "w.bin").symlink_to(tmp_path / "w.bin")
     path = saved(folder, external_model("w.bin"))
     error = error_of(lambda: from_onnx(path), InvalidModelError)
     assert "points outside the folder" in error.what
@@ -133,23 +153,31 @@ def test_external_link_that_leaves_the_folder(tmp_path: Path) -> None:
 
 def test_external_file_that_is_missing(tmp_path: Path) -> None:
     path = saved(tmp_path, external_model("w.bin"))
-    assert_refused(path, InvalidModelError, f"""
+    assert_refused(
+        path,
+        InvalidModelError,
+        f"""
         E0400 the external data of initializer 'w' is missing
           --> {path}
           expected: the file 'w.bin' in the model's folder
-    """)
+    """,
+    )
 
 
 def test_external_file_that_is_too_short(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(b"\0" * 8)
     path = saved(tmp_path, external_model("w.bin"))
-    assert_refused(path, InvalidModelError, f"""
+    assert_refused(
+        path,
+        InvalidModelError,
+        f"""
         E0400 the external data of initializer 'w' lies beyond the end of its file
           --> {path}
           expected: 12 bytes or more in w.bin
           got: 8 bytes
           help: the data file may be truncated; copy it again
-    """)
+    """,
+    )
 
 
 @pytest.mark.parametrize(("key", "value"), [("offset", "-4"), ("offset", "x"), ("length", "1e3")])
@@ -178,9 +206,13 @@ def test_initializer_that_contradicts_the_declared_input() -> None:
     node = helper.make_node("Add", ["x", "w"], ["y"])
     weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1, 2, 3])
     model = make_model([node], inputs=[("x", (2, 3)), ("w", (4,))], initializers=[weight])
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 initializer 'w' does not match its declaration as a graph input
           --> <ModelProto>
           expected: Tensor[(4,), float32]
           got: Tensor[(3,), float32]
-    """)
+    """,
+    )

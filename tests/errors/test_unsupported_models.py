@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.errors.bad_models import assert_refused, error_of, good_model, make_model
 
+from tests.errors.bad_models import assert_refused, error_of, good_model, make_model
 from weft.frontend.onnx import from_onnx
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
@@ -18,14 +18,18 @@ def test_unknown_operators_are_all_listed_with_counts() -> None:
         helper.make_node("FusedConv", ["x"], ["f"], name="fused", domain="com.microsoft"),
         helper.make_node("Relu", ["x"], ["y"]),
     ]
-    assert_refused(make_model(nodes), UnsupportedModelError, """
+    assert_refused(
+        make_model(nodes),
+        UnsupportedModelError,
+        """
         E0401 the model uses 3 operators that weft does not support at opset 13
           --> <ModelProto>
           operator NonZero: 5 nodes (nz0, nz1, nz2, ...)
           operator Loop: 1 node (loop)
           operator com.microsoft::FusedConv: 1 node (fused)
           help: docs/coverage.md lists the ONNX operators that are supported
-    """)
+    """,
+    )
 
 
 def test_misspelt_operator() -> None:
@@ -38,16 +42,21 @@ def test_misspelt_operator() -> None:
 def test_unsupported_attributes() -> None:
     image = [("x", (1, 3, 8, 8))]
     nodes = [
-        helper.make_node("MaxPool", ["x"], ["p"], name="pool", kernel_shape=[2, 2],
-                         storage_order=1),
+        helper.make_node(
+            "MaxPool", ["x"], ["p"], name="pool", kernel_shape=[2, 2], storage_order=1
+        ),
         helper.make_node("Relu", ["p"], ["y"], name="act", slope=2),
     ]
-    assert_refused(make_model(nodes, inputs=image), UnsupportedModelError, """
+    assert_refused(
+        make_model(nodes, inputs=image),
+        UnsupportedModelError,
+        """
         E0401 the model uses operator attributes that weft does not support at opset 13
           --> <ModelProto>
           attribute 'slope' of Relu: 1 node (act)
           attribute 'storage_order' = 1 of MaxPool: 1 node (pool)
-    """)
+    """,
+    )
 
 
 def test_unsupported_output() -> None:
@@ -72,12 +81,16 @@ def test_unsupported_opset(opset: int) -> None:
 def test_no_opset() -> None:
     model = good_model()
     del model.opset_import[:]
-    assert_refused(model, InvalidModelError, """
+    assert_refused(
+        model,
+        InvalidModelError,
+        """
         E0400 the model does not say once which ai.onnx opset it uses
           --> <ModelProto>
           expected: one opset_import with domain ""
           got: none
-    """)
+    """,
+    )
 
 
 def test_newer_ir_version() -> None:
@@ -90,8 +103,9 @@ def test_newer_ir_version() -> None:
 
 @pytest.mark.parametrize("name", ["STRING", "COMPLEX64", "FLOAT8E4M3FN", "INT4"])
 def test_unsupported_dtype_of_an_input(name: str) -> None:
-    model = make_model([helper.make_node("Identity", ["x"], ["y"])],
-                       dtype=getattr(TensorProto, name))
+    model = make_model(
+        [helper.make_node("Identity", ["x"], ["y"])], dtype=getattr(TensorProto, name)
+    )
     error = error_of(lambda: from_onnx(model), UnsupportedModelError)
     assert error.what == f"graph input 'x' has element type {name}"
     assert error.expected == (
@@ -112,9 +126,13 @@ def test_sparse_initializer() -> None:
     values = numpy_helper.from_array(np.float32([1]), "s")
     indices = numpy_helper.from_array(np.int64([0]), "i")
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
-    assert_refused(model, UnsupportedModelError, """
+    assert_refused(
+        model,
+        UnsupportedModelError,
+        """
         E0401 the model has sparse initializers
           --> <ModelProto>
           got: 's'
           help: store the weights densely
-    """)
+    """,
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+
+import weft
 from tests.models.randomize import (
     LIGHT_MODELS,
     input_names,
@@ -12,8 +14,6 @@ from tests.models.randomize import (
     light_model_path,
     randomize_weights,
 )
-
-import weft
 from weft.frontend.onnx import from_onnx
 from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
@@ -44,9 +44,7 @@ def test_stored_output(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_random_weights_agree_with_onnxruntime(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_weights_agree_with_onnxruntime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-3 relative and 1e-4 of the output's scale, and to the bit between thread counts."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model = randomize_weights(onnx.load(light_model_path(name)), seed=3)

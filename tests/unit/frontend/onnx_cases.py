@@ -67,9 +67,7 @@ def single(
     fed = {n: a for n, a in given.items() if n not in fixed}
     results = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(op, names, results, name=f"{op}_0", **attrs)
-    inputs = {
-        n: (a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for n, a in fed.items()
-    }
+    inputs = {n: (a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for n, a in fed.items()}
     return make_model([node], inputs, results, constants=fixed, opset=opset), fed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from tests.unit.frontend.onnx_cases import assert_agrees, run_weft, single
 
 RNG = np.random.default_rng(7)
@@ -16,8 +17,24 @@ INTS = RNG.integers(-9, 9, (2, 3, 4)).astype(np.int64)
 
 @pytest.mark.parametrize(
     "op",
-    ["Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Neg", "Relu", "Round", "Sigmoid", "Sign",
-     "Sin", "Tanh", "Identity", "Reciprocal", "Softplus"],
+    [
+        "Abs",
+        "Ceil",
+        "Cos",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Neg",
+        "Relu",
+        "Round",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Tanh",
+        "Identity",
+        "Reciprocal",
+        "Softplus",
+    ],
 )
 def test_unary(op: str) -> None:
     assert_agrees(*single(op, [X]))
@@ -32,8 +49,9 @@ def test_not() -> None:
     assert_agrees(*single("Not", [FLAGS]))
 
 
-@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Less", "Greater", "Equal",
-                                "LessOrEqual", "GreaterOrEqual"])
+@pytest.mark.parametrize(
+    "op", ["Add", "Sub", "Mul", "Div", "Less", "Greater", "Equal", "LessOrEqual", "GreaterOrEqual"]
+)
 @pytest.mark.parametrize("swap", [False, True])
 def test_binary_broadcasts(op: str, swap: bool) -> None:
     assert_agrees(*single(op, [ROW, X] if swap else [X, ROW]))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.unit.frontend.onnx_cases import assert_agrees, single
 
 RNG = np.random.default_rng(11)
@@ -61,7 +62,9 @@ def test_pool(op: str, attrs: dict[str, Any]) -> None:
 
 
 def test_pool_over_one_axis() -> None:
-    assert_agrees(*single("MaxPool", [uniform(2, 3, 9)], kernel_shape=[3], strides=[2], pads=[1, 1]))
+    assert_agrees(
+        *single("MaxPool", [uniform(2, 3, 9)], kernel_shape=[3], strides=[2], pads=[1, 1])
+    )
 
 
 def test_dilated_max_pool() -> None:
@@ -71,8 +74,13 @@ def test_dilated_max_pool() -> None:
 @pytest.mark.parametrize("count_include_pad", [0, 1])
 def test_average_pool_counts_padding_on_request(count_include_pad: int) -> None:
     assert_agrees(
-        *single("AveragePool", [uniform(1, 2, 6, 6)], kernel_shape=[3, 3], pads=[1, 1, 1, 1],
-                count_include_pad=count_include_pad)
+        *single(
+            "AveragePool",
+            [uniform(1, 2, 6, 6)],
+            kernel_shape=[3, 3],
+            pads=[1, 1, 1, 1],
+            count_include_pad=count_include_pad,
+        )
     )
 
 
@@ -116,11 +124,12 @@ def test_matmul_is_that_of_numpy(left: Any, right: Any, constant: Any) -> None:
 @pytest.mark.parametrize("opset", [7, 9, 14, 17])
 def test_batch_normalization(opset: int) -> None:
     arrays = [uniform(2, 3, 4, 5), uniform(3), uniform(3), uniform(3), uniform(3) ** 2]
-    assert_agrees(*single("BatchNormalization", arrays, opset=opset, constant=(1, 2, 3, 4),
-                          epsilon=1e-3))
+    assert_agrees(
+        *single("BatchNormalization", arrays, opset=opset, constant=(1, 2, 3, 4), epsilon=1e-3)
+    )
 
 
-@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("size", [3, 5, 15, 101])
 def test_lrn(size: int) -> None:
     assert_agrees(*single("LRN", [uniform(2, 7, 4, 4)], size=size, alpha=0.3, beta=0.6, bias=2.0))
 

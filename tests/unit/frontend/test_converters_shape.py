@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from tests.unit.frontend.onnx_cases import assert_agrees, make_model, run_weft, single
 
+from tests.unit.frontend.onnx_cases import assert_agrees, make_model, run_weft, single
 from weft.frontend.onnx import from_onnx
 from weft.ir.expr import Constant
 from weft.ir.types import TensorType
@@ -161,8 +161,13 @@ def test_constant_of_shape() -> None:
 
 @pytest.mark.parametrize(
     "attrs",
-    [{"value_float": 1.5}, {"value_floats": [1.0, 2.0]}, {"value_int": 3}, {"value_ints": [1, 2]},
-     {"value": helper.make_tensor("v", TensorProto.FLOAT16, [2], [1.0, 2.0])}],
+    [
+        {"value_float": 1.5},
+        {"value_floats": [1.0, 2.0]},
+        {"value_int": 3},
+        {"value_ints": [1, 2]},
+        {"value": helper.make_tensor("v", TensorProto.FLOAT16, [2], [1.0, 2.0])},
+    ],
 )
 def test_constant(attrs: dict[str, Any]) -> None:
     assert_agrees(*single("Constant", [], **attrs))
@@ -202,7 +207,8 @@ def test_symbolic_shapes_computed_by_nodes() -> None:
 
 def test_symbolic_shape_as_data_is_refused() -> None:
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
-    model = make_model(nodes, {"x": (["n"], TensorProto.FLOAT)}, ["y"],
-                       output_type=TensorProto.INT64)
+    model = make_model(
+        nodes, {"x": (["n"], TensorProto.FLOAT)}, ["y"], output_type=TensorProto.INT64
+    )
     with pytest.raises(UnsupportedModelError, match="shape that is only known at run time"):
         from_onnx(model)

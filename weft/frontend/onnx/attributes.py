@@ -10,7 +10,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 
 from weft.support.errors import InvalidModelError
 
-_FIELDS = {
+_FIELDS: dict[int, str] = {
     AttributeProto.INT: "i",
     AttributeProto.INTS: "ints",
     AttributeProto.FLOAT: "f",
@@ -46,7 +46,13 @@ class Attributes:
         return default if value is None else int(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        return bool(self.integer(name, int(default)))
+        """An integer that stands for yes or no; other numbers mean different things to readers."""
+        value = self.integer(name, int(default))
+        if value not in (0, 1):
+            raise InvalidModelError(
+                f"attribute {name!r} is neither 0 nor 1", where=self.where, got=str(value)
+            )
+        return bool(value)
 
     def number(self, name: str, default: float) -> float:
         value = self._read(name, AttributeProto.FLOAT)
@@ -54,7 +60,14 @@ class Attributes:
 
     def text(self, name: str, default: str) -> str:
         value = self._read(name, AttributeProto.STRING)
-        return default if value is None else value.decode("utf-8")
+        if value is None:
+            return default
+        try:
+            return str(value, "utf-8")
+        except UnicodeDecodeError:
+            raise InvalidModelError(
+                f"attribute {name!r} is not UTF-8 text", where=self.where, got=repr(value[:40])
+            ) from None
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         value = self._read(name, AttributeProto.INTS)

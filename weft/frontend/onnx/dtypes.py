@@ -7,7 +7,7 @@ from onnx import TensorProto
 from weft.ir.dtype import DType
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
-_NAMES = {
+_NAMES: dict[int, str] = {
     TensorProto.FLOAT: "float32",
     TensorProto.DOUBLE: "float64",
     TensorProto.FLOAT16: "float16",

@@ -49,6 +49,7 @@ def read_external(tensor: TensorProto, nbytes: int, folder: Path | None, where: 
 def _safe_path(location: str, folder: Path, label: str, where: str) -> Path:
     root = folder.resolve()
     absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive
+    path = root
     try:
         path = (root / location).resolve()  # follows links, so a link cannot lead out either
         inside = path.is_relative_to(root) and path != root

@@ -56,7 +56,7 @@ def _read(path: Path) -> bytes:
                 where=path,
                 expected=f"at most {MAX_FILE_BYTES} bytes",
                 got=f"{size} bytes",
-                help="save it with external data: onnx.save(model, path, save_as_external_data=True)",
+                help="save it with external data: onnx.save(..., save_as_external_data=True)",
             )
         return path.read_bytes()
     except FileNotFoundError:

@@ -77,7 +77,7 @@ class Node:
             f"input {name!r} of {self.op} is computed at run time",
             where=self.span,
             expected="a constant, or a value computed from constants and shapes",
-            help="fold the model's constants before exporting, or fix its input shapes with inputs=",
+            help="fold constants before exporting, or fix the input shapes with inputs=",
         )
 
     def ints(self, index: int, name: str) -> tuple[int, ...]:
@@ -102,11 +102,13 @@ class Node:
 
     def axis(self, axis: int, rank: int) -> int:
         """``axis`` counted from the front; raises where it is out of range."""
-        if not -rank <= axis < max(rank, 1):
+        if not -rank <= axis < rank:
             raise InvalidModelError(
                 f"the axis of {self.op} is out of range",
                 where=self.span,
-                expected=f"{-rank} to {rank - 1} for a tensor of rank {rank}",
+                expected=f"{-rank} to {rank - 1} for a tensor of rank {rank}"
+                if rank
+                else "no scalar",
                 got=str(axis),
             )
         return axis + rank if axis < 0 else axis

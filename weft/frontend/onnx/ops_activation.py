@@ -31,17 +31,13 @@ def elu(node: Node) -> Expr:
     zero = node.scalar_like(0, x)
     grown = node.call(op.exp, node.call(op.minimum, x, zero))
     below = node.call(op.subtract, grown, node.scalar_like(1, x))
-    scaled = node.call(
-        op.multiply, below, node.scalar_like(node.attrs.number("alpha", 1.0), x)
-    )
+    scaled = node.call(op.multiply, below, node.scalar_like(node.attrs.number("alpha", 1.0), x))
     return node.call(op.where, node.call(op.less, x, zero), scaled, x)
 
 
 @converts("HardSigmoid", attributes=("alpha", "beta"))
 def hard_sigmoid(node: Node) -> Expr:
-    return _hard_sigmoid(
-        node, node.attrs.number("alpha", 0.2), node.attrs.number("beta", 0.5)
-    )
+    return _hard_sigmoid(node, node.attrs.number("alpha", 0.2), node.attrs.number("beta", 0.5))
 
 
 @converts("HardSwish", since=14)
@@ -51,8 +47,9 @@ def hard_swish(node: Node) -> Expr:
 
 def _hard_sigmoid(node: Node, alpha: float, beta: float) -> Expr:
     x = node.input(0)
-    line = node.call(op.add, node.call(op.multiply, x, node.scalar_like(alpha, x)),
-                     node.scalar_like(beta, x))
+    line = node.call(
+        op.add, node.call(op.multiply, x, node.scalar_like(alpha, x)), node.scalar_like(beta, x)
+    )
     return node.call(op.clip, line, a_min=0.0, a_max=1.0)
 
 

@@ -100,9 +100,7 @@ def pow_(node: Node) -> Expr:
     dtype = node.dtype(0)
     if dtype.is_float:
         return node.call(op.power, base, _cast(node, exponent, dtype.name))
-    wide = node.call(
-        op.power, _cast(node, base, "float64"), _cast(node, exponent, "float64")
-    )
+    wide = node.call(op.power, _cast(node, base, "float64"), _cast(node, exponent, "float64"))
     return _cast(node, wide, dtype.name)
 
 

@@ -62,8 +62,9 @@ def _split(node: Node, sizes: tuple[int, ...] | None, count: int) -> Sequence[Ex
 def _even_sizes(node: Node, length: int, count: int) -> tuple[int, ...]:
     """Equal parts, of which the last may be smaller (opset 18)."""
     if count < 1 or count > max(length, 1):
-        raise node.fail("the axis cannot be split into so many parts",
-                        expected=f"1 to {length}", got=str(count))
+        raise node.fail(
+            "the axis cannot be split into so many parts", expected=f"1 to {length}", got=str(count)
+        )
     part = -(-length // count)
     return (*(part,) * (count - 1), length - part * (count - 1))
 
@@ -160,8 +161,11 @@ def _pad(node: Node, pads: tuple[int, ...], axes: tuple[int, ...] | None, fill: 
     rank = node.rank()
     axes = tuple(range(rank)) if axes is None else tuple(node.axis(a, rank) for a in axes)
     if len(pads) != 2 * len(axes) or any(abs(p) >= 1 << 31 for p in pads):
-        raise node.fail("the amounts of padding do not fit the input",
-                        expected=f"{2 * len(axes)} numbers", got=str(pads))
+        raise node.fail(
+            "the amounts of padding do not fit the input",
+            expected=f"{2 * len(axes)} numbers",
+            got=str(pads),
+        )
     width = [(0, 0)] * rank
     for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
         width[axis] = (before, after)
@@ -186,9 +190,16 @@ def _cropped(node: Node, width: list[tuple[int, int]]) -> Expr:
             raise UnsupportedModelError("Pad crops an axis of symbolic size", where=node.span)
         first, last = max(-width[axis][0], 0), size - max(-width[axis][1], 0)
         if first > last:
-            raise node.fail("more is cropped than there is", expected=f"at most {size}",
-                            got=str(width[axis]))
+            raise node.fail(
+                "more is cropped than there is", expected=f"at most {size}", got=str(width[axis])
+            )
         begin.append(first)
         end.append(last)
-    return node.call(op.strided_slice, node.input(0), begin=tuple(begin), end=tuple(end),
-                     strides=(1,) * len(axes), axes=tuple(axes))
+    return node.call(
+        op.strided_slice,
+        node.input(0),
+        begin=tuple(begin),
+        end=tuple(end),
+        strides=(1,) * len(axes),
+        axes=tuple(axes),
+    )

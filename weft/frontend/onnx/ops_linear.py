@@ -14,7 +14,7 @@ _MATRIX = 2
 
 @converts("Gemm", attributes=("alpha", "beta", "transA", "transB"))
 def gemm(node: Node) -> Expr:
-    """alpha * A B + beta * C; ``nn.dense`` takes B transposed, as most exporters store it."""
+    """The sum alpha * A B + beta * C; ``nn.dense`` takes B transposed, as most exporters do."""
     for index in (0, 1):
         if node.rank(index) != _MATRIX:
             raise node.fail(f"input {index} is not a matrix", got=f"rank {node.rank(index)}")

@@ -26,15 +26,20 @@ def batch_normalization(node: Node) -> Expr:
 
 @converts("LRN", attributes=("alpha", "beta", "bias", "size"))
 def lrn(node: Node) -> Expr:
-    if node.attrs.integer("size", 0) < 1:
-        raise node.fail("attribute 'size' is missing or not positive")
+    """A window wider than the channels sums them all; only its share of alpha then counts."""
+    size, alpha = node.attrs.integer("size", 0), node.attrs.number("alpha", 1e-4)
+    if size < 1 or node.rank() < 2:
+        raise node.fail("attribute 'size' is not positive, or there are no channels")
+    channels = node.shape()[1]
+    if isinstance(channels, int) and size > 2 * channels + 1:
+        size, alpha = 2 * channels + 1, alpha * (2 * channels + 1) / size
     return node.call(
         op.nn.lrn,
         node.input(0),
-        size=node.attrs.integer("size", 1),
+        size=size,
         axis=1,
         bias=node.attrs.number("bias", 1.0),
-        alpha=node.attrs.number("alpha", 1e-4),
+        alpha=alpha,
         beta=node.attrs.number("beta", 0.75),
     )
 

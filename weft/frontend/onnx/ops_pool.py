@@ -22,9 +22,7 @@ def max_pool(node: Node) -> Expr:
 
 @converts("AveragePool", attributes=(*WINDOW_ATTRIBUTES, "ceil_mode", "count_include_pad"))
 def average_pool(node: Node) -> Expr:
-    return _pool(
-        node, op.nn.avg_pool2d, count_include_pad=node.attrs.flag("count_include_pad")
-    )
+    return _pool(node, op.nn.avg_pool2d, count_include_pad=node.attrs.flag("count_include_pad"))
 
 
 @converts("GlobalAveragePool")

@@ -72,6 +72,4 @@ for _name, _operator in _OPERATORS.items():
         attributes=("keepdims", "noop_with_empty_axes"),
     )
 for _name, _operator in _SEARCHES.items():
-    register(
-        _name, _search(_operator), attributes=("axis", "keepdims", "select_last_index")
-    )
+    register(_name, _search(_operator), attributes=("axis", "keepdims", "select_last_index"))

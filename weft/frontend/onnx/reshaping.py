@@ -76,7 +76,5 @@ def flatten_at(node: Node, value: Expr, axis: int) -> Expr:
     return reshape_to(node, value, (dim_product(shape[:axis]), dim_product(shape[axis:])))
 
 
-
-
 def _text(dims: Sequence[Dim]) -> str:
     return f"({', '.join(map(str, dims))})"

@@ -61,7 +61,12 @@ def evaluate_on_shapes(node: Node) -> ShapeValue | np.ndarray:
             where=node.span,
             help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
         )
-    return settle(rule(node, [_as_objects(node, i) for i in range(len(node.inputs))]))
+    inputs = [_as_objects(node, i) for i in range(len(node.inputs))]
+    try:
+        return settle(rule(node, inputs))
+    except (ArithmeticError, IndexError, TypeError, ValueError) as error:
+        # Axes and indices come from the file; NumPy is the one to find them out of range.
+        raise node.fail("the shape cannot be computed", got=str(error)) from None
 
 
 def _as_objects(node: Node, index: int) -> np.ndarray:
@@ -87,7 +92,7 @@ def _slice(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
     else:
         starts = np.array(node.attrs.integers("starts"), object)
         ends = np.array(node.attrs.integers("ends"), object)
-    step = int(inputs[4].reshape(-1)[0]) if len(inputs) > 4 else 1  # noqa: PLR2004
+    step = int(inputs[4].reshape(-1)[0]) if len(inputs) > 4 else 1
     return inputs[0][int(starts[0]) : int(ends[0]) : step]
 
 
@@ -117,7 +122,7 @@ def _divide(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
 def _elementwise(function: Callable[..., Dim]) -> Callable[[Node, list[np.ndarray]], np.ndarray]:
     vector = np.frompyfunc(function, 2, 1)
 
-    def rule(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+    def rule(_: Node, inputs: list[np.ndarray]) -> np.ndarray:
         result = np.empty(np.broadcast_shapes(*(i.shape for i in inputs)), object)
         result[...] = vector(*inputs)
         return result
@@ -125,7 +130,7 @@ def _elementwise(function: Callable[..., Dim]) -> Callable[[Node, list[np.ndarra
     return rule
 
 
-def _same(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+def _same(_: Node, inputs: list[np.ndarray]) -> np.ndarray:
     return inputs[0]
 
 

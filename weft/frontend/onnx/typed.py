@@ -13,13 +13,14 @@ import numpy as np
 
 from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
-from weft.ir.types import TensorType, TupleType, is_static
+from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
-from weft.support.errors import InternalError
+from weft.support.errors import InternalError, InvalidModelError
 from weft.transform.reference import evaluate_call
 
 # Shapes, axes and scalars: what converters need to know. Weights are folded by the pass, later.
 FOLD_LIMIT_ELEMENTS = 4096
+MAX_RESULT_BYTES = 2**36
 
 
 def typed(expr: Call | TupleGetItem) -> Expr:
@@ -31,8 +32,22 @@ def typed(expr: Call | TupleGetItem) -> Expr:
         return _typed_field(expr)
     call = expr.replace(args=tuple(_typed_argument(a) for a in expr.args))
     result = infer_expr(call.replace(args=tuple(_stand_in(a) for a in call.args))).checked_type
+    _check_size(result, call)
     call = dataclasses.replace(call, checked_type=result)
     return _folded(call) if _is_small(call) else call
+
+
+def _check_size(type_: Type | None, call: Call) -> None:
+    """A damaged shape or amount of padding is better refused here than by the allocator."""
+    if isinstance(type_, TensorType) and is_static(type_):
+        nbytes = math.prod(type_.concrete_shape) * type_.dtype.itemsize
+        if nbytes > MAX_RESULT_BYTES:
+            raise InvalidModelError(
+                "the result of this node is larger than any memory",
+                where=call.span,
+                expected=f"at most {MAX_RESULT_BYTES} bytes",
+                got=f"{type_}, {nbytes} bytes",
+            )
 
 
 def _typed_field(expr: TupleGetItem) -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from weft.ir.shape import Shape
 from weft.support.errors import UnsupportedModelError
 
 WINDOW_ATTRIBUTES = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+MAX_PADDED_ELEMENTS = 2**31
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
@@ -59,7 +61,24 @@ def window_of(node: Node, kernel: Sequence[int], spatial: Shape) -> Window:
         before = after = (0,) * rank
     else:
         before, after = _same_padding(node, sizes, strides, dilations, spatial)
+    _check_padded_size(node, spatial, before, after)
     return Window(sizes, strides, dilations, before, after)
+
+
+def _check_padded_size(
+    node: Node, spatial: Shape, before: tuple[int, ...], after: tuple[int, ...]
+) -> None:
+    """Large strides make a small result of an image that is padded beyond any memory."""
+    padded = [
+        b + a + (size if isinstance(size, int) else 1)
+        for size, b, a in zip(spatial, before, after, strict=True)
+    ]
+    if math.prod(padded) > MAX_PADDED_ELEMENTS:
+        raise node.fail(
+            "the padded input is too large",
+            expected=f"at most {MAX_PADDED_ELEMENTS} elements in each channel",
+            got=f"sizes {tuple(padded)}",
+        )
 
 
 def _checked(
