@@ -93,11 +93,12 @@ def fuse(data, sch, stage):
 
 
 def reorder(data, sch, stage):
-    stage.reorder(*data.draw(st.permutations(stage.leaf_iter_vars)))
+    order = data.draw(st.permutations(range(len(stage.leaf_iter_vars))))
+    stage.reorder(*[stage.leaf_iter_vars[i] for i in order])
 
 
 def annotate(data, sch, stage):
-    kind = data.draw(st.sampled_from([Stage.parallel, Stage.vectorize, Stage.unroll]))
+    kind = pick(data, [Stage.parallel, Stage.vectorize, Stage.unroll])
     kind(stage, draw_axis(data, stage))
 
 
@@ -106,40 +107,44 @@ def place(data, sch, stage):
     if not consumers or data.draw(st.integers(0, 4)) == 0:
         stage.compute_inline()
         return
-    consumer = data.draw(st.sampled_from(consumers))
+    consumer = pick(data, consumers)
     stage.compute_at(consumer, draw_axis(data, consumer))
-    stage.set_scope(data.draw(st.sampled_from(["global", "local"])))
+    stage.set_scope(pick(data, ["global", "local"]))
 
 
 def cache(data, sch, stage):
     if data.draw(st.booleans()):
         sch.cache_write(stage.tensors[0], "local")
     else:
-        reader = data.draw(st.sampled_from(sch.consumers(stage) or [stage]))
+        reader = pick(data, sch.consumers(stage) or [stage])
         sch.cache_read(stage.tensors[0], "global", [reader.tensors[0]])
 
 
 def factor_reduction(data, sch, stage):
     leaves = [a for a in stage.leaf_iter_vars if a.kind == REDUCE]
     if leaves:
-        sch.rfactor(stage.tensors[0], data.draw(st.sampled_from(leaves)),
-                    data.draw(st.integers(0, 1)))
+        sch.rfactor(stage.tensors[0], pick(data, leaves), data.draw(st.integers(0, 1)))
 
 
 STEPS = [split, split, fuse, reorder, annotate, place, place, cache, factor_reduction]
 
 
+def pick(data, items):
+    """One of ``items``, drawn by number: a failure then prints short."""
+    return items[data.draw(st.integers(0, len(items) - 1))]
+
+
 def draw_axis(data, stage):
-    return data.draw(st.sampled_from(stage.leaf_iter_vars))
+    return pick(data, stage.leaf_iter_vars)
 
 
 def scramble(data, sch: Schedule) -> None:
     """Apply random primitives; those that refuse change nothing."""
     for _ in range(data.draw(st.integers(1, 12))):
         stages = [s for s in sch.stages if s.leaf_iter_vars]
-        step: Callable[..., None] = data.draw(st.sampled_from(STEPS))
+        step: Callable[..., None] = pick(data, STEPS)
         try:
-            step(data, sch, data.draw(st.sampled_from(stages)))
+            step(data, sch, pick(data, stages))
         except ScheduleError:
             continue
 
