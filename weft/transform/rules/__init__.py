@@ -1,8 +1,8 @@
 """Rules by subject; ``SIMPLIFICATIONS`` is what ``simplify_expr`` applies."""
 
+from weft.ir.rewrite import RuleSet
 from weft.transform.rules import algebraic, layout, reshape, transpose
-from weft.transform.rules.rule import LocalRules
 
-SIMPLIFICATIONS = LocalRules(algebraic.RULES, transpose.RULES, reshape.RULES, layout.RULES)
+SIMPLIFICATIONS = RuleSet(algebraic.RULES, transpose.RULES, reshape.RULES, layout.RULES)
 
-__all__ = ["SIMPLIFICATIONS", "LocalRules"]
+__all__ = ["SIMPLIFICATIONS"]

@@ -6,17 +6,16 @@ from typing import Any
 
 from weft import op
 from weft.ir.expr import Call, Expr
+from weft.ir.pattern import any_
+from weft.ir.rewrite import NoMatch, RuleSet, rule
 from weft.ir.types import TensorType, is_static
 from weft.topi.layout import Layout, transform_steps
-from weft.transform.graph import known_type, op_name
-from weft.transform.rules.reshape import reshaped_like
-from weft.transform.rules.rule import LocalRules, local_rule
-
-RULES = LocalRules()
+from weft.transform.graph import known_type
+from weft.transform.rules.reshape import SYMBOLIC, reshaped_like
 
 
-@local_rule(RULES, "layout_transform")
-def layout_transforms_join(call: Call) -> Expr | None:
+@rule(op.layout_transform(op.layout_transform(any_("x")).named("inner")), group="simplify")
+def layout_transforms_join(x: Expr, inner: Call, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(1, 8, 2, 2), float32]) {
       %0 = layout_transform(%x, src_layout="NCHW", dst_layout="NCHW8c");
@@ -27,22 +26,17 @@ def layout_transforms_join(call: Call) -> Expr | None:
       layout_transform(%x, src_layout="NCHW", dst_layout="NCHW4c")
     }
     """
-    inner = call.args[0]
-    if not isinstance(inner, Call) or op_name(inner) != "layout_transform":
-        return None
     first: Any = inner.attrs
     second: Any = call.attrs
     if first.dst_layout != second.src_layout:
-        return None
+        return NoMatch("the two name the layout between them differently")
     if first.src_layout == second.dst_layout:
-        return inner.args[0]
-    return op.layout_transform(
-        inner.args[0], src_layout=first.src_layout, dst_layout=second.dst_layout, span=call.span
-    )
+        return x
+    return op.layout_transform(x, src_layout=first.src_layout, dst_layout=second.dst_layout)
 
 
-@local_rule(RULES, "layout_transform")
-def layout_transform_without_moving_is_a_reshape(call: Call) -> Expr | None:
+@rule(op.layout_transform(any_("x")), group="simplify")
+def layout_transform_without_moving_is_a_reshape(x: Expr, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(1, 2, 1, 1, 8), float32]) {
       layout_transform(%x, src_layout="NCHW8c", dst_layout="NCHW")
@@ -50,9 +44,9 @@ def layout_transform_without_moving_is_a_reshape(call: Call) -> Expr | None:
     =>
     fn (%x: Tensor[(1, 2, 1, 1, 8), float32]) { reshape(%x, newshape=(1, 16, 1, 1)) }
     """
-    source = known_type(call.args[0])
+    source = known_type(x)
     if not isinstance(source, TensorType) or not is_static(source):
-        return None
+        return SYMBOLIC
     attrs: Any = call.attrs
     shape = source.concrete_shape
     src, dst = Layout.parse(attrs.src_layout), Layout.parse(attrs.dst_layout)
@@ -60,8 +54,11 @@ def layout_transform_without_moving_is_a_reshape(call: Call) -> Expr | None:
         if kind == "transpose":
             moved = [a for a in argument if shape[a] != 1]
             if moved != sorted(moved):
-                return None
+                return NoMatch("axes of several elements change places")
             shape = tuple(shape[a] for a in argument)
         else:
             shape = argument
-    return reshaped_like(call.args[0], call)
+    return reshaped_like(x, call)
+
+
+RULES = RuleSet(layout_transforms_join, layout_transform_without_moving_is_a_reshape)
