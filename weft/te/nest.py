@@ -116,9 +116,11 @@ class NestBuilder:
             if int_value(low) != 0 or plan.extents[axis] is not size:
                 value = low + plan.values[axis]
                 conditions += [value >= 0, value < size]
+        guards = [self._guard(c) for c in dict.fromkeys(conditions) if not self._holds(c)]
         if isinstance(plan.body[0], Reduce):
-            conditions += _conjuncts(self.body[-1])
-        return [self._guard(c) for c in dict.fromkeys(conditions) if not self._holds(c)]
+            guards += [self._restriction(c) for c in _conjuncts(self.body[-1])
+                       if not self._holds(c)]
+        return guards
 
     def _holds(self, condition: PrimExpr) -> bool:
         return condition is tir.TRUE or self.analyzer.can_prove(condition)
@@ -129,6 +131,12 @@ class NestBuilder:
                   if isinstance(e, Var) and e in self.depths]
         reduces = any(self.leaves[d].kind == REDUCE for d in depths)
         return Guard(condition, max(depths, default=-1), reduces)
+
+    def _restriction(self, condition: PrimExpr) -> Guard:
+        """A condition on what is reduced: where it fails, the element is the identity all the
+        same, so it must not keep the initialisation from running."""
+        guard = self._guard(condition)
+        return Guard(guard.condition, max(guard.depth, self._first_reduce_loop()), reduces=True)
 
     def _initialisation(self, reduce: Reduce, first: int) -> Stmt:
         """The identity in every element that the loops from ``first`` on reduce into."""

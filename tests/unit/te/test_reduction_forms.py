@@ -134,6 +134,30 @@ def test_reduction_of_a_part(run, random):
     np.testing.assert_allclose(run(sch, [x, y], [v])[0], v[2:6].sum(), rtol=1e-5)
 
 
+def test_rows_where_nothing_is_reduced_hold_the_identity(run, random):
+    v = random(5, 4)
+    x = te.placeholder((5, 4), name="x")
+    k = te.reduce_axis(4, "k")
+    y = te.compute(
+        (5,), lambda i: te.sum(x[i, k], axis=k, where=te.all_of(i < 3, k < 2)), name="y")
+    sch = te.create_schedule(y)
+    np.testing.assert_allclose(run(sch, [x, y], [v])[0], [*v[:3, :2].sum(1), 0, 0], rtol=1e-4)
+
+
+def test_lanes_beyond_a_short_row_hold_the_identity(run, random):
+    """All of the row is in one vector, which has more lanes than the row has elements."""
+    v = random(2, 6)
+    x = te.placeholder((2, 6), name="x")
+    k = te.reduce_axis(6, "k")
+    y = te.compute((2,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    sch = te.create_schedule(y)
+    outer, inner = sch[y].split(k, 4)
+    sch[y].split(inner, 1)
+    sch.rfactor(y, sch[y].leaf_iter_vars[2])
+    del outer
+    np.testing.assert_allclose(run(sch, [x, y], [v])[0], v.sum(1), rtol=1e-4)
+
+
 def test_custom_reducer_of_pairs(run, random):
     """The running mean and square of Welford and Chan, which combine in any order."""
     moments = te.comm_reducer(
