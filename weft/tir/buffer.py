@@ -11,6 +11,12 @@ from weft.tir.expr import BufferLoad, ExprLike, PrimExpr, as_prim, int_value
 
 _uids = itertools.count()
 
+
+def next_uid() -> int:
+    """A number for a buffer that is made from another."""
+    return next(_uids)
+
+
 SCOPES = ("global", "local", "shared", "constant")
 
 

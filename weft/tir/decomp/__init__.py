@@ -1,0 +1,26 @@
+"""Elementary functions as polynomials: vector arithmetic of any lane count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.tir.decomp.erf import erf
+from weft.tir.decomp.exp import exp, sigmoid
+from weft.tir.decomp.log import log
+from weft.tir.decomp.power import power
+from weft.tir.decomp.tanh import tanh
+from weft.tir.decomp.trig import cos, sin
+from weft.tir.expr import Call, PrimExpr, const
+
+__all__ = ["DECOMPOSITIONS"]
+
+
+def _rsqrt(x: PrimExpr) -> PrimExpr:
+    return const(1.0, x.dtype) / Call(x.dtype, "sqrt", (x,))
+
+
+# Of float32 and float64 operands; narrower types go through float32.
+DECOMPOSITIONS: dict[str, Callable[..., PrimExpr]] = {
+    "exp": exp, "log": log, "tanh": tanh, "erf": erf, "sigmoid": sigmoid, "sin": sin,
+    "cos": cos, "pow": power, "rsqrt": _rsqrt,
+}  # fmt: skip

@@ -1,0 +1,128 @@
+"""Writing an elementary function as loop-program arithmetic, for any lane count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.ir.dtype import DType
+from weft.tir.expr import Call, ExprLike, Let, PrimExpr, Var, const, select
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a function needs to know of a floating type."""
+
+    mantissa_bits: int
+    bias: int
+    integer: str
+
+    @property
+    def round_magic(self) -> float:
+        """Adding it leaves the nearest integer in the low bits."""
+        return 1.5 * 2.0**self.mantissa_bits
+
+
+FORMATS = {32: Format(23, 127, "int32"), 64: Format(52, 1023, "int64")}
+
+
+class Body:
+    """Values named by ``let`` in order; ``result`` nests them around the last.
+
+    Naming keeps the expression a tree of linear size: every value is computed once.
+    """
+
+    def __init__(self, dtype: DType) -> None:
+        self.dtype = dtype
+        self.lanes = dtype.lanes
+        self.format = FORMATS[dtype.bits]
+        self.integer = DType.of(self.format.integer).vector(dtype.lanes)
+        self._lets: list[tuple[Var, PrimExpr]] = []
+
+    def within(self, dtype: DType) -> Body:
+        """A body for another element type whose values are named among these."""
+        inner = Body(dtype.vector(self.lanes))
+        inner._lets = self._lets
+        return inner
+
+    def let(self, name: str, value: PrimExpr) -> PrimExpr:
+        var = Var(name, value.dtype)
+        self._lets.append((var, value))
+        return var
+
+    def result(self, value: PrimExpr) -> PrimExpr:
+        for var, bound in reversed(self._lets):
+            value = Let(var, bound, value)
+        return value
+
+    def real(self, value: float) -> PrimExpr:
+        return const(value, self.dtype)
+
+    def whole(self, value: int) -> PrimExpr:
+        return const(value, self.integer)
+
+    def fma(self, a: ExprLike, b: ExprLike, c: ExprLike) -> PrimExpr:
+        args = tuple(v if isinstance(v, PrimExpr) else self.real(v) for v in (a, b, c))
+        return Call(self.dtype, "fma", args)
+
+    def polynomial(self, name: str, at: PrimExpr, coefficients: Sequence[float]) -> PrimExpr:
+        """Horner's rule; the constant term comes first."""
+        value: PrimExpr = self.real(coefficients[-1])
+        for c in reversed(coefficients[:-1]):
+            value = self.fma(value, at, c)
+        return self.let(name, value)
+
+    def bits(self, value: PrimExpr) -> PrimExpr:
+        return Call(self.integer, "reinterpret", (value,))
+
+    def from_bits(self, value: PrimExpr) -> PrimExpr:
+        return Call(self.dtype, "reinterpret", (value,))
+
+    def shift_left(self, value: PrimExpr, count: int) -> PrimExpr:
+        return Call(self.integer, "shift_left", (value, self.whole(count)))
+
+    def shift_right(self, value: PrimExpr, count: int) -> PrimExpr:
+        return Call(self.integer, "shift_right", (value, self.whole(count)))
+
+    def magnitude(self, value: PrimExpr) -> PrimExpr:
+        return Call(self.dtype, "abs", (value,))
+
+    def with_sign_of(self, magnitude: PrimExpr, x: PrimExpr) -> PrimExpr:
+        """``magnitude`` (not negative) with the sign bit of ``x``."""
+        sign = self.whole(-(1 << (self.dtype.bits - 1)))
+        bit = Call(self.integer, "bitwise_and", (self.bits(x), sign))
+        return self.from_bits(Call(self.integer, "bitwise_or", (self.bits(magnitude), bit)))
+
+    def nearest(self, name: str, scaled: tuple[PrimExpr, float]) -> tuple[PrimExpr, PrimExpr]:
+        """The integer nearest to a product, as a float and as bits.
+
+        It must be below ``2**(mantissa_bits - 1)``; for NaN both are meaningless.
+        """
+        magic = self.format.round_magic
+        shifted = self.let(f"{name}_shifted", self.fma(scaled[0], scaled[1], magic))
+        as_float = self.let(name, shifted - self.real(magic))
+        # Only the low bits count: the bits of the magic number differ from it by the integer.
+        as_int = self.let(f"{name}_int", self.bits(shifted) - self.bits(self.real(magic)))
+        return as_float, as_int
+
+    def power_of_two(self, exponent: PrimExpr) -> PrimExpr:
+        """``2**exponent`` for an integer exponent of the normal range."""
+        biased = exponent + self.whole(self.format.bias)
+        return self.from_bits(self.shift_left(biased, self.format.mantissa_bits))
+
+    def scale(self, value: PrimExpr, exponent: PrimExpr) -> PrimExpr:
+        """``value * 2**exponent`` with overflow to infinity and gradual underflow.
+
+        In two steps, each with a normal power: the exponent may be twice out of range.
+        """
+        half = self.let("half", self.shift_right(exponent, 1))
+        return value * self.power_of_two(half) * self.power_of_two(exponent - half)
+
+    def clamp(self, value: PrimExpr, low: float, high: float) -> PrimExpr:
+        """Within the range; NaN stays."""
+        above = select(value < self.real(low), self.real(low), value)
+        return select(above > self.real(high), self.real(high), above)
+
+
+INFINITY = math.inf

@@ -1,0 +1,140 @@
+"""Buffers become one-dimensional, their indices one canonical sum."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from weft.ir.dtype import int64
+from weft.support.errors import LoweringError
+from weft.tir import stmt as s
+from weft.tir.buffer import Buffer, next_uid
+from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const
+from weft.tir.func import PrimFunc
+from weft.tir.stmt import Stmt
+from weft.tir.transform.scoped import ScopedRewriter
+from weft.tir.visitor import map_children, map_stmts
+
+
+class _Flattener(ScopedRewriter):
+    def __init__(self, func: PrimFunc) -> None:
+        super().__init__(func)
+        self.flat: dict[Buffer, Buffer] = {}
+        self._strides: dict[Buffer, tuple[PrimExpr, ...]] = {}
+        self._loads: dict[PrimExpr, PrimExpr] = {}
+
+    def buffer(self, old: Buffer) -> Buffer:
+        new = self.flat.get(old)
+        if new is None:
+            if old.strides is not None:
+                raise LoweringError(f"buffer {old.name} is strided",
+                                    help="copy it into a compact buffer first")
+            total: PrimExpr = const(1)
+            strides: list[PrimExpr] = []
+            for size in reversed(old.shape):
+                strides.insert(0, total)
+                total = self.analyzer.simplify(total * size)
+            self._strides[old] = tuple(strides)
+            if old.ndim == 1:
+                new = old
+            else:
+                new = dataclasses.replace(old, shape=(total,), uid=next_uid())
+            self.flat[old] = new
+        return new
+
+    def index(self, old: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
+        self.buffer(old)
+        lanes = max((i.dtype.lanes for i in indices), default=1)
+        terms = list(zip(indices, self._strides[old], strict=True))
+        if lanes == 1:
+            return self._sum(terms)
+        if not all(isinstance(i, Ramp | Broadcast) or i.dtype.lanes == 1 for i in indices):
+            return self._gather(terms, lanes)
+        base = self._sum([(_start(i), stride) for i, stride in terms])
+        step = self._sum([(i.stride, n) for i, n in terms if isinstance(i, Ramp)])
+        return Ramp(base, step, lanes) if step is not const(0) else Broadcast(base, lanes)
+
+    def _sum(self, terms: list[tuple[PrimExpr, PrimExpr]]) -> PrimExpr:
+        total: PrimExpr = const(0)
+        for index, stride in terms:
+            wide = index if index.dtype is int64 else index.astype(int64)
+            total = total + wide * stride
+        return self.analyzer.simplify(total)
+
+    def _gather(self, terms: list[tuple[PrimExpr, PrimExpr]], lanes: int) -> PrimExpr:
+        scalar = self._sum([(i, n) for i, n in terms if i.dtype.lanes == 1])
+        total: PrimExpr = Broadcast(scalar, lanes)
+        for index, stride in terms:
+            if index.dtype.lanes > 1:
+                wide = index if index.dtype.element is int64 else index.astype(int64)
+                total = total + wide * Broadcast(stride, lanes)
+        return self.analyzer.simplify(total)
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        return self._flatten(self.analyzer.simplify(e))
+
+    def _flatten(self, e: PrimExpr) -> PrimExpr:
+        done = self._loads.get(e)
+        if done is None:
+            done = self._load(e) if type(e) is BufferLoad else map_children(e, self._flatten)
+            self._loads[e] = done
+        return done
+
+    def _load(self, e: BufferLoad) -> PrimExpr:
+        new = self.buffer(e.buffer)
+        index = self.index(e.buffer, tuple(map(self._flatten, e.indices)))
+        mask = None if e.predicate is None else self._flatten(e.predicate)
+        if isinstance(index, Broadcast) and mask is None:
+            return Broadcast(BufferLoad(new, (index.value,), None), index.lanes)
+        return BufferLoad(new, (index,), mask)
+
+    def visit(self, node: Stmt) -> Stmt:
+        match node:
+            case s.BufferStore():
+                indices = tuple(self._flatten(i) for i in node.indices)
+                mask = node.predicate
+                return s.BufferStore(
+                    self.buffer(node.buffer),
+                    self.expr(node.value),
+                    (self.index(node.buffer, indices),),
+                    None if mask is None else self.expr(mask),
+                )
+            case s.Allocate():
+                return s.Allocate(self.buffer(node.buffer), self.visit(node.body))
+            case s.SeqStmt():
+                return map_stmts(node, self.visit)
+        return super().visit(node)
+
+    def branch(self, node: s.IfThenElse) -> Stmt:
+        # Loads flattened under a condition may use it; they are not shared with what follows.
+        outer, self._loads = self._loads, {}
+        result = super().branch(node)
+        self._loads = outer
+        return result
+
+    def loop(self, node: s.For) -> Stmt:
+        # A variable may belong to several loops with different ranges.
+        outer, self._loads = self._loads, {}
+        result = super().loop(node)
+        self._loads = outer
+        return result
+
+
+def _start(index: PrimExpr) -> PrimExpr:
+    if isinstance(index, Ramp):
+        return index.base
+    return index.value if isinstance(index, Broadcast) else index
+
+
+def flatten_buffer(func: PrimFunc) -> PrimFunc:
+    """
+    A = allocate(float32[4, 8])
+    for i in range(4):
+        A[i, ramp(0, 1, 8)] = broadcast(B[i, 2], 8)
+    =>
+    A = allocate(float32[32])
+    for i in range(4):
+        A[ramp(i * 8, 1, 8)] = broadcast(B[i * 8 + 2], 8)
+    """
+    flattener = _Flattener(func)
+    params = tuple(flattener.buffer(p) if isinstance(p, Buffer) else p for p in func.params)
+    return func.replace(params=params, body=flattener.visit(func.body))

@@ -1,0 +1,63 @@
+"""The one order of the passes from a scheduled loop nest to what code generation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from weft.tir.func import PrimFunc
+from weft.tir.transform.check_local import check_local
+from weft.tir.transform.flatten_buffer import flatten_buffer
+from weft.tir.transform.loop_partition import loop_partition
+from weft.tir.transform.lower_intrinsics import lower_intrinsics
+from weft.tir.transform.plan_workspace import plan_workspace
+from weft.tir.transform.remove_no_op import remove_no_op
+from weft.tir.transform.simplify import simplify
+from weft.tir.transform.unroll_loop import unroll_loop
+from weft.tir.transform.vectorize_loop import vectorize_loop
+from weft.tir.verify import PHASE_FACTS, verify_func
+
+TirPass = Callable[[PrimFunc], PrimFunc]
+
+
+class TirInstrument(Protocol):
+    """Looks at a function after each pass; ``before is after`` where nothing changed."""
+
+    def after_pass(self, name: str, before: PrimFunc, after: PrimFunc) -> None: ...
+
+
+TIR_PIPELINE: tuple[TirPass, ...] = (
+    simplify,          # proves guards away, so that fewer loops are cut
+    loop_partition,    # main and tail: no guard in a hot loop
+    vectorize_loop,    # before unrolling, which then copies vectors instead of lanes
+    unroll_loop,       # makes register indices constant
+    lower_intrinsics,  # polynomials over the vectors made above
+    check_local,       # registers, or memory after all
+    plan_workspace,    # needs to know which locals became memory
+    flatten_buffer,    # one index each, simplified with the ranges of the loops left
+    remove_no_op,      # what the passes above have emptied
+)  # fmt: skip
+
+
+def lower_prim_func(
+    func: PrimFunc, *, instruments: Sequence[TirInstrument] = (), verify: bool = False
+) -> PrimFunc:
+    """``func`` ready for code generation.
+
+    Buffers are one-dimensional, loops serial or parallel, ``local`` buffers have constant
+    indices, transcendentals are arithmetic, and scratch has its place in the workspace. With
+    ``verify``, what must hold after each pass is checked. Raises ``LoweringError`` for programs
+    without such a form.
+    """
+    facts: tuple[str, ...] = ()
+    if verify:
+        verify_func(func)
+    for apply in TIR_PIPELINE:
+        after = apply(func)
+        for instrument in instruments:
+            instrument.after_pass(apply.__name__, func, after)
+        func = after
+        if verify:
+            facts = (*facts, *PHASE_FACTS.get(apply.__name__, ()))
+            verify_func(func, facts)
+    return func

@@ -1,0 +1,253 @@
+"""Vectorised loops become vector expressions of any number of lanes.
+
+What depends on the lane becomes a vector, what does not stays scalar and is broadcast where they
+meet. A condition on the lane becomes a mask: of stores, and of the loads that it protects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.ir.dtype import int64
+from weft.tir import expr as x
+from weft.tir import stmt as s
+from weft.tir.buffer import Buffer
+from weft.tir.expr import Broadcast, BufferLoad, Call, PrimExpr, Ramp, Var, const, int_value
+from weft.tir.func import PrimFunc
+from weft.tir.simplify.scalar import fold_index_vector
+from weft.tir.stmt import ForKind, Stmt
+from weft.tir.visitor import children, map_body, map_stmts, post_order, with_children
+
+# A loop that cannot be vectorised is unrolled up to this extent, so that registers indexed by
+# its variable stay registers.
+_MAX_UNROLLED = 16
+_UNMASKABLE = ("call_extern", "address_of", "prefetch")
+
+
+class _CannotVectorizeError(Exception):
+    """Why a loop stays a loop; never leaves this module."""
+
+
+class _NoSimplifier:
+    @staticmethod
+    def simplify(e: PrimExpr) -> PrimExpr:
+        return e
+
+
+class _Vectorizer:
+    def __init__(self, loop: s.For, lanes: int) -> None:
+        self.lanes = lanes
+        ramp = Ramp(loop.min, const(1), lanes)
+        self.loop_var = loop.loop_var
+        self._memo: dict[PrimExpr, PrimExpr] = {loop.loop_var: ramp}
+        self._expanded: dict[Buffer, Buffer] = {}
+
+    # expressions
+
+    def wide(self, e: PrimExpr) -> PrimExpr:
+        """``e`` as a vector, broadcast where the lane does not matter."""
+        e = self.expr(e)
+        return e if e.dtype.lanes == self.lanes else Broadcast(e, self.lanes)
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        """``e`` in every lane: a vector where it depends on the lane, else itself."""
+        done = self._memo.get(e)
+        if done is None:
+            if e.dtype.lanes > 1:
+                raise _CannotVectorizeError("it holds a vectorised loop")
+            rule = _EXPRS.get(type(e), _Vectorizer._generic)
+            done = self._memo[e] = rule(self, e)
+        return done
+
+    def _generic(self, e: PrimExpr) -> PrimExpr:
+        old = children(e)
+        new = tuple(self.expr(c) for c in old)
+        if not any(c.dtype.lanes > 1 for c in new):
+            return with_children(e, new)
+        if type(e) is Call:
+            if e.name in _UNMASKABLE:
+                raise _CannotVectorizeError(f"it calls {e.name}")
+            args = tuple(self._spread(c) for c in new)
+            return Call(e.dtype.vector(self.lanes), e.name, args)
+        made = with_children(e, tuple(self._spread(c) for c in new))
+        if isinstance(made, x.Binary) and made.dtype.element is int64:
+            return fold_index_vector(_NoSimplifier, made)
+        return made
+
+    def _spread(self, e: PrimExpr) -> PrimExpr:
+        return e if e.dtype.lanes > 1 else Broadcast(e, self.lanes)
+
+    def _load(self, e: BufferLoad) -> PrimExpr:
+        indices = tuple(map(self.expr, e.indices))
+        mask = None if e.predicate is None else self.expr(e.predicate)
+        buffer = self._expanded.get(e.buffer)
+        if buffer is not None:
+            return BufferLoad(buffer, (*indices, Ramp(const(0), const(1), self.lanes)), mask)
+        if mask is not None and mask.dtype.lanes > 1 and not _any_vector(indices):
+            indices = (*indices[:-1], Broadcast(indices[-1], self.lanes))
+        elif mask is not None and mask.dtype.lanes == 1 and _any_vector(indices):
+            mask = Broadcast(mask, self.lanes)
+        return BufferLoad(e.buffer, indices, mask)
+
+    def _call(self, e: Call) -> PrimExpr:
+        if e.name != "if_then_else":
+            return self._generic(e)
+        condition = self.expr(e.args[0])
+        if condition.dtype.lanes == 1:
+            t, f = self.expr(e.args[1]), self.expr(e.args[2])
+            if t.dtype.lanes != f.dtype.lanes:
+                t, f = self._spread(t), self._spread(f)
+            return x.if_then_else(condition, t, f)
+        t = self.wide(_mask_loads(e.args[1], e.args[0]))
+        f = self.wide(_mask_loads(e.args[2], x.not_(e.args[0])))
+        return x.select(condition, t, f)
+
+    def _let(self, e: x.Let) -> PrimExpr:
+        value = self.expr(e.value)
+        if value.dtype.lanes == 1:
+            return x.Let(e.var, value, self.expr(e.body))
+        var = Var(e.var.name, value.dtype)
+        self._memo[e.var] = var
+        return x.Let(var, value, self.expr(e.body))
+
+    # statements
+
+    def stmt(self, node: Stmt, mask: PrimExpr | None) -> Stmt:
+        match node:
+            case s.BufferStore():
+                return self._store(node, mask)
+            case s.IfThenElse():
+                return self._branch(node, mask)
+            case s.For():
+                return self._loop(node, mask)
+            case s.LetStmt():
+                return self._let_stmt(node, mask)
+            case s.Allocate():
+                return self._allocate(node, mask)
+            case s.SeqStmt() | s.AttrStmt():
+                return map_stmts(node, lambda inner: self.stmt(inner, mask))
+        raise _CannotVectorizeError(f"it holds a {type(node).__name__}")
+
+    def _store(self, node: s.BufferStore, mask: PrimExpr | None) -> Stmt:
+        condition = node.predicate if mask is None else mask
+        if mask is not None and node.predicate is not None:
+            condition = x.all_of(mask, node.predicate)
+        value = node.value if mask is None else _mask_loads(node.value, mask)
+        indices = tuple(map(self.expr, node.indices))
+        value, where = self.expr(value), None if condition is None else self.expr(condition)
+        buffer = self._expanded.get(node.buffer, node.buffer)
+        if buffer is not node.buffer:
+            indices = (*indices, Ramp(const(0), const(1), self.lanes))
+        if not _any_vector(indices):
+            if _any_vector((value,)) or (where is not None and _any_vector((where,))):
+                raise _CannotVectorizeError(f"every lane writes the same element of {buffer.name}")
+            if any(type(e) is BufferLoad and e.buffer is node.buffer for e in post_order(value)):
+                raise _CannotVectorizeError(f"every lane updates one element of {buffer.name}")
+            return s.BufferStore(buffer, value, indices, where)
+        value = self._spread(value)
+        if where is None or where.dtype.lanes == 1:
+            where = None if where is None else self._spread(where)
+        if where is not None and buffer.scope == "local":
+            # Registers can be read in every lane; a select keeps them registers.
+            value, where = x.select(where, value, BufferLoad(buffer, indices)), None
+        return s.BufferStore(buffer, value, indices, where)
+
+    def _branch(self, node: s.IfThenElse, mask: PrimExpr | None) -> Stmt:
+        condition = self.expr(node.condition)
+        other = node.else_case
+        if condition.dtype.lanes == 1:
+            return node.replace(
+                condition=condition,
+                then_case=self.stmt(node.then_case, mask),
+                else_case=None if other is None else self.stmt(other, mask),
+            )
+        plain = _without_hints(node.condition)
+        then_mask = plain if mask is None else x.all_of(mask, plain)
+        parts = [self.stmt(node.then_case, then_mask)]
+        if other is not None:
+            negated = x.not_(plain)
+            parts.append(self.stmt(other, negated if mask is None else x.all_of(mask, negated)))
+        return s.seq(parts)
+
+    def _loop(self, node: s.For, mask: PrimExpr | None) -> Stmt:
+        start, extent = self.expr(node.min), self.expr(node.extent)
+        if _any_vector((start, extent)):
+            raise _CannotVectorizeError("the extent of an inner loop depends on the lane")
+        return node.replace(min=start, extent=extent, body=self.stmt(node.body, mask))
+
+    def _let_stmt(self, node: s.LetStmt, mask: PrimExpr | None) -> Stmt:
+        value = self.expr(node.value if mask is None else _mask_loads(node.value, mask))
+        var = node.var
+        if value.dtype.lanes > 1:
+            var = self._memo[node.var] = Var(var.name, value.dtype)
+        return s.LetStmt(var, value, self.stmt(node.body, mask))
+
+    def _allocate(self, node: s.Allocate, mask: PrimExpr | None) -> Stmt:
+        old = node.buffer
+        new = Buffer(old.name, (*old.shape, const(self.lanes)), old.dtype, old.scope)
+        self._expanded[old] = new
+        return s.Allocate(new, self.stmt(node.body, mask))
+
+
+_EXPRS: dict[type, Callable[[_Vectorizer, Any], PrimExpr]] = {
+    BufferLoad: _Vectorizer._load,
+    Call: _Vectorizer._call,
+    x.Let: _Vectorizer._let,
+    Var: lambda _, e: e,
+}
+
+
+def _any_vector(items: tuple[PrimExpr, ...]) -> bool:
+    return any(e.dtype.lanes > 1 for e in items)
+
+
+def _without_hints(e: PrimExpr) -> PrimExpr:
+    new = with_children(e, tuple(map(_without_hints, children(e))))
+    return new.args[0] if type(new) is Call and new.name == "likely" else new
+
+
+def _mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
+    """``e`` with every load done only where ``mask`` holds."""
+    new = with_children(e, tuple(_mask_loads(c, mask) for c in children(e)))
+    if type(new) is not BufferLoad:
+        return new
+    both = mask if new.predicate is None else x.all_of(new.predicate, mask)
+    return BufferLoad(new.buffer, new.indices, both)
+
+
+def _vectorize(node: s.For) -> Stmt:
+    lanes = int_value(node.extent)
+    if lanes is None:
+        return _fall_back(node, "its extent is not a constant")
+    if lanes == 1:
+        return node.replace(kind=ForKind.UNROLLED)
+    try:
+        return _Vectorizer(node, lanes).stmt(node.body, None)
+    except _CannotVectorizeError as reason:
+        return _fall_back(node, str(reason))
+
+
+def _fall_back(node: s.For, reason: str) -> s.For:
+    lanes = int_value(node.extent)
+    small = lanes is not None and lanes <= _MAX_UNROLLED
+    return node.replace(
+        kind=ForKind.UNROLLED if small else ForKind.SERIAL,
+        annotations={**node.annotations, "not_vectorized": reason},
+    )
+
+
+def vectorize_loop(func: PrimFunc) -> PrimFunc:
+    """
+    for j in vectorized(16):
+        A[i, j] = A[i, j] + B[i]
+    =>
+    A[i, ramp(0, 1, 16)] = A[i, ramp(0, 1, 16)] + broadcast(B[i], 16)
+    """
+
+    def rewrite(node: Stmt) -> Stmt:
+        node = map_stmts(node, rewrite)
+        is_vector = isinstance(node, s.For) and node.kind is ForKind.VECTORIZED
+        return _vectorize(node) if is_vector else node  # type: ignore[arg-type]
+
+    return map_body(func, rewrite)

@@ -1,0 +1,172 @@
+"""Rules that a loop program keeps: scopes, dtypes, and what holds from a given pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.support.errors import WellFormedError
+from weft.tir import expr as x
+from weft.tir import stmt as s
+from weft.tir.buffer import Buffer
+from weft.tir.expr import BufferLoad, PrimExpr, Var
+from weft.tir.func import PrimFunc
+from weft.tir.intrinsics import INTRINSICS
+from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform.check_local import is_constant_access
+from weft.tir.visitor import all_exprs, children, exprs_of, post_order_stmts, stmts_of
+
+_Check = Callable[[PrimFunc], "str | None"]
+
+
+class _Verifier:
+    def __init__(self, func: PrimFunc) -> None:
+        self.func = func
+        self.bound: set[Var] = {p for p in func.params if isinstance(p, Var)}
+        self.memory: set[Buffer] = {p for p in func.params if isinstance(p, Buffer)}
+
+    def fail(self, what: str, where: object) -> None:
+        raise WellFormedError(f"{self.func.name}: {what}", where=where)
+
+    def stmt(self, node: Stmt) -> None:
+        for root in exprs_of(node):
+            self.expr(root, frozenset())
+        match node:
+            case s.For():
+                self._loop(node)
+            case s.LetStmt():
+                if node.var.dtype is not node.value.dtype:
+                    self.fail(f"{node.var} is bound to a value of {node.value.dtype}", node.value)
+                self._scoped(node.var, node.body)
+            case s.Allocate():
+                if node.buffer in self.memory:
+                    self.fail(f"{node.buffer.name} is allocated inside its own allocation", None)
+                self.memory.add(node.buffer)
+                self.stmt(node.body)
+                self.memory.discard(node.buffer)
+            case s.BufferStore():
+                self._store(node)
+            case _:
+                for inner in stmts_of(node):
+                    self.stmt(inner)
+
+    def _loop(self, node: s.For) -> None:
+        if node.kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and node.extent.dtype.lanes != 1:
+            self.fail("a loop has a vector as extent", node.extent)
+        if node.loop_var in self.bound:
+            self.fail(f"{node.loop_var} is the variable of a loop inside its own loop", None)
+        self._scoped(node.loop_var, node.body)
+
+    def _scoped(self, var: Var, body: Stmt) -> None:
+        self.bound.add(var)
+        self.stmt(body)
+        self.bound.discard(var)
+
+    def _store(self, node: s.BufferStore) -> None:
+        lanes = max((i.dtype.lanes for i in node.indices), default=1)
+        expected = node.buffer.dtype.vector(lanes)
+        self._access(node.buffer, node.indices, node.predicate)
+        if node.value.dtype is not expected:
+            self.fail(f"a value of {node.value.dtype} is stored as {expected}", node)
+
+    def _access(
+        self, buffer: Buffer, indices: tuple[PrimExpr, ...], mask: PrimExpr | None
+    ) -> None:
+        if buffer not in self.memory:
+            self.fail(f"buffer {buffer.name} is used where it is not allocated", None)
+        if len(indices) != buffer.ndim:
+            self.fail(f"buffer {buffer.name} has {buffer.ndim} dimensions", indices)
+        for index in indices:
+            if not index.dtype.is_int:
+                self.fail(f"an index of {buffer.name} is {index.dtype}", index)
+        lanes = max((i.dtype.lanes for i in indices), default=1)
+        if mask is not None and mask.dtype is not x.bool_.vector(lanes):
+            self.fail(f"the mask of {buffer.name} is {mask.dtype}", mask)
+
+    def expr(self, e: PrimExpr, lets: frozenset[Var]) -> None:
+        if type(e) is Var:
+            if e not in self.bound and e not in lets:
+                self.fail(f"variable {e.name} is not bound", e)
+        elif isinstance(e, x.Binary) and e.a.dtype is not e.b.dtype:
+            self.fail(f"operands are {e.a.dtype} and {e.b.dtype}", e)
+        elif type(e) is x.Select and e.true_value.dtype is not e.false_value.dtype:
+            self.fail(f"sides are {e.true_value.dtype} and {e.false_value.dtype}", e)
+        elif type(e) is BufferLoad:
+            self._access(e.buffer, e.indices, e.predicate)
+        elif type(e) is x.Call:
+            self._call(e)
+        elif isinstance(e, x.ProducerLoad | x.Reduce):
+            self.fail("a tensor expression is left", e)
+        if type(e) is x.Let:
+            self.expr(e.value, lets)
+            self.expr(e.body, lets | {e.var})
+            return
+        for child in children(e):
+            self.expr(child, lets)
+
+    def _call(self, e: x.Call) -> None:
+        record = INTRINSICS.find(e.name)
+        if record is None:
+            self.fail(f"unknown intrinsic {e.name}", e)
+        elif record.arity is not None and len(e.args) != record.arity:
+            self.fail(f"{e.name} takes {record.arity} operands", e)
+
+
+def _no_kind(*kinds: ForKind) -> _Check:
+    def check(func: PrimFunc) -> str | None:
+        for node in post_order_stmts(func.body):
+            if isinstance(node, s.For) and node.kind in kinds:
+                return f"a {node.kind.value} loop is left"
+        return None
+
+    return check
+
+
+def _locals_are_registers(func: PrimFunc) -> str | None:
+    accesses = [
+        *(n for n in post_order_stmts(func.body) if isinstance(n, s.BufferStore)),
+        *(e for e in all_exprs(func.body) if type(e) is BufferLoad),
+    ]
+    for access in accesses:
+        if access.buffer.scope == "local" and not is_constant_access(access.indices):
+            return f"local buffer {access.buffer.name} is indexed by {access.indices}"
+    return None
+
+
+def _no_transcendentals(func: PrimFunc) -> str | None:
+    for e in all_exprs(func.body):
+        if type(e) is x.Call and INTRINSICS.get(e.name).is_decomposed:
+            return f"{e.name} is left"
+    return None
+
+
+def _flat(func: PrimFunc) -> str | None:
+    for node in post_order_stmts(func.body):
+        if isinstance(node, s.BufferStore | s.Allocate) and node.buffer.ndim != 1:
+            return f"buffer {node.buffer.name} has {node.buffer.ndim} dimensions"
+    return None
+
+
+FACTS: dict[str, _Check] = {
+    "no_vectorized_loops": _no_kind(ForKind.VECTORIZED),
+    "no_unrolled_loops": _no_kind(ForKind.UNROLLED, ForKind.VECTORIZED),
+    "no_transcendentals": _no_transcendentals,
+    "locals_are_registers": _locals_are_registers,
+    "flat_buffers": _flat,
+}
+# What holds from each pass on.
+PHASE_FACTS: dict[str, tuple[str, ...]] = {
+    "vectorize_loop": ("no_vectorized_loops",),
+    "unroll_loop": ("no_unrolled_loops",),
+    "lower_intrinsics": ("no_transcendentals",),
+    "check_local": ("locals_are_registers",),
+    "flatten_buffer": ("flat_buffers",),
+}
+
+
+def verify_func(func: PrimFunc, facts: Sequence[str] = ()) -> None:
+    """Raise ``WellFormedError`` where ``func`` breaks a rule, or lacks one of ``facts``."""
+    _Verifier(func).stmt(func.body)
+    for name in facts:
+        problem = FACTS[name](func)
+        if problem is not None:
+            raise WellFormedError(f"{func.name}: {problem}", expected=name.replace("_", " "))
