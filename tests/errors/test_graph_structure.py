@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto, helper
+import itertools
 
-from tests.errors.bad_models import assert_refused, good_model, make_model
+from onnx import ModelProto, TensorProto, helper
+
+from tests.errors.bad_models import assert_refused, error_of, good_model, make_model
+from weft.frontend.onnx import from_onnx
 from weft.support.errors import InvalidInputError, InvalidModelError, UnsupportedModelError
 
 
@@ -174,4 +177,40 @@ def test_shape_of_the_wrong_rank() -> None:
           got: (1, 3, 224)
     """,
         inputs={"x": (1, 3, 224)},
+    )
+
+
+def model_with_functions(bodies: dict[str, list[str]]) -> ModelProto:
+    """Functions by name, each a chain of calls of the named functions or operators."""
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("own", 1)]
+    model = make_model([helper.make_node("F0", ["x"], ["y"], domain="own")])
+    model.opset_import.append(opsets[1])
+    for name, calls in bodies.items():
+        values = ["a", *(f"v{i}" for i in range(len(calls) - 1)), "b"]
+        nodes = [
+            helper.make_node(c, [s], [d], domain="own" if c in bodies else "")
+            for c, (s, d) in zip(calls, itertools.pairwise(values), strict=True)
+        ]
+        model.functions.append(helper.make_function("own", name, ["a"], ["b"], nodes, opsets))
+    return model
+
+
+def test_functions_that_recurse() -> None:
+    error = error_of(
+        lambda: from_onnx(model_with_functions({"F0": ["F1"], "F1": ["F0"]})), InvalidModelError
+    )
+    assert error.what == "the model's own functions cannot be expanded"
+
+
+def test_functions_that_explode() -> None:
+    bodies = {f"F{i}": [f"F{i + 1}"] * 2 for i in range(60)} | {"F60": ["Relu"]}
+    assert_refused(
+        model_with_functions(bodies),
+        InvalidModelError,
+        f"""
+        E0400 the model's own functions expand to too many nodes
+          --> <ModelProto>
+          expected: at most 1000000
+          got: {2**60}
+    """,
     )

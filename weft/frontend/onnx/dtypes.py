@@ -47,3 +47,8 @@ def dtype_of(code: int, what: str, where: object) -> DType:
         expected=f"one of {', '.join(_NAMES.values())}",
         help="convert the tensor to one of these types before exporting" if known else None,
     )
+
+
+def supported_dtypes() -> tuple[str, ...]:
+    """The weft dtypes that an ONNX tensor may have."""
+    return tuple(_NAMES.values())

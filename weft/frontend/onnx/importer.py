@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx.inliner
 from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from weft.frontend.onnx import converters as _converters  # noqa: F401 - fills the table
@@ -24,6 +23,7 @@ from weft.frontend.onnx.checks import (
 )
 from weft.frontend.onnx.coverage import check_coverage
 from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.functions import inline_functions
 from weft.frontend.onnx.loader import LoadedModel, load_model
 from weft.frontend.onnx.node import Node, Value, tensor_type
 from weft.frontend.onnx.registry import Converted, find_converter
@@ -49,25 +49,12 @@ def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: ShapeOverr
     """See ``weft.frontend.onnx.from_onnx``."""
     loaded = load_model(model)
     opset = check_versions(loaded)
-    loaded = _with_functions_inlined(loaded)
+    loaded = inline_functions(loaded)
     graph = loaded.proto.graph
     check_features(loaded.proto, loaded.source)
     order = check_graph(graph, loaded.source)
     check_coverage(order, opset, loaded.source)
     return GraphImporter(loaded, opset, inputs).run(order)
-
-
-def _with_functions_inlined(loaded: LoadedModel) -> LoadedModel:
-    """Functions that the model defines for itself become the nodes of their bodies."""
-    if not loaded.proto.functions:
-        return loaded
-    try:
-        inlined = onnx.inliner.inline_local_functions(loaded.proto)
-    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-        raise InvalidModelError(
-            "the model's own functions cannot be expanded", where=loaded.source, got=str(error)
-        ) from None
-    return LoadedModel(inlined, loaded.source, loaded.folder)
 
 
 class GraphImporter:

@@ -77,3 +77,8 @@ def find_converter(op: str, opset: int) -> Converter | None:
 def supported_operators() -> tuple[str, ...]:
     """Names of all ONNX operators with a converter."""
     return tuple(sorted(_CONVERTERS))
+
+
+def converter_versions(op: str) -> tuple[Converter, ...]:
+    """The converters of one operator, oldest first."""
+    return tuple(_CONVERTERS.get(op, ()))

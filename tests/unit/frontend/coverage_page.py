@@ -1,0 +1,88 @@
+"""Writes docs/coverage.md from the tables of the program.
+
+``python -m tests.unit.frontend.coverage_page > docs/coverage.md`` brings the page up to date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import onnx
+
+import weft.op
+from weft.frontend.onnx import converters
+from weft.frontend.onnx.checks import MIN_IR_VERSION, MIN_OPSET
+from weft.frontend.onnx.dtypes import supported_dtypes
+from weft.frontend.onnx.registry import Converter, converter_versions, supported_operators
+from weft.ir.op import OPS
+
+_INTRO = """\
+# What weft covers
+
+This page is written from the program's own tables; a test holds it to them.
+
+## Models
+
+ONNX models of IR version {ir} and later, and ai.onnx opset {opset} and later, up to the newest
+that the installed `onnx` package knows. Tensors of {dtypes}. A model's own functions are expanded.
+Not read: sparse initializers, sequences, maps and optionals, subgraphs (`If`, `Loop`, `Scan`),
+operators of other domains. An unsupported model is refused with the list of all that is missing.
+
+## ONNX operators
+
+An operator is listed once for each opset in which its conversion changes. Attributes that are not
+named are refused. Inputs that decide the shape of a result (the target of `Reshape`, the bounds of
+`Slice`, axes, amounts of padding) must be constants, or computed from constants and shapes.
+
+| operator | from opset | attributes | restrictions |
+|---|---|---|---|
+"""
+
+_OPERATORS = """
+## Operators of weft
+
+| operator | fuses as | what it computes |
+|---|---|---|
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    assert converters.__all__
+    assert weft.op is not None
+    intro = _INTRO.format(ir=MIN_IR_VERSION, opset=MIN_OPSET, dtypes=", ".join(supported_dtypes()))
+    return intro + "".join(_onnx_rows()) + _OPERATORS + "".join(_op_rows())
+
+
+def _onnx_rows() -> Iterator[str]:
+    for name in supported_operators():
+        for converter in converter_versions(name):
+            since = max(converter.since, MIN_OPSET, _first_opset(name))
+            attributes = ", ".join(sorted(converter.attributes)) or "–"
+            yield f"| {name} | {since} | {attributes} | {_restrictions(converter)} |\n"
+
+
+def _first_opset(name: str) -> int:
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return min(s.since_version for s in schemas if s.name == name and s.domain == "")
+
+
+def _restrictions(converter: Converter) -> str:
+    parts = [
+        f"{name} = {' or '.join(str(v) for v in values)}"
+        for name, values in sorted(converter.only.items())
+    ]
+    return "; ".join(parts) or "–"
+
+
+def _op_rows() -> Iterator[str]:
+    for name in OPS:
+        record = OPS.get(name)
+        if record.compute is not None and record.compute.__module__.startswith("weft."):
+            line = record.doc.splitlines()[0].replace("|", "\\|")
+            yield f"| `{name}` | {record.pattern.name.lower()} | {line} |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

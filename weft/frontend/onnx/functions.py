@@ -1,0 +1,57 @@
+"""Functions that a model defines for itself, replaced by the nodes of their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import onnx.inliner
+from onnx import FunctionProto, NodeProto
+
+from weft.frontend.onnx.loader import LoadedModel
+from weft.support.errors import InvalidModelError
+
+# A few functions that call each other twice each expand without bound.
+MAX_EXPANDED_NODES = 1_000_000
+Key = tuple[str, str]
+
+
+def inline_functions(loaded: LoadedModel) -> LoadedModel:
+    """``loaded`` without local functions; raises ``InvalidModelError`` where they recurse."""
+    proto = loaded.proto
+    if not proto.functions:
+        return loaded
+    size = _expanded_size(proto.graph.node, _function_sizes(proto.functions))
+    if size > MAX_EXPANDED_NODES:
+        raise InvalidModelError(
+            "the model's own functions expand to too many nodes",
+            where=loaded.source,
+            expected=f"at most {MAX_EXPANDED_NODES}",
+            got=str(size),
+        )
+    try:
+        inlined = onnx.inliner.inline_local_functions(proto)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise InvalidModelError(
+            "the model's own functions cannot be expanded", where=loaded.source, got=str(error)
+        ) from None
+    return LoadedModel(inlined, loaded.source, loaded.folder)
+
+
+def _function_sizes(functions: Iterable[FunctionProto]) -> dict[Key, int]:
+    """Nodes in each function once expanded; functions that recurse have no entry."""
+    waiting = {(f.domain, f.name): f for f in functions}
+    sizes: dict[Key, int] = {}
+    while True:
+        ready = [k for k, f in waiting.items() if not any(_key(n) in waiting for n in f.node)]
+        if not ready:
+            return sizes
+        for key in ready:
+            sizes[key] = _expanded_size(waiting.pop(key).node, sizes)
+
+
+def _expanded_size(nodes: Iterable[NodeProto], sizes: Mapping[Key, int]) -> int:
+    return sum(sizes.get(_key(node), 1) for node in nodes)
+
+
+def _key(node: NodeProto) -> Key:
+    return node.domain, node.op_type
