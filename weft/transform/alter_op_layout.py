@@ -14,7 +14,7 @@ from weft.ir.types import TupleType, Type
 from weft.ir.visitor import children, post_order, rebuild
 from weft.op.layout_inference import LayoutResult
 from weft.topi.layout import Layout
-from weft.transform.graph import enters, type_of
+from weft.transform.graph import as_function, enters, type_of
 from weft.transform.layout_choice import AlterLayoutHook, LayoutChoice
 
 
@@ -87,7 +87,7 @@ class _Relayout:
     def run(self, fn: Function) -> Function:
         for node in post_order(fn, enter=enters):
             self.values[node] = self._visit(node)
-        return self._plain(self.values[fn])  # type: ignore[return-value]
+        return as_function(self._plain(self.values[fn]))
 
     def _visit(self, node: Expr) -> _Value:
         if isinstance(node, Call) and isinstance(node.op, Op):
@@ -138,8 +138,9 @@ class _Relayout:
     def _from_to(self, arg: Expr, written: str, wanted: str) -> Expr:
         value = self.values[arg]
         if isinstance(value, _Tensor) and value.layout is not None:
-            if value.layout.primal.name == written:
-                return self._convert(value.expr, value.layout.name, wanted)
+            present = value.layout
+            if present.primal.name == written:
+                return self._convert(value.expr, present.name, wanted)
         return self._convert(self._plain(value), written, wanted)
 
     def _propagated(self, call: Call, operator: Op, types: Sequence[Type]) -> _Value | None:

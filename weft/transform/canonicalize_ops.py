@@ -12,7 +12,13 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import dim_product
 from weft.topi.layout import Layout
 from weft.topi.nn.conv2d import full_padding
-from weft.transform.graph import is_known_tensor, op_name, rewrite_typed, shape_of, tensor_type_of
+from weft.transform.graph import (
+    is_known_tensor,
+    op_name,
+    rewrite_function,
+    shape_of,
+    tensor_type_of,
+)
 from weft.transform.simplify_inference import align_to_axis
 
 
@@ -37,8 +43,8 @@ class CanonicalizeOps(FunctionPass):
     name: ClassVar[str] = "canonicalize_ops"
     opt_level: ClassVar[int] = 0
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
-        return rewrite_typed(fn, _canonicalize)  # type: ignore[return-value]
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return rewrite_function(fn, _canonicalize)
 
 
 def _canonicalize(original: Expr, node: Expr) -> Expr:

@@ -15,7 +15,7 @@ from weft.ir.op import Op, OpPattern
 from weft.ir.shape import dim_product
 from weft.ir.types import TensorType, has_any
 from weft.ir.visitor import children, post_order
-from weft.transform.graph import enters, known_type
+from weft.transform.graph import enters, known_type, op_name
 
 
 @dataclass(eq=False, slots=True)
@@ -108,7 +108,7 @@ class DataflowGraph:
 
 def _edge_pattern(producer: Call, arg: Expr, user: DataflowNode) -> OpPattern:
     """What ``user`` demands when it reads ``producer`` through ``arg``."""
-    if user.pattern is not OpPattern.BROADCAST and user.call.op.name != "broadcast_to":
+    if user.pattern is not OpPattern.BROADCAST and op_name(user.call) != "broadcast_to":
         return user.pattern
     source, result = known_type(arg), known_type(user.call)
     if not isinstance(source, TensorType) or not isinstance(result, TensorType):

@@ -9,7 +9,7 @@ from weft.ir.expr import Call, Constructor, Expr, Function, Let, RefWrite, Var
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children, post_order
-from weft.transform.graph import rewrite_typed
+from weft.transform.graph import rewrite_function
 
 
 @register_pass
@@ -27,7 +27,7 @@ class DeadCodeElimination(FunctionPass):
     name: ClassVar[str] = "dead_code_elimination"
     opt_level: ClassVar[int] = 1
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         effects = effectful_nodes(fn)
         live = _live_variables(fn, effects)
 
@@ -37,7 +37,7 @@ class DeadCodeElimination(FunctionPass):
             dead = original.var not in live and original.value not in effects
             return node.body if dead else node
 
-        return rewrite_typed(fn, drop)
+        return rewrite_function(fn, drop)
 
 
 def effectful_nodes(root: Expr) -> set[Expr]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from weft.ir.expr import Call, Expr, Function
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import rewrite_post_order, substitute
-from weft.transform.graph import is_primitive
+from weft.transform.graph import as_function, is_primitive
 
 
 @register_pass
@@ -27,8 +27,8 @@ class DefuseOps(FunctionPass):
     name: ClassVar[str] = "defuse_ops"
     opt_level: ClassVar[int] = 0
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
-        return rewrite_post_order(fn, _inline)  # type: ignore[return-value]
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return as_function(rewrite_post_order(fn, _inline))
 
 
 def _inline(node: Expr) -> Expr:

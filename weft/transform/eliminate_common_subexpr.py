@@ -9,7 +9,7 @@ from typing import ClassVar
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.transform.graph import rewrite_typed
+from weft.transform.graph import rewrite_function
 
 # Larger constants are weights; two equal ones are rare, and reading them all costs more than it
 # saves.
@@ -33,14 +33,14 @@ class EliminateCommonSubexpr(FunctionPass):
     opt_level: ClassVar[int] = 2
     skip: tuple[str, ...] = ()
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         first: dict[Hashable, Expr] = {}
 
         def representative(_: Expr, node: Expr) -> Expr:
             key = self._value_number(node)
             return node if key is None else first.setdefault(key, node)
 
-        return rewrite_typed(fn, representative)
+        return rewrite_function(fn, representative)
 
     def _value_number(self, node: Expr) -> Hashable | None:
         """A key equal for equal values; ``None`` for what is never merged.

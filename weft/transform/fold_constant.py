@@ -12,7 +12,7 @@ from weft.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType, TupleType, Type, is_static
-from weft.transform.graph import is_constant, known_type, rewrite_typed
+from weft.transform.graph import is_constant, known_type, rewrite_function
 from weft.transform.reference import evaluate_call
 
 CREATION_OPS = frozenset({"zeros", "ones", "full", "arange"})
@@ -38,8 +38,8 @@ class FoldConstant(FunctionPass):
     max_bytes: int = 1 << 20
     max_growth: int = 4
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
-        return rewrite_typed(fn, self._fold)
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return rewrite_function(fn, self._fold)
 
     def _fold(self, original: Expr, node: Expr) -> Expr:
         if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):

@@ -11,7 +11,7 @@ import numpy as np
 from weft.ir.expr import Call, Constant, Expr, Function
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import count_uses
-from weft.transform.graph import op_name, rewrite_typed
+from weft.transform.graph import op_name, rewrite_function
 from weft.transform.rules.scale import (
     channel_vector,
     input_scaled,
@@ -43,17 +43,17 @@ class FoldScaleAxis(FunctionPass):
     name: ClassVar[str] = "fold_scale_axis"
     opt_level: ClassVar[int] = 3
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         uses = count_uses(fn)
         folding = _Folding()
 
         def step(original: Expr, node: Expr) -> Expr:
             result = folding.fold(node)
-            if uses[original] == 1:
+            if uses.get(original) == 1:
                 folding.single_use.add(result)
             return result
 
-        return rewrite_typed(fn, step)  # type: ignore[return-value]
+        return rewrite_function(fn, step)
 
 
 class _Folding:

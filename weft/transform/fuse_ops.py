@@ -9,11 +9,11 @@ from typing import ClassVar
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import Shape
-from weft.ir.types import FuncType, TensorType
+from weft.ir.types import FuncType
 from weft.ir.visitor import children, post_order, rebuild
 from weft.transform.dataflow_graph import DataflowGraph, wired_calls
 from weft.transform.fusion_groups import FusionGroups
-from weft.transform.graph import enters, known_type, op_name, shape_of, type_of
+from weft.transform.graph import enters, op_name, shape_of, type_of
 
 # These give the memory of their argument another shape: no work, hence no kernel.
 ALIASING_OPS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten"})

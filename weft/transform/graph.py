@@ -111,6 +111,17 @@ def rewrite_typed(root: Expr, fn: Callable[[Expr, Expr], Expr]) -> Expr:
     return memo[id(root)]
 
 
+def rewrite_function(fn: Function, step: Callable[[Expr, Expr], Expr]) -> Function:
+    """``rewrite_typed`` of a whole function."""
+    return as_function(rewrite_typed(fn, step))
+
+
+def as_function(expr: Expr) -> Function:
+    if not isinstance(expr, Function):
+        raise InternalError("a pass replaced a function by something else", got=type(expr).__name__)
+    return expr
+
+
 def _rebuilt(node: Expr, memo: dict[int, Expr]) -> Expr:
     old = children(node) if enters(node) else ()
     parts = [memo[id(c)] for c in old]

@@ -120,7 +120,7 @@ def _as_value(result: Any) -> Value:
     return np.asarray(result)
 
 
-def _ordered(function: Function, inputs: Sequence[Any] | Mapping[str, Any]) -> list[np.ndarray]:
+def _ordered(function: Function, inputs: Sequence[Any] | Mapping[str, Any]) -> list[Value]:
     names = [p.name for p in function.params]
     if isinstance(inputs, Mapping):
         if set(inputs) != set(names):

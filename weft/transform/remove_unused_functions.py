@@ -27,7 +27,7 @@ class RemoveUnusedFunctions(Pass):
     opt_level: ClassVar[int] = 1
     entries: tuple[str, ...] = ("main",)
 
-    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
         missing = [e for e in self.entries if e not in mod]
         if missing:
             raise PassError(

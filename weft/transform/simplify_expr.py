@@ -8,7 +8,7 @@ from typing import ClassVar
 from weft.ir.expr import Function
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.rewrite import apply_rules
-from weft.transform.graph import enters
+from weft.transform.graph import as_function, enters
 from weft.transform.rules import SIMPLIFICATIONS
 
 
@@ -29,4 +29,4 @@ class SimplifyExpr(FunctionPass):
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
         stats = ctx.config.get("rewrite_stats")
-        return apply_rules(fn, SIMPLIFICATIONS, stats=stats, enter=enters)  # type: ignore[return-value]
+        return as_function(apply_rules(fn, SIMPLIFICATIONS, stats=stats, enter=enters))

@@ -9,7 +9,7 @@ from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.transform.fold_constant import evaluate_constant
-from weft.transform.graph import op_name, rewrite_typed, tensor_type_of
+from weft.transform.graph import op_name, rewrite_function, tensor_type_of
 
 
 @register_pass
@@ -31,8 +31,8 @@ class SimplifyInference(FunctionPass):
     name: ClassVar[str] = "simplify_inference"
     opt_level: ClassVar[int] = 0
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
-        return rewrite_typed(fn, _simplify)
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return rewrite_function(fn, _simplify)
 
 
 def _simplify(original: Expr, node: Expr) -> Expr:

@@ -32,7 +32,7 @@ class ToANormalForm(FunctionPass):
     name: ClassVar[str] = "to_a_normal_form"
     opt_level: ClassVar[int] = 0
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         body = _Normalizer(fn.body).run()
         return fn.replace(body=body, checked_type=fn.checked_type)
 

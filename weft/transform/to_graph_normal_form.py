@@ -18,7 +18,7 @@ from weft.ir.expr import (
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children, post_order, rebuild
-from weft.transform.graph import enters
+from weft.transform.graph import as_function, enters
 
 
 @register_pass
@@ -37,19 +37,18 @@ class ToGraphNormalForm(FunctionPass):
     name: ClassVar[str] = "to_graph_normal_form"
     opt_level: ClassVar[int] = 0
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         order = list(post_order(fn, enter=enters))
         ordered = _order_matters(order)
-        inlined = {
-            node: node.value for node in order if isinstance(node, Let) and node.value not in ordered
-        }
+        lets = (node for node in order if isinstance(node, Let))
+        inlined: dict[Expr, Let] = {let: let for let in lets if let.value not in ordered}
         named: dict[Expr, list[Expr]] = {}
-        for let, value in inlined.items():
-            named.setdefault(value, []).append(let.var)
+        for let in inlined.values():
+            named.setdefault(let.value, []).append(let.var)
         memo: dict[Expr, Expr] = {}
         for node in order:
             if node in inlined:
-                result = memo[node.body]  # type: ignore[attr-defined]
+                result = memo[inlined[node].body]
             elif node in memo:  # a variable whose value came first
                 result = memo[node]
             else:
@@ -57,7 +56,7 @@ class ToGraphNormalForm(FunctionPass):
             memo[node] = result
             for var in named.get(node, ()):
                 memo[var] = result
-        return memo[fn]  # type: ignore[return-value]
+        return as_function(memo[fn])
 
 
 def _rebuilt(node: Expr, memo: dict[Expr, Expr]) -> Expr:

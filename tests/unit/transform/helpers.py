@@ -8,7 +8,6 @@ import textwrap
 import numpy as np
 
 import weft.op  # noqa: F401 - the text of programs names operators
-
 from weft.ir.expr import Call, Function
 from weft.ir.module import IRModule
 from weft.ir.op import Op
@@ -71,11 +70,8 @@ def _flat(value) -> list[np.ndarray]:
 
 def op_calls(mod: IRModule) -> list[str]:
     """Names of the operators that ``main`` calls, kernels included, in order of evaluation."""
-    names = []
-    for node in post_order(mod["main"]):
-        if isinstance(node, Call) and isinstance(node.op, Op):
-            names.append(node.op.name)
-    return names
+    calls = (node for node in post_order(mod["main"]) if isinstance(node, Call))
+    return [call.op.name for call in calls if isinstance(call.op, Op)]
 
 
 def kernels(mod: IRModule) -> list[list[str]]:

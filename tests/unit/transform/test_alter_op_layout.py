@@ -1,7 +1,10 @@
 from __future__ import annotations
 
-from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
+import numpy as np
+from hypothesis import HealthCheck, given, settings
 
+from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
+from tests.unit.transform.random_programs import programs
 from weft import op
 from weft.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, const, var
 from weft.ir.module import IRModule
@@ -13,9 +16,6 @@ from weft.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from weft.transform.fold_constant import FoldConstant
 from weft.transform.layout_choice import LayoutChoice
 from weft.transform.simplify_expr import SimplifyExpr
-from tests.unit.transform.random_programs import programs
-from hypothesis import HealthCheck, given, settings
-import numpy as np
 
 BLOCK = 8
 
@@ -33,15 +33,11 @@ def blocked_convolution(call, types, target):
     attrs = call.attrs.replace(
         data_layout=data_layout, kernel_layout=kernel_layout, out_layout=blocked
     )
-    return LayoutChoice(
-        attrs, (("NCHW", data_layout), ("OIHW", kernel_layout)), blocked
-    )
+    return LayoutChoice(attrs, (("NCHW", data_layout), ("OIHW", kernel_layout)), blocked)
 
 
 CONTEXT = PassContext(config={"alter_layout": {"nn.conv2d": blocked_convolution}})
-PIPELINE = Sequential(
-    (AlterOpLayout(), SimplifyExpr(), FoldConstant(), EliminateCommonSubexpr())
-)
+PIPELINE = Sequential((AlterOpLayout(), SimplifyExpr(), FoldConstant(), EliminateCommonSubexpr()))
 
 
 def weight(*shape):
@@ -80,8 +76,9 @@ def test_one_convolution_is_converted_there_and_back():
     x = var("x", (1, 8, 4, 4))
     after = run(module(x, op.nn.relu(conv(x, 8, 8))))
     assert op_calls(after) == ["layout_transform", "nn.conv2d", "nn.relu", "layout_transform"]
-    convolution = next(n for n in post_order(after["main"]) if isinstance(n, Call)
-                       and n.op is op.nn.conv2d)
+    convolution = next(
+        n for n in post_order(after["main"]) if isinstance(n, Call) and n.op is op.nn.conv2d
+    )
     assert isinstance(convolution.args[1], Constant)  # packed at compile time
     assert convolution.args[1].data.shape == (1, 1, 3, 3, 8, 8)
 

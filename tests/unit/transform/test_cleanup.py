@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 
+from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 from weft import op
 from weft.ir.expr import (
     Function,

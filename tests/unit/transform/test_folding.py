@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 
+from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 from weft import op
 from weft.ir.expr import Constant, Function, Tuple, TupleGetItem, const, var
 from weft.ir.module import IRModule
@@ -106,7 +106,9 @@ def test_matrix_products_with_constants_are_dense():
 def test_windows_are_spelled_out():
     x = var("x", (1, 4, 6, 6))
     y = op.nn.max_pool2d(x, pool_size=(3, 3), padding=(1,))
-    after = changed(CanonicalizeOps(), module(op.nn.conv2d(y, weight(8, 4, 3, 3), padding=(1, 0)), x))
+    after = changed(
+        CanonicalizeOps(), module(op.nn.conv2d(y, weight(8, 4, 3, 3), padding=(1, 0)), x)
+    )
     convolution = after["main"].body
     assert convolution.attrs.padding == (1, 0, 1, 0)
     assert convolution.attrs.channels == 8

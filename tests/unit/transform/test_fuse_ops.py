@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.transform.helpers import check_values, kernels, op_calls, parse_program
 
+from tests.unit.transform.helpers import check_values, kernels, op_calls, parse_program
 from weft.ir.passes import PassContext
 from weft.ir.structural import assert_structural_equal
 from weft.transform.defuse_ops import DefuseOps

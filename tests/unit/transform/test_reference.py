@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.transform.helpers import parse_program
 
+from tests.unit.transform.helpers import parse_program
 from weft import op
 from weft.ir.expr import Function, If, Let, RefCreate, RefRead, RefWrite, Tuple, Var, const, var
 from weft.ir.module import IRModule

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 
+from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.parser import parse_expr
@@ -38,12 +38,12 @@ def test_example():
         "multiply(%x, 2f)",
         "divide(1f, %x)",
         "subtract(0f, %x)",
-        "cast(%x, dtype=\"float64\")",
+        'cast(%x, dtype="float64")',
         "strided_slice(%x, begin=(3,), end=(-5,), strides=(-1,), axes=(0,))",
         "transpose(%x, axes=(1, 0))",
         "clip(nn.relu(%x), a_min=-1.0, a_max=1.0)",
         "add(add(%x, const([1, 2], (2,), float32)), const([1, 2, 3, 4], (4, 1), float32))",
-        "layout_transform(%x, src_layout=\"NC\", dst_layout=\"CN\")",
+        'layout_transform(%x, src_layout="NC", dst_layout="CN")',
         "where(less(%x, 0f), %x, negative(%x))",
     ],
 )
