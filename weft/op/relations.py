@@ -121,7 +121,7 @@ def to_layout(ctx: RelationContext, src: Layout, dst: Layout, shape: Shape, *, a
     """``shape`` in another layout; fails where a block does not divide its axis."""
     if sorted(src.primal_axes) != sorted(dst.primal_axes):
         ctx.fail(f"layout {src} cannot become {dst}", arg=arg,
-                 expected=f"the axes {', '.join(src.primal_axes)}", got=dst)
+                 expected="two layouts of the same axes", got=f"{src} and {dst}")
     if len(shape) != src.ndim:
         ctx.fail(f"the argument is not of layout {src}", arg=arg,
                  expected=f"rank {src.ndim}", got=f"rank {len(shape)}")

@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import ANY, Dim, Shape, dim_add, dim_floordiv, dim_mul
+from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_mul, dim_sub
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv_reference import NCHW, OIHW, conv2d_nchw, from_nchw, in_nchw
@@ -67,10 +67,9 @@ def out_layout_of(attrs: Conv2DAttrs) -> str:
     return attrs.out_layout or attrs.data_layout
 
 
-def window_dim(size: Dim, before: int, after: int, span: Dim, stride: int) -> Dim:
-    """How many windows of ``span`` elements fit."""
-    room = dim_add(dim_add(size, before + after), dim_mul(span, -1))
-    return dim_add(dim_floordiv(room, stride), 1)
+def window_dim(size: Dim, span: Dim, stride: int) -> Dim:
+    """How many windows of ``span`` elements, ``stride`` apart, fit into ``size``."""
+    return dim_add(dim_floordiv(dim_sub(size, span), stride), 1)
 
 
 def _conv2d_relation(ctx: RelationContext) -> bool:
@@ -86,9 +85,12 @@ def _conv2d_relation(ctx: RelationContext) -> bool:
     expect_same_dtype(ctx, 1, kernel, data.dtype)
     plain = to_layout(ctx, data_layout, NCHW, data.shape, arg=0)
     taps = to_layout(ctx, kernel_layout, OIHW, kernel.shape, arg=1)
+    if any(data_layout.factor_of(letter) != 1 for letter in "NHW"):
+        ctx.fail("only the channels of the data may be split", arg=0,
+                 expected="a data_layout such as NCHW16c", got=data_layout)
     _check_channels(ctx, attrs, plain, taps)
     out = (plain[0], taps[0], *_spatial(ctx, attrs, plain, taps))
-    wanted = Layout.parse(attrs.out_layout) if attrs.out_layout else data_layout
+    wanted = layout_attr(ctx, "out_layout") if attrs.out_layout else data_layout
     shape = to_layout(ctx, NCHW, wanted, out, arg=1)
     ctx.output(TensorType(shape, output_dtype(attrs, data.dtype)))
     return True
@@ -132,16 +134,15 @@ def _spatial(ctx: RelationContext, attrs: Conv2DAttrs, data: Shape, kernel: Shap
     result: list[Dim] = []
     for i, (before, after) in enumerate(((top, bottom), (left, right))):
         size, taps = data[2 + i], kernel[2 + i]
+        if taps == 0:
+            ctx.fail("the kernel is empty", arg=1, expected="a kernel of size 1 or more", got=0)
         span = dim_add(dim_mul(dim_add(taps, -1), attrs.dilation[i]), 1)
-        if size is ANY or span is ANY:
-            result.append(ANY)
-            continue
-        windows = window_dim(size, before, after, span, attrs.strides[i])
-        if (isinstance(windows, int) and windows < 0) or span == 0:
+        padded = dim_add(size, before + after)
+        if isinstance(padded, int) and isinstance(span, int) and padded < span:
             ctx.fail("the kernel is larger than the padded data", arg=0,
                      axis=layout.index_of("HW"[i]), expected=f"a size of {span} or more",
-                     got=dim_add(size, before + after))
-        result.append(windows)
+                     got=f"{padded} (padding included)")
+        result.append(window_dim(padded, span, attrs.strides[i]))
     return result
 
 
