@@ -106,9 +106,9 @@ def main(arguments: list[str]) -> int:
     except subprocess.CalledProcessError as error:
         fail(f"setting up failed: {' '.join(map(str, error.cmd))} gave {error.returncode}")
     for line in lines:
-        code = subprocess.run([str(python), *line, *arguments[1:]], cwd=ROOT, check=False).returncode
-        if code:
-            return code
+        done = subprocess.run([str(python), *line, *arguments[1:]], cwd=ROOT, check=False)
+        if done.returncode:
+            return done.returncode
     return 0
 
 

@@ -123,8 +123,7 @@ def reporter_for(stream: TextIO) -> Reporter:
     return BarReporter(stream) if stream.isatty() else LineReporter(stream)
 
 
-_SILENT = SilentReporter()
-_active: ContextVar[Reporter] = ContextVar("weft_progress", default=_SILENT)
+_active: ContextVar[Reporter | None] = ContextVar("weft_progress", default=None)
 
 
 @contextmanager
@@ -140,5 +139,5 @@ def report_to(reporter: Reporter) -> Iterator[None]:
 @contextmanager
 def task(title: str, total: int | None = None) -> Iterator[Task]:
     """A task of the active reporter."""
-    with _active.get().task(title, total) as current:
+    with (_active.get() or SilentReporter()).task(title, total) as current:
         yield current

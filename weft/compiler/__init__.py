@@ -1,0 +1,1 @@
+"""From a model to a module that runs: the one pipeline, the kernel builds, the memory plan."""

@@ -1,0 +1,120 @@
+"""Where the temporaries of a program lie in one arena.
+
+A walk over the steps hands out the smallest free block that fits (best fit) and takes blocks back
+after their last use, joining neighbours. The plan depends on sizes and order alone, so the same
+program always gets the same offsets.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.compiler.program import PlaceKind, Program, Step
+
+ALIGNMENT = 64
+
+
+def aligned(size: int, alignment: int = ALIGNMENT) -> int:
+    """``size`` rounded up to the alignment."""
+    return -(-size // alignment) * alignment
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Byte offsets of the temporaries, and of each step's workspace (0 where it has none)."""
+
+    temporaries: tuple[int, ...]
+    workspaces: tuple[int, ...]
+    arena_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """The steps at which a temporary is first written and last touched."""
+
+    first: int
+    last: int
+
+
+def lifetimes(steps: Sequence[Step]) -> dict[int, Lifetime]:
+    """The lifetime of every temporary that a step touches, by its number."""
+    found: dict[int, Lifetime] = {}
+    for at, step in enumerate(steps):
+        for place in step.places:
+            if place.kind is PlaceKind.TEMPORARY:
+                first = found[place.index].first if place.index in found else at
+                found[place.index] = Lifetime(first, at)
+    return found
+
+
+class FreeList:
+    """Free blocks of a growing arena, ordered by offset and joined where they touch."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._sizes: dict[int, int] = {}
+        self.end = 0
+
+    def take(self, size: int) -> int:
+        """The offset of a block of ``size`` bytes: best fit, else at the end of the arena."""
+        fitting = [(self._sizes[s], s) for s in self._starts if self._sizes[s] >= size]
+        if fitting:
+            _, start = min(fitting)
+            self._carve(start, size)
+            return start
+        last = self._starts[-1] if self._starts else None
+        if last is not None and last + self._sizes[last] == self.end:
+            self._remove(last)
+            start = last
+        else:
+            start = self.end
+        self.end = start + size
+        return start
+
+    def give_back(self, start: int, size: int) -> None:
+        """Return a block."""
+        if size == 0:
+            return
+        at = bisect.bisect(self._starts, start)
+        if at < len(self._starts) and start + size == self._starts[at]:
+            size += self._sizes[self._starts[at]]
+            self._remove(self._starts[at])
+        if at and (before := self._starts[at - 1]) + self._sizes[before] == start:
+            self._sizes[before] += size
+            return
+        self._starts.insert(at, start)
+        self._sizes[start] = size
+
+    def _carve(self, start: int, size: int) -> None:
+        left = self._sizes[start] - size
+        self._remove(start)
+        if left:
+            self.give_back(start + size, left)
+
+    def _remove(self, start: int) -> None:
+        self._starts.remove(start)
+        del self._sizes[start]
+
+
+def plan_memory(program: Program, workspace_bytes: Mapping[int, int]) -> MemoryPlan:
+    """Offsets for a program whose kernel ``k`` needs ``workspace_bytes.get(k, 0)`` of scratch."""
+    lives = lifetimes(program.steps)
+    dying: dict[int, list[int]] = {}
+    for number, life in lives.items():
+        dying.setdefault(life.last, []).append(number)
+    free = FreeList()
+    offsets = [0] * len(program.temporaries)
+    workspaces = []
+    for at, step in enumerate(program.steps):
+        for place in step.writes:
+            if place.kind is PlaceKind.TEMPORARY and lives[place.index].first == at:
+                offsets[place.index] = free.take(aligned(program.temporaries[place.index]))
+        scratch = aligned(workspace_bytes.get(step.kernel, 0))
+        workspaces.append(free.take(scratch) if scratch else 0)
+        if scratch:
+            free.give_back(workspaces[-1], scratch)
+        for number in dying.get(at, ()):
+            free.give_back(offsets[number], aligned(program.temporaries[number]))
+    return MemoryPlan(tuple(offsets), tuple(workspaces), free.end)

@@ -1,0 +1,84 @@
+"""A lowered program: a straight line of kernel calls over named places in memory.
+
+This is what stands between the functional IR and machine code. Nothing here knows of offsets: a
+``Place`` says which tensor, ``memory_plan`` says where it lies.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.expr import Function
+from weft.ir.types import TensorType
+
+
+class PlaceKind(enum.Enum):
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "const"
+    TEMPORARY = "arena"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One tensor's memory: argument ``index``, output ``index``, constant or temporary number."""
+
+    kind: PlaceKind
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A named tensor at the edge of the program."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A primitive function to be built; ``digest`` is its structural hash."""
+
+    name: str
+    digest: str
+    function: Function
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Call kernel number ``kernel``; the last ``num_outputs`` places are written."""
+
+    kernel: int
+    places: tuple[Place, ...]
+    num_outputs: int
+
+    @property
+    def reads(self) -> tuple[Place, ...]:
+        return self.places[: len(self.places) - self.num_outputs]
+
+    @property
+    def writes(self) -> tuple[Place, ...]:
+        return self.places[len(self.places) - self.num_outputs :]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """``temporaries`` are sizes in bytes; ``constants`` are distinct arrays."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    output_is_tuple: bool
+    constants: tuple[np.ndarray, ...]
+    temporaries: tuple[int, ...]
+    kernels: tuple[KernelSource, ...]
+    steps: tuple[Step, ...]
+
+
+def bytes_of(type_: TensorType) -> int:
+    """Bytes of a tensor of fixed shape."""
+    return math.prod(type_.concrete_shape) * type_.dtype.itemsize
