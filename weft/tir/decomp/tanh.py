@@ -15,12 +15,12 @@ def tanh(x: PrimExpr) -> PrimExpr:
     body = Body(x.dtype)
     x = body.let("x", x)
     a = body.let("a", body.magnitude(x))
-    # Above 1 the square would overflow for nothing.
-    near = body.let("near", select(a < body.real(1.0), x, body.real(0.0)))
+    # Beyond, the polynomial would overflow for nothing.
+    near = body.let("near", select(a < body.real(1.0), a, body.real(0.0)))
     z = body.let("z", near * near)
     p = body.polynomial("p", z, _COEFFICIENTS[body.dtype.bits])
     small = body.fma(near * z, p, near)
     e = exp_in(body, a + a)
     one = body.real(1.0)
     large = one - body.real(2.0) / (e + one)
-    return body.result(select(a < one, small, body.with_sign_of(large, x)))
+    return body.result(body.with_sign_of(select(a < one, small, large), x))

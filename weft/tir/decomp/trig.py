@@ -31,10 +31,8 @@ def _reduced(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     return body.let("r", cast(r64, "float32")), cast(n_int, body.integer.element)
 
 
-def _circular(x: PrimExpr, quarter_turns: int) -> PrimExpr:
-    """Sine of ``x`` advanced by so many quarter turns."""
-    body = Body(x.dtype)
-    x = body.let("x", x)
+def _circular(body: Body, x: PrimExpr, quarter_turns: int) -> PrimExpr:
+    """Sine of ``x`` advanced by so many quarter turns; the sign of a zero may be lost."""
     r, n = _reduced(body, x)
     quadrant = body.let("quadrant", n + body.whole(quarter_turns))
     z = body.let("z", r * r)
@@ -44,14 +42,17 @@ def _circular(x: PrimExpr, quarter_turns: int) -> PrimExpr:
     is_odd = Call(body.integer, "bitwise_and", (quadrant, body.whole(1))).equal(body.whole(1))
     is_negated = Call(body.integer, "bitwise_and", (quadrant, body.whole(2))).equal(body.whole(2))
     value = body.let("value", select(is_odd, c, s))
-    return body.result(select(is_negated, body.real(0.0) - value, value))
+    return select(is_negated, body.real(0.0) - value, value)
 
 
 def sin(x: PrimExpr) -> PrimExpr:
     """Sine of radians; NaN for infinities."""
-    return _circular(x, 0)
+    body = Body(x.dtype)
+    x = body.let("x", x)
+    return body.result(select(x.equal(body.real(0.0)), x, _circular(body, x, 0)))
 
 
 def cos(x: PrimExpr) -> PrimExpr:
     """Cosine of radians; NaN for infinities."""
-    return _circular(x, 1)
+    body = Body(x.dtype)
+    return body.result(_circular(body, body.let("x", x), 1))
