@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
@@ -68,26 +68,6 @@ def is_constant(expr: Expr) -> bool:
     if isinstance(expr, Tuple):
         return all(isinstance(f, Constant) for f in expr.fields)
     return isinstance(expr, Constant)
-
-
-def consumers_of(root: Expr) -> dict[Expr, list[Expr]]:
-    """For every node the nodes that use it, once per operand position."""
-    users: dict[Expr, list[Expr]] = {}
-    for node in post_order(root):
-        for child in children(node):
-            users.setdefault(child, []).append(node)
-    return users
-
-
-def use_counts(roots: Iterable[Expr]) -> dict[Expr, int]:
-    """How often each node is used below ``roots``, a root's own use by the outside included."""
-    counts: dict[Expr, int] = {}
-    for root in roots:
-        counts[root] = counts.get(root, 0) + 1
-        for node in post_order(root):
-            for child in children(node):
-                counts[child] = counts.get(child, 0) + 1
-    return counts
 
 
 def enters(expr: Expr) -> bool:

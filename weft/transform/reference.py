@@ -175,7 +175,7 @@ def _immediate(value_of: Callable[[Any, Frame], Value]) -> Callable[[Any, Frame]
 def _all(exprs: Sequence[Expr], frame: Frame) -> Steps:
     values = []
     for expr in exprs:
-        values.append((yield expr, frame))
+        values.append((yield expr, frame))  # noqa: PERF401 - comprehensions cannot yield
     return tuple(values)
 
 
