@@ -92,7 +92,7 @@ def _draw(
     """Branches of residual sums are damped: the sums would grow with depth and saturate softmax."""
     if op in ("Conv", "Gemm") and position == 1:
         fan_in = max(1, int(np.prod(shape[1:])))
-        return rng.normal(0, np.sqrt(2 / fan_in), shape).astype(np.float32)
+        return rng.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 / fan_in))
     if op == "BatchNormalization" and position == 1 and residual:
         return rng.uniform(0.1, 0.25, shape).astype(np.float32)
     if (op == "BatchNormalization" and position in (1, 4)) or op == "Mul":

@@ -17,6 +17,7 @@ from tests.models.randomize import (
 from weft.frontend.onnx import from_onnx
 from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
+from weft.transform.reference import evaluate
 
 ONES = np.ones((1, 3, 224, 224), np.float32)
 # Enough for every path through the importer and the passes; the others run with the slow tests.
@@ -35,17 +36,28 @@ def test_import_gives_a_concrete_graph(name: str) -> None:
     assert all(node.checked_type is not None for node in post_order(main))
 
 
+@pytest.mark.parametrize("name", LIGHT_MODELS)
+def test_reference_interpreter_gives_the_stored_output(name: str) -> None:
+    expected = light_model_output(name)
+    actual = evaluate(from_onnx(light_model_path(name)), [ONES])
+    assert_close(actual, expected)
+
+
+def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
+    """To 1e-3 relative and 1e-4 of the output's scale."""
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-4 * scale)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_stored_output(name: str) -> None:
     module = weft.compile(light_model_path(name))
-    expected = light_model_output(name)
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(module(ONES), expected, rtol=1e-3, atol=1e-4 * scale)
+    assert_close(module(ONES), light_model_output(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_random_weights_agree_with_onnxruntime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To 1e-3 relative and 1e-4 of the output's scale, and to the bit between thread counts."""
+    """And to the bit with themselves at another thread count."""
     onnxruntime = pytest.importorskip("onnxruntime")
     model = randomize_weights(onnx.load(light_model_path(name)), seed=3)
     data = model.SerializeToString()
@@ -58,6 +70,5 @@ def test_random_weights_agree_with_onnxruntime(name: str, monkeypatch: pytest.Mo
     for threads in (1, 2):
         monkeypatch.setenv("WEFT_THREADS", str(threads))
         results[threads] = weft.compile(data)(image)
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(results[1], expected, rtol=1e-3, atol=1e-4 * scale)
+    assert_close(results[1], expected)
     np.testing.assert_array_equal(results[1], results[2])

@@ -141,6 +141,14 @@ def test_reduce(op: str, axes: tuple[int, ...] | None, keepdims: int) -> None:
     assert_agrees(*single(op, arrays, opset=18, constant=fixed, keepdims=keepdims))
 
 
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"])
+def test_reduction_of_no_elements_is_neutral(op: str) -> None:
+    model, feeds = single(op, [np.zeros((2, 0, 3), np.float32), ints(1)], opset=18, constant=(1,))
+    (result,) = run_weft(model, feeds)
+    neutral = {"ReduceMax": -np.inf, "ReduceMin": np.inf, "ReduceSum": 0, "ReduceProd": 1}[op]
+    np.testing.assert_array_equal(result, np.full((2, 1, 3), neutral, np.float32))
+
+
 def test_reduce_without_axes_can_do_nothing() -> None:
     assert_agrees(*single("ReduceSum", [X], opset=18, noop_with_empty_axes=1))
 

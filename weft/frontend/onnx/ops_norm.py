@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -44,19 +45,32 @@ def lrn(node: Node) -> Expr:
     )
 
 
-@converts("LayerNormalization", since=17, attributes=("axis", "epsilon"), only={"stash_type": (1,)})
-def layer_normalization(node: Node) -> Expr:
-    """Normalises the axes from ``axis`` on; the last one alone is an operator of weft."""
+@converts(
+    "LayerNormalization",
+    since=17,
+    attributes=("axis", "epsilon"),
+    only={"stash_type": (1,)},
+    outputs=3,
+)
+def layer_normalization(node: Node) -> Sequence[Expr]:
+    """Normalises the axes from ``axis`` on; the last one alone is an operator of weft.
+
+    The optional outputs are the mean and the inverse of the standard deviation.
+    """
     x, rank = node.input(0), node.rank()
     axis = node.axis(node.attrs.integer("axis", -1), rank)
     epsilon = node.attrs.number("epsilon", 1e-5)
     scale = node.input(1)
-    is_vector = len(tensor_type(scale).shape) == 1
-    if axis == rank - 1 and is_vector:
+    if axis == rank - 1 and node.rank(1) == 1 and node.output_count == 1:
         bias = node.input(2) if node.has_input(2) else _zeros_like(node, scale)
-        return node.call(op.nn.layer_norm, x, scale, bias, axis=axis, epsilon=epsilon)
-    scaled = node.call(op.multiply, _standardized(node, x, range(axis, rank), epsilon), scale)
-    return node.call(op.add, scaled, node.input(2)) if node.has_input(2) else scaled
+        return (node.call(op.nn.layer_norm, x, scale, bias, axis=axis, epsilon=epsilon),)
+    standard = _standardized(node, x, range(axis, rank), epsilon)
+    scaled = node.call(op.multiply, standard.value, scale)
+    result = node.call(op.add, scaled, node.input(2)) if node.has_input(2) else scaled
+    if node.output_count == 1:
+        return (result,)
+    one = node.scalar_like(1, standard.deviation)
+    return result, standard.mean, node.call(op.divide, one, standard.deviation)
 
 
 def _zeros_like(node: Node, vector: Expr) -> Expr:
@@ -64,14 +78,23 @@ def _zeros_like(node: Node, vector: Expr) -> Expr:
     return Constant(np.zeros(type_.concrete_shape, type_.dtype.numpy), span=node.span)
 
 
-def _standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
-    """(x - mean) / sqrt(variance + epsilon) over ``axes``."""
+@dataclass(frozen=True)
+class Standardized:
+    """``value`` has mean 0 and deviation 1; ``deviation`` includes epsilon."""
+
+    value: Expr
+    mean: Expr
+    deviation: Expr
+
+
+def _standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> Standardized:
     mean = node.call(op.mean, x, axis=tuple(axes), keepdims=True)
     centred = node.call(op.subtract, x, mean)
     square = node.call(op.multiply, centred, centred)
     variance = node.call(op.mean, square, axis=tuple(axes), keepdims=True)
     spread = node.call(op.add, variance, node.scalar_like(epsilon, x))
-    return node.call(op.divide, centred, node.call(op.sqrt, spread))
+    deviation = node.call(op.sqrt, spread)
+    return Standardized(node.call(op.divide, centred, deviation), mean, deviation)
 
 
 @converts("InstanceNormalization", attributes=("epsilon",))
@@ -81,7 +104,7 @@ def instance_normalization(node: Node) -> Expr:
     scale, bias = (
         node.call(op.expand_dims, node.input(i), axis=1, num_newaxis=rank - 2) for i in (1, 2)
     )
-    return node.call(op.add, node.call(op.multiply, standard, scale), bias)
+    return node.call(op.add, node.call(op.multiply, standard.value, scale), bias)
 
 
 @converts("Dropout", attributes=("ratio", "seed"), outputs=2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft import op
-from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import ConvertFunction, register
-from weft.ir.expr import Expr
+from weft.ir.expr import Constant, Expr
 from weft.ir.op import Op
 
 # The opset in which the axes moved from an attribute to an input.
@@ -46,7 +48,28 @@ def _reduce(node: Node, operator: Op, axes: tuple[int, ...] | None) -> Expr:
     if chosen is not None and len(set(chosen)) < len(chosen):
         raise node.fail("an axis is named twice", got=str(axes))
     keepdims = node.attrs.flag("keepdims", True)
-    return node.call(operator, node.input(0), axis=chosen, keepdims=keepdims)
+    x = node.input(0)
+    if operator not in (op.max, op.min):
+        return node.call(operator, x, axis=chosen, keepdims=keepdims)
+    if any(node.shape()[a] == 0 for a in chosen or range(rank)):
+        x = _with_one_element(node, operator, chosen or tuple(range(rank)))
+    if not node.dtype().is_bool:
+        return node.call(operator, x, axis=chosen, keepdims=keepdims)
+    numbers = node.call(op.cast, x, dtype="uint8")
+    extreme = node.call(operator, numbers, axis=chosen, keepdims=keepdims)
+    return node.call(op.cast, extreme, dtype="bool")
+
+
+def _with_one_element(node: Node, operator: Op, axes: tuple[int, ...]) -> Expr:
+    """The extreme of no elements is the value that loses to every other one."""
+    type_ = tensor_type(node.input(0))
+    shape = [1 if axis in axes else size for axis, size in enumerate(type_.concrete_shape)]
+    dtype = type_.dtype
+    lowest, highest = (False, True) if dtype.is_bool else (float("-inf"), float("inf"))
+    if dtype.is_int:
+        lowest, highest = np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max
+    neutral = lowest if operator is op.max else highest
+    return Constant(np.full(shape, neutral, dtype.numpy), span=node.span)
 
 
 def _search(operator: Op) -> ConvertFunction:

@@ -1,0 +1,88 @@
+"""The node tests of the ONNX standard, for the operators that weft converts."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from weft.frontend.onnx import converters, from_onnx
+from weft.frontend.onnx.registry import supported_operators
+from weft.support.errors import UnsupportedModelError
+from weft.transform.reference import evaluate
+
+assert converters.__all__
+OPERATORS = supported_operators()
+# Cases that pass; the others train, want other dtypes, or more than two spatial axes.
+MIN_PASSING = 685
+
+
+@functools.cache
+def cases_by_operator() -> dict[str, list[Any]]:
+    """Cases in which every node is supported, by the operator of the last node."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the generators overflow on purpose
+        from onnx.backend.test.case.node import collect_testcases
+
+        cases = collect_testcases(None)
+    grouped: dict[str, list[Any]] = {}
+    for case in cases:
+        nodes = case.model.graph.node
+        if all(n.op_type in OPERATORS and not n.domain for n in nodes):
+            grouped.setdefault(nodes[-1].op_type, []).append(case)
+    return grouped
+
+
+def as_array(value: Any) -> np.ndarray:
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+
+
+def with_integers_fixed(model: ModelProto, inputs: Sequence[np.ndarray]) -> ModelProto:
+    """Shapes, axes and bounds that the cases feed, as constants, which is how models have them."""
+    fixed = ModelProto()
+    fixed.CopyFrom(model)
+    for position, (value, array) in enumerate(zip(model.graph.input, inputs, strict=True)):
+        if array.dtype == np.int64 and (position or len(inputs) == 1):
+            fixed.graph.initializer.append(numpy_helper.from_array(array, value.name))
+    return fixed
+
+
+def passes(case: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+    """False for what weft refuses as unsupported; raises for wrong results."""
+    arrays = [as_array(i) for i in inputs]
+    try:
+        module = from_onnx(with_integers_fixed(case.model, arrays))
+    except UnsupportedModelError:
+        return False
+    feeds = {v.name: a for v, a in zip(case.model.graph.input, arrays, strict=True)}
+    result = evaluate(module, [feeds[n] for n in module.attrs["input_names"]])
+    actual = result if isinstance(result, tuple) else (result,)
+    for a, e in zip(actual, map(as_array, outputs), strict=True):
+        assert (a.shape, a.dtype) == (e.shape, e.dtype), case.name
+        wide = np.float64 if a.dtype.kind != "b" else bool
+        np.testing.assert_allclose(
+            a.astype(wide), e.astype(wide), rtol=max(1e-3, case.rtol), atol=1e-5, err_msg=case.name
+        )
+    return True
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_cases_of_operator(op: str) -> None:
+    for case in cases_by_operator().get(op, ()):
+        for inputs, outputs in case.data_sets:
+            passes(case, inputs, outputs)
+
+
+def test_most_cases_are_supported() -> None:
+    count = sum(
+        passes(case, inputs, outputs)
+        for cases in cases_by_operator().values()
+        for case in cases
+        for inputs, outputs in case.data_sets
+    )
+    assert count >= MIN_PASSING
