@@ -25,10 +25,10 @@ from weft.transform.rules.scale import (
 class FoldScaleAxis(FunctionPass):
     """Convolutions and matrix products with constant weights absorb constant scales.
 
-    A scale per output channel behind the operator, also behind an addition of constants and a
-    relu, and a scale per input channel before it. Batch normalisation behind a convolution
-    becomes one addition this way. A scale also absorbs the scales behind it. What another
-    expression uses as well stays.
+    A scale or divisor per output channel behind the operator, also behind an addition of
+    constants and a relu, and a scale per input channel before it. Batch normalisation behind a
+    convolution becomes one addition this way. A scale also absorbs the scales behind it. What
+    another expression uses as well stays.
 
     def @main(%x: Tensor[(1, 2), float32]) {
       %0 = nn.dense(%x, const([1, 2, 3, 4], (2, 2), float32));
@@ -67,7 +67,9 @@ class _Folding:
         if not isinstance(node, Call):
             return node
         if name == "multiply":
-            return self._behind(node) or node
+            return self._behind(node, _constant_operand(node)) or node
+        if name == "divide":
+            return self._behind(node, _reciprocal_operand(node)) or node
         if output_channel_axis(node) is not None:
             return self._before(node) or node
         return node
@@ -81,9 +83,8 @@ class _Folding:
         data, scale = split
         return input_scaled(anchor, data, scale)
 
-    def _behind(self, product: Call) -> Expr | None:
+    def _behind(self, product: Call, split: tuple[Expr, Constant] | None) -> Expr | None:
         """``relu(anchor(x, w) + b) * c`` as ``relu(anchor(x, w * c) + b * c)``."""
-        split = _constant_operand(product)
         if split is None:
             return None
         chain, scale = split
@@ -133,6 +134,17 @@ def _constant_operand(call: Expr) -> tuple[Expr, Constant] | None:
     if isinstance(left, Constant) and not isinstance(right, Constant):
         return right, left
     return None
+
+
+def _reciprocal_operand(call: Call) -> tuple[Expr, Constant] | None:
+    """``x / c`` as the operands of ``x * (1 / c)``, for floating point."""
+    x, divisor = call.args
+    if not isinstance(divisor, Constant) or not divisor.tensor_type.dtype.is_float:
+        return None
+    with np.errstate(all="ignore"):
+        inverse = np.asarray(1 / divisor.data, divisor.data.dtype)
+    # A denormal or zero divisor has no reciprocal that gives the same quotients.
+    return (x, Constant(inverse, span=divisor.span)) if np.isfinite(inverse).all() else None
 
 
 def _link(call: Call, scale: Constant) -> tuple[Expr, Callable[[Expr], Expr]] | None:

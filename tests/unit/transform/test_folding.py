@@ -161,6 +161,13 @@ def test_batch_norm_behind_a_convolution_is_one_addition():
     assert op_calls(after) == ["nn.conv2d", "add"]
 
 
+def test_division_is_a_scale():
+    y = op.divide(conv(X), const(np.full((8, 1, 1), 3.0, np.float32)))
+    assert op_calls(changed(FoldScaleAxis(), module(y, X))) == ["nn.conv2d"]
+    by_zero = module(op.divide(conv(X), const(0.0)), X)
+    assert FoldScaleAxis()(by_zero) is by_zero
+
+
 def test_two_scales_in_a_row():
     y = op.multiply(op.multiply(conv(X), weight(8, 1, 1)), const(2.0))
     assert op_calls(changed(FoldScaleAxis(), module(y, X))) == ["nn.conv2d"]
