@@ -28,8 +28,8 @@ class CanonicalizeOps(FunctionPass):
     """Fewer operators and fewer spellings for the passes and strategies behind.
 
     ``nn.bias_add`` becomes ``add``, ``nn.batch_flatten`` becomes ``reshape``, a matrix product
-    with a constant becomes ``nn.dense``; padding is written for all four sides, and convolutions
-    name their channels and kernel size.
+    with a constant becomes ``nn.dense`` with one row of weights for each result; padding is
+    written for all four sides, and convolutions name their channels and kernel size.
 
     def @main(%x: Tensor[(1, 2, 4), float32], %b: Tensor[(2,), float32]) {
       nn.batch_flatten(nn.bias_add(%x, %b, axis=1))
@@ -81,15 +81,22 @@ def _product(original: Call, call: Call) -> Expr:
     data, weight = call.args
     if attrs.transpose_a or not isinstance(weight, Constant) or not is_known_tensor(original):
         return call
-    layout = "NK" if attrs.transpose_b else "KN"
     return op.nn.dense(
         data,
-        weight,
+        weight if attrs.transpose_b else op.transpose(weight, span=weight.span),
         units=shape_of(original)[-1],
         out_dtype=attrs.out_dtype,
-        weight_layout=layout,
         span=call.span,
     )
+
+
+def _dense(_: Call, call: Call) -> Expr:
+    attrs: Any = call.attrs
+    data, weight = call.args
+    if attrs.weight_layout != "KN" or not isinstance(weight, Constant):
+        return call
+    rows = op.transpose(weight, span=weight.span)  # folded, for the weight is constant
+    return call.replace(args=(data, rows), attrs=attrs.replace(weight_layout="NK"))
 
 
 def _convolution(original: Call, call: Call) -> Expr:
@@ -119,6 +126,7 @@ _RULES: dict[str, Callable[[Call, Call], Expr]] = {
     "nn.bias_add": _bias_add,
     "nn.batch_flatten": _batch_flatten,
     "nn.matmul": _product,
+    "nn.dense": _dense,
     "nn.conv2d": _convolution,
     "nn.max_pool2d": _pool,
     "nn.avg_pool2d": _pool,

@@ -29,5 +29,5 @@ class LayoutChoice:
 
 # (call, types of its arguments, target) -> the choice, or None to leave the call as it is. The
 # hooks of a target arrive in the pass context: ``config["alter_layout"]`` maps operator names to
-# them.
+# them. A hook refuses calls that are in a layout of its choice already.
 AlterLayoutHook: TypeAlias = Callable[[Call, Sequence[Type], Any], LayoutChoice | None]

@@ -100,7 +100,17 @@ def test_matrix_products_with_constants_are_dense():
     x = var("x", (3, 5))
     for flag, shape in ((False, (5, 4)), (True, (4, 5))):
         mod = module(op.nn.matmul(x, weight(*shape), transpose_b=flag), x)
-        assert op_calls(changed(CanonicalizeOps(), mod)) == ["nn.dense"]
+        after = changed(Sequential((CanonicalizeOps(), FoldConstant())), mod)
+        assert op_calls(after) == ["nn.dense"]
+        assert after["main"].body.args[1].data.shape == (4, 5)
+
+
+def test_dense_weights_are_rows():
+    x = var("x", (3, 5))
+    mod = module(op.nn.dense(x, weight(5, 4), weight_layout="KN"), x)
+    after = changed(CanonicalizeOps(), mod)
+    assert op_calls(after) == ["transpose", "nn.dense"]
+    assert after["main"].body.attrs.weight_layout == "NK"
 
 
 def test_windows_are_spelled_out():
