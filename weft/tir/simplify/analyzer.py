@@ -31,6 +31,7 @@ class Analyzer:
         self._facts = Facts()
         self._memo: dict[PrimExpr, PrimExpr] = {}
         self._sums: dict[PrimExpr, Linear] = {}
+        self._ends: dict[Var, list[Linear]] = {}  # facts from symbolic ends of ranges
 
     # what is known
 
@@ -39,6 +40,7 @@ class Analyzer:
 
         Binding again replaces the range. Symbolic ends are kept as facts.
         """
+        self._unbind(var)
         start = self._sum(as_prim(min))
         low, high = self._facts.of_sum(start)
         if extent is None:
@@ -48,9 +50,9 @@ class Analyzer:
             end = start.plus(size)
             high = self._facts.of_sum(end)[1] - 1
             if not size.is_const or not start.is_const:
-                self._add_fact(end.plus(Linear.of_atom(var), -1), -1)
+                self._add_fact(var, end.plus(Linear.of_atom(var), -1), -1)
         if not start.is_const:
-            self._add_fact(Linear.of_atom(var).plus(start, -1), 0)
+            self._add_fact(var, Linear.of_atom(var).plus(start, -1), 0)
         known = self._facts.ranges.get(var)
         if known != (low, high):
             self._facts.ranges[var] = (low, high)
@@ -64,10 +66,19 @@ class Analyzer:
             self._facts.ranges[var] = (low, high)
             self._forget()
 
-    def _add_fact(self, total: Linear, offset: int) -> None:
+    def _add_fact(self, var: Var, total: Linear, offset: int) -> None:
         fact = Linear(total.terms, total.const + offset)
         if not fact.is_const:
             self._facts.not_negative.append(fact)
+            self._ends.setdefault(var, []).append(fact)
+            self._forget()
+
+    def _unbind(self, var: Var) -> None:
+        """Drop the symbolic ends of an earlier range."""
+        ends = self._ends.pop(var, None)
+        if ends is not None:
+            facts = self._facts
+            facts.not_negative = [f for f in facts.not_negative if f not in ends]
             self._forget()
 
     def _forget(self) -> None:
