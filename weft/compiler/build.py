@@ -1,0 +1,141 @@
+"""Building the kernels of a program: from the disk cache, else here and in worker processes.
+
+LLVM's binding holds one lock per process, so kernels are built side by side in processes. They are
+plain ``python -m weft.compiler.build_worker`` children with a pipe each way, which do not import
+the user's program again as ``multiprocessing`` would. The calling process builds too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weft.compiler.fingerprint import key_of
+from weft.compiler.kernel import BuiltKernel, build_kernel, is_self_contained
+from weft.compiler.program import KernelSource
+from weft.compiler.worker_pool import Worker
+from weft.support import progress
+from weft.support.cache import DiskCache, open_cache
+from weft.support.config import config
+from weft.support.log import Level, debug, enabled
+from weft.target import Target
+
+# Below this a worker's start (some 0.4 s of imports) costs more than it saves.
+MIN_KERNELS_FOR_WORKERS = 4
+
+
+def build_kernels(kernels: Sequence[KernelSource], target: Target) -> list[BuiltKernel]:
+    """The built kernels, in order. Raises what building raises, and ``InternalError`` naming the
+    kernel whose worker died.
+    """
+    cache = open_cache()
+    built: dict[int, BuiltKernel] = {}
+    keys = _keys(kernels, target) if cache is not None else {}
+    for number, key in keys.items():
+        found = cache.get(key) if cache is not None else None
+        if found is not None:
+            built[number] = BuiltKernel.from_bytes(found)
+    debug(Level.CACHE, "build", f"{len(built)} of {len(kernels)} kernels were in the cache")
+    missing = [n for n in range(len(kernels)) if n not in built]
+    if missing:
+        built.update(_build_missing(kernels, missing, target))
+        _store(cache, keys, missing, built)
+    _announce(kernels, built)
+    return [built[number] for number in range(len(kernels))]
+
+
+def _keys(kernels: Sequence[KernelSource], target: Target) -> dict[int, str]:
+    return {n: key_of("kernel", k.digest, k.name, str(target)) for n, k in enumerate(kernels)
+            if is_self_contained(k.function, target)}
+
+
+def _store(cache: DiskCache | None, keys: dict[int, str], numbers: Sequence[int],
+           built: dict[int, BuiltKernel]) -> None:
+    if cache is not None:
+        for number in numbers:
+            if number in keys:
+                cache.put(keys[number], built[number].to_bytes())
+
+
+def _announce(kernels: Sequence[KernelSource], built: dict[int, BuiltKernel]) -> None:
+    if enabled(Level.CHOICES):
+        for number, kernel in enumerate(kernels):
+            debug(Level.CHOICES, "strategy",
+                  f"{built[number].facts.implementation} for {kernel.text}")
+
+
+def job_count() -> int:
+    """How many processes build: as configured, else the CPUs that this process may use."""
+    return config.build_jobs or len(os.sched_getaffinity(0))
+
+
+@dataclass
+class _Queue:
+    """Kernels still to be built, shared by the threads that feed the workers."""
+
+    numbers: deque[int]
+    built: dict[int, BuiltKernel] = field(default_factory=dict)
+    errors: dict[int, BaseException] = field(default_factory=dict)
+
+    def take(self) -> int | None:
+        if self.errors:
+            return None
+        try:
+            return self.numbers.popleft()
+        except IndexError:
+            return None
+
+
+def _build_missing(
+    kernels: Sequence[KernelSource], missing: Sequence[int], target: Target
+) -> dict[int, BuiltKernel]:
+    remote = [n for n in missing if is_self_contained(kernels[n].function, target)]
+    local = [n for n in missing if n not in set(remote)]
+    jobs = job_count() if len(remote) >= MIN_KERNELS_FOR_WORKERS else 1
+    # The kernels with most operators take longest; they come first, so that the ends meet.
+    order = sorted(remote, key=lambda n: (-len(kernels[n].text), n))
+    queue = _Queue(deque([*local, *order] if jobs == 1 else order))
+    with progress.task("building kernels", len(missing)) as task:
+        threads = [threading.Thread(target=_feed, args=(queue, kernels, target, task))
+                   for _ in range(min(jobs, len(remote)) - 1)]
+        for thread in threads:
+            thread.start()
+        try:
+            _build_here(queue, local if jobs > 1 else (), kernels, target, task)
+        finally:
+            for thread in threads:
+                thread.join()
+    if queue.errors:
+        raise queue.errors[min(queue.errors)]
+    return queue.built
+
+
+def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSource],
+                target: Target, task: progress.Task) -> None:
+    pending = deque(first)
+    while (number := pending.popleft() if pending else queue.take()) is not None:
+        try:
+            queue.built[number] = build_kernel(kernels[number].name, kernels[number].function,
+                                               target)
+        except BaseException as error:
+            queue.errors[number] = error
+            if not isinstance(error, Exception):
+                raise  # an interrupt ends the build at once
+            return
+        task.advance(kernels[number].text)
+
+
+def _feed(queue: _Queue, kernels: Sequence[KernelSource], target: Target,
+          task: progress.Task) -> None:
+    """Keep one worker busy until nothing is left."""
+    with Worker() as worker:
+        while (number := queue.take()) is not None:
+            try:
+                queue.built[number] = worker.build(kernels[number], target)
+            except Exception as error:  # noqa: BLE001 - raised again in the calling thread
+                queue.errors[number] = error
+                return
+            task.advance(kernels[number].text)

@@ -1,0 +1,76 @@
+"""The compiled ``main``: LLVM IR that calls the kernels in order over one arena.
+
+``int32 weft_main(ptr inputs, ptr outputs, ptr constants, ptr arena)``; ``inputs`` and ``outputs``
+are arrays of pointers. It is a straight line without branches, so it is written as text directly;
+a loop program would say the same in more words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.compiler.memory_plan import MemoryPlan
+from weft.compiler.program import Place, PlaceKind, Program
+
+MAIN_SYMBOL = "weft_main"
+
+_BASE = {PlaceKind.CONSTANT: "constants", PlaceKind.TEMPORARY: "arena"}
+
+
+def main_ir(
+    program: Program,
+    plan: MemoryPlan,
+    constant_offsets: Sequence[int],
+    symbols: Sequence[str],
+    has_workspace: Sequence[bool],
+) -> str:
+    """The LLVM module that defines ``weft_main``.
+
+    ``symbols`` and ``has_workspace`` are per kernel; a kernel with a workspace takes its address
+    as last argument.
+    """
+    lines = [*_load_ports("inputs", "in", len(program.inputs)),
+             *_load_ports("outputs", "out", len(program.outputs))]
+    signatures: dict[str, int] = {}
+    for at, step in enumerate(program.steps):
+        arguments = [_address(lines, place, plan, constant_offsets) for place in step.places]
+        if has_workspace[step.kernel]:
+            arguments.append(_offset(lines, "arena", plan.workspaces[at]))
+        symbol = symbols[step.kernel]
+        signatures[symbol] = len(arguments)
+        lines.append(f"call void @{symbol}({', '.join(f'ptr {a}' for a in arguments)})")
+    declarations = [f"declare void @{symbol}({', '.join(['ptr'] * count)})"
+                    for symbol, count in signatures.items()]
+    body = "\n".join(f"  {line}" for line in [*lines, "ret i32 0"])
+    head = f"define i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
+    return "\n".join([*declarations, "", f"{head} {{", body, "}", ""])
+
+
+def _load_ports(array: str, prefix: str, count: int) -> list[str]:
+    lines = []
+    for index in range(count):
+        lines.append(f"%{prefix}.at{index} = getelementptr ptr, ptr %{array}, i64 {index}")
+        lines.append(f"%{prefix}{index} = load ptr, ptr %{prefix}.at{index}")
+    return lines
+
+
+def _address(lines: list[str], place: Place, plan: MemoryPlan,
+             constant_offsets: Sequence[int]) -> str:
+    if place.kind is PlaceKind.INPUT:
+        return f"%in{place.index}"
+    if place.kind is PlaceKind.OUTPUT:
+        return f"%out{place.index}"
+    return _offset(lines, _BASE[place.kind], offset_of(place, plan, constant_offsets))
+
+
+def offset_of(place: Place, plan: MemoryPlan, constant_offsets: Sequence[int]) -> int:
+    """The byte offset of a constant or temporary."""
+    if place.kind is PlaceKind.CONSTANT:
+        return constant_offsets[place.index]
+    return plan.temporaries[place.index]
+
+
+def _offset(lines: list[str], base: str, offset: int) -> str:
+    name = f"%v{len(lines)}"
+    lines.append(f"{name} = getelementptr i8, ptr %{base}, i64 {offset}")
+    return name

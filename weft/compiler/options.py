@@ -1,0 +1,60 @@
+"""What ``weft.compile`` was asked for, as a value that caches can key on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.support.config import config
+from weft.support.errors import OptionError
+from weft.target import Target
+
+MAX_OPT_LEVEL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """``inputs`` are the overridden shapes by input name, in the order given."""
+
+    target: Target
+    opt_level: int = 3
+    inputs: tuple[tuple[str, tuple[object, ...]], ...] = ()
+
+    @staticmethod
+    def make(
+        target: Target | str | None = None,
+        opt_level: int = 3,
+        inputs: Mapping[str, Sequence[object]] | None = None,
+    ) -> CompileOptions:
+        """Checked options; raises ``OptionError`` and ``TargetError``."""
+        known = isinstance(opt_level, int) and not isinstance(opt_level, bool)
+        if not known or not 0 <= opt_level <= MAX_OPT_LEVEL:
+            raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
+                              got=repr(opt_level))
+        chosen = Target.of(config.target if target is None else target)
+        return CompileOptions(chosen, opt_level, _shapes(inputs))
+
+    @property
+    def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
+        return dict(self.inputs) or None
+
+    def key_text(self) -> str:
+        """Equal for options that give the same code."""
+        return f"{self.target}|O{self.opt_level}|{self.inputs!r}"
+
+
+def _shapes(
+    inputs: Mapping[str, Sequence[object]] | None,
+) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    if inputs is None:
+        return ()
+    if not isinstance(inputs, Mapping):
+        raise OptionError("inputs cannot be used", got=repr(inputs),
+                          expected='shapes by input name: {"x": (1, 3, 224, 224)}')
+    shapes = []
+    for name, shape in inputs.items():
+        if isinstance(shape, (str, bytes)) or not hasattr(shape, "__iter__"):
+            raise OptionError(f"the shape of input {name!r} cannot be used", got=repr(shape),
+                              expected="a tuple of sizes, such as (1, 3, 224, 224)")
+        shapes.append((str(name), tuple(shape)))
+    return tuple(shapes)

@@ -1,0 +1,135 @@
+"""THE order of the graph passes: the only place that has one.
+
+``import`` is what the frontend gives. Each phase below turns the module of the phase before into
+its own; ``lowered`` is a ``main`` that calls kernels, which ``lowering`` takes apart.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from weft.compiler.options import CompileOptions
+from weft.compiler.verification import compare_modules
+from weft.ir import (
+    DumpInstrument,
+    IRModule,
+    Pass,
+    PassContext,
+    PrintInstrument,
+    TimingInstrument,
+    VerifyInstrument,
+    infer_type,
+    run_pass,
+    verify_module,
+)
+from weft.ir.instruments import readable
+from weft.ir.passes import Instrument
+from weft.strategy import layout_hooks
+from weft.support import trace
+from weft.support.config import config
+from weft.support.errors import OptionError
+from weft.support.log import Level, debug, enabled
+from weft.transform import (
+    AlterOpLayout,
+    CanonicalizeOps,
+    DeadCodeElimination,
+    EliminateCommonSubexpr,
+    FoldConstant,
+    FoldScaleAxis,
+    FuseOps,
+    RemoveUnusedFunctions,
+    SimplifyExpr,
+    SimplifyInference,
+    ToGraphNormalForm,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A named stretch of the pipeline; ``as_text`` shows the module at its end."""
+
+    name: str
+    passes: tuple[Pass, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {','.join(map(str, self.passes))}"
+
+
+PIPELINE: tuple[Phase, ...] = (
+    Phase("import", ()),
+    Phase("canonical", (
+        ToGraphNormalForm(),        # sharing instead of lets, which the rules below match through
+        SimplifyInference(),        # batch norm is arithmetic, dropout is nothing
+        CanonicalizeOps(),          # one spelling for each computation
+        EliminateCommonSubexpr(),   # before folding, so that a constant is folded once
+        DeadCodeElimination(),
+    )),
+    Phase("optimized", (
+        SimplifyExpr(),             # fewer nodes between a convolution and its scale
+        FoldConstant(),             # scales and shifts become constants
+        FoldScaleAxis(),            # and disappear into the weights
+        FoldConstant(),             # which are computed here
+        AlterOpLayout(),            # blocks of channels, from the first convolution to the last
+        SimplifyExpr(),             # layout changes that meet cancel
+        FoldConstant(),             # weights are packed here
+        EliminateCommonSubexpr(),   # what layouts have made equal
+        DeadCodeElimination(),
+    )),
+    Phase("lowered", (
+        FuseOps(),                  # one primitive function per kernel
+        RemoveUnusedFunctions(),    # what is compiled is what is called
+    )),
+)  # fmt: skip
+
+PHASE_NAMES = tuple(phase.name for phase in PIPELINE)
+
+
+def pipeline_text() -> str:
+    """The pipeline as the command line prints it and ``weft opt -p`` reads its parts."""
+    return "\n".join(map(str, PIPELINE))
+
+
+def run_pipeline(
+    mod: IRModule, options: CompileOptions, *, stop_at: str = "lowered"
+) -> IRModule:
+    """The module at the end of the phase ``stop_at``."""
+    if stop_at not in PHASE_NAMES:
+        raise OptionError(f"there is no phase {stop_at!r}", expected=", ".join(PHASE_NAMES))
+    timing = TimingInstrument()
+    context = make_context(options, timing)
+    mod = infer_type(mod)
+    for phase in PIPELINE:
+        with trace.span(phase.name, "phase"):
+            mod = _run_phase(phase, mod, context)
+        if phase.name == stop_at:
+            break
+    if config.time_passes:
+        sys.stderr.write(timing.table() + "\n")
+    return mod
+
+
+def _run_phase(phase: Phase, mod: IRModule, context: PassContext) -> IRModule:
+    for pass_ in phase.passes:
+        if pass_.opt_level <= context.opt_level:
+            with trace.span(pass_.name, "pass"):
+                mod = run_pass(pass_, mod, context)
+    if config.verify >= 1:
+        verify_module(mod, after=f"phase {phase.name}")
+    if enabled(Level.PHASES):
+        debug(Level.PHASES, "ir", f"after phase {phase.name}\n{readable(mod)}")
+    return mod
+
+
+def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
+    """What passes run with: target, layout hooks, and the instruments the configuration wants."""
+    instruments: list[Instrument] = list(further)
+    after = ("all",) if enabled(Level.PASSES) else config.print_after
+    if after or config.print_before:
+        instruments.append(PrintInstrument(before=config.print_before, after=after))
+    if config.dump_dir is not None:
+        instruments.append(DumpInstrument(config.dump_dir))
+    if config.verify >= 2:
+        instruments.append(VerifyInstrument(compare_modules if config.verify >= 3 else None))
+    facts = {"alter_layout": layout_hooks(options.target), "explain": config.explain}
+    return PassContext(options.opt_level, options.target, tuple(instruments), facts)

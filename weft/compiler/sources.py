@@ -1,0 +1,87 @@
+"""What may be handed to ``weft.compile``, and how it becomes a module."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from weft.compiler.fingerprint import key_of
+from weft.compiler.options import CompileOptions
+from weft.frontend.onnx import from_onnx
+from weft.ir import Function, IRModule, infer_type, parse, structural_hash
+from weft.support.errors import InvalidModelError
+
+TEXT_SUFFIXES = (".ir", ".weft-ir", ".txt")
+ARTIFACT_SUFFIX = ".weft"
+
+
+def import_model(model: Any, options: CompileOptions) -> IRModule:
+    """The typed module of a path (ONNX, or IR text), bytes, ``ModelProto``, module or function.
+
+    Raises what the frontend raises; ``InvalidModelError`` for anything else.
+    """
+    if isinstance(model, IRModule):
+        return infer_type(model)
+    if isinstance(model, Function):
+        return infer_type(IRModule.from_expr(model))
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        if path.suffix in TEXT_SUFFIXES:
+            return infer_type(parse(_read_text(path)))
+        if path.suffix == ARTIFACT_SUFFIX:
+            raise InvalidModelError(f"{path} is a compiled artifact", expected="a model",
+                                    help=f"run it with weft.load({str(path)!r})")
+        return from_onnx(path, inputs=options.input_shapes)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return from_onnx(bytes(model), inputs=options.input_shapes)
+    if hasattr(model, "SerializeToString") and hasattr(model, "graph"):
+        return from_onnx(model, inputs=options.input_shapes)
+    raise InvalidModelError(
+        "this cannot be compiled", got=type(model).__name__,
+        expected="a path, the bytes of an ONNX model, onnx.ModelProto, IRModule or Function",
+    )
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidModelError(f"{path} cannot be read", got=str(error)) from None
+
+
+def cache_key(model: Any, options: CompileOptions) -> str | None:
+    """The key under which a compiled model is kept; ``None`` where its content is not at hand.
+
+    Neither importing nor parsing is needed for a path or bytes. A model that may refer to other
+    files (ONNX external data always has the word ``location``) has no key, and modules have none
+    where hashing could not tell a user's operators apart.
+    """
+    content = _content(model)
+    if content is None or b"location" in content:
+        return None
+    return key_of("model", content, options.key_text())
+
+
+def _content(model: Any) -> bytes | None:
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    if isinstance(model, (str, os.PathLike)):
+        try:
+            return Path(model).read_bytes()
+        except OSError:
+            return None  # the frontend words the error
+    if hasattr(model, "SerializeToString") and hasattr(model, "graph"):
+        try:
+            return bytes(model.SerializeToString(deterministic=True))
+        except Exception:  # noqa: BLE001 - over protobuf's size limit, or not a message after all
+            return None
+    if isinstance(model, IRModule):
+        return _module_content(model)
+    return _module_content(IRModule.from_expr(model)) if isinstance(model, Function) else None
+
+
+def _module_content(mod: IRModule) -> bytes:
+    return f"{structural_hash(mod)} {sorted(mod.attrs.items())!r}".encode()
+
+
