@@ -60,7 +60,10 @@ def test_unsupported_attributes() -> None:
 
 
 def test_unsupported_output() -> None:
-    nodes = [helper.make_node("MaxPool", ["x"], ["y", "i"], name="pool", kernel_shape=[2, 2])]
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p", "i"], name="pool", kernel_shape=[2, 2]),
+        helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+    ]
     error = error_of(
         lambda: from_onnx(make_model(nodes, inputs=[("x", (1, 3, 8, 8))])), UnsupportedModelError
     )

@@ -12,7 +12,7 @@ from tests.unit.frontend.onnx_cases import assert_agrees, make_model, run_weft, 
 from weft.frontend.onnx import from_onnx
 from weft.ir.expr import Constant
 from weft.ir.types import TensorType
-from weft.support.errors import UnsupportedModelError
+from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 RNG = np.random.default_rng(13)
 X = RNG.uniform(-1, 1, (2, 3, 4)).astype(np.float32)
@@ -211,6 +211,17 @@ def test_shapes_computed_by_nodes_fold_away() -> None:
 def test_symbolic_shapes_computed_by_nodes() -> None:
     module = from_onnx(flattening_model(["batch", 3, 4]))
     assert module["main"].body.checked_type == TensorType.of(("batch", 12))
+
+
+@pytest.mark.parametrize("target", [(1, 12), (2, 6), (12,)])
+def test_reshape_that_fixes_a_symbolic_size_is_refused(target: tuple[int, ...]) -> None:
+    """It would hold for one batch size alone, and read beyond the others."""
+    node = helper.make_node("Reshape", ["x", "target"], ["y"])
+    model = make_model([node], {"x": (("batch", 3, 4), TensorProto.FLOAT)}, ["y"],
+                       constants={"target": ints(*target)})  # fmt: skip
+    with pytest.raises(InvalidModelError, match="another number of elements"):
+        from_onnx(model)
+    assert from_onnx(model, inputs={"x": (1, 3, 4)})["main"].body.checked_type.shape == target
 
 
 def test_symbolic_shape_as_data_is_refused() -> None:

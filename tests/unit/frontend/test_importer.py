@@ -127,6 +127,15 @@ def test_an_output_may_be_an_input_or_an_initializer() -> None:
     assert [r.tolist() for r in results] == [[-1, 1], [7], [0, 1]]
 
 
+def test_outputs_that_nothing_reads_do_not_count() -> None:
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y", "indices"], kernel_shape=[2]),
+        helper.make_node("Dropout", ["y"], ["z", "mask"]),
+    ]
+    module = from_onnx(make_model(nodes, {"x": (("n", 1, 4), F32)}, ["z"]))
+    assert module["main"].body.checked_type == TensorType.of(("n", 1, 3))
+
+
 def test_nan_and_infinity_in_weights() -> None:
     weight = np.float32([np.nan, np.inf, -np.inf, 1])
     model = make_model([helper.make_node("Mul", ["x", "w"], ["y"])], {"x": ((2, 4), F32)}, ["y"],

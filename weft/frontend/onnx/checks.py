@@ -23,10 +23,14 @@ _SHOWN = 12
 
 @dataclass(frozen=True)
 class GraphOrder:
-    """``nodes`` in an order in which every value is computed before its use, with their labels."""
+    """``nodes`` in an order in which every value is computed before its use, with their labels.
+
+    ``read`` holds the names of all values that a node or an output of the graph reads.
+    """
 
     nodes: tuple[NodeProto, ...]
     labels: tuple[str, ...]
+    read: frozenset[str]
 
 
 def node_label(node: NodeProto, index: int) -> str:
@@ -77,7 +81,10 @@ def check_graph(graph: GraphProto, source: str) -> GraphOrder:
     producer = _producers(graph, labels, given, source)
     _check_edges(graph, labels, given, producer, source)
     order = _topological_order(graph, producer, labels, source)
-    return GraphOrder(tuple(graph.node[i] for i in order), tuple(labels[i] for i in order))
+    read = {o.name for o in graph.output} | {name for node in graph.node for name in node.input}
+    return GraphOrder(
+        tuple(graph.node[i] for i in order), tuple(labels[i] for i in order), frozenset(read)
+    )
 
 
 def _check_names_unique(kind: str, names: list[str], source: str) -> None:

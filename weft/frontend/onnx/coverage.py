@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from onnx import AttributeProto, NodeProto
 
@@ -25,7 +25,7 @@ def check_coverage(order: GraphOrder, opset: int, source: str) -> None:
             missing_ops.add(name)
             gaps.setdefault(f"operator {name}", []).append(label)
         else:
-            for gap in _gaps_of(node, converter):
+            for gap in _gaps_of(node, converter, order.read):
                 gaps.setdefault(gap, []).append(label)
     if not gaps:
         return
@@ -48,7 +48,7 @@ def _converter_of(node: NodeProto, opset: int) -> Converter | None:
     return None if _is_foreign(node) else find_converter(node.op_type, opset)
 
 
-def _gaps_of(node: NodeProto, converter: Converter) -> Iterator[str]:
+def _gaps_of(node: NodeProto, converter: Converter, read: Container[str]) -> Iterator[str]:
     for attribute in node.attribute:
         if attribute.name not in converter.attributes:
             yield f"attribute {attribute.name!r} of {node.op_type}"
@@ -57,7 +57,7 @@ def _gaps_of(node: NodeProto, converter: Converter) -> Iterator[str]:
             if value not in converter.only[attribute.name]:
                 yield f"attribute '{attribute.name}' = {value!r} of {node.op_type}"
     for position, name in enumerate(node.output):
-        if name and position >= converter.outputs:
+        if name in read and position >= converter.outputs:
             yield f"output {position} of {node.op_type}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class GraphImporter:
         self._import_initializers()
         self._import_inputs()
         for node, label in zip(order.nodes, order.labels, strict=True):
-            self._import_node(node, Span(self.source, node=label))
+            self._import_node(node, Span(self.source, node=label), order.read)
         return self._module()
 
     def _import_initializers(self) -> None:
@@ -145,7 +145,7 @@ class GraphImporter:
         dtype = dtype_of(value.type.tensor_type.elem_type, f"graph value {value.name!r}", where)
         return TensorType(_declared_shape(value, where), dtype)
 
-    def _import_node(self, proto: NodeProto, span: Span) -> None:
+    def _import_node(self, proto: NodeProto, span: Span, read: Container[str]) -> None:
         self.check_node(proto, span)
         names = list(proto.output)
         while names and not names[-1]:
@@ -157,16 +157,14 @@ class GraphImporter:
             inputs,
             Attributes.of(proto, span),
             len(names),
+            max((i + 1 for i, name in enumerate(names) if name in read), default=0),
             self.opset,
             self.folder,
         )
         results = _convert(node)
-        if len(results) < len(names):
-            raise InvalidModelError(
-                f"{proto.op_type} has too many outputs",
-                where=span,
-                expected=str(len(results)),
-                got=str(len(names)),
+        if len(results) < node.outputs_read:
+            raise node.fail(
+                "there are too many outputs", expected=str(len(results)), got=str(len(names))
             )
         for name, result in zip(names, results, strict=False):
             if name:
@@ -233,14 +231,13 @@ def _convert(node: Node) -> Sequence[Value]:
     return (result,) if isinstance(result, (Expr, ShapeValue)) else result
 
 
-# Operators that take a shape as an argument beside their data, and know what to do with it.
-_SHAPE_CONSUMERS = frozenset({"Reshape", "Expand", "ConstantOfShape"})
+# Where operators take a shape as an argument, beside the data that they compute with.
+_SHAPE_ARGUMENT = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 
 
 def _convert_with_shapes(node: Node) -> Converted:
-    if node.op in _SHAPE_CONSUMERS and not isinstance(node.inputs[0], ShapeValue):
-        return _run_converter(node)
-    if node.op == "ConstantOfShape":
+    places = [i for i, value in enumerate(node.inputs) if isinstance(value, ShapeValue)]
+    if places == [_SHAPE_ARGUMENT.get(node.op)]:
         return _run_converter(node)
     result = evaluate_on_shapes(node)
     return Constant(result, span=node.span) if isinstance(result, np.ndarray) else result

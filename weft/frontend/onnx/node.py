@@ -26,7 +26,8 @@ Value: TypeAlias = "Expr | ShapeValue"
 class Node:
     """``inputs`` holds ``None`` for optional inputs that are left out.
 
-    ``output_count`` counts the outputs up to the last one that has a name.
+    ``output_count`` counts the outputs up to the last one that has a name; ``outputs_read`` only
+    up to the last one that anything reads.
     """
 
     op: str
@@ -34,6 +35,7 @@ class Node:
     inputs: tuple[Value | None, ...]
     attrs: Attributes
     output_count: int
+    outputs_read: int
     opset: int
     folder: Path | None
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.ir.expr import Expr
-from weft.ir.shape import Dim, Shape, dim_floordiv, dim_product, dims_equal
+from weft.ir.shape import AnyDim, Dim, Shape, dim_floordiv, dim_mul, dim_product
 from weft.support.errors import UnsupportedModelError
 
 
@@ -26,7 +26,7 @@ def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
     total = dim_product(shape)
     if inferred:
         target = _with_inferred(node, target, inferred[0], total, rest)
-    elif dims_equal(total, rest) is False:
+    elif total != rest and not isinstance(dim_mul(total, rest), AnyDim):
         _fail_count(node, shape, target)
     newshape = _as_newshape(node, tuple(target), shape)
     return node.call(op.reshape, value, newshape=newshape, allowzero=0 in target)
@@ -67,6 +67,7 @@ def _fail_count(node: Node, shape: Sequence[Dim], target: Sequence[Dim]) -> None
         "the target shape has another number of elements",
         expected=f"as many as in {_text(shape)}",
         got=_text(target),
+        help="the model fixes the target: keep the input shapes that it was exported for",
     )
 
 
