@@ -18,7 +18,7 @@ _BINARY = {
     "mul": "multiply",
     "truediv": "divide",
     "floordiv": "floor_divide",
-    "mod": "mod",
+    "mod": "floor_mod",
     "pow": "power",
     "matmul": "nn.matmul",
     "lt": "less",
