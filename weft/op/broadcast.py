@@ -16,6 +16,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, broadcast_shapes
 from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic, logical
+from weft.op.gradients import broadcast_gradients
 from weft.op.layout_inference import join_layouts
 from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
 from weft.op.special import truncated_divide
@@ -32,14 +33,20 @@ _FLOAT_DIVISION = (case((3, 5), (5,), low=0.5, high=2.0), case((), (2, 3), low=0
 _BOOL = (case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool"))
 _EQUAL = (case((3, 4), (4,), dtypes="int32", low=0, high=3), case((3, 5), (3, 5)))
 
-add = binary("add", np.add, operator.add, doc="lhs + rhs", cases=(*BINARY_CASES, *_INT))
+add = binary("add", np.add, operator.add, doc="lhs + rhs", cases=(*BINARY_CASES, *_INT),
+             grad=lambda call, _y, dy: broadcast_gradients(call, dy, dy))
 subtract = binary("subtract", np.subtract, operator.sub, doc="lhs - rhs",
-                  cases=(*BINARY_CASES, *_INT))
+                  cases=(*BINARY_CASES, *_INT),
+                  grad=lambda call, _y, dy: broadcast_gradients(call, dy, -dy))
 multiply = binary("multiply", np.multiply, operator.mul, doc="lhs * rhs",
-                  cases=(*BINARY_CASES, *_INT))
+                  cases=(*BINARY_CASES, *_INT),
+                  grad=lambda call, _y, dy: broadcast_gradients(
+                      call, dy * call.args[1], dy * call.args[0]))
 divide = binary("divide", truncated_divide, broadcast.divide,
                 doc="lhs / rhs; of integers the quotient towards zero",
-                cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+                cases=(*_FLOAT_DIVISION, *_INT_DIVISION),
+                grad=lambda call, y, dy: broadcast_gradients(
+                    call, dy / call.args[1], -dy * y / call.args[1]))
 floor_divide = binary("floor_divide", np.floor_divide, broadcast.floor_divide,
                       doc="The largest integer not above lhs / rhs.",
                       cases=(*_FLOAT_DIVISION, *_INT_DIVISION))

@@ -14,6 +14,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation
 from weft.op.families import UNARY_CASES, boolean, in_dtype, numeric, unary
+from weft.op.gradients import scalar
 from weft.op.layout_inference import keep_layout
 from weft.op.relations import attrs_as, checked, expect_number
 from weft.op.special import erf as erf_reference
@@ -24,18 +25,30 @@ _POSITIVE = (case((3, 5), low=0.1, high=4.0), case((), low=0.1, high=4.0), case(
 _INTEGERS = (case((3, 5), dtypes="int32", low=-9, high=9),)
 
 negative = unary("negative", np.negative, doc="-x", compute=elementwise.negative,
-                 relation=numeric, cases=(*UNARY_CASES, *_INTEGERS))
+                 relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
+                 grad=lambda _call, _y, dy: [-dy])
 abs = unary("abs", np.abs, doc="The magnitude of x.", compute=elementwise.absolute,
-            relation=numeric, cases=(*UNARY_CASES, *_INTEGERS))
-exp = unary("exp", np.exp, doc="e**x")
-log = unary("log", np.log, doc="The natural logarithm of x.", cases=_POSITIVE)
-sqrt = unary("sqrt", np.sqrt, doc="The square root of x.", cases=_POSITIVE)
-rsqrt = unary("rsqrt", in_dtype(lambda x: 1 / np.sqrt(x)), doc="1 / sqrt(x)", cases=_POSITIVE)
-sigmoid = unary("sigmoid", sigmoid_reference, doc="1 / (1 + exp(-x))")
-tanh = unary("tanh", np.tanh, doc="The hyperbolic tangent of x.")
-erf = unary("erf", erf_reference, doc="The error function of x.")
-sin = unary("sin", np.sin, doc="The sine of x (radians).")
-cos = unary("cos", np.cos, doc="The cosine of x (radians).")
+            relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
+            grad=lambda call, _y, dy: [dy * sign(call.args[0])])
+exp = unary("exp", np.exp, doc="e**x", grad=lambda _call, y, dy: [dy * y])
+log = unary("log", np.log, doc="The natural logarithm of x.", cases=_POSITIVE,
+            grad=lambda call, _y, dy: [dy / call.args[0]])
+sqrt = unary("sqrt", np.sqrt, doc="The square root of x.", cases=_POSITIVE,
+             grad=lambda _call, y, dy: [dy / (y + y)])
+rsqrt = unary("rsqrt", in_dtype(lambda x: 1 / np.sqrt(x)), doc="1 / sqrt(x)", cases=_POSITIVE,
+              grad=lambda call, y, dy: [dy * y * y * y * scalar(-0.5, call.args[0])])
+sigmoid = unary("sigmoid", sigmoid_reference, doc="1 / (1 + exp(-x))",
+                grad=lambda _call, y, dy: [dy * (y - y * y)])
+tanh = unary("tanh", np.tanh, doc="The hyperbolic tangent of x.",
+             grad=lambda _call, y, dy: [dy - dy * y * y])
+erf = unary("erf", erf_reference, doc="The error function of x.",
+            grad=lambda call, _y, dy: [
+                dy * exp(-(call.args[0] * call.args[0])) * scalar(1.1283791670955126, call.args[0])
+            ])
+sin = unary("sin", np.sin, doc="The sine of x (radians).",
+            grad=lambda call, _y, dy: [dy * cos(call.args[0])])
+cos = unary("cos", np.cos, doc="The cosine of x (radians).",
+            grad=lambda call, _y, dy: [-dy * sin(call.args[0])])
 floor = unary("floor", in_dtype(np.floor), doc="The largest integer not above x.",
               compute=lambda x: elementwise.rounding(x, "floor"), relation=numeric)
 ceil = unary("ceil", in_dtype(np.ceil), doc="The smallest integer not below x.",
@@ -50,10 +63,11 @@ logical_not = unary("logical_not", np.logical_not, doc="not x, of booleans.",
                     compute=elementwise.logical_not, relation=boolean,
                     cases=(case((3, 5), dtypes="bool"), case((), dtypes="bool")))
 copy = unary("copy", np.copy, doc="x itself, in memory of its own.",
-             compute=elementwise.identity, relation=identity_relation)
+             compute=elementwise.identity, relation=identity_relation,
+             grad=lambda _call, _y, dy: [dy])
 relu = unary("nn.relu", lambda x: np.maximum(x, np.zeros((), np.asarray(x).dtype)),
              doc="max(x, 0)", compute=elementwise.relu, relation=numeric,
-             cases=(*UNARY_CASES, *_INTEGERS))
+             cases=(*UNARY_CASES, *_INTEGERS), grad=lambda _call, y, dy: [dy * sign(y)])
 
 
 @dataclass(frozen=True, kw_only=True)

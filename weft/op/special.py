@@ -18,10 +18,21 @@ def erf(x: np.ndarray) -> np.ndarray:
     square = v * v
     term = v.copy()
     total = v.copy()
-    for n in range(1, 160):
-        term *= 2.0 * square / (2 * n + 1)
+    for n in range(1, _erf_terms(float(np.nanmax(np.abs(v), initial=0.0)))):
+        term *= square
+        term *= 2.0 / (2 * n + 1)
         total += term
     return np.asarray(total * np.exp(-square) * (2.0 / math.sqrt(math.pi))).astype(array.dtype)
+
+
+def _erf_terms(x: float) -> int:
+    """How many terms of the series matter for arguments up to ``x``."""
+    term, total, n = x, x, 1
+    while term > total * 1e-18:
+        term *= 2.0 * x * x / (2 * n + 1)
+        total += term
+        n += 1
+    return n
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

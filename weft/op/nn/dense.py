@@ -10,6 +10,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim
 from weft.ir.types import TensorType
@@ -163,6 +164,17 @@ def matmul(a: te.Tensor, b: te.Tensor, attrs: MatmulAttrs) -> te.Tensor:
 matmul.spec(_product_reference, case((3, 5), (5, 4)), case((5, 3), (5, 4), transpose_a=True),
             case((3, 5), (4, 5), transpose_b=True),
             case((5, 3), (4, 5), transpose_a=True, transpose_b=True), case((3, 0), (0, 2)))
+
+
+@matmul.gradient
+def _matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    a, b = call.args
+    swap_a, swap_b = call.attrs.transpose_a, call.attrs.transpose_b
+    da = (matmul(b, dy, transpose_a=swap_b, transpose_b=True) if swap_a
+          else matmul(dy, b, transpose_b=not swap_b))
+    db = (matmul(dy, a, transpose_a=True, transpose_b=swap_a) if swap_b
+          else matmul(a, dy, transpose_a=not swap_a))
+    return [da, db]
 
 
 @define_op("nn.batch_matmul", attrs=BatchMatmulAttrs, relation=_product_relation,

@@ -8,10 +8,13 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
+from weft.op.elementwise import exp
 from weft.op.layout_inference import along_axis
+from weft.op.reduce import sum as sum_op
 from weft.op.relations import attrs_as, expect_float
 from weft.topi.nn import softmax as topi_softmax
 
@@ -61,6 +64,17 @@ def _log_softmax_reference(x: np.ndarray, axis: int = -1) -> np.ndarray:
 
 _CASES = (case((3, 5)), case((2, 4, 3), axis=1), case((7,), axis=0),
           case((2, 5), low=80.0, high=100.0), case((0, 4)))
+
+@softmax.gradient
+def _softmax_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    return [(dy - sum_op(dy * y, axis=call.attrs.axis, keepdims=True)) * y]
+
+
+@log_softmax.gradient
+def _log_softmax_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    return [dy - exp(y) * sum_op(dy, axis=call.attrs.axis, keepdims=True)]
+
+
 softmax.layout(along_axis())
 log_softmax.layout(along_axis())
 softmax.spec(_softmax_reference, *_CASES)
