@@ -6,10 +6,15 @@ and returns one gradient for each argument, as an expression of that argument's 
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from weft.ir.attrs import Attrs
 from weft.ir.expr import Call, Constant, Expr, const
 from weft.ir.op import get_op
 from weft.ir.types import TensorType
-from weft.support.errors import TypeInferenceError
+from weft.support.errors import InternalError, TypeInferenceError
+
+A = TypeVar("A", bound=Attrs)
 
 
 def tensor_type(expr: Expr) -> TensorType:
@@ -18,6 +23,14 @@ def tensor_type(expr: Expr) -> TensorType:
         raise TypeInferenceError("a gradient needs typed tensors", where=expr.span,
                                  got=expr.checked_type, help="run infer_type first")
     return expr.checked_type
+
+
+def attrs_of(call: Call, kind: type[A]) -> A:
+    """The attributes of a call as the record that its operator was declared with."""
+    if not isinstance(call.attrs, kind):
+        raise InternalError("a call has attributes of another operator",
+                            expected=kind.__name__, got=type(call.attrs).__name__)
+    return call.attrs
 
 
 def scalar(value: float, like: Expr) -> Constant:

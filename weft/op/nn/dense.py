@@ -16,6 +16,7 @@ from weft.ir.shape import Dim
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, normalize_axis
+from weft.op.gradients import attrs_of
 from weft.op.layout_inference import along_axis
 from weft.op.relations import (
     attrs_as,
@@ -169,7 +170,8 @@ matmul.spec(_product_reference, case((3, 5), (5, 4)), case((5, 3), (5, 4), trans
 @matmul.gradient
 def _matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     a, b = call.args
-    swap_a, swap_b = call.attrs.transpose_a, call.attrs.transpose_b
+    attrs = attrs_of(call, MatmulAttrs)
+    swap_a, swap_b = attrs.transpose_a, attrs.transpose_b
     da = (matmul(b, dy, transpose_a=swap_b, transpose_b=True) if swap_a
           else matmul(dy, b, transpose_b=not swap_b))
     db = (matmul(dy, a, transpose_a=True, transpose_b=swap_a) if swap_b

@@ -13,6 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
 from weft.op.elementwise import exp
+from weft.op.gradients import attrs_of
 from weft.op.layout_inference import along_axis
 from weft.op.reduce import sum as sum_op
 from weft.op.relations import attrs_as, expect_float
@@ -67,12 +68,12 @@ _CASES = (case((3, 5)), case((2, 4, 3), axis=1), case((7,), axis=0),
 
 @softmax.gradient
 def _softmax_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
-    return [(dy - sum_op(dy * y, axis=call.attrs.axis, keepdims=True)) * y]
+    return [(dy - sum_op(dy * y, axis=attrs_of(call, SoftmaxAttrs).axis, keepdims=True)) * y]
 
 
 @log_softmax.gradient
 def _log_softmax_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
-    return [dy - exp(y) * sum_op(dy, axis=call.attrs.axis, keepdims=True)]
+    return [dy - exp(y) * sum_op(dy, axis=attrs_of(call, SoftmaxAttrs).axis, keepdims=True)]
 
 
 softmax.layout(along_axis())
