@@ -8,6 +8,7 @@ from weft.transform.canonicalize_ops import CanonicalizeOps
 from weft.transform.dead_code_elimination import DeadCodeElimination
 from weft.transform.defuse_ops import DefuseOps
 from weft.transform.eliminate_common_subexpr import EliminateCommonSubexpr
+from weft.transform.equivalence import check_same_values
 from weft.transform.fold_constant import FoldConstant
 from weft.transform.fold_scale_axis import FoldScaleAxis
 from weft.transform.fuse_ops import FuseOps
@@ -35,5 +36,6 @@ __all__ = [
     "SimplifyInference",
     "ToANormalForm",
     "ToGraphNormalForm",
+    "check_same_values",
     "evaluate",
 ]

@@ -138,7 +138,9 @@ def test_branches_see_the_data_as_written():
     run(mod)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 @given(programs())
 def test_random_programs_keep_their_values(mod):
     run(mod, AlterOpLayout())
