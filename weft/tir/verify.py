@@ -115,7 +115,7 @@ def _no_kind(*kinds: ForKind) -> _Check:
     def check(func: PrimFunc) -> str | None:
         for node in post_order_stmts(func.body):
             if isinstance(node, s.For) and node.kind in kinds:
-                return f"a {node.kind.value} loop is left"
+                return f"a loop is left that is {node.kind.value}"
         return None
 
     return check

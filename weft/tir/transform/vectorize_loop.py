@@ -239,10 +239,12 @@ def _fall_back(node: s.For, reason: str) -> s.For:
 
 def vectorize_loop(func: PrimFunc) -> PrimFunc:
     """
-    for j in vectorized(16):
-        A[i, j] = A[i, j] + B[i]
+    for i in range(4):
+        for j in vectorized(16):
+            A[i, j] = A[i, j] + B[i]
     =>
-    A[i, ramp(0, 1, 16)] = A[i, ramp(0, 1, 16)] + broadcast(B[i], 16)
+    for i in range(4):
+        A[i, ramp(0, 1, 16)] = A[i, ramp(0, 1, 16)] + broadcast(B[i], 16)
     """
 
     def rewrite(node: Stmt) -> Stmt:
