@@ -207,6 +207,21 @@ def test_parallel_loops_stay_whole() -> None:
     assert isinstance(done.body.body, IfThenElse)
 
 
+def test_main_and_tail_have_their_own_registers() -> None:
+    a, b = buffer("A", (70,)), buffer("B", (70,))
+    tile = Buffer("tile", (const(16),), x.float32, "local")
+    o, i, j = Var("o"), Var("i"), Var("j")
+    fill = BufferStore(tile, a.load(o * 16 + i), (i,))
+    drain = BufferStore(b, tile.load(j), (o * 16 + j,))
+    body = Allocate(tile, seq([
+        loop(i, 16, guarded(fill, likely(o * 16 + i < 70)), VECTOR),
+        loop(j, 16, guarded(drain, likely(o * 16 + j < 70)), VECTOR),
+    ]))  # fmt: skip
+    done = lowered(PrimFunc("f", (a, b), loop(o, 5, body)), random(70), random(70))
+    tiles = [n.buffer for n in post_order_stmts(done.body) if isinstance(n, Allocate)]
+    assert len(tiles) == len(set(tiles)) == 2
+
+
 def test_padding_is_masked_where_it_depends_on_the_lane() -> None:
     a, b = buffer("A", (10,)), buffer("B", (12,))
     i = Var("i")

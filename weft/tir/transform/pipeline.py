@@ -12,6 +12,7 @@ from weft.tir.transform.loop_partition import loop_partition
 from weft.tir.transform.lower_intrinsics import lower_intrinsics
 from weft.tir.transform.plan_workspace import plan_workspace
 from weft.tir.transform.remove_no_op import remove_no_op
+from weft.tir.transform.separate_registers import separate_registers
 from weft.tir.transform.simplify import simplify
 from weft.tir.transform.unroll_loop import unroll_loop
 from weft.tir.transform.vectorize_loop import vectorize_loop
@@ -31,6 +32,7 @@ TIR_PIPELINE: tuple[TirPass, ...] = (
     loop_partition,    # main and tail: no guard in a hot loop
     vectorize_loop,    # before unrolling, which then copies vectors instead of lanes
     unroll_loop,       # makes register indices constant
+    separate_registers,  # copies of a loop, made above, share no register
     lower_intrinsics,  # polynomials over the vectors made above
     check_local,       # registers, or memory after all
     plan_workspace,    # needs to know which locals became memory
