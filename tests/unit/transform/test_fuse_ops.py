@@ -176,3 +176,20 @@ def test_a_closure_keeps_its_own_work():
 def test_a_second_run_changes_nothing():
     after = fused("def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }")
     assert FuseOps()(after) is after
+
+
+def test_a_tuple_may_pass_whole_between_calls():
+    after = fused("""
+        def @main(%x: Tensor[(2, 4), float32]) {
+          nn.relu(concatenate(split(%x, indices_or_sections=2, axis=1), axis=0))
+        }""")
+    assert kernels(after) == [["split", "concatenate", "nn.relu"]]
+
+
+def test_a_tuple_parameter_stays_a_tuple():
+    after = fused("""
+        def @main(%x: Tensor[(2, 4), float32]) {
+          %0 = split(%x, indices_or_sections=2, axis=1);
+          (concatenate(%0, axis=0), %0.0)
+        }""")
+    assert kernels(after) == [["split"], ["concatenate"]]
