@@ -119,7 +119,7 @@ def _fields_of(cls: type[Attrs]) -> tuple[tuple[str, Any, Any], ...]:
 
 
 def _hint_text(hint: Any) -> str:
-    return getattr(hint, "__name__", None) if isinstance(hint, type) else str(hint)
+    return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 def _convert(value: Any, hint: Any) -> Any:

@@ -336,10 +336,10 @@ def const(value: Any, dtype: DType | str | None = None) -> Constant:
     """A constant; Python floats become float32 and ints int32 unless ``dtype`` says otherwise."""
     if isinstance(value, Constant):
         return value
-    if dtype is not None:
-        return Constant(np.asarray(value, DType.of(dtype).numpy), span=Span.of_caller())
-    array = np.asarray(value)
-    if not isinstance(value, (np.ndarray, np.generic)):
+    array = np.asarray(value, None if dtype is None else DType.of(dtype).numpy)
+    if array is value and array.flags.writeable:
+        array = array.copy()  # the caller may go on writing to it
+    if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         default = {np.dtype("float64"): np.float32, np.dtype("int64"): np.int32}
         array = array.astype(default.get(array.dtype, array.dtype))
     return Constant(array, span=Span.of_caller())

@@ -275,8 +275,25 @@ class _Parser:
                 value = TupleGetItem(value, int(tokens.next()[1:]), span=span)
             elif tokens.at("(") or tokens.at("["):
                 value = yield self._call(value, span)
+            elif tokens.at("loc") and tokens.following() == "[":
+                value = value.replace(span=self._location())
             else:
                 return value
+
+    def _location(self) -> Span:
+        """``loc["model.onnx", 3, 14, "Conv_3"]``: where the expression before it comes from."""
+        self.tokens.next()
+        start = self.tokens.offset
+        value = parse_value(self.tokens)
+        kinds = ((str,), (int, type(None)), (int, type(None)), (str, type(None)))
+        if len(value) != len(kinds) or not all(map(isinstance, value, kinds)):
+            self.tokens.fail(
+                "this is no source position",
+                expected="[source, line, column, node]",
+                got=value,
+                offset=start,
+            )
+        return Span(*value)
 
     def _simple(self, span: Span) -> Expr:
         tokens = self.tokens

@@ -45,6 +45,7 @@ VERSION = "1"
 _ENTER, _BIND, _EXIT = 0, 1, 2
 # Tuples nested deeper than this are bound line by line, which bounds the length of a line.
 _DEEPEST_INLINE = 3
+_ATOMS = (Var, GlobalVar, Constant, Constructor, Op)
 
 
 def as_text(
@@ -53,7 +54,8 @@ def as_text(
     """The text form of a module or an expression.
 
     ``metadata=False`` leaves out the bytes of large constants (the text does not parse back
-    then); ``types`` and ``spans`` add comments with inferred types and source positions.
+    then); ``types`` adds inferred types as comments; ``spans`` adds where calls come from, which
+    the parser reads back.
     """
     printer = _Printer(types=types, spans=spans)
     if isinstance(node, IRModule):
@@ -95,6 +97,7 @@ class _Printer:
         return "\n".join(lines)
 
     def _function_lines(self, prefix: str, fn: Function) -> list[str]:
+        self.names, self.variables = Names(), {}
         body = _Body(self, fn)
         body.walk()
         head = f"{prefix}{self.signature(fn)} {{"
@@ -172,12 +175,9 @@ class _Printer:
         return "_"
 
     def comment(self, node: Expr) -> str:
-        notes = []
-        if self.types and node.checked_type is not None:
-            notes.append(f"ty={self.type_text(node.checked_type)}")
-        if self.spans and node.span is not None:
-            notes.append(str(node.span))
-        return f" /* {'; '.join(notes).replace('*/', '* /')} */" if notes else ""
+        if not self.types or node.checked_type is None:
+            return ""
+        return f" /* ty={self.type_text(node.checked_type)} */"
 
 
 def global_name(name: str) -> str:
@@ -241,6 +241,8 @@ class _Body:
     def _finish(self, node: Expr) -> None:
         text = _TEXT[type(node)](self, node)
         pieces = text if isinstance(text, list) else [text]
+        if self.printer.spans and not isinstance(node, Let):
+            pieces = [*pieces, self._location(node)]
         if self._in_place(node):
             self.pieces[id(node)] = pieces
             return
@@ -250,8 +252,15 @@ class _Body:
         self.plan.home[id(node)].parts.append([f"{name} = ", *pieces, f";{comment}"])
         self.pieces[id(node)] = [name]
 
+    def _location(self, node: Expr) -> str:
+        """The suffix that keeps where ``node`` comes from; variables and constants have none."""
+        if node.span is None or isinstance(node, _ATOMS):
+            return ""
+        at = node.span
+        return f" loc{value_text((at.source, at.line, at.column, at.node))}"
+
     def _in_place(self, node: Expr) -> bool:
-        if isinstance(node, (Var, GlobalVar, Constant, Constructor, Op)):
+        if isinstance(node, _ATOMS):
             return True
         if self.plan.standalone(node):
             return True

@@ -99,6 +99,7 @@ _ENTER, _OPEN, _EXIT = 0, 1, 2
 # Where a node can stand: the innermost scope it needs, as (depth, number of the scope).
 _Need = tuple[int, int]
 _NOWHERE: _Need = (0, 0)
+_Step = tuple[Expr, int, tuple[Var, ...]]
 
 
 class _Scopes:
@@ -116,7 +117,7 @@ class _Scopes:
         self.home: dict[int, _Need] = {}
         self.needs: dict[int, _Need] = {}
         self._clause_open: set[int] = set()
-        self.stack: list[tuple[Expr, int, tuple[Var, ...]]] = []
+        self.stack: list[_Step] = []
 
     def walk(self, root: Expr) -> None:
         self.stack.append((root, _ENTER, ()))
@@ -140,7 +141,7 @@ class _Scopes:
             self.stack.append((node, _EXIT, ()))
             self.stack.extend(reversed(self._steps(node)))
 
-    def _steps(self, node: Expr) -> list[tuple[Expr, int, tuple[Var, ...]]]:
+    def _steps(self, node: Expr) -> list[_Step]:
         if isinstance(node, Function):
             return [(node, _OPEN, node.params), (node.body, _ENTER, ())]
         if isinstance(node, Let):
@@ -148,7 +149,7 @@ class _Scopes:
             recursive = isinstance(node.value, Function)
             return [*((opened, value) if recursive else (value, opened)), (node.body, _ENTER, ())]
         if isinstance(node, Match):
-            steps = [(node.data, _ENTER, ())]
+            steps: list[_Step] = [(node.data, _ENTER, ())]
             for clause in node.clauses:
                 steps += [(node, _OPEN, pattern_vars(clause.lhs)), (clause.rhs, _ENTER, ())]
             return steps

@@ -74,6 +74,7 @@ class Constraints:
         self.errors: list[WeftError] = []
         self.function: str | None = None
         self._trust = trust
+        self._ill_formed: set[int] = set()
         self._global_types = global_types
         self._definitions = definitions
         self._contexts: list[tuple[Deferred, CallContext]] = []
@@ -143,6 +144,7 @@ class Constraints:
             bind_pattern(clause.lhs, data, self.solver, self._definitions, self._bind_var)
         except TypeInferenceError as error:
             self._report(error, match)
+            self._ill_formed.add(id(match))
 
     def _bind_var(self, var: Var, type_: Type) -> None:
         known = self.types.get(id(var))
@@ -226,7 +228,7 @@ class Constraints:
             return ERROR
         if isinstance(callee, IncompleteType):
             out = IncompleteType()
-            self.solver.unify(callee, FuncType(args, out))
+            self._unify(call, callee, FuncType(args, out), "the callee is used with another type")
             return out
         if not isinstance(callee, FuncType):
             self._fail(call, f"{describe(call.op)} is not a function", got=callee)
@@ -363,7 +365,7 @@ class Constraints:
         if not node.clauses:
             self._fail(node, "a match needs at least one clause")
             return ERROR
-        if node.complete:
+        if node.complete and id(node) not in self._ill_formed:
             missing = missing_case(node.clauses, self._definitions)
             if missing is not None:
                 self._fail(

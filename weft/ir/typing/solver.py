@@ -149,13 +149,13 @@ class TypeSolver:
 
     def _refine(self, type_: Type, result: Type) -> None:
         """A hole bound to ``(?, 3)`` that met ``(2, 3)`` knows more now."""
-        if not isinstance(type_, IncompleteType):
-            return
         root = type_
-        while isinstance(self._bound[root], IncompleteType):
-            root = self._bound[root]  # type: ignore[assignment]
-        if self._bound[root] != result:
-            self._bound[root] = result
+        while isinstance(root, IncompleteType):
+            known = self._bound[root]
+            if not isinstance(known, IncompleteType):
+                self._bound[root] = result
+                return
+            root = known
 
     def _wake(self, hole: IncompleteType) -> None:
         for relation in self._waiting.pop(hole, ()):

@@ -1,0 +1,123 @@
+"""Programs 100,000 nodes deep: nothing recurses over them, and every walk is linear."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from weft import op
+from weft.ir import (
+    Call,
+    Expr,
+    Function,
+    If,
+    IRModule,
+    Let,
+    RuleSet,
+    Var,
+    apply_rules,
+    assert_structural_equal,
+    infer_type,
+    parse,
+    rule,
+    structural_hash,
+    var,
+    verify_module,
+)
+from weft.ir.pattern import any_
+from weft.ir.visitor import free_vars, post_order, substitute
+
+DEPTHS = [10_000, pytest.param(100_000, marks=pytest.mark.slow)]
+
+
+def call_chain(depth: int) -> IRModule:
+    x = var("x", (2, 3))
+    body: Expr = x
+    for _ in range(depth):
+        body = Call(op.nn.relu, (body,))
+    return IRModule.from_expr(Function((x,), body))
+
+
+def let_chain(depth: int) -> IRModule:
+    x = var("x", (2, 3))
+    names = [Var(f"v{i}") for i in range(depth)]
+    body: Expr = names[-1]
+    for name, before in zip(reversed(names), reversed([x, *names[:-1]]), strict=True):
+        body = Let(name, Call(op.exp, (before,)), body)
+    return IRModule.from_expr(Function((x,), body))
+
+
+def lambda_chain(depth: int) -> IRModule:
+    """The type flows in from the call, through relations that all had to wait."""
+    x, y = var("x", (2, 3)), Var("y")
+    body: Expr = y
+    for _ in range(depth):
+        body = Call(op.nn.relu, (body,))
+    return IRModule.from_expr(Function((x,), Call(Function((y,), body), (x,))))
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("make", [call_chain, let_chain, lambda_chain])
+def test_inference_is_deep_and_keeps_what_is_typed(make, depth):
+    typed = infer_type(make(depth))
+    assert str(typed["main"].checked_type.ret_type) == "Tensor[(2, 3), float32]"
+    assert infer_type(typed) is typed
+    verify_module(typed)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("make", [call_chain, let_chain])
+def test_text_equality_and_hash_are_deep(make, depth):
+    mod = make(depth)
+    again = parse(str(mod))
+    assert_structural_equal(mod, again)
+    assert structural_hash(mod) == structural_hash(again)
+
+
+def test_nested_branches_print_and_parse():
+    x, cond = var("x", (2,)), var("c", (), "bool")
+    body: Expr = x
+    for _ in range(2_000):
+        body = If(cond, body, Call(op.exp, (x,)))
+    mod = IRModule.from_expr(Function((x, cond), body))
+    assert_structural_equal(parse(str(mod)), mod)
+
+
+def test_nested_calls_in_text_parse():
+    text = "def @main(%x: float32) { " + "exp(" * 20_000 + "%x" + ")" * 20_000 + " }"
+    assert sum(isinstance(n, Call) for n in post_order(parse(text)["main"])) == 20_000
+
+
+def test_substitution_is_deep():
+    fn = call_chain(100_000)["main"]
+    z = var("z", (2, 3))
+    assert free_vars(substitute(fn.body, {fn.params[0]: z})) == (z,)
+
+
+@rule(op.nn.relu(op.nn.relu(any_("x"))))
+def relu_twice(x: Expr) -> Expr:
+    """Two are one."""
+    return op.nn.relu(x)
+
+
+def test_rules_apply_deep():
+    fn = infer_type(call_chain(10_000))["main"]
+    rewritten = apply_rules(fn, RuleSet(relu_twice))
+    assert rewritten.body.args[0] is fn.params[0]
+
+
+def test_inference_takes_time_in_proportion():
+    # Minima of several runs; a factor of 4 leaves room for a busy machine, n**2 would be 10.
+    def seconds(depth: int) -> float:
+        best = float("inf")
+        for _ in range(3):
+            mod = lambda_chain(depth)
+            start = time.process_time()
+            infer_type(mod)
+            best = min(best, time.process_time() - start)
+        return best / depth
+
+    assert seconds(10_000) < 4 * seconds(1_000)
+    assert sys.getrecursionlimit() <= 2_000

@@ -1,0 +1,317 @@
+"""Type inference: every kind of node, both directions, and the wording of errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft import op
+from weft.ir import (
+    Call,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    Let,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+    const,
+    infer_expr,
+    infer_type,
+    parse,
+    parse_expr,
+    var,
+)
+from weft.ir.visitor import post_order
+from weft.support.errors import TypeInferenceError
+
+LIST = "type List[A] { Cons(A, List[A]), Nil, }\n"
+
+
+def type_of(text: str) -> str:
+    return str(infer_expr(parse_expr(text)).checked_type)
+
+
+def main_type(text: str) -> str:
+    return str(infer_type(parse(text))["main"].checked_type)
+
+
+def error_of(text: str) -> TypeInferenceError:
+    with pytest.raises(TypeInferenceError) as caught:
+        infer_type(parse(text))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("add(const([1, 2, 3], (3,), float32), 1f)", "Tensor[(3,), float32]"),
+        ("(1f, (2, True)).1", "(Tensor[(), int32], Tensor[(), bool])"),
+        ("fn (%x: Tensor[(2, n), float32]) { exp(%x) }.0", None),
+        ("{ let %x = 1f; add(%x, %x) }", "Tensor[(), float32]"),
+        ("if (True) { 1f } else { 2f }", "Tensor[(), float32]"),
+        ("ref(1f)", "ref(Tensor[(), float32])"),
+        ("{ let %r = ref(1f); ref_read(%r) }", "Tensor[(), float32]"),
+        ("{ let %r = ref(1f); ref_write(%r, 2f) }", "()"),
+        ("fn (%x: float32) { %x }(1f)", "Tensor[(), float32]"),
+    ],
+)
+def test_expressions(text, expected):
+    if expected is None:
+        with pytest.raises(TypeInferenceError, match="no tuple"):
+            type_of(text)
+    else:
+        assert type_of(text) == expected
+
+
+def test_every_node_is_typed():
+    text = "def @main(%x: Tensor[(2,), float32]) { let %y = exp(%x); (%y, add(%y, 1f)).1 }"
+    fn = infer_type(parse(text))["main"]
+    assert all(node.checked_type is not None for node in post_order(fn))
+
+
+def test_types_flow_into_unannotated_functions():
+    fn = infer_expr(parse_expr("fn (%f) { %f }(fn (%x: Tensor[(3,), int8]) { %x })"))
+    assert str(fn.checked_type) == "fn(Tensor[(3,), int8]) -> Tensor[(3,), int8]"
+    assert "%x: Tensor[(3,), int8]" in str(
+        infer_expr(parse_expr("fn (%x) { %x }(const([1, 2, 3], (3,), int8))"))
+    )
+
+
+def test_types_flow_from_results_to_operands():
+    # Of ``exp`` the result is declared, the operand is not.
+    fn = infer_expr(parse_expr("fn (%x) -> Tensor[(n, 4), float32] { negative(%x) }"))
+    assert str(fn.params[0].annotation) == "Tensor[(n, 4), float32]"
+
+
+def test_parameters_keep_their_identity():
+    x = var("x", (2,))
+    fn = Function((x,), op.exp(x))
+    typed = infer_type(IRModule.from_expr(fn))
+    assert typed["main"].params[0] is x
+    assert infer_type(typed) is typed
+
+
+def test_only_replaced_parts_are_rebuilt():
+    x = var("x", (2,))
+    left, right = op.exp(x), op.tanh(x)
+    fn = infer_type(IRModule.from_expr(Function((x,), op.add(left, right))))["main"]
+    kept = fn.body.args[0]
+    changed = fn.replace(body=fn.body.replace(args=(kept, op.abs(fn.body.args[1]))))
+    again = infer_type(IRModule.from_expr(changed))["main"]
+    assert again.body.args[0] is kept
+    assert again.body.args[1].args[0] is fn.body.args[1]
+    assert again.params[0] is x
+
+
+def test_a_let_follows_a_new_type_of_its_value():
+    x = var("x", (2, 3))
+    v = Var("v")
+    mod = infer_type(IRModule.from_expr(Function((x,), Let(v, op.exp(x), op.negative(v)))))
+    let = mod["main"].body
+    replaced = let.replace(value=op.transpose(x))
+    fn = infer_type(mod.with_function("main", mod["main"].replace(body=replaced)))["main"]
+    assert str(fn.checked_type.ret_type) == "Tensor[(3, 2), float32]"
+
+
+def test_return_types_of_callees_are_inferred_first():
+    text = """
+    def @main(%x: Tensor[(2,), float32]) { @double(@double(%x)) }
+    def @double(%x: Tensor[(2,), float32]) { add(%x, %x) }
+    """
+    assert main_type(text) == "fn(Tensor[(2,), float32]) -> Tensor[(2,), float32]"
+
+
+def test_recursion_through_globals_and_lets():
+    text = """
+    def @even(%n: int32) -> bool { if (equal(%n, 0)) { True } else { @odd(subtract(%n, 1)) } }
+    def @odd(%n: int32) { if (equal(%n, 0)) { False } else { @even(subtract(%n, 1)) } }
+    def @main(%x: int32) {
+      let %count = fn (%k: int32) { if (equal(%k, 0)) { 0 } else { %count(subtract(%k, 1)) } };
+      (%count(%x), @odd(%x))
+    }
+    """
+    mod = infer_type(parse(text))
+    assert str(mod["odd"].checked_type.ret_type) == "Tensor[(), bool]"
+    assert str(mod["main"].checked_type.ret_type) == "(Tensor[(), int32], Tensor[(), bool])"
+    assert infer_type(mod) is mod
+
+
+def test_generic_functions_are_instantiated_at_each_call():
+    text = """
+    def @id[T](%x: T) -> T { %x }
+    def @main(%x: Tensor[(2,), float32]) { (@id(%x), @id(True), @id[int32](3)) }
+    """
+    assert main_type(text).endswith(
+        "-> (Tensor[(2,), float32], Tensor[(), bool], Tensor[(), int32])"
+    )
+
+
+def test_data_types():
+    text = (
+        LIST
+        + """
+    def @main(%x: float32) {
+      match (Cons(%x, Nil())) { Cons(%h, %t) => { (%h, %t) }, Nil() => { (1f, Nil()) } }
+    }
+    """
+    )
+    assert main_type(text).endswith("-> (Tensor[(), float32], List[Tensor[(), float32]])")
+
+
+@pytest.mark.parametrize(
+    ("clauses", "missing"),
+    [
+        ("Cons(_, _) => { 1f }", "Nil"),
+        ("Nil() => { 1f }", "Cons(_, _)"),
+        ("Nil() => { 1f }, Cons(_, Nil()) => { 1f }", "Cons(_, Cons(_, _))"),
+    ],
+)
+def test_a_match_covers_every_case(clauses, missing):
+    text = f"{LIST}def @main(%l: List[float32]) {{ match (%l) {{ {clauses} }} }}"
+    error = error_of(text)
+    assert error.got == f"no clause for {missing}"
+    assert main_type(text.replace("match (", "match? (")).endswith("float32]")
+
+
+def test_branches_forget_what_only_one_of_them_knows():
+    text = """
+    def @main(%c: bool, %x: Tensor[(3,), float32], %y: Tensor[(?,), float32]) {
+      if (%c) { %x } else { %y }
+    }
+    """
+    assert main_type(text).endswith("-> Tensor[(?,), float32]")
+
+
+def test_symbols_are_equal_by_normal_form():
+    text = """
+    def @f(%x: Tensor[(2*n + 1,), int8]) -> Tensor[(1 + n + n,), int8] { %x }
+    def @main(%x: Tensor[(2*n + 1,), int8]) { @f(%x) }
+    """
+    assert main_type(text).endswith("Tensor[(2*n + 1,), int8]")
+
+
+def test_two_symbols_are_not_equal():
+    error = error_of(
+        "def @main(%x: Tensor[(n,), float32], %y: Tensor[(m,), float32]) { add(%x, %y) }"
+    )
+    assert error.what == "add: the shapes do not broadcast"
+    assert (error.expected, error.got) == ("n or 1", "m")
+    assert "same symbol" in error.help
+
+
+def test_a_call_error_names_operator_place_argument_and_axis():
+    error = error_of(
+        "def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(4, 3), float32]) {\n add(%x, %y) }"
+    )
+    assert error.where == "<text>:2:2: `add(%x, %y)` in @main"
+    assert error.notes == (
+        "at argument 1 (rhs), axis 0",
+        "argument 0 (lhs): Tensor[(2, 3), float32]",
+        "argument 1 (rhs): Tensor[(4, 3), float32]",
+    )
+    assert (error.expected, error.got) == ("2 or 1", "4")
+
+
+def test_all_errors_are_collected_and_none_is_reported_twice():
+    error = error_of(
+        """
+        def @main(%x: Tensor[(2,), float32], %y: Tensor[(3,), float32]) {
+          %0 = add(%x, %y);
+          %1 = exp(%0);
+          %2 = (%1, %0);
+          %3 = if (%x) { %1 } else { %0 };
+          add(%3, %2.0)
+        }
+        """
+    )
+    assert [e.what.split(" (")[0] for e in error.errors] == [
+        "add: the shapes do not broadcast",
+        "the condition is no boolean scalar",
+    ]
+    assert error.what == "2 type errors"
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ("%x(%x)", "%x is not a function"),
+        ("(%x, %x).2", "the tuple has no field 2"),
+        ("add(%x, 1)", "the operands have different dtypes"),
+        ("add((%x, %x), %x)", "add: the argument must be a tensor"),
+        ("concatenate(%x, axis=0)", "must be a tuple of tensors"),
+        ("fn (%y: int8) { %y }(%x)", "argument 0 of function expression has the wrong type"),
+        ("fn (%y: float32) { %y }(%x, %x)", "takes 1 arguments"),
+        ("if (True) { %x } else { 1f }", "the branches have different types"),
+        ("if (True) { %x } else { (%x,) }", "the branches have different types"),
+        ("ref_read(%x)", "only a reference can be read"),
+        ("ref_write(ref(%x), 1)", "the reference does not hold values of this type"),
+        ("@nobody(%x)", "the module has no function @nobody"),
+        ("(add, %x)", "the operator add is used as a value"),
+        ("{ let %y: int8 = %x; %y }", "%y is bound to a value of another type"),
+        ("sum(%x, axis=[5])", "sum: axis 5 is out of range"),
+        ("sum(%x, axis=[0, 0])", "axis names an axis twice"),
+        ("exp(1)", "exp: "),
+        ("fn (%f) { %f }", "cannot be inferred"),
+        ("fn (%f) { exp(%f) }", "exp: the type cannot be inferred"),
+        ("fn (%f) { %f(%f) }", "the type contains itself"),
+    ],
+)
+def test_errors(body, what):
+    error = error_of(f"def @main(%x: Tensor[(2,), float32]) {{ {body} }}")
+    assert what in error.render()
+    assert "@main" in error.render()
+
+
+def test_a_declared_return_type_must_hold():
+    error = error_of("def @main(%x: Tensor[(2,), float32]) -> Tensor[(3,), float32] { %x }")
+    assert "declared return type" in error.what
+    assert error.expected == "Tensor[(3,), float32]"
+
+
+def test_wrong_constructor_patterns():
+    error = error_of(f"{LIST}def @main(%x: float32) {{ match (%x) {{ Nil() => {{ 1f }} }} }}")
+    assert "cannot match a value of this type" in error.render()
+    clauses = "Cons(%h) => { 1f }, _ => { 2f }"
+    text = f"{LIST}def @main(%l: List[int8]) {{ match (%l) {{ {clauses} }} }}"
+    assert "takes 2 fields" in error_of(text).render()
+
+
+def test_errors_in_one_function_do_not_hide_those_in_another():
+    error = error_of(
+        """
+        def @a(%x: float32) { add(%x, 1) }
+        def @main(%x: float32) { (@a(%x), add(%x, 2)) }
+        """
+    )
+    assert len(error.errors) == 2
+
+
+def test_trust_leaves_typed_parts_alone():
+    x = var("x", (2,))
+    inner = infer_expr(op.exp(x))
+    outer = infer_expr(op.tanh(inner), trust=True)
+    assert outer.args[0] is inner
+    assert outer.checked_type == TensorType.of((2,))
+
+
+def test_shared_functions_and_many_calls():
+    x = var("x", (2,))
+    local = Function((x,), op.exp(x))
+    y = var("y", (2,))
+    mod = IRModule(
+        {
+            "one": local,
+            "two": local,
+            "main": Function((y,), Call(GlobalVar("two"), (Call(GlobalVar("one"), (y,)),))),
+        }
+    )
+    assert str(infer_type(mod)["main"].checked_type.ret_type) == "Tensor[(2,), float32]"
+
+
+def test_conditions_and_items_of_python_built_programs():
+    cond = const(True)
+    pair = Tuple((const(1.0), const(2)))
+    typed = infer_expr(If(cond, TupleGetItem(pair, 0), const(0.0)))
+    assert str(typed.checked_type) == "Tensor[(), float32]"

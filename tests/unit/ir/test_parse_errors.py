@@ -1,0 +1,102 @@
+"""Text that is not the language: each error has a place, a caret, and says what would do."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.ir.test_text import EVERYTHING
+from weft.ir import parse, parse_expr
+from weft.support.errors import ParseError, WeftError
+
+
+def error_of(text: str) -> ParseError:
+    with pytest.raises(ParseError) as caught:
+        parse(text, source="model.ir")
+    return caught.value
+
+
+def test_an_unknown_operator_suggests_another():
+    error = error_of("def @main(%x: float32) {\n  nn.rellu(%x)\n}")
+    assert error.where == "model.ir:2:3"
+    assert error.notes == ("|   nn.rellu(%x)", "|   ^")
+    assert "'nn.relu'" in error.help
+
+
+def test_an_unknown_variable_lists_those_in_scope():
+    error = error_of("def @main(%x: float32) {\n  add(%x, %yy)\n}")
+    assert error.where == "model.ir:2:11"
+    assert error.expected == "one of %x"
+
+
+def test_a_variable_is_not_visible_outside_its_branch():
+    text = "def @main(%c: bool) { %0 = if (%c) { %1 = exp(1f); %1 } else { 2f }; %1 }"
+    assert error_of(text).where == "model.ir:1:70"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "expected"),
+    [
+        ("def @main(%x: float32) { nn.softmax(%x, axis=1.5) }", "wrong type", "int"),
+        ("def @main(%x: float32) { nn.softmax(%x, axle=1) }", "no attribute 'axle'", "axis"),
+        ("def @main(%x: float32) { add(%x) }", "takes 2 arguments", "lhs, rhs"),
+        ("def @main(%x: float32) { %x", "does not go on", "'}'"),
+        ("def @main(%x: float32) { let %y = %x %y }", "a let ends with a semicolon", "';'"),
+        ("def @main(%x: Tensor[(2) float32]) { %x }", "does not go on", "','"),
+        ("def @main(%x: Tensor[(2,), floaty]) { %x }", "no element type", "dtype"),
+        ("def @main(%x: Tensor[(1 - 2,), int8]) { %x }", "dimension is negative", ">= 0"),
+        ("def @main() { const([1, 2], (3,), float32) }", "do not fill the shape", "(3,)"),
+        ("def @main() { const([300], (1,), int8) }", "does not fit its dtype", "int8"),
+        ('def @main() { const("AA", (4,), float32) }', "bytes of a constant", "Tensor"),
+        ("def @main() { 1zz }", "unknown suffix", "f64"),
+        ("def @main() { meta[Constant][3] }", "no constant 3", "0 constants"),
+        ("def @a() { 1f } def @a() { 2f }", "defined twice", None),
+        ('#[version = "99"]\ndef @main() { 1f }', "another version", "1"),
+        ("def @main() { 1f } 2f", "consists of definitions", "'def'"),
+        ("def @main() { match (1f) { Foo() => { 1f } } }", "no pattern", "constructor"),
+        ('def @main(a="\\q") { 1f }', "escape", None),
+        ("def @main() { 1f $ }", "no token", None),
+        ("def @main() { exp(1f) loc[1, 2] }", "no source position", "[source, line"),
+    ],
+)
+def test_what_is_wrong_is_said(text, what, expected):
+    error = error_of(text)
+    assert what in error.what
+    if expected is not None:
+        assert expected in error.expected
+    assert error.where.startswith("model.ir:")
+    assert error.notes[1].endswith("^")
+
+
+def test_damaged_metadata():
+    assert "metadata section" in error_of("1f\n#[metadata]\n{nonsense").what
+    text = '\nmeta[Constant][0]\n#[metadata]\n{"constants": [{"dtype": "float32"}]}'
+    assert "damaged" in error_of(text).what
+
+
+def test_a_long_line_is_cut_around_the_place():
+    error = error_of("def @main() { " + "add(1f, " * 400 + "oops" + ")" * 400 + " }")
+    assert len(error.notes[0]) < 120
+    caret = error.notes[1].index("^")
+    assert error.notes[0][caret : caret + 4] == "oops"
+
+
+def test_trailing_text_after_an_expression():
+    with pytest.raises(ParseError, match="expression ends here"):
+        parse_expr("1f 2f")
+
+
+def test_types_nested_beyond_reason_are_refused():
+    with pytest.raises(ParseError, match="nested too deeply"):
+        parse("def @main(%x: " + "(" * 100_000 + ") { %x }")
+
+
+@given(st.integers(0, len(EVERYTHING) - 1), st.sampled_from(["", "(", "}", "%z", "\x00", "9"]))
+@settings(max_examples=200, deadline=None)
+def test_damaged_text_gives_an_error_of_weft_or_a_module(place, insert):
+    text = EVERYTHING[:place] + insert + EVERYTHING[place + 1 :]
+    with contextlib.suppress(WeftError):
+        parse(text)

@@ -1,0 +1,193 @@
+"""The pass manager, pipelines as text, and instruments."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from weft import op
+from weft.ir import (
+    PASSES,
+    DumpInstrument,
+    Function,
+    FunctionPass,
+    IRModule,
+    Pass,
+    PassContext,
+    PrintInstrument,
+    Sequential,
+    TimingInstrument,
+    VerifyInstrument,
+    const,
+    infer_type,
+    parse,
+    parse_pipeline,
+    register_pass,
+    var,
+)
+from weft.support.errors import InternalError, PassError, RegistryError, WellFormedError
+
+
+@register_pass
+@dataclass(frozen=True)
+class AppendOp(FunctionPass):
+    """Applies one more operator to the result."""
+
+    name: ClassVar[str] = "test_append_op"
+    opt_level: ClassVar[int] = 2
+    operator: str = "exp"
+    times: int = 1
+    skip: tuple[str, ...] = ()
+    limit: float | None = None
+    quiet: bool = False
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:
+        body = fn.body
+        for _ in range(self.times):
+            body = op.exp(body) if self.operator == "exp" else op.tanh(body)
+        return fn.replace(body=body)
+
+
+@dataclass(frozen=True)
+class Broken(Pass):
+    """Does whatever ``how`` says that a pass must not."""
+
+    name: ClassVar[str] = "test_broken"
+    how: str = "crash"
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        if self.how == "crash":
+            raise KeyError("oops")
+        fn = mod["main"]
+        if self.how == "types":
+            return mod.with_function("main", fn.replace(body=op.add(fn.body, const(1))))
+        return mod.with_function("main", fn.replace(body=op.exp(var("loose", (2,)))))
+
+
+TEXT = "def @main(%x: Tensor[(2,), float32]) { %x }"
+
+
+@pytest.fixture
+def mod() -> IRModule:
+    return infer_type(parse(TEXT))
+
+
+def test_a_pass_run_alone_takes_and_gives_typed_modules():
+    after = AppendOp()(parse(TEXT))
+    assert after["main"].checked_type is not None
+    assert after["main"].body.op is op.exp
+
+
+def test_kernels_are_left_alone():
+    kernel = parse(TEXT.replace("float32])", "float32], primitive=True)"))
+    assert AppendOp()(infer_type(kernel))["main"].body is infer_type(kernel)["main"].params[0]
+
+
+def test_a_pipeline_runs_what_the_level_allows(mod):
+    pipeline = Sequential((AppendOp(), AppendOp(operator="tanh")))
+    assert pipeline(mod, PassContext(opt_level=1)) is mod
+    body = pipeline(mod, PassContext(opt_level=2))["main"].body
+    assert (body.op, body.args[0].op) == (op.tanh, op.exp)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "test_append_op",
+        "test_append_op{operator=tanh}",
+        "test_append_op{times=3,quiet=true},test_append_op",
+        "test_append_op{skip=(nn.dropout nn.lrn),limit=0.5}",
+    ],
+)
+def test_pipelines_print_as_they_are_written(text):
+    assert str(parse_pipeline(text)) == text
+    assert parse_pipeline(str(parse_pipeline(text))) == parse_pipeline(text)
+
+
+def test_spellings_of_options():
+    (made,) = parse_pipeline(" test_append_op { skip=nn.lrn , quiet, limit=none } ").passes
+    assert made == AppendOp(skip=("nn.lrn",), quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("test_append", RegistryError, "did you mean 'test_append_op'"),
+        ("test_append_op{size=3}", PassError, "has no option 'size'"),
+        ("test_append_op{times=many}", PassError, "wrong type"),
+        ("test_append_op{times=3", PassError, "column 1"),
+        ("test_append_op;", PassError, "cannot be read"),
+    ],
+)
+def test_bad_pipelines(text, error, message):
+    with pytest.raises(error, match=message):
+        parse_pipeline(text)
+
+
+def test_passes_are_registered_by_name():
+    assert PASSES.get("test_append_op") is AppendOp
+    with pytest.raises(PassError, match="has no name"):
+
+        @register_pass
+        @dataclass(frozen=True)
+        class Nameless(Pass):
+            name: ClassVar[str] = ""
+
+
+@pytest.mark.parametrize(
+    ("how", "message"), [("crash", "KeyError: 'oops'"), ("types", "left an ill-typed program")]
+)
+def test_a_failing_pass_is_named(mod, how, message):
+    with pytest.raises(InternalError, match="test_broken") as caught:
+        Broken(how)(mod)
+    assert message in caught.value.render()
+
+
+def test_the_verifier_names_the_pass(mod):
+    context = PassContext(instruments=(VerifyInstrument(),))
+    Sequential((AppendOp(),))(mod, context)
+    with pytest.raises(WellFormedError, match="after the pass test_broken"):
+        Sequential((Broken("scope"),))(mod, context)
+
+
+def test_the_verifier_compares(mod):
+    seen = []
+    verify = VerifyInstrument(compare=lambda before, after: seen.append((before, after)))
+    after = Sequential((AppendOp(), AppendOp(times=0)))(mod, PassContext(instruments=(verify,)))
+    assert seen == [(mod, after)]
+
+
+def test_printing_says_where_nothing_changed(mod):
+    stream = io.StringIO()
+    printer = PrintInstrument(before=("test_append_op",), stream=stream)
+    passes = (AppendOp(times=0), AppendOp())
+    Sequential(passes)(mod, PassContext(instruments=(printer,)))
+    text = stream.getvalue()
+    assert "// after test_append_op{times=0}: unchanged\n// before test_append_op\n" in text
+    assert text.endswith("exp(%x)\n}\n\n")
+
+
+def test_printing_can_be_asked_of_one_pass(mod):
+    stream = io.StringIO()
+    printer = PrintInstrument(after=("another",), stream=stream)
+    Sequential((AppendOp(),))(mod, PassContext(instruments=(printer,)))
+    assert stream.getvalue() == ""
+
+
+def test_dumps_are_numbered_in_order(mod, tmp_path):
+    dump = DumpInstrument(tmp_path / "ir")
+    Sequential((AppendOp(), AppendOp(times=0)))(mod, PassContext(instruments=(dump,)))
+    files = sorted(p.name for p in (tmp_path / "ir").iterdir())
+    assert files == ["00-input.ir", "01-test_append_op.ir", "02-test_append_op.ir"]
+    assert "exp(%x)" in (tmp_path / "ir" / files[1]).read_text()
+    assert "unchanged" in (tmp_path / "ir" / files[2]).read_text()
+
+
+def test_timing_counts_runs(mod):
+    timing = TimingInstrument()
+    Sequential((AppendOp(), AppendOp()))(mod, PassContext(instruments=(timing,)))
+    assert timing.runs == {"test_append_op": 2}
+    assert timing.table().splitlines()[1].endswith("2  test_append_op")

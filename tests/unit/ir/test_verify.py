@@ -1,0 +1,124 @@
+"""Well-formedness."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from tests.unit.ir.programs import modules
+from weft import op
+from weft.ir import (
+    Call,
+    Function,
+    GlobalVar,
+    If,
+    IRModule,
+    Let,
+    NoAttrs,
+    Var,
+    const,
+    infer_type,
+    parse,
+    parse_expr,
+    var,
+    verify_expr,
+    verify_module,
+)
+from weft.support.errors import WellFormedError
+
+X = var("x", (2,))
+
+
+def refuse(body, match: str, *params: Var) -> WellFormedError:
+    mod = IRModule.from_expr(Function(params or (X,), body))
+    with pytest.raises(WellFormedError, match=match) as caught:
+        verify_module(mod, typed=False)
+    return caught.value
+
+
+@given(modules())
+@settings(max_examples=40, deadline=None)
+def test_random_modules_are_well_formed(mod):
+    verify_module(infer_type(mod))
+
+
+def test_free_variables():
+    error = refuse(op.exp(var("y", (2,))), "%y is not bound")
+    assert "in @main" in error.where
+    verify_expr(op.exp(var("y", (2,))))
+
+
+def test_a_variable_used_before_its_let():
+    v = Var("v")
+    refuse(op.add(v, Let(v, op.exp(X), v)), "%v is not bound")
+
+
+def test_a_variable_used_after_its_scope():
+    v = Var("v")
+    refuse(op.add(Let(v, op.exp(X), v), v), "outside the scope")
+
+
+def test_a_shared_node_taken_out_of_its_scope():
+    v = Var("v")
+    inner = op.tanh(v)
+    refuse(op.add(Let(v, op.exp(X), inner), inner), r"tanh\(%v\) is used where")
+
+
+def test_branches_do_not_see_each_other():
+    v = Var("v")
+    refuse(If(const(True), Let(v, op.exp(X), v), op.abs(v)), "outside the scope")
+
+
+def test_clauses_do_not_see_each_other():
+    clauses = "L(%p) => { %p }, R(%q) => { %q }"
+    text = f"def @main(%b: B) {{ match (%b) {{ {clauses} }} }}"
+    text = "type B { L(int32), R(int32), }\n" + text
+    mod = parse(text)
+    verify_module(infer_type(mod))
+    match = mod["main"].body
+    left, right = match.clauses
+    swapped = match.replace(clauses=(left, type(right)(right.lhs, left.rhs)))
+    with pytest.raises(WellFormedError, match="outside the scope"):
+        verify_module(mod.with_function("main", mod["main"].replace(body=swapped)), typed=False)
+
+
+def test_variables_are_bound_once():
+    v = Var("v")
+    refuse(Let(v, op.exp(X), Let(v, op.exp(X), v)), "%v is bound twice")
+    refuse(op.exp(X), "%x is bound twice", X, X)
+
+
+def test_values_do_not_see_their_own_variable_unless_they_are_functions():
+    v = Var("v")
+    refuse(Let(v, op.exp(v), v), "%v is not bound")
+    recursive = parse_expr("{ let %f = fn (%n: int32) -> int32 { %f(%n) }; %f(1) }")
+    verify_module(IRModule.from_expr(recursive), typed=False)
+
+
+def test_globals_and_data_types_exist():
+    refuse(Call(GlobalVar("nobody"), (X,)), "@nobody is not in the module")
+    mod = parse("type B { L(int32), }\ndef @main() { L(1) }")
+    with pytest.raises(WellFormedError, match="data type B"):
+        verify_module(IRModule(mod.functions), typed=False)
+
+
+def test_calls_are_complete():
+    refuse(Call(op.add, (X,)), "wrong number of arguments")
+    refuse(Call(op.nn.softmax, (X,), NoAttrs()), "foreign attributes")
+
+
+def test_types_are_asked_for_and_the_pass_is_named():
+    mod = IRModule.from_expr(Function((X,), op.exp(X)))
+    with pytest.raises(WellFormedError, match=r"after the pass break_it: .* has no type"):
+        verify_module(mod, after="break_it")
+    verify_module(infer_type(mod), after="break_it")
+
+
+def test_many_uses_of_many_variables_take_linear_time():
+    names = [Var(f"v{i}") for i in range(3_000)]
+    total = names[0]
+    for name in names[1:]:
+        total = op.add(total, name)
+    for name in reversed(names):
+        total = Let(name, op.exp(X), total)
+    verify_module(IRModule.from_expr(Function((X,), total)), typed=False)

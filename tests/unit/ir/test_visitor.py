@@ -1,0 +1,119 @@
+"""Walking and rebuilding."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft import op
+from weft.ir import Call, Function, Let, Tuple, Var, const, infer_type, parse, parse_expr, var
+from weft.ir.visitor import (
+    binders,
+    children,
+    count_uses,
+    free_vars,
+    post_order,
+    rebuild,
+    rewrite_post_order,
+    substitute,
+)
+from weft.support.errors import InternalError
+
+KINDS = """
+type Box[A] { Box(A), }
+def @main(%x: Tensor[(2,), float32]) {
+  let %r = ref(%x);
+  %0 = if (True) { ref_read(%r) } else { %x };
+  %1 = match (Box((%0, %x))) { Box((%a, _)) => { add(%a, %a) }, };
+  let %u = ref_write(%r, %1);
+  (fn (%p: Tensor[(2,), float32]) { exp(%p) }(%1), %u).0
+}
+"""
+
+
+def test_operands_come_first_and_each_node_once():
+    order = list(post_order(parse(KINDS)["main"]))
+    position = {id(node): i for i, node in enumerate(order)}
+    assert len(position) == len(order)
+    for node in order:
+        assert all(position[id(c)] < position[id(node)] for c in children(node))
+
+
+def test_a_rewrite_that_changes_nothing_returns_its_argument():
+    fn = infer_type(parse(KINDS))["main"]
+    assert rewrite_post_order(fn, lambda node: node) is fn
+
+
+def test_every_kind_of_node_is_rebuilt():
+    fn = parse(KINDS)["main"]
+    z = var("z", (2,))
+    renamed = rewrite_post_order(fn, lambda node: z if node is fn.params[0] else node)
+    assert renamed.params == (z,)
+    assert fn.params[0] not in set(post_order(renamed))
+    assert str(renamed) == str(fn).replace("%x", "%z")
+
+
+def test_parts_without_change_keep_identity_and_type():
+    fn = infer_type(parse("def @main(%x: int32) { add(abs(%x), negative(%x)) }"))["main"]
+    left, right = fn.body.args
+
+    def swap(node):
+        return op.abs(node.args[0]) if node is right else node
+
+    body = rewrite_post_order(fn, swap).body
+    assert body.args[0] is left
+    assert body.checked_type is None
+
+
+def test_shared_nodes_stay_shared():
+    x = var("x", (2,))
+    once = op.exp(x)
+    body = op.add(once, once)
+    result = substitute(body, {x: var("y", (2,))})
+    assert result.args[0] is result.args[1]
+    assert result.args[0] is not once
+
+
+def test_enter_keeps_a_walk_out():
+    inner = parse_expr("fn (%p: int32) { abs(%p) }")
+    outer = Call(inner, (const(1),))
+    seen = list(post_order(outer, enter=lambda node: not isinstance(node, Function)))
+    assert inner in seen
+    assert inner.body not in seen
+    untouched = rewrite_post_order(
+        outer,
+        lambda node: const(2) if node is inner.params[0] else node,
+        enter=lambda node: not isinstance(node, Function),
+    )
+    assert untouched is outer
+
+
+def test_free_variables_in_order_of_use():
+    x, y, v = var("x", (2,)), var("y", (2,)), Var("v")
+    assert free_vars(Let(v, op.exp(y), op.add(v, x))) == (y, x)
+    assert free_vars(Function((x, y), op.add(x, y))) == ()
+
+
+def test_uses_count_places_not_binders():
+    x = var("x", (2,))
+    once = op.exp(x)
+    uses = count_uses(Function((x,), Tuple((once, once, x))))
+    assert (uses[once], uses[x]) == (2, 2)
+
+
+def test_binders_of_every_scope():
+    fn = parse(KINDS)["main"]
+    names = [v.name for node in post_order(fn) for v in binders(node)]
+    assert sorted(names) == ["a", "p", "r", "u", "x"]
+
+
+def test_a_binder_cannot_become_a_value():
+    fn = parse_expr("fn (%p: int32) { abs(%p) }")
+    with pytest.raises(InternalError, match="where it is bound"):
+        substitute(fn, {fn.params[0]: const(1)})
+
+
+def test_rebuild_with_the_same_parts_is_identity():
+    x = var("x", (2,))
+    call = op.exp(x)
+    assert rebuild(call, [x]) is call
+    assert rebuild(call, [var("y", (2,))]).attrs is call.attrs
