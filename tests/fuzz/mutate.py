@@ -9,6 +9,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 EXTREME_INTS = (-(2**63), -(2**31), -100, -2, -1, 0, 1, 2, 3, 5, 64, 1000, 2**31, 2**40, 2**63 - 1)
 EXTREME_FLOATS = (0.0, -1.0, 1e-30, 1e30, float("inf"), float("-inf"), float("nan"))
+SMALL_INTS = (-2, -1, 0, 1, 2, 3, 4, 5, 7)
 OPERATORS = (
     "Add",
     "Concat",
@@ -49,10 +50,10 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_fields(model: ModelProto, rng: random.Random) -> ModelProto:
-    """A copy with one to three fields changed to something plausible and wrong."""
+    """A copy with one to three fields changed to something plausible, often wrong."""
     damaged = ModelProto()
     damaged.CopyFrom(model)
-    for _ in range(rng.randrange(1, 4)):
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
         rng.choice(_MUTATIONS)(damaged, rng)
     return damaged
 
@@ -117,21 +118,25 @@ def _attribute(model: ModelProto, rng: random.Random) -> None:
             _attribute_value(node.attribute[index], rng)
 
 
+def _integer(rng: random.Random) -> int:
+    return rng.choice(EXTREME_INTS if rng.random() < 0.2 else SMALL_INTS)
+
+
 def _attribute_value(attribute: AttributeProto, rng: random.Random) -> None:
     if rng.random() < 0.1:
         attribute.type = rng.randrange(0, 15)  # type: ignore[assignment]
     elif attribute.type == AttributeProto.INT:
-        attribute.i = rng.choice(EXTREME_INTS)
+        attribute.i = _integer(rng)
     elif attribute.type == AttributeProto.FLOAT:
-        attribute.f = rng.choice(EXTREME_FLOATS)
+        attribute.f = rng.choice(EXTREME_FLOATS) if rng.random() < 0.3 else rng.uniform(-2, 2)
     elif attribute.type == AttributeProto.INTS and attribute.ints:
         kind = rng.random()
         if kind < 0.2:
-            attribute.ints.append(rng.choice(EXTREME_INTS))
+            attribute.ints.append(_integer(rng))
         elif kind < 0.4:
             attribute.ints.pop()
         else:
-            attribute.ints[rng.randrange(len(attribute.ints))] = rng.choice(EXTREME_INTS)
+            attribute.ints[rng.randrange(len(attribute.ints))] = _integer(rng)
     elif attribute.type == AttributeProto.STRING:
         attribute.s = rng.choice((b"", b"VALID", b"edge", b"\xff", b"reflect"))
     elif attribute.type == AttributeProto.TENSOR:
@@ -146,7 +151,7 @@ def _initializer(model: ModelProto, rng: random.Random) -> None:
 def _tensor(tensor: TensorProto, rng: random.Random) -> None:
     kind = rng.randrange(6)
     if kind == 0 and tensor.dims:
-        tensor.dims[rng.randrange(len(tensor.dims))] = rng.choice(EXTREME_INTS)
+        tensor.dims[rng.randrange(len(tensor.dims))] = _integer(rng)
     elif kind == 1:
         tensor.dims.append(rng.choice((0, 1, 2)))
     elif kind == 2:
@@ -156,7 +161,7 @@ def _tensor(tensor: TensorProto, rng: random.Random) -> None:
     elif kind == 4:
         data = bytearray(tensor.raw_data)
         if data:
-            data[rng.randrange(len(data))] = rng.randrange(256)
+            data[rng.randrange(len(data)) & rng.choice((-1, ~7))] = rng.randrange(256)
         tensor.raw_data = bytes(data)
     else:
         tensor.name = rng.choice(("", "x", "renamed"))
@@ -174,7 +179,7 @@ def _signature(model: ModelProto, rng: random.Random) -> None:
         if rng.random() < 0.2:
             dim.dim_param = rng.choice(("n", "batch size", "?", ""))
         else:
-            dim.dim_value = rng.choice((-1, 0, 1, 2, 3, 7, 2**40))
+            dim.dim_value = rng.choice((-1, 0, 1, 2, 3, 4, 5, 7, 12, 2**40))
     elif kind < 0.6:
         value.type.tensor_type.elem_type = rng.randrange(0, 25)
     elif kind < 0.7:

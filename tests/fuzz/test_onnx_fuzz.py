@@ -16,6 +16,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
+import weft
 from tests.fuzz.mutate import mutate_bytes, mutate_fields
 from tests.fuzz.small_models import convolutional, shape_shuffling
 from tests.models.randomize import light_model_path
@@ -84,12 +85,22 @@ def onnxruntime_values(data: bytes, feeds: dict[str, np.ndarray]) -> list[np.nda
         return None
 
 
-def check_values(module: IRModule, data: bytes, seed: int) -> None:
+def as_list(result: Any) -> list[np.ndarray]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def check_values(module: IRModule, data: bytes, seed: int, *, compiled: bool = False) -> None:
+    """The reference interpreter, or compiled code, against onnxruntime or else the interpreter."""
     feeds = random_inputs(module, seed)
-    result = evaluate(module, [feeds[n] for n in module.attrs["input_names"]])
-    actual = list(result) if isinstance(result, tuple) else [result]
-    expected = onnxruntime_values(data, feeds)
-    if expected is None or not all(np.isfinite(np.asarray(e, np.float64)).all() for e in expected):
+    inputs = [feeds[n] for n in module.attrs["input_names"]]
+    actual = expected = as_list(evaluate(module, inputs))
+    if compiled:
+        actual = as_list(weft.compile(module)(*inputs))
+    assert_close(actual, onnxruntime_values(data, feeds) or expected)
+
+
+def assert_close(actual: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    if not all(np.isfinite(np.asarray(e, np.float64)).all() for e in expected):
         return  # where numbers overflow depends on the order of the sums
     for a, e in zip(actual, expected, strict=True):
         assert a.shape == np.shape(e)
@@ -97,7 +108,7 @@ def check_values(module: IRModule, data: bytes, seed: int) -> None:
         np.testing.assert_allclose(a, e, rtol=1e-3, atol=1e-4 * scale)
 
 
-def fuzz(model: ModelProto, name: str, kind: str, seed: int) -> None:
+def fuzz(model: ModelProto, name: str, kind: str, seed: int, *, compiled: bool = False) -> None:
     rng = random.Random(f"{name}/{kind}/{seed}")
     data: Any
     if kind == "bytes":
@@ -108,14 +119,14 @@ def fuzz(model: ModelProto, name: str, kind: str, seed: int) -> None:
         warnings.simplefilter("error")
         module = imported(data)
     if module is not None and name in SMALL and evaluable(module):
-        check_values(module, data, seed)
+        check_values(module, data, seed, compiled=compiled)
 
 
-def run_round(name: str, kind: str, number: int) -> None:
+def run_round(name: str, kind: str, number: int, *, compiled: bool = False) -> None:
     model = SMALL[name]() if name in SMALL else onnx.load(light_model_path(name))
     for seed in range(number * SEEDS_PER_ROUND, (number + 1) * SEEDS_PER_ROUND):
         try:
-            fuzz(model, name, kind, seed)
+            fuzz(model, name, kind, seed, compiled=compiled)
         except Exception as error:
             error.add_note(f"seed: {name}/{kind}/{seed}")
             raise
@@ -141,6 +152,13 @@ def test_damaged_small_models(name: str, kind: str, number: int) -> None:
 @pytest.mark.parametrize("name", LIGHT)
 def test_damaged_real_models(name: str, kind: str) -> None:
     run_round(name, kind, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bytes", "fields"])
+@pytest.mark.parametrize("name", SMALL)
+def test_damaged_small_models_compiled(name: str, kind: str) -> None:
+    run_round(name, kind, 0, compiled=True)
 
 
 @pytest.mark.slow
