@@ -1,0 +1,73 @@
+"""weft: a deep learning compiler in Python.
+
+    import weft
+
+    mod = weft.compile("resnet50.onnx")     # path, bytes, onnx.ModelProto, IRModule or Function
+    y = mod(x)                              # NumPy, or anything that speaks DLPack
+    mod.export("resnet50.weft")             # ahead-of-time artifact
+    y = weft.load("resnet50.weft")(x)       # runs without a compiler
+
+Importing weft loads neither a compiler nor a frontend: names are looked up where they live when
+they are first used, so a program that only loads artifacts needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from weft.support import errors
+from weft.support.config import config
+from weft.support.errors import WeftError
+
+if TYPE_CHECKING:
+    from weft.compiler.api import CompiledModel, compile
+    from weft.ir import Function, IRModule, parse
+    from weft.runtime import CompiledModule
+    from weft.runtime.artifact import load
+    from weft.target import Target
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it.
+_LAZY = {
+    "compile": "weft.compiler.api",
+    "CompiledModel": "weft.compiler.api",
+    "CompiledModule": "weft.runtime",
+    "load": "weft.runtime.artifact",
+    "parse": "weft.compiler.api",
+    "IRModule": "weft.ir",
+    "Function": "weft.ir",
+    "Target": "weft.target",
+}
+_SUBPACKAGES = ("ir", "op", "te", "tir", "topi", "transform", "strategy", "target", "runtime",
+                "frontend", "export", "compiler")
+
+__all__ = [
+    "CompiledModel",
+    "CompiledModule",
+    "Function",
+    "IRModule",
+    "Target",
+    "WeftError",
+    "__version__",
+    "compile",
+    "config",
+    "errors",
+    "load",
+    "parse",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"weft.{name}")
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBPACKAGES})

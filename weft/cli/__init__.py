@@ -1,0 +1,1 @@
+"""The command line: thin verbs over ``weft.compile`` and its relatives."""

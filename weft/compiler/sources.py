@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.compiler.fingerprint import key_of
+from weft.compiler.kernel import is_self_contained
 from weft.compiler.options import CompileOptions
 from weft.frontend.onnx import from_onnx
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
 from weft.support.errors import InvalidModelError
+from weft.target import Target
 
 TEXT_SUFFIXES = (".ir", ".weft-ir", ".txt")
 ARTIFACT_SUFFIX = ".weft"
@@ -54,16 +56,16 @@ def cache_key(model: Any, options: CompileOptions) -> str | None:
     """The key under which a compiled model is kept; ``None`` where its content is not at hand.
 
     Neither importing nor parsing is needed for a path or bytes. A model that may refer to other
-    files (ONNX external data always has the word ``location``) has no key, and modules have none
-    where hashing could not tell a user's operators apart.
+    files (ONNX external data always has the word ``location``) has no key, nor does a module with
+    operators of the user's, whose sources are not at hand.
     """
-    content = _content(model)
+    content = _content(model, options.target)
     if content is None or b"location" in content:
         return None
     return key_of("model", content, options.key_text())
 
 
-def _content(model: Any) -> bytes | None:
+def _content(model: Any, target: Target) -> bytes | None:
     if isinstance(model, (bytes, bytearray, memoryview)):
         return bytes(model)
     if isinstance(model, (str, os.PathLike)):
@@ -76,12 +78,14 @@ def _content(model: Any) -> bytes | None:
             return bytes(model.SerializeToString(deterministic=True))
         except Exception:  # noqa: BLE001 - over protobuf's size limit, or not a message after all
             return None
-    if isinstance(model, IRModule):
-        return _module_content(model)
-    return _module_content(IRModule.from_expr(model)) if isinstance(model, Function) else None
+    if isinstance(model, Function):
+        model = IRModule.from_expr(model)
+    return _module_content(model, target) if isinstance(model, IRModule) else None
 
 
-def _module_content(mod: IRModule) -> bytes:
+def _module_content(mod: IRModule, target: Target) -> bytes | None:
+    if not all(is_self_contained(fn, target) for fn in mod.functions.values()):
+        return None
     return f"{structural_hash(mod)} {sorted(mod.attrs.items())!r}".encode()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import weft
 from weft.compiler.kernel import BuiltKernel
@@ -32,7 +33,7 @@ def read_frame(stream: IO[bytes]) -> Any:
     data = stream.read(size) if len(head) == 8 else b""
     if len(head) < 8 or len(data) < size:
         raise EOFError
-    return pickle.loads(data)
+    return pickle.loads(data)  # noqa: S301 - from our own child, over our own pipe
 
 
 class Worker:
@@ -41,7 +42,7 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -49,10 +50,8 @@ class Worker:
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             return
-        try:
+        with contextlib.suppress(BrokenPipeError):
             process.stdin.close()  # the worker leaves at the end of its input
-        except BrokenPipeError:
-            pass
         process.stdout.close()
         try:
             process.wait(timeout=10)

@@ -1,0 +1,85 @@
+"""The arena plan never lets two live blocks overlap."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.compiler.memory_plan import ALIGNMENT, FreeList, aligned, lifetimes, plan_memory
+from weft.compiler.program import Place, PlaceKind, Program, Step
+
+
+def temporary(number):
+    return Place(PlaceKind.TEMPORARY, number)
+
+
+def program_of(sizes, steps):
+    return Program((), (), False, (), tuple(sizes), (), tuple(steps))
+
+
+def chain(sizes):
+    steps = [Step(0, (Place(PlaceKind.INPUT, 0), temporary(0)), 1)]
+    steps += [Step(0, (temporary(i - 1), temporary(i)), 1) for i in range(1, len(sizes))]
+    return program_of(sizes, steps)
+
+
+@st.composite
+def programs(draw):
+    count = draw(st.integers(1, 25))
+    sizes = draw(st.lists(st.integers(0, 5000), min_size=count, max_size=count))
+    steps = []
+    for number in range(count):
+        reads = draw(st.lists(st.integers(0, number - 1), max_size=3)) if number else []
+        kernel = draw(st.integers(0, 3))
+        steps.append(Step(kernel, (*map(temporary, reads), temporary(number)), 1))
+    return program_of(sizes, steps)
+
+
+@settings(deadline=None, max_examples=150)
+@given(programs(), st.lists(st.integers(0, 3000), min_size=4, max_size=4))
+def test_no_two_live_blocks_overlap(program, workspace):
+    plan = plan_memory(program, dict(enumerate(workspace)))
+    lives = lifetimes(program.steps)
+    for at, step in enumerate(program.steps):
+        blocks = [(plan.temporaries[n], aligned(program.temporaries[n]))
+                  for n, life in lives.items() if life.first <= at <= life.last]
+        blocks.append((plan.workspaces[at], aligned(workspace[step.kernel])))
+        used = sorted(b for b in blocks if b[1])
+        for (start, size), (following, _) in itertools.pairwise(used):
+            assert start + size <= following
+        for start, size in used:
+            assert start % ALIGNMENT == 0
+            assert start + size <= plan.arena_bytes
+
+
+def test_a_chain_needs_two_buffers():
+    plan = plan_memory(chain([1024] * 10), {})
+    assert plan.arena_bytes == 2048
+    assert set(plan.temporaries) == {0, 1024}
+
+
+def test_a_workspace_lives_for_its_step_only():
+    program = chain([64, 64, 64])
+    plan = plan_memory(program, {0: 640})
+    assert plan.arena_bytes == 64 + 64 + 640
+    assert len(plan.workspaces) == 3
+
+
+def test_the_plan_is_the_same_every_time():
+    program = chain([100, 5000, 64, 700, 1])
+    assert plan_memory(program, {}) == plan_memory(program, {})
+
+
+@pytest.mark.parametrize(("freed", "wanted", "offset"), [
+    ([(0, 128), (256, 64)], 64, 256),  # the smallest that fits
+    ([(0, 64), (64, 64)], 128, 0),  # neighbours join
+    ([(448, 64)], 128, 448),  # the last block grows
+    ([(0, 64)], 128, 512),  # nothing fits
+])
+def test_best_fit(freed, wanted, offset):
+    free = FreeList()
+    assert free.take(512) == 0
+    for start, size in freed:
+        free.give_back(start, size)
+    assert free.take(wanted) == offset

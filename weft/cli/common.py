@@ -1,0 +1,155 @@
+"""What the commands share: exit codes, errors, options, inputs and tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+import weft
+from weft.support.config import config
+from weft.support.errors import (
+    InternalError,
+    InvalidInputError,
+    OptionError,
+    UnsupportedModelError,
+    WeftError,
+)
+from weft.support.progress import report_to, reporter_for
+
+EXIT_USER_ERROR = 1
+EXIT_USAGE = 2
+EXIT_UNSUPPORTED = 3
+EXIT_INTERNAL = 70
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def exit_code(error: WeftError) -> int:
+    """What the process returns for an error."""
+    if isinstance(error, InternalError):
+        return EXIT_INTERNAL
+    if isinstance(error, UnsupportedModelError):
+        return EXIT_UNSUPPORTED
+    return EXIT_USAGE if isinstance(error, OptionError) else EXIT_USER_ERROR
+
+
+@contextmanager
+def session(threads: int | None = None) -> Iterator[None]:
+    """Progress on standard error, and the thread count that was asked for."""
+    with ExitStack() as stack:
+        stack.enter_context(report_to(reporter_for(sys.stderr)))
+        if threads is not None:
+            stack.enter_context(config(threads=threads))
+        yield
+
+
+class ShapeOption(click.ParamType):
+    """``data:1x3x224x224``: the shape of an input."""
+
+    name = "name:shape"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, tuple[object, ...]]:
+        if isinstance(value, tuple):
+            return value
+        name, colon, shape = value.rpartition(":")
+        if not colon or not name:
+            self.fail(f"{value!r} is not NAME:SHAPE, such as data:1x3x224x224", param, ctx)
+        sizes = [part for part in shape.split("x") if part]
+        return name, tuple(int(part) if part.isdecimal() else part for part in sizes)
+
+
+def compile_options(function: F) -> F:
+    """The options of every command that compiles."""
+    for decorate in reversed((
+        click.option("--target", default=None, metavar="TARGET",
+                     help='what to compile for: "cpu", or "llvm -mcpu=haswell"'),
+        click.option("--input-shape", "shapes", type=ShapeOption(), multiple=True,
+                     help="fix or override a shape, such as data:1x3x224x224 (repeatable)"),
+        click.option("-O", "--opt-level", type=click.IntRange(0, 3), default=3, show_default=True,
+                     help="0 compiles fastest, 3 makes the fastest code"),
+    )):
+        function = decorate(function)
+    return function
+
+
+def run_options(function: F) -> F:
+    """The options of every command that runs a module."""
+    for decorate in reversed((
+        click.option("--inputs", "inputs", type=click.Path(path_type=Path), default=None,
+                     help="an .npz file with one array per input name"),
+        click.option("--fill", type=click.Choice(["random", "zeros", "ones"]), default="random",
+                     show_default=True, help="what inputs hold that no file gives"),
+        click.option("--threads", type=click.IntRange(1), default=None,
+                     help="threads of compiled code (default: WEFT_THREADS, else all CPUs)"),
+    )):
+        function = decorate(function)
+    return function
+
+
+def open_model(path: str, *, target: str | None, shapes: Sequence[tuple[str, tuple[object, ...]]],
+               opt_level: int) -> Any:
+    """A module to run: an artifact is loaded, anything else compiled."""
+    if path.endswith(".weft"):
+        return weft.load(path)
+    return weft.compile(path, target=target, inputs=dict(shapes) or None, opt_level=opt_level)
+
+
+def make_inputs(module: Any, file: Path | None, fill: str) -> dict[str, np.ndarray]:
+    """One array per input: from the file where it has one, else filled."""
+    given = _read_npz(file) if file is not None else {}
+    unknown = sorted(set(given) - {port.name for port in module.inputs})
+    if unknown:
+        raise InvalidInputError(f"{file} has arrays that are no inputs: {', '.join(unknown)}",
+                                expected=", ".join(port.name for port in module.inputs))
+    generator = np.random.default_rng(config.seed)
+    return {port.name: given.get(port.name, _filled(port, fill, generator))
+            for port in module.inputs}
+
+
+def _read_npz(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, AttributeError) as error:
+        raise InvalidInputError(f"{file} cannot be read", got=str(error),
+                                expected="an .npz file, as numpy.savez writes it") from None
+
+
+def _filled(port: Any, fill: str, generator: np.random.Generator) -> np.ndarray:
+    shape, dtype = tuple(port.shape), np.dtype(port.dtype)
+    if fill == "random" and dtype.kind in "fV":
+        return generator.standard_normal(shape).astype(dtype)
+    if fill == "random":
+        return generator.integers(0, 2, shape).astype(dtype)
+    return np.full(shape, fill == "ones").astype(dtype)
+
+
+def print_json(value: Any) -> None:
+    """Machine-readable output."""
+    click.echo(json.dumps(value, indent=2, default=str))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Numbers to the right, words to the left, colour on a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        numeric = bool(rows) and isinstance(rows[0][number], (int, float))
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    width = None if sys.stdout.isatty() else 160
+    Console(width=width, highlight=False).print(table)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

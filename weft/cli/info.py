@@ -1,0 +1,90 @@
+"""``weft ops``, ``weft targets`` and ``weft doctor``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from weft import __version__
+from weft.cli.common import print_json, print_table
+from weft.support.cache import default_directory, open_cache
+from weft.support.config import config, knobs
+
+_LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "torch")
+
+
+@click.command("ops")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="print the catalogue as JSON")
+def ops_command(name: str | None, *, as_json: bool) -> None:
+    """List the operators, or describe the one called NAME.
+
+    \b
+    weft ops
+    weft ops nn.conv2d
+    """
+    import weft.op  # noqa: F401 - fills the registry
+    from weft.ir import OPS
+
+    if name is not None:
+        op = OPS.get(name)
+        click.echo(f"{op.name}({', '.join(op.inputs)})\n\n{op.doc}\n")
+        for field in op.attrs_type.__dataclass_fields__.values():
+            click.echo(f"  {field.name}: {field.type}  {field.metadata.get('doc', '')}")
+        return
+    rows = [(o, ", ".join(OPS.get(o).inputs), OPS.get(o).doc.splitlines()[0]) for o in OPS]
+    if as_json:
+        print_json([{"name": n, "inputs": i, "doc": d} for n, i, d in rows])
+    else:
+        print_table(f"{len(rows)} operators", ("operator", "inputs", "what it computes"), rows)
+
+
+@click.command("targets")
+@click.option("--json", "as_json", is_flag=True, help="print as JSON")
+def targets_command(*, as_json: bool) -> None:
+    """Show the machine at hand and the CPUs that can be compiled for by name."""
+    from weft.target import Target
+    from weft.target.cpus import CPU_FEATURES
+
+    host = Target.host()
+    if as_json:
+        print_json({"host": str(host), "cpus": sorted(CPU_FEATURES)})
+        return
+    click.echo(f'host: {host}\n\nby name (weft compile --target "llvm -mcpu=NAME"):')
+    click.echo("  " + " ".join(sorted(CPU_FEATURES)))
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="print as JSON")
+def doctor_command(*, as_json: bool) -> None:
+    """Check what weft finds on this machine, and list every setting."""
+    facts = {**_machine(), **{name: _version(name) for name in _LIBRARIES}}
+    if as_json:
+        print_json({**facts, "settings": {k.env: getattr(config, n) for n, k in knobs().items()}})
+        return
+    print_table("", ("what", "found"), list(facts.items()))
+    rows = [(k.env, getattr(config, n), k.doc) for n, k in knobs().items()]
+    print_table("\nsettings (environment variables)", ("variable", "now", "meaning"), rows)
+
+
+def _machine() -> dict[str, str]:
+    cache = open_cache()
+    entries, size = cache.size() if cache is not None else (0, 0)
+    linkers = [n for n in ("ld", "ld.lld", "cc", "gcc", "clang") if shutil.which(n)]
+    return {
+        "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
+        "cpus": str(len(os.sched_getaffinity(0))),
+        "cache": f"{default_directory()} ({entries} entries, {size / 1e6:.1f} MB)",
+        "linker": ", ".join(linkers) or "none on the path (pip install weft[linker])",
+    }
+
+
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,69 @@
+"""The ``weft`` command: its verbs, and how errors end the process."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from weft import __version__
+from weft.cli.common import EXIT_INTERNAL, exit_code
+from weft.support.errors import WeftError
+
+# Verb -> the module that has it; a module is imported when its verb is used.
+_VERBS = {
+    "compile": "compile", "run": "run", "bench": "run", "profile": "run", "opt": "opt",
+    "inspect": "inspect", "ops": "info", "targets": "info", "doctor": "info",
+}
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _VERBS:
+            return None
+        module = import_module(f"weft.cli.{_VERBS[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]},
+               epilog="Settings for looking inside (WEFT_DEBUG, WEFT_DUMP_DIR, ...): weft doctor")
+@click.version_option(__version__, prog_name="weft")
+def cli() -> None:
+    """Compile deep learning models to machine code, and look at every step.
+
+    \b
+    weft compile model.onnx -o model.weft     an artifact that runs without a compiler
+    weft run model.weft --inputs x.npz        run it
+    weft bench model.onnx --threads 1         time it
+    weft profile model.onnx                   where the time goes
+    weft inspect model.onnx --phase llvm      any stage as text
+    weft inspect model.onnx --html out.html   all of it on one page
+    weft opt net.ir -p fold_constant,fuse_ops passes on the text form
+
+    Exit codes: 0 well, 1 a mistake in the model or its inputs, 2 a mistake in the command line,
+    3 a model that needs something weft lacks, 70 a bug in weft.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit; errors of weft print without a traceback."""
+    try:
+        cli.main(args=arguments, prog_name="weft", standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except WeftError as error:
+        click.echo(error.render(), err=True)
+        sys.exit(exit_code(error))
+    except BrokenPipeError:
+        sys.exit(EXIT_INTERNAL)
+    sys.exit(0)

@@ -1,0 +1,59 @@
+"""``weft opt``: passes on the text form."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+import weft.op  # noqa: F401 - programs refer to operators by name
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import make_context, pipeline_text
+from weft.ir import (
+    PrintInstrument,
+    TimingInstrument,
+    VerifyInstrument,
+    as_text,
+    infer_type,
+    parse,
+    parse_pipeline,
+)
+
+
+@click.command("opt")
+@click.argument("file", type=click.File("r"), default="-")
+@click.option("-p", "--passes", default="", help="passes in order: 'fold_constant,fuse_ops'")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
+              help="write here instead of standard output")
+@click.option("--target", default=None, help="what layout passes optimise for")
+@click.option("--print-between-passes", is_flag=True, help="the IR after each pass, on stderr")
+@click.option("--time-passes", is_flag=True, help="a table of the time each pass took, on stderr")
+@click.option("--verify", is_flag=True, help="check well-formedness after each pass")
+@click.option("--list", "list_passes", is_flag=True, help="print the compiler's own pipeline")
+def opt_command(file: TextIO, passes: str, output: Path | None, target: str | None, *,
+                print_between_passes: bool, time_passes: bool, verify: bool,
+                list_passes: bool) -> None:
+    """Run passes on FILE, a program in weft's text form (- is standard input).
+
+    \b
+    weft opt net.ir -p fold_constant,dead_code_elimination
+    weft opt net.ir -p 'fuse_ops{max_depth=8}' --print-between-passes
+    weft opt --list
+    """
+    if list_passes:
+        click.echo(pipeline_text())
+        return
+    timing = TimingInstrument()
+    instruments = [timing, *([PrintInstrument()] if print_between_passes else []),
+                   *([VerifyInstrument()] if verify else [])]
+    context = make_context(CompileOptions.make(target), *instruments)
+    mod = parse_pipeline(passes)(infer_type(parse(file.read())), context)
+    text = as_text(mod)
+    if output is None:
+        click.echo(text, nl=not text.endswith("\n"))
+    else:
+        output.write_text(text, encoding="utf-8")
+    if time_passes:
+        sys.stderr.write(timing.table() + "\n")

@@ -1,0 +1,122 @@
+"""``weft run``, ``weft bench`` and ``weft profile``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from weft.cli.common import (
+    compile_options,
+    make_inputs,
+    open_model,
+    print_json,
+    run_options,
+    session,
+)
+
+Shapes = tuple[tuple[str, tuple[object, ...]], ...]
+
+
+@click.command("run")
+@click.argument("model")
+@compile_options
+@run_options
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
+              help="write the outputs to this .npz file")
+def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
+                inputs: Path | None, fill: str, threads: int | None,
+                output: Path | None) -> None:
+    """Run MODEL (an artifact, or a model that is compiled first) once.
+
+    \b
+    weft run model.weft --inputs x.npz -o y.npz
+    weft run model.onnx --fill random
+    """
+    with session(threads):
+        module = open_model(model, target=target, shapes=shapes, opt_level=opt_level)
+        results = module.run(None, make_inputs(module, inputs, fill))
+    names = [port.name for port in module.outputs]
+    for name, array in zip(names, results, strict=True):
+        click.echo(f"{name}: {_summary(np.asarray(array))}")
+    if output is not None:
+        np.savez(output, **dict(zip(names, results, strict=True)))
+        click.echo(f"wrote {output}")
+
+
+def _summary(array: np.ndarray) -> str:
+    head = f"{array.dtype}{list(array.shape)}"
+    if array.size == 0:
+        return head
+    values = array.astype(np.float64)
+    return f"{head} min {values.min():.6g} mean {values.mean():.6g} max {values.max():.6g}"
+
+
+@click.command("bench")
+@click.argument("model")
+@compile_options
+@run_options
+@click.option("--repeat", type=click.IntRange(1), default=50, show_default=True,
+              help="how often to run it")
+@click.option("--json", "as_json", is_flag=True, help="print the figures as JSON")
+def bench_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
+                  inputs: Path | None, fill: str, threads: int | None, repeat: int,
+                  *, as_json: bool) -> None:
+    """Time MODEL: the best, the middle and the worst of many runs.
+
+    \b
+    weft bench model.onnx --threads 1 --repeat 100
+    """
+    with session(threads):
+        module = open_model(model, target=target, shapes=shapes, opt_level=opt_level)
+        feeds = list(make_inputs(module, inputs, fill).values())
+        times = sorted(_measure(module, feeds, repeat))
+    figures = {"best_ms": times[0], "median_ms": times[len(times) // 2], "worst_ms": times[-1],
+               "repeat": repeat}
+    if as_json:
+        print_json(figures)
+        return
+    click.echo(f"best {figures['best_ms']:.3f} ms, median {figures['median_ms']:.3f} ms, "
+               f"worst {figures['worst_ms']:.3f} ms of {repeat} runs")
+
+
+def _measure(module: Any, feeds: list[np.ndarray], repeat: int) -> list[float]:
+    """Milliseconds per run, after two that warm caches up."""
+    for _ in range(2):
+        module(*feeds)
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        module(*feeds)
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+@click.command("profile")
+@click.argument("model")
+@compile_options
+@run_options
+@click.option("--repeat", type=click.IntRange(1), default=20, show_default=True,
+              help="how often to run each kernel")
+@click.option("--trace", type=click.Path(path_type=Path), default=None,
+              help="also write a Chrome trace")
+def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
+                    inputs: Path | None, fill: str, threads: int | None, repeat: int,
+                    trace: Path | None) -> None:
+    """Show where MODEL's time goes, kernel by kernel.
+
+    \b
+    weft profile model.onnx --threads 1
+    weft profile model.weft --trace trace.json     (open in ui.perfetto.dev)
+    """
+    with session(threads):
+        module = open_model(model, target=target, shapes=shapes, opt_level=opt_level)
+        feeds = list(make_inputs(module, inputs, fill).values())
+        profile = module.profile(*feeds, repeat=repeat)
+    click.echo(profile.table())
+    if trace is not None:
+        profile.chrome_trace(trace)
+        click.echo(f"wrote {trace}")

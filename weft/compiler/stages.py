@@ -1,0 +1,64 @@
+"""Every stage of a compilation as text, computed when someone asks.
+
+A compiled module keeps the model it was made of, not the programs in between: looking at a stage
+runs the way there again, which takes seconds and no memory until then. This also works for a
+module whose code came from the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from weft.codegen.llvm.build import emit_assembly, emit_llvm
+from weft.compiler.kernel import lower_kernel
+from weft.compiler.lowering import lower_program
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
+from weft.compiler.program import KernelSource
+from weft.compiler.sources import import_model
+from weft.ir.instruments import readable
+from weft.support.errors import OptionError
+from weft.target import Target
+from weft.tir.func import PrimFunc
+from weft.tir.printer import as_text as tir_text
+
+STAGES = (*PHASE_NAMES, "tir", "llvm", "asm")
+
+
+_KERNEL_TEXT: dict[str, Callable[[PrimFunc, Target], str]] = {
+    "tir": lambda func, _: tir_text(func),
+    "llvm": emit_llvm,
+    "asm": emit_assembly,
+}
+_COMMENT = {"tir": "#", "llvm": ";", "asm": "#"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The way of one model through the compiler."""
+
+    model: Any
+    options: CompileOptions
+
+    def as_text(self, stage: str) -> str:
+        """The text of a stage; ``OptionError`` for an unknown one."""
+        if stage not in STAGES:
+            raise OptionError(f"there is no stage {stage!r}", expected=", ".join(STAGES))
+        graph_stage = stage if stage in PHASE_NAMES else "lowered"
+        mod = run_pipeline(import_model(self.model, self.options), self.options,
+                           stop_at=graph_stage)
+        if stage in PHASE_NAMES:
+            return readable(mod)
+        return "\n".join(kernel_texts(lower_program(mod).kernels, self.options.target, stage))
+
+
+def kernel_texts(
+    kernels: tuple[KernelSource, ...], target: Target, stage: str
+) -> Iterator[str]:
+    """One text per kernel, headed by its operators and the implementation chosen."""
+    for kernel in kernels:
+        lowered = lower_kernel(kernel.name, kernel.function, target)
+        head = f"{_COMMENT[stage]} {kernel.text}: {lowered.implementation}"
+        yield f"{head}\n{_KERNEL_TEXT[stage](lowered.func, target)}"
