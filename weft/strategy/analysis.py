@@ -105,7 +105,7 @@ def coalesce_axes(
 
 
 def _variables_outside_loads(body: tuple[PrimExpr, ...]) -> set[Var]:
-    stripped = rewrite_body(body, {}, lambda load: const(0, load.dtype))
+    stripped = rewrite_body(body, {}, lambda load: const(1, load.dtype))
     return {e for root in stripped for e in post_order(root) if isinstance(e, Var)}
 
 

@@ -43,13 +43,14 @@ def axis_values(
 def _quotient(fused: PrimExpr, outer: PrimExpr, inner: PrimExpr) -> PrimExpr:
     if int_value(outer) == 1:
         return outer - 1
-    return fused if int_value(inner) == 1 else floordiv(fused, inner)
+    # Of an axis of no elements the loop never runs, so any value serves.
+    return fused if int_value(inner) in (0, 1) else floordiv(fused, inner)
 
 
 def _remainder(fused: PrimExpr, outer: PrimExpr, inner: PrimExpr) -> PrimExpr:
     if int_value(inner) == 1:
         return inner - 1
-    return fused if int_value(outer) == 1 else floormod(fused, inner)
+    return fused if int_value(outer) == 1 or int_value(inner) == 0 else floormod(fused, inner)
 
 
 def overruns(stage: StageState, extents: Exprs) -> list[IterVar]:

@@ -210,7 +210,7 @@ def _without_hints(e: PrimExpr) -> PrimExpr:
 def _mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
     """``e`` with every load done only where ``mask`` holds."""
     new = with_children(e, tuple(_mask_loads(c, mask) for c in children(e)))
-    if type(new) is not BufferLoad:
+    if type(new) is not BufferLoad or not new.indices:  # a scalar can always be read
         return new
     both = mask if new.predicate is None else x.all_of(new.predicate, mask)
     return BufferLoad(new.buffer, new.indices, both)
