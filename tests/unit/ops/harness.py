@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.ir.expr import Call, Tuple, Var, var
+from weft.ir.expr import Call, Expr, Tuple, Var, var
 from weft.ir.op import Case, Op
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
@@ -48,6 +48,19 @@ def _variables(name: str, value: Any) -> Var | Tuple:
     if isinstance(value, tuple):
         return Tuple(tuple(_variables(f"{name}_{i}", v) for i, v in enumerate(value)))
     return var(name, value.shape, DType.of(value.dtype))
+
+
+def parameters_of(call: Call) -> tuple[Var, ...]:
+    """The variables among the arguments, in order."""
+    found: list[Var] = []
+    pending: list[Expr] = list(call.args)
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, Tuple):
+            pending = [*node.fields, *pending]
+        elif isinstance(node, Var):
+            found.append(node)
+    return tuple(found)
 
 
 def reference_outputs(call: Call, arrays: list[Any]) -> tuple[np.ndarray, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.ops.harness import make_call, make_inputs
+from tests.unit.ops.harness import make_call, make_inputs, parameters_of
 from weft import op as catalogue
-from weft.ir.expr import Call, Expr, Function, Tuple, Var
+from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.op import OPS, Case
 from weft.ir.parser import parse
@@ -16,18 +16,6 @@ from weft.ir.typing.infer import infer_type
 assert catalogue.__all__, "the import registers the operators"
 
 
-def _parameters(call: Call) -> tuple[Var, ...]:
-    found: list[Var] = []
-    pending: list[Expr] = list(call.args)
-    while pending:
-        node = pending.pop(0)
-        if isinstance(node, Tuple):
-            pending = [*node.fields, *pending]
-        elif isinstance(node, Var):
-            found.append(node)
-    return tuple(found)
-
-
 @pytest.mark.parametrize(
     ("name", "one"),
     [pytest.param(n, c, id=f"{n}-{i}") for n in OPS for i, c in enumerate(OPS.get(n).cases)],
@@ -35,7 +23,7 @@ def _parameters(call: Call) -> tuple[Var, ...]:
 def test_text_round_trip(name: str, one: Case) -> None:
     operator = OPS.get(name)
     call = make_call(operator, one, make_inputs(operator, one))
-    module = infer_type(IRModule.from_expr(Function(_parameters(call), call)))
+    module = infer_type(IRModule.from_expr(Function(parameters_of(call), call)))
     text = str(module)
     assert name in text
     again = infer_type(parse(text))

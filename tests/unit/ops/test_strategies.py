@@ -1,0 +1,47 @@
+"""Every case of every operator, scheduled for a CPU and through all passes of the loop program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.ops.harness import (
+    assert_close,
+    flatten,
+    make_call,
+    make_inputs,
+    parameters_of,
+    reference_outputs,
+)
+from weft import op as catalogue
+from weft.ir.expr import Function
+from weft.ir.op import OPS, Case
+from weft.ir.typing.infer import infer_expr
+from weft.strategy import lower_function
+from weft.target import Target
+from weft.tir.eval import evaluate
+
+assert catalogue.__all__, "the import registers the operators"
+
+# Eight lanes and sixteen registers, or sixteen and thirty-two: other tiles, other tails.
+TARGETS = ["llvm -mcpu=haswell", "llvm -mcpu=znver4"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("name", "one"),
+    [pytest.param(n, c, id=f"{n}-{i}") for n in OPS for i, c in enumerate(OPS.get(n).cases)],
+)
+def test_scheduled_kernel_agrees_with_the_reference(name: str, one: Case, target: str) -> None:
+    operator = OPS.get(name)
+    arrays = make_inputs(operator, one)
+    call = make_call(operator, one, arrays)
+    function = infer_expr(Function(parameters_of(call), call, attrs={"primitive": True}))
+    kernel = lower_function(function, Target.of(target)).func
+    expected = reference_outputs(call, arrays)
+    results = [np.zeros(e.shape, e.dtype) for e in expected]
+    arguments = [*flatten(arrays), *results]
+    workspace = [np.zeros(p.static_shape, p.dtype.numpy) for p in kernel.params[len(arguments):]]
+    evaluate(kernel, *arguments, *workspace)
+    for got, want in zip(results, expected, strict=True):
+        assert_close(got, want, one)
