@@ -1,0 +1,78 @@
+"""From a lowered loop program to object code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.codegen.llvm.elf import symbols
+from weft.codegen.llvm.func import write_module
+from weft.codegen.llvm.module import optimized_module
+from weft.codegen.llvm.target_machine import data_layout, target_machine
+from weft.support.errors import CodegenError
+from weft.target import Target
+from weft.tir.func import PrimFunc
+
+# What objects may leave to others: the C library's memory routines, which LLVM calls for large
+# fills and copies, and rounding on CPUs without instructions for it.
+LIBRARY_SYMBOLS = frozenset(
+    ["memcpy", "memset", "memmove", "bzero"]
+    + [name + suffix for name in ("floor", "ceil", "trunc", "rint", "fma") for suffix in ("", "f")]
+)
+RUNTIME_SYMBOLS = frozenset(["weft_parallel_launch"])
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCode:
+    """A relocatable, position-independent ELF object that defines ``symbol``.
+
+    ``llvm_ir`` is the text before optimisation; equal input gives equal bytes.
+    """
+
+    symbol: str
+    object: bytes
+    llvm_ir: str
+
+
+def emit_llvm(func: PrimFunc, target: Target) -> str:
+    """LLVM IR of a lowered function, before LLVM optimises it."""
+    return write_module(func, target, data_layout(target))
+
+
+def emit_optimized_llvm(func: PrimFunc, target: Target) -> str:
+    """LLVM IR of a lowered function after LLVM's optimiser."""
+    return str(optimized_module(emit_llvm(func, target), target))
+
+
+def emit_assembly(func: PrimFunc, target: Target) -> str:
+    """Assembly text of a lowered function."""
+    module = optimized_module(emit_llvm(func, target), target)
+    return target_machine(target).emit_assembly(module)
+
+
+def build_object(
+    func: PrimFunc, target: Target, *, externs: frozenset[str] = frozenset()
+) -> ObjectCode:
+    """Compile a lowered function.
+
+    ``externs`` are the symbols of other objects that it may call (kernels, for ``weft_main``).
+    Raises ``CodegenError`` for what has no machine code and for calls of unknown symbols.
+    """
+    return ObjectCode(func.name, *_compile(emit_llvm(func, target), target, func.name, externs))
+
+
+def build_text(name: str, text: str, target: Target) -> ObjectCode:
+    """Compile LLVM IR that weft itself wrote (the runtime support)."""
+    return ObjectCode(name, *_compile(text, target, name, frozenset()))
+
+
+def _compile(
+    text: str, target: Target, name: str, externs: frozenset[str]
+) -> tuple[bytes, str]:
+    obj = target_machine(target).emit_object(optimized_module(text, target))
+    allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS | {"_GLOBAL_OFFSET_TABLE_"}
+    missing = sorted(
+        {s.name for s in symbols(obj) if not s.is_defined and s.name not in allowed}
+    )
+    if missing:
+        raise CodegenError(f"{name} calls what no library defines", got=", ".join(missing))
+    return obj, text

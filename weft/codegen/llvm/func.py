@@ -1,0 +1,61 @@
+"""A loop program as an LLVM module: the kernel and the bodies of its parallel loops."""
+
+from __future__ import annotations
+
+from weft.codegen.llvm import expr  # noqa: F401 - enters the emitters of expressions
+from weft.codegen.llvm.alias import AliasScopes
+from weft.codegen.llvm.state import FunctionState, Kernel
+from weft.codegen.llvm.stmt import emit_stmt
+from weft.codegen.llvm.types import value_type
+from weft.codegen.llvm.writer import ModuleWriter
+from weft.codegen.scan import Uses, scan
+from weft.target import Target
+from weft.tir.buffer import Buffer
+from weft.tir.func import PrimFunc
+
+
+def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
+    """The LLVM IR text of one kernel; its symbol is ``func.name``."""
+    module = ModuleWriter(func.name)
+    module.metadata("!{}")  # !0: the empty node that invariant loads name
+    uses = scan(func.body)
+    offsets = func.attrs.get("workspace_offsets", {})
+    buffers = [p for p in func.params if isinstance(p, Buffer)]
+    scratch = [b for b in uses.buffers if b not in buffers and b.scope != "local"]
+    kernel = Kernel(
+        func.name, module, target, uses.written, uses.local_accesses,
+        AliasScopes(module, [*buffers, *scratch], offsets), offsets,
+        function_attributes(target),
+    )
+    _emit_kernel(kernel, func, uses)
+    return module.text(target.triple, data_layout)
+
+
+def function_attributes(target: Target) -> str:
+    """Attributes of every function: full vector width, no unwinding, no frame pointer."""
+    attributes = ["nounwind"]
+    if target.arch == "x86_64":
+        width = target.vector_bits
+        attributes += [f'"prefer-vector-width"="{width}"', f'"min-legal-vector-width"="{width}"']
+    return " ".join(attributes)
+
+
+def _emit_kernel(kernel: Kernel, func: PrimFunc, uses: Uses) -> None:
+    state = FunctionState(kernel)
+    params: list[str] = []
+    for index, param in enumerate(func.params):
+        if isinstance(param, Buffer):
+            state.pointers[param] = f"%p{index}"
+            access = "" if param in uses.written else " readonly"
+            params.append(f"ptr noalias nocapture{access} %p{index}")
+        else:
+            state.memo.add(param, f"%p{index}")
+            state.nonnegative[param] = None  # sizes
+            params.append(f"{value_type(param.dtype)} %p{index}")
+    if func.attrs.get("workspace_bytes"):
+        state.workspace = "%workspace"
+        params.append("ptr noalias nocapture align 64 %workspace")
+    emit_stmt(state, func.body)
+    state.out.do("ret void")
+    header = f"define void @{func.name}({', '.join(params)}) {kernel.attributes}"
+    kernel.module.functions.append(state.out.text(header))

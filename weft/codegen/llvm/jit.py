@@ -1,0 +1,66 @@
+"""Machine code in this process: objects linked in memory by LLVM's loader."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from llvmlite import binding as llvm
+
+from weft.codegen.llvm.build import LIBRARY_SYMBOLS
+from weft.codegen.llvm.elf import Symbol, symbols
+from weft.codegen.llvm.target_machine import initialize_llvm, target_machine
+from weft.support.errors import CodegenError
+from weft.target import Target
+
+_lock = threading.Lock()
+_IMPLICIT = frozenset(["_GLOBAL_OFFSET_TABLE_"])
+
+
+class JitLibrary:
+    """Objects linked together and ready to run; code lives as long as this object.
+
+    Raises ``CodegenError`` for a symbol that no object defines, which LLVM would not survive.
+    """
+
+    def __init__(self, objects: Sequence[bytes], target: Target | None = None) -> None:
+        initialize_llvm()
+        tables = [symbols(obj) for obj in objects]
+        _check_closed(tables)
+        self._names = {s.name for table in tables for s in table if s.is_defined}
+        with _lock:
+            self._module = llvm.parse_assembly("")
+            machine = target_machine(target or Target.host())
+            self._engine = llvm.create_mcjit_compiler(self._module, machine)
+            for obj in objects:
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(obj))
+            self._engine.finalize_object()
+        if os.environ.get("WEFT_PERF_MAP") == "1":
+            self._write_perf_map(tables)
+
+    def address(self, symbol: str) -> int:
+        """Where a function or variable is; ``CodegenError`` if the library has none such."""
+        if symbol not in self._names:
+            raise CodegenError(f"the library does not define {symbol!r}")
+        return int(self._engine.get_function_address(symbol))
+
+    def _write_perf_map(self, tables: Sequence[Sequence[Symbol]]) -> None:
+        """Name the code for Linux perf, which reads /tmp/perf-PID.map."""
+        lines = [
+            f"{self.address(s.name):x} {s.size:x} {s.name}\n"
+            for table in tables
+            for s in table
+            if s.is_defined and s.size and s.is_global
+        ]
+        with Path(f"/tmp/perf-{os.getpid()}.map").open("a", encoding="ascii") as file:  # noqa: S108
+            file.writelines(lines)
+
+
+def _check_closed(tables: Sequence[Sequence[Symbol]]) -> None:
+    defined = {s.name for table in tables for s in table if s.is_defined}
+    needed = {s.name for table in tables for s in table if not s.is_defined}
+    missing = sorted(needed - defined - LIBRARY_SYMBOLS - _IMPLICIT)
+    if missing:
+        raise CodegenError("objects call what none of them defines", got=", ".join(missing))

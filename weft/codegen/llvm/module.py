@@ -1,0 +1,33 @@
+"""LLVM text through LLVM: parse, verify, optimise, emit."""
+
+from __future__ import annotations
+
+from llvmlite import binding as llvm
+
+from weft.codegen.llvm.target_machine import target_machine
+from weft.support.errors import InternalError
+from weft.target import Target
+
+
+def optimized_module(text: str, target: Target) -> llvm.ModuleRef:
+    """The module after LLVM's optimiser. Text that LLVM refuses is a bug: ``InternalError``."""
+    machine = target_machine(target)
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError("LLVM refused generated code", got=error) from error
+    _optimize(module, machine)
+    return module
+
+
+def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    # Vectors, unrolling and tiling were decided in tir: what is asked of LLVM is promotion to
+    # registers, invariant code motion and common subexpressions.
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)

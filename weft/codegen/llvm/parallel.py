@@ -1,0 +1,109 @@
+"""Parallel loops: the body becomes a function that runs a range of iterations.
+
+``weft_parallel_launch(body, data, extent)`` splits the iterations; ``data`` points to a record of
+everything that the body uses from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.codegen.llvm.loops import emit_loop
+from weft.codegen.llvm.state import FunctionState
+from weft.codegen.llvm.types import value_type
+from weft.codegen.scan import scan
+from weft.codegen.llvm.emit import emit
+from weft.tir.buffer import Buffer
+from weft.tir.expr import Var
+from weft.tir.stmt import For, Stmt
+
+LAUNCH = "weft_parallel_launch"
+
+
+@dataclass(frozen=True, slots=True)
+class _Captures:
+    """What the record holds, in order, and its LLVM type."""
+
+    buffers: tuple[Buffer, ...]
+    vars: tuple[Var, ...]
+
+    def record_type(self) -> str:
+        kinds = ["ptr"] * len(self.buffers) + [value_type(v.dtype) for v in self.vars]
+        return "{ " + ", ".join(["i64", *kinds]) + " }"
+
+    def field_type(self, index: int) -> str:
+        if index < len(self.buffers):
+            return "ptr"
+        return value_type(self.vars[index - len(self.buffers)].dtype)
+
+
+def emit_parallel(
+    state: FunctionState, loop: For, emit_stmt: Callable[[FunctionState, Stmt], None]
+) -> None:
+    """Launch the iterations of ``loop`` on all threads."""
+    uses = scan(loop.body)
+    captures = _Captures(
+        tuple(b for b in uses.free_buffers()),
+        tuple(v for v in uses.free_vars() if v is not loop.loop_var),
+    )
+    module = state.kernel.module
+    name = f"{state.kernel.name}.parallel{len(module.functions)}"
+    module.functions.append("")  # keeps the number while the body, which may add more, is written
+    slot = len(module.functions) - 1
+    module.functions[slot] = _body_function(state, loop, captures, name, emit_stmt)
+    record = _fill_record(state, loop, captures)
+    launch = module.declare(LAUNCH, "void @(ptr, ptr, i64)")
+    extent = emit(state, loop.extent)
+    state.out.do(f"call void {launch}(ptr @{name}, ptr {record}, i64 {extent})")
+    state.effects += 1
+
+
+def _fill_record(state: FunctionState, loop: For, captures: _Captures) -> str:
+    kind = captures.record_type()
+    record = state.out.alloca(kind, 16)
+    values = [state.pointer(b) for b in captures.buffers]
+    values += [emit(state, v) for v in captures.vars]
+    _store_field(state, record, kind, 0, "i64", emit(state, loop.min))
+    for index, value in enumerate(values):
+        _store_field(state, record, kind, index + 1, captures.field_type(index), value)
+    return record
+
+
+def _store_field(
+    state: FunctionState, record: str, kind: str, index: int, field: str, value: str
+) -> None:
+    place = state.out.emit(f"getelementptr inbounds {kind}, ptr {record}, i32 0, i32 {index}")
+    state.out.do(f"store {field} {value}, ptr {place}")
+
+
+def _load_field(body: FunctionState, kind: str, index: int, field: str) -> str:
+    place = body.out.emit(f"getelementptr inbounds {kind}, ptr %data, i32 0, i32 {index}")
+    return body.out.emit(f"load {field}, ptr {place}, !invariant.load !0")
+
+
+def _body_function(
+    state: FunctionState,
+    loop: For,
+    captures: _Captures,
+    name: str,
+    emit_stmt: Callable[[FunctionState, Stmt], None],
+) -> str:
+    body = FunctionState(state.kernel, in_parallel=True, nonnegative=dict(state.nonnegative))
+    kind = captures.record_type()
+    offset = _load_field(body, kind, 0, "i64")
+    for index, buffer in enumerate(captures.buffers):
+        body.pointers[buffer] = _load_field(body, kind, index + 1, "ptr")
+    for index, var in enumerate(captures.vars, len(captures.buffers)):
+        body.memo.add(var, _load_field(body, kind, index + 1, captures.field_type(index)))
+    begin = body.out.emit(f"add nsw i64 %begin, {offset}")
+    end = body.out.emit(f"add nsw i64 %end, {offset}")
+    emit_loop(
+        body, loop.loop_var, begin, end, lambda: emit_stmt(body, loop.body),
+        runs_at_least_once=True,  # the launcher hands out no empty range
+    )
+    body.out.do("ret void")
+    return body.out.text(
+        f"define internal void @{name}(i64 %begin, i64 %end, ptr noalias readonly %data) "
+        f"{state.kernel.attributes}"
+    )
