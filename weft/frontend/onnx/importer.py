@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -37,6 +36,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_type
 from weft.support.errors import (
     AttrsError,
+    InternalError,
     InvalidInputError,
     InvalidModelError,
     WeftError,
@@ -246,7 +246,7 @@ def _convert_with_shapes(node: Node) -> Converted:
 def _run_converter(node: Node) -> Converted:
     converter = find_converter(node.op, node.opset)
     if converter is None:
-        raise InvalidModelError(f"no converter for {node.op}", where=node.span)
+        raise InternalError(f"{node.op} passed the coverage check", where=node.span)
     return converter.convert(node)
 
 
@@ -257,7 +257,7 @@ def _declared_shape(value: ValueInfoProto, where: Span) -> Shape:
         if kind == "dim_param" and dim.dim_param:
             dims.append(SymDim.symbol(_identifier(dim.dim_param, set())))
         elif kind == "dim_value":
-            if dim.dim_value < 0 or dim.dim_value >= math.inf:
+            if dim.dim_value < 0:
                 raise InvalidModelError(
                     f"dimension {axis} of graph input {value.name!r} is negative",
                     where=where,

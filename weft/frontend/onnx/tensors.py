@@ -43,8 +43,9 @@ def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.
         stored = read_external(tensor, count * dtype.itemsize, folder, where)
         flat = _from_bytes(stored, dtype)
     elif tensor.HasField("raw_data"):
-        _check_length(label, shape, "bytes", count * dtype.itemsize, len(tensor.raw_data), where)
-        flat = _from_bytes(np.frombuffer(tensor.raw_data, np.uint8), dtype)
+        raw = tensor.raw_data  # every access copies
+        _check_length(label, shape, "bytes", count * dtype.itemsize, len(raw), where)
+        flat = _from_bytes(np.frombuffer(raw, np.uint8), dtype)
     else:
         flat = _from_typed_field(tensor, dtype, shape, label, where)
     return flat.reshape(shape)
