@@ -120,6 +120,7 @@ def test_constants_are_read_only_and_python_numbers_are_narrow():
     with pytest.raises(ValueError, match="read-only"):
         made.data[0] = 2
     data[0] = 5.0
+    assert made.data[0] == 1.0
     assert const(1.5).data.dtype == np.float32
     assert const(3).data.dtype == np.int32
     assert const(np.float64(1.5)).data.dtype == np.float64
