@@ -14,6 +14,8 @@ from tests.models.randomize import (
     light_model_path,
     randomize_weights,
 )
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
 from weft.frontend.onnx import from_onnx
 from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
@@ -41,6 +43,17 @@ def test_reference_interpreter_gives_the_stored_output(name: str) -> None:
     expected = light_model_output(name)
     actual = evaluate(from_onnx(light_model_path(name)), [ONES])
     assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graph_passes_keep_the_values(name: str) -> None:
+    """Every phase of the pipeline under the reference interpreter, with random weights."""
+    module = from_onnx(randomize_weights(onnx.load(light_model_path(name)), seed=4))
+    image = np.random.default_rng(6).uniform(-1, 1, ONES.shape).astype(np.float32)
+    expected = evaluate(module, [image])
+    options = CompileOptions.make()
+    for phase in PHASE_NAMES[1:]:
+        assert_close(evaluate(run_pipeline(module, options, stop_at=phase), [image]), expected)
 
 
 def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
