@@ -41,8 +41,13 @@ def tile_in_registers(
     lane_axis: te.IterVar,
     around: list[te.IterVar],
 ) -> None:
-    """Order the accumulating stage: ``around``, reductions, then the unrolled register tile."""
-    stage.reorder(*around, *reduce_order, *vectors, *rows, lane_axis)
-    for axis in (*vectors, *rows):
+    """Order the accumulating stage: ``around``, reductions, then the unrolled register tile.
+
+    Vectors go inside rows: a broadcast operand then serves all its vectors at once and its
+    register is free again, while the few vector operands stay. The other way round the
+    broadcasts of a whole tile are alive together, and spill.
+    """
+    stage.reorder(*around, *reduce_order, *rows, *vectors, lane_axis)
+    for axis in (*rows, *vectors):
         stage.unroll(axis)
     stage.vectorize(lane_axis)
