@@ -11,6 +11,7 @@ from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.func import PrimFunc
+from weft.tir.visitor import landmarks
 
 _OPERATORS: dict[type, tuple[str, int]] = {
     x.Or: ("or", 1), x.And: ("and", 2),
@@ -42,12 +43,20 @@ class _ExprText:
     def __init__(self, namer: _Namer) -> None:
         self.name = namer.of
         self._memo: dict[PrimExpr, tuple[str, int]] = {}
+        self._is_inside = False
 
     def __call__(self, e: PrimExpr, level: int = 0) -> str:
         """The text, in parentheses where it binds weaker than ``level``."""
+        if not self._is_inside:
+            self._is_inside = True
+            for inner in landmarks(e):
+                self(inner)
+            self._is_inside = False
         found = self._memo.get(e)
         if found is None:
+            outermost, self._is_inside = not self._is_inside, True
             found = self._memo[e] = self._render(e)
+            self._is_inside = not outermost
         text, binding = found
         return f"({text})" if binding < level else text
 

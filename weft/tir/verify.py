@@ -13,7 +13,7 @@ from weft.tir.func import PrimFunc
 from weft.tir.intrinsics import INTRINSICS
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.check_local import is_constant_access
-from weft.tir.visitor import all_exprs, children, exprs_of, post_order_stmts, stmts_of
+from weft.tir.visitor import all_exprs, exprs_of, post_order, post_order_stmts, stmts_of
 
 _Check = Callable[[PrimFunc], "str | None"]
 
@@ -29,7 +29,10 @@ class _Verifier:
 
     def stmt(self, node: Stmt) -> None:
         for root in exprs_of(node):
-            self.expr(root, frozenset())
+            nodes = list(post_order(root))
+            lets = {e.var for e in nodes if type(e) is x.Let}
+            for e in nodes:
+                self.expr(e, lets)
         match node:
             case s.For():
                 self._loop(node)
@@ -82,7 +85,7 @@ class _Verifier:
         if mask is not None and mask.dtype is not x.bool_.vector(lanes):
             self.fail(f"the mask of {buffer.name} is {mask.dtype}", mask)
 
-    def expr(self, e: PrimExpr, lets: frozenset[Var]) -> None:
+    def expr(self, e: PrimExpr, lets: set[Var]) -> None:
         if type(e) is Var:
             if e not in self.bound and e not in lets:
                 self.fail(f"variable {e.name} is not bound", e)
@@ -96,12 +99,6 @@ class _Verifier:
             self._call(e)
         elif isinstance(e, x.ProducerLoad | x.Reduce):
             self.fail("a tensor expression is left", e)
-        if type(e) is x.Let:
-            self.expr(e.value, lets)
-            self.expr(e.body, lets | {e.var})
-            return
-        for child in children(e):
-            self.expr(child, lets)
 
     def _call(self, e: x.Call) -> None:
         record = INTRINSICS.find(e.name)

@@ -128,20 +128,42 @@ def visit_expr(expr: PrimExpr, fn: Callable[[PrimExpr], object]) -> None:
         fn(node)
 
 
-def transform_expr(expr: PrimExpr, fn: ExprFn, memo: dict[PrimExpr, PrimExpr] | None = None) -> PrimExpr:
+def transform_expr(
+    expr: PrimExpr, fn: ExprFn, memo: dict[PrimExpr, PrimExpr] | None = None
+) -> PrimExpr:
     """Rebuild bottom-up: ``fn`` gets each node with its children rewritten.
 
     Pass one ``memo`` to several calls with the same ``fn`` to share work between them.
     """
     done: dict[PrimExpr, PrimExpr] = {} if memo is None else memo
+    if expr in done:
+        return done[expr]
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        waiting = [c for c in children(node) if c not in done]
+        if waiting:
+            stack.extend(reversed(waiting))
+            continue
+        stack.pop()
+        if node not in done:
+            done[node] = fn(map_children(node, done.__getitem__))
+    return done[expr]
 
-    def go(e: PrimExpr) -> PrimExpr:
-        result = done.get(e)
-        if result is None:
-            result = done[e] = fn(map_children(e, go))
-        return result
 
-    return go(expr)
+def landmarks(expr: PrimExpr, spacing: int = 48) -> list[PrimExpr]:
+    """Sub-expressions so many levels apart, operands first; none in an expression of that depth.
+
+    A memoised recursive walk that visits these first never nests deeper than ``spacing``.
+    """
+    depth: dict[PrimExpr, int] = {}
+    found = []
+    for node in post_order(expr):
+        below = max((depth[c] for c in children(node)), default=-1)
+        depth[node] = below + 1
+        if depth[node] % spacing == spacing - 1:
+            found.append(node)
+    return found
 
 
 def map_exprs(stmt: s.Stmt, fn: ExprFn) -> s.Stmt:

@@ -12,7 +12,7 @@ from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
 from weft.tir.transform.scoped import ScopedRewriter
-from weft.tir.visitor import map_children, map_stmts
+from weft.tir.visitor import landmarks, map_children, map_stmts
 
 
 class _Flattener(ScopedRewriter):
@@ -70,7 +70,10 @@ class _Flattener(ScopedRewriter):
         return self.analyzer.simplify(total)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return self._flatten(self.analyzer.simplify(e))
+        e = super().expr(e)
+        for inner in landmarks(e):
+            self._flatten(inner)
+        return self._flatten(e)
 
     def _flatten(self, e: PrimExpr) -> PrimExpr:
         done = self._loads.get(e)

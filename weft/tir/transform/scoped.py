@@ -9,7 +9,7 @@ from weft.tir.expr import FALSE, TRUE, PrimExpr, Var, not_
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import Stmt
-from weft.tir.visitor import map_exprs, map_stmts
+from weft.tir.visitor import landmarks, map_exprs, map_stmts
 
 
 class ScopedRewriter:
@@ -26,6 +26,8 @@ class ScopedRewriter:
                 self.analyzer.bind(param, 1, None)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
+        for inner in landmarks(e):
+            self.analyzer.simplify(inner)
         return self.analyzer.simplify(e)
 
     def visit(self, node: Stmt) -> Stmt:

@@ -17,7 +17,7 @@ from weft.tir.expr import Broadcast, BufferLoad, Call, PrimExpr, Ramp, Var, cons
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.scalar import fold_index_vector
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.visitor import children, map_body, map_stmts, post_order, with_children
+from weft.tir.visitor import children, landmarks, map_body, map_stmts, post_order, with_children
 
 # A loop that cannot be vectorised is unrolled up to this extent, so that registers indexed by
 # its variable stay registers.
@@ -135,6 +135,8 @@ class _Vectorizer:
             condition = x.all_of(mask, node.predicate)
         value = node.value if mask is None else _mask_loads(node.value, mask)
         indices = tuple(map(self.expr, node.indices))
+        for inner in landmarks(value):
+            self.expr(inner)
         value, where = self.expr(value), None if condition is None else self.expr(condition)
         buffer = self._expanded.get(node.buffer, node.buffer)
         if buffer is not node.buffer:
