@@ -93,11 +93,6 @@ class Layout:
     def has(self, letter: str) -> bool:
         return any(a.is_primal and a.letter == letter for a in self.axes)
 
-    def split(self, letter: str, factor: int) -> Layout:
-        """The same layout with ``letter`` blocked by ``factor`` in a new innermost axis."""
-        self.index_of(letter)
-        return Layout.parse(f"{self.name}{factor}{letter.lower()}")
-
     def indices(self, primal: Mapping[str, Any]) -> tuple[Any, ...]:
         """Indices into a tensor of this layout from one index per primal letter."""
         return tuple(self._index(axis, primal[axis.letter]) for axis in self.axes)
@@ -110,19 +105,11 @@ class Layout:
             return primal if factor == 1 else primal // factor
         return primal % factor
 
-    def primal_indices(self, indices: Sequence[Any]) -> dict[str, Any]:
-        """One index per primal letter from indices into a tensor of this layout."""
-        found: dict[str, Any] = {}
-        for letter in self.primal_axes:
-            outer = indices[self.index_of(letter)]
-            block = self.block_index_of(letter)
-            found[letter] = (
-                outer if block is None else outer * self.factor_of(letter) + indices[block]
-            )
-        return found
-
     def blocked_indices(self, indices: Sequence[Any]) -> dict[str, Any]:
-        """As ``primal_indices``, but split axes stay pairs, so that equal blocks need no div."""
+        """One index per primal letter from indices into a tensor of this layout.
+
+        Split axes give a ``BlockedIndex``, so that equal blocks index each other without division.
+        """
         found: dict[str, Any] = {}
         for letter in self.primal_axes:
             outer = indices[self.index_of(letter)]
