@@ -1,0 +1,122 @@
+"""The command line that needs no compiled code: help, codes, ops, opt, doctor."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from weft.cli.main import main
+
+PROGRAM = "def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(%x)) }"
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    out, err = capsys.readouterr()
+    return end.value.code, out, err
+
+
+@pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "opt", "inspect", "ops",
+                                  "targets", "doctor"])
+def test_every_verb_teaches_by_help(verb, capsys):
+    code, out, _ = run([verb, "--help"], capsys)
+    assert code == 0
+    assert out.startswith(f"Usage: weft {verb}")
+
+
+def test_the_help_lists_verbs_and_exit_codes(capsys):
+    code, out, _ = run(["--help"], capsys)
+    assert code == 0
+    assert "Exit codes" in out
+    assert "doctor" in out
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["compile"], ["run", "m.onnx", "--fill", "x"],
+                                       ["compile", "m.onnx", "--input-shape", "data"]])
+def test_a_wrong_command_line_is_code_2(arguments, capsys):
+    code, _, err = run(arguments, capsys)
+    assert code == 2
+    assert "Usage" in err
+
+
+def test_a_missing_model_is_code_1_without_a_traceback(capsys, tmp_path):
+    code, _, err = run(["compile", str(tmp_path / "none.onnx")], capsys)
+    assert code == 1
+    assert err.startswith("E04")
+    assert "Traceback" not in err
+
+
+def test_a_bad_setting_is_code_2(capsys, monkeypatch):
+    monkeypatch.setenv("WEFT_DEBUG", "loud")
+    code, _, err = run(["opt", "--list"], capsys)
+    assert code in (0, 2)
+    code, _, err = run(["doctor"], capsys)
+    assert code == 2
+    assert "WEFT_DEBUG" in err
+
+
+def test_ops_are_listed_and_described(capsys):
+    code, out, _ = run(["ops", "--json"], capsys)
+    assert code == 0
+    assert "nn.conv2d" in {entry["name"] for entry in json.loads(out)}
+    code, out, _ = run(["ops", "nn.softmax"], capsys)
+    assert code == 0
+    assert "axis" in out
+
+
+def test_an_unknown_operator_gets_a_suggestion(capsys):
+    code, _, err = run(["ops", "nn.conv2"], capsys)
+    assert code == 1
+    assert "nn.conv2d" in err
+
+
+def test_opt_runs_passes_and_watches_them(capsys, tmp_path):
+    source = tmp_path / "net.ir"
+    source.write_text(PROGRAM)
+    code, out, err = run(["opt", str(source), "-p", "simplify_expr", "--time-passes", "--verify",
+                          "--print-between-passes"], capsys)
+    assert code == 0
+    assert out.count("nn.relu") == 1
+    assert "after simplify_expr" in err
+    assert "total" in err
+
+
+def test_opt_writes_a_file_that_reads_back(capsys, tmp_path):
+    source, target = tmp_path / "net.ir", tmp_path / "out.ir"
+    source.write_text(PROGRAM)
+    assert run(["opt", str(source), "-o", str(target)], capsys)[0] == 0
+    assert run(["opt", str(target), "-p", "fuse_ops"], capsys)[0] == 0
+
+
+@pytest.mark.parametrize(("text", "passes"), [("def @main(", ""), (PROGRAM, "no_such_pass")])
+def test_opt_words_what_is_wrong(text, passes, capsys, tmp_path):
+    source = tmp_path / "net.ir"
+    source.write_text(text)
+    code, _, err = run(["opt", str(source), "-p", passes], capsys)
+    assert code == 1
+    assert err.startswith("E0")
+
+
+def test_the_pipeline_is_listed(capsys):
+    code, out, _ = run(["opt", "--list"], capsys)
+    assert code == 0
+    assert [line.partition(":")[0] for line in out.splitlines()] == [
+        "import", "canonical", "optimized", "lowered"]
+
+
+def test_doctor_and_targets_speak_json(capsys):
+    code, out, _ = run(["doctor", "--json"], capsys)
+    assert code == 0
+    assert "WEFT_CACHE_DIR" in json.loads(out)["settings"]
+    code, out, _ = run(["targets", "--json"], capsys)
+    assert code == 0
+    assert "haswell" in json.loads(out)["cpus"]
+
+
+def test_the_module_runs_as_a_script():
+    done = subprocess.run([sys.executable, "-m", "weft", "--version"], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("weft, version")

@@ -1,0 +1,97 @@
+"""One self-contained HTML page about a compilation: graph, every stage, kernels, times."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.stages import STAGES
+from weft.support import progress
+from weft.support.config import config
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem;
+       color: #1c2430; background: #fff }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
+table { border-collapse: collapse; width: 100%; font-size: .85rem }
+th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #d9dee5 }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
+tr:hover td { background: #f1f5fa }
+td.bar div { background: #4a7ebb; height: .7rem }
+pre { overflow: auto; max-height: 34rem; background: #f6f8fa; padding: .8rem; font-size: .8rem;
+      line-height: 1.35 }
+summary { cursor: pointer; font-weight: 600; padding: .3rem 0 }
+@media (prefers-color-scheme: dark) {
+  body { color: #dbe2ea; background: #14181d } pre { background: #1d232a }
+  th, td { border-color: #323b45 } tr:hover td { background: #222a33 }
+}
+"""
+
+
+def html_report(module: Any, *, title: str) -> str:
+    """The page for a compiled model. Its kernels are timed here, on random inputs."""
+    parts = [f"<h1>{html.escape(title)}</h1>", _facts(module), "<h2>Kernels</h2>",
+             _kernels(module), "<h2>Stages</h2>"]
+    with progress.task("rendering stages", len(STAGES)) as task:
+        for stage in STAGES:
+            text = html.escape(module.as_text(stage))
+            parts.append(f"<details><summary>{stage}</summary><pre>{text}</pre></details>")
+            task.advance(stage)
+    head = (f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+            f"<title>{html.escape(title)}</title><style>{_STYLE}</style>")
+    return f"<!doctype html>\n<html><head>{head}</head>\n<body>{''.join(parts)}</body></html>\n"
+
+
+def _facts(module: Any) -> str:
+    manifest = module.manifest
+    rows = [("input", str(port)) for port in module.inputs]
+    rows += [("output", str(port)) for port in module.outputs]
+    rows += [("target", str(module.options.target)), ("calls of kernels", len(manifest.steps)),
+             ("kernels", len({step.symbol for step in manifest.steps})),
+             ("arena", f"{manifest.arena_bytes / 1e6:.2f} MB"),
+             ("constants", f"{manifest.constants_bytes / 1e6:.2f} MB")]
+    return _table(("fact", "value"), rows)
+
+
+def random_inputs(module: Any) -> list[np.ndarray]:
+    """Inputs of the right shapes; what they hold hardly changes the time."""
+    generator = np.random.default_rng(config.seed)
+    return [(generator.standard_normal(port.shape)).astype(port.dtype) for port in module.inputs]
+
+
+def _kernels(module: Any) -> str:
+    profile = module.profile(*random_inputs(module), repeat=5)
+    slowest = max((k.seconds for k in profile.kernels), default=0.0) or 1.0
+    rows = []
+    for number, kernel in enumerate(profile.kernels):
+        width = max(1, round(100 * kernel.seconds / slowest))
+        rows.append((number, kernel.op, kernel.implementation, f"{kernel.seconds * 1e3:.3f}",
+                     f"{kernel.gflops:.1f}", _Raw(f'<div style="width:{width}%"></div>')))
+    return _table(("#", "operators", "implementation", "ms", "GFLOP/s", ""), rows,
+                  numeric=(0, 3, 4))
+
+
+class _Raw(str):
+    """Markup of our own, not to be escaped."""
+
+    __slots__ = ()
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]],
+           numeric: Sequence[int] = ()) -> str:
+    kinds = [' class="n"' if n in numeric else "" for n in range(len(columns))]
+    head = "".join(f"<th{k}>{html.escape(c)}</th>" for c, k in zip(columns, kinds, strict=True))
+    body = "".join(
+        "<tr>" + "".join(_cell(value, k) for value, k in zip(row, kinds, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _cell(value: object, kind: str) -> str:
+    if isinstance(value, _Raw):
+        return f'<td class="bar">{value}</td>'
+    return f"<td{kind}>{html.escape(str(value))}</td>"
