@@ -14,7 +14,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import broadcast_dims, broadcast_shapes
+from weft.ir.typing.relations import broadcast_shapes
 from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic, logical
 from weft.op.gradients import broadcast_gradients
 from weft.op.layout_inference import join_layouts
@@ -96,10 +96,7 @@ def _where_relation(ctx: RelationContext) -> bool:
     shape = broadcast_shapes(ctx, x.shape, y.shape)
     for index in (1, 2):
         broadcast_shapes(ctx, condition.shape, types[index].shape)
-    rank = max(len(shape), condition.ndim)
-    aligned = [(1,) * (rank - len(s)) + tuple(s) for s in (condition.shape, shape)]
-    dims = tuple(broadcast_dims(a, b) for a, b in zip(*aligned, strict=True))
-    ctx.output(TensorType(dims, x.dtype))  # pyrefly: ignore - every pair was checked above
+    ctx.output(TensorType(broadcast_shapes(ctx, condition.shape, shape), x.dtype))
     return True
 
 
