@@ -138,6 +138,18 @@ def test_recursion_through_globals_and_lets():
     assert infer_type(mod) is mod
 
 
+def test_callers_follow_a_new_type_of_a_callee():
+    text = """
+    def @pick(%x: Tensor[(2, 3), float32]) { %x }
+    def @main(%x: Tensor[(2, 3), float32]) { exp(@pick(%x)) }
+    """
+    mod = infer_type(parse(text))
+    pick = mod["pick"]
+    changed = mod.with_function("pick", pick.replace(body=op.transpose(pick.body)))
+    again = infer_type(changed)
+    assert str(again["main"].checked_type.ret_type) == "Tensor[(3, 2), float32]"
+
+
 def test_generic_functions_are_instantiated_at_each_call():
     text = """
     def @id[T](%x: T) -> T { %x }

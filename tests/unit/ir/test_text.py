@@ -108,6 +108,13 @@ def test_constants_round_trip_bit_for_bit(array):
     assert again.data.tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("bits", [0x7FC00001, 0xFFC00000, 0x7F800000, 0x80000000, 0x00000001])
+def test_payloads_of_nan_and_signs_of_zero_survive(bits):
+    for shape in ((), (1,)):
+        array = np.array(bits, np.uint32).view(np.float32).reshape(shape)
+        assert parse_expr(str(Constant(array))).data.tobytes() == array.tobytes()
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
