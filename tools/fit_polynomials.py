@@ -38,11 +38,9 @@ def _root(f: Function) -> Function:
 EXP = _series(lambda r: (mp.exp(r) - 1 - r) / r**2, lambda r: mpf(1) / 2 + r / 6)
 LOG = _series(lambda f: (mp.log(1 + f) - f + f**2 / 2) / f**3, lambda f: mpf(1) / 3 - f / 4)
 ATANH_TAIL = _root(
-    _series(
-        lambda s: 2 * (mp.atanh(s) / s - 1 - s**2 / 3 - s**4 / 5) / s**6, lambda s: mpf(2) / 7
-    )
+    _series(lambda s: 2 * (mp.atanh(s) / s - 1 - s**2 / 3 - s**4 / 5) / s**6, lambda _: mpf(2) / 7)
 )
-ATANH = _root(_series(lambda s: 2 * (mp.atanh(s) / s - 1) / s**2, lambda s: mpf(2) / 3))
+ATANH = _root(_series(lambda s: 2 * (mp.atanh(s) / s - 1) / s**2, lambda _: mpf(2) / 3))
 TANH = _root(_series(lambda x: (mp.tanh(x) / x - 1) / x**2, lambda _: -mpf(1) / 3))
 ERF = _root(_series(lambda x: mp.erf(x) / x - 1, lambda _: 2 / mp.sqrt(mp.pi) - 1))
 SIN = _root(_series(lambda r: (mp.sin(r) / r - 1) / r**2, lambda _: -mpf(1) / 6))

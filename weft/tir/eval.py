@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -159,7 +159,7 @@ class _Source:
         infix = _INFIX.get(type(e))
         if infix is not None:
             return f"{self.value(e.a)} {infix} {self.value(e.b)}"  # type: ignore[attr-defined]
-        rule = _RULES.get(type(e))
+        rule = self._RULES.get(type(e))
         if rule is None:
             raise LoweringError(f"{type(e).__name__} has no value in a loop program", got=e)
         return rule(self, e)
@@ -186,7 +186,9 @@ class _Source:
 
     def _select(self, e: x.Select) -> str:
         c, t, f = (self.value(v) for v in (e.condition, e.true_value, e.false_value))
-        return f"{t} if {c} else {f}" if e.condition.dtype.lanes == 1 else f"np.where({c}, {t}, {f})"
+        if e.condition.dtype.lanes > 1:
+            return f"np.where({c}, {t}, {f})"
+        return f"{t} if {c} else {f}"
 
     def _cast(self, e: x.Cast) -> str:
         return f"_cast({self.value(e.value)}, {self.constant(e.dtype.element.numpy)})"
@@ -216,10 +218,7 @@ class _Source:
     def checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> str:
         """The scalar indices, after a line that checks them."""
         name, where = self.name(buffer), self.values(indices)
-        tests = [
-            f"0 <= {self.value(i)} < {name}.shape[{d}]"
-            for d, i in enumerate(indices)
-        ]
+        tests = [f"0 <= {self.value(i)} < {name}.shape[{d}]" for d, i in enumerate(indices)]
         if tests:
             self.emit(f"if not ({' and '.join(tests)}):")
             self.emit(f"  _out_of_bounds({buffer.name!r}, {name}.shape, {where})")
@@ -261,7 +260,7 @@ class _Source:
     def stmt(self, node: s.Stmt) -> None:
         # Loads must not be shared between statements: a store may lie between them.
         outer, self._known = self._known, [{}]
-        _STATEMENTS[type(node)](self, node)
+        self._STATEMENTS[type(node)](self, node)
         self._known = outer
 
     def _store_stmt(self, node: s.BufferStore) -> None:
@@ -316,21 +315,20 @@ class _Source:
         self.emit(f"{self.name(node.var)} = {self.value(node.value)}")
         self.stmt(node.body)
 
-
-_RULES: dict[type, Callable[[_Source, Any], str]] = {
-    x.IntImm: _Source._immediate, x.FloatImm: _Source._immediate,
-    x.FloorDiv: _Source._floor, x.FloorMod: _Source._floor, x.Div: _Source._div,
-    x.Min: _Source._extremum, x.Max: _Source._extremum, x.Not: _Source._not,
-    x.Select: _Source._select, x.Cast: _Source._cast, x.Ramp: _Source._ramp,
-    x.Broadcast: _Source._broadcast, x.Shuffle: _Source._shuffle, x.Let: _Source._let,
-    x.BufferLoad: _Source._load, x.Call: _Source._call,
-}  # fmt: skip
-_STATEMENTS: dict[type, Callable[[_Source, Any], None]] = {
-    s.BufferStore: _Source._store_stmt, s.For: _Source._for, s.IfThenElse: _Source._if,
-    s.SeqStmt: _Source._sequence, s.Allocate: _Source._allocate, s.LetStmt: _Source._let_stmt,
-    s.AttrStmt: lambda source, node: source.stmt(node.body),
-    s.Evaluate: lambda source, node: source.emit(source.value(node.value)),
-}  # fmt: skip
+    _RULES: ClassVar[dict[type, Callable[[_Source, Any], str]]] = {
+        x.IntImm: _immediate, x.FloatImm: _immediate,
+        x.FloorDiv: _floor, x.FloorMod: _floor, x.Div: _div,
+        x.Min: _extremum, x.Max: _extremum, x.Not: _not,
+        x.Select: _select, x.Cast: _cast, x.Ramp: _ramp,
+        x.Broadcast: _broadcast, x.Shuffle: _shuffle, x.Let: _let,
+        x.BufferLoad: _load, x.Call: _call,
+    }  # fmt: skip
+    _STATEMENTS: ClassVar[dict[type, Callable[[_Source, Any], None]]] = {
+        s.BufferStore: _store_stmt, s.For: _for, s.IfThenElse: _if,
+        s.SeqStmt: _sequence, s.Allocate: _allocate, s.LetStmt: _let_stmt,
+        s.AttrStmt: lambda source, node: source.stmt(node.body),
+        s.Evaluate: lambda source, node: source.emit(source.value(node.value)),
+    }  # fmt: skip
 
 
 def _refuse_strides(buffer: Buffer) -> None:
@@ -370,11 +368,10 @@ def evaluate(func: PrimFunc, *arguments: Any) -> None:
     what has no value here (``call_extern``, ``address_of``).
     """
     if len(arguments) != len(func.params):
-        raise InvalidInputError(f"{func.name} takes {len(func.params)} arguments",
-                                got=len(arguments))
-    sizes = {
-        p: int(a) for p, a in zip(func.params, arguments, strict=True) if isinstance(p, Var)
-    }
+        raise InvalidInputError(
+            f"{func.name} takes {len(func.params)} arguments", got=len(arguments)
+        )
+    sizes = {p: int(a) for p, a in zip(func.params, arguments, strict=True) if isinstance(p, Var)}
     bound = [
         sizes[p] if isinstance(p, Var) else _bind(p, a, sizes)
         for p, a in zip(func.params, arguments, strict=True)
@@ -390,12 +387,17 @@ def _bind(buffer: Buffer, array: Any, sizes: dict[Any, int]) -> np.ndarray:
     _refuse_strides(buffer)
     shape = tuple(_size(e, sizes) for e in buffer.shape)
     if not isinstance(array, np.ndarray) or array.dtype != buffer.dtype.numpy:
-        raise InvalidInputError(f"argument {buffer.name} has the wrong type",
-                                expected=f"array of {buffer.dtype}",
-                                got=getattr(array, "dtype", type(array).__name__))
+        raise InvalidInputError(
+            f"argument {buffer.name} has the wrong type",
+            expected=f"array of {buffer.dtype}",
+            got=getattr(array, "dtype", type(array).__name__),
+        )
     if not array.flags.c_contiguous or array.size != int(np.prod(shape)):
-        raise InvalidInputError(f"argument {buffer.name} does not fit",
-                                expected=f"a contiguous array of shape {shape}", got=array.shape)
+        raise InvalidInputError(
+            f"argument {buffer.name} does not fit",
+            expected=f"a contiguous array of shape {shape}",
+            got=array.shape,
+        )
     return array.reshape(shape)
 
 
@@ -418,5 +420,3 @@ _EXPR_HELPERS = (_cast, _reinterpret, _divisor, _truncated, _ramp, _shuffle)
 def _size(e: PrimExpr, sizes: dict[Any, int]) -> int:
     value = x.int_value(e)
     return value if value is not None else int(evaluate_expr(e, sizes))
-
-

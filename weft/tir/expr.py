@@ -160,9 +160,9 @@ class Var(PrimExpr):
 
     @staticmethod
     def intern_key(
-        cls: type, name: str, dtype: DType = int64, uid: int | None = None
+        kind: type, name: str, dtype: DType = int64, uid: int | None = None
     ) -> tuple[Any, ...]:
-        return (cls, name, dtype, uid if uid is not None else object())
+        return (kind, name, dtype, uid if uid is not None else object())
 
 
 @_node
@@ -171,8 +171,8 @@ class IntImm(PrimExpr):
     dtype: DType = int64
 
     @staticmethod
-    def intern_key(cls: type, value: int, dtype: DType = int64) -> tuple[Any, ...]:
-        return (cls, value, dtype)
+    def intern_key(kind: type, value: int, dtype: DType = int64) -> tuple[Any, ...]:
+        return (kind, value, dtype)
 
 
 @_node
@@ -181,8 +181,8 @@ class FloatImm(PrimExpr):
     dtype: DType = float32
 
     @staticmethod
-    def intern_key(cls: type, value: float, dtype: DType = float32) -> tuple[Any, ...]:
-        return (cls, struct.pack("<d", value), dtype)  # tells 0.0 from -0.0, and finds a NaN
+    def intern_key(kind: type, value: float, dtype: DType = float32) -> tuple[Any, ...]:
+        return (kind, struct.pack("<d", value), dtype)  # tells 0.0 from -0.0, and finds a NaN
 
 
 @_node
@@ -392,9 +392,9 @@ class BufferLoad(PrimExpr):
 
     @staticmethod
     def intern_key(
-        cls: type, buffer: Any, indices: tuple[PrimExpr, ...], predicate: PrimExpr | None = None
+        kind: type, buffer: Any, indices: tuple[PrimExpr, ...], predicate: PrimExpr | None = None
     ) -> tuple[Any, ...]:
-        return (cls, buffer, indices, predicate)
+        return (kind, buffer, indices, predicate)
 
     def __post_init__(self) -> None:
         lanes = max((i.dtype.lanes for i in self.indices), default=1)
@@ -487,8 +487,9 @@ def as_prim(value: ExprLike, dtype: DType | str | None = None) -> PrimExpr:
         return const(value, float32)
     if hasattr(value, "__index__"):
         return const(value.__index__(), int64)
-    raise LoweringError(f"{value!r} cannot be used in an expression",
-                        expected="a number or an expression")
+    raise LoweringError(
+        f"{value!r} cannot be used in an expression", expected="a number or an expression"
+    )
 
 
 def _match(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
@@ -499,8 +500,12 @@ def _match(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         elif b.dtype.lanes == 1 and a.dtype.lanes > 1:
             b = Broadcast(b, a.dtype.lanes)
         if a.dtype != b.dtype:
-            raise LoweringError("operands have different dtypes", expected=a.dtype, got=b.dtype,
-                                help="convert one of them with .astype(dtype)")
+            raise LoweringError(
+                "operands have different dtypes",
+                expected=a.dtype,
+                got=b.dtype,
+                help="convert one of them with .astype(dtype)",
+            )
     return a, b
 
 
@@ -587,8 +592,12 @@ def _extremum(node: type, fold: Any, a: ExprLike, b: ExprLike) -> PrimExpr:
 
 
 _FOLD = {
-    EQ: lambda x, y: x == y, NE: lambda x, y: x != y, LT: lambda x, y: x < y,
-    LE: lambda x, y: x <= y, GT: lambda x, y: x > y, GE: lambda x, y: x >= y,
+    EQ: lambda x, y: x == y,
+    NE: lambda x, y: x != y,
+    LT: lambda x, y: x < y,
+    LE: lambda x, y: x <= y,
+    GT: lambda x, y: x > y,
+    GE: lambda x, y: x >= y,
 }
 
 

@@ -70,7 +70,8 @@ def _exact_fma(a: float, b: float, c: float) -> float:
 
 def _fma(a: Value, b: Value, c: Value) -> Value:
     """One rounding. Up to 32 bits through float64, whose second rounding is harmless in practice
-    (the product is exact; the sum is off only in ties within 2**-29 of a rounding boundary)."""
+    (the product is exact; the sum is off only in ties within 2**-29 of a rounding boundary).
+    """
     kind = np.asarray(a).dtype
     if kind == np.float64:
         return np.vectorize(_exact_fma, otypes=[np.float64])(a, b, c)[()]

@@ -48,17 +48,20 @@ class _ExprText:
     def __call__(self, e: PrimExpr, level: int = 0) -> str:
         """The text, in parentheses where it binds weaker than ``level``."""
         if not self._is_inside:
-            self._is_inside = True
-            for inner in landmarks(e):
-                self(inner)
-            self._is_inside = False
+            return self._outermost(e, level)
         found = self._memo.get(e)
         if found is None:
-            outermost, self._is_inside = not self._is_inside, True
             found = self._memo[e] = self._render(e)
-            self._is_inside = not outermost
         text, binding = found
         return f"({text})" if binding < level else text
+
+    def _outermost(self, e: PrimExpr, level: int) -> str:
+        self._is_inside = True
+        for inner in landmarks(e):
+            self(inner)
+        text = self(e, level)
+        self._is_inside = False
+        return text
 
     def _render(self, e: PrimExpr) -> tuple[str, int]:
         operator = _OPERATORS.get(type(e))

@@ -71,9 +71,7 @@ class _Verifier:
         if node.value.dtype is not expected:
             self.fail(f"a value of {node.value.dtype} is stored as {expected}", node)
 
-    def _access(
-        self, buffer: Buffer, indices: tuple[PrimExpr, ...], mask: PrimExpr | None
-    ) -> None:
+    def _access(self, buffer: Buffer, indices: tuple[PrimExpr, ...], mask: PrimExpr | None) -> None:
         if buffer not in self.memory:
             self.fail(f"buffer {buffer.name} is used where it is not allocated", None)
         if len(indices) != buffer.ndim:

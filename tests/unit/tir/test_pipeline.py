@@ -159,10 +159,12 @@ def test_register_tiles(data: st.DataObject) -> None:
     inside = likely(x.all_of(row < m, column < n))
     product = tile.load(i, j) + a.load(row, depth) * b.load(depth, column)
     update = guarded(BufferStore(tile, product, (i, j)), likely(depth < k), inside)
+    result = x.maximum(tile.load(i, j), 0.0)
+    depth_kind = data.draw(st.sampled_from([UNROLL, SERIAL]))
     body = seq([
         nest(inner, BufferStore(tile, const(0.0, "float32"), (i, j))),
-        loop(ko, -(-k // tk), loop(kk, tk, nest(inner, update), data.draw(st.sampled_from([UNROLL, SERIAL])))),
-        nest(inner, guarded(BufferStore(c, x.maximum(tile.load(i, j), 0.0), (row, column)), inside)),
+        loop(ko, -(-k // tk), loop(kk, tk, nest(inner, update), depth_kind)),
+        nest(inner, guarded(BufferStore(c, result, (row, column)), inside)),
     ])  # fmt: skip
     outer = [(io, -(-m // tm), data.draw(OUTER)), (jo, -(-n // tn), data.draw(OUTER))]
     func = PrimFunc("gemm", (a, b, c), nest(outer, Allocate(tile, body)))
@@ -297,7 +299,9 @@ def test_symbolic_sizes() -> None:
     i, jo, ji = Var("i"), Var("jo"), Var("ji")
     j = jo * 8 + ji
     store = guarded(BufferStore(b, a.load(i, j) * 2.0, (i, j)), likely(j < m))
-    loops: list[tuple[Var, Any, ForKind]] = [(i, n, PARALLEL), (jo, (m + 7) // 8, SERIAL), (ji, 8, VECTOR)]  # fmt: skip
+    blocks = (m + 7) // 8
+    loops: list[tuple[Var, Any, ForKind]] = [(i, n, PARALLEL), (jo, blocks, SERIAL)]
+    loops.append((ji, 8, VECTOR))
     func = PrimFunc("f", (a, b, n, m), nest(loops, store))
     done = lower_prim_func(func, verify=True)
     for rows, columns in [(3, 8), (2, 21), (1, 5)]:

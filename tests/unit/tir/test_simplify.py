@@ -24,8 +24,8 @@ from weft.tir.expr import (
 )
 from weft.tir.simplify import Analyzer, simplify
 
-I, J, K, N = (Var(name) for name in "ijkn")
-RANGES = {I: (0, 5), J: (-3, 4), K: (0, 16)}
+M, J, K, FREE = (Var(name) for name in "ijkn")
+RANGES = {M: (0, 5), J: (-3, 4), K: (0, 16)}
 
 
 def analyzer() -> Analyzer:
@@ -38,21 +38,21 @@ def analyzer() -> Analyzer:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ((I * 16 + K) // 16, "i"),
-        ((I * 16 + K) % 16, "k"),
-        ((I * 64 + K * 2 + 1) // 32, "i * 2"),
-        ((I * 8 + K) // 4 % 2, "k // 4 % 2"),
-        (I // 4 * 4 + I % 4, "i"),
+        ((M * 16 + K) // 16, "i"),
+        ((M * 16 + K) % 16, "k"),
+        ((M * 64 + K * 2 + 1) // 32, "i * 2"),
+        ((M * 8 + K) // 4 % 2, "k // 4 % 2"),
+        (M // 4 * 4 + M % 4, "i"),
         (K - K // 4 * 4, "k % 4"),
         (K // 2 // 3, "k // 6"),
-        (I + I + J - I, "i + j"),
-        (I * 16 + K < 80, "True"),
-        (I * 2 + 3 < 8, "i < 3"),
-        (minimum(I, 7), "i"),
+        (M + M + J - M, "i + j"),
+        (M * 16 + K < 80, "True"),
+        (M * 2 + 3 < 8, "i < 3"),
+        (minimum(M, 7), "i"),
         (maximum(J, -3), "j"),
-        (select(I < 3, minimum(I, 3), 9), "select(i < 3, i, 9)"),
-        (all_of(I < 3, I < 7), "i < 3"),
-        (not_(I < 3), "i >= 3"),
+        (select(M < 3, minimum(M, 3), 9), "select(i < 3, i, 9)"),
+        (all_of(M < 3, M < 7), "i < 3"),
+        (not_(M < 3), "i >= 3"),
         (K.equal(20), "False"),
     ],
 )
@@ -65,40 +65,40 @@ def test_symbolic_extents() -> None:
     rows, columns = Var("rows"), Var("columns")
     for size in (rows, columns):
         made.bind(size, 1, None)
-    made.bind(I, 0, rows)
+    made.bind(M, 0, rows)
     made.bind(J, 0, columns)
-    flat = I * columns + J
-    assert made.can_prove(J < columns)
+    flat = M * columns + J
+    assert made.can_prove(columns > J)
     assert made.can_prove(flat < rows * columns)
-    assert made.simplify(flat // columns) is I
+    assert made.simplify(flat // columns) is M
     assert made.simplify(flat % columns) is J
     assert made.can_prove(columns // 16 * 16 <= columns)
-    assert not made.can_prove(I < columns)
+    assert not made.can_prove(columns > M)
 
 
 def test_constraint_holds_only_inside() -> None:
     made = analyzer()
-    with made.constraint(all_of(I < 2, J >= I)):
-        assert made.int_bounds(I) == (0, 1)
+    with made.constraint(all_of(M < 2, J >= M)):
+        assert made.int_bounds(M) == (0, 1)
         assert made.can_prove(J >= 0)
-    assert made.int_bounds(I) == (0, 4)
+    assert made.int_bounds(M) == (0, 4)
     assert not made.can_prove(J >= 0)
 
 
 def test_bounds_of_unbound_variables_are_open() -> None:
     made = analyzer()
-    assert made.int_bounds(N) == (None, None)
-    assert made.int_bounds(N % 8) == (0, 7)
-    assert made.int_bounds(I * 4 - J) == (-3, 19)
+    assert made.int_bounds(FREE) == (None, None)
+    assert made.int_bounds(FREE % 8) == (0, 7)
+    assert made.int_bounds(M * 4 - J) == (-3, 19)
 
 
 def test_binding_again_changes_what_follows() -> None:
     made = Analyzer()
-    assert str(made.simplify(N // 8)) == "n // 8"
-    made.bind(N, 0, 8)
-    assert made.simplify(N // 8) is const(0)
-    made.bind(N, 8, 8)
-    assert made.simplify(N // 8) is const(1)
+    assert str(made.simplify(FREE // 8)) == "n // 8"
+    made.bind(FREE, 0, 8)
+    assert made.simplify(FREE // 8) is const(0)
+    made.bind(FREE, 8, 8)
+    assert made.simplify(FREE // 8) is const(1)
 
 
 def test_floats_keep_their_bits() -> None:
@@ -110,7 +110,7 @@ def test_floats_keep_their_bits() -> None:
 
 
 CONSTANTS = st.integers(-20, 20)
-LEAVES = st.sampled_from([I, J, K]) | CONSTANTS.map(const)
+LEAVES = st.sampled_from([M, J, K]) | CONSTANTS.map(const)
 
 
 def arithmetic(children: st.SearchStrategy[PrimExpr]) -> st.SearchStrategy[PrimExpr]:

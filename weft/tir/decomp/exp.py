@@ -32,7 +32,7 @@ def exp_in(body: Body, x: PrimExpr) -> PrimExpr:
 
 
 def exp(x: PrimExpr) -> PrimExpr:
-    """e to the power ``x``."""
+    """Euler's number to the power ``x``, within 1 ulp."""
     body = Body(x.dtype)
     return body.result(exp_in(body, body.let("x", x)))
 

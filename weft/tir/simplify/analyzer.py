@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from weft.ir.dtype import int64
 from weft.tir import expr as x
@@ -35,7 +35,7 @@ class Analyzer:
 
     # what is known
 
-    def bind(self, var: Var, min: PrimExpr | int, extent: PrimExpr | int | None) -> None:  # noqa: A002
+    def bind(self, var: Var, min: PrimExpr | int, extent: PrimExpr | int | None) -> None:
         """``var`` lies in ``[min, min + extent)``; without an extent, at least at ``min``.
 
         Binding again replaces the range. Symbolic ends are kept as facts.
@@ -170,7 +170,7 @@ class Analyzer:
     def _sum(self, e: PrimExpr) -> Linear:
         found = self._sums.get(e)
         if found is None:
-            rule = _SUMS.get(type(e))
+            rule = self._SUMS.get(type(e))
             if rule is None or e.dtype is not int64:
                 found = linear_of_canonical(self.simplify(e)) if rule is None else Linear.of_atom(e)
             else:
@@ -194,9 +194,9 @@ class Analyzer:
 
     def _simplify(self, e: PrimExpr) -> PrimExpr:
         kind = type(e)
-        if e.dtype is int64 and kind in _SUMS:
+        if e.dtype is int64 and kind in self._SUMS:
             return self._sum(e).to_expr()
-        rule = _RULES.get(kind)
+        rule = self._RULES.get(kind)
         if rule is not None:
             return rule(self, e)
         new = map_children(e, self.simplify)
@@ -205,6 +205,12 @@ class Analyzer:
         if new.dtype.lanes > 1:
             return fold_vector(self, new)
         return fold_float(new) if new.dtype.is_float else new
+
+    def _total(self, e: x.Add) -> Linear:
+        return self._sum(e.a).plus(self._sum(e.b))
+
+    def _difference(self, e: x.Sub) -> Linear:
+        return self._sum(e.a).plus(self._sum(e.b), -1)
 
     def _product(self, e: x.Mul) -> Linear:
         a, b = self._sum(e.a), self._sum(e.b)
@@ -313,6 +319,22 @@ class Analyzer:
             return x.if_then_else(*self._chosen(*e.args))
         return map_children(e, self.simplify)
 
+    _SUMS: ClassVar[dict[type, Callable[[Analyzer, Any], Linear]]] = {
+        IntImm: lambda _, e: Linear.of_const(e.value),
+        Var: lambda _, e: Linear.of_atom(e),
+        x.Add: _total,
+        x.Sub: _difference,
+        x.Mul: _product,
+        x.FloorDiv: _floordiv,
+        x.FloorMod: _floormod,
+    }
+    _RULES: ClassVar[dict[type, Callable[[Analyzer, Any], PrimExpr]]] = {
+        x.Div: _truncated, x.Min: _extremum, x.Max: _extremum,
+        **dict.fromkeys((x.LT, x.LE, x.GT, x.GE, x.EQ, x.NE), _compare),
+        x.And: _and, x.Or: _or, x.Not: _not,
+        x.Select: _select, x.Call: _call,
+    }  # fmt: skip
+
 
 def _opposite(kind: type) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
     return lambda a, b: x.compare(kind, a, b)
@@ -321,19 +343,4 @@ def _opposite(kind: type) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
 _OPPOSITE: dict[type, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
     x.LT: _opposite(x.GE), x.GE: _opposite(x.LT), x.LE: _opposite(x.GT), x.GT: _opposite(x.LE),
     x.EQ: _opposite(x.NE), x.NE: _opposite(x.EQ),
-}  # fmt: skip
-_SUMS: dict[type, Callable[[Analyzer, Any], Linear]] = {
-    IntImm: lambda _, e: Linear.of_const(e.value),
-    Var: lambda _, e: Linear.of_atom(e),
-    x.Add: lambda a, e: a._sum(e.a).plus(a._sum(e.b)),
-    x.Sub: lambda a, e: a._sum(e.a).plus(a._sum(e.b), -1),
-    x.Mul: Analyzer._product,
-    x.FloorDiv: Analyzer._floordiv,
-    x.FloorMod: Analyzer._floormod,
-}
-_RULES: dict[type, Callable[[Analyzer, Any], PrimExpr]] = {
-    x.Div: Analyzer._truncated, x.Min: Analyzer._extremum, x.Max: Analyzer._extremum,
-    **dict.fromkeys((x.LT, x.LE, x.GT, x.GE, x.EQ, x.NE), Analyzer._compare),
-    x.And: Analyzer._and, x.Or: Analyzer._or, x.Not: Analyzer._not,
-    x.Select: Analyzer._select, x.Call: Analyzer._call,
 }  # fmt: skip

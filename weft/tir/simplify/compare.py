@@ -36,9 +36,7 @@ def _spell(total: Linear) -> PrimExpr:
     """``total >= 0`` as a comparison with positive terms only, coefficients reduced."""
     divisor = total.gcd()
     if divisor > 1:
-        total = Linear(
-            {a: c // divisor for a, c in total.terms.items()}, total.const // divisor
-        )
+        total = Linear({a: c // divisor for a, c in total.terms.items()}, total.const // divisor)
     right = Linear({a: c for a, c in total.terms.items() if c > 0}, 0)
     left = Linear({a: -c for a, c in total.terms.items() if c < 0}, 0)
     if left.is_const:

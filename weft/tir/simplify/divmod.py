@@ -71,7 +71,7 @@ def _flatten_quotient(rest: Linear, divisor: int) -> tuple[Linear, int] | None:
     """``(a // c + k) // divisor`` is ``(a + k*c) // (c * divisor)``."""
     if len(rest.terms) != 1:
         return None
-    (atom, coefficient), = rest.terms.items()
+    ((atom, coefficient),) = rest.terms.items()
     if type(atom) is not x.FloorDiv or coefficient != 1:
         return None
     inner = x.int_value(atom.b)

@@ -71,9 +71,7 @@ class Facts:
             return True
         if depth == 0 or total.is_const:
             return False
-        return any(
-            self.is_not_negative(rest, depth - 1) for rest in self._weakened(total, depth)
-        )
+        return any(self.is_not_negative(rest, depth - 1) for rest in self._weakened(total, depth))
 
     def _weakened(self, total: Linear, depth: int) -> Iterator[Linear]:
         """Sums that are at most ``total`` (times a positive factor): one fact subtracted.

@@ -28,10 +28,9 @@ def floordiv(a: Interval, divisor: int) -> Interval:
 def floormod(a: Interval, divisor: int) -> Interval:
     """For a divisor above zero."""
     low, high = a
-    if not isinstance(low, float) and not isinstance(high, float):
-        if low // divisor == high // divisor:
-            return low % divisor, high % divisor
-    return 0, divisor - 1
+    if isinstance(low, float) or isinstance(high, float) or low // divisor != high // divisor:
+        return 0, divisor - 1
+    return low % divisor, high % divisor
 
 
 def union(a: Interval, b: Interval) -> Interval:

@@ -60,7 +60,8 @@ def _fits(buffer: Buffer) -> bool:
 
 
 def check_local(func: PrimFunc) -> PrimFunc:
-    """
+    """Demote local buffers that cannot be registers.
+
     R = allocate(float32[8] local)
     for i in range(8):
         R[i] = 1.0

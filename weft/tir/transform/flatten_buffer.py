@@ -26,18 +26,17 @@ class _Flattener(ScopedRewriter):
         new = self.flat.get(old)
         if new is None:
             if old.strides is not None:
-                raise LoweringError(f"buffer {old.name} is strided",
-                                    help="copy it into a compact buffer first")
+                raise LoweringError(
+                    f"buffer {old.name} is strided", help="copy it into a compact buffer first"
+                )
             total: PrimExpr = const(1)
             strides: list[PrimExpr] = []
             for size in reversed(old.shape):
                 strides.insert(0, total)
                 total = self.analyzer.simplify(total * size)
             self._strides[old] = tuple(strides)
-            if old.ndim == 1:
-                new = old
-            else:
-                new = dataclasses.replace(old, shape=(total,), uid=next_uid())
+            is_flat = old.ndim == 1
+            new = old if is_flat else dataclasses.replace(old, shape=(total,), uid=next_uid())
             self.flat[old] = new
         return new
 
@@ -129,7 +128,8 @@ def _start(index: PrimExpr) -> PrimExpr:
 
 
 def flatten_buffer(func: PrimFunc) -> PrimFunc:
-    """
+    """Make every buffer one-dimensional.
+
     A = allocate(float32[4, 8])
     for i in range(4):
         A[i, ramp(0, 1, 8)] = broadcast(B[i, 2], 8)

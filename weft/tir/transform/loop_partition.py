@@ -200,7 +200,8 @@ def _size(stmt: Stmt) -> int:
 
 
 def loop_partition(func: PrimFunc) -> PrimFunc:
-    """
+    """Split guarded loops into parts without a guard.
+
     for i in range(5):
         for j in vectorized(16):
             if likely(i * 16 + j < 70):

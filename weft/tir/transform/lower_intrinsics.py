@@ -21,7 +21,8 @@ def decompose(e: PrimExpr) -> PrimExpr:
 
 
 def lower_intrinsics(func: PrimFunc) -> PrimFunc:
-    """
+    """Replace transcendental calls by arithmetic.
+
     A[0] = rsqrt(B[0])
     =>
     A[0] = 1.0 / sqrt(B[0])

@@ -55,14 +55,14 @@ class _Planner:
 
         def inside(node: Stmt) -> Stmt:
             node = map_stmts(node, inside)
-            if isinstance(node, s.Allocate) and node.buffer.scope == "global":
-                if self._bytes(node.buffer) > MAX_STACK_BYTES:
-                    old = node.buffer
-                    shape = (loop.extent, *old.shape)
-                    new = dataclasses.replace(old, shape=shape, uid=next_uid())
-                    large.append((old, new))
-                    return node.body
-            return node
+            if not isinstance(node, s.Allocate) or node.buffer.scope != "global":
+                return node
+            old = node.buffer
+            if self._bytes(old) <= MAX_STACK_BYTES:
+                return node
+            shape = (loop.extent, *old.shape)
+            large.append((old, dataclasses.replace(old, shape=shape, uid=next_uid())))
+            return node.body
 
         body = inside(loop.body)
         iteration = loop.loop_var - loop.min
@@ -94,7 +94,8 @@ def _with_slices(body: Stmt, buffers: dict[Buffer, Buffer], iteration: PrimExpr)
 
 
 def plan_workspace(func: PrimFunc) -> PrimFunc:
-    """
+    """Place scratch buffers in the workspace.
+
     T = allocate(float32[1000])
     for i in range(1000):
         T[i] = A[i]

@@ -41,7 +41,8 @@ def _uses(body: Stmt, allocation: s.Allocate) -> bool:
 
 
 def remove_no_op(func: PrimFunc) -> PrimFunc:
-    """
+    """Drop statements without an effect.
+
     T = allocate(float32[4])
     for i in range(4):
         if i < 2:

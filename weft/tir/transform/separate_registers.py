@@ -16,7 +16,8 @@ from weft.tir.visitor import map_body, map_stmts, replace_buffers
 
 
 def separate_registers(func: PrimFunc) -> PrimFunc:
-    """
+    """Give each copy of an allocation of registers its own buffer.
+
     for i in range(4):
         T = allocate(float32[2] local)
         T[0] = A[i]

@@ -21,7 +21,8 @@ class _Simplifier(ScopedRewriter):
 
 
 def simplify(func: PrimFunc) -> PrimFunc:
-    """
+    """Simplify under the ranges of loops and the conditions of branches.
+
     for i in range(1):
         for j in range(16):
             if likely(i * 16 + j < 16):

@@ -23,7 +23,8 @@ def _unroll(node: Stmt) -> Stmt:
 
 
 def unroll_loop(func: PrimFunc) -> PrimFunc:
-    """
+    """Write out the iterations of unrolled loops.
+
     for i in unrolled(3):
         A[i * 2] = 1.0
     =>

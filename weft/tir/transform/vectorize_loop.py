@@ -78,7 +78,7 @@ class _Vectorizer:
     def _spread(self, e: PrimExpr) -> PrimExpr:
         return e if e.dtype.lanes > 1 else Broadcast(e, self.lanes)
 
-    def _load(self, e: BufferLoad) -> PrimExpr:
+    def load(self, e: BufferLoad) -> PrimExpr:
         indices = tuple(map(self.expr, e.indices))
         mask = None if e.predicate is None else self.expr(e.predicate)
         buffer = self._expanded.get(e.buffer)
@@ -90,7 +90,7 @@ class _Vectorizer:
             mask = Broadcast(mask, self.lanes)
         return BufferLoad(e.buffer, indices, mask)
 
-    def _call(self, e: Call) -> PrimExpr:
+    def call(self, e: Call) -> PrimExpr:
         if e.name != "if_then_else":
             return self._generic(e)
         condition = self.expr(e.args[0])
@@ -103,7 +103,7 @@ class _Vectorizer:
         f = self.wide(_mask_loads(e.args[2], x.not_(e.args[0])))
         return x.select(condition, t, f)
 
-    def _let(self, e: x.Let) -> PrimExpr:
+    def let(self, e: x.Let) -> PrimExpr:
         value = self.expr(e.value)
         if value.dtype.lanes == 1:
             return x.Let(e.var, value, self.expr(e.body))
@@ -193,9 +193,9 @@ class _Vectorizer:
 
 
 _EXPRS: dict[type, Callable[[_Vectorizer, Any], PrimExpr]] = {
-    BufferLoad: _Vectorizer._load,
-    Call: _Vectorizer._call,
-    x.Let: _Vectorizer._let,
+    BufferLoad: _Vectorizer.load,
+    Call: _Vectorizer.call,
+    x.Let: _Vectorizer.let,
     Var: lambda _, e: e,
 }
 
@@ -240,7 +240,8 @@ def _fall_back(node: s.For, reason: str) -> s.For:
 
 
 def vectorize_loop(func: PrimFunc) -> PrimFunc:
-    """
+    """Turn vectorised loops into vector expressions.
+
     for i in range(4):
         for j in vectorized(16):
             A[i, j] = A[i, j] + B[i]
