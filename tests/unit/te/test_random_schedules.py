@@ -12,6 +12,9 @@ from weft import te
 from weft.support.errors import ScheduleError
 from weft.te.schedule import Schedule, Stage
 from weft.te.tensor import REDUCE
+from weft.tir.eval import evaluate
+from weft.tir.func import PrimFunc
+from weft.tir.transform.pipeline import lower_prim_func
 
 Program = tuple[list[te.Tensor], int]  # arguments, and how many of them are inputs
 
@@ -154,7 +157,13 @@ def small_integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
 
 
-@settings(max_examples=150, deadline=None,
+def outputs_of(func: PrimFunc, args, values) -> list[np.ndarray]:
+    outputs = [np.zeros(t.static_shape, t.dtype.numpy) for t in args[len(values) :]]
+    evaluate(func, *values, *outputs)
+    return outputs
+
+
+@settings(max_examples=100, deadline=None,
           suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data(), program=st.sampled_from(PROGRAMS),
        n=st.integers(1, 7), m=st.integers(1, 9))
@@ -165,7 +174,8 @@ def test_schedules_keep_values(run, data, program, n, m):
     sch = te.create_schedule(args[inputs:])
     scramble(data, sch)
     try:
-        got = run(sch, args, values)
+        func = te.lower(sch, args)
     except ScheduleError:  # computed at a loop that does not hold all readers: refused
         return
-    np.testing.assert_array_equal(got, want)
+    for form in (func, lower_prim_func(func, verify=True)):
+        np.testing.assert_array_equal(outputs_of(form, args, values), want)
