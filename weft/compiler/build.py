@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from weft.compiler import kernel_dump
 from weft.compiler.fingerprint import key_of
 from weft.compiler.kernel import BuiltKernel, build_kernel, is_self_contained
 from weft.compiler.program import KernelSource
@@ -31,7 +32,7 @@ def build_kernels(kernels: Sequence[KernelSource], target: Target) -> list[Built
     """The built kernels, in order. Raises what building raises, and ``InternalError`` naming the
     kernel whose worker died.
     """
-    cache = open_cache()
+    cache = None if kernel_dump.is_wanted() else open_cache()
     built: dict[int, BuiltKernel] = {}
     keys = _keys(kernels, target) if cache is not None else {}
     for number, key in keys.items():
@@ -92,7 +93,8 @@ class _Queue:
 def _build_missing(
     kernels: Sequence[KernelSource], missing: Sequence[int], target: Target
 ) -> dict[int, BuiltKernel]:
-    remote = [n for n in missing if is_self_contained(kernels[n].function, target)]
+    remote = [] if kernel_dump.is_wanted() else [
+        n for n in missing if is_self_contained(kernels[n].function, target)]
     local = [n for n in missing if n not in set(remote)]
     jobs = job_count() if len(remote) >= MIN_KERNELS_FOR_WORKERS else 1
     # The kernels with most operators take longest; they come first, so that the ends meet.
@@ -119,7 +121,7 @@ def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSou
     while (number := pending.popleft() if pending else queue.take()) is not None:
         try:
             queue.built[number] = build_kernel(kernels[number].name, kernels[number].function,
-                                               target)
+                                               target, number)
         except BaseException as error:
             queue.errors[number] = error
             if not isinstance(error, Exception):

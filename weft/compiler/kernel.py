@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from weft.codegen.llvm.build import build_object
+from weft.compiler import kernel_dump
 from weft.ir.expr import Call, Function
 from weft.ir.op import Op
 from weft.ir.visitor import post_order
@@ -54,9 +55,11 @@ def lower_kernel(name: str, function: Function, target: Target) -> LoweredKernel
     return lowered
 
 
-def build_kernel(name: str, function: Function, target: Target) -> BuiltKernel:
-    """Lower and generate code; ``name`` becomes the symbol."""
+def build_kernel(name: str, function: Function, target: Target, number: int = 0) -> BuiltKernel:
+    """Lower and generate code; ``name`` becomes the symbol, ``number`` names dumped files."""
     lowered = lower_kernel(name, function, target)
+    if kernel_dump.is_wanted():
+        kernel_dump.show_kernel(number, lowered, target)
     with trace.span(f"codegen {name}", "kernel"):
         code = build_object(lowered.func, target)
     facts = KernelFacts(code.symbol, lowered.implementation, lowered.flops, lowered.bytes_moved,

@@ -1,0 +1,111 @@
+"""Kernels from the cache, from here, and from worker processes."""
+
+import pickle
+
+import pytest
+
+import weft
+import weft.op
+from weft import te
+from weft.compiler import build, worker_pool
+from weft.compiler.build import build_kernels
+from weft.compiler.kernel import BuiltKernel, is_self_contained
+from weft.compiler.lowering import lower_program
+from weft.ir import OPS, Attrs, OpPattern, define_op, infer_type, parse
+from weft.ir.typing.relations import same_type_as
+from weft.support.errors import InternalError
+from weft.target import Target
+
+TARGET = Target.host()
+SIX_KERNELS = """
+def @main(%x: Tensor[(4, 6), float32]) {
+  %0 = exp(%x);
+  %1 = negative(%0);
+  %2 = nn.softmax(%1);
+  %3 = tanh(%2);
+  %4 = sqrt(%3);
+  sum(%4, axis=(1,))
+}"""
+
+
+def kernels_of(text):
+    return lower_program(infer_type(parse(text))).kernels
+
+
+@pytest.fixture
+def kernels():
+    return kernels_of(SIX_KERNELS)
+
+
+def test_a_kernel_survives_the_way_to_disk():
+    facts = weft.compiler.kernel.KernelFacts("sym", "op.cpu.x", 10, 20, 64)
+    kernel = BuiltKernel(facts, b"\x7fELF")
+    assert BuiltKernel.from_bytes(memoryview(kernel.to_bytes())) == kernel
+
+
+def test_workers_build_the_same_code_as_this_process(kernels):
+    with weft.config(no_cache=True, build_jobs=1):
+        here = build_kernels(kernels, TARGET)
+    with weft.config(no_cache=True, build_jobs=3):
+        there = build_kernels(kernels, TARGET)
+    assert here == there
+    assert [k.facts.symbol for k in here] == [k.name for k in kernels]
+
+
+def test_the_second_build_comes_from_the_cache(kernels, tmp_path, monkeypatch):
+    with weft.config(cache_dir=tmp_path, build_jobs=1):
+        first = build_kernels(kernels, TARGET)
+        monkeypatch.setattr(build, "build_kernel", lambda *_: pytest.fail("built again"))
+        assert build_kernels(kernels, TARGET) == first
+
+
+def test_a_cache_entry_is_for_one_target(kernels, tmp_path, monkeypatch):
+    with weft.config(cache_dir=tmp_path, build_jobs=1):
+        build_kernels(kernels[:1], TARGET)
+        monkeypatch.setattr(build, "build_kernel", lambda *_: pytest.fail("built again"))
+        with pytest.raises(pytest.fail.Exception):
+            build_kernels(kernels[:1], Target.of("llvm -mcpu=x86-64-v2"))
+
+
+def test_a_worker_that_dies_names_its_kernel(kernels, monkeypatch):
+    monkeypatch.setattr(worker_pool.sys, "executable", "/bin/false")
+    worker = worker_pool.Worker()
+    with pytest.raises(InternalError, match=kernels[0].name) as caught, worker:
+        worker.build(kernels[0], TARGET)
+    assert "WEFT_BUILD_JOBS=1" in caught.value.help
+
+
+def test_an_error_in_a_worker_arrives_with_its_fields(kernels):
+    broken = weft.compiler.program.KernelSource("broken", "0" * 64, 7, "nothing")
+    with worker_pool.Worker() as worker, pytest.raises(InternalError, match="broken"):
+        worker.build(broken, TARGET)
+
+
+def test_what_a_user_defines_is_built_here_and_not_kept(tmp_path):
+    @define_op("test.user_exp", attrs=Attrs, pattern=OpPattern.ELEMWISE, relation=same_type_as(0))
+    def user_exp(x, attrs):
+        """An operator outside weft."""
+        return te.compute(x.shape, lambda *i: te.exp(x[i]), name="user_exp")
+
+    try:
+        text = "def @main(%x: Tensor[(4,), float32]) { test.user_exp(%x) }"
+        kernels = kernels_of(text)
+        assert not is_self_contained(kernels[0].function, TARGET)
+        with weft.config(cache_dir=tmp_path, build_jobs=4):
+            build_kernels(kernels, TARGET)
+        assert not list(tmp_path.glob("*/*"))
+    finally:
+        OPS.remove("test.user_exp")
+
+
+def test_functions_cross_process_boundaries(kernels):
+    for kernel in kernels:
+        again = pickle.loads(pickle.dumps(kernel.function))
+        assert weft.ir.structural_hash(again) == kernel.digest
+
+
+def test_dumping_writes_three_files_per_kernel(kernels, tmp_path):
+    with weft.config(dump_dir=tmp_path):
+        build_kernels(kernels[:2], TARGET)
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".ll", ".ll", ".s", ".s", ".tir",
+                                                            ".tir"]
