@@ -134,7 +134,8 @@ class NestBuilder:
 
     def _restriction(self, condition: PrimExpr) -> Guard:
         """A condition on what is reduced: where it fails, the element is the identity all the
-        same, so it must not keep the initialisation from running."""
+        same, so it must not keep the initialisation from running.
+        """
         guard = self._guard(condition)
         return Guard(guard.condition, max(guard.depth, self._first_reduce_loop()), reduces=True)
 

@@ -151,10 +151,9 @@ def test_lanes_beyond_a_short_row_hold_the_identity(run, random):
     k = te.reduce_axis(6, "k")
     y = te.compute((2,), lambda i: te.sum(x[i, k], axis=k), name="y")
     sch = te.create_schedule(y)
-    outer, inner = sch[y].split(k, 4)
+    _, inner = sch[y].split(k, 4)
     sch[y].split(inner, 1)
     sch.rfactor(y, sch[y].leaf_iter_vars[2])
-    del outer
     np.testing.assert_allclose(run(sch, [x, y], [v])[0], v.sum(1), rtol=1e-4)
 
 
@@ -188,3 +187,11 @@ def test_global_average_pool(run, random):
     sch[total].vectorize(total.op.axis[2])
     v = random(1, 2, 5, 5, 4)
     np.testing.assert_allclose(run(sch, [x, y], [v])[0], v.mean((2, 3)), rtol=1e-4, atol=1e-6)
+
+
+def test_a_reduction_over_nothing_is_the_identity(run):
+    x = te.placeholder((2, 0), name="x")
+    k = te.reduce_axis(0, "k")
+    y = te.compute((2,), lambda i: te.max(x[i, k], axis=k), name="y")
+    empty = np.zeros((2, 0), np.float32)
+    np.testing.assert_array_equal(run(te.create_schedule(y), [x, y], [empty])[0], [-np.inf] * 2)
