@@ -60,9 +60,14 @@ def build_object(
     return ObjectCode(func.name, *_compile(emit_llvm(func, target), target, func.name, externs))
 
 
-def build_text(name: str, text: str, target: Target) -> ObjectCode:
-    """Compile LLVM IR that weft itself wrote (the runtime support)."""
-    return ObjectCode(name, *_compile(text, target, name, frozenset()))
+def build_text(
+    name: str, text: str, target: Target, *, externs: frozenset[str] = frozenset()
+) -> ObjectCode:
+    """Compile LLVM IR that weft itself wrote: the runtime support, and ``weft_main``.
+
+    ``externs`` are the symbols of other objects that it calls.
+    """
+    return ObjectCode(name, *_compile(text, target, name, externs))
 
 
 def _compile(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.codegen.llvm import expr  # noqa: F401 - enters the emitters of expressions
+from weft.codegen.llvm import expr, intrinsics  # noqa: F401 - these enter the emitters
 from weft.codegen.llvm.alias import AliasScopes
 from weft.codegen.llvm.state import FunctionState, Kernel
 from weft.codegen.llvm.stmt import emit_stmt

@@ -27,6 +27,11 @@ define void @weft_set_threading(ptr %fork, ptr %thread, ptr %team, i32 %count) n
   ret void
 }
 
+define void @weft_set_num_threads(i32 %count) nounwind {
+  store i32 %count, ptr @weft.threads
+  ret void
+}
+
 define void @weft_parallel_launch(ptr %body, ptr %data, i64 %extent) nounwind {
 entry:
   %some = icmp sgt i64 %extent, 0

@@ -10,8 +10,20 @@ from weft.codegen.llvm.writer import FunctionWriter, ModuleWriter, ScopedMemo
 from weft.support.errors import InternalError
 from weft.target import Target
 from weft.tir.buffer import Buffer
-from weft.tir.expr import FloorDiv, FloorMod, IntImm, Max, Min, Mul, PrimExpr, Var
-from weft.tir.expr import Add, Broadcast, Div, Ramp
+from weft.tir.expr import (
+    Add,
+    Broadcast,
+    Div,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    PrimExpr,
+    Ramp,
+    Var,
+)
 
 
 @dataclass(slots=True)

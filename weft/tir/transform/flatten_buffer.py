@@ -140,4 +140,11 @@ def flatten_buffer(func: PrimFunc) -> PrimFunc:
     """
     flattener = _Flattener(func)
     params = tuple(flattener.buffer(p) if isinstance(p, Buffer) else p for p in func.params)
-    return func.replace(params=params, body=flattener.visit(func.body))
+    body = flattener.visit(func.body)
+    attrs = dict(func.attrs)
+    if "workspace_offsets" in attrs:  # the places of scratch follow their buffers
+        attrs["workspace_offsets"] = {
+            flattener.flat.get(buffer, buffer): offset
+            for buffer, offset in attrs["workspace_offsets"].items()
+        }
+    return func.replace(params=params, body=body, attrs=attrs)
