@@ -75,6 +75,8 @@ class NestBuilder:
             return body
         kind = self.stage.kinds.get(leaf, ForKind.SERIAL)
         extent = self.plan.extents[leaf]
+        if int_value(extent) == 0:
+            return seq([])
         if kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and int_value(extent) is None:
             raise self.stage.error(f"axis {leaf.name} is {kind.value}, but its extent {extent} "
                                    "is not constant here")

@@ -17,7 +17,7 @@ from weft.te.tensor import (
     Tensor,
 )
 from weft.te.walk import input_tensors
-from weft.tir.expr import PrimExpr, Var, const, floordiv, int_value, minimum
+from weft.tir.expr import PrimExpr, Var, const, floordiv, int_value, maximum, minimum
 from weft.tir.stmt import ForKind
 
 
@@ -42,7 +42,7 @@ class Split:
             return ceil_div(parent, inner), inner
         outer: PrimExpr = const(self.nparts or 1)
         if int_value(parent) is not None:
-            outer = minimum(outer, parent)
+            outer = maximum(minimum(outer, parent), const(1))
         return outer, ceil_div(parent, outer)
 
 

@@ -8,6 +8,7 @@ import pytest
 from weft import te
 from weft.tir import stmt as s
 from weft.tir.expr import Var
+from weft.tir.transform.pipeline import lower_prim_func
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8), (2, 3, 7), (1, 1, 5)])
@@ -108,3 +109,17 @@ def test_outputs_that_nobody_asked_for_get_memory_of_their_own(run, random):
     a, _ = te.compute((5,), lambda i: (x[i] + 1.0, x[i] * x[i]), name="pair")
     v = random(5)
     np.testing.assert_allclose(run(te.create_schedule(a), [x, a], [v])[0], v + 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0)])
+def test_empty_tensors_keep_their_schedule(run, shape):
+    x = te.placeholder(shape, name="x")
+    y = te.compute(shape, lambda i, j: x[i, j] + 1.0, name="y")
+    for options in ({"factor": 8}, {"nparts": 2}):
+        sch = te.create_schedule(y)
+        outer, inner = sch[y].split(sch[y].fuse(*y.op.axis), **options)
+        sch[y].parallel(outer)
+        sch[y].vectorize(inner)
+        (got,) = run(sch, [x, y], [np.zeros(shape, np.float32)])
+        assert got.size == 0
+        lower_prim_func(te.lower(sch, [x, y]), verify=True)
