@@ -18,7 +18,7 @@ import numpy as np
 from weft.ir.dtype import DType, bool_, handle
 from weft.support.errors import InternalError, LoweringError
 from weft.support.registry import Registry
-from weft.tir.expr import Call, ExprLike, PrimExpr, _match, as_prim, if_then_else
+from weft.tir.expr import Call, ExprLike, PrimExpr, as_prim, if_then_else, match_operands
 
 Value = Any  # a NumPy scalar, or an array of the lanes
 
@@ -165,7 +165,7 @@ def _unify(args: tuple[ExprLike, ...]) -> tuple[PrimExpr, ...]:
     dtype = None if first is None else first.dtype
     operands = tuple(as_prim(a, dtype) for a in args)
     if len(args) == 2:
-        return _match(*operands)
+        return match_operands(*operands)
     return operands
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from weft.ir.dtype import DType, float32
 from weft.support.errors import LoweringError, WellFormedError
-from weft.tir import Buffer, buffer
+from weft.tir import Buffer, buffer, node
 from weft.tir import expr as x
 from weft.tir.expr import BufferLoad, IntImm, PrimExpr, Var, const
 from weft.tir.func import PrimFunc
@@ -36,12 +36,12 @@ def test_equal_structure_is_identity() -> None:
 
 
 def test_dropped_nodes_are_forgotten() -> None:
-    before = len(x._nodes)
+    before = len(node._nodes)
     made = [N + k for k in range(1000, 1100)]
-    assert len(x._nodes) >= before + 100
+    assert len(node._nodes) >= before + 100
     del made
     gc.collect()
-    assert len(x._nodes) < before + 100
+    assert len(node._nodes) < before + 100
 
 
 def test_constructors_fold_and_refuse() -> None:

@@ -1,0 +1,444 @@
+"""Scalar (and vector) expressions of loop programs: interned, so ``is`` is structural equality.
+
+Building the same expression twice gives the same object, which makes memo tables cheap and
+``a is b`` a comparison of structure. Variables are the exception: each ``Var(...)`` is its own.
+Loop variables and indices are int64. ``a + b`` folds constants and drops neutral elements; all
+further simplification is in ``weft.tir.simplify``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weft.ir.dtype import DType, bool_, float32, int64
+from weft.support.errors import LoweringError
+
+ExprLike: TypeAlias = "PrimExpr | int | float | bool"
+
+
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    """As ``weakref.KeyedRef``, whose constructor in Python costs as much as the node."""
+
+    __slots__ = ("key",)
+
+
+_nodes: dict[tuple[Any, ...], _Ref] = {}
+
+
+def _forget(ref: _Ref) -> None:
+    if _nodes.get(ref.key) is ref:
+        del _nodes[ref.key]
+
+
+class _Interned(type):
+    """Looks a node up by class and fields before building it."""
+
+    def __call__(cls, *args: Any) -> Any:
+        key = cls.intern_key(cls, *args)  # type: ignore[attr-defined]
+        ref = _nodes.get(key)
+        if ref is not None and (found := ref()) is not None:
+            return found
+        made = super().__call__(*args)
+        ref = _nodes[key] = _Ref(made, _forget)
+        ref.key = key
+        return made
+
+
+def _fields_key(*key: Any) -> tuple[Any, ...]:
+    return key
+
+
+class PrimExpr(metaclass=_Interned):
+    """Base of scalar and vector expressions; every node has a ``dtype``."""
+
+    __slots__ = ("__weakref__",)
+    if TYPE_CHECKING:
+        dtype: DType
+
+    intern_key = staticmethod(_fields_key)  # of the class and the fields
+
+    def __add__(self, other: ExprLike) -> PrimExpr:
+        return add(self, as_prim(other, self.dtype))
+
+    def __radd__(self, other: ExprLike) -> PrimExpr:
+        return add(as_prim(other, self.dtype), self)
+
+    def __sub__(self, other: ExprLike) -> PrimExpr:
+        return sub(self, as_prim(other, self.dtype))
+
+    def __rsub__(self, other: ExprLike) -> PrimExpr:
+        return sub(as_prim(other, self.dtype), self)
+
+    def __mul__(self, other: ExprLike) -> PrimExpr:
+        return mul(self, as_prim(other, self.dtype))
+
+    def __rmul__(self, other: ExprLike) -> PrimExpr:
+        return mul(as_prim(other, self.dtype), self)
+
+    def __truediv__(self, other: ExprLike) -> PrimExpr:
+        return div(self, as_prim(other, self.dtype))
+
+    def __rtruediv__(self, other: ExprLike) -> PrimExpr:
+        return div(as_prim(other, self.dtype), self)
+
+    def __floordiv__(self, other: ExprLike) -> PrimExpr:
+        return floordiv(self, as_prim(other, self.dtype))
+
+    def __mod__(self, other: ExprLike) -> PrimExpr:
+        return floormod(self, as_prim(other, self.dtype))
+
+    def __neg__(self) -> PrimExpr:
+        return sub(const(0, self.dtype), self)
+
+    def __lt__(self, other: ExprLike) -> PrimExpr:
+        return compare(LT, self, other)
+
+    def __le__(self, other: ExprLike) -> PrimExpr:
+        return compare(LE, self, other)
+
+    def __gt__(self, other: ExprLike) -> PrimExpr:
+        return compare(GT, self, other)
+
+    def __ge__(self, other: ExprLike) -> PrimExpr:
+        return compare(GE, self, other)
+
+    def equal(self, other: ExprLike) -> PrimExpr:
+        """The expression ``self == other`` (Python's ``==`` is identity)."""
+        return compare(EQ, self, other)
+
+    def not_equal(self, other: ExprLike) -> PrimExpr:
+        return compare(NE, self, other)
+
+    def astype(self, dtype: DType | str) -> PrimExpr:
+        return cast(self, dtype)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "an expression of a loop program has no truth value; use .equal(), all_of, any_of "
+            "or select to state conditions"
+        )
+
+    def __str__(self) -> str:
+        return _Text.render(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class _Text:
+    """The printer of loop programs hands itself over when ``weft.tir`` is imported."""
+
+    render: Any = staticmethod(object.__repr__)
+
+
+def install_printer(function: Any) -> None:
+    _Text.render = staticmethod(function)
+
+
+def expr_node(cls: type) -> type:
+    # Not ``frozen``: that triples the cost of building a node, and lowering builds a hundred
+    # thousand. Nobody assigns to a field; interning relies on it.
+    return dataclass(slots=True, eq=False, repr=False)(cls)
+
+
+_uids = itertools.count()
+
+
+@expr_node
+class Var(PrimExpr):
+    """A scalar variable: loop variable, let-bound value, or symbolic size."""
+
+    name: str
+    dtype: DType = int64
+    uid: int = field(default_factory=_uids.__next__)
+
+    @staticmethod
+    def intern_key(
+        kind: type, name: str, dtype: DType = int64, uid: int | None = None
+    ) -> tuple[Any, ...]:
+        return (kind, name, dtype, uid if uid is not None else object())
+
+
+@expr_node
+class IntImm(PrimExpr):
+    value: int
+    dtype: DType = int64
+
+    @staticmethod
+    def intern_key(kind: type, value: int, dtype: DType = int64) -> tuple[Any, ...]:
+        return (kind, value, dtype)
+
+
+@expr_node
+class FloatImm(PrimExpr):
+    value: float
+    dtype: DType = float32
+
+    @staticmethod
+    def intern_key(kind: type, value: float, dtype: DType = float32) -> tuple[Any, ...]:
+        return (kind, struct.pack("<d", value), dtype)  # tells 0.0 from -0.0, and finds a NaN
+
+
+@expr_node
+class Binary(PrimExpr):
+    """Base of arithmetic with two operands of one dtype."""
+
+    a: PrimExpr
+    b: PrimExpr
+
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dtype = self.a.dtype
+
+
+@expr_node
+class Add(Binary):
+    pass
+
+
+@expr_node
+class Sub(Binary):
+    pass
+
+
+@expr_node
+class Mul(Binary):
+    pass
+
+
+@expr_node
+class Div(Binary):
+    """Division of floats; of integers, towards zero."""
+
+
+@expr_node
+class FloorDiv(Binary):
+    pass
+
+
+@expr_node
+class FloorMod(Binary):
+    pass
+
+
+@expr_node
+class Min(Binary):
+    """The smaller one; NaN if either is NaN."""
+
+
+@expr_node
+class Max(Binary):
+    """The larger one; NaN if either is NaN."""
+
+
+@expr_node
+class Compare(Binary):
+    """Base of comparisons; the result is bool with the lanes of the operands."""
+
+    def __post_init__(self) -> None:
+        self.dtype = bool_.vector(self.a.dtype.lanes)
+
+
+@expr_node
+class EQ(Compare):
+    pass
+
+
+@expr_node
+class NE(Compare):
+    pass
+
+
+@expr_node
+class LT(Compare):
+    pass
+
+
+@expr_node
+class LE(Compare):
+    pass
+
+
+@expr_node
+class GT(Compare):
+    pass
+
+
+@expr_node
+class GE(Compare):
+    pass
+
+
+@expr_node
+class Cast(PrimExpr):
+    """Value conversion: floats to integers truncate, integers wrap."""
+
+    dtype: DType
+    value: PrimExpr
+
+
+@expr_node
+class Broadcast(PrimExpr):
+    value: PrimExpr
+    lanes: int
+
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dtype = self.value.dtype.vector(self.lanes)
+
+
+TRUE = IntImm(1, bool_)
+
+
+FALSE = IntImm(0, bool_)
+
+
+def const(value: float | bool, dtype: DType | str = int64) -> PrimExpr:
+    """An immediate of ``dtype``, broadcast if that is a vector."""
+    dtype = DType.of(dtype)
+    if dtype.lanes > 1:
+        return Broadcast(const(value, dtype.element), dtype.lanes)
+    return FloatImm(float(value), dtype) if is_real(dtype) else IntImm(int(value), dtype)
+
+
+def is_real(dtype: DType) -> bool:
+    return dtype.code.startswith(("float", "bfloat"))
+
+
+def as_prim(value: ExprLike, dtype: DType | str | None = None) -> PrimExpr:
+    """Python numbers as immediates (of ``dtype``, else int64, float32 or bool)."""
+    if isinstance(value, PrimExpr):
+        return value
+    if hasattr(value, "var"):  # an iteration variable stands for its variable
+        return value.var
+    if dtype is not None:
+        return const(value, dtype)
+    if isinstance(value, bool):
+        return const(value, bool_)
+    if isinstance(value, float):
+        return const(value, float32)
+    if hasattr(value, "__index__"):
+        return const(value.__index__(), int64)
+    raise LoweringError(
+        f"{value!r} cannot be used in an expression", expected="a number or an expression"
+    )
+
+
+def match_operands(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Broadcast a scalar to the lanes of the other operand; refuse different element types."""
+    if a.dtype is not b.dtype and a.dtype != b.dtype:
+        if a.dtype.lanes == 1 and b.dtype.lanes > 1:
+            a = Broadcast(a, b.dtype.lanes)
+        elif b.dtype.lanes == 1 and a.dtype.lanes > 1:
+            b = Broadcast(b, a.dtype.lanes)
+        if a.dtype != b.dtype:
+            raise LoweringError(
+                "operands have different dtypes",
+                expected=a.dtype,
+                got=b.dtype,
+                help="convert one of them with .astype(dtype)",
+            )
+    return a, b
+
+
+def int_value(e: PrimExpr) -> int | None:
+    """The value of an integer immediate, else ``None``."""
+    return e.value if type(e) is IntImm else None
+
+
+def int_values(a: PrimExpr, b: PrimExpr) -> tuple[int | None, int | None]:
+    return int_value(a), int_value(b)
+
+
+def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    a, b = match_operands(a, b)
+    x, y = int_values(a, b)
+    if x is not None and y is not None:
+        return IntImm(x + y, a.dtype)
+    if x == 0:
+        return b
+    return a if y == 0 else Add(a, b)
+
+
+def sub(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    a, b = match_operands(a, b)
+    x, y = int_values(a, b)
+    if x is not None and y is not None:
+        return IntImm(x - y, a.dtype)
+    if a is b and not is_real(a.dtype):
+        return const(0, a.dtype)
+    return a if y == 0 else Sub(a, b)
+
+
+def mul(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    a, b = match_operands(a, b)
+    x, y = int_values(a, b)
+    if x is not None and y is not None:
+        return IntImm(x * y, a.dtype)
+    if x == 0 or y == 1:
+        return a
+    return b if y == 0 or x == 1 else Mul(a, b)
+
+
+def div(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    a, b = match_operands(a, b)
+    return Div(a, b)
+
+
+def floordiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    a, b = match_operands(a, b)
+    x, y = int_values(a, b)
+    if y == 0:
+        raise LoweringError("division by zero", got=f"{a} // 0")
+    if x is not None and y is not None:
+        return IntImm(x // y, a.dtype)
+    return a if y == 1 or x == 0 else FloorDiv(a, b)
+
+
+def floormod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    a, b = match_operands(a, b)
+    x, y = int_values(a, b)
+    if y == 0:
+        raise LoweringError("remainder of a division by zero", got=f"{a} % 0")
+    if x is not None and y is not None:
+        return IntImm(x % y, a.dtype)
+    return const(0, a.dtype) if y == 1 else FloorMod(a, b)
+
+
+_FOLD = {
+    EQ: lambda x, y: x == y,
+    NE: lambda x, y: x != y,
+    LT: lambda x, y: x < y,
+    LE: lambda x, y: x <= y,
+    GT: lambda x, y: x > y,
+    GE: lambda x, y: x >= y,
+}
+
+
+def compare(node: type, a: PrimExpr, b: ExprLike) -> PrimExpr:
+    a, other = match_operands(a, as_prim(b, a.dtype))
+    x, y = int_values(a, other)
+    if x is not None and y is not None:
+        return TRUE if _FOLD[node](x, y) else FALSE
+    return node(a, other)
+
+
+def cast(value: PrimExpr, dtype: DType | str) -> PrimExpr:
+    """``value`` as ``dtype`` (the lanes stay those of the value)."""
+    target = DType.of(dtype).element.vector(value.dtype.lanes)
+    if value.dtype == target:
+        return value
+    if isinstance(value, IntImm) and not target.code.startswith("float8"):
+        return const(value.value, target)
+    if isinstance(value, FloatImm) and target.code in ("float", "bfloat"):
+        return FloatImm(value.value, target)
+    if isinstance(value, FloatImm) and target.is_int and math.isfinite(value.value):
+        return IntImm(int(value.value), target)
+    return Cast(target, value)
