@@ -94,7 +94,7 @@ def _divisor(value: Any) -> Any:
 
 
 def _truncated(a: Any, b: Any) -> Any:
-    quotient = abs(np.asarray(a)) // abs(np.asarray(_divisor(b)))
+    quotient: Any = np.floor_divide(np.abs(a), np.abs(_divisor(b)))
     return np.where((np.asarray(a) < 0) != (np.asarray(b) < 0), -quotient, quotient)[()]
 
 
@@ -315,7 +315,7 @@ class _Source:
         self.emit(f"{self.name(node.var)} = {self.value(node.value)}")
         self.stmt(node.body)
 
-    _RULES: ClassVar[dict[type, Callable[[_Source, Any], str]]] = {
+    _RULES: ClassVar[dict[type, Callable[..., str]]] = {
         x.IntImm: _immediate, x.FloatImm: _immediate,
         x.FloorDiv: _floor, x.FloorMod: _floor, x.Div: _div,
         x.Min: _extremum, x.Max: _extremum, x.Not: _not,
@@ -323,7 +323,7 @@ class _Source:
         x.Broadcast: _broadcast, x.Shuffle: _shuffle, x.Let: _let,
         x.BufferLoad: _load, x.Call: _call,
     }  # fmt: skip
-    _STATEMENTS: ClassVar[dict[type, Callable[[_Source, Any], None]]] = {
+    _STATEMENTS: ClassVar[dict[type, Callable[..., None]]] = {
         s.BufferStore: _store_stmt, s.For: _for, s.IfThenElse: _if,
         s.SeqStmt: _sequence, s.Allocate: _allocate, s.LetStmt: _let_stmt,
         s.AttrStmt: lambda source, node: source.stmt(node.body),
@@ -408,7 +408,8 @@ def evaluate_expr(e: PrimExpr, values: dict[Var, Any] | None = None) -> Any:
     params = ", ".join(source.name(v) for v in values)
     result = source.value(e)
     source.emit(f"return {result}")
-    names = {"np": np, **{h.__name__: h for h in _EXPR_HELPERS}, **source.constants}
+    names: dict[str, Any] = {h.__name__: h for h in _EXPR_HELPERS}
+    names.update(np=np, **source.constants)
     exec("\n".join([f"def run({params}):", *source.lines]), names)  # noqa: S102 - our own source
     with np.errstate(all="ignore"):
         return names["run"](*values.values())

@@ -25,6 +25,7 @@ class _Ref(weakref.ref):  # type: ignore[type-arg]
     """As ``weakref.KeyedRef``, whose constructor in Python costs as much as the node."""
 
     __slots__ = ("key",)
+    key: tuple[Any, ...]
 
 
 _nodes: dict[tuple[Any, ...], _Ref] = {}
@@ -60,7 +61,7 @@ class PrimExpr(metaclass=_Interned):
     if TYPE_CHECKING:
         dtype: DType
 
-    intern_key = staticmethod(_fields_key)  # of the class and the fields
+    intern_key: Any = staticmethod(_fields_key)  # of the class and the fields
 
     def __add__(self, other: ExprLike) -> PrimExpr:
         return add(self, as_prim(other, self.dtype))

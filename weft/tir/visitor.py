@@ -8,7 +8,7 @@ children did not change is the node itself. Rebuilding goes through the folding 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, overload
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
@@ -18,7 +18,6 @@ from weft.tir.func import PrimFunc
 
 ExprFn = Callable[[PrimExpr], PrimExpr]
 StmtFn = Callable[[s.Stmt], s.Stmt]
-Node = TypeVar("Node", PrimExpr, s.Stmt)
 
 _BINARY: dict[type, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
     x.Add: x.add, x.Sub: x.sub, x.Mul: x.mul, x.Div: x.div, x.FloorDiv: x.floordiv,
@@ -280,9 +279,13 @@ def all_exprs(stmt: s.Stmt) -> Iterator[PrimExpr]:
                     stack.extend(children(e))
 
 
-def substitute(node: Node, values: Mapping[Var, PrimExpr]) -> Node:
+@overload
+def substitute(node: PrimExpr, values: Mapping[Var, PrimExpr]) -> PrimExpr: ...
+@overload
+def substitute(node: s.Stmt, values: Mapping[Var, PrimExpr]) -> s.Stmt: ...
+def substitute(node: PrimExpr | s.Stmt, values: Mapping[Var, PrimExpr]) -> PrimExpr | s.Stmt:
     """``node`` with the variables replaced; what becomes constant is folded."""
-    memo: dict[PrimExpr, PrimExpr] = dict(values)
+    memo: dict[PrimExpr, PrimExpr] = {**values}
 
     def fn(e: PrimExpr) -> PrimExpr:
         return transform_expr(e, lambda leaf: leaf, memo)

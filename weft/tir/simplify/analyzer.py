@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from weft.ir.dtype import int64
 from weft.tir import expr as x
@@ -319,7 +319,7 @@ class Analyzer:
             return x.if_then_else(*self._chosen(*e.args))
         return map_children(e, self.simplify)
 
-    _SUMS: ClassVar[dict[type, Callable[[Analyzer, Any], Linear]]] = {
+    _SUMS: ClassVar[dict[type, Callable[..., Linear]]] = {
         IntImm: lambda _, e: Linear.of_const(e.value),
         Var: lambda _, e: Linear.of_atom(e),
         x.Add: _total,
@@ -328,7 +328,7 @@ class Analyzer:
         x.FloorDiv: _floordiv,
         x.FloorMod: _floormod,
     }
-    _RULES: ClassVar[dict[type, Callable[[Analyzer, Any], PrimExpr]]] = {
+    _RULES: ClassVar[dict[type, Callable[..., PrimExpr]]] = {
         x.Div: _truncated, x.Min: _extremum, x.Max: _extremum,
         **dict.fromkeys((x.LT, x.LE, x.GT, x.GE, x.EQ, x.NE), _compare),
         x.And: _and, x.Or: _or, x.Not: _not,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from weft.ir.dtype import DType
 from weft.tir import expr as x
@@ -218,7 +219,7 @@ def _call(facts: Facts, e: x.Call) -> Interval:
     return _of_dtype(e.dtype)
 
 
-_INTERVALS = {
+_INTERVALS: dict[type, Callable[[Facts, Any], Interval]] = {
     x.Add: _sum,
     x.Sub: _sum,
     x.Mul: lambda f, e: _sum(f, e) if x.int_value(e.b) is not None else _mul(f, e),

@@ -10,7 +10,12 @@ from weft.ir.dtype import int64
 from weft.tir import expr as x
 from weft.tir.expr import Broadcast, FloatImm, PrimExpr, Ramp
 
-_FOLD = {x.Add: np.add, x.Sub: np.subtract, x.Mul: np.multiply, x.Div: np.divide}
+_FOLD: dict[type, np.ufunc] = {
+    x.Add: np.add,
+    x.Sub: np.subtract,
+    x.Mul: np.multiply,
+    x.Div: np.divide,
+}
 
 
 class Simplifier(Protocol):
