@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "types": ("dev", [["-m", "pyrefly", "check"]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),
     "size": ("dev", [["tools/check_size.py"]]),
-    "bench": ("dev,bench", [["benchmarks/run.py"]]),
+    "bench": ("dev,bench", [["-m", "benchmarks"]]),
 }
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.codegen.llvm.target_machine import data_layout
 from weft.compiler.memory_plan import MemoryPlan
 from weft.compiler.program import Place, PlaceKind, Program
-
-MAIN_SYMBOL = "weft_main"
+from weft.runtime.manifest import MAIN_SYMBOL
+from weft.target import Target
 
 _BASE = {PlaceKind.CONSTANT: "constants", PlaceKind.TEMPORARY: "arena"}
 
@@ -23,6 +24,7 @@ def main_ir(
     constant_offsets: Sequence[int],
     symbols: Sequence[str],
     has_workspace: Sequence[bool],
+    target: Target,
 ) -> str:
     """The LLVM module that defines ``weft_main``.
 
@@ -43,7 +45,9 @@ def main_ir(
                     for symbol, count in signatures.items()]
     body = "\n".join(f"  {line}" for line in [*lines, "ret i32 0"])
     head = f"define i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
-    return "\n".join([*declarations, "", f"{head} {{", body, "}", ""])
+    preamble = [f'target datalayout = "{data_layout(target)}"',
+                f'target triple = "{target.triple}"']
+    return "\n".join([*preamble, *declarations, "", f"{head} {{", body, "}", ""])
 
 
 def _load_ports(array: str, prefix: str, count: int) -> list[str]:

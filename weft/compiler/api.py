@@ -1,0 +1,119 @@
+"""``weft.compile``: from a model to a module that runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import weft.op  # noqa: F401 - models and programs refer to operators by name
+from weft import ir
+from weft.codegen.llvm.jit import JitLibrary
+from weft.compiler.model_code import ModelCode, build_model
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import run_pipeline
+from weft.compiler.sources import cache_key, import_model
+from weft.compiler.stages import Stages
+from weft.export.artifact import write_artifact
+from weft.ir.module import IRModule
+from weft.runtime import CompiledModule
+from weft.support import progress, trace
+from weft.support.cache import open_cache
+from weft.support.config import config
+from weft.support.log import Level, debug, enabled
+
+__all__ = ["CompiledModel", "compile", "parse"]
+
+
+def parse(text: str) -> IRModule:
+    """The typed module that weft's text form stands for; ``str(module)`` parses back.
+
+    Raises ``ParseError`` and ``TypeInferenceError``.
+    """
+    return ir.infer_type(ir.parse(text))
+
+
+class CompiledModel(CompiledModule):
+    """A compiled module that still knows what it was made of."""
+
+    def __init__(self, code: ModelCode, stages: Stages) -> None:
+        self._code = code
+        self._stages = stages
+        library = JitLibrary(code.objects, stages.options.target)
+        super().__init__(code.manifest, library, code.constants)
+
+    @property
+    def options(self) -> CompileOptions:
+        """What the model was compiled for."""
+        return self._stages.options
+
+    def as_text(self, stage: str = "optimized") -> str:
+        """A stage as text: import, canonical, optimized, lowered, tir, llvm or asm.
+
+        The way there is run again, so it costs a compilation. Raises ``OptionError`` for an
+        unknown stage.
+        """
+        return self._stages.as_text(stage)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write one file that ``weft.load`` runs without a compiler.
+
+        Raises ``LinkerError`` where no linker is found.
+        """
+        write_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
+
+
+def compile(
+    model: Any,
+    *,
+    target: Any = None,
+    inputs: Mapping[str, Sequence[object]] | None = None,
+    opt_level: int = 3,
+    **knobs: Any,
+) -> CompiledModel:
+    """Compile ``model`` for ``target``.
+
+    ``model`` is a path (ONNX, or text of the functional IR in a ``.ir`` file), the bytes of an
+    ONNX model, an ``onnx.ModelProto``, an ``IRModule`` or a ``Function``. ``inputs`` overrides
+    shapes by input name. ``opt_level`` is 0 (no optimisation) to 3. ``knobs`` are settings of
+    ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``.
+
+    Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
+    ``OptionError`` and ``TargetError``, all of them ``WeftError``.
+    """
+    with config(**knobs):
+        options = CompileOptions.make(target, opt_level, inputs)
+        start = time.perf_counter()
+        code = _compile(model, options)
+        with trace.span("load"):
+            module = CompiledModel(code, Stages(model, options))
+        debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
+        if enabled(Level.KERNELS):
+            debug(Level.KERNELS, "compiler", f"kernels\n{_timed(module)}")
+        return module
+
+
+def _compile(model: Any, options: CompileOptions) -> ModelCode:
+    # Whoever wants to see the way through must not get it from the cache.
+    watched = enabled(Level.CHOICES) or config.dump_dir or config.print_after or config.print_before
+    cache = None if watched or config.verify >= 2 or config.time_passes else open_cache()
+    key = cache_key(model, options) if cache is not None else None
+    found = cache.get(key) if cache is not None and key is not None else None
+    if found is not None:
+        debug(Level.CACHE, "compiler", "the whole model was in the cache")
+        return ModelCode.from_payload(found)
+    with progress.task("importing the model"), trace.span("import"):
+        mod = import_model(model, options)
+    with progress.task("optimising the graph"):
+        mod = run_pipeline(mod, options)
+    code = build_model(mod, options)
+    if cache is not None and key is not None:
+        cache.put(key, *code.to_parts())
+    return code
+
+
+def _timed(module: CompiledModel) -> str:
+    from weft.compiler.report import random_inputs
+
+    return str(module.profile(*random_inputs(module), repeat=3).table())
