@@ -11,7 +11,7 @@ from llvmlite import binding as llvm
 
 from weft.codegen.llvm.build import LIBRARY_SYMBOLS
 from weft.codegen.llvm.elf import Symbol, symbols
-from weft.codegen.llvm.target_machine import initialize_llvm, target_machine
+from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
 from weft.support.errors import CodegenError
 from weft.target import Target
 
@@ -32,7 +32,7 @@ class JitLibrary:
         self._names = {s.name for table in tables for s in table if s.is_defined}
         with _lock:
             self._module = llvm.parse_assembly("")
-            machine = target_machine(target or Target.host())
+            machine = new_target_machine(target or Target.host())
             self._engine = llvm.create_mcjit_compiler(self._module, machine)
             for obj in objects:
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(obj))

@@ -22,9 +22,14 @@ def initialize_llvm() -> None:
 
 @functools.lru_cache(maxsize=8)
 def target_machine(target: Target) -> llvm.TargetMachine:
+    """The machine that compiles for ``target``, kept for the life of the process."""
+    return new_target_machine(target)
+
+
+def new_target_machine(target: Target) -> llvm.TargetMachine:
     """Position-independent code at full optimisation for exactly the target's features.
 
-    Raises ``TargetError`` where this LLVM has no back end for the triple.
+    An execution engine takes the machine over and frees it, so each needs a new one. Raises ``TargetError`` where this LLVM has no back end for the triple.
     """
     initialize_llvm()
     try:

@@ -15,6 +15,7 @@ from weft.target import Target
 FMA_PER_CYCLE = 2
 LOADS_PER_CYCLE = 2
 FMA_LATENCY = 4
+OPERAND_COST = 0.1  # share of a load's cycle that other work does not hide
 # Below this many scalar operations a fork and join costs more than a second core brings.
 PARALLEL_THRESHOLD = 20_000
 
@@ -31,10 +32,14 @@ class RegisterTile:
         return self.rows * self.vectors
 
     def step_cycles(self) -> float:
-        """Cycles of one reduction step: the tightest of arithmetic, loads and latency."""
+        """Cycles of one reduction step: the tightest of arithmetic, loads and latency.
+
+        Loads also cost a little where they are not the tightest: they compete for the caches
+        behind the first one, so of two tiles at the arithmetic limit the squarer is faster.
+        """
         arithmetic = self.accumulators / FMA_PER_CYCLE
         loads = (self.rows + self.vectors) / LOADS_PER_CYCLE
-        return max(arithmetic, loads, FMA_LATENCY)
+        return max(arithmetic, loads, FMA_LATENCY) + OPERAND_COST * loads
 
 
 def fits_registers(tile: RegisterTile, target: Target) -> bool:
