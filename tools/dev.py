@@ -25,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VENV = Path(os.environ.get("WEFT_VENV", ROOT / ".venv"))
 MINIMUM = (3, 11)
+PYTHON = "{python}"  # stands for the interpreter of the environment
 
 COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "venv": ("dev", []),
@@ -32,7 +33,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "test": ("dev", [["-m", "pytest", "-q"]]),
     "test-fast": ("dev", [["-m", "pytest", "-q", "-m", "not slow"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
-    "types": ("dev", [["-m", "pyrefly", "check"]]),
+    "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),
     "size": ("dev", [["tools/check_size.py"]]),
     "bench": ("dev,bench", [["-m", "benchmarks"]]),
@@ -106,7 +107,8 @@ def main(arguments: list[str]) -> int:
     except subprocess.CalledProcessError as error:
         fail(f"setting up failed: {' '.join(map(str, error.cmd))} gave {error.returncode}")
     for line in lines:
-        done = subprocess.run([str(python), *line, *arguments[1:]], cwd=ROOT, check=False)
+        words = [str(python) if word == PYTHON else word for word in line]
+        done = subprocess.run([str(python), *words, *arguments[1:]], cwd=ROOT, check=False)
         if done.returncode:
             return done.returncode
     return 0

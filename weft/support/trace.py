@@ -29,8 +29,10 @@ class Recorder:
 
     def add(self, name: str, category: str, start: float, end: float, **args: Any) -> None:
         """A span between two readings of ``time.perf_counter``."""
-        event = {"name": name, "cat": category, "ph": "X", "ts": start * 1e6,
-                 "dur": (end - start) * 1e6, "pid": os.getpid(), "tid": threading.get_native_id()}
+        event: dict[str, Any] = {
+            "name": name, "cat": category, "ph": "X", "ts": start * 1e6,
+            "dur": (end - start) * 1e6, "pid": os.getpid(), "tid": threading.get_native_id(),
+        }
         if args:
             event["args"] = {key: _plain(value) for key, value in args.items()}
         with self._lock:
