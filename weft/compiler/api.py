@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.sources import cache_key, import_model
 from weft.compiler.stages import Stages
-from weft.export.artifact import write_artifact
 from weft.ir.module import IRModule
 from weft.runtime import CompiledModule
 from weft.support import progress, trace
@@ -56,13 +54,6 @@ class CompiledModel(CompiledModule):
         """
         return self._stages.as_text(stage)
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write one file that ``weft.load`` runs without a compiler.
-
-        Raises ``LinkerError`` where no linker is found.
-        """
-        write_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
-
 
 def compile(
     model: Any,
@@ -89,8 +80,6 @@ def compile(
         with trace.span("load"):
             module = CompiledModel(code, Stages(model, options))
         debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
-        if enabled(Level.KERNELS):
-            debug(Level.KERNELS, "compiler", f"kernels\n{_timed(module)}")
         return module
 
 
@@ -111,9 +100,3 @@ def _compile(model: Any, options: CompileOptions) -> ModelCode:
     if cache is not None and key is not None:
         cache.put(key, *code.to_parts())
     return code
-
-
-def _timed(module: CompiledModel) -> str:
-    from weft.compiler.report import random_inputs
-
-    return str(module.profile(*random_inputs(module), repeat=3).table())

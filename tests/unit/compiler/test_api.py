@@ -1,0 +1,173 @@
+"""``weft.compile`` from every kind of model to numbers."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import weft
+from weft.compiler import api, build, model_code
+from weft.compiler.model_code import ModelCode
+from weft.compiler.report import html_report
+from weft.compiler.sources import cache_key
+from weft.compiler.stages import STAGES
+from weft.support.errors import InvalidModelError, OptionError
+from weft.transform import evaluate
+
+TEXT = """
+def @main(%x: Tensor[(2, 6), float32], %y: Tensor[(6,), float32]) {
+  let %a = nn.softmax(add(%x, %y));
+  (%a, sum(%a, axis=(1,)), reshape(%x, newshape=(3, 4)))
+}"""
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
+Y = np.arange(6, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def onnx_model(scale=2.0):
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [3], [scale, scale, scale])
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])],
+        "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])], [weights])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+
+
+def test_a_module_gives_what_the_reference_gives():
+    mod = weft.parse(TEXT)
+    expected = evaluate(mod, [X, Y])
+    got = weft.compile(mod)(X, Y)
+    assert isinstance(got, tuple)
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
+def test_every_level_computes_the_same(opt_level):
+    got = weft.compile(weft.parse(TEXT), opt_level=opt_level)(X, Y)
+    np.testing.assert_allclose(got[0].sum(axis=1), [1, 1], rtol=1e-5)
+
+
+def test_every_kind_of_model(tmp_path):
+    model = onnx_model()
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    text = tmp_path / "m.ir"
+    text.write_text("def @main(%x: Tensor[(2, 3), float32]) { nn.relu(add(%x, %x)) }")
+    function = weft.parse(text.read_text())["main"]
+    x = np.float32([[1, -2, 3], [-4, 5, -6]])
+    for given in (path, str(path), path.read_bytes(), model, text, weft.parse(text.read_text()),
+                  function):
+        np.testing.assert_array_equal(weft.compile(given)(x), np.maximum(2 * x, 0))
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(InvalidModelError, match="cannot be compiled"):
+        weft.compile(42)
+
+
+def test_knobs_hold_for_one_compilation(capsys):
+    weft.compile(weft.parse(TEXT), debug=3)
+    assert "weft.strategy" in capsys.readouterr().err
+    with pytest.raises(OptionError, match="no option"):
+        weft.compile(weft.parse(TEXT), loudness=3)
+
+
+def test_the_second_compilation_imports_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx_model(), path)
+    x = np.ones((2, 3), np.float32)
+    first = weft.compile(path)(x)
+    monkeypatch.setattr(api, "import_model", lambda *_: pytest.fail("imported again"))
+    module = weft.compile(path)
+    np.testing.assert_array_equal(module(x), first)
+    monkeypatch.undo()
+
+
+def test_a_warm_compilation_does_not_import_onnx(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx_model(), path)
+    weft.compile(path)
+    code = f"import weft, sys; weft.compile({str(path)!r}); print('onnx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_keys_tell_models_and_options_apart():
+    options = api.CompileOptions.make()
+    one = onnx_model(2.0).SerializeToString()
+    assert cache_key(one, options) == cache_key(bytearray(one), options)
+    assert cache_key(one, options) != cache_key(onnx_model(3.0).SerializeToString(), options)
+    assert cache_key(one, options) != cache_key(one, api.CompileOptions.make(opt_level=1))
+    assert cache_key(one + b"location", options) is None
+
+
+def test_a_compiled_model_survives_the_cache():
+    options = api.CompileOptions.make()
+    code = model_code.build_model(api.run_pipeline(weft.parse(TEXT), options), options)
+    again = ModelCode.from_payload(memoryview(b"".join(bytes(p) for p in code.to_parts())))
+    assert again.manifest == code.manifest
+    assert again.objects == code.objects
+    np.testing.assert_array_equal(again.constants, code.constants)
+
+
+def test_equal_models_give_equal_code():
+    options = api.CompileOptions.make()
+    with weft.config(no_cache=True):
+        codes = [model_code.build_model(api.run_pipeline(weft.parse(TEXT), options), options)
+                 for _ in range(2)]
+    assert b"".join(map(bytes, codes[0].to_parts())) == b"".join(map(bytes, codes[1].to_parts()))
+
+
+def test_a_damaged_cache_is_rebuilt(tmp_path):
+    mod = weft.parse(TEXT)
+    expected = weft.compile(mod)(X, Y)
+    for entry in (tmp_path / "cache").glob("*/*"):
+        data = bytearray(entry.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        entry.write_bytes(data)
+    for one, other in zip(weft.compile(mod)(X, Y), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_a_text(stage):
+    text = weft.compile(weft.parse(TEXT)).as_text(stage)
+    marks = {"tir": "for", "llvm": "define", "asm": ".text"}
+    assert marks.get(stage, "@main") in text
+
+
+def test_an_unknown_stage_is_refused():
+    with pytest.raises(OptionError, match="no stage"):
+        weft.compile(weft.parse(TEXT)).as_text("ptx")
+
+
+def test_ports_are_named_as_in_the_model():
+    module = weft.compile(onnx_model())
+    assert [str(p) for p in module.inputs] == ["x: Tensor[(2, 3), float32]"]
+    assert [p.name for p in module.outputs] == ["y"]
+
+
+def test_an_interrupt_during_the_build_leaves_no_worker(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build, "build_kernel", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        weft.compile(weft.parse(TEXT), build_jobs=1)
+
+
+def test_the_report_is_one_page_with_every_stage():
+    page = html_report(weft.compile(weft.parse(TEXT)), title="a <model>")
+    assert page.startswith("<!doctype html>")
+    assert "a &lt;model&gt;" in page
+    assert "src=" not in page
+    for stage in STAGES:
+        assert f"<summary>{stage}</summary>" in page
