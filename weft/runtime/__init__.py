@@ -1,0 +1,16 @@
+"""Running compiled code; needs NumPy and ``ml_dtypes`` alone, no compiler."""
+
+from weft.runtime.manifest import ConstantSpec, KernelCall, Manifest, TargetSpec, TensorSpec
+from weft.runtime.module import CompiledModule
+from weft.runtime.threads import num_threads, set_num_threads
+
+__all__ = [
+    "CompiledModule",
+    "ConstantSpec",
+    "KernelCall",
+    "Manifest",
+    "TargetSpec",
+    "TensorSpec",
+    "num_threads",
+    "set_num_threads",
+]

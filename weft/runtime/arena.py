@@ -1,0 +1,90 @@
+"""Memory for compiled code: aligned blocks, and a pool of them for concurrent calls."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import numpy as np
+
+ALIGNMENT = 64
+_HUGE_PAGE = 2 << 20
+
+T = TypeVar("T")
+
+
+class AlignedBlock:
+    """Bytes that start at a multiple of 64; large blocks ask for huge pages.
+
+    ``array`` is a writable ``uint8`` view of the whole block, ``address`` its first byte. A new
+    block is all zero or not initialised.
+    """
+
+    __slots__ = ("address", "array", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.array = _mapped(nbytes) if nbytes >= _HUGE_PAGE else _on_heap(nbytes)
+        self.address = address_of(self.array)
+
+
+def address_of(array: np.ndarray) -> int:
+    """The address of the first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def _on_heap(nbytes: int) -> np.ndarray:
+    block = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
+    start = -address_of(block) % ALIGNMENT
+    return block[start : start + nbytes]
+
+
+def _mapped(nbytes: int) -> np.ndarray:
+    """Fewer, larger pages: weights and arenas of many MB otherwise miss the TLB all the time."""
+    pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel built without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    block = np.frombuffer(pages, np.uint8)
+    start = -address_of(block) % _HUGE_PAGE
+    return block[start : start + nbytes]
+
+
+def aligned_bytes(data: bytes | bytearray | memoryview | np.ndarray | AlignedBlock) -> np.ndarray:
+    """``data`` as ``uint8`` at a multiple of 64: as it is where it is aligned, else copied."""
+    if isinstance(data, AlignedBlock):
+        return data.array
+    if isinstance(data, np.ndarray):
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    else:
+        raw = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+    if address_of(raw) % ALIGNMENT == 0:
+        return raw
+    block = AlignedBlock(raw.size)
+    block.array[:] = raw
+    return block.array
+
+
+class Pool(Generic[T]):
+    """Things that one call at a time may use; as many exist as calls ever ran at once.
+
+    ``deque`` appends and pops atomically, so no lock is taken.
+    """
+
+    __slots__ = ("_free", "_make")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._free: deque[T] = deque()
+
+    def take(self) -> T:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._make()
+
+    def give_back(self, item: T) -> None:
+        self._free.append(item)

@@ -1,0 +1,76 @@
+"""Reading DLPack capsules that NumPy refuses: bfloat16 and the 8-bit floats.
+
+The layout is that of ``dlpack.h`` (``DLManagedTensor`` and, from version 1, its versioned
+successor). Memory is shared: the array keeps the producer's object alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+CPU = 1
+_TYPES = {  # (type code, bits) of dlpack.h
+    (4, 16): np.dtype(ml_dtypes.bfloat16),
+    (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
+    (12, 8): np.dtype(ml_dtypes.float8_e5m2),
+}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def from_dlpack(value: Any) -> np.ndarray:
+    """An array over the memory of a DLPack object on the CPU.
+
+    ``BufferError`` or ``RuntimeError`` (from the producer), ``TypeError`` for a dtype without
+    NumPy twin.
+    """
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError) as refusal:
+        capsule = value.__dlpack__()
+        found = _read(capsule)
+        if found is None:
+            raise refusal from None
+        return found
+
+
+def _read(capsule: Any) -> np.ndarray | None:
+    # The unversioned form is what a call without ``max_version`` must give.
+    address = _pointer(capsule, b"dltensor")
+    tensor = _Tensor.from_address(address or 0)
+    dtype = _TYPES.get((tensor.code, tensor.bits))
+    if dtype is None or tensor.lanes != 1:
+        return None
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = None
+    if tensor.strides:
+        strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
+    return _over_memory((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, capsule)
+
+
+def _over_memory(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None,
+                 dtype: np.dtype, owner: Any) -> np.ndarray:
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
+    steps = strides or (0,) * len(shape)
+    span = sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) if strides \
+        else (math.prod(shape) - 1) * dtype.itemsize
+    memory = (ctypes.c_uint8 * (span + dtype.itemsize)).from_address(address)
+    setattr(memory, "owner", owner)  # noqa: B010 - freed when the last view goes
+    return np.ndarray(shape, dtype, memoryview(memory), 0, strides)

@@ -1,0 +1,37 @@
+"""What one call needs for itself: an arena, and the pointer arrays that ``weft_main`` reads."""
+
+from __future__ import annotations
+
+import ctypes
+
+from weft.runtime.arena import AlignedBlock, address_of
+from weft.runtime.manifest import Argument, Manifest
+
+
+class Frame:
+    """Used by one call at a time, then by another."""
+
+    __slots__ = ("arena", "inputs", "inputs_address", "outputs", "outputs_address")
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.arena = AlignedBlock(manifest.arena_bytes)
+        self.inputs = (ctypes.c_void_p * max(1, len(manifest.inputs)))()
+        self.outputs = (ctypes.c_void_p * max(1, len(manifest.outputs)))()
+        self.inputs_address = ctypes.addressof(self.inputs)
+        self.outputs_address = ctypes.addressof(self.outputs)
+
+    def place(self, inputs: list, outputs: list) -> None:
+        """Point at these arrays, which the caller keeps alive during the call."""
+        for number, array in enumerate(inputs):
+            self.inputs[number] = address_of(array)
+        for number, array in enumerate(outputs):
+            self.outputs[number] = address_of(array)
+
+    def pointer(self, argument: Argument, constants: int) -> int:
+        """The address that a kernel gets for an argument of its call."""
+        kind, value = argument
+        if kind == "input":
+            return self.inputs[value] or 0
+        if kind == "output":
+            return self.outputs[value] or 0
+        return (constants if kind == "const" else self.arena.address) + value

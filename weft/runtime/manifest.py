@@ -1,0 +1,207 @@
+"""What a compiled module is, apart from its code and weights: plain data that goes to JSON.
+
+A manifest names the inputs and outputs, the machine that the code needs, the layout of the
+constants, the size of the arena, and every kernel call that ``weft_main`` makes, in order. The
+calls are not needed to run the module; profiling and printing use them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.runtime.dtypes import numpy_dtype
+from weft.support.errors import ArtifactError
+
+FORMAT_VERSION = 1
+MAIN_SYMBOL = "weft_main"
+
+# What an argument of a kernel may be: ("input", number), ("output", number), ("const", byte
+# offset) or ("arena", byte offset).
+ARGUMENT_KINDS = ("input", "output", "const", "arena")
+Argument = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A named tensor at the edge of a module; a size that is a name varies from call to call."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    @property
+    def concrete_shape(self) -> tuple[int, ...]:
+        """The shape where every size is fixed; ``ArtifactError`` otherwise."""
+        sizes = tuple(size for size in self.shape if isinstance(size, int))
+        if len(sizes) < len(self.shape):
+            raise ArtifactError(f"a size of {self.name!r} is not fixed", got=str(self))
+        return sizes
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        return numpy_dtype(self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.concrete_shape) * self.numpy_dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: Tensor[{self.shape}, {self.dtype}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSpec:
+    """Where a constant lies in the block of constants."""
+
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One call that ``weft_main`` makes.
+
+    ``op`` is the text of the operators fused into the kernel; ``flops`` and ``bytes_moved`` are
+    of one call.
+    """
+
+    symbol: str
+    args: tuple[Argument, ...]
+    implementation: str = ""
+    op: str = ""
+    flops: int = 0
+    bytes_moved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """The machine that the code was generated for; ``features`` in LLVM's spelling."""
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+
+    @property
+    def arch(self) -> str:
+        return self.triple.partition("-")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``checksums`` are SHA-256 digests of an artifact's other members, by name."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    target: TargetSpec
+    arena_bytes: int
+    constants_bytes: int
+    steps: tuple[KernelCall, ...] = ()
+    constants: tuple[ConstantSpec, ...] = ()
+    output_is_tuple: bool = False
+    weft_version: str = ""
+    format_version: int = FORMAT_VERSION
+    checksums: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Equal manifests give equal text."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Manifest:
+        """Read and check a manifest; ``ArtifactError`` for anything else."""
+        try:
+            plain = json.loads(text)
+            version = plain["format_version"]
+            if version == FORMAT_VERSION:
+                manifest = _manifest(plain)
+                check_manifest(manifest)
+                return manifest
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ArtifactError("a damaged manifest", got=f"{type(error).__name__}: {error}") \
+                from None
+        raise ArtifactError(
+            "the artifact has another format", expected=f"version {FORMAT_VERSION}", got=version,
+            help="export it again with this version of weft, or install the version it is from",
+        )
+
+    def signature(self) -> str:
+        """``(x: Tensor[(1, 3), float32]) -> (y: Tensor[(1, 5), float32])``."""
+        given = ", ".join(map(str, self.inputs))
+        return f"({given}) -> ({', '.join(map(str, self.outputs))})"
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Refuse what contradicts itself: sizes below zero, arguments outside of what there is."""
+    sizes = (manifest.arena_bytes, manifest.constants_bytes)
+    if min(sizes) < 0 or max(sizes) >= 1 << 48:
+        raise ArtifactError("a damaged manifest", where="sizes of arena and constants", got=sizes)
+    limits = {"input": len(manifest.inputs), "output": len(manifest.outputs),
+              "const": manifest.constants_bytes + 1, "arena": manifest.arena_bytes + 1}
+    for step in manifest.steps:
+        for kind, value in step.args:
+            if not 0 <= value < limits[kind]:
+                raise ArtifactError("a damaged manifest", where=f"arguments of {step.symbol}",
+                                    got=f"{kind} {value}")
+    for constant in manifest.constants:
+        if constant.offset < 0 or constant.offset + constant.nbytes > manifest.constants_bytes:
+            raise ArtifactError("a damaged manifest", where="constants", got=constant)
+    for tensor in (*manifest.inputs, *manifest.outputs):
+        numpy_dtype(tensor.dtype)
+
+
+def _manifest(plain: Mapping[str, Any]) -> Manifest:
+    target = plain["target"]
+    return Manifest(
+        inputs=tuple(_tensor(t) for t in plain["inputs"]),
+        outputs=tuple(_tensor(t) for t in plain["outputs"]),
+        target=TargetSpec(_text(target["triple"]), _text(target["cpu"]),
+                          tuple(_text(name) for name in target["features"])),
+        arena_bytes=_whole(plain["arena_bytes"]),
+        constants_bytes=_whole(plain["constants_bytes"]),
+        steps=tuple(_step(s) for s in plain["steps"]),
+        constants=tuple(ConstantSpec(_whole(c["offset"]), _text(c["dtype"]),
+                                     tuple(map(_whole, c["shape"]))) for c in plain["constants"]),
+        output_is_tuple=bool(plain["output_is_tuple"]),
+        weft_version=_text(plain["weft_version"]),
+        checksums={_text(k): _text(v) for k, v in plain["checksums"].items()},
+    )
+
+
+def _tensor(plain: Mapping[str, Any]) -> TensorSpec:
+    shape = tuple(s if isinstance(s, str) else _whole(s) for s in plain["shape"])
+    return TensorSpec(_text(plain["name"]), _text(plain["dtype"]), shape)
+
+
+def _step(plain: Mapping[str, Any]) -> KernelCall:
+    args = tuple((_kind(kind), _whole(value)) for kind, value in plain["args"])
+    return KernelCall(_text(plain["symbol"]), args, _text(plain["implementation"]),
+                      _text(plain["op"]), _whole(plain["flops"]), _whole(plain["bytes_moved"]))
+
+
+def _kind(value: object) -> str:
+    if value not in ARGUMENT_KINDS:
+        raise ValueError(f"{value!r} is no kind of argument")
+    return str(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r} is not a size")
+    return value

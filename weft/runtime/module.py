@@ -1,0 +1,140 @@
+"""A compiled module: code, weights and a signature, ready to be called."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.runtime import threads
+from weft.runtime.arena import AlignedBlock, Pool, address_of, aligned_bytes
+from weft.runtime.frame import Frame
+from weft.runtime.library import Library, function
+from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
+from weft.runtime.ndarray import to_numpy
+from weft.runtime.profile import Profile, Stepper, log_kernels, profile_module
+from weft.runtime.signature import Signature
+from weft.support.errors import InternalError, InvalidInputError
+from weft.support.log import Level, enabled
+
+_POINTER = ctypes.c_void_p
+
+
+class CompiledModule:
+    """A program in machine code.
+
+    Calls may come from several Python threads at once: each works in an arena of its own, and
+    Python's lock is free while compiled code runs. Arguments are arrays of exactly the declared
+    shapes and dtypes (see ``weft.runtime.ndarray.to_numpy``), results are new NumPy arrays.
+
+    ``constants`` are the bytes that the manifest's constant offsets point into; memory aligned to
+    64 bytes is used as it is, other memory copied.
+    """
+
+    def __init__(self, manifest: Manifest, library: Library,
+                 constants: bytes | memoryview | np.ndarray | AlignedBlock) -> None:
+        self.manifest = manifest
+        self.library = library
+        self._constants = aligned_bytes(constants)
+        if self._constants.nbytes < manifest.constants_bytes:
+            raise InternalError("the block of constants is too short", got=self._constants.nbytes,
+                                expected=f"{manifest.constants_bytes} bytes")
+        self._constants_address = address_of(self._constants)
+        self._main = function(library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
+        self._threading = threads.Threading(library)
+        self._signature = Signature(manifest)
+        self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest))
+        self._given = [(s, s.numpy_dtype, s.concrete_shape) for s in manifest.inputs]
+        self._made = [(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
+        self._returns_tuple = manifest.output_is_tuple or len(manifest.outputs) != 1
+        self._runner = self._run_stepwise if enabled(Level.KERNELS) else self._run_main
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every input."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every output."""
+        return self.manifest.outputs
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Run on inputs given by position or by name; one output alone, several as a tuple.
+
+        Raises ``InvalidInputError`` for arguments that do not fit.
+        """
+        results = self._execute(self._signature.bind(args, kwargs))
+        return tuple(results) if self._returns_tuple else results[0]
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+            ) -> list[np.ndarray]:
+        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
+        if not isinstance(feeds, Mapping):
+            raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
+                                    expected=f"arrays by name: {self.manifest.signature()}")
+        wanted = None if output_names is None else self._signature.output_numbers(output_names)
+        results = self._execute(self._signature.bind((), feeds))
+        return results if wanted is None else [results[number] for number in wanted]
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
+        """Time every kernel over ``repeat`` runs, and the machine's FMA peak beside them."""
+        arrays = self._arrays(self._signature.bind(args, kwargs))
+        count = threads.num_threads()
+        self._threading.apply(count)
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
+        with self._stepper(arrays, outputs) as stepper:
+            return profile_module(stepper, lambda: self._execute(arrays), repeat, count)
+
+    def __repr__(self) -> str:
+        target = self.manifest.target
+        return (f"<{type(self).__name__} {self.manifest.signature()}, "
+                f"{len(self.manifest.steps)} kernel calls, for {target.cpu}>")
+
+    def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
+        arrays = self._arrays(values)
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
+        self._threading.apply(threads.num_threads())
+        self._runner(arrays, outputs)
+        return outputs
+
+    def _arrays(self, values: Sequence[Any]) -> list[np.ndarray]:
+        arrays = []
+        for value, (spec, dtype, shape) in zip(values, self._given, strict=True):
+            # The usual case is settled here; ``to_numpy`` knows all the others.
+            if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
+                flags = value.flags
+                if flags.c_contiguous and flags.aligned:
+                    arrays.append(value)
+                    continue
+            arrays.append(to_numpy(value, spec))
+        return arrays
+
+    def _run_main(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+        frame = self._frames.take()
+        try:
+            frame.place(inputs, outputs)
+            status = self._main(frame.inputs_address, frame.outputs_address,
+                                self._constants_address, frame.arena.address)
+        finally:
+            self._frames.give_back(frame)
+        if status != 0:
+            raise InternalError("the compiled program failed", got=f"status {status}")
+
+    def _run_stepwise(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+        """``WEFT_DEBUG=2``: the same kernels, one by one and timed."""
+        with self._stepper(inputs, outputs) as stepper:
+            log_kernels(self.manifest, stepper.run())
+
+    def _stepper(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Stepper:
+        return Stepper(self.manifest, self._functions, self._constants_address, self._frames,
+                       inputs, outputs, self.library)
+
+    @functools.cached_property
+    def _functions(self) -> list[Callable[..., None]]:
+        """The kernel of every step."""
+        return [function(self.library, step.symbol, None, *[_POINTER] * len(step.args))
+                for step in self.manifest.steps]

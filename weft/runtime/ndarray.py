@@ -1,0 +1,94 @@
+"""Whatever a caller hands in, as an array that compiled code can read."""
+
+from __future__ import annotations
+
+import array
+from typing import Any
+
+import numpy as np
+
+from weft.runtime.dlpack import CPU, from_dlpack
+from weft.runtime.manifest import TensorSpec
+from weft.support.errors import InvalidInputError
+
+_KINDS = "buif"  # bool < unsigned < signed < float: what may stand for what in Python numbers
+
+
+def to_numpy(value: Any, spec: TensorSpec) -> np.ndarray:
+    """``value`` as a C-contiguous array of exactly the shape and dtype of ``spec``.
+
+    Arrays of any library are taken through DLPack, ``__array_interface__``, ``__array__`` or the
+    buffer protocol, without a copy where they are contiguous. Python numbers and lists take the
+    dtype that is expected; arrays must have it. ``InvalidInputError`` for all else.
+    """
+    found = value if isinstance(value, np.ndarray) else _as_array(value, spec)
+    expected = spec.numpy_dtype
+    if found.dtype != expected:
+        if found.dtype != expected.newbyteorder():
+            raise mismatch(spec, "dtype", found)
+        found = found.astype(expected)  # the same numbers, their bytes in another order
+    if found.shape != spec.shape:
+        raise mismatch(spec, "shape", found)
+    if not (found.flags.c_contiguous and found.flags.aligned):
+        # ascontiguousarray alone would keep memory that is contiguous but not aligned.
+        found = np.array(found, order="C", copy=True)
+    return found
+
+
+def mismatch(spec: TensorSpec, part: str, found: np.ndarray) -> InvalidInputError:
+    """The error for an argument whose ``part`` (dtype or shape) is not the declared one."""
+    hint = f".astype({spec.dtype!r})" if part == "dtype" else None
+    return InvalidInputError(
+        f"input {spec.name!r} has the wrong {part}", expected=spec,
+        got=f"Tensor[{found.shape}, {found.dtype}]",
+        help=hint and f"arrays are not converted silently; pass {spec.name}{hint}",
+    )
+
+
+def _as_array(value: Any, spec: TensorSpec) -> np.ndarray:
+    try:
+        if hasattr(value, "__dlpack__"):
+            return _through_dlpack(value, spec)
+        protocols = ("__array_interface__", "__array__")
+        if isinstance(value, (memoryview, array.array)) \
+                or any(hasattr(value, name) for name in protocols):
+            return np.asarray(value)
+        return _from_python(value, spec)
+    except InvalidInputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the code of another library ran
+        raise InvalidInputError(
+            f"input {spec.name!r} cannot be read", expected=spec,
+            got=f"{type(value).__name__} ({type(error).__name__}: {error})",
+        ) from None
+
+
+def _through_dlpack(value: Any, spec: TensorSpec) -> np.ndarray:
+    device, _ = value.__dlpack_device__()
+    if device != CPU:
+        raise InvalidInputError(
+            f"input {spec.name!r} is not in the memory of the CPU", expected=spec,
+            got=f"DLPack device {int(device)}", help="move it to the CPU first",
+        )
+    return from_dlpack(value)
+
+
+def _from_python(value: Any, spec: TensorSpec) -> np.ndarray:
+    """Numbers and (nested) lists; nothing is cut down to fit an integer."""
+    plain = np.asarray(value)
+    have, want = plain.dtype.kind, _kind(spec.numpy_dtype)
+    signed = have == "i" and want == "u"  # Python has no unsigned numbers; the values decide
+    if have not in _KINDS or (_KINDS.index(have) > _KINDS.index(want) and not signed):
+        raise mismatch(spec, "dtype", plain)
+    result = plain.astype(spec.numpy_dtype)
+    if want in "iu" and not np.array_equal(result.astype(plain.dtype), plain):
+        raise InvalidInputError(f"input {spec.name!r} has a number that is out of range",
+                                expected=spec, got=f"{plain.min()} to {plain.max()}")
+    return result
+
+
+def _kind(dtype: np.dtype) -> str:
+    """NumPy's kind, also of the types that NumPy knows as opaque bytes."""
+    if dtype.kind != "V":
+        return dtype.kind
+    return {"int": "i", "uin": "u"}.get(dtype.name[:3], "f")

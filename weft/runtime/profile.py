@@ -1,0 +1,198 @@
+"""Where the time of a module goes, kernel by kernel.
+
+The kernels are called one at a time, in the order of ``weft_main`` and on the same memory, with
+the clock read between them; a call from Python costs about a microsecond, which is part of each
+time. The best of several runs is reported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from weft.runtime.arena import Pool
+from weft.runtime.frame import Frame
+from weft.runtime.library import Library
+from weft.runtime.manifest import KernelCall, Manifest
+from weft.runtime.peak import measure_fma_peak
+from weft.runtime.table import render_table
+from weft.support.errors import OptionError
+from weft.support.log import Level, debug
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One kernel call: its best time, and when it starts if all calls take theirs."""
+
+    call: KernelCall
+    start: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProfile:
+    """All calls of one kernel within a run of the module."""
+
+    symbol: str
+    op: str
+    implementation: str
+    calls: int
+    seconds: float
+    flops: int
+    bytes_moved: int
+
+    @property
+    def gflops(self) -> float:
+        return self.flops * 1e-9 / self.seconds
+
+    @property
+    def gbytes(self) -> float:
+        """GB/s of the memory that the kernel must read and write at least."""
+        return self.bytes_moved * 1e-9 / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``steps`` in order of execution; ``peak_gflops`` is of all ``num_threads`` together.
+
+    ``module_seconds`` is the best time of a whole call, Python's part included.
+    """
+
+    steps: tuple[StepTime, ...]
+    module_seconds: float
+    peak_gflops: float
+    num_threads: int
+
+    @property
+    def kernels(self) -> tuple[KernelProfile, ...]:
+        """The distinct kernels, slowest first."""
+        groups: dict[str, list[StepTime]] = {}
+        for step in self.steps:
+            groups.setdefault(step.call.symbol, []).append(step)
+        found = [_joined(group) for group in groups.values()]
+        return tuple(sorted(found, key=lambda k: (-k.seconds, k.symbol)))
+
+    def table(self, limit: int | None = None) -> str:
+        """Aligned text: the slowest ``limit`` kernels (all where ``None``), then the whole."""
+        kernels = self.kernels
+        total = sum(k.seconds for k in kernels) or 1e-12
+        columns = ("time [ms]", "share", "calls", "GFLOP/s", "of peak", "GB/s", "operators",
+                   "implementation")
+        rows = [self._row(kernel, total) for kernel in kernels[:limit]]
+        text = render_table(columns, rows, left=("operators", "implementation"))
+        flops = sum(k.flops for k in kernels)
+        hidden = len(kernels) - len(rows)
+        more = f", {hidden} more kernels not shown" if hidden > 0 else ""
+        return (f"{text}\nkernels {total * 1e3:.3f} ms{more}; whole call "
+                f"{self.module_seconds * 1e3:.3f} ms, {flops * 1e-9 / self.module_seconds:.1f} "
+                f"GFLOP/s; FMA peak {self.peak_gflops:.1f} GFLOP/s on {self.num_threads} "
+                f"thread{'s' if self.num_threads > 1 else ''}")
+
+    def chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the calls, one after another, for chrome://tracing or Perfetto."""
+        events = [{"name": s.call.op or s.call.symbol, "cat": "kernel", "ph": "X", "pid": 0,
+                   "tid": 0, "ts": s.start * 1e6, "dur": s.seconds * 1e6,
+                   "args": {"symbol": s.call.symbol, "implementation": s.call.implementation,
+                            "flops": s.call.flops, "bytes": s.call.bytes_moved}}
+                  for s in self.steps]
+        document = {"traceEvents": events, "displayTimeUnit": "ms"}
+        Path(path).write_text(json.dumps(document), encoding="utf-8")
+
+    def _row(self, kernel: KernelProfile, total: float) -> tuple[str, ...]:
+        share = kernel.gflops / self.peak_gflops
+        return (f"{kernel.seconds * 1e3:.3f}", f"{kernel.seconds / total:.1%}",
+                str(kernel.calls), f"{kernel.gflops:.1f}", f"{share:.0%}",
+                f"{kernel.gbytes:.1f}", kernel.op or kernel.symbol, kernel.implementation)
+
+
+class Stepper:
+    """Runs the kernels of one call one by one; a context that holds the call's frame."""
+
+    def __init__(self, manifest: Manifest, functions: Sequence[Callable[..., None]],
+                 constants: int, frames: Pool[Frame], inputs: list[np.ndarray],
+                 outputs: list[np.ndarray], library: Library) -> None:
+        self.manifest = manifest
+        self.library = library
+        self._functions = functions
+        self._constants = constants
+        self._frames = frames
+        self._arrays = (inputs, outputs)  # alive while their addresses are in use
+        self._frame: Frame | None = None
+        self._calls: list[tuple[Callable[..., None], list[int]]] = []
+
+    def __enter__(self) -> Self:
+        frame = self._frame = self._frames.take()
+        frame.place(*self._arrays)
+        for call, step in zip(self._functions, self.manifest.steps, strict=True):
+            self._calls.append((call, [frame.pointer(a, self._constants) for a in step.args]))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        if self._frame is not None:
+            self._frames.give_back(self._frame)
+            self._frame = None
+
+    def run(self) -> list[float]:
+        """Readings of the clock: before the first kernel and after each."""
+        clock = time.perf_counter
+        readings = [clock()]
+        for call, pointers in self._calls:
+            call(*pointers)
+            readings.append(clock())
+        return readings
+
+
+def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
+                   num_threads: int) -> Profile:
+    """Profile the steps, and ``call`` as the whole; ``OptionError`` for a bad ``repeat``."""
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
+        raise OptionError("repeat cannot be used", expected="a whole number above 0",
+                          got=repr(repeat))
+    stepper.run()  # memory is touched, code is paged in
+    runs = [stepper.run() for _ in range(repeat)]
+    best = [min(run[i + 1] - run[i] for run in runs) for i in range(len(runs[0]) - 1)]
+    steps = tuple(StepTime(step, start, max(seconds, 1e-9)) for step, start, seconds
+                  in zip(stepper.manifest.steps, _starts(best), best, strict=True))
+    module = min(_seconds(call) for _ in range(repeat))
+    peak = measure_fma_peak(stepper.library, num_threads)
+    return Profile(steps, module, peak, num_threads)
+
+
+def log_kernels(manifest: Manifest, readings: Sequence[float]) -> None:
+    """One line per kernel call for ``WEFT_DEBUG=2``."""
+    for number, step in enumerate(manifest.steps):
+        seconds = max(readings[number + 1] - readings[number], 1e-9)
+        debug(Level.KERNELS, "kernel",
+              f"{number:3d} {seconds * 1e6:10.1f} us {step.flops * 1e-9 / seconds:8.1f} GFLOP/s "
+              f"{step.bytes_moved * 1e-9 / seconds:7.1f} GB/s  {step.op or step.symbol} "
+              f"({step.implementation})")
+
+
+def _starts(seconds: Sequence[float]) -> list[float]:
+    starts, now = [], 0.0
+    for taken in seconds:
+        starts.append(now)
+        now += taken
+    return starts
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _joined(group: Sequence[StepTime]) -> KernelProfile:
+    first = group[0].call
+    return KernelProfile(first.symbol, first.op, first.implementation, len(group),
+                         sum(s.seconds for s in group), sum(s.call.flops for s in group),
+                         sum(s.call.bytes_moved for s in group))

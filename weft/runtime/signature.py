@@ -1,0 +1,62 @@
+"""Matching the arguments of a call with the inputs of a module."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from weft.runtime.manifest import Manifest
+from weft.support.errors import InvalidInputError
+
+
+class Signature:
+    """The inputs and outputs of a module by number and by name."""
+
+    __slots__ = ("_input_names", "_manifest", "_output_number")
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._input_names = tuple(spec.name for spec in manifest.inputs)
+        self._output_number = {spec.name: i for i, spec in enumerate(manifest.outputs)}
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """One value per input, in order; ``InvalidInputError`` for too many, too few, unknown."""
+        names = self._input_names
+        if not kwargs and len(args) == len(names):
+            return args
+        if len(args) > len(names):
+            raise self._error(f"the module takes {_count(len(names), 'input')}, {len(args)} given")
+        given = dict(zip(names, args, strict=False))
+        for name in kwargs:
+            if name in given:
+                raise self._error(f"input {name!r} is given twice, by position and by name")
+        self._refuse_unknown(kwargs, names, "input")
+        given.update(kwargs)
+        missing = [name for name in names if name not in given]
+        if missing:
+            listed = ", ".join(map(repr, missing))
+            raise self._error(f"the module takes {_count(len(names), 'input')}, {len(given)} "
+                              f"given: {listed} missing")
+        return [given[name] for name in names]
+
+    def output_numbers(self, names: Sequence[str]) -> list[int]:
+        """Positions of named outputs; ``InvalidInputError`` for a name that is none."""
+        if isinstance(names, str):
+            names = [names]
+        self._refuse_unknown(names, tuple(self._output_number), "output")
+        return [self._output_number[name] for name in names]
+
+    def _refuse_unknown(self, names: Iterable[str], known: tuple[str, ...], kind: str) -> None:
+        unknown = [str(name) for name in names if name not in known]
+        if unknown:
+            close = difflib.get_close_matches(unknown[0], known, n=1)
+            raise self._error(f"the module has no {kind} {', '.join(map(repr, unknown))}",
+                              help=f"did you mean {close[0]!r}?" if close else None)
+
+    def _error(self, what: str, help: str | None = None) -> InvalidInputError:
+        return InvalidInputError(what, expected=self._manifest.signature(), help=help)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
