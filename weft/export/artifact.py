@@ -1,0 +1,60 @@
+"""Writing artifacts: one file that runs without a compiler."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from weft.export.linker import link_shared
+from weft.runtime.artifact_format import CONSTANTS, LIBRARY, MANIFEST, digest, write_archive
+from weft.runtime.manifest import Manifest
+from weft.support.errors import ArtifactError
+
+
+def export_artifact(
+    path: str | os.PathLike[str], manifest: Manifest, objects: Sequence[bytes],
+    constants: bytes | memoryview | np.ndarray,
+) -> None:
+    """Link the objects (the runtime support among them) and write everything into one file.
+
+    The file appears whole or not at all; equal modules give equal bytes. ``LinkerError`` where
+    there is no linker, ``ArtifactError`` where the file cannot be written.
+    """
+    code = link_shared(objects, manifest.target.arch)
+    weights = _as_bytes(constants)
+    checksums = {LIBRARY: digest(code), CONSTANTS: digest(weights)}
+    described = replace(manifest, checksums=checksums, constants_bytes=len(weights))
+    members = {MANIFEST: described.to_json().encode(), LIBRARY: code, CONSTANTS: weights}
+    try:
+        _write_atomically(Path(path), members)
+    except OSError as error:
+        raise ArtifactError("the artifact cannot be written", where=path,
+                            got=error.strerror or error) from None
+
+
+def _as_bytes(data: bytes | memoryview | np.ndarray) -> memoryview:
+    if isinstance(data, np.ndarray):
+        data = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+    view = memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _write_atomically(path: Path, members: dict[str, bytes | memoryview]) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write_archive(file, members)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)  # mkstemp makes files for one user alone
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

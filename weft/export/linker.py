@@ -1,0 +1,109 @@
+"""Objects into a shared object, with whatever linker there is.
+
+A linker proper is tried first, for the objects need no C library; then C compilers, which know
+one; then the linker inside the ``ziglang`` package. For another architecture than this machine's
+only linkers that know it are asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.runtime.cpu import machine
+from weft.support.errors import LinkerError
+
+# The same objects give the same bytes: no build number, no paths. Code needs no executable stack.
+_OPTIONS = ("-shared", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-z", "now",
+            "-Bsymbolic", "--strip-debug")
+_EMULATION = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux", "riscv64": "elf64lriscv"}
+_LINKERS = ("ld", "ld.lld", "ld.bfd", "ld.gold", "mold")
+_COMPILERS = ("cc", "gcc", "clang")
+_HELP = ("install one: `apt install binutils` (or any C compiler), or `pip install ziglang` "
+         "(as in weft[linker])")
+
+
+@dataclass(frozen=True, slots=True)
+class Linker:
+    """A command that takes options, object files and ``-o`` as GNU ld does."""
+
+    command: tuple[str, ...]
+    options: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.command)
+
+    def link(self, objects: Sequence[Path], output: Path) -> str | None:
+        """Write ``output``; the linker's complaint where it fails."""
+        command = [*self.command, *self.options, "-o", str(output), *map(str, objects)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False,
+                                  timeout=300, errors="replace", cwd=output.parent)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        if done.returncode == 0 and output.is_file():
+            return None
+        return (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
+
+
+def link_shared(objects: Sequence[bytes], arch: str | None = None) -> bytes:
+    """The shared object made of relocatable ELF objects for ``arch`` (this machine's if None).
+
+    Equal objects give equal bytes. ``LinkerError`` where no linker is found or all refuse, with
+    what each said.
+    """
+    arch = arch or machine()
+    complaints = []
+    with tempfile.TemporaryDirectory(prefix="weft-link-") as folder:
+        names = [Path(folder) / f"{number:05d}.o" for number in range(len(objects))]
+        for name, code in zip(names, objects, strict=True):
+            name.write_bytes(code)
+        output = Path(folder) / "lib.so"
+        # Names within the folder keep its random path out of the result.
+        relative = [Path(name.name) for name in names]
+        for linker in find_linkers(arch):
+            complaint = linker.link(relative, output)
+            if complaint is None:
+                return output.read_bytes()
+            complaints.append(f"{linker}: {complaint[:500]}")
+    if not complaints:
+        raise LinkerError(f"no linker for {arch} was found", help=_HELP,
+                          expected="one of " + ", ".join((*_LINKERS, *_COMPILERS, "ziglang")))
+    raise LinkerError("the objects could not be linked", notes=complaints, help=_HELP)
+
+
+@functools.cache
+def find_linkers(arch: str) -> tuple[Linker, ...]:
+    """The linkers at hand for an architecture, in the order in which they are tried."""
+    return tuple(_search(arch))
+
+
+def _search(arch: str) -> Iterator[Linker]:
+    native = arch == machine()
+    emulation = ("-m", _EMULATION[arch]) if arch in _EMULATION else ()
+    for name in (*(_LINKERS if native else ("ld.lld",)), f"{arch}-linux-gnu-ld"):
+        found = shutil.which(name)
+        if found:
+            yield Linker((found,), (*emulation, *_OPTIONS))
+    for name in _COMPILERS if native else (f"{arch}-linux-gnu-gcc",):
+        found = shutil.which(name)
+        if found:
+            yield Linker((found,), _compiler_options())
+    if importlib.util.find_spec("ziglang") is not None:
+        # The compiler driver, not its bare ld.lld, which not every release lets one call.
+        target = ("-target", f"{arch}-linux-gnu")
+        yield Linker((sys.executable, "-m", "ziglang", "cc"), (*target, *_compiler_options()))
+
+
+def _compiler_options() -> tuple[str, ...]:
+    """The linker's options as a C compiler passes them on."""
+    passed = [f"-Wl,{option}" for option in ("--build-id=none", "-z,noexecstack", "-z,relro",
+                                             "-z,now", "-Bsymbolic", "--strip-debug")]
+    return ("-shared", "-nostdlib", *passed)

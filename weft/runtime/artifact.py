@@ -1,0 +1,95 @@
+"""Loading artifacts: everything is verified before anything is mapped as code.
+
+An artifact holds machine code. Checksums find damage, not malice: load only files from those
+whose programs you would run.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+
+from weft.runtime.arena import AlignedBlock
+from weft.runtime.artifact_format import CONSTANTS, LIBRARY, MANIFEST, digest, locate_members
+from weft.runtime.cpu import host_features, machine
+from weft.runtime.library import SharedLibrary
+from weft.runtime.manifest import Manifest, TargetSpec
+from weft.runtime.module import CompiledModule
+from weft.support.errors import ArtifactError
+
+
+def load(path: str | os.PathLike[str], *, map_constants: bool = True) -> CompiledModule:
+    """The module that an artifact holds; no compiler is imported.
+
+    Weights are mapped from the file, so that processes share them: replace the file as a whole
+    (as ``export`` does), do not write into it while a module is in use. With
+    ``map_constants=False`` they are copied into large pages of this process's own, which saves a
+    few percent of a call that reads many MB of them.
+
+    ``ArtifactError`` for files that are missing, damaged, foreign, of another format version, or
+    made for a CPU with instruction sets that this one lacks.
+    """
+    try:
+        return _load(Path(path), map_constants=map_constants)
+    except ArtifactError as error:
+        where = error.where
+        raise ArtifactError(error.what, where=f"{path}: {where}" if where else path,
+                            expected=error.expected, got=error.got, notes=error.notes,
+                            help=error.help) from None
+
+
+def _load(path: Path, *, map_constants: bool) -> CompiledModule:
+    data = _map_file(path)
+    with path.open("rb") as file:
+        extents = locate_members(file, len(data))
+    members = {name: memoryview(data)[start : start + size]
+               for name, (start, size) in extents.items()}
+    manifest = Manifest.from_json(bytes(members[MANIFEST]))
+    check_target(manifest.target)
+    for name in (LIBRARY, CONSTANTS):
+        if manifest.checksums.get(name) != digest(members[name]):
+            raise ArtifactError("a damaged artifact", where=name, got="another checksum")
+    if len(members[CONSTANTS]) != manifest.constants_bytes:
+        raise ArtifactError("a damaged artifact", where=CONSTANTS, got=len(members[CONSTANTS]),
+                            expected=f"{manifest.constants_bytes} bytes")
+    library = SharedLibrary.from_bytes(members[LIBRARY])
+    constants = _constants(members[CONSTANTS], copy=not map_constants)
+    return CompiledModule(manifest, library, constants)
+
+
+def check_target(target: TargetSpec) -> None:
+    """Refuse code that this machine cannot run, naming what it lacks."""
+    if target.arch != machine() or "linux" not in target.triple:
+        raise ArtifactError("the artifact was made for another machine", expected=target.triple,
+                            got=f"{machine()} (this machine)",
+                            help=f'compile the model for "{machine()}" and export it again')
+    missing = sorted(set(target.features) - host_features())
+    if missing:
+        raise ArtifactError(
+            "this CPU lacks instructions that the artifact uses",
+            expected=f"{target.cpu} with {', '.join(missing)}", got="a CPU without them",
+            help='compile for a plainer CPU, such as target="llvm -mcpu=haswell"',
+        )
+
+
+def _map_file(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise ArtifactError("the file is empty")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise ArtifactError("the artifact cannot be read",
+                            got=getattr(error, "strerror", None) or error) from None
+
+
+def _constants(member: memoryview, *, copy: bool) -> np.ndarray | AlignedBlock:
+    mapped = np.frombuffer(member, np.uint8) if len(member) else np.empty(0, np.uint8)
+    if not copy:
+        return mapped  # the module copies it if it is not aligned after all
+    block = AlignedBlock(mapped.size)
+    block.array[:] = mapped
+    return block

@@ -1,0 +1,81 @@
+"""The file format of artifacts: a zip archive, stored, that any tool can look into.
+
+``manifest.json`` describes the module and holds the SHA-256 of the other members; ``lib.so`` is
+the code; ``constants.bin`` the weights, at a multiple of 64 bytes in the file, so that they can
+be mapped into memory where they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zipfile
+from collections.abc import Mapping
+from typing import IO, Any
+
+from weft.support.errors import ArtifactError
+
+MANIFEST = "manifest.json"
+LIBRARY = "lib.so"
+CONSTANTS = "constants.bin"
+MEMBERS = (MANIFEST, LIBRARY, CONSTANTS)
+
+MEMBER_ALIGNMENT = 64
+_LOCAL_HEADER = 30
+_PADDING_ID = 0xD935  # the extra field that archives use for alignment
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # archives of the same module are the same bytes
+
+
+def digest(data: Any) -> str:
+    """The checksum of a member."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_archive(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
+    """Write the members in order, each at a multiple of 64 bytes."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.file_size = memoryview(data).nbytes
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            info.extra = _padding(file.tell(), info)
+            large = info.file_size >= zipfile.ZIP64_LIMIT // 2
+            with archive.open(info, "w", force_zip64=large) as member:
+                member.write(data)
+
+
+def _padding(offset: int, info: zipfile.ZipInfo) -> bytes:
+    """An extra field that moves the member's first byte to a multiple of the alignment."""
+    large = info.file_size >= zipfile.ZIP64_LIMIT // 2
+    info.CRC = info.compress_size = 0  # unknown as yet; the header is as long with any values
+    header = len(info.FileHeader(zip64=large)) + 4
+    missing = -(offset + header) % MEMBER_ALIGNMENT
+    return struct.pack("<HH", _PADDING_ID, missing) + bytes(missing)
+
+
+def locate_members(file: IO[bytes], size: int) -> dict[str, tuple[int, int]]:
+    """Offset and size of each member; ``ArtifactError`` for a file that is no whole artifact."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            infos = {info.filename: info for info in archive.infolist()}
+            manifest_is_whole = archive.read(MANIFEST) if MANIFEST in infos else b""
+    except Exception as error:  # noqa: BLE001 - damaged archives raise a dozen kinds of errors
+        raise ArtifactError("not a weft artifact, or a damaged one",
+                            got=f"{type(error).__name__}: {error}") from None
+    missing = [name for name in MEMBERS if name not in infos]
+    if missing or not manifest_is_whole:
+        raise ArtifactError("not a weft artifact", got=f"a zip archive of {sorted(infos)[:5]}",
+                            expected=f"the members {', '.join(MEMBERS)}")
+    return {name: _extent(file, infos[name], size) for name in MEMBERS}
+
+
+def _extent(file: IO[bytes], info: zipfile.ZipInfo, size: int) -> tuple[int, int]:
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL_HEADER)
+    if len(header) < _LOCAL_HEADER or info.compress_type != zipfile.ZIP_STORED:
+        raise ArtifactError("a damaged artifact", where=info.filename)
+    name_length, extra_length = struct.unpack_from("<HH", header, 26)
+    start = info.header_offset + _LOCAL_HEADER + name_length + extra_length
+    if start + info.file_size > size:
+        raise ArtifactError("a damaged artifact", where=info.filename, got="it ends too early")
+    return start, info.file_size
