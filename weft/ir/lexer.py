@@ -18,7 +18,7 @@ _TOKEN = re.compile(
   | (?P<field>\.\d+)
   | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[a-z]\w*)?)
   | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
-  | (?P<mark>->|=>|\#\[|[()\[\]{}:;,=*+?-])
+  | (?P<mark>->|=>|\#\[|[=!<>]=|[()\[\]{}:;,=*+?<>/-])
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )

@@ -1,106 +1,122 @@
-"""The parser of the text form: recursive descent over a stack of its own.
+"""The parser of the text form: whole modules, lone expressions, lone types.
 
 ``parse(str(mod))`` is structurally equal to ``mod``. Errors carry line, column and a caret.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from weft.ir.expr import (
-    Call,
-    Clause,
-    Constant,
-    Constructor,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Match,
-    Pattern,
-    PatternConstructor,
-    PatternTuple,
-    PatternVar,
-    PatternWildcard,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    TypeData,
-    Var,
-)
-from weft.ir.lexer import Tokens
+from weft.ir.expr import Constructor, Expr, Function, TypeData
 from weft.ir.module import IRModule
-from weft.ir.op import OPS, Op
-from weft.ir.parse_scope import Metadata, Scope, split_metadata
-from weft.ir.parse_types import (
-    TypeParser,
-    parse_constant,
-    parse_scalar,
-    parse_value,
-    string_value,
-)
-from weft.ir.printer import VERSION
-from weft.ir.span import Span
-from weft.ir.trampoline import Routine, run
-from weft.ir.types import GlobalTypeVar
-from weft.support.errors import AttrsError, ParseError, RegistryError
+from weft.ir.parse_expr import ExpressionParser
+from weft.ir.parse_types import parse_value, string_value
+from weft.ir.printer import READABLE_VERSIONS, VERSION
+from weft.ir.trampoline import run
+from weft.ir.types import GlobalTypeVar, Type
+from weft.support.errors import ParseError, RegistryError
+from weft.support.registry import Registry
+
+# Modules that a text may name: ``import "prelude"``. Each is made when it is first asked for.
+LIBRARIES: Registry[Callable[[], IRModule]] = Registry("library")
 
 
-def parse(text: str, *, source: str = "<text>") -> IRModule:
-    """The module that ``text`` is; a lone expression becomes ``@main``. Raises ``ParseError``."""
-    return _guarded(lambda: _Parser(text, source).module(), source)
+def parse(text: str, *, source: str = "<text>", into: IRModule | None = None) -> IRModule:
+    """The module that ``text`` is; a lone expression becomes ``@main``. Raises ``ParseError``.
+
+    With ``into``, the definitions of that module are in scope, and part of the result.
+    """
+    return _guarded(lambda: _ModuleParser(text, source, into).module(), source)
 
 
-def parse_expr(text: str, *, source: str = "<text>") -> Expr:
+def parse_expr(text: str, *, source: str = "<text>", into: IRModule | None = None) -> Expr:
     """The expression that ``text`` is; ``free_var %x: T;`` declares free variables."""
-    return _guarded(lambda: _Parser(text, source).lone_expression(), source)
+    return _guarded(lambda: _ModuleParser(text, source, into).lone_expression(), source)
+
+
+def parse_type(text: str, *, source: str = "<text>") -> Type:
+    """The type that ``text`` is: ``Tensor[(2, n), float32]``, ``List[int32]``."""
+    return _guarded(lambda: _ModuleParser(text, source, None).lone_type(), source)
 
 
 def _guarded(parse_it: Callable[[], Any], source: str) -> Any:
     try:
         return parse_it()
     except RecursionError:
-        raise ParseError("types or attribute values are nested too deeply", where=source) from None
+        raise ParseError("attribute values are nested too deeply", where=source) from None
 
 
-class _Parser:
-    """One parse: the tokens, and the names in scope."""
+class _ModuleParser(ExpressionParser):
+    """Definitions of functions and data types, around expressions."""
 
-    def __init__(self, text: str, source: str) -> None:
-        text, metadata = split_metadata(text)
-        self.tokens = Tokens(text, source)
-        self.metadata = Metadata(metadata, source)
-        self.types = TypeParser(self.tokens)
-        self.scope = Scope()
-        self.constructors: dict[str, Constructor] = {}
+    def __init__(self, text: str, source: str, into: IRModule | None) -> None:
+        super().__init__(text, source)
+        self.functions: dict[str, Function] = {}
+        self.definitions: dict[str, TypeData] = {}
+        self.attrs: dict[str, Any] = {}
+        self.imported: set[str] = set()
+        if into is not None:
+            self._include(into)
+            self.attrs.update(into.attrs)
 
-    # -- whole programs ------------------------------------------------------------------------
+    def _include(self, mod: IRModule) -> None:
+        self.functions.update(mod.functions)
+        self.imported.update(mod.functions)
+        for data in mod.type_definitions.values():
+            self._define(data)
+
+    def _define(self, data: TypeData) -> None:
+        self.definitions[data.header.name] = data
+        for constructor in data.constructors:
+            self.constructors[constructor.name] = constructor
 
     def module(self) -> IRModule:
-        attrs = self._header()
-        if not (self.tokens.at("def") or self.tokens.at("type") or self.tokens.kind == "end"):
-            return IRModule.from_expr(self._to_the_end()).with_attrs(**attrs)
-        functions: dict[str, Function] = {}
-        definitions: dict[str, TypeData] = {}
-        while self.tokens.kind != "end":
-            if self.tokens.at("type"):
-                data = self._type_data()
-                definitions[data.header.name] = data
-            else:
-                name, fn = self._definition()
-                if name in functions:
-                    self.tokens.fail(f"@{name} is defined twice")
-                functions[name] = fn
-        return IRModule(functions, definitions, attrs)
+        self._header()
+        tokens = self.tokens
+        if not any(map(tokens.at, ("def", "type", "import"))) and tokens.kind != "end":
+            main = IRModule.from_expr(self._to_the_end())["main"]
+            return IRModule({**self.functions, "main": main}, self.definitions, self.attrs)
+        while tokens.kind != "end":
+            self._item()
+        return IRModule(self.functions, self.definitions, self.attrs)
+
+    def _item(self) -> None:
+        tokens = self.tokens
+        start = tokens.offset
+        if tokens.accept("import"):
+            self._import()
+        elif tokens.at("type"):
+            data = self._type_data()
+            if data.header.name in self.definitions:
+                tokens.fail(f"the data type {data.header} is defined twice", offset=start)
+            self._define(data)
+        else:
+            name, fn = self._definition()
+            if name in self.functions and name not in self.imported:
+                tokens.fail(f"@{name} is defined twice", offset=start)
+            self.imported.discard(name)
+            self.functions[name] = fn
+
+    def _import(self) -> None:
+        start = self.tokens.offset
+        name = string_value(self.tokens)
+        try:
+            library = LIBRARIES.get(name)
+        except RegistryError:
+            known = ", ".join(f'"{n}"' for n in LIBRARIES)
+            self.tokens.fail(f"there is no library {name!r}", expected=known, offset=start)
+        self._include(library())
 
     def lone_expression(self) -> Expr:
         self._header()
         return self._to_the_end()
+
+    def lone_type(self) -> Type:
+        found = self.types.type_()
+        if self.tokens.kind != "end":
+            self.tokens.fail("the type ends here", expected="the end of the text")
+        return found
 
     def _to_the_end(self) -> Expr:
         while self.tokens.accept("free_var"):
@@ -111,14 +127,13 @@ class _Parser:
             self.tokens.fail("the expression ends here", expected="the end of the text")
         return expr
 
-    def _header(self) -> dict[str, Any]:
-        attrs: dict[str, Any] = {}
+    def _header(self) -> None:
         while self.tokens.accept("#["):
             key = self.tokens.expect_kind("name", "version or attrs")
             self.tokens.expect("=")
             value = parse_value(self.tokens)
             self.tokens.expect("]")
-            if key == "version" and value != VERSION:
+            if key == "version" and value not in READABLE_VERSIONS:
                 self.tokens.fail(
                     "this text is of another version of the language",
                     expected=VERSION,
@@ -126,8 +141,7 @@ class _Parser:
                     help="upgrade weft, or print the module with this version",
                 )
             if key == "attrs" and isinstance(value, Mapping):
-                attrs = dict(value)
-        return attrs
+                self.attrs.update(value)
 
     def _type_data(self) -> TypeData:
         tokens = self.tokens
@@ -160,312 +174,3 @@ class _Parser:
         self.tokens.expect("def", "a module consists of definitions")
         name = self._global_name()
         return name, run(self.function_rest(self.tokens.span()))
-
-    def _global_name(self) -> str:
-        text = self.tokens.expect_kind("global", "the name of a function, such as @main")
-        return str(json.loads(text[1:])) if text.startswith('@"') else text[1:]
-
-    # -- scopes --------------------------------------------------------------------------------
-
-    def _binder(self) -> Var:
-        span = self.tokens.span()
-        name = self.tokens.expect_kind("local", "a variable, such as %x")
-        annotation = self.types.type_() if self.tokens.accept(":") else None
-        return Var(name[1:], annotation, span=span)
-
-    def _declare(self, variable: Var) -> None:
-        self.scope.bind(f"%{variable.name}", variable)
-
-    def _lookup(self) -> Expr:
-        found = self.scope.names.get(self.tokens.text)
-        if found is None:
-            known = ", ".join(list(self.scope.names)[-8:])
-            self.tokens.fail(
-                "this variable is not bound here",
-                expected=f"one of {known}" if known else "a variable bound before",
-            )
-        self.tokens.next()
-        return found
-
-    # -- blocks and functions --------------------------------------------------------------------
-
-    def block(self) -> Routine[Expr]:
-        """Statements and a last expression, without the braces."""
-        tokens = self.tokens
-        mark = self.scope.mark()
-        lets: list[tuple[Var, Expr, Span]] = []
-        while True:
-            span = tokens.span()
-            if tokens.accept("let"):
-                lets.append((yield self._let_statement(span)))
-            elif tokens.kind == "local" and tokens.following() == "=":
-                name = tokens.next()
-                tokens.next()
-                value = yield self.expression()
-                tokens.expect(";", "a binding ends with a semicolon")
-                self.scope.bind(name, value)
-            else:
-                break
-        body = yield self.expression()
-        self.scope.leave(mark)
-        for variable, value, span in reversed(lets):
-            body = Let(variable, value, body, span=span)
-        return body
-
-    def _let_statement(self, span: Span) -> Routine[tuple[Var, Expr, Span]]:
-        variable = self._binder()
-        self.tokens.expect("=")
-        if self.tokens.at("fn"):
-            self._declare(variable)  # a function may call itself
-        value = yield self.expression()
-        self.tokens.expect(";", "a let ends with a semicolon")
-        self._declare(variable)
-        return variable, value, span
-
-    def braced(self) -> Routine[Expr]:
-        self.tokens.expect("{")
-        body = yield self.block()
-        self.tokens.expect("}")
-        return body
-
-    def function_rest(self, span: Span) -> Routine[Function]:
-        """Everything of a function after ``fn`` or its name."""
-        tokens = self.tokens
-        mark, outer_types = self.scope.mark(), dict(self.types.type_vars)
-        generics = self.types.generics()
-        params: list[Var] = []
-        attrs: dict[str, Any] = {}
-        tokens.expect("(")
-        while not tokens.accept(")"):
-            if tokens.kind == "local":
-                params.append(self._binder())
-                self._declare(params[-1])
-            else:
-                key = self._attribute_name()
-                attrs[key] = parse_value(tokens)
-            if not tokens.at(")"):
-                tokens.expect(",")
-        ret_type = self.types.type_() if tokens.accept("->") else None
-        body = yield self.braced()
-        self.scope.leave(mark)
-        self.types.type_vars = outer_types
-        return Function(tuple(params), body, ret_type, generics, attrs, span=span)
-
-    def _attribute_name(self) -> str:
-        if self.tokens.kind == "string":
-            key = string_value(self.tokens)
-        else:
-            key = self.tokens.expect_kind("name", "a parameter or an attribute")
-        self.tokens.expect("=")
-        return key
-
-    # -- expressions -----------------------------------------------------------------------------
-
-    def expression(self) -> Routine[Expr]:
-        """One expression with all that follows it: fields taken, calls."""
-        tokens = self.tokens
-        span = tokens.span()
-        special = self._special.get(tokens.text) if tokens.kind in ("name", "mark") else None
-        if special is not None:
-            value = yield special(self, span)
-        else:
-            value = self._simple(span)
-        while True:
-            if tokens.kind == "field":
-                value = TupleGetItem(value, int(tokens.next()[1:]), span=span)
-            elif tokens.at("(") or tokens.at("["):
-                value = yield self._call(value, span)
-            elif tokens.at("loc") and tokens.following() == "[":
-                value = value.replace(span=self._location())
-            else:
-                return value
-
-    def _location(self) -> Span:
-        """``loc["model.onnx", 3, 14, "Conv_3"]``: where the expression before it comes from."""
-        self.tokens.next()
-        start = self.tokens.offset
-        value = parse_value(self.tokens)
-        kinds = ((str,), (int, type(None)), (int, type(None)), (str, type(None)))
-        if len(value) != len(kinds) or not all(map(isinstance, value, kinds)):
-            self.tokens.fail(
-                "this is no source position",
-                expected="[source, line, column, node]",
-                got=value,
-                offset=start,
-            )
-        return Span(*value)
-
-    def _simple(self, span: Span) -> Expr:
-        tokens = self.tokens
-        if tokens.kind == "local":
-            return self._lookup()
-        if tokens.kind == "global":
-            return GlobalVar(self._global_name(), span=span)
-        if tokens.kind == "number" or tokens.text in ("-", "True", "False"):
-            return parse_scalar(tokens)
-        if tokens.at("const"):
-            return parse_constant(tokens, self.types)
-        if tokens.at("meta"):
-            return self._metadata_constant()
-        if tokens.kind == "name":
-            return self._named()
-        return tokens.fail("this is no expression", expected="a variable, a call, a constant, ..")
-
-    def _named(self) -> Expr:
-        name = self.tokens.text
-        found = self.constructors.get(name) or OPS.find(name)
-        if found is None:
-            try:
-                OPS.get(name)
-            except RegistryError as error:
-                self.tokens.fail(f"unknown operator or constructor {name!r}", help=error.help)
-        self.tokens.next()
-        return found  # type: ignore[return-value]
-
-    def _metadata_constant(self) -> Constant:
-        tokens = self.tokens
-        start = tokens.offset
-        tokens.next()
-        for mark in ("[", "Constant", "]", "["):
-            tokens.expect(mark)
-        index = int(tokens.expect_kind("number", "the number of a constant"))
-        tokens.expect("]")
-        return self.metadata.constant(index, tokens, start)
-
-    def _call(self, callee: Expr, span: Span) -> Routine[Expr]:
-        tokens = self.tokens
-        type_args = self.types.type_args() if tokens.at("[") else ()
-        tokens.expect("(")
-        args: list[Expr] = []
-        attrs: dict[str, Any] = {}
-        while not tokens.accept(")"):
-            if tokens.following() == "=" and tokens.kind in ("name", "string"):
-                key = self._attribute_name()
-                attrs[key] = parse_value(tokens)
-            else:
-                args.append((yield self.expression()))
-            if not tokens.at(")"):
-                tokens.expect(",")
-        if isinstance(callee, Op):
-            return self._op_call(callee, args, attrs, span)
-        if attrs:
-            tokens.fail("only operators take attributes", got=", ".join(attrs))
-        return Call(callee, tuple(args), type_args=type_args, span=span)
-
-    def _op_call(self, op: Op, args: list[Expr], attrs: dict[str, Any], span: Span) -> Expr:
-        try:
-            return op(*args, span=span, **attrs)
-        except AttrsError as error:
-            offset = self.tokens.offset_of(span)
-            self.tokens.fail(
-                error.what, expected=error.expected, got=error.got, offset=offset, help=error.help
-            )
-
-    def _block_expression(self, _: Span) -> Routine[Expr]:
-        return (yield self.braced())
-
-    def _function(self, span: Span) -> Routine[Expr]:
-        self.tokens.next()
-        return (yield self.function_rest(span))
-
-    def _tuple(self, span: Span) -> Routine[Expr]:
-        tokens = self.tokens
-        tokens.expect("(")
-        fields: list[Expr] = []
-        comma = False
-        while not tokens.accept(")"):
-            fields.append((yield self.expression()))
-            comma = tokens.accept(",")
-            if not comma and not tokens.at(")"):
-                tokens.expect(",")
-        if len(fields) == 1 and not comma:
-            return fields[0]
-        return Tuple(tuple(fields), span=span)
-
-    def _if(self, span: Span) -> Routine[Expr]:
-        self.tokens.next()
-        self.tokens.expect("(")
-        cond = yield self.expression()
-        self.tokens.expect(")")
-        true_branch = yield self.braced()
-        self.tokens.expect("else")
-        false_branch = yield self.braced()
-        return If(cond, true_branch, false_branch, span=span)
-
-    def _operands(self, count: int) -> Routine[list[Expr]]:
-        self.tokens.next()
-        self.tokens.expect("(")
-        found = []
-        for index in range(count):
-            if index:
-                self.tokens.expect(",")
-            found.append((yield self.expression()))
-        self.tokens.expect(")")
-        return found
-
-    def _ref(self, span: Span) -> Routine[Expr]:
-        (value,) = yield self._operands(1)
-        return RefCreate(value, span=span)
-
-    def _ref_read(self, span: Span) -> Routine[Expr]:
-        (ref,) = yield self._operands(1)
-        return RefRead(ref, span=span)
-
-    def _ref_write(self, span: Span) -> Routine[Expr]:
-        ref, value = yield self._operands(2)
-        return RefWrite(ref, value, span=span)
-
-    def _match(self, span: Span) -> Routine[Expr]:
-        tokens = self.tokens
-        tokens.next()
-        complete = not tokens.accept("?")
-        tokens.expect("(")
-        data = yield self.expression()
-        tokens.expect(")")
-        tokens.expect("{")
-        clauses = []
-        while not tokens.accept("}"):
-            mark = self.scope.mark()
-            pattern = self._pattern()
-            tokens.expect("=>")
-            clauses.append(Clause(pattern, (yield self.braced())))
-            self.scope.leave(mark)
-            if not tokens.at("}"):
-                tokens.expect(",")
-        return Match(data, tuple(clauses), complete, span=span)
-
-    def _pattern(self) -> Pattern:
-        tokens = self.tokens
-        if tokens.kind == "local":
-            variable = self._binder()
-            self._declare(variable)
-            return PatternVar(variable)
-        if tokens.accept("_"):
-            return PatternWildcard()
-        if tokens.at("("):
-            return PatternTuple(self._patterns())
-        constructor = self.constructors.get(tokens.text)
-        if constructor is None:
-            tokens.fail("this is no pattern", expected="a constructor, %x, (..), or _")
-        tokens.next()
-        return PatternConstructor(constructor, self._patterns() if tokens.at("(") else ())
-
-    def _patterns(self) -> tuple[Pattern, ...]:
-        self.tokens.expect("(")
-        found = []
-        while not self.tokens.accept(")"):
-            found.append(self._pattern())
-            if not self.tokens.at(")"):
-                self.tokens.expect(",")
-        return tuple(found)
-
-    _special: ClassVar[dict[str, Callable[[Any, Span], Routine[Expr]]]] = {
-        "{": _block_expression,
-        "(": _tuple,
-        "fn": _function,
-        "if": _if,
-        "match": _match,
-        "ref": _ref,
-        "ref_read": _ref_read,
-        "ref_write": _ref_write,
-    }

@@ -42,6 +42,8 @@ from weft.ir.types import TypeVar
 from weft.ir.visitor import children, evaluated, free_vars
 
 VERSION = "1"
+# Texts of these versions parse; the meaning of none of their words has changed.
+READABLE_VERSIONS = (VERSION,)
 _ENTER, _BIND, _EXIT = 0, 1, 2
 # Tuples nested deeper than this are bound line by line, which bounds the length of a line.
 _DEEPEST_INLINE = 3
