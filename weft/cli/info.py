@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from weft import __version__
 from weft.cli.common import print_json, print_table
+from weft.export.linker import find_linkers
+from weft.runtime.cpu import machine
 from weft.support.cache import default_directory, open_cache
 from weft.support.config import config, knobs
 
@@ -74,7 +75,7 @@ def doctor_command(*, as_json: bool) -> None:
 def _machine() -> dict[str, str]:
     cache = open_cache()
     entries, size = cache.size() if cache is not None else (0, 0)
-    linkers = [n for n in ("ld", "ld.lld", "cc", "gcc", "clang") if shutil.which(n)]
+    linkers = [str(linker) for linker in find_linkers(machine())]
     return {
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
         "cpus": str(len(os.sched_getaffinity(0))),

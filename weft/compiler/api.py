@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.sources import cache_key, import_model
 from weft.compiler.stages import Stages
+from weft.export.artifact import export_artifact
 from weft.ir.module import IRModule
 from weft.runtime import CompiledModule
 from weft.support import progress, trace
@@ -53,6 +55,13 @@ class CompiledModel(CompiledModule):
         unknown stage.
         """
         return self._stages.as_text(stage)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write one file that ``weft.load`` runs without a compiler.
+
+        Raises ``LinkerError`` where no linker is found.
+        """
+        export_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
 
 
 def compile(

@@ -1,0 +1,128 @@
+"""The commands that compile and run, on a small model."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import weft
+from weft.cli.main import main
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return end.value.code, out, err
+
+
+def save_model(path, operator="Relu"):
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x"], ["y"], name="only")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    return save_model(tmp_path / "m.onnx")
+
+
+SHAPE = ["--input-shape", "x:2x3"]
+
+
+def test_run_takes_and_gives_npz(model, tmp_path, capsys):
+    x = np.float32([[1, -2, 3], [-4, 5, -6]])
+    np.savez(tmp_path / "x.npz", x=x)
+    code, out, _ = run(["run", model, *SHAPE, "--inputs", tmp_path / "x.npz", "-o",
+                        tmp_path / "y.npz"], capsys)
+    assert code == 0
+    assert "y: float32[2, 3]" in out
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["y"], np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("fill", ["random", "zeros", "ones"])
+def test_run_fills_what_no_file_gives(model, fill, capsys):
+    code, out, _ = run(["run", model, *SHAPE, "--fill", fill, "--threads", 1], capsys)
+    assert code == 0
+    assert {"zeros": "max 0", "ones": "min 1"}.get(fill, "max") in out
+
+
+def test_run_refuses_arrays_that_are_no_inputs(model, tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", z=np.zeros(3))
+    code, _, err = run(["run", model, *SHAPE, "--inputs", tmp_path / "x.npz"], capsys)
+    assert code == 1
+    assert "z" in err
+
+
+def test_run_refuses_a_file_that_is_no_npz(model, tmp_path, capsys):
+    (tmp_path / "x.npz").write_text("hello")
+    code, _, err = run(["run", model, *SHAPE, "--inputs", tmp_path / "x.npz"], capsys)
+    assert code == 1
+    assert "npz" in err
+
+
+def test_sizes_that_are_open_are_code_3_with_help(model, capsys):
+    code, _, err = run(["run", model], capsys)
+    assert code == 3
+    assert "inputs=" in err
+
+
+def test_an_unknown_operator_is_code_3(tmp_path, capsys):
+    path = save_model(tmp_path / "odd.onnx", operator="Frobnicate")
+    code, _, err = run(["compile", path, *SHAPE], capsys)
+    assert code in (1, 3)
+    assert "Frobnicate" in err
+
+
+def test_bench_speaks_json(model, capsys):
+    code, out, _ = run(["bench", model, *SHAPE, "--repeat", 3, "--json"], capsys)
+    assert code == 0
+    figures = json.loads(out)
+    assert figures["best_ms"] <= figures["median_ms"] <= figures["worst_ms"]
+
+
+def test_profile_shows_kernels_and_writes_a_trace(model, tmp_path, capsys):
+    code, out, _ = run(["profile", model, *SHAPE, "--trace", tmp_path / "t.json"], capsys)
+    assert code == 0
+    assert "nn.relu" in out
+    assert json.loads((tmp_path / "t.json").read_text())
+
+
+def test_inspect_lists_kernels_and_prints_stages(model, capsys):
+    code, out, _ = run(["inspect", model, *SHAPE], capsys)
+    assert code == 0
+    assert "nn.relu" in out
+    code, out, _ = run(["inspect", model, *SHAPE, "--phase", "llvm"], capsys)
+    assert code == 0
+    assert "define" in out
+
+
+def test_inspect_writes_a_page(model, tmp_path, capsys):
+    code, _, _ = run(["inspect", model, *SHAPE, "--html", tmp_path / "m.html"], capsys)
+    assert code == 0
+    assert "<summary>asm</summary>" in (tmp_path / "m.html").read_text()
+
+
+def test_progress_is_plain_lines_in_a_pipe(model, capsys):
+    code, _, err = run(["run", model, *SHAPE], capsys)
+    assert code == 0
+    assert "importing the model" in err
+    assert "\x1b" not in err
+
+
+def test_compile_writes_an_artifact_that_run_takes(model, tmp_path, capsys):
+    artifact = tmp_path / "m.weft"
+    code, out, _ = run(["compile", model, *SHAPE, "-o", artifact], capsys)
+    assert code == 0
+    assert str(artifact) in out
+    code, out, _ = run(["run", artifact, "--fill", "ones"], capsys)
+    assert code == 0
+    assert "mean 1" in out
+    y = weft.load(artifact)(-np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(y, np.zeros((2, 3)))
