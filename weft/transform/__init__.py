@@ -12,12 +12,15 @@ from weft.transform.equivalence import check_same_values
 from weft.transform.fold_constant import FoldConstant
 from weft.transform.fold_scale_axis import FoldScaleAxis
 from weft.transform.fuse_ops import FuseOps
+from weft.transform.inline import Inline
+from weft.transform.lambda_lift import LambdaLift
 from weft.transform.layout_choice import AlterLayoutHook, LayoutChoice
 from weft.transform.reference import evaluate
 from weft.transform.remove_unused_functions import RemoveUnusedFunctions
 from weft.transform.simplify_expr import SimplifyExpr
 from weft.transform.simplify_inference import SimplifyInference
 from weft.transform.to_a_normal_form import ToANormalForm
+from weft.transform.to_basic_block_normal_form import ToBasicBlockNormalForm
 from weft.transform.to_graph_normal_form import ToGraphNormalForm
 
 __all__ = [
@@ -30,11 +33,14 @@ __all__ = [
     "FoldConstant",
     "FoldScaleAxis",
     "FuseOps",
+    "Inline",
+    "LambdaLift",
     "LayoutChoice",
     "RemoveUnusedFunctions",
     "SimplifyExpr",
     "SimplifyInference",
     "ToANormalForm",
+    "ToBasicBlockNormalForm",
     "ToGraphNormalForm",
     "check_same_values",
     "evaluate",

@@ -5,19 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import (
-    Call,
-    Constructor,
-    Expr,
-    Function,
-    Let,
-    RefCreate,
-    RefRead,
-    RefWrite,
-)
-from weft.ir.op import Op
+from weft.ir.expr import Expr, Function, Let
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children, post_order, rebuild
+from weft.transform.effects import ordered_nodes
 from weft.transform.graph import as_function, enters
 
 
@@ -39,7 +30,7 @@ class ToGraphNormalForm(FunctionPass):
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         order = list(post_order(fn, enter=enters))
-        ordered = _order_matters(order)
+        ordered = ordered_nodes(order)
         lets = (node for node in order if isinstance(node, Let))
         inlined: dict[Expr, Let] = {let: let for let in lets if let.value not in ordered}
         named: dict[Expr, list[Expr]] = {}
@@ -65,19 +56,3 @@ def _rebuilt(node: Expr, memo: dict[Expr, Expr]) -> Expr:
     if all(a is b for a, b in zip(old, parts, strict=True)):
         return node
     return rebuild(node, parts, checked_type=node.checked_type)
-
-
-def _order_matters(order: list[Expr]) -> set[Expr]:
-    found: set[Expr] = set()
-    for node in order:
-        if not enters(node):
-            continue
-        if _is_ordered(node) or any(child in found for child in children(node)):
-            found.add(node)
-    return found
-
-
-def _is_ordered(node: Expr) -> bool:
-    if isinstance(node, Call):
-        return not isinstance(node.op, (Op, Constructor, Function))
-    return isinstance(node, (RefCreate, RefRead, RefWrite, Function))
