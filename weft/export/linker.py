@@ -7,7 +7,6 @@ only linkers that know it are asked.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import shutil
 import subprocess
@@ -79,7 +78,6 @@ def link_shared(objects: Sequence[bytes], arch: str | None = None) -> bytes:
     raise LinkerError("the objects could not be linked", notes=complaints, help=_HELP)
 
 
-@functools.cache
 def find_linkers(arch: str) -> tuple[Linker, ...]:
     """The linkers at hand for an architecture, in the order in which they are tried."""
     return tuple(_search(arch))

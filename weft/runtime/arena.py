@@ -27,8 +27,10 @@ class AlignedBlock:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.array = _mapped(nbytes) if nbytes >= _HUGE_PAGE else _on_heap(nbytes)
-        self.address = address_of(self.array)
+        # One byte at least, for an empty array need not point anywhere.
+        whole = _mapped(nbytes) if nbytes >= _HUGE_PAGE else _on_heap(max(nbytes, 1))
+        self.address = address_of(whole)
+        self.array = whole[:nbytes]
 
 
 def address_of(array: np.ndarray) -> int:
@@ -37,7 +39,7 @@ def address_of(array: np.ndarray) -> int:
 
 
 def _on_heap(nbytes: int) -> np.ndarray:
-    block = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
+    block = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -address_of(block) % ALIGNMENT
     return block[start : start + nbytes]
 
