@@ -8,7 +8,7 @@ _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _ICELAKE = (
     *_V4, "adx", "aes", "avx512bitalg", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni",
     "avx512vpopcntdq", "gfni", "pclmul", "vaes", "vpclmulqdq",
-)
+)  # fmt: skip
 
 CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "x86-64": (),
@@ -31,23 +31,22 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "generic": ("neon",),
 }
 
+_ON_AVX512F = (
+    "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vpopcntdq",
+    "avx512vp2intersect",
+)  # fmt: skip
+_ON_AVX512BW = ("avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512bitalg", "avx512bf16")
+
 # A feature is of use only together with those it builds on.
 IMPLIED: dict[str, tuple[str, ...]] = {
     "sse4.2": ("sse4.1",), "sse4.1": ("ssse3",), "ssse3": ("sse3",),
     "avx": ("sse4.2",), "avx2": ("avx",), "fma": ("avx",), "f16c": ("avx",),
     "avxvnni": ("avx2",), "avx512f": ("avx2", "fma", "f16c"),
-    **{
-        name: ("avx512f",)
-        for name in ("avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma",
-                     "avx512vpopcntdq", "avx512vp2intersect")
-    },
-    **{
-        name: ("avx512bw",)
-        for name in ("avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512bitalg", "avx512bf16")
-    },
+    **dict.fromkeys(_ON_AVX512F, ("avx512f",)),
+    **dict.fromkeys(_ON_AVX512BW, ("avx512bw",)),
     "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
     "sve2": ("sve",),
-}
+}  # fmt: skip
 
 
 def with_implied(features: frozenset[str]) -> frozenset[str]:

@@ -7,6 +7,7 @@ text form parses back: ``llvm -mtriple=… -mcpu=… -mattr=+avx2,… -l1=… -l
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.ir.dtype import DType
@@ -32,7 +33,7 @@ class Target:
     def host() -> Target:
         """The machine at hand, with the instruction sets that its kernel reports."""
         # llvmlite is loaded here, not above: naming another CPU must not cost its import.
-        from llvmlite import binding  # noqa: PLC0415
+        from llvmlite import binding
 
         return Target(
             triple=default_triple(),
@@ -112,7 +113,10 @@ def parse_target(text: str) -> Target:
         features = _apply_attributes(target, attributes)
         target = replace(target, features=features)
     return replace(
-        target, **{f"{key}_bytes": _bytes(key, value) for key, value in options.items()}
+        target,
+        l1_bytes=_bytes(options, "l1", target.l1_bytes),
+        l2_bytes=_bytes(options, "l2", target.l2_bytes),
+        l3_bytes=_bytes(options, "l3", target.l3_bytes),
     )
 
 
@@ -127,7 +131,10 @@ def _option(word: str, text: str) -> tuple[str, str]:
     return key, value
 
 
-def _bytes(key: str, value: str) -> int:
+def _bytes(options: Mapping[str, str], key: str, default: int) -> int:
+    value = options.get(key)
+    if value is None:
+        return default
     if not value.isdecimal() or int(value) == 0:
         raise TargetError(f"-{key}= of a target is not a size", expected="bytes", got=value)
     return int(value)
@@ -161,8 +168,6 @@ def _apply_attributes(target: Target, text: str) -> tuple[str, ...]:
                 f"unknown feature {word!r} of {target.arch}",
                 expected="+name or -name with name among " + ", ".join(sorted(known)),
             )
-        if sign == "+":
-            features = with_implied(features | {name})
-        else:
-            features = without(features, name)
+        enabled = sign == "+"
+        features = with_implied(features | {name}) if enabled else without(features, name)
     return tuple(sorted(features))

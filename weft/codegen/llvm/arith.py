@@ -6,16 +6,11 @@ else about IEEE arithmetic changes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.codegen.llvm.cast import narrow_to_bfloat, widen_bfloat
-from weft.codegen.llvm.types import (
-    int_constant,
-    mangle,
-    splat,
-    value_type,
-    vector_of,
-    zero_of,
-)
-from weft.codegen.llvm.writer import FunctionWriter, ModuleWriter
+from weft.codegen.llvm.types import int_constant, mangle, splat, value_type, vector_of, zero_of
+from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.support.errors import CodegenError
 from weft.tir import expr as tir
@@ -23,25 +18,23 @@ from weft.tir import expr as tir
 _FLOAT_OPS = {
     tir.Add: "fadd contract", tir.Sub: "fsub contract", tir.Mul: "fmul contract",
     tir.Div: "fdiv",
-}
+}  # fmt: skip
 _INT_OPS = {tir.Add: "add", tir.Sub: "sub", tir.Mul: "mul"}
 _LOGIC_OPS = {tir.And: "and", tir.Or: "or", tir.Mul: "and", tir.Add: "or"}
 _FLOAT_COMPARE = {
     tir.EQ: "oeq", tir.NE: "une", tir.LT: "olt", tir.LE: "ole", tir.GT: "ogt", tir.GE: "oge",
-}
+}  # fmt: skip
 _INT_COMPARE = {
     tir.EQ: "eq", tir.NE: "ne", tir.LT: "lt", tir.LE: "le", tir.GT: "gt", tir.GE: "ge",
-}
+}  # fmt: skip
 
 
-def emit_binary(
-    module: ModuleWriter, out: FunctionWriter, op: type, dtype: DType, a: str, b: str
-) -> str:
+def emit_binary(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
     """``a op b`` of two operands of ``dtype``; bfloat16 computes in float32."""
     if dtype.code == "bfloat":
         wide = float32.vector(dtype.lanes)
         x, y = widen_bfloat(out, a, dtype.lanes), widen_bfloat(out, b, dtype.lanes)
-        result = emit_binary(module, out, op, wide, x, y)
+        result = emit_binary(out, op, wide, x, y)
         return result if op in _FLOAT_COMPARE else narrow_to_bfloat(out, result, dtype.lanes)
     if op in _FLOAT_COMPARE:
         return _emit_compare(out, op, dtype, a, b)
@@ -52,9 +45,9 @@ def emit_binary(
     if op in table:
         return out.emit(f"{table[op]} {kind} {a}, {b}")
     if op in (tir.Min, tir.Max):
-        return _emit_extremum(module, out, op, dtype, a, b)
+        return _emit_extremum(out, op, dtype, a, b)
     if dtype.is_float and op in (tir.FloorDiv, tir.FloorMod):
-        return _emit_float_floor(module, out, op, dtype, a, b)
+        return _emit_float_floor(out, op, dtype, a, b)
     if dtype.is_int and op in (tir.Div, tir.FloorDiv, tir.FloorMod):
         return _emit_guarded_division(out, op, dtype, a, b)
     raise CodegenError(f"{op.__name__} is not defined on {dtype}")
@@ -68,14 +61,12 @@ def _emit_compare(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -
     return out.emit(f"icmp {sign}{_INT_COMPARE[op]} {kind} {a}, {b}")
 
 
-def _emit_extremum(
-    module: ModuleWriter, out: FunctionWriter, op: type, dtype: DType, a: str, b: str
-) -> str:
+def _emit_extremum(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
     kind = value_type(dtype)
     name = "max" if op is tir.Max else "min"
     if not dtype.is_float:
         prefix = "s" if dtype.code == "int" else "u"
-        return _call_two(module, out, f"{prefix}{name}", kind, a, b)
+        return call_overloaded(out, f"{prefix}{name}", kind, (a, b))
     for constant, other in ((a, b), (b, a)):
         if _is_number(constant):
             # One vmaxps: it returns its second operand if either is NaN, and that is ``other``,
@@ -85,7 +76,7 @@ def _emit_extremum(
             flag = vector_of("i1", dtype.lanes)
             return out.emit(f"select {flag} {chosen}, {kind} {constant}, {kind} {other}")
     # ``nsz``: which of +0 and -0 is larger is not promised, and saves two instructions.
-    return _call_two(module, out, f"{name}imum", kind, a, b, flags="nsz ")
+    return call_overloaded(out, f"{name}imum", kind, (a, b), flags="nsz ")
 
 
 def _is_number(ref: str) -> bool:
@@ -99,28 +90,30 @@ def _is_number(ref: str) -> bool:
     return exponent <= 0x7FF0000000000000
 
 
-def _call_two(
-    module: ModuleWriter, out: FunctionWriter, name: str, kind: str, a: str, b: str,
-    flags: str = "",
+def call_overloaded(
+    out: FunctionWriter, name: str, kind: str, operands: Sequence[str], flags: str = ""
 ) -> str:
-    callee = module.declare(f"llvm.{name}.{mangle(kind)}", f"{kind} @({kind}, {kind})")
-    return out.emit(f"call {flags}{kind} {callee}({kind} {a}, {kind} {b})")
+    """Call the LLVM intrinsic ``name`` whose operands and result are all of type ``kind``."""
+    signature = ", ".join([kind] * len(operands))
+    callee = out.module.declare(f"llvm.{name}.{mangle(kind)}", f"{kind} @({signature})")
+    args = ", ".join(f"{kind} {x}" for x in operands)
+    return out.emit(f"call {flags}{kind} {callee}({args})")
 
 
-def _emit_float_floor(
-    module: ModuleWriter, out: FunctionWriter, op: type, dtype: DType, a: str, b: str
-) -> str:
+def emit_fma(out: FunctionWriter, kind: str, a: str, b: str, c: str) -> str:
+    """``a * b + c`` with one rounding."""
+    return call_overloaded(out, "fma", kind, (a, b, c))
+
+
+def _emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
     """Quotient rounded down, and the remainder that goes with it (sign of the divisor)."""
     kind, flag = value_type(dtype), vector_of("i1", dtype.lanes)
-    suffix = mangle(kind)
-    floor = module.declare(f"llvm.floor.{suffix}", f"{kind} @({kind})")
-    fma = module.declare(f"llvm.fma.{suffix}", f"{kind} @({kind}, {kind}, {kind})")
     ratio = out.emit(f"fdiv {kind} {a}, {b}")
-    quotient = out.emit(f"call {kind} {floor}({kind} {ratio})")
+    quotient = call_overloaded(out, "floor", kind, (ratio,))
     if op is tir.FloorDiv:
         return quotient
     negated = out.emit(f"fneg {kind} {quotient}")
-    rest = out.emit(f"call {kind} {fma}({kind} {negated}, {kind} {b}, {kind} {a})")
+    rest = emit_fma(out, kind, negated, b, a)
     # The quotient may have been rounded up to the next integer: the rest then has the wrong sign.
     product = out.emit(f"fmul {kind} {rest}, {b}")
     wrong = out.emit(f"fcmp olt {kind} {product}, {zero_of(dtype)}")
@@ -129,7 +122,7 @@ def _emit_float_floor(
 
 
 def emit_constant_division(
-    out: FunctionWriter, op: type, dtype: DType, a: str, divisor: int, nonnegative: bool
+    out: FunctionWriter, op: type, dtype: DType, a: str, divisor: int, *, nonnegative: bool
 ) -> str:
     """Division by a literal above 0; shifts and masks for powers of two."""
     kind = value_type(dtype)

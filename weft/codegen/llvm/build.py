@@ -70,14 +70,10 @@ def build_text(
     return ObjectCode(name, *_compile(text, target, name, externs))
 
 
-def _compile(
-    text: str, target: Target, name: str, externs: frozenset[str]
-) -> tuple[bytes, str]:
+def _compile(text: str, target: Target, name: str, externs: frozenset[str]) -> tuple[bytes, str]:
     obj = target_machine(target).emit_object(optimized_module(text, target))
     allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS | {"_GLOBAL_OFFSET_TABLE_"}
-    missing = sorted(
-        {s.name for s in symbols(obj) if not s.is_defined and s.name not in allowed}
-    )
+    missing = sorted({s.name for s in symbols(obj) if not s.is_defined and s.name not in allowed})
     if missing:
         raise CodegenError(f"{name} calls what no library defines", got=", ".join(missing))
     return obj, text

@@ -22,15 +22,14 @@ def emit_cast(out: FunctionWriter, value: str, source: DType, target: DType) -> 
     if source.code == "bfloat":
         return emit_cast(out, widen_bfloat(out, value, source.lanes), single, target)
     if target.code == "bfloat":
-        return narrow_to_bfloat(
-            out, emit_cast(out, value, source, single), source.lanes
-        )
+        return narrow_to_bfloat(out, emit_cast(out, value, source, single), source.lanes)
     if target.is_bool:
         return _to_bool(out, value, source)
     if source.is_float:
         if target.is_float:
-            return _convert(out, "fpext" if target.bits > source.bits else "fptrunc",
-                            value, source, target)
+            return _convert(
+                out, "fpext" if target.bits > source.bits else "fptrunc", value, source, target
+            )
         return _float_to_int(out, value, source, target)
     signed = source.code == "int"
     if target.is_float:

@@ -48,9 +48,7 @@ def _read(obj: bytes) -> list[Symbol]:
             continue
         offset, size, names = header[4], header[5], headers[header[6]][4]
         for place in range(offset, offset + size, 24):
-            name, info, _other, section, value, length = struct.unpack_from(
-                "<IBBHQQ", obj, place
-            )
+            name, info, _other, section, value, length = struct.unpack_from("<IBBHQQ", obj, place)
             start = names + name
             text = obj[start : obj.index(b"\0", start)].decode()
             found.append(Symbol(text, section, value, length, is_global=info >> 4 != 0))

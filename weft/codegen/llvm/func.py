@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from weft.codegen.llvm import expr, intrinsics  # noqa: F401 - these enter the emitters
 from weft.codegen.llvm.alias import AliasScopes
+from weft.codegen.llvm.expr import EMITTERS
 from weft.codegen.llvm.state import FunctionState, Kernel
 from weft.codegen.llvm.stmt import emit_stmt
 from weft.codegen.llvm.types import value_type
-from weft.codegen.llvm.writer import ModuleWriter
+from weft.codegen.llvm.writer import FunctionWriter, ModuleWriter
 from weft.codegen.scan import Uses, scan
 from weft.target import Target
 from weft.tir.buffer import Buffer
@@ -23,9 +23,15 @@ def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
     buffers = [p for p in func.params if isinstance(p, Buffer)]
     scratch = [b for b in uses.buffers if b not in buffers and b.scope != "local"]
     kernel = Kernel(
-        func.name, module, target, uses.written, uses.local_accesses,
-        AliasScopes(module, [*buffers, *scratch], offsets), offsets,
-        function_attributes(target),
+        name=func.name,
+        module=module,
+        target=target,
+        written=uses.written,
+        local_accesses=uses.local_accesses,
+        alias=AliasScopes(module, [*buffers, *scratch], offsets),
+        workspace_offsets=offsets,
+        attributes=function_attributes(target),
+        emitters=EMITTERS,
     )
     _emit_kernel(kernel, func, uses)
     return module.text(target.triple, data_layout)
@@ -41,20 +47,20 @@ def function_attributes(target: Target) -> str:
 
 
 def _emit_kernel(kernel: Kernel, func: PrimFunc, uses: Uses) -> None:
-    state = FunctionState(kernel)
+    state = FunctionState(kernel, FunctionWriter(kernel.module))
     params: list[str] = []
     for index, param in enumerate(func.params):
         if isinstance(param, Buffer):
             state.pointers[param] = f"%p{index}"
             access = "" if param in uses.written else " readonly"
-            params.append(f"ptr noalias nocapture{access} %p{index}")
+            params.append(f"ptr noalias{access} %p{index}")
         else:
             state.memo.add(param, f"%p{index}")
-            state.nonnegative[param] = None  # sizes
+            state.note_range(param, nonnegative=True)  # sizes
             params.append(f"{value_type(param.dtype)} %p{index}")
     if func.attrs.get("workspace_bytes"):
         state.workspace = "%workspace"
-        params.append("ptr noalias nocapture align 64 %workspace")
+        params.append("ptr noalias align 64 %workspace")
     emit_stmt(state, func.body)
     state.out.do("ret void")
     header = f"define void @{func.name}({', '.join(params)}) {kernel.attributes}"

@@ -6,121 +6,99 @@ replaced it by arithmetic before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from weft.codegen.llvm.arith import call_overloaded
 from weft.codegen.llvm.cast import emit_cast
-from weft.codegen.llvm.state import FunctionState
 from weft.codegen.llvm.types import mangle, splat, value_type
+from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.support.errors import CodegenError
 
-Emitter: TypeAlias = Callable[[FunctionState, DType, Sequence[str], Sequence[DType]], str]
+# (out, result dtype, operands, their dtypes) -> the result
+IntrinsicEmitter: TypeAlias = Callable[[FunctionWriter, DType, Sequence[str], Sequence[DType]], str]
 
 
-def _llvm(name: str) -> Emitter:
+def _float(name: str) -> IntrinsicEmitter:
     """A float intrinsic of the same type throughout; bfloat16 goes through float32."""
 
-    def emit(
-        state: FunctionState, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
+    def rule(
+        out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
     ) -> str:
         if dtype.code == "bfloat":
             wide = float32.vector(dtype.lanes)
-            widened = [emit_cast(state.out, v, dtype, wide) for v in values]
-            result = emit(state, wide, widened, [wide] * len(values))
-            return emit_cast(state.out, result, wide, dtype)
-        if not dtype.is_float:
+            widened = [emit_cast(out, v, dtype, wide) for v in values]
+            return emit_cast(out, rule(out, wide, widened, dtypes), wide, dtype)
+        if dtype.code != "float":
             raise CodegenError(f"{name} is not defined on {dtype}")
-        del dtypes
-        return _call(state, name, value_type(dtype), values)
+        return call_overloaded(out, name, value_type(dtype), values)
 
-    return emit
-
-
-def _call(state: FunctionState, name: str, kind: str, values: Sequence[str]) -> str:
-    signature = ", ".join([kind] * len(values))
-    callee = state.kernel.module.declare(f"llvm.{name}.{mangle(kind)}", f"{kind} @({signature})")
-    args = ", ".join(f"{kind} {v}" for v in values)
-    return state.out.emit(f"call {kind} {callee}({args})")
+    return rule
 
 
-def _abs(
-    state: FunctionState, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
-) -> str:
+_fabs = _float("fabs")
+
+
+def _abs(out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]) -> str:
     if dtype.is_float:
-        return _llvm("fabs")(state, dtype, values, dtypes)
-    if dtype.code == "uint":
+        return _fabs(out, dtype, values, dtypes)
+    if dtype.code != "int":
         return values[0]
     kind = value_type(dtype)
-    callee = state.kernel.module.declare(f"llvm.abs.{mangle(kind)}", f"{kind} @({kind}, i1)")
-    return state.out.emit(f"call {kind} {callee}({kind} {values[0]}, i1 false)")
+    callee = out.module.declare(f"llvm.abs.{mangle(kind)}", f"{kind} @({kind}, i1)")
+    return out.emit(f"call {kind} {callee}({kind} {values[0]}, i1 false)")
 
 
-def _isnan(
-    state: FunctionState, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
-) -> str:
-    del dtype
-    source, value = dtypes[0], values[0]
-    if source.code == "bfloat":
-        wide = float32.vector(source.lanes)
-        value, source = emit_cast(state.out, value, source, wide), wide
-    kind = value_type(source)
-    return state.out.emit(f"fcmp uno {kind} {value}, {value}")
+def _isnan(out: FunctionWriter, _: DType, values: Sequence[str], dtypes: Sequence[DType]) -> str:
+    source = float32.vector(dtypes[0].lanes) if dtypes[0].code == "bfloat" else dtypes[0]
+    value, kind = emit_cast(out, values[0], dtypes[0], source), value_type(source)
+    return out.emit(f"fcmp uno {kind} {value}, {value}")
 
 
-def _popcount(
-    state: FunctionState, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
-) -> str:
-    del dtypes
-    return _call(state, "ctpop", value_type(dtype), values)
+def _popcount(out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[DType]) -> str:
+    return call_overloaded(out, "ctpop", value_type(dtype), values)
 
 
-def _bitwise(signed: str, unsigned: str | None = None) -> Emitter:
-    def emit(
-        state: FunctionState, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
-    ) -> str:
-        del dtypes
-        name = unsigned if unsigned and dtype.code == "uint" else signed
-        return state.out.emit(f"{name} {value_type(dtype)} {values[0]}, {values[1]}")
+def _bitwise(signed: str, unsigned: str) -> IntrinsicEmitter:
+    def rule(out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[DType]) -> str:
+        name = unsigned if dtype.code == "uint" else signed
+        return out.emit(f"{name} {value_type(dtype)} {values[0]}, {values[1]}")
 
-    return emit
+    return rule
 
 
-def _not(
-    state: FunctionState, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
-) -> str:
-    del dtypes
+def _not(out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[DType]) -> str:
     ones = splat("true" if dtype.is_bool else "-1", value_type(dtype.element), dtype.lanes)
-    return state.out.emit(f"xor {value_type(dtype)} {values[0]}, {ones}")
+    return out.emit(f"xor {value_type(dtype)} {values[0]}, {ones}")
 
 
 def _reinterpret(
-    state: FunctionState, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
+    out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
 ) -> str:
     source = dtypes[0]
     if source.bits * source.lanes != dtype.bits * dtype.lanes:
         raise CodegenError("reinterpret needs types of one size", got=f"{source} as {dtype}")
     before, after = value_type(source), value_type(dtype)
-    if before == after:
-        return values[0]
-    return state.out.emit(f"bitcast {before} {values[0]} to {after}")
+    return values[0] if before == after else out.emit(f"bitcast {before} {values[0]} to {after}")
 
 
-INTRINSIC_EMITTERS: dict[str, Emitter] = {
-    "sqrt": _llvm("sqrt"),
-    "floor": _llvm("floor"),
-    "ceil": _llvm("ceil"),
-    "round": _llvm("roundeven"),
-    "trunc": _llvm("trunc"),
-    "fma": _llvm("fma"),
+INTRINSIC_EMITTERS: Mapping[str, IntrinsicEmitter] = {
+    "sqrt": _float("sqrt"),
+    "floor": _float("floor"),
+    "ceil": _float("ceil"),
+    # Under the default rounding, to nearest even, and unlike roundeven in every C library.
+    "round": _float("rint"),
+    "trunc": _float("trunc"),
+    "fma": _float("fma"),
     "abs": _abs,
     "isnan": _isnan,
     "popcount": _popcount,
-    "shift_left": _bitwise("shl"),
+    "shift_left": _bitwise("shl", "shl"),
     "shift_right": _bitwise("ashr", "lshr"),
-    "bitwise_and": _bitwise("and"),
-    "bitwise_or": _bitwise("or"),
-    "bitwise_xor": _bitwise("xor"),
+    "bitwise_and": _bitwise("and", "and"),
+    "bitwise_or": _bitwise("or", "or"),
+    "bitwise_xor": _bitwise("xor", "xor"),
     "bitwise_not": _not,
     "reinterpret": _reinterpret,
 }

@@ -27,27 +27,24 @@ def emit_loop(
     emit_body: Callable[[], None],
     *,
     runs_at_least_once: bool,
-    kind: str = "i64",
 ) -> None:
     """``for var in range(begin, end)``, tested at the bottom, behind a guard where needed."""
     out = state.out
     label = out.fresh("loop")
     if not runs_at_least_once:
-        runs = out.emit(f"icmp slt {kind} {begin}, {end}")
+        runs = out.emit(f"icmp slt i64 {begin}, {end}")
         out.do(f"br i1 {runs}, label %{label}.enter, label %{label}.exit")
         out.start_block(f"{label}.enter")
     before, counter, following = out.block, f"%{label}.i", f"%{label}.next"
     out.branch(label)
     out.start_block(label)
-    out.do(f"{counter} = phi {kind} [ {begin}, %{before} ], [ {following}, %{label}.latch ]")
+    out.do(f"{counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{label}.latch ]")
     with state.memo.scope():
         state.memo.add(var, counter)
         emit_body()
     out.branch(f"{label}.latch")
     out.start_block(f"{label}.latch")
-    out.do(f"{following} = add nsw {kind} {counter}, 1")
-    more = out.emit(f"icmp slt {kind} {following}, {end}")
-    out.do(
-        f"br i1 {more}, label %{label}, label %{label}.exit, !llvm.loop {loop_metadata(state)}"
-    )
+    out.do(f"{following} = add nsw i64 {counter}, 1")
+    more = out.emit(f"icmp slt i64 {following}, {end}")
+    out.do(f"br i1 {more}, label %{label}, label %{label}.exit, !llvm.loop {loop_metadata(state)}")
     out.start_block(f"{label}.exit")

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from weft.codegen.llvm.emit import emit
 from weft.codegen.llvm.loops import emit_loop
 from weft.codegen.llvm.state import FunctionState
 from weft.codegen.llvm.types import value_type
+from weft.codegen.llvm.writer import FunctionWriter
 from weft.codegen.scan import scan
-from weft.codegen.llvm.emit import emit
+from weft.support.errors import CodegenError
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Var
 from weft.tir.stmt import For, Stmt
@@ -44,14 +46,12 @@ def emit_parallel(
     """Launch the iterations of ``loop`` on all threads."""
     uses = scan(loop.body)
     captures = _Captures(
-        tuple(b for b in uses.free_buffers()),
-        tuple(v for v in uses.free_vars() if v is not loop.loop_var),
+        uses.free_buffers(), tuple(v for v in uses.free_vars() if v is not loop.loop_var)
     )
     module = state.kernel.module
     name = f"{state.kernel.name}.parallel{len(module.functions)}"
-    module.functions.append("")  # keeps the number while the body, which may add more, is written
-    slot = len(module.functions) - 1
-    module.functions[slot] = _body_function(state, loop, captures, name, emit_stmt)
+    # Loops inside run serially: no other function is written before this one is complete.
+    module.functions.append(_body_function(state, loop, captures, name, emit_stmt))
     record = _fill_record(state, loop, captures)
     launch = module.declare(LAUNCH, "void @(ptr, ptr, i64)")
     extent = emit(state, loop.extent)
@@ -62,12 +62,22 @@ def emit_parallel(
 def _fill_record(state: FunctionState, loop: For, captures: _Captures) -> str:
     kind = captures.record_type()
     record = state.out.alloca(kind, 16)
-    values = [state.pointer(b) for b in captures.buffers]
+    values = [_shared_pointer(state, b) for b in captures.buffers]
     values += [emit(state, v) for v in captures.vars]
     _store_field(state, record, kind, 0, "i64", emit(state, loop.min))
     for index, value in enumerate(values):
         _store_field(state, record, kind, index + 1, captures.field_type(index), value)
     return record
+
+
+def _shared_pointer(state: FunctionState, buffer: Buffer) -> str:
+    if buffer in state.slots:
+        raise CodegenError(
+            f"threads cannot share the registers of local buffer {buffer.name}",
+            where=state.kernel.name,
+            help="compute its stage inside the parallel loop, or leave it in memory",
+        )
+    return state.pointer(buffer)
 
 
 def _store_field(
@@ -89,7 +99,8 @@ def _body_function(
     name: str,
     emit_stmt: Callable[[FunctionState, Stmt], None],
 ) -> str:
-    body = FunctionState(state.kernel, in_parallel=True, nonnegative=dict(state.nonnegative))
+    out = FunctionWriter(state.kernel.module)
+    body = FunctionState(state.kernel, out, in_parallel=True, nonnegative=set(state.nonnegative))
     kind = captures.record_type()
     offset = _load_field(body, kind, 0, "i64")
     for index, buffer in enumerate(captures.buffers):
@@ -98,10 +109,12 @@ def _body_function(
         body.memo.add(var, _load_field(body, kind, index + 1, captures.field_type(index)))
     begin = body.out.emit(f"add nsw i64 %begin, {offset}")
     end = body.out.emit(f"add nsw i64 %end, {offset}")
-    emit_loop(
-        body, loop.loop_var, begin, end, lambda: emit_stmt(body, loop.body),
-        runs_at_least_once=True,  # the launcher hands out no empty range
-    )
+
+    def iteration() -> None:
+        emit_stmt(body, loop.body)
+
+    # The launcher hands out no empty range.
+    emit_loop(body, loop.loop_var, begin, end, iteration, runs_at_least_once=True)
     body.out.do("ret void")
     return body.out.text(
         f"define internal void @{name}(i64 %begin, i64 %end, ptr noalias readonly %data) "

@@ -98,8 +98,7 @@ def _peak(target: Target) -> str:
     kind = f"<{target.lanes('float32')} x float>"
     fma = f"@llvm.fma.v{target.lanes('float32')}f32"
     phis = "\n".join(
-        f"  %a{i} = phi {kind} [ splat (float 0x3FF{i:X}000000000000), %entry ], "
-        f"[ %b{i}, %loop ]"
+        f"  %a{i} = phi {kind} [ splat (float 0x3FF{i:X}000000000000), %entry ], [ %b{i}, %loop ]"
         for i in range(_CHAINS)
     )
     steps = "\n".join(
@@ -116,7 +115,7 @@ entry:
   %n = sitofp i64 %rounds to float
   %scale = fdiv float 0.5, %n
   %x1 = insertelement {kind} poison, float %scale, i64 0
-  %x = shufflevector {kind} %x1, {kind} poison, <{target.lanes('float32')} x i32> zeroinitializer
+  %x = shufflevector {kind} %x1, {kind} poison, <{target.lanes("float32")} x i32> zeroinitializer
   %y = fadd {kind} %x, splat (float 1.0)
   br label %loop
 loop:
@@ -133,7 +132,7 @@ exit:
 }}
 
 define i64 @weft_fma_peak_flops() nounwind {{
-  ret i64 {_CHAINS * 2 * target.lanes('float32')}
+  ret i64 {_CHAINS * 2 * target.lanes("float32")}
 }}
 
 !0 = distinct !{{!0, !1}}

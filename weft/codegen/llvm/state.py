@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from weft.codegen.llvm.alias import AliasScopes
 from weft.codegen.llvm.writer import FunctionWriter, ModuleWriter, ScopedMemo
@@ -25,6 +26,9 @@ from weft.tir.expr import (
     Var,
 )
 
+# Writes the instructions of one expression (of its own node type) and returns the operand.
+Emitter: TypeAlias = "Callable[[FunctionState, Any], str]"
+
 
 @dataclass(slots=True)
 class Kernel:
@@ -38,18 +42,7 @@ class Kernel:
     alias: AliasScopes
     workspace_offsets: Mapping[Buffer, int]
     attributes: str
-
-
-@dataclass(slots=True)
-class LocalSlots:
-    """Stack slots of a ``local`` buffer that LLVM promotes to registers.
-
-    With ``lanes`` every access moves one whole slot; ``slots`` maps an offset to it. Without, the
-    buffer is one array.
-    """
-
-    lanes: int
-    slots: dict[int, str]
+    emitters: Mapping[type, Emitter]
 
 
 @dataclass(slots=True)
@@ -57,17 +50,23 @@ class FunctionState:
     """Facts of one LLVM function: its text so far and what its values and buffers are called."""
 
     kernel: Kernel
-    out: FunctionWriter = field(default_factory=FunctionWriter)
+    out: FunctionWriter
     memo: ScopedMemo = field(default_factory=ScopedMemo)
     pointers: dict[Buffer, str] = field(default_factory=dict)
-    locals: dict[Buffer, LocalSlots] = field(default_factory=dict)
-    nonnegative: dict[Var, None] = field(default_factory=dict)
-    mask: str | None = None
-    mask_lanes: int = 1
+    # The stack slots of local buffers: (first element, lanes) of each access to its slot.
+    slots: dict[Buffer, dict[tuple[int, int], str]] = field(default_factory=dict)
+    nonnegative: set[Var] = field(default_factory=set)
     in_parallel: bool = False
     workspace: str | None = None
     # Counts loads and calls: an expression that changed it must be evaluated again each time.
     effects: int = 0
+
+    def note_range(self, var: Var, *, nonnegative: bool) -> None:
+        """Whether ``var`` is at least 0 from here on; several loops may use one variable."""
+        if nonnegative:
+            self.nonnegative.add(var)
+        else:
+            self.nonnegative.discard(var)
 
     def pointer(self, buffer: Buffer) -> str:
         try:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from weft.codegen.llvm.address import allocate_array
 from weft.codegen.llvm.emit import emit
 from weft.codegen.llvm.loops import emit_loop
-from weft.codegen.llvm.memory import allocate_array, emit_store, make_slots
 from weft.codegen.llvm.parallel import emit_parallel
+from weft.codegen.llvm.slots import allocate_local
 from weft.codegen.llvm.state import FunctionState, is_nonnegative
+from weft.codegen.llvm.store import emit_store
+from weft.ir.dtype import int64
 from weft.support.errors import InternalError
 from weft.tir import stmt as s
 from weft.tir.expr import int_value
 from weft.tir.stmt import ForKind, Stmt
+
 
 def emit_stmt(state: FunctionState, node: Stmt) -> None:
     """Write one statement into the function of ``state``."""
@@ -28,8 +32,7 @@ def emit_stmt(state: FunctionState, node: Stmt) -> None:
             _emit_allocate(state, node)
         case s.LetStmt():
             with state.memo.scope():
-                if is_nonnegative(state, node.value):
-                    state.nonnegative[node.var] = None
+                state.note_range(node.var, nonnegative=is_nonnegative(state, node.value))
                 state.memo.add(node.var, emit(state, node.value))
                 emit_stmt(state, node.body)
         case s.AttrStmt():
@@ -37,19 +40,21 @@ def emit_stmt(state: FunctionState, node: Stmt) -> None:
         case s.Evaluate():
             emit(state, node.value)
         case _:
-            raise InternalError(f"code generation does not know {type(node).__name__}",
-                                where=state.kernel.name)
+            raise InternalError(
+                f"code generation does not know {type(node).__name__}", where=state.kernel.name
+            )
 
 
 def _emit_allocate(state: FunctionState, node: s.Allocate) -> None:
     buffer = node.buffer
     if buffer.scope == "local":
-        state.locals[buffer] = make_slots(state, buffer)
+        allocate_local(state, buffer)
     elif buffer in state.kernel.workspace_offsets:
         offset = state.kernel.workspace_offsets[buffer]
         if state.workspace is None:
-            raise InternalError(f"{buffer.name} lies in a workspace that is not there",
-                                where=state.kernel.name)
+            raise InternalError(
+                f"{buffer.name} lies in a workspace that is not there", where=state.kernel.name
+            )
         state.pointers[buffer] = state.out.emit(
             f"getelementptr inbounds i8, ptr {state.workspace}, i64 {offset}"
         )
@@ -75,22 +80,27 @@ def _emit_if(state: FunctionState, node: s.IfThenElse) -> None:
 
 
 def _emit_for(state: FunctionState, node: s.For) -> None:
-    if node.kind is ForKind.PARALLEL and not state.in_parallel:
-        emit_parallel(state, node, emit_stmt)
-        return
-    if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
-        raise InternalError(f"a {node.kind.value} loop reached code generation",
-                            where=state.kernel.name)
+    if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or node.loop_var.dtype is not int64:
+        raise InternalError(
+            f"a {node.kind.value} loop over {node.loop_var.dtype} reached code generation",
+            where=state.kernel.name,
+        )
     extent = int_value(node.extent)
     if extent is not None and extent <= 0:
         return
-    if is_nonnegative(state, node.min):
-        state.nonnegative[node.loop_var] = None
-    first = emit(state, node.min)
-    last = first if extent is None else str(extent)
-    if first != "0":
-        last = state.out.emit(f"add nsw i64 {first}, {emit(state, node.extent)}")
-    elif extent is None:
-        last = emit(state, node.extent)
-    emit_loop(state, node.loop_var, first, last, lambda: emit_stmt(state, node.body),
-              runs_at_least_once=extent is not None)
+    state.note_range(node.loop_var, nonnegative=is_nonnegative(state, node.min))
+    if node.kind is ForKind.PARALLEL and not state.in_parallel:
+        emit_parallel(state, node, emit_stmt)
+    else:
+        _emit_serial(state, node, extent)
+
+
+def _emit_serial(state: FunctionState, node: s.For, extent: int | None) -> None:
+    begin = emit(state, node.min)
+    count = str(extent) if extent is not None else emit(state, node.extent)
+    end = count if begin == "0" else state.out.emit(f"add nsw i64 {begin}, {count}")
+
+    def body() -> None:
+        emit_stmt(state, node.body)
+
+    emit_loop(state, node.loop_var, begin, end, body, runs_at_least_once=extent is not None)

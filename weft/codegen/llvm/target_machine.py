@@ -29,7 +29,8 @@ def target_machine(target: Target) -> llvm.TargetMachine:
 def new_target_machine(target: Target) -> llvm.TargetMachine:
     """Position-independent code at full optimisation for exactly the target's features.
 
-    An execution engine takes the machine over and frees it, so each needs a new one. Raises ``TargetError`` where this LLVM has no back end for the triple.
+    An execution engine takes the machine over and frees it, so each needs a new one. Raises
+    ``TargetError`` where this LLVM has no back end for the triple.
     """
     initialize_llvm()
     try:

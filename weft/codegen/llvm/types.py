@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -19,13 +19,13 @@ from weft.support.errors import CodegenError
 _FLOATS = {16: "half", 32: "float", 64: "double"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def value_type(dtype: DType) -> str:
     """The type of a value in registers; ``CodegenError`` for dtypes without arithmetic."""
     return vector_of(_scalar_type(dtype), dtype.lanes)
 
 
-@lru_cache(maxsize=None)
+@cache
 def memory_type(dtype: DType) -> str:
     """The type that loads and stores of ``dtype`` move."""
     scalar = _scalar_type(dtype)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from weft.codegen.llvm.types import splat, vector_of
+
 
 class ModuleWriter:
     """Collects declarations, function bodies and metadata of one LLVM module."""
@@ -49,7 +51,8 @@ class ModuleWriter:
 class FunctionWriter:
     """Instructions of one function: fresh names, basic blocks, entry allocas."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: ModuleWriter) -> None:
+        self.module = module
         self._lines: list[str] = []
         self._allocas: list[str] = []
         self._next = 0
@@ -75,6 +78,18 @@ class FunctionWriter:
         name = f"%{self.fresh('slot')}"
         self._allocas.append(f"  {name} = alloca {llvm_type}, align {align}")
         return name
+
+    def broadcast(self, scalar: str, kind: str, lanes: int) -> str:
+        """A scalar of type ``kind`` in every lane; a constant splat where it is a literal."""
+        if lanes == 1:
+            return scalar
+        if not scalar.startswith(("%", "@")):
+            return splat(scalar, kind, lanes)
+        vector = vector_of(kind, lanes)
+        first = self.emit(f"insertelement {vector} poison, {kind} {scalar}, i64 0")
+        return self.emit(
+            f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer"
+        )
 
     def start_block(self, label: str) -> None:
         self._lines.append(f"{label}:")

@@ -1,0 +1,98 @@
+"""Calls: lazy choice, addresses, external functions, and the intrinsics of ``intrinsics.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.codegen.llvm.address import element_address
+from weft.codegen.llvm.emit import emit
+from weft.codegen.llvm.intrinsics import INTRINSIC_EMITTERS
+from weft.codegen.llvm.state import Emitter, FunctionState
+from weft.codegen.llvm.types import value_type
+from weft.support.errors import CodegenError, InternalError
+from weft.tir.expr import Call, StringImm
+
+
+def emit_call(state: FunctionState, e: Call) -> str:
+    """The value of a call; intrinsics without machine code raise ``CodegenError``."""
+    special = _SPECIAL.get(e.name)
+    if special is not None:
+        return special(state, e)
+    rule = INTRINSIC_EMITTERS.get(e.name)
+    if rule is None:
+        raise CodegenError(
+            f"the CPU has no instruction for {e.name}",
+            where=state.kernel.name,
+            help="run the tir pipeline first, which lowers transcendentals",
+        )
+    values: list[str] = []
+    for argument in e.args:
+        values.append(emit(state, argument))  # noqa: PERF401 - a comprehension nests on C's stack
+    return rule(state.out, e.dtype, values, [a.dtype for a in e.args])
+
+
+def _likely(state: FunctionState, e: Call) -> str:
+    return emit(state, e.args[0])
+
+
+def _address_of(state: FunctionState, e: Call) -> str:
+    return element_address(state, e.args[0])
+
+
+def _prefetch(state: FunctionState, e: Call) -> str:
+    """Into all cache levels, for reading."""
+    pointer = element_address(state, e.args[0])
+    callee = state.out.module.declare("llvm.prefetch.p0", "void @(ptr, i32, i32, i32)")
+    state.out.do(f"call void {callee}(ptr {pointer}, i32 0, i32 3, i32 1)")
+    state.effects += 1
+    return pointer
+
+
+def _call_extern(state: FunctionState, e: Call) -> str:
+    """A call by symbol; a ``handle`` result stands for ``void``."""
+    symbol = e.args[0]
+    if not isinstance(symbol, StringImm):
+        raise InternalError("call_extern needs the symbol first", where=state.kernel.name)
+    state.effects += 1
+    types = [value_type(a.dtype) for a in e.args[1:]]
+    result = "void" if e.dtype.code == "handle" else value_type(e.dtype)
+    callee = state.out.module.declare(symbol.value, f"{result} @({', '.join(types)})")
+    values = [emit(state, a) for a in e.args[1:]]
+    args = ", ".join(f"{t} {v}" for t, v in zip(types, values, strict=True))
+    if result == "void":
+        state.out.do(f"call void {callee}({args})")
+        return "null"
+    return state.out.emit(f"call {result} {callee}({args})")
+
+
+def _if_then_else(state: FunctionState, e: Call) -> str:
+    """A branch: the side that is not taken is not evaluated."""
+    condition, t, f = e.args
+    if condition.dtype.lanes > 1:
+        raise CodegenError(
+            "a lazy choice needs one condition for all lanes",
+            where=state.kernel.name,
+            help="vectorize_loop turns it into masked loads and a select",
+        )
+    flag = emit(state, condition)
+    out = state.out
+    then, other, join = out.fresh("then"), out.fresh("else"), out.fresh("join")
+    out.do(f"br i1 {flag}, label %{then}, label %{other}")
+    incoming: list[str] = []
+    for label, value in ((then, t), (other, f)):
+        out.start_block(label)
+        with state.memo.scope():
+            result = emit(state, value)
+        incoming.append(f"[ {result}, %{out.block} ]")
+        out.branch(join)
+    out.start_block(join)
+    return out.emit(f"phi {value_type(e.dtype)} {', '.join(incoming)}")
+
+
+_SPECIAL: Mapping[str, Emitter] = {
+    "likely": _likely,
+    "if_then_else": _if_then_else,
+    "address_of": _address_of,
+    "prefetch": _prefetch,
+    "call_extern": _call_extern,
+}

@@ -1,0 +1,123 @@
+"""Loads of scalars and vectors.
+
+Vectors move with element alignment: unaligned moves of aligned data cost nothing on the CPUs in
+use.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.llvm.address import address, lane_addresses, sole_index
+from weft.codegen.llvm.cast import from_memory
+from weft.codegen.llvm.emit import emit
+from weft.codegen.llvm.slots import find_slot, load_slot
+from weft.codegen.llvm.state import FunctionState
+from weft.codegen.llvm.types import mangle, memory_type, splat, value_type, vector_of, zero_of
+from weft.tir.buffer import Buffer
+from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, int_value
+
+
+def emit_load(state: FunctionState, load: BufferLoad) -> str:
+    """The value of a ``BufferLoad``; lanes outside its predicate are zero and not read."""
+    buffer, index = load.buffer, sole_index(load.buffer, load.indices)
+    if buffer in state.kernel.written or buffer.scope == "local":
+        state.effects += 1  # memory may change: do not reuse the value
+    mask = emit_mask(state, load.predicate, index.dtype.lanes)
+    slot = find_slot(state, buffer, index)
+    if slot is not None:
+        return load_slot(state, slot, load.dtype, mask)
+    if index.dtype.lanes == 1:
+        return _load_scalar(state, buffer, index, mask)
+    if isinstance(index, Broadcast) and mask is None:
+        scalar = _load_elements(state, buffer, index.value, 1)
+        return state.out.broadcast(scalar, value_type(buffer.dtype), index.lanes)
+    stride = int_value(index.stride) if isinstance(index, Ramp) else None
+    if isinstance(index, Ramp) and stride == 1:
+        return _load_contiguous(state, buffer, index, mask)
+    if isinstance(index, Ramp) and stride == 2 and mask is None:
+        return _load_every_second(state, buffer, index)
+    return _gather(state, buffer, index, mask)
+
+
+def emit_mask(state: FunctionState, predicate: PrimExpr | None, lanes: int) -> str | None:
+    """A predicate as one flag per lane."""
+    if predicate is None:
+        return None
+    mask = emit(state, predicate)
+    return mask if predicate.dtype.lanes == lanes else state.out.broadcast(mask, "i1", lanes)
+
+
+def lane_mask(mask: str | None, lanes: int) -> str:
+    """``mask``, or that of all lanes."""
+    return mask or splat("true", "i1", lanes)
+
+
+def _load_scalar(state: FunctionState, buffer: Buffer, index: PrimExpr, mask: str | None) -> str:
+    if mask is None:
+        return _load_elements(state, buffer, index, 1)
+    out = state.out
+    label = out.fresh("guarded")
+    out.do(f"br i1 {mask}, label %{label}, label %{label}.skip")
+    before = out.block
+    out.start_block(label)
+    with state.memo.scope():
+        value = _load_elements(state, buffer, index, 1)
+    loaded_in = out.block
+    out.branch(f"{label}.skip")
+    out.start_block(f"{label}.skip")
+    kind = value_type(buffer.dtype)
+    return out.emit(f"phi {kind} [ {value}, %{loaded_in} ], [ {zero_of(buffer.dtype)}, %{before} ]")
+
+
+def _load_elements(state: FunctionState, buffer: Buffer, index: PrimExpr, lanes: int) -> str:
+    """``lanes`` neighbours from ``index`` on."""
+    pointer = address(state, buffer, index)
+    dtype = buffer.dtype.vector(lanes)
+    loaded = state.out.emit(
+        f"load {memory_type(dtype)}, ptr {pointer}, align {buffer.dtype.itemsize}"
+        f"{state.kernel.alias.suffix(buffer)}"
+    )
+    return from_memory(state.out, loaded, dtype)
+
+
+def _load_contiguous(state: FunctionState, buffer: Buffer, index: Ramp, mask: str | None) -> str:
+    if mask is None:
+        return _load_elements(state, buffer, index.base, index.lanes)
+    pointer = address(state, buffer, index.base, exact=False)
+    return _masked(state, buffer, index.lanes, "load", "ptr", pointer, mask)
+
+
+def _gather(state: FunctionState, buffer: Buffer, index: PrimExpr, mask: str | None) -> str:
+    lanes = index.dtype.lanes
+    places = lane_addresses(state, buffer, index)
+    return _masked(
+        state, buffer, lanes, "gather", vector_of("ptr", lanes), places, lane_mask(mask, lanes)
+    )
+
+
+def _masked(
+    state: FunctionState, buffer: Buffer, lanes: int, name: str, places: str, where: str, mask: str
+) -> str:
+    """The intrinsic ``llvm.masked.NAME`` over pointers ``where`` of type ``places``."""
+    dtype = buffer.dtype.vector(lanes)
+    kind, flag = memory_type(dtype), vector_of("i1", lanes)
+    callee = state.out.module.declare(
+        f"llvm.masked.{name}.{mangle(kind)}.{mangle(places)}",
+        f"{kind} @({places}, {flag}, {kind})",
+    )
+    loaded = state.out.emit(
+        f"call {kind} {callee}({places} align {buffer.dtype.itemsize} {where}, {flag} {mask}, "
+        f"{kind} zeroinitializer){state.kernel.alias.suffix(buffer)}"
+    )
+    return from_memory(state.out, loaded, dtype)
+
+
+def _load_every_second(state: FunctionState, buffer: Buffer, index: Ramp) -> str:
+    """Stride 2 as two neighbouring loads and a shuffle, reading nothing past the last element."""
+    lanes = index.lanes
+    kind = value_type(buffer.dtype.vector(lanes))
+    low = _load_elements(state, buffer, index.base, lanes)
+    high = _load_elements(state, buffer, index.base + (lanes - 1), lanes)
+    # Element k of ``high`` is element k + lanes - 1 of the whole: lane lanes + k of the pair.
+    picks = (2 * i if 2 * i < lanes else 2 * i + 1 for i in range(lanes))
+    chosen = ", ".join(f"i32 {p}" for p in picks)
+    return state.out.emit(f"shufflevector {kind} {low}, {kind} {high}, <{lanes} x i32> <{chosen}>")
