@@ -6,7 +6,7 @@ import bisect
 import re
 from typing import NoReturn
 
-from weft.ir.span import Span
+from weft.ir.span import Span, caret_lines
 from weft.support.errors import ParseError
 
 _TOKEN = re.compile(
@@ -32,6 +32,7 @@ class Tokens:
         self.source_text = source_text
         self.source = source
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", source_text))]
+        self._lines: dict[int, str] = {}  # each line once, shared by the spans on it
         self._kinds: list[str] = []
         self._texts: list[str] = []
         self._offsets: list[int] = []
@@ -107,7 +108,14 @@ class Tokens:
     def span(self) -> Span:
         """The position of the next token."""
         line, column = self.place(self.offset)
-        return Span(self.source, line, column)
+        return Span(self.source, line, column, text=self._line(line))
+
+    def _line(self, number: int) -> str:
+        if number not in self._lines:
+            start = self._line_starts[number - 1]
+            end = self.source_text.find("\n", start)
+            self._lines[number] = self.source_text[start : end if end >= 0 else None]
+        return self._lines[number]
 
     def offset_of(self, span: Span) -> int:
         """The inverse of ``span``."""
@@ -125,16 +133,13 @@ class Tokens:
         """Raise ``ParseError`` with the line and a caret below the token."""
         at = self.offset if offset is None else offset
         line, column = self.place(at)
-        shown = self.source_text[self._line_starts[line - 1] :].split("\n", 1)[0]
         if got is None and offset is None:
             got = self.text if self.kind == "end" else repr(self.text)
-        # A line of base64 or a generated one-liner is cut to what surrounds the place.
-        first = max(0, column - 60)
         raise ParseError(
             what,
             where=f"{self.source}:{line}:{column}",
             expected=expected,
             got=got,
-            notes=[f"| {shown[first : first + 100]}", f"| {' ' * (column - 1 - first)}^"],
+            notes=caret_lines(self._line(line), column),
             help=help,
         )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+_WORD = re.compile(r"[%@]?[\w.]+")
+# A line of base64 or a generated one-liner is cut to what surrounds the place.
+_SHOWN_BEFORE, _SHOWN = 60, 100
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
 
 
@@ -13,13 +18,15 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
 class Span:
     """A place in ``source`` (a file, ``<text>``, or a model); line and column count from 1.
 
-    ``node`` names the node of an imported model (``Conv_3 (Conv)``).
+    ``node`` names the node of an imported model (``Conv_3 (Conv)``). ``text`` is the line itself,
+    where the source is no file that could be read again.
     """
 
     source: str
     line: int | None = None
     column: int | None = None
     node: str | None = None
+    text: str | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         text = self.source
@@ -28,6 +35,15 @@ class Span:
             if self.column is not None:
                 text += f":{self.column}"
         return f"{text} (node {self.node})" if self.node else text
+
+    def excerpt(self) -> tuple[str, ...]:
+        """The line, with carets below the word at this place; empty where there is no such text."""
+        if self.line is None:
+            return ()
+        text = self.text if self.text is not None else linecache.getline(self.source, self.line)
+        if not text.strip():
+            return ()
+        return caret_lines(text.rstrip("\n"), self.column)
 
     @staticmethod
     def of_caller() -> Span | None:
@@ -39,3 +55,15 @@ class Span:
                 return Span(filename, frame.f_lineno)
             frame = frame.f_back
         return None
+
+
+def caret_lines(text: str, column: int | None) -> tuple[str, ...]:
+    """``text`` and carets below the word that starts at ``column`` (from 1), ready to print."""
+    if column is None:
+        return (f"| {text.strip()[:_SHOWN]}",)
+    first = max(0, column - _SHOWN_BEFORE)
+    word = _WORD.match(text, column - 1)
+    room = first + _SHOWN - (column - 1)
+    width = min(len(word.group()) if word else 1, room)
+    shown = text[first : first + _SHOWN].rstrip()
+    return f"| {shown}", f"| {' ' * (column - 1 - first)}{'^' * width}"

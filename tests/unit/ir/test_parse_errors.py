@@ -22,7 +22,7 @@ def error_of(text: str) -> ParseError:
 def test_an_unknown_operator_suggests_another():
     error = error_of("def @main(%x: float32) {\n  nn.rellu(%x)\n}")
     assert error.where == "model.ir:2:3"
-    assert error.notes == ("|   nn.rellu(%x)", "|   ^")
+    assert error.notes == ("|   nn.rellu(%x)", "|   ^^^^^^^^")
     assert "'nn.relu'" in error.help
 
 

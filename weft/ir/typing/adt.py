@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weft.ir.expr import (
     Clause,
@@ -24,6 +24,7 @@ from weft.ir.types import (
     TypeCall,
     TypeVar,
 )
+from weft.ir.typing.kinds import undefined
 from weft.ir.typing.solver import TypeSolver, UnifyError, substitute_type
 from weft.support.errors import TypeInferenceError
 
@@ -35,10 +36,7 @@ def definition_of(header: GlobalTypeVar, definitions: Mapping[str, TypeData]) ->
     try:
         return definitions[header.name]
     except KeyError:
-        raise TypeInferenceError(
-            f"the data type {header.name} is not defined",
-            expected=", ".join(definitions) or "a module with type definitions",
-        ) from None
+        raise undefined(header.name, definitions) from None
 
 
 def constructor_type(constructor: Constructor, definitions: Mapping[str, TypeData]) -> FuncType:
@@ -83,7 +81,9 @@ def bind_pattern(
             if len(made.arg_types) != len(current.patterns):
                 raise TypeInferenceError(
                     f"the pattern {name} takes {len(made.arg_types)} fields",
+                    expected=made,
                     got=len(current.patterns),
+                    help="write _ for fields that are not used",
                 )
             _unify_pattern(solver, known, made.ret_type, f"the pattern {name}")
             pending.extend(zip(current.patterns, made.arg_types, strict=True))
@@ -95,44 +95,53 @@ def _unify_pattern(solver: TypeSolver, known: Type, asked: Type, what: str) -> N
     except UnifyError:
         raise TypeInferenceError(
             f"{what} cannot match a value of this type",
-            expected=solver.resolve(asked),
-            got=solver.resolve(known),
+            expected=solver.resolve(known),
+            got=solver.resolve(asked),
+            help="a pattern takes apart a value of the type that is matched",
         ) from None
 
 
 def missing_case(clauses: Sequence[Clause], definitions: Mapping[str, TypeData]) -> str | None:
-    """A value that no clause matches, as a pattern in text; ``None`` if all are covered.
+    """A value that no clause matches, as a pattern in text; ``None`` if all are covered."""
+    return next(uncovered_cases(clauses, definitions), None)
+
+
+def uncovered_cases(
+    clauses: Sequence[Clause], definitions: Mapping[str, TypeData]
+) -> Iterator[str]:
+    """Patterns in text that together describe all values that no clause matches.
 
     Usefulness of a wildcard row after the given rows (Maranget, "Warnings for pattern matching",
     2007). Patterns are a screen of text at most, which bounds the recursion.
     """
-    witness = _uncovered([[clause.lhs] for clause in clauses], 1, definitions)
-    return None if witness is None else witness[0]
+    for witness in _uncovered([[clause.lhs] for clause in clauses], 1, definitions):
+        yield witness[0]
 
 
 def _uncovered(
     rows: list[list[Pattern]], width: int, definitions: Mapping[str, TypeData]
-) -> list[str] | None:
+) -> Iterator[list[str]]:
     if width == 0:
-        return None if rows else []
+        if not rows:
+            yield []
+        return
     heads = [row[0] for row in rows]
     tuples = [h for h in heads if isinstance(h, PatternTuple)]
+    named = [h.constructor for h in heads if isinstance(h, PatternConstructor)]
     if tuples:
         arity = len(tuples[0].patterns)
-        rest = _uncovered(_specialise(rows, None, arity), arity + width - 1, definitions)
-        return None if rest is None else [f"({', '.join(rest[:arity])})", *rest[arity:]]
-    named = [h.constructor for h in heads if isinstance(h, PatternConstructor)]
-    if not named:
-        rest = _uncovered([row[1:] for row in rows], width - 1, definitions)
-        return None if rest is None else ["_", *rest]
-    for constructor in definition_of(named[0].belongs_to, definitions).constructors:
-        arity = len(constructor.inputs)
-        narrowed = _specialise(rows, constructor, arity)
-        rest = _uncovered(narrowed, arity + width - 1, definitions)
-        if rest is not None:
-            inner = f"({', '.join(rest[:arity])})" if arity else ""
-            return [f"{constructor.name}{inner}", *rest[arity:]]
-    return None
+        for rest in _uncovered(_specialise(rows, None, arity), arity + width - 1, definitions):
+            yield [f"({', '.join(rest[:arity])})", *rest[arity:]]
+    elif named:
+        for constructor in definition_of(named[0].belongs_to, definitions).constructors:
+            arity = len(constructor.inputs)
+            narrowed = _specialise(rows, constructor, arity)
+            for rest in _uncovered(narrowed, arity + width - 1, definitions):
+                inner = f"({', '.join(rest[:arity])})" if arity else ""
+                yield [f"{constructor.name}{inner}", *rest[arity:]]
+    else:
+        for rest in _uncovered([row[1:] for row in rows], width - 1, definitions):
+            yield ["_", *rest]
 
 
 def _specialise(

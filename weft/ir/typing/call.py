@@ -9,7 +9,12 @@ from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
 from weft.ir.op import Op
 from weft.ir.types import IncompleteType, TensorType, TupleType, Type
-from weft.ir.typing.report import argument_name, argument_notes, place_of
+from weft.ir.typing.report import (
+    argument_name,
+    argument_notes,
+    signature_help,
+    type_error,
+)
 from weft.ir.typing.solver import ERROR, TypeSolver, UnifyError
 from weft.support.errors import AttrsError, InternalError, TypeInferenceError, WeftError
 
@@ -114,13 +119,14 @@ class CallContext:
             at.append(argument_name(self._call, arg))
         if axis is not None:
             at.append(f"axis {axis}")
-        raise TypeInferenceError(
+        raise type_error(
+            self._call,
+            self._function,
             f"{self.op_name}: {message}",
-            where=place_of(self._call, self._function),
             expected=expected,
             got=got,
             notes=[*([f"at {', '.join(at)}"] if at else []), *self._notes()],
-            help=help,
+            help=help or signature_help(self._op),
         )
 
     def _notes(self) -> list[str]:
@@ -143,20 +149,22 @@ class CallContext:
         return True
 
     def _placed(self, error: WeftError) -> WeftError:
-        return TypeInferenceError(
+        return type_error(
+            self._call,
+            self._function,
             f"{self.op_name}: {error.what}",
-            where=place_of(self._call, self._function),
             expected=error.expected,
             got=error.got,
             notes=[*error.notes, *self._notes()],
-            help=error.help,
+            help=error.help or signature_help(self._op),
         )
 
     def stuck(self) -> WeftError:
         """The error for a relation that never got what it needs."""
-        return TypeInferenceError(
+        return type_error(
+            self._call,
+            self._function,
             f"{self.op_name}: the type cannot be inferred",
-            where=place_of(self._call, self._function),
             notes=self._notes(),
             help="annotate the variables that these arguments come from",
         )

@@ -14,7 +14,8 @@ from weft.ir.expr import Expr, Function, GlobalVar, TypeData, Var
 from weft.ir.module import IRModule
 from weft.ir.types import FuncType, IncompleteType, Type, is_complete
 from weft.ir.typing.constraints import Constraints
-from weft.ir.typing.report import describe, place_of, raise_collected
+from weft.ir.typing.kinds import kind_error
+from weft.ir.typing.report import describe, raise_collected, type_error
 from weft.ir.typing.solver import ERROR
 from weft.ir.visitor import children, post_order, rebuild
 from weft.support.errors import TypeInferenceError, WeftError
@@ -28,7 +29,7 @@ def infer_type(mod: IRModule) -> IRModule:
     """
     known: dict[str, Type] = {name: _declared(fn) for name, fn in mod.functions.items()}
     typed: dict[str, Function] = {}
-    errors: list[WeftError] = []
+    errors: list[WeftError] = [*_definition_errors(mod.type_definitions)]
     for group in _call_order(mod):
         part = Constraints(known, mod.type_definitions)
         try:
@@ -57,7 +58,7 @@ def infer_expr(
     are typed already at their word, so that the cost is that of the new nodes alone. Raises
     ``TypeInferenceError``.
     """
-    part = Constraints({}, definitions or {}, trust=trust)
+    part = Constraints({}, definitions, trust=trust)
     try:
         part.collect(expr)
         rebuilt = _finish(part)
@@ -73,6 +74,18 @@ def _too_deep() -> TypeInferenceError:
         expected="tuples and functions nested some hundreds deep at most",
         help="flatten the nested tuples",
     )
+
+
+def _definition_errors(definitions: Mapping[str, TypeData]) -> Iterable[WeftError]:
+    """What is wrong with the types of fields."""
+    for data in definitions.values():
+        for constructor in data.constructors:
+            found = (kind_error(t, definitions) for t in constructor.inputs)
+            for error in filter(None, found):
+                what = f"{error.what} (a field of {data.header}.{constructor.name})"
+                yield TypeInferenceError(
+                    what, expected=error.expected, got=error.got, help=error.help
+                )
 
 
 def _declared(fn: Function) -> Type:
@@ -115,9 +128,11 @@ def _parameters(nodes: Iterable[Expr]) -> set[int]:
 
 
 def _unknown(node: Expr, type_: Type, function: str | None) -> WeftError:
-    return TypeInferenceError(
+    return type_error(
+        node,
+        function,
         f"the type of {describe(node)} cannot be inferred",
-        where=place_of(node, function),
+        expected="a type without holes",
         got=type_,
         help="annotate it: %x: Tensor[(..), float32]",
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 
 from weft.ir.expr import Call, Constant, Constructor, Expr, GlobalVar, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
@@ -43,6 +44,40 @@ def place_of(expr: Expr, function: str | None) -> str:
     inside = f" in @{function}" if function else ""
     text = f"`{describe(expr)}`{inside}"
     return f"{expr.span}: {text}" if expr.span else text
+
+
+def type_error(
+    expr: Expr,
+    function: str | None,
+    what: str,
+    *,
+    expected: object = None,
+    got: object = None,
+    notes: Sequence[str] = (),
+    help: str | None = None,
+) -> TypeInferenceError:
+    """An error about ``expr``, with the line it is on where that can be shown."""
+    excerpt = expr.span.excerpt() if expr.span else ()
+    return TypeInferenceError(
+        what,
+        where=place_of(expr, function),
+        expected=expected,
+        got=got,
+        notes=[*excerpt, *notes],
+        help=help,
+    )
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A suggestion of names like ``name``; ``otherwise`` where there are none."""
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return f"did you mean {' or '.join(close)}?" if close else otherwise
+
+
+def signature_help(op: Op) -> str:
+    """What the operator takes and does, for errors that know no better way out."""
+    about = op.doc.strip().splitlines()[0] if op.doc.strip() else "see its documentation"
+    return f"{op.name}({', '.join(op.inputs)}): {about}"
 
 
 def argument_name(call: Call, index: int) -> str:

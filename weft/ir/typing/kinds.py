@@ -1,0 +1,71 @@
+"""Kinds: a type that a program writes down speaks of data types that exist, fully applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.ir.expr import TypeData
+from weft.ir.types import GlobalTypeVar, Type, TypeCall, component_types
+from weft.ir.typing.report import did_you_mean
+from weft.support.errors import TypeInferenceError
+
+
+def kind_error(type_: Type, definitions: Mapping[str, TypeData]) -> TypeInferenceError | None:
+    """What is wrong with ``type_``, ``None`` if nothing is."""
+    seen: set[int] = set()
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if isinstance(current, TypeCall):
+            error = _application_error(current, definitions)
+            if error is not None:
+                return error
+            pending.extend(current.args)
+        elif isinstance(current, GlobalTypeVar):
+            return _bare(current)
+        else:
+            pending.extend(component_types(current))
+    return None
+
+
+def _application_error(
+    call: TypeCall, definitions: Mapping[str, TypeData]
+) -> TypeInferenceError | None:
+    name = str(call.func)
+    data = definitions.get(name)
+    if data is None:
+        return undefined(name, definitions)
+    if len(call.args) == len(data.type_vars):
+        return None
+    return TypeInferenceError(
+        f"the data type {name} takes {len(data.type_vars)} type arguments",
+        expected=f"{name}[{', '.join(map(str, data.type_vars))}]" if data.type_vars else name,
+        got=call,
+        help="write one type for each parameter of the definition",
+    )
+
+
+def undefined(name: str, definitions: Mapping[str, TypeData]) -> TypeInferenceError:
+    """The error for a data type that the module does not define."""
+    return TypeInferenceError(
+        f"the data type {name} is not defined",
+        expected=", ".join(definitions) or "a module with type definitions",
+        got=name,
+        help=did_you_mean(
+            name,
+            [*definitions, "Tensor", "float32", "int32", "bool"],
+            f"define it: type {name} {{ .. }}, or import the prelude",
+        ),
+    )
+
+
+def _bare(header: GlobalTypeVar) -> TypeInferenceError:
+    return TypeInferenceError(
+        f"{header} is the name of a data type, not a type",
+        expected=f"{header}[..]",
+        got=header,
+        help="apply it to its type arguments",
+    )

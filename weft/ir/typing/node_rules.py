@@ -1,0 +1,342 @@
+"""What each kind of node says about its type, one method each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from weft.ir.dtype import bool_
+from weft.ir.expr import (
+    Call,
+    Constructor,
+    Expr,
+    Function,
+    If,
+    Let,
+    Match,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    TypeData,
+)
+from weft.ir.op import Op
+from weft.ir.types import (
+    FuncType,
+    IncompleteType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    is_complete,
+)
+from weft.ir.typing.adt import instantiate, missing_case
+from weft.ir.typing.call import CallContext
+from weft.ir.typing.kinds import kind_error
+from weft.ir.typing.report import argument_name, describe, signature_help, type_error
+from weft.ir.typing.solver import ERROR, Deferred, TypeSolver, UnifyError, join_types
+from weft.support.errors import WeftError
+
+_UNIT = TupleType(())
+_CONDITION = TensorType((), bool_)
+_REF_HELP = "ref(x) makes a reference that holds values of the type of x"
+
+
+class NodeRules:
+    """The types of nodes from those of their operands; subclasses walk the program.
+
+    ``definitions`` are the data types of the module, ``None`` for an expression on its own, which
+    may speak of data types that its module defines.
+    """
+
+    def __init__(self, definitions: Mapping[str, TypeData] | None) -> None:
+        self.solver = TypeSolver()
+        self.types: dict[int, Type] = {}
+        self.errors: list[WeftError] = []
+        self.function: str | None = None
+        self._definitions = definitions or {}
+        self._closed = definitions is not None
+        self._ill_formed: set[int] = set()
+        self._contexts: list[tuple[Deferred, CallContext]] = []
+
+    def _call(self, call: Call) -> Type:
+        args = tuple(self.types[id(a)] for a in call.args)
+        if isinstance(call.op, Op):
+            return self._op_call(call, call.op, args)
+        callee = self.solver.shallow(self.types[id(call.op)])
+        if callee is ERROR:
+            return ERROR
+        if isinstance(callee, IncompleteType):
+            out = IncompleteType()
+            self._unify(
+                call,
+                callee,
+                FuncType(args, out),
+                "the callee is used with another type",
+                help="annotate the variable that is called with its function type",
+            )
+            return out
+        if not isinstance(callee, FuncType):
+            self._fail(
+                call,
+                f"{describe(call.op)} is not a function",
+                expected="a function",
+                got=callee,
+                help="only functions, operators and constructors can be called",
+            )
+            return ERROR
+        return self._function_call(call, callee, args)
+
+    def _op_call(self, call: Call, op: Op, args: tuple[Type, ...]) -> Type:
+        if len(args) != len(op.inputs) or op.relation is None:
+            self._fail(
+                call,
+                f"{op.name} takes {len(op.inputs)} arguments",
+                expected=", ".join(op.inputs),
+                got=len(args),
+                help=signature_help(op),
+            )
+            return ERROR
+        out = IncompleteType()
+        context = CallContext(self.solver, call, args, out, self.function)
+        relation = Deferred(lambda: context.attempt(self.errors.append), (*args, out))
+        self.solver.add(relation)
+        if not relation.done:
+            self._contexts.append((relation, context))
+        return self.solver.shallow(out)
+
+    def _function_call(self, call: Call, callee: FuncType, args: tuple[Type, ...]) -> Type:
+        if call.type_args and len(call.type_args) != len(callee.type_params):
+            self._fail(
+                call,
+                f"{describe(call.op)} takes {len(callee.type_params)} type arguments",
+                expected=callee,
+                got=len(call.type_args),
+                help="leave the type arguments out to have them inferred",
+            )
+            return ERROR
+        if len(args) != len(callee.arg_types):
+            self._fail(
+                call,
+                f"{describe(call.op)} takes {len(callee.arg_types)} arguments",
+                expected=callee,
+                got=len(args),
+                help=f"the arguments are {_listed(callee.arg_types)}",
+            )
+            return ERROR
+        for type_arg in call.type_args:
+            self._check_kind(call, type_arg)
+        concrete = instantiate(callee, call.type_args)
+        for index, (given, asked) in enumerate(zip(args, concrete.arg_types, strict=True)):
+            self._unify(
+                call,
+                asked,
+                self._as_asked(given, asked),
+                f"{argument_name(call, index)} of {describe(call.op)} has the wrong type",
+                help=_argument_help(call.args[index], callee, call),
+            )
+        return concrete.ret_type
+
+    def _as_asked(self, given: Type, asked: Type) -> Type:
+        """A generic function, where a plain one is asked for, is used at one type."""
+        known, wanted = self.solver.shallow(given), self.solver.shallow(asked)
+        if isinstance(known, FuncType) and isinstance(wanted, FuncType) and not wanted.type_params:
+            return instantiate(known)
+        return given
+
+    def _tuple(self, node: Tuple) -> Type:
+        return TupleType(tuple(self.solver.shallow(self.types[id(f)]) for f in node.fields))
+
+    def _tuple_get_item(self, node: TupleGetItem) -> Type:
+        known = self.solver.shallow(self.types[id(node.tuple_value)])
+        if isinstance(known, TupleType):
+            if 0 <= node.index < len(known.fields):
+                return known.fields[node.index]
+            self._fail_field(node, known)
+            return ERROR
+        if isinstance(known, IncompleteType):
+            return self._later_field(node, known)
+        if known is not ERROR:
+            self._fail_field(node, known)
+        return ERROR
+
+    def _later_field(self, node: TupleGetItem, value: Type) -> Type:
+        out = IncompleteType()
+
+        def attempt() -> bool:
+            known = self.solver.shallow(value)
+            if isinstance(known, IncompleteType):
+                return False
+            if not isinstance(known, TupleType) or node.index >= len(known.fields):
+                self._fail_field(node, known)
+                self.solver.unify(out, ERROR)
+            else:
+                self._unify(node, out, known.fields[node.index], "the field has the wrong type")
+            return True
+
+        self.solver.add(Deferred(attempt, (value,)))
+        return out
+
+    def _fail_field(self, node: TupleGetItem, known: Type) -> None:
+        if not isinstance(known, TupleType):
+            what, way_out = "a field is taken of what is no tuple", "take fields of tuples alone"
+            self._fail(node, what, expected="a tuple", got=known, help=way_out)
+            return
+        count = len(known.fields)
+        self._fail(
+            node,
+            f"the tuple has no field {node.index}",
+            expected=f"a field from 0 to {count - 1}" if count else "a tuple with fields",
+            got=known,
+            help="fields are counted from 0",
+        )
+
+    def _function(self, fn: Function) -> Type:
+        result = self.types[id(fn.body)]
+        if fn.ret_type is not None:
+            self._check_kind(fn, fn.ret_type)
+            self._unify(
+                fn,
+                fn.ret_type,
+                result,
+                "the body does not have the declared return type",
+                help="change the declared type, or leave it out to have it inferred",
+            )
+            result = fn.ret_type
+        params = tuple(self.solver.shallow(self.types[id(p)]) for p in fn.params)
+        return FuncType(params, self.solver.shallow(result), fn.type_params)
+
+    def _let(self, node: Let) -> Type:
+        return self.types[id(node.body)]
+
+    def _if(self, node: If) -> Type:
+        self._unify(
+            node,
+            _CONDITION,
+            self.types[id(node.cond)],
+            "the condition is no boolean scalar",
+            help="compare with something, or reduce with all or any, to one truth value",
+        )
+        return self._join(
+            node, [self.types[id(node.true_branch)], self.types[id(node.false_branch)]]
+        )
+
+    def _join(self, node: Expr, branches: list[Type]) -> Type:
+        """The type of whichever branch is taken."""
+        result = branches[0]
+        for branch in branches[1:]:
+            left, right = self.solver.resolve(result), self.solver.resolve(branch)
+            joined = None
+            if is_complete(left) and is_complete(right):
+                joined = join_types(left, right)
+            if joined is None:
+                self._unify(
+                    node,
+                    left,
+                    right,
+                    "the branches have different types",
+                    help="make every branch end in a value of one type",
+                )
+                joined = left
+            result = joined
+        return result
+
+    def _ref_create(self, node: RefCreate) -> Type:
+        return RefType(self.types[id(node.value)])
+
+    def _ref_read(self, node: RefRead) -> Type:
+        held = IncompleteType()
+        self._unify(
+            node,
+            RefType(held),
+            self.types[id(node.ref)],
+            "only a reference can be read",
+            help=_REF_HELP,
+        )
+        return self.solver.shallow(held)
+
+    def _ref_write(self, node: RefWrite) -> Type:
+        self._unify(
+            node,
+            RefType(self.types[id(node.value)]),
+            self.types[id(node.ref)],
+            "the reference does not hold values of this type",
+            help=_REF_HELP,
+        )
+        return _UNIT
+
+    def _match(self, node: Match) -> Type:
+        if not node.clauses:
+            self._fail(
+                node,
+                "a match needs at least one clause",
+                expected="match (..) { PATTERN => { .. }, }",
+                got="no clause",
+                help="add a clause; _ matches everything",
+            )
+            return ERROR
+        if node.complete and id(node) not in self._ill_formed:
+            missing = missing_case(node.clauses, self._definitions)
+            if missing is not None:
+                self._fail(
+                    node,
+                    "the match does not cover every case",
+                    expected=f"a clause that matches {missing}",
+                    got=f"no clause for {missing}",
+                    help="add a clause, or write match? where a failing match is meant",
+                )
+        return self._join(node, [self.types[id(c.rhs)] for c in node.clauses])
+
+    # -- errors --------------------------------------------------------------------------------
+
+    def _unify(
+        self, node: Expr, asked: Type, given: Type, message: str, *, help: str | None = None
+    ) -> None:
+        try:
+            self.solver.unify(asked, given)
+        except UnifyError as error:
+            self._fail(
+                node,
+                f"{message} ({error.detail})",
+                expected=self.solver.resolve(asked),
+                got=self.solver.resolve(given),
+                help=help,
+            )
+
+    def _fail(self, node: Expr, what: str, **fields: Any) -> None:
+        self.errors.append(type_error(node, self.function, what, **fields))
+
+    def _report(self, error: WeftError, node: Expr) -> None:
+        self._fail(node, error.what, expected=error.expected, got=error.got, help=error.help)
+
+    def _check_kind(self, node: Expr, type_: Type | None) -> None:
+        """Report a written type that speaks of an unknown data type, or applies one wrongly."""
+        if type_ is None or isinstance(type_, TensorType) or not self._closed:
+            return
+        error = kind_error(type_, self._definitions)
+        if error is not None:
+            self._report(error, node)
+
+    _rules: ClassVar[dict[type, Callable[[Any, Any], Type]]] = {
+        Call: _call,
+        Tuple: _tuple,
+        TupleGetItem: _tuple_get_item,
+        Function: _function,
+        Let: _let,
+        If: _if,
+        RefCreate: _ref_create,
+        RefRead: _ref_read,
+        RefWrite: _ref_write,
+        Match: _match,
+    }
+
+
+def _listed(types: tuple[Type, ...]) -> str:
+    return ", ".join(map(str, types)) or "none"
+
+
+def _argument_help(arg: Expr, callee: FuncType, call: Call) -> str:
+    if isinstance(arg, Constructor) and not arg.inputs:
+        return f"a constructor without fields is called as well: {arg.name}()"
+    return f"{describe(call.op, arguments=False)} is {callee}"
