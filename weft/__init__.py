@@ -21,8 +21,8 @@ from weft.support.config import config
 from weft.support.errors import WeftError
 
 if TYPE_CHECKING:
-    from weft.compiler.api import CompiledModel, compile
-    from weft.ir import Function, IRModule, parse
+    from weft.compiler.api import CompiledModel, ForeignModel, compile, parse
+    from weft.ir import Function, IRModule
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
     from weft.target import Target
@@ -33,6 +33,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "compile": "weft.compiler.api",
     "CompiledModel": "weft.compiler.api",
+    "ForeignModel": "weft.compiler.api",
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
     "parse": "weft.compiler.api",
@@ -46,6 +47,7 @@ _SUBPACKAGES = ("ir", "op", "te", "tir", "topi", "transform", "strategy", "targe
 __all__ = [
     "CompiledModel",
     "CompiledModule",
+    "ForeignModel",
     "Function",
     "IRModule",
     "Target",

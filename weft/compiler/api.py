@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
-from weft.codegen.llvm.jit import JitLibrary
+from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
 from weft.compiler.model_code import ModelCode, build_model
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.sources import cache_key, import_model
 from weft.compiler.stages import Stages
-from weft.export.artifact import export_artifact
 from weft.ir.module import IRModule
-from weft.runtime import CompiledModule
 from weft.support import progress, trace
 from weft.support.cache import open_cache
 from weft.support.config import config
 from weft.support.log import Level, debug, enabled
 
-__all__ = ["CompiledModel", "compile", "parse"]
+__all__ = ["CompiledModel", "ForeignModel", "compile", "parse"]
 
 
 def parse(text: str) -> IRModule:
@@ -34,36 +31,6 @@ def parse(text: str) -> IRModule:
     return ir.infer_type(ir.parse(text))
 
 
-class CompiledModel(CompiledModule):
-    """A compiled module that still knows what it was made of."""
-
-    def __init__(self, code: ModelCode, stages: Stages) -> None:
-        self._code = code
-        self._stages = stages
-        library = JitLibrary(code.objects, stages.options.target)
-        super().__init__(code.manifest, library, code.constants)
-
-    @property
-    def options(self) -> CompileOptions:
-        """What the model was compiled for."""
-        return self._stages.options
-
-    def as_text(self, stage: str = "optimized") -> str:
-        """A stage as text: import, canonical, optimized, lowered, tir, llvm or asm.
-
-        The way there is run again, so it costs a compilation. Raises ``OptionError`` for an
-        unknown stage.
-        """
-        return self._stages.as_text(stage)
-
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write one file that ``weft.load`` runs without a compiler.
-
-        Raises ``LinkerError`` where no linker is found.
-        """
-        export_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
-
-
 def compile(
     model: Any,
     *,
@@ -71,13 +38,14 @@ def compile(
     inputs: Mapping[str, Sequence[object]] | None = None,
     opt_level: int = 3,
     **knobs: Any,
-) -> CompiledModel:
+) -> CompiledModel | ForeignModel:
     """Compile ``model`` for ``target``.
 
     ``model`` is a path (ONNX, or text of the functional IR in a ``.ir`` file), the bytes of an
     ONNX model, an ``onnx.ModelProto``, an ``IRModule`` or a ``Function``. ``inputs`` overrides
     shapes by input name. ``opt_level`` is 0 (no optimisation) to 3. ``knobs`` are settings of
-    ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``.
+    ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``. For a target
+    that this machine cannot run the result can be exported and printed, not called.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
     ``OptionError`` and ``TargetError``, all of them ``WeftError``.
@@ -87,7 +55,7 @@ def compile(
         start = time.perf_counter()
         code = _compile(model, options)
         with trace.span("load"):
-            module = CompiledModel(code, Stages(model, options))
+            module = open_code(code, Stages(model, options))
         debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
         return module
 

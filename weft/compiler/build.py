@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from weft.compiler import kernel_dump
@@ -101,7 +102,9 @@ def _build_missing(
     order = sorted(remote, key=lambda n: (-len(kernels[n].text), n))
     queue = _Queue(deque([*local, *order] if jobs == 1 else order))
     with progress.task("building kernels", len(missing)) as task:
-        threads = [threading.Thread(target=_feed, args=(queue, kernels, target, task))
+        # Each thread sees the configuration of the caller, and hands it to its worker.
+        threads = [threading.Thread(target=copy_context().run,
+                                    args=(_feed, queue, kernels, target, task))
                    for _ in range(min(jobs, len(remote)) - 1)]
         for thread in threads:
             thread.start()

@@ -14,7 +14,7 @@ from weft.compiler.model_code import ModelCode
 from weft.compiler.report import html_report
 from weft.compiler.sources import cache_key
 from weft.compiler.stages import STAGES
-from weft.support.errors import InvalidModelError, OptionError
+from weft.support.errors import ArtifactError, InvalidModelError, OptionError, TargetError
 from weft.transform import evaluate
 
 TEXT = """
@@ -171,3 +171,22 @@ def test_the_report_is_one_page_with_every_stage():
     assert "src=" not in page
     for stage in STAGES:
         assert f"<summary>{stage}</summary>" in page
+
+
+@pytest.mark.parametrize("target", ["llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic",
+                                    "llvm -mcpu=sapphirerapids -mattr=+amx-tile"])
+def test_code_for_another_machine_is_exported_and_not_run(target, tmp_path):
+    module = weft.compile(weft.parse(TEXT), target=target)
+    assert isinstance(module, weft.ForeignModel)
+    with pytest.raises(TargetError, match="another machine"):
+        module(X, Y)
+    with pytest.raises(TargetError):
+        module.run(None, {"x": X, "y": Y})
+    assert module.inputs[0].name == "x"
+    assert ".text" in module.as_text("asm")
+    try:
+        module.export(tmp_path / "m.weft")
+    except weft.errors.LinkerError:
+        return  # this machine has no linker for that one
+    with pytest.raises(ArtifactError):
+        weft.load(tmp_path / "m.weft")

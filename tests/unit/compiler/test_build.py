@@ -81,6 +81,21 @@ def test_an_error_in_a_worker_arrives_with_its_fields(kernels):
         worker.build(broken, TARGET)
 
 
+def test_workers_get_the_settings_of_the_call(kernels, monkeypatch):
+    sent = []
+    write_frame = worker_pool.write_frame
+
+    def record(stream, value):
+        sent.append(value[3])
+        write_frame(stream, value)
+
+    monkeypatch.setattr(worker_pool, "write_frame", record)
+    with weft.config(no_cache=True, build_jobs=3, verify=2):
+        build_kernels(kernels, TARGET)
+    assert sent
+    assert all(settings["verify"] == 2 for settings in sent)
+
+
 def test_what_a_user_defines_is_built_here_and_not_kept(tmp_path):
     @define_op("test.user_exp", attrs=Attrs, pattern=OpPattern.ELEMWISE, relation=same_type_as(0))
     def user_exp(x, attrs):

@@ -1,0 +1,92 @@
+"""What ``weft.compile`` returns: a module that still knows what it was made of."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NoReturn
+
+from weft.codegen.llvm.jit import JitLibrary
+from weft.compiler.model_code import ModelCode
+from weft.compiler.options import CompileOptions
+from weft.compiler.stages import Stages
+from weft.export.artifact import export_artifact
+from weft.runtime import CompiledModule, Manifest, TensorSpec
+from weft.runtime.artifact import check_target
+from weft.support.errors import ArtifactError, TargetError
+
+
+class _Compiled:
+    """The surface that does not run anything."""
+
+    _code: ModelCode
+    _stages: Stages
+
+    @property
+    def options(self) -> CompileOptions:
+        """What the model was compiled for."""
+        return self._stages.options
+
+    def as_text(self, stage: str = "optimized") -> str:
+        """A stage as text: import, canonical, optimized, lowered, tir, llvm or asm.
+
+        The way there is run again, so it costs a compilation. Raises ``OptionError`` for an
+        unknown stage.
+        """
+        return self._stages.as_text(stage)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write one file that ``weft.load`` runs without a compiler.
+
+        Raises ``LinkerError`` where no linker is found.
+        """
+        export_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
+
+
+class CompiledModel(_Compiled, CompiledModule):
+    """A model compiled for this machine: call it, profile it, export it, look inside."""
+
+    def __init__(self, code: ModelCode, stages: Stages) -> None:
+        self._code = code
+        self._stages = stages
+        library = JitLibrary(code.objects, stages.options.target)
+        super().__init__(code.manifest, library, code.constants)
+
+
+class ForeignModel(_Compiled):
+    """A model compiled for a machine that this one cannot imitate: export it, look inside.
+
+    Calling it raises ``TargetError``; running its code would end the process.
+    """
+
+    def __init__(self, code: ModelCode, stages: Stages, reason: ArtifactError) -> None:
+        self._code = code
+        self._stages = stages
+        self._reason = reason
+        self.manifest: Manifest = code.manifest
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every input."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every output."""
+        return self.manifest.outputs
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TargetError("the model was compiled for another machine",
+                          expected=self._reason.expected, got=self._reason.got,
+                          help="export it and run the artifact there, or compile for this one")
+
+    run = __call__
+    profile = __call__
+
+
+def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
+    """A module that runs where this machine can run it."""
+    try:
+        check_target(code.manifest.target)
+    except ArtifactError as reason:
+        return ForeignModel(code, stages, reason)
+    return CompiledModel(code, stages)
