@@ -20,7 +20,7 @@ class AlignedBlock:
     """Bytes that start at a multiple of 64; large blocks ask for huge pages.
 
     ``array`` is a writable ``uint8`` view of the whole block, ``address`` its first byte. A new
-    block is all zero or not initialised.
+    block is all zero or not initialised. ``MemoryError`` where there is not enough.
     """
 
     __slots__ = ("address", "array", "nbytes")
@@ -46,7 +46,10 @@ def _on_heap(nbytes: int) -> np.ndarray:
 
 def _mapped(nbytes: int) -> np.ndarray:
     """Fewer, larger pages: weights and arenas of many MB otherwise miss the TLB all the time."""
-    pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError):
+        raise MemoryError(f"{nbytes} bytes for compiled code are not to be had") from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without them
             pages.madvise(mmap.MADV_HUGEPAGE)

@@ -33,7 +33,11 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True) -> Compile
     made for a CPU with instruction sets that this one lacks.
     """
     try:
-        return _load(Path(path), map_constants=map_constants)
+        file = Path(path)
+    except TypeError:
+        raise ArtifactError("an artifact is given by its path", got=repr(path)) from None
+    try:
+        return _load(file, map_constants=map_constants)
     except ArtifactError as error:
         where = error.where
         raise ArtifactError(error.what, where=f"{path}: {where}" if where else path,

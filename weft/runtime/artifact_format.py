@@ -54,26 +54,35 @@ def _padding(offset: int, info: zipfile.ZipInfo) -> bytes:
 
 
 def locate_members(file: IO[bytes], size: int) -> dict[str, tuple[int, int]]:
-    """Offset and size of each member; ``ArtifactError`` for a file that is no whole artifact."""
+    """Offset and size of each member; ``ArtifactError`` for a file that is no whole artifact.
+
+    The manifest is checked against the archive's own checksum, for it has no other.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
             infos = {info.filename: info for info in archive.infolist()}
-            manifest_is_whole = archive.read(MANIFEST) if MANIFEST in infos else b""
+            _check_members(infos)
+            archive.read(MANIFEST)
+            return {name: _extent(file, infos[name], size) for name in MEMBERS}
+    except ArtifactError:
+        raise
     except Exception as error:  # noqa: BLE001 - damaged archives raise a dozen kinds of errors
         raise ArtifactError("not a weft artifact, or a damaged one",
                             got=f"{type(error).__name__}: {error}") from None
-    missing = [name for name in MEMBERS if name not in infos]
-    if missing or not manifest_is_whole:
+
+
+def _check_members(infos: Mapping[str, zipfile.ZipInfo]) -> None:
+    if any(name not in infos for name in MEMBERS):
         raise ArtifactError("not a weft artifact", got=f"a zip archive of {sorted(infos)[:5]}",
                             expected=f"the members {', '.join(MEMBERS)}")
-    return {name: _extent(file, infos[name], size) for name in MEMBERS}
+    for name in MEMBERS:
+        if infos[name].compress_type != zipfile.ZIP_STORED:
+            raise ArtifactError("a damaged artifact", where=name, got="a compressed member")
 
 
 def _extent(file: IO[bytes], info: zipfile.ZipInfo, size: int) -> tuple[int, int]:
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER)
-    if len(header) < _LOCAL_HEADER or info.compress_type != zipfile.ZIP_STORED:
-        raise ArtifactError("a damaged artifact", where=info.filename)
     name_length, extra_length = struct.unpack_from("<HH", header, 26)
     start = info.header_offset + _LOCAL_HEADER + name_length + extra_length
     if start + info.file_size > size:

@@ -15,8 +15,9 @@ from weft.runtime.frame import Frame
 from weft.runtime.library import Library, function
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
 from weft.runtime.ndarray import to_numpy
-from weft.runtime.profile import Profile, Stepper, log_kernels, profile_module
+from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
 from weft.runtime.signature import Signature
+from weft.support import trace
 from weft.support.errors import InternalError, InvalidInputError
 from weft.support.log import Level, enabled
 
@@ -50,7 +51,9 @@ class CompiledModule:
         self._given = [(s, s.numpy_dtype, s.concrete_shape) for s in manifest.inputs]
         self._made = [(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
         self._returns_tuple = manifest.output_is_tuple or len(manifest.outputs) != 1
-        self._runner = self._run_stepwise if enabled(Level.KERNELS) else self._run_main
+        # Decided once: a call takes a few microseconds, as much as reading these settings.
+        watched = enabled(Level.KERNELS) or trace.recorder() is not None
+        self._runner = self._run_stepwise if watched else self._run_main
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -125,9 +128,9 @@ class CompiledModule:
             raise InternalError("the compiled program failed", got=f"status {status}")
 
     def _run_stepwise(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
-        """``WEFT_DEBUG=2``: the same kernels, one by one and timed."""
+        """``WEFT_DEBUG=2`` or ``WEFT_TRACE``: the same kernels, one by one and timed."""
         with self._stepper(inputs, outputs) as stepper:
-            log_kernels(self.manifest, stepper.run())
+            report_kernels(self.manifest, stepper.run())
 
     def _stepper(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Stepper:
         return Stepper(self.manifest, self._functions, self._constants_address, self._frames,

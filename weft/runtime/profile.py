@@ -24,6 +24,7 @@ from weft.runtime.library import Library
 from weft.runtime.manifest import KernelCall, Manifest
 from weft.runtime.peak import measure_fma_peak
 from weft.runtime.table import render_table
+from weft.support import trace
 from weft.support.errors import OptionError
 from weft.support.log import Level, debug
 
@@ -167,14 +168,19 @@ def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
     return Profile(steps, module, peak, num_threads)
 
 
-def log_kernels(manifest: Manifest, readings: Sequence[float]) -> None:
-    """One line per kernel call for ``WEFT_DEBUG=2``."""
+def report_kernels(manifest: Manifest, readings: Sequence[float]) -> None:
+    """One line per kernel call for ``WEFT_DEBUG=2``, one span each for ``WEFT_TRACE``."""
+    recorder = trace.recorder()
     for number, step in enumerate(manifest.steps):
-        seconds = max(readings[number + 1] - readings[number], 1e-9)
+        start, end = readings[number], readings[number + 1]
+        seconds = max(end - start, 1e-9)
         debug(Level.KERNELS, "kernel",
               f"{number:3d} {seconds * 1e6:10.1f} us {step.flops * 1e-9 / seconds:8.1f} GFLOP/s "
               f"{step.bytes_moved * 1e-9 / seconds:7.1f} GB/s  {step.op or step.symbol} "
               f"({step.implementation})")
+        if recorder is not None:
+            recorder.add(step.op or step.symbol, "kernel", start, end,
+                         implementation=step.implementation)
 
 
 def _starts(seconds: Sequence[float]) -> list[float]:

@@ -109,13 +109,15 @@ class Threading:
 
 
 def configure(set_threading: Callable[..., None], count: int) -> None:
-    """Hand the OpenMP runtime to a library, or none where it is to run serially."""
-    openmp = find_openmp() if count > 1 else None
+    """Hand the OpenMP runtime to a library, or none where there is none or no need of it."""
+    _process.pool_may_exist = _process.pool_may_exist or count > 1
+    # Once a library has its entry points it keeps them: a parallel region of another Python
+    # thread may be about to use them while this one asks for serial code.
+    openmp = find_openmp() if _process.pool_may_exist else None
     if openmp is None:
         set_threading(None, None, None, 1)
-        return
-    _process.pool_may_exist = True
-    set_threading(openmp.parallel, openmp.get_thread_num, openmp.get_num_threads, count)
+    else:
+        set_threading(openmp.parallel, openmp.get_thread_num, openmp.get_num_threads, count)
 
 
 @functools.lru_cache(maxsize=1)

@@ -102,7 +102,8 @@ def manifest() -> Manifest:
                    "cpu.injective", "multiply", SIZE, 8 * SIZE),
     )  # fmt: skip
     return Manifest(
-        inputs=(TensorSpec("x", "float32", (SIZE,)),), outputs=(TensorSpec("y", "float32", (SIZE,)),),
+        inputs=(TensorSpec("x", "float32", (SIZE,)),),
+        outputs=(TensorSpec("y", "float32", (SIZE,)),),
         target=TargetSpec(target.triple, target.cpu, target.features),
         arena_bytes=ARENA_OFFSET + 4 * SIZE, constants_bytes=C.nbytes, steps=steps,
         constants=(ConstantSpec(0, "float32", (SIZE,)),), weft_version="0.1.0",

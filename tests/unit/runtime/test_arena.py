@@ -49,3 +49,9 @@ def test_a_pool_makes_what_is_in_use_at_once() -> None:
     pool.give_back(first)
     assert pool.take() is first
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("size", [1 << 47, 1 << 70])
+def test_more_than_there_is(size: int) -> None:
+    with pytest.raises(MemoryError):
+        AlignedBlock(size)

@@ -119,6 +119,21 @@ def test_another_archive(tmp_path: Path) -> None:
     assert "readme.txt" in str(refused(tmp_path, path.read_bytes()).got)
 
 
+def test_a_compressed_artifact(whole: bytes, tmp_path: Path) -> None:
+    source, target = tmp_path / "whole.weft", tmp_path / "small.weft"
+    source.write_bytes(whole)
+    with zipfile.ZipFile(source) as given, zipfile.ZipFile(target, "w") as taken:
+        for name in MEMBERS:
+            taken.writestr(name, given.read(name), zipfile.ZIP_DEFLATED)
+    assert "compressed" in str(refused(tmp_path, target.read_bytes()).got)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"bytes", "with\0zero"])
+def test_what_is_no_path(path: object) -> None:
+    with pytest.raises(ArtifactError):
+        load(path)
+
+
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="No such file"):
         load(tmp_path / "none.weft")

@@ -23,6 +23,10 @@ def mapped(part: str) -> int:
     return Path("/proc/self/maps").read_text().count(part)
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_symbols_are_found_and_others_are_not(code: bytes) -> None:
     library = SharedLibrary.from_bytes(code)
     assert library.address("weft_main") != library.address("weft_fma_peak")
@@ -37,13 +41,13 @@ def test_two_libraries_do_not_mix(code: bytes) -> None:
 
 def test_unmapped_and_closed_when_it_goes(code: bytes) -> None:
     gc.collect()
-    before, descriptors = mapped("memfd:weft"), len(os.listdir("/proc/self/fd"))
+    before, descriptors = mapped("memfd:weft"), open_files()
     library = SharedLibrary.from_bytes(code)
     assert mapped("memfd:weft") > before
     del library
     gc.collect()
     assert mapped("memfd:weft") == before
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files() == descriptors
 
 
 def test_from_a_file_where_memory_files_are_forbidden(
@@ -60,7 +64,7 @@ def test_from_a_file_where_memory_files_are_forbidden(
 
 @pytest.mark.parametrize("data", [b"", b"text", b"\x7fELF" + bytes(200)])
 def test_what_is_no_library(data: bytes) -> None:
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = open_files()
     with pytest.raises(ArtifactError, match="cannot load"):
         SharedLibrary.from_bytes(data)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files() == descriptors

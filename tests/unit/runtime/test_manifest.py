@@ -68,4 +68,4 @@ def test_symbolic_sizes_are_not_concrete() -> None:
     spec = TensorSpec("x", "float32", ("batch", 3))
     assert str(spec) == "x: Tensor[('batch', 3), float32]"
     with pytest.raises(ArtifactError, match="not fixed"):
-        spec.concrete_shape  # noqa: B018
+        spec.concrete_shape

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.runtime.programs import SIZE, expected, module, sample
 from weft.runtime import CompiledModule
 from weft.runtime.peak import measure_fma_peak
+from weft.support import trace
 from weft.support.config import config
 from weft.support.errors import InternalError, InvalidInputError, OptionError
 
@@ -78,9 +79,7 @@ def test_many_python_threads_at_once(mod: CompiledModule) -> None:
 
     def work(seed: int) -> None:
         x = sample(seed)
-        for _ in range(50):
-            if not np.array_equal(mod(x), expected(x)):
-                wrong.append(seed)
+        wrong.extend(seed for _ in range(50) if not np.array_equal(mod(x), expected(x)))
 
     workers = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
     for worker in workers:
@@ -138,6 +137,14 @@ def test_debug_level_2_prints_the_kernels(capfd: pytest.CaptureFixture[str]) -> 
         np.testing.assert_array_equal(mod(sample()), expected(sample()))
     lines = capfd.readouterr().err.splitlines()
     assert [line.split()[-2] for line in lines] == ["add", "multiply"]
+
+
+def test_a_trace_has_the_kernels(tmp_path) -> None:
+    with config(trace=tmp_path / "t.json"):
+        mod = module()
+        np.testing.assert_array_equal(mod(sample()), expected(sample()))
+        events = trace.recorder().events
+    assert [e["name"] for e in events if e["cat"] == "kernel"] == ["add", "multiply"]
 
 
 def test_fma_peak_grows_with_work_not_with_calls(mod: CompiledModule) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -64,12 +65,30 @@ def test_every_count_gives_the_same_bits() -> None:
         np.testing.assert_array_equal(mod(x), expected(x))
 
 
-def test_counts_are_handed_on_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_are_kept_once_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region of another Python thread may be running when serial code is asked for."""
     calls: list[tuple] = []
     monkeypatch.setattr(threads, "find_openmp", lambda: threads.OpenMP("lib", 11, 12, 13))
-    for count in (1, 4):
+    monkeypatch.setattr(threads, "_process", threads._Process())
+    for count in (1, 4, 1):
         threads.configure(lambda *a: calls.append(a), count)
-    assert calls == [(None, None, None, 1), (11, 12, 13, 4)]
+    assert calls == [(None, None, None, 1), (11, 12, 13, 4), (11, 12, 13, 1)]
+
+
+def test_counts_may_change_while_others_run() -> None:
+    mod, x = module(), sample()
+    wrong: list[int] = []
+
+    def work(count: int) -> None:
+        with config(threads=count):
+            wrong.extend(count for _ in range(200) if not np.array_equal(mod(x), expected(x)))
+
+    workers = [threading.Thread(target=work, args=(count,)) for count in (1, 2, 1, 3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
 
 
 def test_serial_where_there_is_no_openmp(monkeypatch: pytest.MonkeyPatch) -> None:
