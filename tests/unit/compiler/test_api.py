@@ -29,6 +29,7 @@ Y = np.arange(6, dtype=np.float32)
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WEFT_VERIFY", "1")  # with more, every compilation goes the whole way
 
 
 def onnx_model(scale=2.0):
