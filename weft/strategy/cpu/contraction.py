@@ -13,7 +13,9 @@ from weft.strategy.analysis import computes_below
 from weft.strategy.implementation import ScheduleContext
 
 
-def accumulators(ctx: ScheduleContext, reduction: te.Tensor | None = None) -> te.Tensor:
+def accumulators(
+    ctx: ScheduleContext, reduction: te.Tensor | None = None, *, scope: str = "local"
+) -> te.Tensor:
     """The tensor to keep in registers: the reduction, or a cache of it where it is the output.
 
     ``reduction`` is the anchor unless given. Everything between it and the output is inlined, so
@@ -22,14 +24,14 @@ def accumulators(ctx: ScheduleContext, reduction: te.Tensor | None = None) -> te
     s, output = ctx.schedule, ctx.output
     tensor = ctx.anchor if reduction is None else reduction
     if tensor is output:
-        cached = s.cache_write(output, "local")
+        cached = s.cache_write(output, scope)
         assert isinstance(cached, te.Tensor)  # one output, one cache
         return cached
     below = {id(op) for op in computes_below((tensor,))}
     for op in computes_below(ctx.outputs):
         if id(op) not in below and op is not output.op:
             s[op.output(0)].compute_inline()
-    s[tensor].set_scope("local")
+    s[tensor].set_scope(scope)
     return tensor
 
 

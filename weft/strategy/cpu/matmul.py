@@ -3,6 +3,11 @@
 The left operand goes into panels as tall as the register tile, the right one into panels as wide,
 so that the hot loop reads two streams front to back. Packing costs one pass over each operand and
 pays for itself from a few dozen rows and columns on.
+
+A short reduction runs whole inside the register tile. A long one is cut (Goto and van de Geijn,
+"Anatomy of High-Performance Matrix Multiplication", 2008): blocks of the result stay in the second
+level cache while one slice of the depth after the other is added, a panel of the right operand in
+the first level, a block of the left one in the second.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from typing import Any
 from weft import te
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
-from weft.strategy.analysis import computes_below, elements, size_of
+from weft.strategy.analysis import computes_below, elements, size_of, work_of
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
@@ -22,10 +27,14 @@ from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_t
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
 from weft.target import Target
-from weft.tir.expr import PrimExpr, const, if_then_else, int_value
+from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
 from weft.topi.broadcast import broadcast_shape
 
 MIN_PACKED_SIZE = 8
+# Depth of a slice. Deeper slices write the result back less often; a panel of one is then as large
+# as the first-level cache, which the hardware's prefetching forgives (measured 128 to 512: best).
+SLICE_DEPTH = 512
+CHUNK = 16  # consecutive depths of one line that the left panels keep together: 64 bytes
 
 
 def _products(call: Call, target: Target) -> Iterator[Implementation]:
@@ -66,22 +75,26 @@ def _tile(rows: int, columns: int, target: Target) -> RegisterTile:
 def packed_matmul(
     a: te.Tensor, b: te.Tensor, attrs: Any, *, tile: RegisterTile, lanes: int
 ) -> te.Tensor:
-    """The product over panels ``a_panels[.., m // T, k, m % T]``, ``b_panels[.., n // P, k, n % P]``.
+    """The product over packed panels; what lies beyond the matrices is zero, so nothing is guarded.
 
-    Elements beyond the matrices are zero, so that the hot loop needs no guard on operands.
+    ``b_panels[.., n // width, k, n % width]`` has the columns of one depth side by side. The left
+    panels are ``[.., m // height, k // 16, m % height, k % 16]`` where a line of ``a`` is
+    contiguous along the depth, so that packing copies whole cache lines; where it is contiguous
+    along the rows (``transpose_a``), they are like those of ``b``.
     """
-    transpose_a, transpose_b = attrs.transpose_a, attrs.transpose_b
-    rows, depth = _pick(a.shape, transposed=transpose_a)
-    _, columns = _pick(b.shape, transposed=transpose_b)
+    rows, depth = _pick(a.shape, transposed=attrs.transpose_a)
+    _, columns = _pick(b.shape, transposed=attrs.transpose_b)
     height, width = tile.rows, tile.vectors * lanes
-    left = _panels(a, rows, depth, height, row_last=transpose_a, name="a_panels")
-    right = _panels(b, columns, depth, width, row_last=not transpose_b, name="b_panels")
+    left = (_line_panels(a, rows, depth, height) if attrs.transpose_a is False
+            else _panels(a, rows, depth, height, depth_first=True, name="a_panels"))
+    right = _panels(b, columns, depth, width, depth_first=not attrs.transpose_b, name="b_panels")
     k = te.reduce_axis(depth, name="k")
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if a.ndim + b.ndim > 4 else ()
 
     def element(*index: PrimExpr) -> PrimExpr:
         *at, m, n = index
-        x = left[(*_batch_index(a, at), m // height, k, m % height)]
+        where = (k // CHUNK, m % height, k % CHUNK) if left.ndim == a.ndim + 2 else (k, m % height)
+        x = left[(*_batch_index(a, at), m // height, *where)]
         y = right[(*_batch_index(b, at), n // width, k, n % width)]
         return te.sum(x * y, k)
 
@@ -105,7 +118,7 @@ def _batch_index(x: te.Tensor, at: list[PrimExpr]) -> tuple[PrimExpr, ...]:
 
 
 def _panels(
-    x: te.Tensor, lines: PrimExpr, depth: PrimExpr, width: int, *, row_last: bool, name: str
+    x: te.Tensor, lines: PrimExpr, depth: PrimExpr, width: int, *, depth_first: bool, name: str
 ) -> te.Tensor:
     """``x`` as panels of ``width`` lines, the lines of one depth side by side."""
     count = (lines + (width - 1)) // width
@@ -113,18 +126,43 @@ def _panels(
     def element(*index: PrimExpr) -> PrimExpr:
         *at, panel, k, within = index
         line = panel * width + within
-        value = x[(*at, k, line)] if row_last else x[(*at, line, k)]
+        value = x[(*at, k, line)] if depth_first else x[(*at, line, k)]
         return if_then_else(line < lines, value, const(0, x.dtype))
 
     shape = (*x.shape[:-2], count, depth, const(width))
     return te.compute(shape, element, name=name, tag="injective,panels")
 
 
+def _line_panels(x: te.Tensor, lines: PrimExpr, depth: PrimExpr, height: int) -> te.Tensor:
+    """``x`` as panels of ``height`` lines, 16 consecutive depths of a line side by side."""
+    panels, chunks = (lines + (height - 1)) // height, (depth + (CHUNK - 1)) // CHUNK
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        *at, panel, chunk, within, inner = index
+        line, k = panel * height + within, chunk * CHUNK + inner
+        inside = all_of(line < lines, k < depth)
+        return if_then_else(inside, x[(*at, line, k)], const(0, x.dtype))
+
+    shape = (*x.shape[:-2], panels, chunks, const(height), const(CHUNK))
+    return te.compute(shape, element, name="a_panels", tag="injective,panels")
+
+
 def schedule_packed(ctx: ScheduleContext, *, tile: RegisterTile) -> None:
-    """Pack, then tile (rows x panels) in registers; parallel over panels and row tiles."""
-    s = ctx.schedule
+    """Pack both operands, then tile; parallel over tiles, or over cache blocks of the result."""
     lanes = ctx.target.lanes(ctx.output.dtype)
     _schedule_packing(ctx, lanes)
+    depth = size_of(ctx.anchor.op.reduce_axis[0].extent)
+    *_, rows, columns = (size_of(axis.extent) for axis in ctx.output.op.axis)
+    resident = 4 * depth * max(rows, tile.vectors * lanes)
+    if depth > SLICE_DEPTH and resident > ctx.target.l2_bytes and min(rows, columns) > 64:
+        _schedule_blocks(ctx, tile, lanes)
+    else:
+        _schedule_tiles(ctx, tile, lanes)
+
+
+def _schedule_tiles(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> None:
+    """The whole reduction inside a register tile."""
+    s = ctx.schedule
     acc = accumulators(ctx)
     stage = s[ctx.output]
     *batch, row, column = stage.op.axis
@@ -137,15 +175,55 @@ def schedule_packed(ctx: ScheduleContext, *, tile: RegisterTile) -> None:
     stage.vectorize(lane)
     task = stage.fuse(*batch, panels, tall)
     s[acc].compute_at(stage, task)
-    _order_reduction(s[acc], lanes)
-    if elements(stage.op) * size_of(s[acc].op.reduce_axis[0].extent) >= PARALLEL_THRESHOLD:
+    acc_stage = s[acc]
+    *acc_batch, acc_row, acc_column = acc_stage.op.axis
+    acc_vector, acc_lane = acc_stage.split(acc_column, factor=lanes)
+    reduction = list(acc_stage.split(acc_stage.op.reduce_axis[0], factor=CHUNK))
+    tile_in_registers(acc_stage, reduction, [acc_row], [acc_vector], acc_lane, acc_batch)
+    if work_of(acc_stage.op) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
 
 
-def _order_reduction(stage: te.Stage, lanes: int) -> None:
+def _schedule_blocks(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> None:
+    """Blocks of the result in the second-level cache, the depth in slices.
+
+    ``rfactor`` over slices makes the product of one slice a stage of its own, which is computed
+    in registers tile by tile and added to the block.
+    """
+    s = ctx.schedule
+    width = tile.vectors * lanes
+    block = max(1, ctx.target.l2_bytes // (4 * 4 * SLICE_DEPTH))  # a quarter of the cache each
+    height_tiles, width_tiles = max(1, block // tile.rows), max(1, block // width)
+    acc = accumulators(ctx, scope="global")
+    stage = s[ctx.output]
     *batch, row, column = stage.op.axis
+    row_block, row_in = stage.split(row, factor=tile.rows * height_tiles)
+    column_block, column_in = stage.split(column, factor=width * width_tiles)
+    stage.reorder(*batch, row_block, column_block, row_in, column_in)
+    _, lane = stage.split(column_in, factor=lanes)
+    stage.vectorize(lane)
+    task = stage.fuse(*batch, row_block, column_block)
+    stage.parallel(task)
+    slices, _ = s[acc].split(s[acc].op.reduce_axis[0], factor=SLICE_DEPTH)
+    product = s.rfactor(acc, slices)
+    sums = s[acc]
+    sums.compute_at(stage, task)
+    *sums_batch, sums_row, sums_column = sums.op.axis
+    tall, short = sums.split(sums_row, factor=tile.rows)
+    panels, inside = sums.split(sums_column, factor=width)
+    vector, sums_lane = sums.split(inside, factor=lanes)
+    around = [*sums_batch, *sums.op.reduce_axis, panels, tall]
+    tile_in_registers(sums, [], [short], [vector], sums_lane, around)
+    _compute_slice(s[product], sums, tall, lanes)
+
+
+def _compute_slice(stage: te.Stage, sums: te.Stage, tall: te.IterVar, lanes: int) -> None:
+    stage.set_scope("local")
+    stage.compute_at(sums, tall)
+    *around, row, column = stage.op.axis
     vector, lane = stage.split(column, factor=lanes)
-    tile_in_registers(stage, list(stage.op.reduce_axis), [row], [vector], lane, batch)
+    reduction = list(stage.split(stage.op.reduce_axis[0], factor=CHUNK))
+    tile_in_registers(stage, reduction, [row], [vector], lane, around)
 
 
 def _schedule_packing(ctx: ScheduleContext, lanes: int) -> None:
@@ -160,5 +238,3 @@ def _schedule_packing(ctx: ScheduleContext, lanes: int) -> None:
         loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
         if elements(op) >= PARALLEL_THRESHOLD:
             parallelize(stage, loops)
-
-

@@ -102,7 +102,23 @@ class _Partition(ScopedRewriter):
                     return self._halves(node, guard, worst, cut)
             if node.kind not in _STATIC and _size(node.body) <= _MAX_NODES:
                 return node.replace(body=self._versions(node, guard, worst))
+        if node.kind is ForKind.SERIAL:
+            for guard in self._never_whole(node):
+                self._done.add((node.loop_var, guard.order))
+                result = self._mixed_half(node, guard)
+                self._done.discard((node.loop_var, guard.order))
+                return result
         return node.replace(body=self.visit(node.body))
+
+    def _never_whole(self, node: s.For) -> Iterator[_Guard]:
+        """Guards that hold for all inner values in no iteration, and for some in a few only."""
+        for guard in _guards(node.body):
+            known = node.loop_var not in guard.used or (node.loop_var, guard.order) in self._done
+            if known or not any(loop.kind in _STATIC for loop in guard.inner):
+                continue
+            best = self._extreme_case(guard, largest=True)
+            if best is not None and not self._is_settled(best):
+                yield guard
 
     def _open_guards(self, node: s.For) -> Iterator[tuple[_Guard, Linear]]:
         """Guards to settle at this loop, each with its worst case over the loops inside."""
@@ -111,7 +127,7 @@ class _Partition(ScopedRewriter):
                 continue
             if guard.inner and not any(loop.kind in _STATIC for loop in guard.inner):
                 continue
-            worst = self._worst_case(guard)
+            worst = self._extreme_case(guard, largest=False)
             if worst is not None and not self._is_settled(worst):
                 yield guard, worst
 
@@ -124,9 +140,30 @@ class _Partition(ScopedRewriter):
         outside = node.body if guard.inner else _decided(node.body, guard, False)
         if worst.terms[node.loop_var] > 0:
             inside, outside = outside, inside
-        parts = [self.visit(before.replace(body=inside)), self.visit(after.replace(body=outside))]
+        halves = [before.replace(body=inside), after.replace(body=outside)]
+        mixed = 0 if worst.terms[node.loop_var] > 0 else 1
+        parts = [
+            self._mixed_half(half, guard) if at == mixed and guard.inner else self.visit(half)
+            for at, half in enumerate(halves)
+        ]
         self._done.discard((node.loop_var, guard.order))
         return s.seq(parts)
+
+    def _mixed_half(self, node: s.For, guard: _Guard) -> Stmt:
+        """Iterations in which the guard does not hold throughout, without those where it never
+        holds: cut once more, where the best case of the loops inside fails too."""
+        best = self._extreme_case(guard, largest=True)
+        cut = None if best is None else self._cut(node, best)
+        if best is None or cut is None or node.kind in _STATIC:
+            return self.visit(node)
+        before = node.replace(extent=self.expr(cut - node.min))
+        after = node.replace(min=cut, extent=self.expr(node.min + node.extent - cut))
+        nowhere = _decided(node.body, guard, False)
+        if best.terms[node.loop_var] > 0:
+            before = before.replace(body=nowhere)
+        else:
+            after = after.replace(body=nowhere)
+        return s.seq([self.visit(before), self.visit(after)])
 
     def _versions(self, node: s.For, guard: _Guard, worst: Linear) -> Stmt:
         """Two bodies under a condition that is tested once an iteration."""
@@ -154,25 +191,26 @@ class _Partition(ScopedRewriter):
             or self.analyzer.can_prove(x.LT(worst.to_expr(), zero))
         )
 
-    def _worst_case(self, guard: _Guard) -> Linear | None:
-        """The smallest value over the inner loops of the sum that the guard wants not negative."""
+    def _extreme_case(self, guard: _Guard, *, largest: bool) -> Linear | None:
+        """The smallest (or largest) value over the inner loops of the sum that the guard wants
+        not negative."""
         for loop in guard.inner:
             self.analyzer.bind(loop.loop_var, loop.min, loop.extent)
         total = self.analyzer.not_negative_form(guard.order)
         if total is None:
             return None
         inner = {loop.loop_var for loop in guard.inner}
-        worst = Linear.of_const(total.const)
+        extreme = Linear.of_const(total.const)
         for atom, c in total.terms.items():
             if any(e in inner for e in post_order(atom)):
                 low, high = self.analyzer.int_bounds(atom)
-                end = low if c > 0 else high
+                end = low if (c > 0) is not largest else high
                 if end is None:
                     return None
-                worst = worst.plus(Linear.of_const(end), c)
+                extreme = extreme.plus(Linear.of_const(end), c)
             else:
-                worst = worst.plus(Linear.of_atom(atom), c)
-        return worst
+                extreme = extreme.plus(Linear.of_atom(atom), c)
+        return extreme
 
     def _cut(self, node: s.For, worst: Linear) -> PrimExpr | None:
         """Where along the loop ``worst >= 0`` changes, within the loop's range."""
