@@ -52,8 +52,7 @@ class CompiledModule:
         self._made = [(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
         self._returns_tuple = manifest.output_is_tuple or len(manifest.outputs) != 1
         # Decided once: a call takes a few microseconds, as much as reading these settings.
-        watched = enabled(Level.KERNELS) or trace.recorder() is not None
-        self._runner = self._run_stepwise if watched else self._run_main
+        self._watched = enabled(Level.KERNELS) or trace.recorder() is not None
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -101,7 +100,10 @@ class CompiledModule:
         arrays = self._arrays(values)
         outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
         self._threading.apply(threads.num_threads())
-        self._runner(arrays, outputs)
+        if self._watched:
+            self._run_stepwise(arrays, outputs)
+        else:
+            self._run_main(arrays, outputs)
         return outputs
 
     def _arrays(self, values: Sequence[Any]) -> list[np.ndarray]:

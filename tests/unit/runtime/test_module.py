@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -87,6 +89,20 @@ def test_many_python_threads_at_once(mod: CompiledModule) -> None:
     for worker in workers:
         worker.join()
     assert not wrong
+
+
+def test_memory_goes_with_the_module() -> None:
+    """Weights of many MB must not wait for the collector of cycles."""
+    mod = module()
+    mod(sample())
+    mod.profile(sample(), repeat=1)
+    gone = weakref.ref(mod)
+    gc.disable()
+    try:
+        del mod
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_failing_program_is_reported() -> None:
