@@ -6,6 +6,7 @@ Feature names are LLVM's; the kernel spells some of them in another way.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import platform
 from pathlib import Path
@@ -77,7 +78,26 @@ def _size(text: str) -> int:
 
 
 def usable_cpus() -> int:
-    """How many CPUs this process may run on."""
+    """How many CPUs this process may keep busy: its affinity, within its container's share."""
     if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return max(1, os.cpu_count() or 1)
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    share = _container_share(Path("/sys/fs/cgroup"))
+    return max(1, count if share is None else min(count, math.ceil(share)))
+
+
+def _container_share(root: Path) -> float | None:
+    """CPUs that the control group grants over time; ``None`` where it sets no limit.
+
+    Threads beyond it would be stopped while others wait for them.
+    """
+    try:
+        if (root / "cpu.max").exists():
+            quota, period = (root / "cpu.max").read_text().split()
+        else:
+            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text()
+            period = (root / "cpu" / "cpu.cfs_period_us").read_text()
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None  # no control groups, or "max"

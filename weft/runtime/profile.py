@@ -85,8 +85,8 @@ class Profile:
         """Aligned text: the slowest ``limit`` kernels (all where ``None``), then the whole."""
         kernels = self.kernels
         total = sum(k.seconds for k in kernels) or 1e-12
-        columns = ("time [ms]", "share", "calls", "GFLOP/s", "of peak", "GB/s", "operators",
-                   "implementation")
+        columns = ("time [ms]", "share", "calls", "MFLOP", "GFLOP/s", "of peak", "GB/s",
+                   "operators", "implementation")
         rows = [self._row(kernel, total) for kernel in kernels[:limit]]
         text = render_table(columns, rows, left=("operators", "implementation"))
         flops = sum(k.flops for k in kernels)
@@ -110,8 +110,8 @@ class Profile:
     def _row(self, kernel: KernelProfile, total: float) -> tuple[str, ...]:
         share = kernel.gflops / self.peak_gflops
         return (f"{kernel.seconds * 1e3:.3f}", f"{kernel.seconds / total:.1%}",
-                str(kernel.calls), f"{kernel.gflops:.1f}", f"{share:.0%}",
-                f"{kernel.gbytes:.1f}", kernel.op or kernel.symbol, kernel.implementation)
+                str(kernel.calls), f"{kernel.flops * 1e-6:.1f}", f"{kernel.gflops:.1f}",
+                f"{share:.0%}", f"{kernel.gbytes:.1f}", kernel.op or kernel.symbol, kernel.implementation)
 
 
 class Stepper:

@@ -1,0 +1,50 @@
+"""Facts about the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from weft.runtime import cpu
+
+
+def test_this_machine_has_known_features() -> None:
+    assert cpu.host_features() <= set(cpu.known_features(cpu.machine()))
+    if cpu.machine() == "x86_64":
+        assert "sse3" in cpu.host_features()
+    assert cpu.known_features("pdp11") == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "share"),
+    [
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "garbage"}, None),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "0\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_share_of_a_container(
+    files: dict[str, str], share: float | None, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cpu._container_share(tmp_path) == share
+
+
+@pytest.mark.parametrize(("share", "count"), [(None, 8), (2.5, 3), (0.1, 1), (64.0, 8)])
+def test_usable_cpus(share: float | None, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(cpu, "_container_share", lambda _: share)
+    assert cpu.usable_cpus() == count
+
+
+def test_cache_sizes() -> None:
+    assert cpu.cache_bytes(9, 12345) == 12345  # no machine has nine levels
+    assert cpu.cache_bytes(1, 32768) >= 4096
