@@ -39,7 +39,7 @@ from weft.ir.instruments import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import OPS, Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.parser import parse, parse_expr
+from weft.ir.parser import parse, parse_expr, parse_type
 from weft.ir.pass_pipeline import parse_pipeline
 from weft.ir.passes import (
     PASSES,
@@ -50,6 +50,7 @@ from weft.ir.passes import (
     register_pass,
     run_pass,
 )
+from weft.ir.prelude import Prelude, import_prelude, prelude
 from weft.ir.printer import as_text
 from weft.ir.rewrite import NoMatch, Rule, RuleSet, apply_rules, rule
 from weft.ir.shape import ANY, Dim, SymDim
@@ -108,6 +109,7 @@ __all__ = [
     "PatternTuple",
     "PatternVar",
     "PatternWildcard",
+    "Prelude",
     "PrintInstrument",
     "RefCreate",
     "RefRead",
@@ -138,12 +140,15 @@ __all__ = [
     "const",
     "define_op",
     "get_op",
+    "import_prelude",
     "infer_expr",
     "infer_type",
     "one_of",
     "parse",
     "parse_expr",
     "parse_pipeline",
+    "parse_type",
+    "prelude",
     "register_pass",
     "rule",
     "run_pass",

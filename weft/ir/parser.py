@@ -151,9 +151,10 @@ class _ModuleParser(ExpressionParser):
         constructors: list[Constructor] = []
         tokens.expect("{")
         while not tokens.accept("}"):
+            span = tokens.span()
             name = tokens.expect_kind("name", "the name of a constructor")
             inputs = self._constructor_inputs()
-            made = Constructor(name, inputs, header, len(constructors))
+            made = Constructor(name, inputs, header, len(constructors), span=span)
             constructors.append(made)
             self.constructors[name] = made
             if not tokens.at("}"):
@@ -172,5 +173,6 @@ class _ModuleParser(ExpressionParser):
 
     def _definition(self) -> tuple[str, Function]:
         self.tokens.expect("def", "a module consists of definitions")
+        span = self.tokens.span()
         name = self._global_name()
-        return name, run(self.function_rest(self.tokens.span()))
+        return name, run(self.function_rest(span))

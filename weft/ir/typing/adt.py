@@ -25,6 +25,7 @@ from weft.ir.types import (
     TypeVar,
 )
 from weft.ir.typing.kinds import undefined
+from weft.ir.typing.report import counted
 from weft.ir.typing.solver import TypeSolver, UnifyError, substitute_type
 from weft.support.errors import TypeInferenceError
 
@@ -80,9 +81,9 @@ def bind_pattern(
             made = instantiate(constructor_type(current.constructor, definitions))
             if len(made.arg_types) != len(current.patterns):
                 raise TypeInferenceError(
-                    f"the pattern {name} takes {len(made.arg_types)} fields",
+                    f"the pattern {name} takes {counted(len(made.arg_types), 'field')}",
                     expected=made,
-                    got=len(current.patterns),
+                    got=counted(len(current.patterns), "field"),
                     help="write _ for fields that are not used",
                 )
             _unify_pattern(solver, known, made.ret_type, f"the pattern {name}")

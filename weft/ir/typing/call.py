@@ -8,7 +8,7 @@ from typing import Any
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
 from weft.ir.op import Op
-from weft.ir.types import IncompleteType, TensorType, TupleType, Type
+from weft.ir.types import IncompleteType, TensorType, TupleType, Type, is_complete
 from weft.ir.typing.report import (
     argument_name,
     argument_notes,
@@ -71,14 +71,16 @@ class CallContext:
         if isinstance(type_, IncompleteType):
             return None
         if not isinstance(type_, TupleType):
-            self.fail("the argument must be a tuple of tensors", arg=index, got=type_)
+            what, wanted = "the argument must be a tuple of tensors", "a tuple of tensors"
+            self.fail(what, arg=index, expected=wanted, got=type_)
             return None
         known = []
         for position, field in enumerate(map(self._solver.shallow, type_.fields)):
             if isinstance(field, IncompleteType):
                 return None
             if not isinstance(field, TensorType):
-                self.fail(f"field {position} must be a tensor", arg=index, got=field)
+                what = f"field {position} must be a tensor"
+                self.fail(what, arg=index, expected="a tensor", got=field)
                 return None
             known.append(field)
         return tuple(known)
@@ -165,9 +167,15 @@ class CallContext:
             self._call,
             self._function,
             f"{self.op_name}: the type cannot be inferred",
+            expected="the types of its arguments",
+            got=self._unknown_arguments(),
             notes=self._notes(),
             help="annotate the variables that these arguments come from",
         )
+
+    def _unknown_arguments(self) -> str:
+        open_ = [i for i, a in enumerate(self.args) if not is_complete(a)]
+        return f"nothing of {', '.join(argument_name(self._call, i) for i in open_) or 'the result'}"
 
     def _give_up(self) -> None:
         if isinstance(self._solver.shallow(self._out), IncompleteType):

@@ -116,7 +116,11 @@ class Constraints(NodeRules):
             stack.extend((clause.rhs, _ENTER) for clause in reversed(node.clauses))
             stack += [(node, _BIND), (node.data, _ENTER)]
         else:
-            stack.extend((child, _ENTER) for child in reversed(children(node)))
+            for child in reversed(children(node)):
+                if type(child) is Op and id(child) not in self.types:
+                    self._operator_as_value(node, child)  # operators have no place of their own
+                    self._set(child, ERROR)
+                stack.append((child, _ENTER))
 
     def _bind(self, node: Expr) -> None:
         if isinstance(node, Let):
@@ -204,14 +208,17 @@ class Constraints(NodeRules):
             self._set(node, ERROR)
 
     def _leaf_op(self, node: Op) -> None:
+        self._operator_as_value(node, node)
+        self._set(node, ERROR)
+
+    def _operator_as_value(self, user: Expr, node: Op) -> None:
         self._fail(
-            node,
+            user,
             f"the operator {node.name} is used as a value",
             expected="a function",
             got="an operator",
             help=f"wrap it in a function: fn ({_params(node)}) {{ {node.name}({_params(node)}) }}",
         )
-        self._set(node, ERROR)
 
     _leaves: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         Constant: _leaf_constant,

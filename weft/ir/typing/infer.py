@@ -83,8 +83,13 @@ def _definition_errors(definitions: Mapping[str, TypeData]) -> Iterable[WeftErro
             found = (kind_error(t, definitions) for t in constructor.inputs)
             for error in filter(None, found):
                 what = f"{error.what} (a field of {data.header}.{constructor.name})"
-                yield TypeInferenceError(
-                    what, expected=error.expected, got=error.got, help=error.help
+                yield type_error(
+                    constructor,
+                    None,
+                    what,
+                    expected=error.expected,
+                    got=error.got,
+                    help=error.help,
                 )
 
 

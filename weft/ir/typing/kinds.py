@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from weft.ir.expr import TypeData
 from weft.ir.types import GlobalTypeVar, Type, TypeCall, component_types
-from weft.ir.typing.report import did_you_mean
+from weft.ir.typing.report import counted, did_you_mean
 from weft.support.errors import TypeInferenceError
 
 
@@ -41,7 +41,7 @@ def _application_error(
     if len(call.args) == len(data.type_vars):
         return None
     return TypeInferenceError(
-        f"the data type {name} takes {len(data.type_vars)} type arguments",
+        f"the data type {name} takes {counted(len(data.type_vars), 'type argument')}",
         expected=f"{name}[{', '.join(map(str, data.type_vars))}]" if data.type_vars else name,
         got=call,
         help="write one type for each parameter of the definition",

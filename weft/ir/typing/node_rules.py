@@ -34,7 +34,13 @@ from weft.ir.types import (
 from weft.ir.typing.adt import instantiate, missing_case
 from weft.ir.typing.call import CallContext
 from weft.ir.typing.kinds import kind_error
-from weft.ir.typing.report import argument_name, describe, signature_help, type_error
+from weft.ir.typing.report import (
+    argument_name,
+    counted,
+    describe,
+    signature_help,
+    type_error,
+)
 from weft.ir.typing.solver import ERROR, Deferred, TypeSolver, UnifyError, join_types
 from weft.support.errors import WeftError
 
@@ -92,9 +98,9 @@ class NodeRules:
         if len(args) != len(op.inputs) or op.relation is None:
             self._fail(
                 call,
-                f"{op.name} takes {len(op.inputs)} arguments",
+                f"{op.name} takes {counted(len(op.inputs), 'argument')}",
                 expected=", ".join(op.inputs),
-                got=len(args),
+                got=counted(len(args), "argument"),
                 help=signature_help(op),
             )
             return ERROR
@@ -110,18 +116,18 @@ class NodeRules:
         if call.type_args and len(call.type_args) != len(callee.type_params):
             self._fail(
                 call,
-                f"{describe(call.op)} takes {len(callee.type_params)} type arguments",
+                f"{describe(call.op)} takes {counted(len(callee.type_params), 'type argument')}",
                 expected=callee,
-                got=len(call.type_args),
+                got=counted(len(call.type_args), "type argument"),
                 help="leave the type arguments out to have them inferred",
             )
             return ERROR
         if len(args) != len(callee.arg_types):
             self._fail(
                 call,
-                f"{describe(call.op)} takes {len(callee.arg_types)} arguments",
+                f"{describe(call.op)} takes {counted(len(callee.arg_types), 'argument')}",
                 expected=callee,
-                got=len(args),
+                got=counted(len(args), "argument"),
                 help=f"the arguments are {_listed(callee.arg_types)}",
             )
             return ERROR
@@ -259,8 +265,8 @@ class NodeRules:
     def _ref_write(self, node: RefWrite) -> Type:
         self._unify(
             node,
-            RefType(self.types[id(node.value)]),
             self.types[id(node.ref)],
+            RefType(self.types[id(node.value)]),
             "the reference does not hold values of this type",
             help=_REF_HELP,
         )

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from weft.ir.expr import Call, Constant, Constructor, Expr, GlobalVar, Tuple, TupleGetItem, Var
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from weft.ir.op import Op
 from weft.ir.types import Type
 from weft.support.errors import TypeInferenceError, WeftError
@@ -31,7 +48,23 @@ def describe(expr: Expr, *, arguments: bool = True) -> str:
         return f"{name}({_operands(expr.args)})" if arguments else f"{name}(..)"
     if isinstance(expr, Tuple):
         return f"({_operands(expr.fields)})" if arguments else "(..)"
-    return f"{type(expr).__name__.lower()} expression"
+    form = _FORMS.get(type(expr))
+    return form(expr) if form is not None else f"{type(expr).__name__.lower()} expression"
+
+
+def _inner(expr: Expr) -> str:
+    return describe(expr, arguments=False)
+
+
+_FORMS: dict[type, Callable[[Any], str]] = {
+    Function: lambda fn: f"fn ({_operands(fn.params)})",
+    Let: lambda let: f"let %{let.var.name}",
+    If: lambda node: f"if ({_inner(node.cond)})",
+    Match: lambda node: f"match ({_inner(node.data)})",
+    RefCreate: lambda node: f"ref({_inner(node.value)})",
+    RefRead: lambda node: f"ref_read({_inner(node.ref)})",
+    RefWrite: lambda node: f"ref_write({_inner(node.ref)}, {_inner(node.value)})",
+}
 
 
 def _operands(args: Sequence[Expr]) -> str:
@@ -66,6 +99,11 @@ def type_error(
         notes=[*excerpt, *notes],
         help=help,
     )
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 argument``, ``2 arguments``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -31,7 +31,7 @@ class ErrorType(Type):
     """The type of an expression already reported; it agrees with everything, silently."""
 
     def __str__(self) -> str:
-        return "<error>"
+        return "_"
 
 
 ERROR = ErrorType()
