@@ -94,8 +94,9 @@ def _divisor(value: Any) -> Any:
 
 
 def _truncated(a: Any, b: Any) -> Any:
-    quotient: Any = np.floor_divide(np.abs(a), np.abs(_divisor(b)))
-    return np.where((np.asarray(a) < 0) != (np.asarray(b) < 0), -quotient, quotient)[()]
+    down: Any = np.floor_divide(a, _divisor(b))
+    opposite = (np.asarray(a) < 0) != (np.asarray(b) < 0)
+    return np.where(opposite & (down * b != a), down + down.dtype.type(1), down)[()]
 
 
 def _ramp(base: Any, stride: Any, lanes: int, dtype: np.dtype) -> np.ndarray:

@@ -79,7 +79,11 @@ def _fma(a: Value, b: Value, c: Value) -> Value:
 
 
 def _popcount(a: Value) -> Value:
-    return np.bitwise_count(a).astype(np.asarray(a).dtype)[()]
+    bits = np.asarray(a)
+    unsigned = bits.view(
+        f"u{bits.itemsize}"
+    )  # of a negative number NumPy counts the absolute value
+    return np.bitwise_count(unsigned).astype(bits.dtype)[()]
 
 
 def _define(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.codegen.llvm.narrow_float import is_narrow_float, narrow, round_to_odd, widen
 from weft.codegen.llvm.types import is_narrow, splat, value_type, vector_of, zero_of
 from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
@@ -13,16 +14,19 @@ def emit_cast(out: FunctionWriter, value: str, source: DType, target: DType) -> 
 
     A float outside the integer's range gives some value of that type, never undefined behaviour.
     """
-    same_bits = value_type(source) == value_type(target)
-    if source == target or (same_bits and "bfloat" not in (source.code, target.code)):
+    if source == target:
         return value
     if "handle" in (source.code, target.code):
         raise CodegenError("an address cannot be converted", got=f"{source} to {target}")
     single = float32.vector(source.lanes)
-    if source.code == "bfloat":
-        return emit_cast(out, widen_bfloat(out, value, source.lanes), single, target)
-    if target.code == "bfloat":
-        return narrow_to_bfloat(out, emit_cast(out, value, source, single), source.lanes)
+    if is_narrow_float(source):
+        return emit_cast(out, widen(out, value, source), single, target)
+    if is_narrow_float(target):
+        if target.code == "float" and source.bits == 64 and source.is_float:
+            return narrow(out, round_to_odd(out, value, source.lanes), target)
+        return narrow(out, emit_cast(out, value, source, single), target)
+    if value_type(source) == value_type(target):
+        return value
     if target.is_bool:
         return _to_bool(out, value, source)
     if source.is_float:
@@ -61,36 +65,6 @@ def _float_to_int(out: FunctionWriter, value: str, source: DType, target: DType)
     raw = out.emit(f"{op} {value_type(source)} {value} to {kind}")
     frozen = out.emit(f"freeze {kind} {raw}")
     return frozen if wide.bits == target.bits else _convert(out, "trunc", frozen, wide, target)
-
-
-def widen_bfloat(out: FunctionWriter, value: str, lanes: int) -> str:
-    """bfloat16 bits as float32: they are its upper half."""
-    short, word, real = (vector_of(t, lanes) for t in ("i16", "i32", "float"))
-    extended = out.emit(f"zext {short} {value} to {word}")
-    shifted = out.emit(f"shl {word} {extended}, {splat('16', 'i32', lanes)}")
-    return out.emit(f"bitcast {word} {shifted} to {real}")
-
-
-def narrow_to_bfloat(out: FunctionWriter, value: str, lanes: int) -> str:
-    """float32 rounded to the nearest bfloat16, ties to even; NaN stays NaN.
-
-    Integer arithmetic on purpose: the CPU's own instruction flushes denormals.
-    """
-    short, word, real, flag = (vector_of(t, lanes) for t in ("i16", "i32", "float", "i1"))
-
-    def const(number: int) -> str:
-        return splat(str(number), "i32", lanes)
-
-    bits = out.emit(f"bitcast {real} {value} to {word}")
-    upper = out.emit(f"lshr {word} {bits}, {const(16)}")
-    odd = out.emit(f"and {word} {upper}, {const(1)}")
-    bias = out.emit(f"add {word} {odd}, {const(0x7FFF)}")
-    biased = out.emit(f"add {word} {bits}, {bias}")
-    rounded = out.emit(f"lshr {word} {biased}, {const(16)}")
-    quiet = out.emit(f"or {word} {upper}, {const(0x40)}")
-    is_nan = out.emit(f"fcmp uno {real} {value}, {value}")
-    chosen = out.emit(f"select {flag} {is_nan}, {word} {quiet}, {word} {rounded}")
-    return out.emit(f"trunc {word} {chosen} to {short}")
 
 
 def to_memory(out: FunctionWriter, value: str, dtype: DType) -> str:

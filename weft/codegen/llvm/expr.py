@@ -58,7 +58,7 @@ def _fused(state: FunctionState, e: tir.Binary) -> str | None:
     Written as the intrinsic rather than left to LLVM, so that which operations contract does not
     depend on what else is in the kernel.
     """
-    target = state.kernel.target
+    target = state.kernel.module.target
     if e.dtype.bits < 32 or not (target.has("fma") or target.arch == "aarch64"):
         return None
     if isinstance(e.b, tir.Mul) and isinstance(e, tir.Add):

@@ -16,7 +16,7 @@ from weft.tir.func import PrimFunc
 
 def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
     """The LLVM IR text of one kernel; its symbol is ``func.name``."""
-    module = ModuleWriter(func.name)
+    module = ModuleWriter(func.name, target)
     module.metadata("!{}")  # !0: the empty node that invariant loads name
     uses = scan(func.body)
     offsets = func.attrs.get("workspace_offsets", {})
@@ -25,7 +25,6 @@ def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
     kernel = Kernel(
         name=func.name,
         module=module,
-        target=target,
         written=uses.written,
         local_accesses=uses.local_accesses,
         alias=AliasScopes(module, [*buffers, *scratch], offsets),
@@ -34,7 +33,7 @@ def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
         emitters=EMITTERS,
     )
     _emit_kernel(kernel, func, uses)
-    return module.text(target.triple, data_layout)
+    return module.text(data_layout)
 
 
 def function_attributes(target: Target) -> str:

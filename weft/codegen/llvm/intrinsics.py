@@ -11,23 +11,24 @@ from typing import TypeAlias
 
 from weft.codegen.llvm.arith import call_overloaded
 from weft.codegen.llvm.cast import emit_cast
+from weft.codegen.llvm.narrow_float import is_narrow_float
 from weft.codegen.llvm.types import mangle, splat, value_type
 from weft.codegen.llvm.writer import FunctionWriter
-from weft.ir.dtype import DType, float32
+from weft.ir.dtype import DType, float32, float64
 from weft.support.errors import CodegenError
 
 # (out, result dtype, operands, their dtypes) -> the result
 IntrinsicEmitter: TypeAlias = Callable[[FunctionWriter, DType, Sequence[str], Sequence[DType]], str]
 
 
-def _float(name: str) -> IntrinsicEmitter:
-    """A float intrinsic of the same type throughout; bfloat16 goes through float32."""
+def _float(name: str, through: DType = float32) -> IntrinsicEmitter:
+    """A float intrinsic of the same type throughout; 16-bit floats go ``through`` another."""
 
     def rule(
         out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
     ) -> str:
-        if dtype.code == "bfloat":
-            wide = float32.vector(dtype.lanes)
+        if is_narrow_float(dtype):
+            wide = through.vector(dtype.lanes)
             widened = [emit_cast(out, v, dtype, wide) for v in values]
             return emit_cast(out, rule(out, wide, widened, dtypes), wide, dtype)
         if dtype.code != "float":
@@ -51,7 +52,7 @@ def _abs(out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Seque
 
 
 def _isnan(out: FunctionWriter, _: DType, values: Sequence[str], dtypes: Sequence[DType]) -> str:
-    source = float32.vector(dtypes[0].lanes) if dtypes[0].code == "bfloat" else dtypes[0]
+    source = float32.vector(dtypes[0].lanes) if is_narrow_float(dtypes[0]) else dtypes[0]
     value, kind = emit_cast(out, values[0], dtypes[0], source), value_type(source)
     return out.emit(f"fcmp uno {kind} {value}, {value}")
 
@@ -90,7 +91,7 @@ INTRINSIC_EMITTERS: Mapping[str, IntrinsicEmitter] = {
     # Under the default rounding, to nearest even, and unlike roundeven in every C library.
     "round": _float("rint"),
     "trunc": _float("trunc"),
-    "fma": _float("fma"),
+    "fma": _float("fma", through=float64),
     "abs": _abs,
     "isnan": _isnan,
     "popcount": _popcount,

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from weft.codegen.llvm.alias import AliasScopes
 from weft.codegen.llvm.writer import FunctionWriter, ModuleWriter, ScopedMemo
 from weft.support.errors import InternalError
-from weft.target import Target
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (
     Add,
@@ -36,7 +35,6 @@ class Kernel:
 
     name: str
     module: ModuleWriter
-    target: Target
     written: Mapping[Buffer, None]
     local_accesses: Mapping[Buffer, Mapping[PrimExpr, None]]
     alias: AliasScopes

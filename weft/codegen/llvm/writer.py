@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.codegen.llvm.types import splat, vector_of
+from weft.target import Target
 
 
 class ModuleWriter:
     """Collects declarations, function bodies and metadata of one LLVM module."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, target: Target) -> None:
         self.name = name
+        self.target = target
         self.functions: list[str] = []
         self.globals: list[str] = []
         self._declarations: dict[str, str] = {}
@@ -34,12 +36,12 @@ class ModuleWriter:
         self._metadata.append(f"{name} = {text.replace('!N', name)}")
         return name
 
-    def text(self, triple: str, data_layout: str) -> str:
+    def text(self, data_layout: str) -> str:
         """The whole module."""
         parts = [
             f'source_filename = "{self.name}"',
             f'target datalayout = "{data_layout}"',
-            f'target triple = "{triple}"',
+            f'target triple = "{self.target.triple}"',
             *self.globals,
             *(f"declare {text}" for text in self._declarations.values()),
             *self.functions,

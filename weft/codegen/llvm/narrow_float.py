@@ -1,0 +1,150 @@
+"""16-bit floats: storage formats whose arithmetic is done in float32.
+
+float16 uses the CPU's conversions where it has them; without, and for bfloat16 always (its
+instructions flush denormals), conversions are integer arithmetic. LLVM itself would call a
+library that is not there.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.llvm.types import int_constant, splat, vector_of
+from weft.codegen.llvm.writer import FunctionWriter
+from weft.ir.dtype import DType, int32
+from weft.support.errors import CodegenError
+from weft.target import Target
+
+
+def is_narrow_float(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits == 16
+
+
+def converts_half(target: Target) -> bool:
+    """Whether the CPU converts between float16 and float32."""
+    return target.has("f16c") or target.arch == "aarch64"
+
+
+def widen(out: FunctionWriter, value: str, dtype: DType) -> str:
+    """A float16 or bfloat16 as float32, exactly."""
+    lanes = dtype.lanes
+    half, real = vector_of("half", lanes), vector_of("float", lanes)
+    if dtype.code == "bfloat":
+        return _Words(out, lanes).widen_bfloat(value)
+    if converts_half(out.module.target):
+        return out.emit(f"fpext {half} {value} to {real}")
+    return _Words(out, lanes).widen_half(value)
+
+
+def narrow(out: FunctionWriter, value: str, dtype: DType) -> str:
+    """float32 rounded to the nearest ``dtype``, ties to even; NaN stays NaN."""
+    lanes = dtype.lanes
+    half, real = vector_of("half", lanes), vector_of("float", lanes)
+    if dtype.code == "bfloat":
+        return _Words(out, lanes).narrow_to_bfloat(value)
+    if dtype.code != "float":
+        raise CodegenError("not a 16-bit float", got=str(dtype))
+    if converts_half(out.module.target):
+        return out.emit(f"fptrunc {real} {value} to {half}")
+    return _Words(out, lanes).narrow_to_half(value)
+
+
+def round_to_odd(out: FunctionWriter, value: str, lanes: int) -> str:
+    """float64 as float32, so that rounding again to float16 rounds as if once.
+
+    An inexact result is the neighbour whose last bit is 1 (Boldo and Melquiond, 2008).
+    """
+    words = _Words(out, lanes)
+    double, real, flag = (vector_of(t, lanes) for t in ("double", "float", "i1"))
+    near = out.emit(f"fptrunc {double} {value} to {real}")
+    back = out.emit(f"fpext {real} {near} to {double}")
+    sizes = [words.absolute(v, double, "f64") for v in (back, value)]
+    larger = out.emit(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
+    inexact = out.emit(f"fcmp one {double} {back}, {value}")
+    bits = words.bits(near)
+    one = out.emit(f"zext {flag} {larger} to {words.word}")
+    towards_zero = words.op("sub", bits, one)
+    odd = words.op("or", towards_zero, words.const(1))
+    return words.real(words.choose(inexact, odd, bits))
+
+
+class _Words:
+    """Arithmetic on the bits of float32 values, all lanes at once."""
+
+    def __init__(self, out: FunctionWriter, lanes: int) -> None:
+        self.out = out
+        self.lanes = lanes
+        kinds = (vector_of(t, lanes) for t in ("i16", "i32", "float", "half", "i1"))
+        self.short, self.word, self.float, self.half, self.flag = kinds
+
+    def const(self, number: int) -> str:
+        return splat(int_constant(number, int32), "i32", self.lanes)
+
+    def op(self, name: str, a: str, b: str) -> str:
+        return self.out.emit(f"{name} {self.word} {a}, {b}")
+
+    def bits(self, value: str) -> str:
+        return self.out.emit(f"bitcast {self.float} {value} to {self.word}")
+
+    def real(self, bits: str) -> str:
+        return self.out.emit(f"bitcast {self.word} {bits} to {self.float}")
+
+    def choose(self, condition: str, a: str, b: str) -> str:
+        return self.out.emit(f"select {self.flag} {condition}, {self.word} {a}, {self.word} {b}")
+
+    def above(self, a: str, number: int) -> str:
+        return self.out.emit(f"icmp ugt {self.word} {a}, {self.const(number)}")
+
+    def absolute(self, value: str, kind: str, suffix: str) -> str:
+        name = f"llvm.fabs.{suffix}" if self.lanes == 1 else f"llvm.fabs.v{self.lanes}{suffix}"
+        callee = self.out.module.declare(name, f"{kind} @({kind})")
+        return self.out.emit(f"call {kind} {callee}({kind} {value})")
+
+    def upper(self, short: str) -> str:
+        """16 bits in a word."""
+        return self.out.emit(f"zext {self.short} {short} to {self.word}")
+
+    def lower(self, word: str) -> str:
+        return self.out.emit(f"trunc {self.word} {word} to {self.short}")
+
+    def rounded(self, bits: str, dropped: int) -> str:
+        """Without so many low bits, rounded to nearest, ties to even."""
+        odd = self.op("and", self.op("lshr", bits, self.const(dropped)), self.const(1))
+        bias = self.op("add", odd, self.const((1 << dropped - 1) - 1))
+        return self.op("lshr", self.op("add", bits, bias), self.const(dropped))
+
+    def widen_bfloat(self, value: str) -> str:
+        return self.real(self.op("shl", self.upper(value), self.const(16)))
+
+    def narrow_to_bfloat(self, value: str) -> str:
+        bits = self.bits(value)
+        quiet = self.op("or", self.op("lshr", bits, self.const(16)), self.const(0x40))
+        is_nan = self.out.emit(f"fcmp uno {self.float} {value}, {value}")
+        return self.lower(self.choose(is_nan, quiet, self.rounded(bits, 16)))
+
+    def widen_half(self, value: str) -> str:
+        short = self.out.emit(f"bitcast {self.half} {value} to {self.short}")
+        bits = self.upper(short)
+        sign = self.op("shl", self.op("and", bits, self.const(0x8000)), self.const(16))
+        magnitude = self.op("and", bits, self.const(0x7FFF))
+        # As float32 these bits are 2**-112 of the number, denormals included.
+        small = self.real(self.op("shl", magnitude, self.const(13)))
+        scale = splat("0x46F0000000000000", "float", self.lanes)  # 2**112
+        finite = self.bits(self.out.emit(f"fmul {self.float} {small}, {scale}"))
+        special = self.op("or", finite, self.const(0x7F800000))
+        chosen = self.choose(self.above(magnitude, 0x7BFF), special, finite)
+        return self.real(self.op("or", chosen, sign))
+
+    def narrow_to_half(self, value: str) -> str:
+        bits = self.bits(value)
+        sign = self.op("lshr", self.op("and", bits, self.const(1 << 31)), self.const(16))
+        magnitude = self.op("and", bits, self.const(0x7FFFFFFF))
+        # Adding 1/2 puts the last bit of a float16 denormal, 2**-24, where a float32 ends.
+        half = splat("0x3FE0000000000000", "float", self.lanes)
+        sum_ = self.out.emit(f"fadd {self.float} {self.real(magnitude)}, {half}")
+        denormal = self.op("sub", self.bits(sum_), self.const(0x3F000000))
+        normal = self.rounded(self.op("sub", magnitude, self.const(112 << 23)), 13)
+        finite = self.choose(self.above(magnitude, 0x387FFFFF), normal, denormal)
+        limited = self.choose(self.above(magnitude, 0x477FEFFF), self.const(0x7C00), finite)
+        result = self.choose(self.above(magnitude, 0x7F800000), self.const(0x7E00), limited)
+        return self.out.emit(
+            f"bitcast {self.short} {self.lower(self.op('or', result, sign))} to {self.half}"
+        )
