@@ -256,7 +256,7 @@ def _bind(clause: Clause, data: Value) -> dict[Var, Value] | None:
 
 
 def _constructor(expr: Constructor, _: Frame) -> Value:
-    return Data(expr, ())
+    return expr  # a function, until it is called
 
 
 _STEPS: dict[type, Callable[[Any, Frame], Steps]] = {
