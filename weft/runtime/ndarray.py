@@ -80,11 +80,20 @@ def _from_python(value: Any, spec: TensorSpec) -> np.ndarray:
     signed = have == "i" and want == "u"  # Python has no unsigned numbers; the values decide
     if have not in _KINDS or (_KINDS.index(have) > _KINDS.index(want) and not signed):
         raise mismatch(spec, "dtype", plain)
-    result = plain.astype(spec.numpy_dtype)
-    if want in "iu" and not np.array_equal(result.astype(plain.dtype), plain):
+    with np.errstate(all="ignore"):  # what does not fit is found below
+        result = plain.astype(spec.numpy_dtype)
+    if not _holds(result, plain, exactly=want in "iu"):
         raise InvalidInputError(f"input {spec.name!r} has a number that is out of range",
                                 expected=spec, got=f"{plain.min()} to {plain.max()}")
     return result
+
+
+def _holds(result: np.ndarray, plain: np.ndarray, *, exactly: bool) -> bool:
+    """Whether a conversion kept integers as they were, and finite floats finite."""
+    if exactly:
+        return bool(np.array_equal(result.astype(plain.dtype), plain))
+    wide = result.astype(np.float64)
+    return bool(np.array_equal(np.isfinite(wide), np.isfinite(plain)))
 
 
 def _kind(dtype: np.dtype) -> str:

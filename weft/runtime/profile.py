@@ -111,7 +111,8 @@ class Profile:
         share = kernel.gflops / self.peak_gflops
         return (f"{kernel.seconds * 1e3:.3f}", f"{kernel.seconds / total:.1%}",
                 str(kernel.calls), f"{kernel.flops * 1e-6:.1f}", f"{kernel.gflops:.1f}",
-                f"{share:.0%}", f"{kernel.gbytes:.1f}", kernel.op or kernel.symbol, kernel.implementation)
+                f"{share:.0%}", f"{kernel.gbytes:.1f}", kernel.op or kernel.symbol,
+                kernel.implementation)
 
 
 class Stepper:

@@ -135,3 +135,12 @@ def test_numbers_are_not_cut_down(value: list) -> None:
     with pytest.raises(InvalidInputError):
         to_numpy(value, TensorSpec("x", "uint8", (1,)))
     assert to_numpy([255], TensorSpec("x", "uint8", (1,))).tolist() == [255]
+
+
+def test_floats_round_but_do_not_overflow() -> None:
+    assert to_numpy([0.1], TensorSpec("x", "float32", (1,)))[0] == np.float32(0.1)
+    assert np.isinf(to_numpy([float("inf")], TensorSpec("x", "float16", (1,))))[0]
+    assert to_numpy([], TensorSpec("x", "float16", (0,))).size == 0
+    for dtype, value in (("float32", 1e300), ("float16", 70000), ("bfloat16", -1e300)):
+        with pytest.raises(InvalidInputError, match="out of range"):
+            to_numpy([value], TensorSpec("x", dtype, (1,)))
