@@ -159,13 +159,14 @@ def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
     if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
         raise OptionError("repeat cannot be used", expected="a whole number above 0",
                           got=repr(repeat))
+    early_peak = measure_fma_peak(stepper.library, num_threads)
     stepper.run()  # memory is touched, code is paged in
     runs = [stepper.run() for _ in range(repeat)]
     best = [min(run[i + 1] - run[i] for run in runs) for i in range(len(runs[0]) - 1)]
     steps = tuple(StepTime(step, start, max(seconds, 1e-9)) for step, start, seconds
                   in zip(stepper.manifest.steps, _starts(best), best, strict=True))
     module = min(_seconds(call) for _ in range(repeat))
-    peak = measure_fma_peak(stepper.library, num_threads)
+    peak = max(early_peak, measure_fma_peak(stepper.library, num_threads))
     return Profile(steps, module, peak, num_threads)
 
 
