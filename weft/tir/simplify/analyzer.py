@@ -40,7 +40,7 @@ class Analyzer:
 
         Binding again replaces the range. Symbolic ends are kept as facts.
         """
-        self._unbind(var)
+        self.release(var)
         start = self._sum(as_prim(min))
         low, high = self._facts.of_sum(start)
         if extent is None:
@@ -73,8 +73,11 @@ class Analyzer:
             self._ends.setdefault(var, []).append(fact)
             self._forget()
 
-    def _unbind(self, var: Var) -> None:
-        """Drop the symbolic ends of an earlier range."""
+    def release(self, var: Var) -> None:
+        """Drop the symbolic ends of the range of ``var``: its scope is over.
+
+        They say that the range is not empty, which holds inside the loop alone.
+        """
         ends = self._ends.pop(var, None)
         if ends is not None:
             facts = self._facts
@@ -91,6 +94,7 @@ class Analyzer:
         """Within the context, ``condition`` is taken to hold."""
         facts = self._facts
         outer = (dict(facts.ranges), list(facts.not_negative), self._memo, self._sums)
+        ends = {var: list(kept) for var, kept in self._ends.items()}
         self._forget()
         try:
             self._assume(condition)
@@ -99,6 +103,7 @@ class Analyzer:
             facts.ranges, facts.not_negative = outer[0], outer[1]
             facts.forget()
             self._memo, self._sums = outer[2], outer[3]
+            self._ends = ends
 
     def _assume(self, condition: PrimExpr) -> None:
         kind = type(condition)

@@ -89,6 +89,11 @@ class _Partition(ScopedRewriter):
         self._done: set[tuple[Var, PrimExpr]] = set()  # loops that need not be cut for a guard
 
     def loop(self, node: s.For) -> Stmt:
+        result = self._loop(node)
+        self.analyzer.release(node.loop_var)
+        return result
+
+    def _loop(self, node: s.For) -> Stmt:
         node = node.replace(min=self.expr(node.min), extent=self.expr(node.extent))
         if int_value(node.extent) == 1 and node.kind is not ForKind.THREAD_BINDING:
             return self.visit(substitute(node.body, {node.loop_var: node.min}))
@@ -196,6 +201,12 @@ class _Partition(ScopedRewriter):
         not negative."""
         for loop in guard.inner:
             self.analyzer.bind(loop.loop_var, loop.min, loop.extent)
+        extreme = self._extreme_of(guard, largest=largest)
+        for loop in guard.inner:
+            self.analyzer.release(loop.loop_var)
+        return extreme
+
+    def _extreme_of(self, guard: _Guard, *, largest: bool) -> Linear | None:
         total = self.analyzer.not_negative_form(guard.order)
         if total is None:
             return None

@@ -39,7 +39,9 @@ class ScopedRewriter:
     def loop(self, node: s.For) -> Stmt:
         node = node.replace(min=self.expr(node.min), extent=self.expr(node.extent))
         self.analyzer.bind(node.loop_var, node.min, node.extent)
-        return node.replace(body=self.visit(node.body))
+        body = self.visit(node.body)
+        self.analyzer.release(node.loop_var)
+        return node.replace(body=body)
 
     def branch(self, node: s.IfThenElse) -> Stmt:
         condition = self.expr(node.condition)

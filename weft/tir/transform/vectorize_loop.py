@@ -1,4 +1,4 @@
-"""Vectorised loops become vector expressions of any number of lanes.
+"""Vectorised loops become vector expressions, cut into widths that are powers of two.
 
 What depends on the lane becomes a vector, what does not stays scalar and is broadcast where they
 meet. A condition on the lane becomes a mask: of stores, and of the loads that it protects.
@@ -17,11 +17,22 @@ from weft.tir.expr import Broadcast, BufferLoad, Call, PrimExpr, Ramp, Var, cons
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.scalar import fold_index_vector
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.visitor import children, landmarks, map_body, map_stmts, post_order, with_children
+from weft.tir.visitor import (
+    children,
+    landmarks,
+    map_body,
+    map_stmts,
+    post_order,
+    substitute,
+    with_children,
+)
 
 # A loop that cannot be vectorised is unrolled up to this extent, so that registers indexed by
 # its variable stay registers.
 _MAX_UNROLLED = 16
+# Wider vectors would not stay in registers; more of them than a register tile has are a loop.
+_MAX_LANES = 64
+_MAX_COPIES = 16
 _UNMASKABLE = ("call_extern", "address_of", "prefetch")
 
 
@@ -224,10 +235,58 @@ def _vectorize(node: s.For) -> Stmt:
         return _fall_back(node, "its extent is not a constant")
     if lanes == 1:
         return node.replace(kind=ForKind.UNROLLED)
+    pieces = _pieces(lanes)
     try:
-        return _Vectorizer(node, lanes).stmt(node.body, None)
+        if pieces == [(lanes, 1)]:
+            return _Vectorizer(node, lanes).stmt(node.body, None)
+        return _in_pieces(node, node.body, pieces)
     except _CannotVectorizeError as reason:
         return _fall_back(node, str(reason))
+
+
+def _pieces(extent: int) -> list[tuple[int, int]]:
+    """``extent`` as (lanes, times) of powers of two, the larger first.
+
+    Other widths compile to slow code.
+    """
+    whole, rest = divmod(extent, _MAX_LANES)
+    pieces = [(_MAX_LANES, whole)] if whole > _MAX_COPIES else [(_MAX_LANES, 1)] * whole
+    return pieces + [(1 << n, 1) for n in reversed(range(rest.bit_length())) if rest >> n & 1]
+
+
+def _in_pieces(node: s.For, body: Stmt, pieces: list[tuple[int, int]]) -> Stmt:
+    """``body`` for all iterations, one vector statement after another.
+
+    Iterations are independent, so the loop may be cut, and moved into what does not depend on
+    its variable: the pieces of an element then stay together in the loops of a register tile.
+    """
+    match body:
+        case s.SeqStmt() | s.AttrStmt():
+            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces))
+        case s.For() if not _depends(node.loop_var, body.min, body.extent):
+            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces))
+        case s.IfThenElse() if not _depends(node.loop_var, body.condition):
+            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces))
+    parts: list[Stmt] = []
+    start = node.min
+    for lanes, times in pieces:
+        parts.append(_piece(node, body, start, lanes, times))
+        start = start + lanes * times
+    return s.seq(parts)
+
+
+def _piece(node: s.For, body: Stmt, start: PrimExpr, lanes: int, times: int) -> Stmt:
+    if times > 1:
+        chunk = Var(f"{node.loop_var.name}_chunk", int64)
+        vectors = _piece(node, body, start + chunk * lanes, lanes, 1)
+        return s.For(chunk, const(0), const(times), ForKind.SERIAL, vectors)
+    if lanes == 1:
+        return substitute(body, {node.loop_var: start})
+    return _Vectorizer(node.replace(min=start), lanes).stmt(body, None)
+
+
+def _depends(var: Var, *exprs: PrimExpr) -> bool:
+    return any(node is var for e in exprs for node in post_order(e))
 
 
 def _fall_back(node: s.For, reason: str) -> s.For:
