@@ -1,0 +1,104 @@
+"""Gradients of values of any type, in which what is zero takes no work.
+
+``None`` is the zero of every type; the adjoint of a tuple is an expression of its type, or a
+tuple with one adjoint for each field.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from weft import op
+from weft.ir.expr import Expr, Tuple, TupleGetItem
+from weft.ir.types import TensorType, TupleType, Type, is_static
+from weft.support.errors import PassError
+
+Adjoint: TypeAlias = "Expr | tuple[Adjoint, ...] | None"
+
+
+def is_differentiable(type_: Type | None) -> bool:
+    """Whether there are floating-point tensors in a value of that type."""
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TensorType) and current.dtype.is_float:
+            return True
+        if isinstance(current, TupleType):
+            pending.extend(current.fields)
+    return False
+
+
+def zeros_like(expr: Expr) -> Expr:
+    """A zero of the type of a typed expression."""
+    return _filled(expr, expr.checked_type, one=False)
+
+
+def ones_like(expr: Expr) -> Expr:
+    """A tensor of ones, or a tuple of such, of the type of a typed expression."""
+    return _filled(expr, expr.checked_type, one=True)
+
+
+def _filled(expr: Expr, type_: Type | None, *, one: bool) -> Expr:
+    # Types are written by hand or built field by field, so recursion over them is bounded.
+    if isinstance(type_, TupleType):
+        fields = (_filled(field_of(expr, i), t, one=one) for i, t in enumerate(type_.fields))
+        return Tuple(tuple(fields), span=expr.span, checked_type=type_)
+    if not isinstance(type_, TensorType):
+        raise PassError("only tensors and tuples of them have gradients", where=expr.span,
+                        got=type_, help="leave other values out of what is differentiated")
+    if is_static(type_):
+        create = op.ones if one else op.zeros
+        made: Expr = create(shape=type_.shape, dtype=type_.dtype, span=expr.span)
+    else:
+        never = op.less(expr, expr, span=expr.span)  # of the right shape, and false for NaN too
+        made = op.cast(op.logical_not(never) if one else never, dtype=type_.dtype)
+    return made.with_type(type_)
+
+
+def field_of(expr: Expr, index: int) -> Expr:
+    """One field of an expression of tuple type."""
+    if isinstance(expr, Tuple):
+        return expr.fields[index]
+    type_ = expr.checked_type
+    known = type_.fields[index] if isinstance(type_, TupleType) else None
+    return TupleGetItem(expr, index, span=expr.span, checked_type=known)
+
+
+def field_adjoint(adjoint: Adjoint, index: int) -> Adjoint:
+    """The adjoint of one field, from that of the tuple."""
+    if isinstance(adjoint, tuple):
+        return adjoint[index]
+    return None if adjoint is None else field_of(adjoint, index)
+
+
+def one_field(adjoint: Adjoint, index: int, count: int) -> Adjoint:
+    """The adjoint of a tuple of ``count`` fields of which one alone is used."""
+    return tuple(adjoint if i == index else None for i in range(count))
+
+
+def sum_of(a: Adjoint, b: Adjoint) -> Adjoint:
+    """What two uses of a value add up to."""
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, Expr) and isinstance(a.checked_type, TensorType) and isinstance(b, Expr):
+        return op.add(a, b, span=a.span).with_type(a.checked_type)
+    count = _field_count(a) or _field_count(b) or 0
+    pairs = ((field_adjoint(a, i), field_adjoint(b, i)) for i in range(count))
+    return tuple(sum_of(x, y) for x, y in pairs)
+
+
+def _field_count(adjoint: Adjoint) -> int | None:
+    if isinstance(adjoint, tuple):
+        return len(adjoint)
+    type_ = adjoint.checked_type if adjoint is not None else None
+    return len(type_.fields) if isinstance(type_, TupleType) else None
+
+
+def as_gradient(adjoint: Adjoint, value: Expr) -> Expr:
+    """The adjoint of ``value`` as an expression of its type, zeros written out."""
+    if isinstance(adjoint, Expr):
+        return adjoint
+    if adjoint is None:
+        return zeros_like(value)
+    fields = tuple(as_gradient(a, field_of(value, i)) for i, a in enumerate(adjoint))
+    return Tuple(fields, span=value.span, checked_type=value.checked_type)

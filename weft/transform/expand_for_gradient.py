@@ -1,0 +1,77 @@
+"""Operators written in terms of those that have gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from weft import op
+from weft.ir.expr import Call, Expr, Function, const
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.typing.infer import infer_expr
+from weft.topi.layout import Layout
+from weft.transform.graph import as_function, op_name, rewrite_function, tensor_type_of
+from weft.transform.simplify_inference import SimplifyInference, align_to_axis
+
+
+@register_pass
+@dataclass(frozen=True)
+class ExpandForGradient(FunctionPass):
+    """Spell normalisations, global pools and biases by arithmetic that can be differentiated.
+
+    def @main(%x: Tensor[(1, 2, 4, 4), float32]) { nn.global_avg_pool2d(%x) }
+    =>
+    def @main(%x: Tensor[(1, 2, 4, 4), float32]) { mean(%x, axis=(2, 3), keepdims=True) }
+    """
+
+    name: ClassVar[str] = "expand_for_gradient"
+    opt_level: ClassVar[int] = 0
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:
+        simple = infer_expr(SimplifyInference().run(fn, ctx), trust=True)
+        return rewrite_function(as_function(simple), _expand)
+
+
+def _expand(original: Expr, node: Expr) -> Expr:
+    rule = _EXPANSIONS.get(op_name(node))
+    if rule is None or not isinstance(node, Call) or not isinstance(original, Call):
+        return node
+    expanded = rule(node, tensor_type_of(original.args[0]).ndim)
+    return infer_expr(expanded, trust=True)
+
+
+def _layer_norm(call: Call, ndim: int) -> Expr:
+    x, gamma, beta = call.args
+    attrs: Any = call.attrs
+    axis, dtype = attrs.axis % ndim, tensor_type_of(x).dtype
+    centred = op.subtract(x, op.mean(x, axis=(axis,), keepdims=True))
+    variance = op.mean(op.multiply(centred, centred), axis=(axis,), keepdims=True)
+    scale = op.rsqrt(op.add(variance, const(attrs.epsilon, dtype)))
+    result = op.multiply(centred, scale)
+    if attrs.scale:
+        result = op.multiply(result, align_to_axis(gamma, axis, ndim))
+    return op.add(result, align_to_axis(beta, axis, ndim)) if attrs.center else result
+
+
+def _bias_add(call: Call, ndim: int) -> Expr:
+    data, bias = call.args
+    attrs: Any = call.attrs
+    return op.add(data, align_to_axis(bias, attrs.axis % ndim, ndim))
+
+
+def _global_pool(reduce: Any) -> Callable[[Call, int], Expr]:
+    def expand(call: Call, _: int) -> Expr:
+        layout = Layout.parse(call.attrs.layout)  # type: ignore[attr-defined]
+        axes = layout.index_of("H"), layout.index_of("W")
+        return reduce(call.args[0], axis=axes, keepdims=True)
+
+    return expand
+
+
+_EXPANSIONS: dict[str, Callable[[Call, int], Expr]] = {
+    "nn.layer_norm": _layer_norm,
+    "nn.bias_add": _bias_add,
+    "nn.global_avg_pool2d": _global_pool(op.mean),
+    "nn.global_max_pool2d": _global_pool(op.max),
+}

@@ -1,0 +1,34 @@
+"""Gradients of operators that do not carry one in their record.
+
+A rule is ``(call, y, dy) -> one gradient per argument``, as ``Op.gradient`` takes it; the record
+of the operator comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Op
+from weft.transform.gradient_rules import arithmetic, convolution, linear, pooling, reduce, shape
+
+GradientRule = Callable[[Call, Expr, Expr], Sequence[Expr]]
+
+RULES: dict[str, GradientRule] = {
+    **arithmetic.RULES,
+    **convolution.RULES,
+    **linear.RULES,
+    **pooling.RULES,
+    **reduce.RULES,
+    **shape.RULES,
+}
+
+# Steps: their slope is zero wherever there is one.
+ZERO_GRADIENT = frozenset({
+    "ceil", "floor", "floor_divide", "ones", "round", "shape_of", "sign", "zeros",
+})  # fmt: skip
+
+
+def rule_of(operator: Op) -> GradientRule | None:
+    """The gradient of ``operator``, ``None`` if there is none."""
+    return operator.hook("gradient") or RULES.get(operator.name)
