@@ -10,8 +10,13 @@ from pathlib import Path
 
 SNIPPET = """
 import statistics
+from weft.codegen.llvm.jit import JitLibrary
+from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.runtime.peak import measure_fma_peak
-print(statistics.median(measure_fma_peak() for _ in range(9)))
+from weft.target import Target
+
+library = JitLibrary([build_runtime_support(Target.host()).object])
+print(statistics.median(measure_fma_peak(library) for _ in range(9)))
 """
 
 

@@ -131,10 +131,9 @@ def _distinct_computes(
     seen = {id(t) for t in inputs}
     result = []
     for tensor in outputs:
-        if id(tensor) in seen:
-            tensor = _copy(tensor)
-        seen.add(id(tensor))
-        result.append(tensor)
+        own = _copy(tensor) if id(tensor) in seen else tensor
+        seen.add(id(own))
+        result.append(own)
     return tuple(result)
 
 

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from weft import te
+from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
+from weft.support.errors import InternalError
 from weft.target import Target
+
+A = TypeVar("A", bound=Attrs)
+
+
+def attrs_of(call: Call, kind: type[A]) -> A:
+    """The attributes of a call, known to be of one record type."""
+    if not isinstance(call.attrs, kind):
+        raise InternalError(f"a strategy for {kind.__name__} got {type(call.attrs).__name__}",
+                            where=call.span)
+    return call.attrs
+
+
+def compute_of(tensor: te.Tensor) -> te.ComputeOp:
+    """The compute that defines a tensor; a strategy schedules nothing else."""
+    if not isinstance(tensor.op, te.ComputeOp):
+        raise InternalError(f"{tensor.name} is not defined by a compute")
+    return tensor.op
 
 
 @dataclass(frozen=True, slots=True)

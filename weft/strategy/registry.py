@@ -13,11 +13,12 @@ from weft.support.registry import Registry
 from weft.target import Target
 
 Strategy: TypeAlias = Callable[[Call, Target], Iterator[Implementation]]
+LayoutHook: TypeAlias = Callable[..., Any]
 FamilySchedule: TypeAlias = Callable[[ScheduleContext], None]
 
 STRATEGIES: Registry[Strategy] = Registry("strategy")
 FAMILIES: Registry[FamilySchedule] = Registry("schedule family")
-LAYOUT_HOOKS: Registry[Callable[..., Any]] = Registry("layout hook")
+LAYOUT_HOOKS: Registry[LayoutHook] = Registry("layout hook")
 
 
 def strategy(op_name: str, *, target: str) -> Callable[[Strategy], Strategy]:
@@ -38,10 +39,10 @@ def family(name: str, *, target: str) -> Callable[[FamilySchedule], FamilySchedu
     return wrap
 
 
-def alter_layout(op_name: str, *, target: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def alter_layout(op_name: str, *, target: str) -> Callable[[LayoutHook], LayoutHook]:
     """Register ``(call, input types, target) -> LayoutChoice | None`` for the layout pass."""
 
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(function: LayoutHook) -> LayoutHook:
         return LAYOUT_HOOKS.register(f"{target}:{op_name}", function)
 
     return wrap

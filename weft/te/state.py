@@ -113,6 +113,16 @@ class StageState:
         return isinstance(self.op, ComputeOp) and bool(self.op.reduce_axis)
 
     @property
+    def axis(self) -> tuple[IterVar, ...]:
+        """The data axes of the definition in force; refused for what is not a compute."""
+        return self.require_compute("axis").axis
+
+    @property
+    def reduce_axis(self) -> tuple[IterVar, ...]:
+        """The reduction axes of the definition in force."""
+        return self.require_compute("reduce_axis").reduce_axis
+
+    @property
     def root_iter_vars(self) -> tuple[IterVar, ...]:
         op = self.op
         return (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ()

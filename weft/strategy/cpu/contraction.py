@@ -24,15 +24,18 @@ def accumulators(
     s, output = ctx.schedule, ctx.output
     tensor = ctx.anchor if reduction is None else reduction
     if tensor is output:
-        cached = s.cache_write(output, scope)
-        assert isinstance(cached, te.Tensor)  # one output, one cache
-        return cached
+        return one_tensor(s.cache_write(output, scope))
     below = {id(op) for op in computes_below((tensor,))}
     for op in computes_below(ctx.outputs):
         if id(op) not in below and op is not output.op:
             s[op.output(0)].compute_inline()
     s[tensor].set_scope(scope)
     return tensor
+
+
+def one_tensor(result: te.Tensor | tuple[te.Tensor, ...]) -> te.Tensor:
+    """The stage that a primitive made of a compute with one output."""
+    return result[0] if isinstance(result, tuple) else result
 
 
 def tile_in_registers(

@@ -11,14 +11,15 @@ from collections.abc import Iterator
 
 from weft import te
 from weft.ir.expr import Call
-from weft.strategy.analysis import size_of
+from weft.op.nn.conv2d import Conv2DAttrs
+from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise_conv2d import is_depthwise, schedule_depthwise
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
 from weft.strategy.cpu.padding import schedule_padding
-from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of, compute_of
 from weft.strategy.registry import strategy
 from weft.target import Target
 from weft.topi.layout import Layout
@@ -27,7 +28,9 @@ from weft.topi.layout import Layout
 @strategy("nn.conv2d", target="cpu")
 def conv2d(call: Call, target: Target) -> Iterator[Implementation]:
     """Blocked layouts get the register-tiled schedules, any other layout the default one."""
-    layout = Layout.parse(call.attrs.out_layout or call.attrs.data_layout)
+    del target
+    attrs = attrs_of(call, Conv2DAttrs)
+    layout = Layout.parse(attrs.out_layout or attrs.data_layout)
     if layout.name.startswith("NCHW") and layout.factor_of("C") > 1:
         if is_depthwise(call):
             yield Implementation("nn.conv2d.cpu.depthwise_nchwc", schedule_depthwise)
@@ -43,7 +46,7 @@ def schedule_direct(ctx: ScheduleContext) -> None:
     schedule_padding(ctx)
     acc = accumulators(ctx)
     stage = s[ctx.output]
-    n, oc, oh, ow, lane = stage.op.axis
+    n, oc, oh, ow, lane = stage.axis
     tile = _tile(ctx, size_of(oc.extent), size_of(ow.extent), size_of(lane.extent))
     blocks, block = stage.split(oc, factor=tile.vectors)
     columns, column = stage.split(ow, factor=tile.rows)
@@ -53,7 +56,7 @@ def schedule_direct(ctx: ScheduleContext) -> None:
     stage.unroll(column)
     stage.vectorize(lane)
     task = stage.fuse(n, *outer)
-    if _work(acc) >= PARALLEL_THRESHOLD:
+    if work_of(compute_of(ctx.anchor)) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
     _order_reduction(ctx, acc)
@@ -61,8 +64,8 @@ def schedule_direct(ctx: ScheduleContext) -> None:
 
 def _order_reduction(ctx: ScheduleContext, acc: te.Tensor) -> None:
     stage = ctx.schedule[acc]
-    n, oc, oh, ow, lane = stage.op.axis
-    tile_in_registers(stage, list(stage.op.reduce_axis), [ow], [oc], lane, [n, oh])
+    n, oc, oh, ow, lane = stage.axis
+    tile_in_registers(stage, list(stage.reduce_axis), [ow], [oc], lane, [n, oh])
 
 
 def _tile(ctx: ScheduleContext, blocks: int, width: int, block: int) -> RegisterTile:
@@ -79,13 +82,14 @@ def _weights_stay(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> b
     The operand that is walked again and again should be the one that fits the second-level cache;
     the estimate is the traffic from beyond it, in bytes.
     """
-    n, oc, oh, ow, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].op.axis)
+    _, oc, oh, ow, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].axis)
     depth = 1
-    for axis in ctx.schedule[acc].op.reduce_axis:
+    for axis in ctx.schedule[acc].reduce_axis:
         depth *= size_of(axis.extent)
-    stride = ctx.call.attrs.strides
+    attrs = attrs_of(ctx.call, Conv2DAttrs)
+    stride = attrs.strides
     weights = 4 * oc * lane * depth
-    kernel = ctx.call.attrs.kernel_size or (1, 1)
+    kernel = attrs.kernel_size or (1, 1)
     channels = depth // (kernel[0] * kernel[1])
     pixels = 4 * channels * oh * ow * stride[0] * stride[1]
     near = ctx.target.l2_bytes // 2
@@ -95,9 +99,3 @@ def _weights_stay(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> b
     return weights_outer <= rows_outer and weights // slices <= ctx.target.l2_bytes
 
 
-def _work(tensor: te.Tensor) -> int:
-    op = tensor.op
-    count = 1
-    for axis in (*op.axis, *op.reduce_axis):
-        count *= size_of(axis.extent)
-    return count

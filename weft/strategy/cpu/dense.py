@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.ir.expr import Call
+from weft.op.nn.dense import DenseAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
-from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of
 from weft.strategy.registry import strategy
 from weft.target import Target
 from weft.topi.layout import Layout
@@ -19,7 +20,8 @@ from weft.topi.layout import Layout
 @strategy("nn.dense", target="cpu")
 def dense(call: Call, target: Target) -> Iterator[Implementation]:
     """Packed weights get the register-tiled schedule."""
-    if Layout.parse(call.attrs.weight_layout).factor_of("N") > 1:
+    del target
+    if Layout.parse(attrs_of(call, DenseAttrs).weight_layout).factor_of("N") > 1:
         yield Implementation("nn.dense.cpu.packed", schedule_packed)
     else:
         yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
@@ -28,10 +30,10 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
 def schedule_packed(ctx: ScheduleContext) -> None:
     """Tile (rows x panels) in registers, the whole reduction inside; parallel over tiles."""
     s = ctx.schedule
-    panel = Layout.parse(ctx.call.attrs.weight_layout).factor_of("N")
+    panel = Layout.parse(attrs_of(ctx.call, DenseAttrs).weight_layout).factor_of("N")
     acc = accumulators(ctx)
     stage = s[ctx.output]
-    *rows, columns = stage.op.axis
+    *rows, columns = stage.axis
     row = stage.fuse(*rows) if len(rows) > 1 else rows[0]
     lanes = ctx.target.lanes(ctx.output.dtype)
     step = registers(panel, lanes)
@@ -49,10 +51,10 @@ def schedule_packed(ctx: ScheduleContext) -> None:
     task = stage.fuse(panels, tall)
     s[acc].compute_at(stage, task)
     acc_stage = s[acc]
-    *acc_rows, acc_columns = acc_stage.op.axis
+    *acc_rows, acc_columns = acc_stage.axis
     acc_wide, acc_lane = acc_stage.split(acc_columns, factor=panel)
-    tile_in_registers(acc_stage, list(acc_stage.op.reduce_axis), acc_rows, [acc_wide], acc_lane, [])
+    tile_in_registers(acc_stage, list(acc_stage.reduce_axis), acc_rows, [acc_wide], acc_lane, [])
     work = size_of(row.extent) * size_of(columns.extent) * size_of(
-        acc_stage.op.reduce_axis[0].extent)
+        acc_stage.reduce_axis[0].extent)
     if work >= PARALLEL_THRESHOLD:
         stage.parallel(task)

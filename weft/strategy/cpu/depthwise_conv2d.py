@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
+from weft.op.nn.conv2d import Conv2DAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.injective import vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.cpu.padding import padding_of, schedule_padding
-from weft.strategy.implementation import ScheduleContext
+from weft.strategy.implementation import ScheduleContext, attrs_of
 
 ROW_TILES = (14, 8, 7, 6, 5, 4)
 ROWS_A_TASK = 8
@@ -25,8 +26,9 @@ def is_depthwise(call: Call) -> bool:
     """Whether every group has one input channel and one output channel."""
     weight = call.args[1].checked_type
     assert isinstance(weight, TensorType)
-    groups = call.attrs.groups
-    return groups > 1 and weight.shape[1] == 1 and call.attrs.channels in (None, groups)
+    attrs = attrs_of(call, Conv2DAttrs)
+    groups = attrs.groups
+    return groups > 1 and weight.shape[1] == 1 and attrs.channels in (None, groups)
 
 
 def schedule_depthwise(ctx: ScheduleContext) -> None:
@@ -36,7 +38,7 @@ def schedule_depthwise(ctx: ScheduleContext) -> None:
     schedule_padding(ctx) if pad is None else None
     acc = accumulators(ctx)
     stage = s[ctx.output]
-    n, oc, oh, ow, lane = stage.op.axis
+    n, oc, oh, ow, lane = stage.axis
     width = size_of(ow.extent)
     rows, row = stage.split(oh, factor=ROWS_A_TASK)
     columns, column = stage.split(ow, factor=_row_tile(width, registers(
@@ -51,8 +53,8 @@ def schedule_depthwise(ctx: ScheduleContext) -> None:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
     acc_stage = s[acc]
-    an, ac, ah, aw, alane = acc_stage.op.axis
-    taps = list(acc_stage.op.reduce_axis)
+    an, ac, ah, aw, alane = acc_stage.axis
+    taps = list(acc_stage.reduce_axis)
     tile_in_registers(acc_stage, taps, [aw], [], alane, [an, ac, ah])
     for tap in taps:
         acc_stage.unroll(tap)

@@ -15,7 +15,7 @@ from weft.strategy.analysis import (
     size_of,
 )
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
-from weft.strategy.implementation import ScheduleContext
+from weft.strategy.implementation import ScheduleContext, compute_of
 from weft.target import Target
 from weft.tir.expr import PrimExpr
 
@@ -30,7 +30,7 @@ def schedule_injective(ctx: ScheduleContext) -> None:
         if id(op) not in outputs:
             ctx.schedule[op.output(0)].compute_inline()
     for tensor in ctx.outputs:
-        body = inlined_body(tensor.op, lambda op: id(op) not in outputs)
+        body = inlined_body(compute_of(tensor), lambda op: id(op) not in outputs)
         schedule_loops(ctx.schedule[tensor], tensor, body, ctx.target)
 
 
@@ -38,13 +38,13 @@ def schedule_loops(
     stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], target: Target
 ) -> None:
     """Fuse, vectorise and parallelise the data axes of one stage without reductions."""
-    groups = coalesce_axes(tensor.op.axis, body)
+    groups = coalesce_axes(stage.axis, body)
     loops = [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
     if not loops:
         return
     *outer, inner = loops
     outer += vectorize_innermost(stage, inner, target.lanes(tensor.dtype))
-    if elements(tensor.op) * max(1, len(body)) >= PARALLEL_THRESHOLD:
+    if elements(compute_of(tensor)) * max(1, len(body)) >= PARALLEL_THRESHOLD:
         parallelize(stage, outer)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.ir.expr import Call, Constant
-from weft.ir.types import TensorType, Type
+from weft.ir.types import TensorType, Type, is_static
+from weft.op.nn.conv2d import Conv2DAttrs
+from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.blocking import block_for
+from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
 from weft.transform.layout_choice import LayoutChoice
@@ -15,11 +18,11 @@ from weft.transform.layout_choice import LayoutChoice
 @alter_layout("nn.conv2d", target="cpu")
 def conv2d_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
     """Blocked channels for data, kernel and result; the lanes of a block are one group's."""
-    attrs = call.attrs
-    data, kernel = types[0], types[1]
+    attrs = attrs_of(call, Conv2DAttrs)
+    data, kernel = _fixed(types[0]), _fixed(types[1])
     if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
         return None
-    if not _fixed(data) or not _fixed(kernel):
+    if data is None or kernel is None:
         return None
     outputs, group_inputs, *_ = kernel.concrete_shape
     channels = data.concrete_shape[1]
@@ -45,17 +48,18 @@ def conv2d_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCh
 @alter_layout("nn.dense", target="cpu")
 def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
     """Constant weights are packed into panels; others would be packed again at every call."""
-    weight = types[1]
-    if call.attrs.weight_layout != "NK" or not isinstance(call.args[1], Constant):
+    weight, attrs = _fixed(types[1]), attrs_of(call, DenseAttrs)
+    if attrs.weight_layout != "NK" or not isinstance(call.args[1], Constant):
         return None
-    if not _fixed(weight) or 0 in weight.concrete_shape:
+    if weight is None or 0 in weight.concrete_shape:
         return None
     panel = block_for(weight.concrete_shape[0], target, str(weight.dtype))
     if panel == 1:
         return None
     layout = f"NK{panel}n"
-    return LayoutChoice(call.attrs.replace(weight_layout=layout), (None, ("NK", layout)))
+    return LayoutChoice(attrs.replace(weight_layout=layout), (None, ("NK", layout)))
 
 
-def _fixed(type_: Type) -> bool:
-    return isinstance(type_, TensorType) and all(isinstance(d, int) for d in type_.shape)
+def _fixed(type_: Type) -> TensorType | None:
+    """A tensor type whose sizes are all known, else ``None``."""
+    return type_ if isinstance(type_, TensorType) and is_static(type_) else None

@@ -19,12 +19,17 @@ from typing import Any
 from weft import te
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
+from weft.op.nn.dense import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.analysis import computes_below, elements, size_of, work_of
-from weft.strategy.cpu.contraction import accumulators, tile_in_registers
+from weft.strategy.cpu.contraction import accumulators, one_tensor, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
-from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.implementation import (
+    Implementation,
+    ScheduleContext,
+    compute_of,
+)
 from weft.strategy.registry import strategy
 from weft.target import Target
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
@@ -56,10 +61,12 @@ strategy("nn.batch_matmul", target="cpu")(_products)
 
 def _sizes(call: Call) -> tuple[int, int, int]:
     """Rows, columns and depth; zeros where the call is not a product of two float32 matrices."""
-    result, left = call.checked_type, call.args[0].checked_type
+    result, left, attrs = call.checked_type, call.args[0].checked_type, call.attrs
+    if not isinstance(attrs, MatmulAttrs | BatchMatmulAttrs):
+        return 0, 0, 0
     if not isinstance(result, TensorType) or not isinstance(left, TensorType):
         return 0, 0, 0
-    dims = (*result.shape[-2:], left.shape[-2 if call.attrs.transpose_a else -1])
+    dims = (*result.shape[-2:], left.shape[-2 if attrs.transpose_a else -1])
     if result.ndim < 2 or str(left.dtype) != "float32" or str(result.dtype) != "float32":
         return 0, 0, 0
     if not all(isinstance(d, int) for d in dims):
@@ -151,8 +158,8 @@ def schedule_packed(ctx: ScheduleContext, *, tile: RegisterTile) -> None:
     """Pack both operands, then tile; parallel over tiles, or over cache blocks of the result."""
     lanes = ctx.target.lanes(ctx.output.dtype)
     _schedule_packing(ctx, lanes)
-    depth = size_of(ctx.anchor.op.reduce_axis[0].extent)
-    *_, rows, columns = (size_of(axis.extent) for axis in ctx.output.op.axis)
+    depth = size_of(compute_of(ctx.anchor).reduce_axis[0].extent)
+    *_, rows, columns = (size_of(axis.extent) for axis in compute_of(ctx.output).axis)
     resident = 4 * depth * max(rows, tile.vectors * lanes)
     if depth > SLICE_DEPTH and resident > ctx.target.l2_bytes and min(rows, columns) > 64:
         _schedule_blocks(ctx, tile, lanes)
@@ -165,7 +172,7 @@ def _schedule_tiles(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> Non
     s = ctx.schedule
     acc = accumulators(ctx)
     stage = s[ctx.output]
-    *batch, row, column = stage.op.axis
+    *batch, row, column = stage.axis
     panels, inside = stage.split(column, factor=tile.vectors * lanes)
     vector, lane = stage.split(inside, factor=lanes)
     tall, short = stage.split(row, factor=tile.rows)
@@ -176,11 +183,11 @@ def _schedule_tiles(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> Non
     task = stage.fuse(*batch, panels, tall)
     s[acc].compute_at(stage, task)
     acc_stage = s[acc]
-    *acc_batch, acc_row, acc_column = acc_stage.op.axis
+    *acc_batch, acc_row, acc_column = acc_stage.axis
     acc_vector, acc_lane = acc_stage.split(acc_column, factor=lanes)
-    reduction = list(acc_stage.split(acc_stage.op.reduce_axis[0], factor=CHUNK))
+    reduction = list(acc_stage.split(acc_stage.reduce_axis[0], factor=CHUNK))
     tile_in_registers(acc_stage, reduction, [acc_row], [acc_vector], acc_lane, acc_batch)
-    if work_of(acc_stage.op) >= PARALLEL_THRESHOLD:
+    if work_of(acc_stage.require_compute("work_of")) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
 
 
@@ -196,7 +203,7 @@ def _schedule_blocks(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> No
     height_tiles, width_tiles = max(1, block // tile.rows), max(1, block // width)
     acc = accumulators(ctx, scope="global")
     stage = s[ctx.output]
-    *batch, row, column = stage.op.axis
+    *batch, row, column = stage.axis
     row_block, row_in = stage.split(row, factor=tile.rows * height_tiles)
     column_block, column_in = stage.split(column, factor=width * width_tiles)
     stage.reorder(*batch, row_block, column_block, row_in, column_in)
@@ -204,15 +211,15 @@ def _schedule_blocks(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> No
     stage.vectorize(lane)
     task = stage.fuse(*batch, row_block, column_block)
     stage.parallel(task)
-    slices, _ = s[acc].split(s[acc].op.reduce_axis[0], factor=SLICE_DEPTH)
-    product = s.rfactor(acc, slices)
+    slices, _ = s[acc].split(s[acc].reduce_axis[0], factor=SLICE_DEPTH)
+    product = one_tensor(s.rfactor(acc, slices))
     sums = s[acc]
     sums.compute_at(stage, task)
-    *sums_batch, sums_row, sums_column = sums.op.axis
+    *sums_batch, sums_row, sums_column = sums.axis
     tall, short = sums.split(sums_row, factor=tile.rows)
     panels, inside = sums.split(sums_column, factor=width)
     vector, sums_lane = sums.split(inside, factor=lanes)
-    around = [*sums_batch, *sums.op.reduce_axis, panels, tall]
+    around = [*sums_batch, *sums.reduce_axis, panels, tall]
     tile_in_registers(sums, [], [short], [vector], sums_lane, around)
     _compute_slice(s[product], sums, tall, lanes)
 
@@ -220,9 +227,9 @@ def _schedule_blocks(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> No
 def _compute_slice(stage: te.Stage, sums: te.Stage, tall: te.IterVar, lanes: int) -> None:
     stage.set_scope("local")
     stage.compute_at(sums, tall)
-    *around, row, column = stage.op.axis
+    *around, row, column = stage.axis
     vector, lane = stage.split(column, factor=lanes)
-    reduction = list(stage.split(stage.op.reduce_axis[0], factor=CHUNK))
+    reduction = list(stage.split(stage.reduce_axis[0], factor=CHUNK))
     tile_in_registers(stage, reduction, [row], [vector], lane, around)
 
 

@@ -38,17 +38,17 @@ def schedule_window(ctx: ScheduleContext) -> None:
     pad = padding_of(ctx)
     acc = accumulators(ctx, reductions[0].output(0))
     stage = s[ctx.output]
-    *outer, inner = stage.op.axis
+    *outer, inner = stage.axis
     loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(ctx.output.dtype))]
     band = loops
-    if work_of(s[acc].op) >= PARALLEL_THRESHOLD:
+    if work_of(s[acc].require_compute("work_of")) >= PARALLEL_THRESHOLD:
         band = parallelize(stage, loops)
     s[acc].compute_at(stage, band[-1])
     acc_stage = s[acc]
-    *acc_outer, acc_inner = acc_stage.op.axis
+    *acc_outer, acc_inner = acc_stage.axis
     around = vectorize_innermost(acc_stage, acc_inner, ctx.target.lanes(ctx.output.dtype))
     vector = [axis for axis in acc_stage.leaf_iter_vars if axis in acc_stage.kinds]
-    taps = list(acc_stage.op.reduce_axis)
+    taps = list(acc_stage.reduce_axis)
     acc_stage.reorder(*acc_outer, *around, *taps, *vector)
     count = 1
     for tap in taps:

@@ -19,6 +19,7 @@ from weft.strategy.analysis import (
     size_of,
     work_of,
 )
+from weft.strategy.cpu.contraction import one_tensor
 from weft.strategy.cpu.injective import parallelize, schedule_loops, vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.implementation import ScheduleContext
@@ -193,10 +194,10 @@ def _partial_vectors(
     tensor = op.output(0)
     if size_of(axis.extent) >= LONG_REDUCTION:
         _, chunk = s[tensor].split(axis, factor=lanes * PARTIAL_VECTORS)
-        _vectorize_partials(s, s.rfactor(tensor, chunk, -1), lanes, attach)
-        axis = s[tensor].op.reduce_axis[0]
+        _vectorize_partials(s, one_tensor(s.rfactor(tensor, chunk, -1)), lanes, attach)
+        axis = s[tensor].reduce_axis[0]
     _, lane = s[tensor].split(axis, factor=lanes)
-    _vectorize_partials(s, s.rfactor(tensor, lane, -1), lanes, attach)
+    _vectorize_partials(s, one_tensor(s.rfactor(tensor, lane, -1)), lanes, attach)
 
 
 def _vectorize_partials(
@@ -204,8 +205,8 @@ def _vectorize_partials(
 ) -> None:
     """Vectorise the innermost axis, which rfactor made, with the reduction outside the vector."""
     stage = s[partials]
-    around, vector = stage.split(stage.op.axis[-1], factor=lanes)
-    stage.reorder(*stage.op.reduce_axis, around, vector)
+    around, vector = stage.split(stage.axis[-1], factor=lanes)
+    stage.reorder(*stage.reduce_axis, around, vector)
     stage.vectorize(vector)
     stage.unroll(around)
     if attach is not None:
