@@ -9,14 +9,13 @@ and after every pass.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from weft.support.errors import InvalidInputError, LoweringError, WellFormedError
+from weft.support.recursion import deep_recursion
 from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
@@ -27,8 +26,6 @@ from weft.tir.intrinsics import INTRINSICS
 _POISON_BYTE = 0xA5
 # CPython allows 20 nested loops in one function; deeper nests continue in an inner function.
 _LOOPS_PER_FUNCTION = 15
-
-_RECURSION_LIMIT = 100_000
 
 _INFIX: dict[type, str] = {
     x.Add: "+", x.Sub: "-", x.Mul: "*", x.EQ: "==", x.NE: "!=", x.LT: "<", x.LE: "<=",
@@ -337,22 +334,11 @@ def _refuse_strides(buffer: Buffer) -> None:
         raise LoweringError(f"buffer {buffer.name} is strided", help="flatten it before evaluating")
 
 
-@contextmanager
-def _deep_recursion() -> Iterator[None]:
-    """Expressions of fused chains nest deeper than Python's default limit."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
-
-
 def to_python(func: PrimFunc) -> tuple[str, dict[str, Any]]:
     """Python source of ``run(...)`` for ``func``, and the names that it refers to."""
     source = _Source()
     params = ", ".join(source.name(p) for p in func.params)
-    with _deep_recursion():
+    with deep_recursion():
         source.stmt(func.body)
     helpers = (_alloc, _out_of_bounds, _load, _store, _cast, _reinterpret, _divisor, _truncated,
                _ramp, _shuffle)  # fmt: skip

@@ -140,7 +140,7 @@ def _picks(indices: tuple[int, ...]) -> str:
 def _let(state: FunctionState, e: tir.Let) -> str:
     value = emit(state, e.value)
     with state.memo.scope():
-        state.memo.add(e.var, value)
+        state.memo.bind(e.var, value)
         return emit(state, e.body)
 
 

@@ -9,6 +9,7 @@ from weft.codegen.llvm.stmt import emit_stmt
 from weft.codegen.llvm.types import value_type
 from weft.codegen.llvm.writer import FunctionWriter, ModuleWriter
 from weft.codegen.scan import Uses, scan
+from weft.support.recursion import deep_recursion
 from weft.target import Target
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
@@ -32,7 +33,8 @@ def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
         attributes=function_attributes(target),
         emitters=EMITTERS,
     )
-    _emit_kernel(kernel, func, uses)
+    with deep_recursion():
+        _emit_kernel(kernel, func, uses)
     return module.text(data_layout)
 
 

@@ -40,7 +40,7 @@ def emit_loop(
     out.start_block(label)
     out.do(f"{counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{label}.latch ]")
     with state.memo.scope():
-        state.memo.add(var, counter)
+        state.memo.bind(var, counter)
         emit_body()
     out.branch(f"{label}.latch")
     out.start_block(f"{label}.latch")

@@ -33,7 +33,7 @@ def emit_stmt(state: FunctionState, node: Stmt) -> None:
         case s.LetStmt():
             with state.memo.scope():
                 state.note_range(node.var, nonnegative=is_nonnegative(state, node.value))
-                state.memo.add(node.var, emit(state, node.value))
+                state.memo.bind(node.var, emit(state, node.value))
                 emit_stmt(state, node.body)
         case s.AttrStmt():
             emit_stmt(state, node.body)

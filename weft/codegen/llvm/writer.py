@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.codegen.llvm.types import splat, vector_of
+from weft.support.errors import InternalError
 from weft.target import Target
 
 
@@ -116,6 +117,12 @@ class ScopedMemo:
         if key not in self.known:
             self.known[key] = value
             self._log.append(key)
+
+    def bind(self, variable: Any, value: str) -> None:
+        """Set a variable; what mentions it is not known yet, so it cannot be set again inside."""
+        if variable in self.known:
+            raise InternalError(f"variable {variable.name} is bound inside its own scope")
+        self.add(variable, value)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
