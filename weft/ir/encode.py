@@ -17,7 +17,7 @@ import numpy as np
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.ir.shape import AnyDim, SymDim
-from weft.ir.types import FuncType, IncompleteType, Type, TypeVar, component_types
+from weft.ir.types import CompositeType, IncompleteType, Type, TypeVar
 from weft.support.errors import InternalError
 
 
@@ -84,16 +84,21 @@ class TypeEncoder:
     def encode(self, type_: Type | None) -> str:
         if type_ is None:
             return "-"
-        if isinstance(type_, (TypeVar, IncompleteType)):
-            number = self._numbers.setdefault(type_, len(self._numbers))
-            return f"{type(type_).__name__}{number}"
-        if isinstance(type_, FuncType):
-            generics = ",".join(map(self.encode, type_.type_params))
-            return f"fn[{generics}]{self._parts(type_)}"
-        parts = component_types(type_)
-        if parts:
-            return f"{type(type_).__name__}{self._parts(type_)}"
-        return str(type_)
+        written: list[str] = []
+        stack: list[Type | str] = [type_]
+        while stack:
+            piece = stack.pop()
+            if isinstance(piece, CompositeType):
+                generics = ",".join(self._number(v) for v in piece.binds())
+                written.append(f"{type(piece).__name__}[{generics}](")
+                stack.append(")")
+                for part in reversed(piece.parts()):
+                    stack += [",", part]
+            elif isinstance(piece, (TypeVar, IncompleteType)):
+                written.append(self._number(piece))
+            else:
+                written.append(str(piece))
+        return "".join(written)
 
-    def _parts(self, type_: Type) -> str:
-        return f"({','.join(map(self.encode, component_types(type_)))})"
+    def _number(self, type_: Type) -> str:
+        return f"{type(type_).__name__}{self._numbers.setdefault(type_, len(self._numbers))}"

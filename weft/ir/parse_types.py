@@ -15,6 +15,7 @@ from weft.ir.expr import Constant
 from weft.ir.lexer import Tokens
 from weft.ir.shape import ANY, Dim, SymDim, dim_add, dim_floordiv, dim_mul
 from weft.ir.text_values import SCALAR_SUFFIXES, numbers_array
+from weft.ir.trampoline import Routine, run
 from weft.ir.types import (
     FuncType,
     GlobalTypeVar,
@@ -47,17 +48,21 @@ class TypeParser:
         self.type_vars: dict[str, TypeVar] = {}
 
     def type_(self) -> Type:
+        """One type, nested however deep."""
+        return run(self._any_type())
+
+    def _any_type(self) -> Routine[Type]:
         tokens = self.tokens
         if tokens.at("("):
-            return self._tuple()
+            return (yield self._tuple())
         name = tokens.expect_kind("name", "a type, such as Tensor[(2, 3), float32]")
         if name == "Tensor":
             return self._tensor()
         if name == "fn":
-            return self._function()
+            return (yield self._function())
         if name == "ref":
             tokens.expect("(")
-            inner = self.type_()
+            inner = yield self._any_type()
             tokens.expect(")")
             return RefType(inner)
         if name == "_":
@@ -69,13 +74,13 @@ class TypeParser:
             return TensorType((), scalar)
         args: list[Type] = []
         if tokens.accept("["):
-            args = self._types("]")
+            args = yield self._types("]")
         return TypeCall(GlobalTypeVar(name), tuple(args))
 
-    def _types(self, closing: str) -> list[Type]:
+    def _types(self, closing: str) -> Routine[list[Type]]:
         found: list[Type] = []
         while not self.tokens.accept(closing):
-            found.append(self.type_())
+            found.append((yield self._any_type()))
             if not self.tokens.at(closing):
                 self.tokens.expect(",")
         return found
@@ -83,11 +88,11 @@ class TypeParser:
     def type_args(self) -> tuple[Type, ...]:
         """``[A, B]`` after a callee."""
         self.tokens.expect("[")
-        return tuple(self._types("]"))
+        return tuple(run(self._types("]")))
 
-    def _tuple(self) -> Type:
+    def _tuple(self) -> Routine[Type]:
         self.tokens.expect("(")
-        fields = self._types(")")
+        fields = yield self._types(")")
         # ``(A)`` is a parenthesised type, ``(A,)`` a tuple of one.
         single = len(fields) == 1 and self.tokens.following(-2) != ","
         return fields[0] if single else TupleType(tuple(fields))
@@ -110,13 +115,13 @@ class TypeParser:
                 return found
         return self.tokens.fail("this is no element type", expected="a dtype, such as float32")
 
-    def _function(self) -> Type:
+    def _function(self) -> Routine[Type]:
         outer = dict(self.type_vars)
         generics = self.generics()
         self.tokens.expect("(")
-        args = self._types(")")
+        args = yield self._types(")")
         self.tokens.expect("->")
-        result = self.type_()
+        result = yield self._any_type()
         self.type_vars = outer
         return FuncType(tuple(args), result, generics)
 

@@ -64,8 +64,12 @@ class TypeText:
     def __call__(self, type_: Type) -> str:
         values: dict[TypeVar, TypeVar] = {}
         pending = [type_]
+        seen: set[int] = set()
         while pending:
             current = pending.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
             if isinstance(current, TypeVar):
                 values[current] = self.variable(current)
             pending.extend(component_types(current))

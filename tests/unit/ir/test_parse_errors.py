@@ -89,9 +89,9 @@ def test_trailing_text_after_an_expression():
         parse_expr("1f 2f")
 
 
-def test_types_nested_beyond_reason_are_refused():
+def test_attributes_nested_beyond_reason_are_refused():
     with pytest.raises(ParseError, match="nested too deeply"):
-        parse("def @main(%x: " + "(" * 100_000 + ") { %x }")
+        parse("def @main(%x: float32) { sum(%x, axis=" + "[" * 100_000)
 
 
 @given(st.integers(0, len(EVERYTHING) - 1), st.sampled_from(["", "(", "}", "%z", "\x00", "9"]))

@@ -175,7 +175,8 @@ class CallContext:
 
     def _unknown_arguments(self) -> str:
         open_ = [i for i, a in enumerate(self.args) if not is_complete(a)]
-        return f"nothing of {', '.join(argument_name(self._call, i) for i in open_) or 'the result'}"
+        names = [argument_name(self._call, i) for i in open_]
+        return f"nothing of {', '.join(names) or 'the result'}"
 
     def _give_up(self) -> None:
         if isinstance(self._solver.shallow(self._out), IncompleteType):

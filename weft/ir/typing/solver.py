@@ -23,6 +23,7 @@ from weft.ir.types import (
     TypeVar,
     component_types,
     is_complete,
+    rewrite_type,
 )
 
 
@@ -84,31 +85,33 @@ class TypeSolver:
 
     def resolve(self, type_: Type) -> Type:
         """``type_`` with every bound hole filled, at any depth."""
-        if isinstance(type_, TensorType) or is_complete(type_):
+        if is_complete(type_):
             return type_
-        current = self.shallow(type_)
-        if isinstance(current, TupleType):
-            return TupleType(tuple(self.resolve(f) for f in current.fields))
-        if isinstance(current, FuncType):
-            args = tuple(self.resolve(a) for a in current.arg_types)
-            return FuncType(args, self.resolve(current.ret_type), current.type_params)
-        if isinstance(current, RefType):
-            return RefType(self.resolve(current.value))
-        if isinstance(current, TypeCall):
-            return TypeCall(self.resolve(current.func), tuple(map(self.resolve, current.args)))
-        return current
+        while True:
+            filled = rewrite_type(type_, self._filled)
+            # What a hole is bound to may have holes of its own.
+            if filled is type_ or is_complete(filled):
+                return filled
+            type_ = filled
+
+    def _filled(self, type_: Type) -> Type | None:
+        if isinstance(type_, IncompleteType):
+            return self.shallow(type_)
+        return type_ if is_complete(type_) else None
 
     def holes(self, type_: Type) -> list[IncompleteType]:
         """The unbound holes inside ``type_``."""
-        found: list[IncompleteType] = []
+        found: dict[IncompleteType, None] = {}
         pending = [type_]
+        seen: set[int] = set()
         while pending:
             current = self.shallow(pending.pop())
             if isinstance(current, IncompleteType):
-                found.append(current)
-            else:
-                pending.extend(component_types(current))
-        return found
+                found[current] = None
+            elif not is_complete(current) and id(current) not in seen:
+                seen.add(id(current))
+                pending.extend(reversed(component_types(current)))
+        return list(found)
 
     def is_error(self, type_: Type) -> bool:
         """Whether ``type_`` is, or is a tuple that holds, what was reported already."""
@@ -286,16 +289,4 @@ def _join_dims(a: Dim, b: Dim) -> Dim | None:
 
 def substitute_type(type_: Type, values: dict[TypeVar, Type] | dict[TypeVar, TypeVar]) -> Type:
     """``type_`` with type variables replaced."""
-    if isinstance(type_, TypeVar):
-        return values.get(type_, type_)
-    if isinstance(type_, TupleType):
-        return TupleType(tuple(substitute_type(f, values) for f in type_.fields))
-    if isinstance(type_, FuncType):
-        args = tuple(substitute_type(a, values) for a in type_.arg_types)
-        return FuncType(args, substitute_type(type_.ret_type, values), type_.type_params)
-    if isinstance(type_, RefType):
-        return RefType(substitute_type(type_.value, values))
-    if isinstance(type_, TypeCall):
-        func = substitute_type(type_.func, values)
-        return TypeCall(func, tuple(substitute_type(a, values) for a in type_.args))
-    return type_
+    return rewrite_type(type_, lambda t: values.get(t) if isinstance(t, TypeVar) else None)
