@@ -7,6 +7,7 @@ positions runs inside it. Padding is copied into a buffer first, so that the hot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from weft import te
@@ -41,7 +42,11 @@ def conv2d(call: Call, target: Target) -> Iterator[Implementation]:
 
 
 def schedule_direct(ctx: ScheduleContext) -> None:
-    """Tile (channel blocks x row positions) in registers; parallel over rows and channels."""
+    """Tile (channel blocks x row positions) in registers; parallel over bands of rows and channels.
+
+    A task is one slice of the weights over one band of rows. Bands come first, so that a thread
+    works on the rows that it also wrote in the layer before.
+    """
     s = ctx.schedule
     schedule_padding(ctx)
     acc = accumulators(ctx)
@@ -50,12 +55,12 @@ def schedule_direct(ctx: ScheduleContext) -> None:
     tile = _tile(ctx, size_of(oc.extent), size_of(ow.extent), size_of(lane.extent))
     blocks, block = stage.split(oc, factor=tile.vectors)
     columns, column = stage.split(ow, factor=tile.rows)
-    outer = [blocks, oh] if _weights_stay(ctx, acc, tile) else [oh, blocks]
-    stage.reorder(n, *outer, columns, block, column, lane)
+    bands, row = stage.split(oh, factor=_band(ctx, acc, tile))
+    stage.reorder(n, bands, blocks, row, columns, block, column, lane)
     stage.unroll(block)
     stage.unroll(column)
     stage.vectorize(lane)
-    task = stage.fuse(n, *outer)
+    task = stage.fuse(n, bands, blocks)
     if work_of(compute_of(ctx.anchor)) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
@@ -76,26 +81,25 @@ def _tile(ctx: ScheduleContext, blocks: int, width: int, block: int) -> Register
     return RegisterTile(tile.rows, max(1, tile.vectors // step))
 
 
-def _weights_stay(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> bool:
-    """Whether to walk all rows with one slice of the weights, rather than the other way round.
+def _band(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> int:
+    """How many rows to walk with one slice of the weights: a divisor of the image's height.
 
-    The operand that is walked again and again should be the one that fits the second-level cache;
-    the estimate is the traffic from beyond it, in bytes.
+    Within a band the pixels are read once for each slice of the weights, so they should fit the
+    second-level cache; between bands all weights are read again. The estimate is the traffic from
+    beyond that cache. Of equals the tallest band wins that still leaves two of them.
     """
     _, oc, oh, ow, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].axis)
-    depth = 1
-    for axis in ctx.schedule[acc].reduce_axis:
-        depth *= size_of(axis.extent)
+    depth = math.prod(size_of(axis.extent) for axis in ctx.schedule[acc].reduce_axis)
     attrs = attrs_of(ctx.call, Conv2DAttrs)
-    stride = attrs.strides
-    weights = 4 * oc * lane * depth
-    kernel = attrs.kernel_size or (1, 1)
-    channels = depth // (kernel[0] * kernel[1])
-    pixels = 4 * channels * oh * ow * stride[0] * stride[1]
+    kernel_height, kernel_width = attrs.kernel_size or (1, 1)
     near = ctx.target.l2_bytes // 2
+    weights = 4 * oc * lane * depth
+    row_bytes = 4 * depth // (kernel_height * kernel_width) * ow * math.prod(attrs.strides)
     slices = -(-oc // tile.vectors)
-    rows_outer = pixels + weights * (oh if weights > near else 1)
-    weights_outer = weights + pixels * (slices if pixels > near else 1)
-    return weights_outer <= rows_outer and weights // slices <= ctx.target.l2_bytes
 
+    def traffic(rows: int) -> tuple[int, bool, int]:
+        bands = oh // rows
+        pixels = row_bytes * oh * (slices if row_bytes * rows > near else 1)
+        return pixels + weights * (bands if weights > near else 1), bands < 2, -rows
 
+    return min((rows for rows in range(1, oh + 1) if oh % rows == 0), key=traffic)
