@@ -11,14 +11,18 @@ commutative operators match in either order. A name used twice must match the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any
 
 import numpy as np
 
 from weft.ir.dtype import DType
-from weft.ir.expr import OPERATORS, Expr
-from weft.ir.op import Op, Operand
+from weft.ir.encode import encode_value
+from weft.ir.expr import OPERATORS, Call, Expr, Function
+from weft.ir.op import Op, Operand, get_op
+from weft.ir.shape import as_dim
+from weft.ir.types import TensorType, Type
 from weft.support.errors import AttrsError
 
 Condition = Callable[[Expr], bool]
@@ -66,6 +70,32 @@ class Term(Operand):
             )
         return CallTerm(op, tuple(as_term(a) for a in args), dict(attrs))
 
+    def of_type(self, type_: Type) -> Term:
+        """Matches only expressions of the inferred type ``type_``."""
+        return self.where(lambda e: e.checked_type == type_)
+
+    def of_shape(self, *dims: object) -> Term:
+        """Matches only tensors of this shape; ``None`` stands for any size of an axis."""
+        return self.where(lambda e: _has_shape(e.checked_type, dims))
+
+    def with_attr(self, name: str, value: Any) -> Term:
+        """Matches only calls and functions whose attribute ``name`` is ``value``.
+
+        A function instead of a value is a condition on it.
+        """
+        return self.where(lambda e: _has_attr(e, name, value))
+
+    def dominates(self, path: Term, child: Term) -> Term:
+        """Matches ``child`` where all uses of this lead to it, through nodes that match ``path``.
+
+        Which uses there are is a matter of the program around the expression: see ``match``.
+        """
+        return DominatorTerm(self, path, child)
+
+    def __call__(self, *args: Any) -> Term:
+        """Calls of what this matches."""
+        return ApplyTerm(self, tuple(as_term(a) for a in args))
+
     def __or__(self, other: Term) -> Term:
         return AltTerm((self, other))
 
@@ -107,6 +137,24 @@ def _with(term: Term, **changes: Any) -> Any:
     return type(term)(**{**fields, **changes})
 
 
+def _has_shape(type_: Type | None, dims: Sequence[object]) -> bool:
+    if not isinstance(type_, TensorType) or type_.ndim != len(dims):
+        return False
+    return all(w is None or as_dim(w) == d for w, d in zip(dims, type_.shape, strict=True))
+
+
+def _has_attr(expr: Expr, name: str, value: Any) -> bool:
+    if isinstance(expr, Call):
+        attrs = dict(expr.attrs.items())
+    else:
+        attrs = dict(expr.attrs) if isinstance(expr, Function) else {}
+    if name not in attrs:
+        return False
+    if callable(value):
+        return bool(value(attrs[name]))
+    return encode_value(attrs[name]) == encode_value(value)
+
+
 def _attribute_fields(op: Op) -> list[tuple[str, Any]]:
     return list(op.attrs_type.__dataclass_fields__.items())
 
@@ -137,7 +185,7 @@ class CallTerm(Term):
 
     op: Op
     args: tuple[Term, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = dataclass_field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,17 +198,70 @@ class OneOfTerm(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleTerm(Term):
-    """Matches tuples of as many fields."""
+    """Matches tuples of as many fields; of any number, where ``fields`` is ``None``."""
 
-    fields: tuple[Term, ...]
+    fields: tuple[Term, ...] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldTerm(Term):
-    """Matches ``value.index``."""
+    """Matches ``value.index``; every field, where ``index`` is ``None``."""
 
     value: Term
-    index: int
+    index: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExprTerm(Term):
+    """Matches expressions structurally equal to ``expr``; an operator matches itself."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ApplyTerm(Term):
+    """Matches calls of what ``callee`` matches; ``args=None``: on any arguments."""
+
+    callee: Term
+    args: tuple[Term, ...] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionTerm(Term):
+    """Matches functions; ``params=None``: with any parameters."""
+
+    params: tuple[Term, ...] | None
+    body: Term
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LetTerm(Term):
+    """Matches lets."""
+
+    var: Term
+    value: Term
+    body: Term
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IfTerm(Term):
+    """Matches conditionals."""
+
+    cond: Term
+    true_branch: Term
+    false_branch: Term
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DominatorTerm(Term):
+    """Matches ``child`` where what ``parent`` matches is used by nothing that does not lead there.
+
+    Nodes between them match ``path``; there may be none.
+    """
+
+    parent: Term
+    path: Term
+    child: Term
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,6 +296,42 @@ def tuple_(*fields: Any) -> Term:
     return TupleTerm(tuple(as_term(f) for f in fields))
 
 
+def expr_(expr: Expr) -> Term:
+    """Exactly ``expr``, up to names of bound variables."""
+    return ExprTerm(expr)
+
+
+def op_(name: str) -> Term:
+    """The operator ``name``, to be called: ``op_("add")(any_("x"), any_("y"))``."""
+    return ExprTerm(get_op(name))
+
+
+def any_tuple(name: str | None = None) -> Term:
+    """A tuple of any number of fields."""
+    return TupleTerm(None, name=name)
+
+
+def field(value: Any, index: int | None = None) -> Term:
+    """Field ``index`` of a value; any field without it."""
+    return FieldTerm(as_term(value), index)
+
+
+def function(params: Sequence[Any] | None, body: Any) -> Term:
+    """A function; ``params=None`` is one of any parameters."""
+    terms = None if params is None else tuple(as_term(p) for p in params)
+    return FunctionTerm(terms, as_term(body))
+
+
+def let_(variable: Any, value: Any, body: Any) -> Term:
+    """A let."""
+    return LetTerm(as_term(variable), as_term(value), as_term(body))
+
+
+def if_(cond: Any, true_branch: Any, false_branch: Any) -> Term:
+    """A conditional."""
+    return IfTerm(as_term(cond), as_term(true_branch), as_term(false_branch))
+
+
 def optional(wrap: Callable[[Term], Term], inner: Term) -> Term:
     """``wrap(inner)``, or ``inner`` alone: names captured by ``wrap`` may be missing."""
     return AltTerm((wrap(inner), inner))
@@ -221,6 +358,11 @@ def root_ops(term: Term) -> frozenset[str] | None:
         return frozenset((term.op.name,))
     if isinstance(term, OneOfTerm):
         return frozenset(op.name for op in term.ops)
+    if isinstance(term, ApplyTerm) and isinstance(term.callee, ExprTerm):
+        callee = term.callee.expr
+        return frozenset((callee.name,)) if isinstance(callee, Op) else None
+    if isinstance(term, DominatorTerm):
+        return root_ops(term.child)
     if isinstance(term, AltTerm):
         found: set[str] = set()
         for option in term.options:
@@ -244,12 +386,21 @@ def captured_names(term: Term) -> tuple[str, ...]:
     return tuple(found)
 
 
+_SUBTERMS: dict[type[Term], Callable[[Any], tuple[Term, ...]]] = {
+    CallTerm: lambda t: t.args,
+    OneOfTerm: lambda t: t.args,
+    ApplyTerm: lambda t: (t.callee, *(t.args or ())),
+    TupleTerm: lambda t: t.fields or (),
+    FieldTerm: lambda t: (t.value,),
+    AltTerm: lambda t: t.options,
+    FunctionTerm: lambda t: (*(t.params or ()), t.body),
+    LetTerm: lambda t: (t.var, t.value, t.body),
+    IfTerm: lambda t: (t.cond, t.true_branch, t.false_branch),
+    DominatorTerm: lambda t: (t.parent, t.path, t.child),
+}
+
+
 def subterms(term: Term) -> tuple[Term, ...]:
     """The patterns that ``term`` is made of."""
-    if isinstance(term, (CallTerm, OneOfTerm)):
-        return term.args
-    if isinstance(term, TupleTerm):
-        return term.fields
-    if isinstance(term, FieldTerm):
-        return (term.value,)
-    return term.options if isinstance(term, AltTerm) else ()
+    made_of = _SUBTERMS.get(type(term))
+    return made_of(term) if made_of is not None else ()
