@@ -23,11 +23,16 @@ def optimized_module(text: str, target: Target) -> llvm.ModuleRef:
 
 def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     # Vectors, unrolling and tiling were decided in tir: what is asked of LLVM is promotion to
-    # registers, invariant code motion and common subexpressions.
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    # registers, invariant code motion and common subexpressions. The function pipeline of level
+    # 1 does that in half the time of the module pipeline of level 2 (5.6 instead of 10.5 ms for
+    # a convolution); kernels measured the same speed.
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_unrolling = False
     options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    passes = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
