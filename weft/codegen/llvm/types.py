@@ -16,6 +16,7 @@ import numpy as np
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
 
+_MAX_LANES = 1024
 _FLOATS = {16: "half", 32: "float", 64: "double"}
 
 
@@ -38,6 +39,13 @@ def is_narrow(dtype: DType) -> bool:
 
 
 def vector_of(scalar: str, lanes: int) -> str:
+    """The type of ``lanes`` values, within what LLVM's back ends survive."""
+    if lanes > _MAX_LANES:
+        raise CodegenError(
+            f"a vector of {lanes} lanes",
+            expected=f"at most {_MAX_LANES}",
+            help="split the loop and vectorise the inner part",
+        )
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 
