@@ -83,8 +83,10 @@ class Target:
 
     def __str__(self) -> str:
         parts = ["llvm", f"-mtriple={self.triple}", f"-mcpu={self.cpu}"]
-        if self.features:
-            parts.append("-mattr=" + ",".join("+" + name for name in self.features))
+        lacking = [f"-{name}" for name in _implied_by_cpu(self) if name not in self.features]
+        words = lacking + [f"+{name}" for name in self.features]
+        if words:
+            parts.append("-mattr=" + ",".join(words))
         parts += [f"-l1={self.l1_bytes}", f"-l2={self.l2_bytes}", f"-l3={self.l3_bytes}"]
         return " ".join(parts)
 
@@ -100,7 +102,10 @@ def parse_target(text: str) -> Target:
     ``cpu``, ``llvm`` and ``native`` alone are the host. With ``-mcpu`` the features are that
     CPU's; ``-mattr`` adds and removes some. Raises ``TargetError`` for anything unknown.
     """
-    words = shlex.split(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:  # quotes that do not match
+        raise TargetError(f"unknown target {text!r}", got=error) from error
     if not words or words[0] not in ("cpu", "llvm", "native"):
         raise TargetError(
             f"unknown target {text!r}",
@@ -156,6 +161,14 @@ def _base(triple: str, cpu: str) -> Target:
         expected=", ".join(sorted(CPU_FEATURES)),
         help="name one of these and add what it has with -mattr=+feature",
     )
+
+
+def _implied_by_cpu(target: Target) -> list[str]:
+    """What naming the CPU of ``target`` enables, or may enable where that depends on the host."""
+    listed = CPU_FEATURES.get(target.cpu)
+    if listed is None:
+        return sorted(host_cpu.known_features(target.arch))
+    return sorted(with_implied(frozenset(listed)))
 
 
 def _apply_attributes(target: Target, text: str) -> tuple[str, ...]:

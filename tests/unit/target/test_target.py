@@ -1,0 +1,98 @@
+"""Targets as values: text, features, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from weft.runtime.cpu import machine
+from weft.support.errors import TargetError
+from weft.target import Target, parse_target
+from weft.target.cpus import CPU_FEATURES, with_implied, without
+
+ZEN = "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4"
+
+
+@pytest.mark.parametrize("text", [
+    "cpu", "llvm", "native", ZEN, f"{ZEN} -mattr=-avx512f", f"{ZEN} -l1=49152 -l2=1048576",
+    "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic -mattr=+sve",
+])  # fmt: skip
+def test_text_round_trip(text: str) -> None:
+    target = parse_target(text)
+    assert parse_target(str(target)) == target
+    assert hash(parse_target(str(target))) == hash(target)
+    assert pickle.loads(pickle.dumps(target)) == target
+
+
+def test_the_host_is_the_default() -> None:
+    assert Target.of(None) == Target.of("cpu") == Target.host()
+    assert Target.of(Target.host()) == Target.host()
+    assert Target.host().arch == machine()
+
+
+@pytest.mark.parametrize(("cpu", "bits", "registers", "lanes"), [
+    ("x86-64", 128, 16, 4), ("haswell", 256, 16, 8), ("skylake-avx512", 512, 32, 16),
+])  # fmt: skip
+def test_vector_facts(cpu: str, bits: int, registers: int, lanes: int) -> None:
+    target = parse_target(f"llvm -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu}")
+    assert target.vector_bits == bits
+    assert target.vector_registers == registers
+    assert target.lanes("float32") == lanes
+    assert target.lanes("bool") == bits // 8
+
+
+def test_other_architectures_have_128_bits() -> None:
+    target = parse_target("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic")
+    assert target.has("neon")
+    assert (target.vector_bits, target.vector_registers) == (128, 32)
+
+
+def test_attributes_bring_and_take_what_builds_on_them() -> None:
+    base = "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu="
+    wide = parse_target(f"{base}x86-64 -mattr=+avx512vnni")
+    assert {"avx512bw", "avx512f", "avx2", "fma", "sse3"} <= set(wide.features)
+    narrow = parse_target(f"{base}znver4 -mattr=-avx")
+    assert not any(name.startswith(("avx", "fma", "f16c")) for name in narrow.features)
+    assert narrow.has("sse4.2")
+
+
+def test_known_cpus_are_closed_under_implication() -> None:
+    for features in CPU_FEATURES.values():
+        closed = with_implied(frozenset(features))
+        assert with_implied(closed) == closed
+        for name in closed:
+            assert name not in without(closed, name)
+
+
+def test_cache_sizes() -> None:
+    target = parse_target(f"{ZEN} -l1=1 -l2=22 -l3=333")
+    assert (target.l1_bytes, target.l2_bytes, target.l3_bytes) == (1, 22, 333)
+    assert target != parse_target(ZEN)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("cuda", "unknown target 'cuda'"),
+    ("", "unknown target ''"),
+    ("llvm -mcpu=hasswell", "unknown CPU 'hasswell'"),
+    ("llvm -mcup=haswell", "unknown option '-mcup=haswell'"),
+    ("llvm haswell", "unknown option 'haswell'"),
+    ("llvm -mcpu", "unknown option '-mcpu'"),
+    ("llvm -mcpu=haswell -mattr=+avx3", r"unknown feature '\+avx3'"),
+    ("llvm -mcpu=haswell -mattr=avx", "unknown feature 'avx'"),
+    ("llvm -mcpu=haswell -l1=32k", "-l1= of a target is not a size"),
+    ("llvm -mcpu=haswell -l2=0", "-l2= of a target is not a size"),
+    ("llvm -mtriple=riscv64-unknown-linux-gnu", "needs its CPU's name"),
+    ("llvm -mcpu='haswell", "unknown target"),
+])  # fmt: skip
+def test_refused(text: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        parse_target(text)
+
+
+def test_text_says_what_a_named_cpu_lacks() -> None:
+    """A virtual machine may hide what its CPU's name promises."""
+    known = parse_target(ZEN)
+    hidden = Target(known.triple, known.cpu, tuple(f for f in known.features if f != "avx512bf16"))
+    assert "-avx512bf16" in str(hidden)
+    assert parse_target(str(hidden)) == hidden
