@@ -125,7 +125,7 @@ def _callees_first(mod: IRModule) -> list[str]:
     """Names in an order in which a function follows those it refers to, cycles aside."""
     order: list[str] = []
     state: dict[str, bool] = {}
-    pending = list(reversed(mod.functions))
+    pending = list(reversed(list(mod.functions)))
     while pending:
         name = pending[-1]
         if state.get(name) is None and name in mod:

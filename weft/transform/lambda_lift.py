@@ -57,7 +57,7 @@ def needs_lifting(fn: Function) -> bool:
 
 
 def is_partial_application(fn: Function) -> bool:
-    """Whether ``fn`` is ``fn (%a, ..) { @g(captured, .., %a, ..) }``, the form a closure ends in."""
+    """Whether ``fn`` is ``fn (%a, ..) { @g(captured, .., %a, ..) }``, as closures end."""
     call = fn.body
     if not isinstance(call, Call) or not isinstance(call.op, GlobalVar):
         return False

@@ -50,7 +50,7 @@ def _levels(scopes: Scopes) -> dict[Expr, int]:
     return levels
 
 
-def _under_let(scopes: Scopes) -> set[Expr]:
+def under_let(scopes: Scopes) -> set[Expr]:
     """What may be computed only where certain let-bound variables are in scope."""
     found: set[Expr] = {n.var for n in scopes.order if isinstance(n, Let)}
     for node in scopes.order:
@@ -64,7 +64,7 @@ def _groups(
 ) -> dict[Expr, list[Call]]:
     """Each call that belongs to a group, with that group."""
     found: dict[Hashable, list[Call]] = {}
-    named = _under_let(scopes)
+    named = under_let(scopes)
     for node in scopes.order:
         likeness = key(node) if isinstance(node, Call) and node not in named else None
         if likeness is not None and isinstance(node, Call):

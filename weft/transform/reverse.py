@@ -126,7 +126,7 @@ class Sweep:
         inputs = [Var(f"in{i}", span=v.span, checked_type=type_of(v)) for i, v in enumerate(values)]
         body = fresh_copy(branch, dict(zip(outside, inputs, strict=False)))
         adjoints = yield self._sweep(body, inputs[-1])
-        back = dict(zip(inputs, values, strict=True))
+        back: dict[Expr, Expr] = dict(zip(inputs, values, strict=True))
         grads = [(c, adjoints.get(v)) for c, v in zip(outside, inputs, strict=False)]
         written = [(c, as_gradient(a, v)) for (c, a), v in zip(grads, inputs, strict=False)
                    if a is not None]

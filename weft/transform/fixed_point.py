@@ -1,0 +1,53 @@
+"""Passes run again until they find nothing more to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.module import IRModule
+from weft.ir.pass_pipeline import parse_pipeline
+from weft.ir.passes import Pass, PassContext, Sequential, register_pass, run_pass
+from weft.ir.structural import structural_equal
+from weft.support.errors import OptionError, PassError
+
+
+@register_pass
+@dataclass(frozen=True)
+class FixedPoint(Pass):
+    """Run ``passes`` in order, again and again, until a round leaves the module as it was.
+
+    ``passes`` are names; ``pipeline``, from Python, takes passes with options instead. Raises
+    ``PassError`` where ``limit`` rounds do not settle it, unless ``settle`` is false: then the
+    last round stands.
+
+    With ``passes=("simplify_expr", "fold_constant")``:
+
+    def @main(%x: Tensor[(2,), float32]) { multiply(%x, add(negative(1f), 2f)) }
+    =>
+    def @main(%x: Tensor[(2,), float32]) { %x }
+    """
+
+    name: ClassVar[str] = "fixed_point"
+    opt_level: ClassVar[int] = 0
+    passes: tuple[str, ...] = ()
+    limit: int = 16
+    settle: bool = True
+    pipeline: Sequential | None = None
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        rounds = self.pipeline or parse_pipeline(",".join(self.passes))
+        if not rounds.passes or self.limit < 1:
+            raise OptionError("a fixed point needs passes and a limit", where=str(self),
+                              expected="fixed_point{passes=(simplify_expr fold_constant)}")
+        for _ in range(self.limit):
+            after = run_pass(rounds, mod, ctx)
+            if after is mod or structural_equal(after, mod):
+                return mod
+            mod = after
+        if self.settle:
+            raise PassError(
+                f"{rounds} still changes the program after {self.limit} rounds",
+                help="raise the limit, or look for two passes that undo each other",
+            )
+        return mod
