@@ -18,7 +18,14 @@ from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise_conv2d import is_depthwise, schedule_depthwise
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
+from weft.strategy.cpu.machine import (
+    FAR_BYTES_PER_CYCLE,
+    FMA_PER_CYCLE,
+    PARALLEL_THRESHOLD,
+    RegisterTile,
+    choose_tile,
+    imbalance,
+)
 from weft.strategy.cpu.padding import schedule_padding
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of, compute_of
 from weft.strategy.registry import strategy
@@ -85,10 +92,11 @@ def _band(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> int:
     """How many rows to walk with one slice of the weights: a divisor of the image's height.
 
     Within a band the pixels are read once for each slice of the weights, so they should fit the
-    second-level cache; between bands all weights are read again. The estimate is the traffic from
-    beyond that cache. Of equals the tallest band wins that still leaves two of them.
+    second-level cache; between bands all weights are read again. Against the traffic from beyond
+    that cache stands the balance: few tasks leave some threads waiting for others. Both are
+    estimated in cycles. Of equals the tallest band wins that still leaves two of them.
     """
-    _, oc, oh, ow, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].axis)
+    batch, oc, oh, ow, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].axis)
     depth = math.prod(size_of(axis.extent) for axis in ctx.schedule[acc].reduce_axis)
     attrs = attrs_of(ctx.call, Conv2DAttrs)
     kernel_height, kernel_width = attrs.kernel_size or (1, 1)
@@ -96,10 +104,14 @@ def _band(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> int:
     weights = 4 * oc * lane * depth
     row_bytes = 4 * depth // (kernel_height * kernel_width) * ow * math.prod(attrs.strides)
     slices = -(-oc // tile.vectors)
+    lanes = ctx.target.lanes(ctx.output.dtype)
+    arithmetic = batch * oc * lane * oh * ow * depth / (FMA_PER_CYCLE * lanes)
 
-    def traffic(rows: int) -> tuple[int, bool, int]:
+    def cost(rows: int) -> tuple[float, bool, int]:
         bands = oh // rows
         pixels = row_bytes * oh * (slices if row_bytes * rows > near else 1)
-        return pixels + weights * (bands if weights > near else 1), bands < 2, -rows
+        far = batch * (pixels + weights * (bands if weights > near else 1))
+        cycles = arithmetic * imbalance(batch * bands * slices) + far / FAR_BYTES_PER_CYCLE
+        return cycles, bands < 2, -rows
 
-    return min((rows for rows in range(1, oh + 1) if oh % rows == 0), key=traffic)
+    return min((rows for rows in range(1, oh + 1) if oh % rows == 0), key=cost)

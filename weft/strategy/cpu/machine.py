@@ -16,6 +16,7 @@ FMA_PER_CYCLE = 2
 LOADS_PER_CYCLE = 2
 FMA_LATENCY = 4
 OPERAND_COST = 0.1  # share of a load's cycle that other work does not hide
+FAR_BYTES_PER_CYCLE = 8  # what one core gets from beyond its second-level cache
 # Below this many scalar operations a fork and join costs more than a second core brings.
 PARALLEL_THRESHOLD = 20_000
 
@@ -52,6 +53,15 @@ def tail_cost(extent: int, rows: int, vectors: int) -> float:
     full, rest = divmod(extent, rows)
     cost = full * RegisterTile(rows, vectors).step_cycles()
     return cost + (RegisterTile(rest, vectors).step_cycles() if rest else 0.0)
+
+
+def imbalance(tasks: int) -> float:
+    """How much longer equal tasks take than their share, on average over common thread counts.
+
+    The thread count is not known when code is made, and must not change results.
+    """
+    counts = (1, 2, 4, 8)
+    return sum(-(-tasks // n) * n / tasks for n in counts) / len(counts)
 
 
 def choose_tile(
