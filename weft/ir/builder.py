@@ -6,11 +6,16 @@ by name when they are used: the catalogue of operators stands above this layer.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
-from weft.ir.expr import OPERATORS, Expr, Let, TupleGetItem, Var
+from weft.ir.expr import OPERATORS, Call, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from weft.ir.op import as_expr, get_op
 from weft.ir.span import Span
+from weft.support.errors import WellFormedError
 
 _BINARY = {
     "add": "add",
@@ -44,7 +49,19 @@ def apply_operator(name: str, *operands: Any) -> Expr:
     if name == "getitem":
         value, index = operands
         return TupleGetItem(value, index.__index__(), span=Span.of_caller())
+    if name == "call":
+        callee, *args = operands
+        return Call(callee, tuple(map(_argument, args)), span=Span.of_caller())
     return get_op(_BINARY.get(name) or _UNARY[name])(*operands)
+
+
+def _argument(value: Any) -> Expr:
+    """Lambdas become functions, by calling them with variables."""
+    if not isinstance(value, FunctionType):
+        return as_expr(value)
+    here = Span.of_caller()
+    params = tuple(Var(name, span=here) for name in inspect.signature(value).parameters)
+    return Function(params, as_expr(value(*params)), span=here)
 
 
 class ScopeBuilder:
@@ -52,21 +69,104 @@ class ScopeBuilder:
 
     scope = ScopeBuilder()
     h = scope.let("h", relu(x))
-    body = scope.get(h + y)
+    with scope.if_scope(cond):
+        scope.ret(h + y)
+    with scope.else_scope():
+        scope.ret(h)
+    body = scope.get()
     """
 
     def __init__(self) -> None:
-        self._bindings: list[tuple[Var, Expr, Span | None]] = []
+        self._blocks: list[_Block] = [_Block()]
 
     def let(self, name: str | Var, value: Any) -> Var:
         """Bind ``value`` and return the variable that stands for it from here on."""
         variable = name if isinstance(name, Var) else Var(name, span=Span.of_caller())
-        self._bindings.append((variable, as_expr(value), Span.of_caller()))
+        self._blocks[-1].lets.append((variable, as_expr(value), Span.of_caller()))
         return variable
 
-    def get(self, result: Any) -> Expr:
-        """``result`` under all the lets; the builder can go on being used."""
-        body = as_expr(result)
-        for variable, value, span in reversed(self._bindings):
+    def ret(self, value: Any) -> None:
+        """State the result of the block that is open."""
+        block = self._blocks[-1]
+        if block.result is not None or block.cond is not None:
+            raise WellFormedError(
+                "a block has one result", where=Span.of_caller(), help="call ret once a branch"
+            )
+        block.result = as_expr(value)
+
+    @contextmanager
+    def if_scope(self, cond: Any) -> Iterator[None]:
+        """What is bound and returned inside happens where ``cond`` holds; ends the block."""
+        outer = self._blocks[-1]
+        outer.cond, outer.cond_span = as_expr(cond), Span.of_caller()
+        self._blocks.append(_Block())
+        yield
+        outer.true_branch = self._blocks.pop().close()
+
+    @contextmanager
+    def else_scope(self) -> Iterator[None]:
+        """The other branch of the ``if_scope`` before it."""
+        outer = self._blocks[-1]
+        if outer.true_branch is None or outer.result is not None:
+            raise WellFormedError("an else_scope comes after an if_scope", where=Span.of_caller())
+        self._blocks.append(_Block())
+        yield
+        false_branch = self._blocks.pop().close()
+        cond, true_branch = outer.cond, outer.true_branch
+        outer.cond = None
+        outer.result = If(cond, true_branch, false_branch, span=outer.cond_span)  # type: ignore[arg-type]
+
+    def get(self, result: Any = None) -> Expr:
+        """``result``, or what ``ret`` was given, under all the lets."""
+        block = self._blocks[-1]
+        if result is None:
+            return block.close()
+        return block.around(as_expr(result))
+
+
+class _Block:
+    """The lets of one block, and its result once that is known."""
+
+    def __init__(self) -> None:
+        self.lets: list[tuple[Var, Expr, Span | None]] = []
+        self.result: Expr | None = None
+        self.cond: Expr | None = None
+        self.cond_span: Span | None = None
+        self.true_branch: Expr | None = None
+
+    def close(self) -> Expr:
+        if self.result is None:
+            raise WellFormedError(
+                "a block has no result",
+                expected="ret(value), or an if_scope and an else_scope that return",
+                where=Span.of_caller(),
+            )
+        return self.around(self.result)
+
+    def around(self, body: Expr) -> Expr:
+        for variable, value, span in reversed(self.lets):
             body = Let(variable, value, body, span=span)
         return body
+
+
+def while_loop(
+    cond: Callable[..., Any],
+    body: Callable[..., Sequence[Any]],
+    *init: Any,
+    names: Sequence[str] | None = None,
+) -> Expr:
+    """The tuple of loop variables once ``cond(*variables)`` no longer holds.
+
+    ``body(*variables)`` gives their next values; ``init`` are the first ones. The loop is a
+    recursive function bound by a let, called in tail position::
+
+        last = while_loop(lambda i, s: i < n, lambda i, s: (i + 1, s + x), const(0), x)
+    """
+    here = Span.of_caller()
+    labels = names or [v.name if isinstance(v, Var) else f"v{i}" for i, v in enumerate(init)]
+    variables = tuple(Var(label, span=here) for label in labels)
+    loop = Var("loop", span=here)
+    step = Call(loop, tuple(map(as_expr, body(*variables))), span=here)
+    choice = If(as_expr(cond(*variables)), step, Tuple(variables, span=here), span=here)
+    first = Call(loop, tuple(map(as_expr, init)), span=here)
+    return Let(loop, Function(variables, choice, span=here), first, span=here)

@@ -120,6 +120,10 @@ class Expr:
     def __getitem__(self, index: int) -> Expr:
         return OPERATORS.apply("getitem", self, index)
 
+    def __call__(self, *args: Any) -> Any:
+        """A call of this function, variable, global or constructor."""
+        return OPERATORS.apply("call", self, *args)
+
     def __iter__(self) -> Any:
         # Without this, __getitem__ would make every expression an endless iterable.
         raise TypeError(f"a {type(self).__name__} expression cannot be iterated over")

@@ -31,9 +31,7 @@ L123 = "Cons(1, Cons(2, Cons(3, Nil())))"
 L45 = "Cons(4, Cons(5, Nil()))"
 SUB = "fn (%a: int32, %b: int32) { %a - %b }"
 TREE = "Rose(1, Cons(Rose(2, Nil()), Cons(Rose(3, Nil()), Nil())))"
-COUNTDOWN = (
-    "fn (%n: int32) { if (%n == 0) { None() } else { Some((%n - 1, %n)) } }"  # 3, 2, 1
-)
+COUNTDOWN = "fn (%n: int32) { if (%n == 0) { None() } else { Some((%n - 1, %n)) } }"  # 3, 2, 1
 RUNNING = "fn (%s: int32, %x: int32) { (%s + %x, %s * %x) }"
 
 
