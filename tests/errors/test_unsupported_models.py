@@ -27,7 +27,7 @@ def test_unknown_operators_are_all_listed_with_counts() -> None:
           operator NonZero: 5 nodes (nz0, nz1, nz2, ...)
           operator Loop: 1 node (loop)
           operator com.microsoft::FusedConv: 1 node (fused)
-          help: docs/coverage.md lists the ONNX operators that are supported
+          help: docs/onnx.md lists the ONNX operators that are supported
     """,
     )
 

@@ -81,4 +81,4 @@ def _suggestion(missing: list[str]) -> str | None:
         close = difflib.get_close_matches(name, supported_operators(), n=1, cutoff=0.7)
         if close:
             return f"is {name!r} meant to be {close[0]!r}?"
-    return "docs/coverage.md lists the ONNX operators that are supported" if missing else None
+    return "docs/onnx.md lists the ONNX operators that are supported" if missing else None

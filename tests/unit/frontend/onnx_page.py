@@ -1,6 +1,6 @@
-"""Writes docs/coverage.md from the tables of the program.
+"""Writes docs/onnx.md from the tables of the program.
 
-``python -m tests.unit.frontend.coverage_page > docs/coverage.md`` brings the page up to date.
+``python -m tests.unit.frontend.onnx_page > docs/onnx.md`` brings the page up to date.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.frontend.onnx.registry import Converter, converter_versions, supported
 from weft.ir.op import OPS
 
 _INTRO = """\
-# What weft covers
+# Models and operators
 
 This page is written from the program's own tables; a test holds it to them.
 
