@@ -113,15 +113,20 @@ def test_perf_map(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     before = path.read_text(encoding="ascii") if path.exists() else None
     monkeypatch.setenv("WEFT_PERF_MAP", "1")
     try:
-        library = JitLibrary([build_object(store_one("mapped"), compiler.target).object])
+        obj = build_object(store_one("mapped", ForKind.PARALLEL), compiler.target).object
+        library = JitLibrary([obj, compiler.support])
         lines = path.read_text(encoding="ascii").removeprefix(before or "").splitlines()
     finally:
         if before is None:
             path.unlink(missing_ok=True)
-    (line,) = (entry for entry in lines if entry.endswith(" mapped"))
-    start, size, _ = line.split()
-    assert int(start, 16) == library.address("mapped")
-    assert int(size, 16) > 0
+    spans = {name: (int(start, 16), int(size, 16)) for start, size, name in map(str.split, lines)}
+    assert spans["mapped"][0] == library.address("mapped")
+    assert {"mapped", "mapped.parallel0", "weft_parallel_launch", "weft.share"} <= set(spans)
+    ends = 0
+    for start, size in sorted(spans.values()):
+        assert start >= ends
+        assert size > 0
+        ends = start + size
 
 
 def test_no_perf_map_unless_asked(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:

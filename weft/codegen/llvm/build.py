@@ -12,10 +12,10 @@ from weft.support.errors import CodegenError
 from weft.target import Target
 from weft.tir.func import PrimFunc
 
-# What objects may leave to others: the C library's memory routines, which LLVM calls for large
-# fills and copies, and rounding on CPUs without instructions for it.
+# What objects may leave to others: the linker's table, the C library's memory routines, which
+# LLVM calls for large fills and copies, and rounding on CPUs without instructions for it.
 LIBRARY_SYMBOLS = frozenset(
-    ["memcpy", "memset", "memmove", "bzero"]
+    ["_GLOBAL_OFFSET_TABLE_", "memcpy", "memset", "memmove", "bzero"]
     + [name + suffix for name in ("floor", "ceil", "trunc", "rint", "fma") for suffix in ("", "f")]
 )
 RUNTIME_SYMBOLS = frozenset(["weft_parallel_launch"])
@@ -72,7 +72,7 @@ def build_text(
 
 def _compile(text: str, target: Target, name: str, externs: frozenset[str]) -> tuple[bytes, str]:
     obj = target_machine(target).emit_object(optimized_module(text, target))
-    allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS | {"_GLOBAL_OFFSET_TABLE_"}
+    allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS
     missing = sorted({s.name for s in symbols(obj) if not s.is_defined and s.name not in allowed})
     if missing:
         raise CodegenError(f"{name} calls what no library defines", got=", ".join(missing))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from llvmlite import binding as llvm
@@ -12,11 +12,11 @@ from llvmlite import binding as llvm
 from weft.codegen.llvm.build import LIBRARY_SYMBOLS
 from weft.codegen.llvm.elf import Symbol, symbols
 from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
+from weft.support.config import config
 from weft.support.errors import CodegenError
 from weft.target import Target
 
 _lock = threading.Lock()
-_IMPLICIT = frozenset(["_GLOBAL_OFFSET_TABLE_"])
 
 
 class JitLibrary:
@@ -37,7 +37,7 @@ class JitLibrary:
             for obj in objects:
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(obj))
             self._engine.finalize_object()
-        if os.environ.get("WEFT_PERF_MAP") == "1":
+        if config.perf_map:
             self._write_perf_map(tables)
 
     def address(self, symbol: str) -> int:
@@ -49,18 +49,31 @@ class JitLibrary:
     def _write_perf_map(self, tables: Sequence[Sequence[Symbol]]) -> None:
         """Name the code for Linux perf, which reads /tmp/perf-PID.map."""
         lines = [
-            f"{self.address(s.name):x} {s.size:x} {s.name}\n"
+            f"{address:x} {symbol.size:x} {symbol.name}\n"
             for table in tables
-            for s in table
-            if s.is_defined and s.size and s.is_global
+            for address, symbol in self._placed(table)
         ]
         with Path(f"/tmp/perf-{os.getpid()}.map").open("a", encoding="ascii") as file:  # noqa: S108
             file.writelines(lines)
+
+    def _placed(self, table: Sequence[Symbol]) -> Iterator[tuple[int, Symbol]]:
+        """Where the functions of one object are, bodies of parallel loops among them.
+
+        The loader tells the addresses of global symbols; local ones lie beside them.
+        """
+        starts = {
+            s.section: self.address(s.name) - s.offset
+            for s in table
+            if s.is_defined and s.is_global
+        }
+        for symbol in table:
+            if symbol.size and symbol.section in starts:
+                yield starts[symbol.section] + symbol.offset, symbol
 
 
 def _check_closed(tables: Sequence[Sequence[Symbol]]) -> None:
     defined = {s.name for table in tables for s in table if s.is_defined}
     needed = {s.name for table in tables for s in table if not s.is_defined}
-    missing = sorted(needed - defined - LIBRARY_SYMBOLS - _IMPLICIT)
+    missing = sorted(needed - defined - LIBRARY_SYMBOLS)
     if missing:
         raise CodegenError("objects call what none of them defines", got=", ".join(missing))
