@@ -1,6 +1,5 @@
+# ruff: noqa: F821, F841, RET503 - annotations are of the IR, and some programs are wrong
 """Programs written as Python functions, and builders of control flow."""
-
-from __future__ import annotations
 
 import re
 

@@ -1,0 +1,132 @@
+"""Modules as JSON: round trip, versions, damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from tests.unit.ir.programs import arrays, modules
+from tests.unit.ir.test_deep import call_chain, let_chain
+from tests.unit.ir.test_text import EVERYTHING
+from weft.ir import (
+    Constant,
+    Function,
+    IRModule,
+    assert_structural_equal,
+    infer_type,
+    json_format,
+    parse,
+    prelude,
+    structural_hash,
+)
+from weft.ir.json_format import load_json, save_json
+from weft.ir.span import Span
+from weft.ir.visitor import post_order
+from weft.support.errors import ParseError
+
+OLD = Path(__file__).parent / "old_versions"
+
+
+@given(modules())
+@settings(max_examples=50, deadline=None)
+def test_random_modules_round_trip(mod):
+    again = load_json(save_json(mod))
+    assert_structural_equal(again, mod)
+    assert structural_hash(again) == structural_hash(mod)
+
+
+@given(arrays())
+@settings(max_examples=50, deadline=None)
+def test_constants_of_every_dtype_keep_their_bits(array):
+    mod = IRModule.from_expr(Function((), Constant(array)))
+    body = load_json(save_json(mod))["main"].body
+    assert body.data.dtype == array.dtype
+    assert body.data.tobytes() == array.tobytes()
+    assert body.data.shape == array.shape
+
+
+def test_everything_and_the_prelude_round_trip():
+    for mod in (parse(EVERYTHING), prelude()):
+        again = load_json(save_json(mod))
+        assert_structural_equal(again, mod)
+        assert_structural_equal(infer_type(again), infer_type(mod))
+
+
+def test_spans_are_kept():
+    mod = parse("def @main(%x: float32) {\n  exp(%x)\n}", source="a.weft")
+    nodes = post_order(load_json(save_json(mod))["main"])
+    (call,) = [n for n in nodes if n.span and n.span.line == 2]
+    assert call.span == Span("a.weft", 2, 3)
+
+
+@pytest.mark.parametrize("make", [call_chain, let_chain])
+def test_deep_programs(make):
+    mod = make(20_000)
+    assert_structural_equal(load_json(save_json(mod)), mod)
+
+
+def test_sharing_is_kept():
+    mod = parse("def @main(%x: float32) { %0 = exp(%x); add(%0, %0) }")
+    body = load_json(save_json(mod))["main"].body
+    assert body.args[0] is body.args[1]
+
+
+def test_special_attribute_values():
+    attrs = {"a": float("inf"), "b": (1, (2.5, None)), "c": {"k": True}, "d": np.float32(0.5)}
+    mod = IRModule({}, attrs=attrs)
+    assert load_json(save_json(mod)).attrs == {**attrs, "d": 0.5}
+
+
+@pytest.mark.parametrize("path", sorted(OLD.iterdir()), ids=lambda p: p.name)
+def test_modules_of_earlier_versions_are_read(path):
+    text = path.read_text(encoding="utf-8")
+    mod = load_json(text) if path.suffix == ".json" else parse(text)
+    assert_structural_equal(mod, parse(EVERYTHING))
+    infer_type(mod)
+
+
+def test_upgrades_run_one_version_at_a_time(monkeypatch):
+    def from_2(document):
+        document["functions"] = {f"{name}_3": i for name, i in document["functions"].items()}
+        return document
+
+    def from_1(document):
+        document["functions"] = {f"{name}_2": i for name, i in document["functions"].items()}
+        return document
+
+    text = save_json(parse("def @main(%x: float32) { %x }"))
+    monkeypatch.setattr(json_format, "VERSION", 3)
+    with pytest.raises(ParseError, match="cannot be upgraded"):
+        load_json(text)
+    monkeypatch.setattr(json_format, "UPGRADES", {1: from_1, 2: from_2})
+    assert list(load_json(text).functions) == ["main_2_3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda d: d.update(version=99), "of another version"),
+        (lambda d: d.update(format="nnvm"), "no module of weft"),
+        (lambda d: d["nodes"].pop(), "damaged"),
+        (lambda d: d["nodes"][1].update(kind="Gadget"), "damaged"),
+        (lambda d: d["nodes"][1].update(name="nn.rellu"), "unknown operator 'nn.rellu'"),
+        (lambda d: d["types"].pop(), "damaged"),
+        (lambda d: d["functions"].update(main=0), "no function"),
+    ],
+)
+def test_damage_is_reported(change, what):
+    document = json.loads(save_json(parse("def @main(%x: float32) { exp(%x) }")))
+    change(document)
+    with pytest.raises(ParseError, match=what):
+        load_json(json.dumps(document), source="m.json")
+
+
+def test_what_is_no_json():
+    with pytest.raises(ParseError, match="no JSON"):
+        load_json("{")
+    with pytest.raises(ParseError, match="no JSON"):
+        load_json("[" * 1_000_000)

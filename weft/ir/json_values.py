@@ -1,0 +1,45 @@
+"""Attribute values as JSON: what JSON has no word for is an object with one key that starts "$"."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from weft.ir.dtype import DType
+from weft.support.errors import InternalError
+
+
+def save_value(value: Any) -> Any:
+    """``value`` as ``json`` writes it; raises ``InternalError`` for an object that has no form."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, DType):
+        return {"$dtype": value.name}
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, (tuple, list)):
+        return [save_value(v) for v in value]
+    if isinstance(value, Mapping):
+        return {"$map": [[save_value(k), save_value(v)] for k, v in value.items()]}
+    if hasattr(value, "__index__"):
+        return value.__index__()
+    if isinstance(value, float) or hasattr(value, "__float__"):
+        number = float(value)
+        return number if math.isfinite(number) else {"$float": repr(number)}
+    raise InternalError(f"a {type(value).__name__} among attributes has no form in JSON")
+
+
+def load_value(value: Any) -> Any:
+    """The inverse of ``save_value``; lists come back as tuples."""
+    if isinstance(value, list):
+        return tuple(map(load_value, value))
+    if not isinstance(value, dict):
+        return value
+    ((key, inner),) = value.items()
+    if key == "$map":
+        return {load_value(k): load_value(v) for k, v in inner}
+    if key == "$dtype":
+        return DType.parse(inner)
+    return base64.b64decode(inner) if key == "$bytes" else float(inner)
