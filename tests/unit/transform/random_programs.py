@@ -1,4 +1,4 @@
-"""Random typed first-order programs, for the property that passes keep values."""
+"""Random typed programs, for the property that passes keep values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from weft import op
-from weft.ir.expr import Expr, Function, Tuple, TupleGetItem, const, var
+from weft.ir.expr import Call, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const, var
 from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
 
@@ -93,14 +93,57 @@ _STEPS = [
 ]  # fmt: skip
 
 
+def _branch(draw, values, source):
+    """A choice by an input, whose branches share values with each other and with the outside."""
+    # The inputs come first; rounding in a pass cannot turn the comparison over.
+    cond = op.less(op.sum(values[0]), const(draw(st.sampled_from([-1e6, 0.0, 1e6]))))
+    other = draw(st.sampled_from(values))
+    return If(cond, draw(st.sampled_from(_STEPS))(draw, source), _unary(draw, other))
+
+
+def _closure(draw, values, source):
+    """A local function that reads values around it, called twice."""
+    captured = draw(st.sampled_from(values))
+    param, name = var("p", SHAPE), Var("f")
+    body = _binary(draw, draw(st.sampled_from(_STEPS))(draw, param), captured)
+    fn = Function((param,), body)
+    return Let(name, fn, op.add(Call(name, (source,)), Call(name, (_unary(draw, captured),))))
+
+
+def _loop(draw, values, source):
+    """A recursive local function that runs up to three times."""
+    captured = draw(st.sampled_from(values))
+    name, count, state = Var("loop"), var("k", (), "int32"), var("s", SHAPE)
+    again = Call(name, (op.add(count, const(1)), op.tanh(_binary(draw, state, captured))))
+    body = If(op.less(count, const(3)), again, state)
+    fn = Function((count, state), body, state.annotation)
+    return Let(name, fn, Call(name, (const(draw(st.integers(0, 3))), source)))
+
+
+def _pair(draw, values, source):
+    """A tuple that goes through a choice and is taken apart again."""
+    one, two = Tuple((source, values[1])), Tuple((values[0], _unary(draw, source)))
+    cond = op.less(op.sum(values[1]), const(draw(st.sampled_from([-1e6, 0.0, 1e6]))))
+    chosen = If(cond, one, two)
+    return op.add(TupleGetItem(chosen, 0), TupleGetItem(chosen, 1))
+
+
+_CONTROL = [_branch, _closure, _loop, _pair]
+
+
 @st.composite
-def programs(draw, max_steps: int = 10) -> IRModule:
-    """A module whose values all have one shape, so that any two of them may meet."""
+def programs(draw, max_steps: int = 10, *, control: bool = False) -> IRModule:
+    """A module whose values all have one shape, so that any two of them may meet.
+
+    With ``control``, choices, local functions and loops are among the steps.
+    """
     x, y = var("x", SHAPE), var("y", SHAPE)
     values: list[Expr] = [x, y]
     for _ in range(draw(st.integers(1, max_steps))):
         source = values[-draw(st.integers(1, min(4, len(values))))]
-        if draw(st.integers(0, 3)) == 0:
+        if control and draw(st.integers(0, 2)) == 0:
+            values.append(draw(st.sampled_from(_CONTROL))(draw, values, source))
+        elif draw(st.integers(0, 3)) == 0:
             values.append(_binary(draw, source, draw(st.sampled_from(values))))
         else:
             values.append(draw(st.sampled_from(_STEPS))(draw, source))
