@@ -19,20 +19,20 @@ from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
 from weft.compiler.program import KernelSource
 from weft.compiler.sources import import_model
 from weft.ir.instruments import readable
+from weft.strategy import schedule_function
 from weft.support.errors import OptionError
 from weft.target import Target
 from weft.tir.func import PrimFunc
 from weft.tir.printer import as_text as tir_text
 
-STAGES = (*PHASE_NAMES, "tir", "llvm", "asm")
-
+STAGES = (*PHASE_NAMES, "te", "scheduled", "tir", "llvm", "asm")
 
 _KERNEL_TEXT: dict[str, Callable[[PrimFunc, Target], str]] = {
     "tir": lambda func, _: tir_text(func),
     "llvm": emit_llvm,
     "asm": emit_assembly,
 }
-_COMMENT = {"tir": "#", "llvm": ";", "asm": "#"}
+_COMMENT = {"llvm": ";"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,12 @@ def kernel_texts(
 ) -> Iterator[str]:
     """One text per kernel, headed by its operators and the implementation chosen."""
     for kernel in kernels:
-        lowered = lower_kernel(kernel.name, kernel.function, target)
-        head = f"{_COMMENT[stage]} {kernel.text}: {lowered.implementation}"
-        yield f"{head}\n{_KERNEL_TEXT[stage](lowered.func, target)}"
+        if stage in ("te", "scheduled"):
+            scheduled = schedule_function(kernel.function, target)
+            implementation = scheduled.implementation
+            text = (str(scheduled.schedule) if stage == "te"
+                    else tir_text(scheduled.loop_nest(kernel.name)))
+        else:
+            lowered = lower_kernel(kernel.name, kernel.function, target)
+            implementation, text = lowered.implementation, _KERNEL_TEXT[stage](lowered.func, target)
+        yield f"{_COMMENT.get(stage, '#')} {kernel.text}: {implementation}\n{text}"

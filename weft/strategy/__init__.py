@@ -5,17 +5,24 @@ Importing the package registers the strategies that ship with weft.
 
 from weft.strategy import cpu
 from weft.strategy.implementation import Implementation, ScheduleContext
-from weft.strategy.lower_function import LoweredKernel, lower_function
+from weft.strategy.lower_function import (
+    LoweredKernel,
+    ScheduledKernel,
+    lower_function,
+    schedule_function,
+)
 from weft.strategy.registry import alter_layout, layout_hooks, select, strategy
 
 __all__ = [
     "Implementation",
     "LoweredKernel",
     "ScheduleContext",
+    "ScheduledKernel",
     "alter_layout",
     "cpu",
     "layout_hooks",
     "lower_function",
+    "schedule_function",
     "select",
     "strategy",
 ]

@@ -34,12 +34,24 @@ class LoweredKernel:
     bytes_moved: int
 
 
-def lower_function(
-    function: Function, target: Target, name: str = "kernel", *, stage: str = "lowered"
-) -> LoweredKernel:
-    """Lower one primitive function with fixed sizes.
+@dataclass(frozen=True, slots=True)
+class ScheduledKernel:
+    """A kernel as tensor expressions with a schedule; ``tensors`` are its arguments in order."""
 
-    ``stage="scheduled"`` stops at the loop nest that te makes, before the tir passes.
+    schedule: te.Schedule
+    tensors: tuple[te.Tensor, ...]
+    num_outputs: int
+    implementation: str
+
+    def loop_nest(self, name: str = "kernel") -> PrimFunc:
+        """The loops of the schedule, before any tir pass."""
+        func = lower(self.schedule, self.tensors, name)
+        return func.with_attrs(num_outputs=self.num_outputs)
+
+
+def schedule_function(function: Function, target: Target) -> ScheduledKernel:
+    """Choose an implementation for one primitive function with fixed sizes, and schedule it.
+
     Raises ``LoweringError`` for what a kernel cannot hold.
     """
     anchor = anchor_of(function)
@@ -50,12 +62,19 @@ def lower_function(
         implementation.schedule(
             ScheduleContext(schedule, graph.anchor, graph.outputs, anchor, target)
         )
-    func = lower(schedule, [*graph.inputs, *graph.outputs], name)
-    func = func.with_attrs(num_outputs=len(graph.outputs))
-    if stage != "scheduled":
-        func = lower_prim_func(func)
     chosen = implementation.name if implementation else "copy"
-    return LoweredKernel(func, chosen, count_flops(graph.outputs), _bytes_moved(function))
+    return ScheduledKernel(
+        schedule, (*graph.inputs, *graph.outputs), len(graph.outputs), chosen
+    )
+
+
+def lower_function(function: Function, target: Target, name: str = "kernel") -> LoweredKernel:
+    """Lower one primitive function with fixed sizes; raises ``LoweringError`` where it cannot."""
+    kernel = schedule_function(function, target)
+    outputs = kernel.tensors[len(kernel.tensors) - kernel.num_outputs:]
+    flops = count_flops(outputs)
+    func = lower_prim_func(kernel.loop_nest(name))
+    return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function))
 
 
 def _choose(function: Function, target: Target) -> Implementation | None:

@@ -11,6 +11,7 @@ from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
+from weft.strategy.cpu.matmul import packing_at_run_time
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of
 from weft.strategy.registry import strategy
 from weft.target import Target
@@ -19,12 +20,14 @@ from weft.topi.layout import Layout
 
 @strategy("nn.dense", target="cpu")
 def dense(call: Call, target: Target) -> Iterator[Implementation]:
-    """Packed weights get the register-tiled schedule."""
-    del target
-    if Layout.parse(attrs_of(call, DenseAttrs).weight_layout).factor_of("N") > 1:
+    """Packed weights are tiled as they are; others are packed at run time first."""
+    layout = Layout.parse(attrs_of(call, DenseAttrs).weight_layout)
+    if layout.factor_of("N") > 1:
         yield Implementation("nn.dense.cpu.packed", schedule_packed)
-    else:
-        yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
+        return
+    if layout.name in ("NK", "KN"):
+        yield from packing_at_run_time("nn.dense", call, target, transpose_b=layout.name == "NK")
+    yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
 
 
 def schedule_packed(ctx: ScheduleContext) -> None:

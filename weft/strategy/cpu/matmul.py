@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 from weft import te
+from weft.ir.dtype import float32
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
 from weft.op.nn.dense import BatchMatmulAttrs, MatmulAttrs
@@ -44,13 +44,10 @@ CHUNK = 16  # consecutive depths of one line that the left panels keep together:
 
 def _products(call: Call, target: Target) -> Iterator[Implementation]:
     name = getattr(call.op, "name", "matmul")
-    rows, columns, depth = _sizes(call)
-    if min(rows, columns, depth) >= MIN_PACKED_SIZE:
-        tile = _tile(rows, columns, target)
-        yield Implementation(
-            f"{name}.cpu.packed",
-            functools.partial(schedule_packed, tile=tile),
-            functools.partial(packed_matmul, tile=tile, lanes=target.lanes("float32")),
+    attrs = call.attrs
+    if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs):
+        yield from packing_at_run_time(
+            name, call, target, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b
         )
     yield Implementation(f"{name}.cpu.generic", schedule_default, cost=1.0)
 
@@ -59,28 +56,47 @@ strategy("nn.matmul", target="cpu")(_products)
 strategy("nn.batch_matmul", target="cpu")(_products)
 
 
-def _sizes(call: Call) -> tuple[int, int, int]:
-    """Rows, columns and depth; zeros where the call is not a product of two float32 matrices."""
-    result, left, attrs = call.checked_type, call.args[0].checked_type, call.attrs
-    if not isinstance(attrs, MatmulAttrs | BatchMatmulAttrs):
+def packing_at_run_time(
+    name: str, call: Call, target: Target, *, transpose_a: bool = False, transpose_b: bool
+) -> Iterator[Implementation]:
+    """The implementation that packs both operands, where the call is large enough for it."""
+    rows, columns, depth = _sizes(call, transpose_a=transpose_a)
+    if min(rows, columns, depth) >= MIN_PACKED_SIZE:
+        tile = _tile(rows, columns, target)
+        product = functools.partial(
+            packed_matmul, transpose_a=transpose_a, transpose_b=transpose_b, tile=tile,
+            lanes=target.lanes("float32"),
+        )
+        yield Implementation(
+            f"{name}.cpu.packed", functools.partial(schedule_packed, tile=tile),
+            lambda a, b, _: product(a, b),
+        )
+
+
+def _sizes(call: Call, *, transpose_a: bool) -> tuple[int, int, int]:
+    """Rows, columns and depth; zeros where the call is not a product of float32 matrices."""
+    result, left, right = (call.checked_type, *(arg.checked_type for arg in call.args))
+    types = (result, left, right)
+    if not all(isinstance(t, TensorType) and t.dtype is float32 for t in types):
         return 0, 0, 0
-    if not isinstance(result, TensorType) or not isinstance(left, TensorType):
+    assert isinstance(result, TensorType)
+    assert isinstance(left, TensorType)
+    dims = (*result.shape[-2:], left.shape[-2 if transpose_a else -1])
+    if not 2 <= result.ndim == left.ndim or not all(isinstance(d, int) for d in dims):
         return 0, 0, 0
-    dims = (*result.shape[-2:], left.shape[-2 if attrs.transpose_a else -1])
-    if result.ndim < 2 or str(left.dtype) != "float32" or str(result.dtype) != "float32":
-        return 0, 0, 0
-    if not all(isinstance(d, int) for d in dims):
+    if call.args[1].checked_type.ndim != left.ndim:  # type: ignore[union-attr]
         return 0, 0, 0
     return dims  # type: ignore[return-value]
 
 
 def _tile(rows: int, columns: int, target: Target) -> RegisterTile:
     lanes = target.lanes("float32")
-    return choose_tile(rows, -(-columns // lanes), target, TensorType.of(()).dtype)
+    return choose_tile(rows, -(-columns // lanes), target, float32)
 
 
 def packed_matmul(
-    a: te.Tensor, b: te.Tensor, attrs: Any, *, tile: RegisterTile, lanes: int
+    a: te.Tensor, b: te.Tensor, *, transpose_a: bool, transpose_b: bool, tile: RegisterTile,
+    lanes: int,
 ) -> te.Tensor:
     """The product over packed panels; what lies beyond the matrices is zero, so nothing is guarded.
 
@@ -89,12 +105,12 @@ def packed_matmul(
     contiguous along the depth, so that packing copies whole cache lines; where it is contiguous
     along the rows (``transpose_a``), they are like those of ``b``.
     """
-    rows, depth = _pick(a.shape, transposed=attrs.transpose_a)
-    _, columns = _pick(b.shape, transposed=attrs.transpose_b)
+    rows, depth = _pick(a.shape, transposed=transpose_a)
+    _, columns = _pick(b.shape, transposed=transpose_b)
     height, width = tile.rows, tile.vectors * lanes
-    left = (_line_panels(a, rows, depth, height) if attrs.transpose_a is False
+    left = (_line_panels(a, rows, depth, height) if not transpose_a
             else _panels(a, rows, depth, height, depth_first=True, name="a_panels"))
-    right = _panels(b, columns, depth, width, depth_first=not attrs.transpose_b, name="b_panels")
+    right = _panels(b, columns, depth, width, depth_first=not transpose_b, name="b_panels")
     k = te.reduce_axis(depth, name="k")
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if a.ndim + b.ndim > 4 else ()
 
