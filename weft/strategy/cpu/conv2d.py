@@ -35,7 +35,7 @@ from weft.topi.layout import Layout
 
 @strategy("nn.conv2d", target="cpu")
 def conv2d(call: Call, target: Target) -> Iterator[Implementation]:
-    """Blocked layouts get the register-tiled schedules, any other layout the default one."""
+    """Blocked and plain NCHW layouts get register tiles, any other layout the default schedule."""
     del target
     attrs = attrs_of(call, Conv2DAttrs)
     layout = Layout.parse(attrs.out_layout or attrs.data_layout)
@@ -44,8 +44,10 @@ def conv2d(call: Call, target: Target) -> Iterator[Implementation]:
             yield Implementation("nn.conv2d.cpu.depthwise_nchwc", schedule_depthwise)
         else:
             yield Implementation("nn.conv2d.cpu.direct_nchwc", schedule_direct)
-    else:
-        yield Implementation("nn.conv2d.cpu.generic", schedule_default, cost=1.0)
+        return
+    if (attrs.data_layout, attrs.kernel_layout, layout.name) == ("NCHW", "OIHW", "NCHW"):
+        yield Implementation("nn.conv2d.cpu.direct_nchw", schedule_plain)
+    yield Implementation("nn.conv2d.cpu.generic", schedule_default, cost=1.0)
 
 
 def schedule_direct(ctx: ScheduleContext) -> None:
@@ -72,6 +74,39 @@ def schedule_direct(ctx: ScheduleContext) -> None:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
     _order_reduction(ctx, acc)
+
+
+def schedule_plain(ctx: ScheduleContext) -> None:
+    """NCHW as it is: lanes are positions along a row, rows of the tile are output channels.
+
+    For convolutions whose channels do not make blocks (a single output channel, say). The pixels
+    are the vectors here and the weights the scalars.
+    """
+    s = ctx.schedule
+    schedule_padding(ctx)
+    acc = accumulators(ctx)
+    stage = s[ctx.output]
+    n, oc, oh, ow = stage.axis
+    lanes = ctx.target.lanes(ctx.output.dtype)
+    width, channels = size_of(ow.extent), size_of(oc.extent)
+    groups = attrs_of(ctx.call, Conv2DAttrs).groups
+    tile = choose_tile(channels // groups, -(-width // lanes), ctx.target, ctx.output.dtype)
+    slices, channel = stage.split(oc, factor=tile.rows)
+    columns, inside = stage.split(ow, factor=tile.vectors * lanes)
+    vector, lane = stage.split(inside, factor=lanes)
+    stage.reorder(n, slices, oh, columns, channel, vector, lane)
+    for axis in (channel, vector):
+        stage.unroll(axis)
+    stage.vectorize(lane)
+    task = stage.fuse(n, slices, oh)
+    if work_of(compute_of(ctx.anchor)) >= PARALLEL_THRESHOLD:
+        stage.parallel(task)
+    s[acc].compute_at(stage, columns)
+    acc_stage = s[acc]
+    an, ac, ah, aw = acc_stage.axis
+    acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
+    tile_in_registers(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
+                      [an, ah])
 
 
 def _order_reduction(ctx: ScheduleContext, acc: te.Tensor) -> None:

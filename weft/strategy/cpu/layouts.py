@@ -32,8 +32,8 @@ def conv2d_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCh
     dtype = str(data.dtype)
     out_block = block_for(outputs if depthwise else outputs // attrs.groups, target, dtype)
     in_block = out_block if depthwise else block_for(group_inputs, target, dtype)
-    if out_block == 1:
-        return None
+    if out_block < target.lanes(dtype) // 4:
+        return None  # mostly empty registers: schedule_plain has its lanes along the row
     data_layout, out_layout = f"NCHW{in_block}c", f"NCHW{out_block}c"
     kernel_layout = f"OIHW{1 if depthwise else in_block}i{out_block}o"
     return LayoutChoice(
