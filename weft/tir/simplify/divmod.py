@@ -112,8 +112,15 @@ def split_symbolic(facts: Facts, total: Linear, divisor: PrimExpr) -> tuple[Line
 
 
 def recombine(total: Linear) -> Linear:
-    """``a // c * (m*c) + a % c * m`` is ``a * m``; ``a * m - a // c * (m*c)`` is ``a % c * m``."""
+    """``a // c * (m*c) + a % c * m`` is ``a * m``; ``a * m - a // c * (m*c)`` is ``a % c * m``.
+
+    One digit higher, ``a // c % d * (m*c) + a % c * m`` is ``a % (c*d) * m``.
+    """
     for atom, coefficient in total.terms.items():
+        if type(atom) is x.FloorMod:
+            merged_digits = _join_digits(total, atom, coefficient)
+            if merged_digits is not None:
+                return recombine(merged_digits)
         if type(atom) is not x.FloorDiv:
             continue
         divisor = x.int_value(atom.b)
@@ -130,3 +137,19 @@ def recombine(total: Linear) -> Linear:
             merged = without.plus(numerator, factor).plus(Linear.of_atom(remainder), -factor)
             return recombine(merged)
     return total
+
+
+def _join_digits(total: Linear, atom: x.FloorMod, coefficient: int) -> Linear | None:
+    """``total`` with digit ``a // c % d`` and the digit ``a % c`` below it as one."""
+    high, digits = atom.a, x.int_value(atom.b)
+    if type(high) is not x.FloorDiv or digits is None or digits <= 0:
+        return None
+    divisor = x.int_value(high.b)
+    if divisor is None or divisor <= 0 or coefficient % divisor:
+        return None
+    factor, low = coefficient // divisor, x.FloorMod(high.a, high.b)
+    if total.terms.get(low) != factor:
+        return None
+    joined = Linear.of_atom(x.FloorMod(high.a, IntImm(divisor * digits, x.int64)), factor)
+    return total.plus(Linear.of_atom(atom), -coefficient).plus(
+        Linear.of_atom(low), -factor).plus(joined)

@@ -6,13 +6,21 @@ import dataclasses
 
 from weft.ir.dtype import int64
 from weft.support.errors import LoweringError
+from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer, next_uid
-from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const
+from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
 from weft.tir.transform.scoped import ScopedRewriter
-from weft.tir.visitor import landmarks, map_children, map_stmts
+from weft.tir.visitor import (
+    landmarks,
+    map_children,
+    map_stmts,
+    post_order,
+    substitute,
+    with_children,
+)
 
 
 class _Flattener(ScopedRewriter):
@@ -60,6 +68,33 @@ class _Flattener(ScopedRewriter):
         return self.analyzer.simplify(total)
 
     def _gather(self, terms: list[tuple[PrimExpr, PrimExpr]], lanes: int) -> PrimExpr:
+        ramp = self._as_ramp(terms, lanes)
+        return self._lane_by_lane(terms, lanes) if ramp is None else ramp
+
+    def _as_ramp(self, terms: list[tuple[PrimExpr, PrimExpr]], lanes: int) -> PrimExpr | None:
+        """One ramp, where the sum is linear in the lane although its parts are not.
+
+        Fused axes come apart as quotient and remainder in different indices; only their sum is
+        the axis again.
+        """
+        lane = Var("lane", int64)
+        self.analyzer.bind(lane, 0, lanes)
+        parts = [(of_lane(index, lane), stride) for index, stride in terms]
+        step = None
+        if all(part is not None for part, _ in parts):
+            here = [(part, stride) for part, stride in parts if part is not None]
+            there = [(substitute(part, {lane: lane + 1}), -stride) for part, stride in here]
+            step = self._sum(here + there)
+        self.analyzer.release(lane)
+        if step is None or any(e is lane or type(e) is BufferLoad for e in post_order(step)):
+            return None
+        base = self._sum([(substitute(part, {lane: const(0)}), n) for part, n in here])
+        step = self.analyzer.simplify(const(0) - step)
+        return Ramp(base, step, lanes) if step is not const(0) else Broadcast(base, lanes)
+
+    def _lane_by_lane(
+        self, terms: list[tuple[PrimExpr, PrimExpr]], lanes: int
+    ) -> PrimExpr:
         scalar = self._sum([(i, n) for i, n in terms if i.dtype.lanes == 1])
         total: PrimExpr = Broadcast(scalar, lanes)
         for index, stride in terms:
@@ -119,6 +154,20 @@ class _Flattener(ScopedRewriter):
         result = super().loop(node)
         self._loads = outer
         return result
+
+
+def of_lane(e: PrimExpr, lane: Var) -> PrimExpr | None:
+    """Lane number ``lane`` of index arithmetic over ramps; ``None`` where it reads memory."""
+    if e.dtype.lanes == 1:
+        return e
+    if isinstance(e, Ramp):
+        return e.base + e.stride * lane
+    if isinstance(e, Broadcast):
+        return e.value
+    if not isinstance(e, x.Binary) or e.dtype.element is not int64:
+        return None
+    a, b = of_lane(e.a, lane), of_lane(e.b, lane)
+    return None if a is None or b is None else with_children(e, (a, b))
 
 
 def _start(index: PrimExpr) -> PrimExpr:
