@@ -16,16 +16,20 @@ from weft.ir import (
     IRModule,
     Let,
     RuleSet,
+    Tuple,
+    TupleGetItem,
     Var,
     apply_rules,
     assert_structural_equal,
     infer_type,
     parse,
+    parse_type,
     rule,
     structural_hash,
     var,
     verify_module,
 )
+from weft.ir.json_format import load_json, save_json
 from weft.ir.pattern import any_
 from weft.ir.visitor import free_vars, post_order, substitute
 
@@ -74,6 +78,68 @@ def test_text_equality_and_hash_are_deep(make, depth):
     again = parse(str(mod))
     assert_structural_equal(mod, again)
     assert structural_hash(mod) == structural_hash(again)
+
+
+def tuple_nest(depth: int) -> IRModule:
+    x = var("x", (2,))
+    body: Expr = x
+    for _ in range(depth):
+        body = Tuple((body,))
+    return IRModule.from_expr(Function((x,), body))
+
+
+def doubling(depth: int) -> IRModule:
+    """Two to the power of ``depth`` paths, in values and in the type."""
+    x = var("x", (2,))
+    body: Expr = x
+    for _ in range(depth):
+        body = Tuple((body, body))
+    return IRModule.from_expr(Function((x,), body))
+
+
+@pytest.mark.parametrize(("make", "depth"), [(tuple_nest, 10_000), (doubling, 60)])
+def test_deep_and_shared_tuples(make, depth):
+    mod = make(depth)
+    typed = infer_type(mod)
+    assert infer_type(typed) is typed
+    verify_module(typed)
+    again = infer_type(parse(str(typed)))
+    assert_structural_equal(again, typed)
+    assert structural_hash(again) == structural_hash(typed)
+    assert again["main"].checked_type == typed["main"].checked_type
+    assert_structural_equal(load_json(save_json(typed)), mod)
+
+
+def test_deep_types_are_written_and_read():
+    deep = infer_type(tuple_nest(10_000))["main"].checked_type.ret_type
+    y = Var("y", deep)
+    mod = infer_type(IRModule.from_expr(Function((y,), y, deep)))
+    assert parse_type(str(deep)) == deep
+    assert_structural_equal(parse(str(mod)), mod)
+    assert load_json(save_json(mod))["main"].ret_type == deep
+
+
+def test_deep_types_flow_into_what_is_not_annotated():
+    nested = infer_type(tuple_nest(5_000))["main"]
+    y = Var("y")
+    body: Expr = y
+    for _ in range(5_000):
+        body = TupleGetItem(body, 0)
+    called = Call(Function((y,), body), (nested.body,))
+    typed = infer_type(IRModule.from_expr(Function(nested.params, called)))
+    assert str(typed["main"].checked_type.ret_type) == "Tensor[(2,), float32]"
+
+
+def test_sharing_in_calls_is_walked_once():
+    x = var("x", (2,))
+    body: Expr = x
+    for _ in range(60):
+        body = Call(op.add, (body, body))
+    typed = infer_type(IRModule.from_expr(Function((x,), body)))
+    rewritten = apply_rules(typed["main"], RuleSet(relu_twice))
+    assert rewritten is typed["main"]
+    assert substitute(body, {x: var("z", (2,))}) is not body
+    assert_structural_equal(parse(str(typed)), typed)
 
 
 def test_nested_branches_print_and_parse():
