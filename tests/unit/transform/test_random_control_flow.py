@@ -11,6 +11,7 @@ from tests.unit.transform.helpers import check_values, random_inputs
 from tests.unit.transform.random_programs import programs
 from weft.ir.parser import parse
 from weft.ir.pass_pipeline import parse_pipeline
+from weft.ir.passes import PassContext
 from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_type
 from weft.transform.gradient import Gradient
@@ -47,6 +48,7 @@ NAMES = (
     "to_basic_block_normal_form",
     "to_graph_normal_form",
 )
+EVERY_PASS = PassContext(opt_level=4)
 bounded = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
@@ -56,13 +58,13 @@ bounded = settings(
 @bounded
 @given(mod=programs(control=True))
 def test_each_pass_keeps_values(name, mod):
-    check_values(mod, parse_pipeline(name)(mod), rtol=1e-4)
+    check_values(mod, parse_pipeline(name)(mod, EVERY_PASS), rtol=1e-4)
 
 
 @bounded
 @given(mod=programs(control=True), names=st.lists(st.sampled_from(NAMES), min_size=2, max_size=6))
 def test_random_sequences_keep_values(mod, names):
-    check_values(mod, parse_pipeline(",".join(names))(mod), rtol=1e-3)
+    check_values(mod, parse_pipeline(",".join(names))(mod, EVERY_PASS), rtol=1e-3)
 
 
 @bounded
