@@ -85,7 +85,7 @@ class PythonFunction:
         The prelude is part of it where something of the prelude is used.
         """
         parts: dict[str, PythonFunction] = {}
-        pending = [self]
+        pending: list[PythonFunction] = [self]
         while pending:
             current = pending.pop()
             if current.__name__ not in parts:

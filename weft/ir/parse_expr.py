@@ -42,6 +42,7 @@ from weft.ir.parse_types import (
 )
 from weft.ir.span import Span
 from weft.ir.trampoline import Routine
+from weft.ir.visitor import pattern_vars
 from weft.support.errors import AttrsError, RegistryError
 
 
@@ -352,7 +353,16 @@ class ExpressionParser:
         clauses = []
         while not tokens.accept("}"):
             mark = self.scope.mark()
+            start = tokens.offset
             pattern = self._pattern()
+            names = [v.name for v in pattern_vars(pattern)]
+            if len(set(names)) != len(names):
+                tokens.fail(
+                    "a pattern binds a variable twice",
+                    expected="one variable for each field",
+                    got=", ".join(f"%{n}" for n in names),
+                    offset=start,
+                )
             tokens.expect("=>")
             clauses.append(Clause(pattern, (yield self.braced())))
             self.scope.leave(mark)

@@ -55,7 +55,10 @@ class _ModuleParser(ExpressionParser):
         self.functions: dict[str, Function] = {}
         self.definitions: dict[str, TypeData] = {}
         self.attrs: dict[str, Any] = {}
+        # What comes from elsewhere may be replaced by a definition here.
         self.imported: set[str] = set()
+        self.imported_types: set[str] = set()
+        self.imported_constructors: set[str] = set()
         if into is not None:
             self._include(into)
             self.attrs.update(into.attrs)
@@ -65,6 +68,8 @@ class _ModuleParser(ExpressionParser):
         self.imported.update(mod.functions)
         for data in mod.type_definitions.values():
             self._define(data)
+            self.imported_types.add(data.header.name)
+            self.imported_constructors.update(c.name for c in data.constructors)
 
     def _define(self, data: TypeData) -> None:
         self.definitions[data.header.name] = data
@@ -88,8 +93,10 @@ class _ModuleParser(ExpressionParser):
             self._import()
         elif tokens.at("type"):
             data = self._type_data()
-            if data.header.name in self.definitions:
-                tokens.fail(f"the data type {data.header} is defined twice", offset=start)
+            name = data.header.name
+            if name in self.definitions and name not in self.imported_types:
+                tokens.fail(f"the data type {name} is defined twice", offset=start)
+            self.imported_types.discard(name)
             self._define(data)
         else:
             name, fn = self._definition()
@@ -153,6 +160,13 @@ class _ModuleParser(ExpressionParser):
         while not tokens.accept("}"):
             span = tokens.span()
             name = tokens.expect_kind("name", "the name of a constructor")
+            if name in self.constructors and name not in self.imported_constructors:
+                tokens.fail(
+                    f"the constructor {name} is defined twice",
+                    expected="a name of its own for each constructor of a module",
+                    offset=tokens.offset_of(span),
+                )
+            self.imported_constructors.discard(name)
             inputs = self._constructor_inputs()
             made = Constructor(name, inputs, header, len(constructors), span=span)
             constructors.append(made)

@@ -31,11 +31,7 @@ def test_programs(text):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        (b[1], after[1])
-        for b, after in itertools.pairwise(BLOCKS)
-        if b[0] == "weft-wrong"
-    ],
+    [(b[1], after[1]) for b, after in itertools.pairwise(BLOCKS) if b[0] == "weft-wrong"],
 )
 def test_wrong_programs(text, message):
     with pytest.raises(WeftError) as caught:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.ir.test_text import EVERYTHING
-from weft.ir import parse, parse_expr
+from weft.ir import assert_structural_equal, parse, parse_expr, parse_type
 from weft.support.errors import ParseError, WeftError
 
 
@@ -100,3 +100,40 @@ def test_damaged_text_gives_an_error_of_weft_or_a_module(place, insert):
     text = EVERYTHING[:place] + insert + EVERYTHING[place + 1 :]
     with contextlib.suppress(WeftError):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "place"),
+    [
+        ("type A { X, }\ntype A { Y, }", "data type A is defined twice", "2:1"),
+        ("type A { X, }\ntype B { X, }", "constructor X is defined twice", "2:10"),
+        (
+            "type P { Two(int8, int8), }\ndef @f(%p: P) { match (%p) { Two(%a, %a) => { %a }, } }",
+            "binds a variable twice",
+            "2:30",
+        ),
+        ("def @f(%x: int8) { %x }\ndef @f(%x: int8) { %x }", "@f is defined twice", "2:1"),
+    ],
+)
+def test_names_are_given_once(text, what, place):
+    error = error_of(text)
+    assert what in error.what
+    assert error.where == f"model.ir:{place}"
+
+
+def test_infix_operators_bind_as_in_arithmetic():
+    text = "free_var %a: float32; free_var %b: float32; "
+    spelled = "less(subtract(add(%a, multiply(%b, %a)), divide(%b, 2f)), 1f)"
+    left = parse_expr(text + "%a + %b * %a - %b / 2f < 1f")
+    assert_structural_equal(left, parse_expr(text + spelled), map_free_vars=True)
+    grouped = parse_expr(text + "(%a + %b) * (%a, %b).1 != -1f")
+    spelled = "not_equal(multiply(add(%a, %b), (%a, %b).1), -1f)"
+    assert_structural_equal(grouped, parse_expr(text + spelled), map_free_vars=True)
+
+
+def test_types_are_read_alone():
+    assert str(parse_type("fn(Tensor[(n,), int8]) -> (bool,)")) == (
+        "fn(Tensor[(n,), int8]) -> (Tensor[(), bool],)"
+    )
+    with pytest.raises(ParseError, match="the type ends here"):
+        parse_type("int8 int8")
