@@ -15,7 +15,7 @@ from filecheck.matcher import Matcher
 from filecheck.options import Options
 from filecheck.parser import Parser
 
-import weft.op  # noqa: F401 - programs name operators
+import weft.op
 import weft.transform  # noqa: F401 - pipelines name passes
 from weft.ir.instruments import VerifyInstrument
 from weft.ir.parser import parse

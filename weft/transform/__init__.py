@@ -33,6 +33,7 @@ from weft.transform.lambda_lift import LambdaLift
 from weft.transform.layout_choice import AlterLayoutHook, LayoutChoice
 from weft.transform.lazy_gradient_init import LazyGradientInit
 from weft.transform.merge_composite import MergeComposite
+from weft.transform.partial_eval import PartialEval
 from weft.transform.partition_graph import PartitionGraph
 from weft.transform.print_ir import PrintIR
 from weft.transform.recompute import Recompute
@@ -77,6 +78,7 @@ __all__ = [
     "LayoutChoice",
     "LazyGradientInit",
     "MergeComposite",
+    "PartialEval",
     "PartitionGraph",
     "PrintIR",
     "Recompute",
