@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -21,6 +22,9 @@ _OPERATORS = {
     ast.Mod: x.floormod,
 }  # fmt: skip
 _COMPARISONS = {ast.Lt: x.LT, ast.LtE: x.LE, ast.Gt: x.GT, ast.GtE: x.GE, ast.Eq: x.EQ}
+
+# Loops with a note: written ``name(extent, value)`` once the comment is taken apart.
+ANNOTATIONS = ("combine_lanes",)
 
 
 class Reader:
@@ -73,6 +77,11 @@ class Reader:
                 var = self.variables.setdefault(name, Var(name))
                 span = [self.expr(a) for a in args]
                 start = span[0] if len(span) == 2 else const(0)
+                if kind in ANNOTATIONS:
+                    *span, value = span
+                    notes = {kind: x.int_value(value)}
+                    kinds = ForKind.SERIAL
+                    return For(var, const(0), span[-1], kinds, self.block(node.body), None, notes)
                 kinds = ForKind.SERIAL if kind == "range" else ForKind(kind)
                 return For(var, start, span[-1] - start, kinds, self.block(node.body))
             case ast.If():
@@ -127,6 +136,7 @@ def test_before_becomes_after(apply: TirPass) -> None:
     _, _, example = text.partition("\n\n")
     lines = [line.removeprefix("    ") for line in example.splitlines()]
     before, after = "\n".join(lines).split("\n=>\n")
+    before = re.sub(r"range\((.*)\):  # (\w+) = (\d+)", r"\2(\1, \3):", before)
     func = Reader().function(before.replace(" local]", "], local").replace("] local", "], 'local'"))
     done = apply(func)
     if apply.__name__ == "loop_partition":

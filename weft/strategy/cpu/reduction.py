@@ -8,21 +8,30 @@ lanes up at the end; one along an outer axis is vectorised over the contiguous d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from weft import te
+from weft.strategy.access import step_along
 from weft.strategy.analysis import (
+    coalesce_axes,
     computes_below,
     consumers_of,
+    elements,
     inlined_body,
     is_reduction,
     size_of,
     work_of,
 )
 from weft.strategy.cpu.contraction import one_tensor
-from weft.strategy.cpu.injective import parallelize, schedule_loops, vectorize_innermost
+from weft.strategy.cpu.injective import (
+    MIN_PARALLEL_EXTENT,
+    parallelize,
+    schedule_loops,
+    vectorize_innermost,
+)
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
-from weft.strategy.implementation import ScheduleContext
+from weft.strategy.implementation import ScheduleContext, compute_of
 from weft.te.walk import loads_of
 from weft.tir.expr import ProducerLoad, Reduce
 from weft.tir.visitor import post_order
@@ -32,6 +41,8 @@ Attach: TypeAlias = "tuple[te.Stage, te.IterVar]"
 # A reduction this long gets several vectors of partial results, to hide the latency of adding.
 LONG_REDUCTION = 256
 PARTIAL_VECTORS = 4
+# Parts of a reduction to little, for threads to share: enough to share them evenly.
+PARTS = 16
 
 
 def schedule_reductions(ctx: ScheduleContext) -> None:
@@ -120,10 +131,32 @@ def _schedule_by_rows(
 
 def _schedule_alone(ctx: ScheduleContext, op: te.ComputeOp, kept_ids: set[int]) -> None:
     if is_reduction(op):
+        partial = _split_among_threads(ctx, op)
+        if partial is not None:
+            _schedule_reduction(ctx, partial, list(partial.axis), None, kept_ids)
+            return
         _schedule_reduction(ctx, op, list(op.axis), None, kept_ids)
         return
     body = inlined_body(op, lambda p: id(p) not in kept_ids)
     schedule_loops(ctx.schedule[op.output(0)], op.output(0), body, ctx.target)
+
+
+def _split_among_threads(ctx: ScheduleContext, op: te.ComputeOp) -> te.ComputeOp | None:
+    """A reduction of much to little as a fixed number of partial ones, which run in parallel.
+
+    The number does not depend on the threads there are, so neither does the result's last bit.
+    """
+    tensor = op.output(0)
+    if elements(op) >= MIN_PARALLEL_EXTENT or work_of(op) < PARTS * PARALLEL_THRESHOLD:
+        return None
+    stage = ctx.schedule[tensor]
+    outermost = _fused_reduction(stage, op, lambda _: True)[0]
+    if size_of(outermost.extent) < PARTS:
+        return None
+    part, _ = stage.split(outermost, nparts=PARTS)
+    partial = compute_of(one_tensor(ctx.schedule.rfactor(tensor, part, 0)))
+    _in_a_tree(stage, ctx.target.lanes(tensor.dtype))
+    return partial
 
 
 def _schedule_reduction(
@@ -145,10 +178,22 @@ def _schedule_reduction(
         loops = _vectorize_data(stage, op, data, contiguous, lanes)
     if attach is None and work_of(op) >= PARALLEL_THRESHOLD:
         loops = parallelize(stage, loops)
-    long_enough = contiguous is not None and size_of(contiguous.extent) >= 2 * lanes
-    if contiguous in op.reduce_axis and long_enough and len(op.body) == 1:
+    if contiguous not in op.reduce_axis:
+        return
+    along = _fused_reduction(stage, op, lambda p: id(p) not in kept_ids)[-1]
+    if size_of(along.extent) >= 2 * lanes:
         inside = attach or ((stage, loops[-1]) if loops else None)
-        _partial_vectors(ctx.schedule, op, contiguous, lanes, inside)
+        _partial_vectors(ctx.schedule, op, along, lanes, inside)
+
+
+def _fused_reduction(
+    stage: te.Stage, op: te.ComputeOp, is_inlined: Callable[[te.ComputeOp], bool]
+) -> list[te.IterVar]:
+    """The reduction axes, those fused that all reads walk as one."""
+    first = inlined_body(op, is_inlined)[0]
+    sources = first.source if isinstance(first, Reduce) else (first,)
+    groups = coalesce_axes(op.reduce_axis, tuple(sources))
+    return [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
 
 
 def _vectorize_data(
@@ -175,7 +220,7 @@ def _contiguous_axis(op: te.ComputeOp, kept_ids: set[int]) -> te.IterVar | None:
     loads.sort(key=lambda load: -_tensor_elements(load.producer))
     for load in loads:
         for axis in (*op.reduce_axis, *op.axis):
-            if load.indices[-1] is axis.var:
+            if step_along(load, axis) == 1 and size_of(axis.extent) > 1:
                 return axis
     return None
 
@@ -190,24 +235,22 @@ def _tensor_elements(tensor: te.Tensor) -> int:
 def _partial_vectors(
     s: te.Schedule, op: te.ComputeOp, axis: te.IterVar, lanes: int, attach: Attach | None
 ) -> None:
-    """Keep ``lanes`` (or a few times as many) partial results, and combine them at the end."""
+    """Keep a vector of partial results, or a few, in registers; combine them in a tree."""
     tensor = op.output(0)
-    if size_of(axis.extent) >= LONG_REDUCTION:
-        _, chunk = s[tensor].split(axis, factor=lanes * PARTIAL_VECTORS)
-        _vectorize_partials(s, one_tensor(s.rfactor(tensor, chunk, -1)), lanes, attach)
-        axis = s[tensor].reduce_axis[0]
-    _, lane = s[tensor].split(axis, factor=lanes)
-    _vectorize_partials(s, one_tensor(s.rfactor(tensor, lane, -1)), lanes, attach)
-
-
-def _vectorize_partials(
-    s: te.Schedule, partials: te.Tensor, lanes: int, attach: Attach | None
-) -> None:
-    """Vectorise the innermost axis, which rfactor made, with the reduction outside the vector."""
-    stage = s[partials]
+    long = size_of(axis.extent) >= LONG_REDUCTION and len(op.body) == 1
+    _, chunk = s[tensor].split(axis, factor=lanes * PARTIAL_VECTORS if long else lanes)
+    parts = s.rfactor(tensor, chunk, -1)
+    stage = s[one_tensor(parts)]
     around, vector = stage.split(stage.axis[-1], factor=lanes)
     stage.reorder(*stage.reduce_axis, around, vector)
     stage.vectorize(vector)
     stage.unroll(around)
+    stage.set_scope("local")
     if attach is not None:
         stage.compute_at(*attach)
+    _in_a_tree(s[tensor], lanes)
+
+
+def _in_a_tree(stage: te.Stage, lanes: int) -> None:
+    """Combine the partial results that ``stage`` reduces vector by vector, then by halves."""
+    stage.pragma(stage.reduce_axis[0], "combine_lanes", lanes)

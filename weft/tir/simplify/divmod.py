@@ -128,15 +128,32 @@ def recombine(total: Linear) -> Linear:
             continue
         factor = coefficient // divisor
         without = total.plus(Linear.of_atom(atom), -coefficient)
-        remainder = x.FloorMod(atom.a, atom.b)
         numerator = linear_of_canonical(atom.a)
-        if without.terms.get(remainder) == factor:
+        remainder = _remainder_in(without, numerator, divisor, factor)
+        if remainder is not None:
             merged = without.plus(Linear.of_atom(remainder), -factor).plus(numerator, factor)
             return recombine(merged)
         if all(without.terms.get(a) == -factor * c for a, c in numerator.terms.items()):
-            merged = without.plus(numerator, factor).plus(Linear.of_atom(remainder), -factor)
-            return recombine(merged)
+            rest = Linear.of_atom(x.FloorMod(atom.a, atom.b))
+            return recombine(without.plus(numerator, factor).plus(rest, -factor))
     return total
+
+
+def _remainder_in(
+    total: Linear, numerator: Linear, divisor: int, factor: int
+) -> x.FloorMod | None:
+    """The term ``factor * (n % divisor)`` of ``total`` whose ``n`` is congruent to ``numerator``.
+
+    A remainder has its coefficients reduced, so it need not show the numerator itself.
+    """
+    for atom, coefficient in total.terms.items():
+        if type(atom) is not x.FloorMod or coefficient != factor:
+            continue
+        if x.int_value(atom.b) == divisor:
+            difference = numerator.plus(linear_of_canonical(atom.a), -1)
+            if all(c % divisor == 0 for c in (difference.const, *difference.terms.values())):
+                return atom
+    return None
 
 
 def _join_digits(total: Linear, atom: x.FloorMod, coefficient: int) -> Linear | None:
@@ -147,8 +164,9 @@ def _join_digits(total: Linear, atom: x.FloorMod, coefficient: int) -> Linear | 
     divisor = x.int_value(high.b)
     if divisor is None or divisor <= 0 or coefficient % divisor:
         return None
-    factor, low = coefficient // divisor, x.FloorMod(high.a, high.b)
-    if total.terms.get(low) != factor:
+    factor = coefficient // divisor
+    low = _remainder_in(total, linear_of_canonical(high.a), divisor, factor)
+    if low is None:
         return None
     joined = Linear.of_atom(x.FloorMod(high.a, IntImm(divisor * digits, x.int64)), factor)
     return total.plus(Linear.of_atom(atom), -coefficient).plus(

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from weft.tir.func import PrimFunc
 from weft.tir.transform.check_local import check_local
+from weft.tir.transform.combine_lanes import combine_lanes
 from weft.tir.transform.flatten_buffer import flatten_buffer
 from weft.tir.transform.loop_partition import loop_partition
 from weft.tir.transform.lower_intrinsics import lower_intrinsics
@@ -30,6 +31,7 @@ class TirInstrument(Protocol):
 TIR_PIPELINE: tuple[TirPass, ...] = (
     simplify,          # proves guards away, so that fewer loops are cut
     loop_partition,    # main and tail: no guard in a hot loop
+    combine_lanes,     # trees over the vectors that the next pass makes
     vectorize_loop,    # before unrolling, which then copies vectors instead of lanes
     unroll_loop,       # makes register indices constant
     separate_registers,  # copies of a loop, made above, share no register
