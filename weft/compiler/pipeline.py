@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from weft.compiler.options import CompileOptions
 from weft.compiler.verification import compare_modules
 from weft.ir import (
     DumpInstrument,
+    ExplainInstrument,
     IRModule,
     Pass,
     PassContext,
@@ -131,5 +133,9 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         instruments.append(DumpInstrument(config.dump_dir))
     if config.verify >= 2:
         instruments.append(VerifyInstrument(compare_modules if config.verify >= 3 else None))
-    facts = {"alter_layout": layout_hooks(options.target), "explain": config.explain}
+    facts: dict[str, Any] = {"alter_layout": layout_hooks(options.target)}
+    if config.explain:
+        explain = ExplainInstrument(config.explain)
+        facts |= {"explain": config.explain, "rewrite_stats": explain.stats}
+        instruments.append(explain)
     return PassContext(options.opt_level, options.target, tuple(instruments), facts)

@@ -33,6 +33,7 @@ from weft.ir.expr import (
 )
 from weft.ir.instruments import (
     DumpInstrument,
+    ExplainInstrument,
     PrintInstrument,
     TimingInstrument,
     VerifyInstrument,
@@ -87,6 +88,7 @@ __all__ = [
     "DType",
     "Dim",
     "DumpInstrument",
+    "ExplainInstrument",
     "Expr",
     "FuncType",
     "Function",

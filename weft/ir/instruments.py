@@ -11,6 +11,7 @@ from typing import TextIO
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass
 from weft.ir.printer import as_text
+from weft.ir.rewrite import RewriteStats
 from weft.ir.verify import verify_module
 
 Show = Callable[[IRModule], str]
@@ -48,6 +49,29 @@ class PrintInstrument:
 
 def _named(pass_: Pass, names: Collection[str]) -> bool:
     return "all" in names or pass_.name in names
+
+
+@dataclass(eq=False)
+class ExplainInstrument:
+    """Prints after each pass how often rewrite rules were tried, applied and refused, and why.
+
+    ``names`` are rules (``"all"``: every rule that matched anything). Passes count into ``stats``
+    where the context hands it on: ``config={"rewrite_stats": instrument.stats}``.
+    """
+
+    names: Collection[str] = ("all",)
+    stats: RewriteStats = field(default_factory=RewriteStats)
+    stream: TextIO | None = None
+
+    def before_pass(self, pass_: Pass, mod: IRModule) -> None:  # noqa: ARG002
+        self.stats.clear()
+
+    def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:  # noqa: ARG002
+        stream = self.stream or sys.stderr
+        for name in sorted(self.stats.tried):
+            matched = self.stats.applied[name] or name in self.stats.refused
+            if name in self.names or ("all" in self.names and matched):
+                stream.write(f"// {pass_.name}: {self.stats.explain(name)}\n")
 
 
 @dataclass(eq=False)

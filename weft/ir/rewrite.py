@@ -143,6 +143,12 @@ class RewriteStats:
         elif outcome is not None:
             self.applied[rule_.name] += 1
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self.tried.clear()
+        self.applied.clear()
+        self.refused.clear()
+
     def explain(self, name: str) -> str:
         """``tried 14, applied 3, refused 11: scale is not per output channel (11)``."""
         reasons = self.refused.get(name, Counter())

@@ -12,6 +12,7 @@ from weft import op
 from weft.ir import (
     PASSES,
     DumpInstrument,
+    ExplainInstrument,
     Function,
     FunctionPass,
     IRModule,
@@ -28,6 +29,9 @@ from weft.ir import (
     register_pass,
     var,
 )
+from weft.ir.expr import Constant
+from weft.ir.pattern import any_
+from weft.ir.rewrite import NoMatch, RuleSet, apply_rules, rule
 from weft.support.errors import InternalError, PassError, RegistryError, WellFormedError
 
 
@@ -191,3 +195,53 @@ def test_timing_counts_runs(mod):
     Sequential((AppendOp(), AppendOp()))(mod, PassContext(instruments=(timing,)))
     assert timing.runs == {"test_append_op": 2}
     assert timing.table().splitlines()[1].endswith("2  test_append_op")
+
+
+@rule(op.exp(any_("x")))
+def exp_of_a_constant(x):
+    """Shows nothing; refuses."""
+    return x if isinstance(x, Constant) else NoMatch("the operand is no constant")
+
+
+@rule(op.tanh(any_("x")))
+def tanh_is_dropped(x):
+    """Shows nothing."""
+    return x
+
+
+@register_pass
+@dataclass(frozen=True)
+class Rewrite(FunctionPass):
+    """Applies two rules."""
+
+    name: ClassVar[str] = "test_rewrite"
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:
+        stats = ctx.config.get("rewrite_stats")
+        return apply_rules(fn, RuleSet(exp_of_a_constant, tanh_is_dropped), stats=stats)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("tanh_is_dropped",), ["tanh_is_dropped: tried 1, applied 1"]),
+        (
+            ("all",),
+            [
+                "exp_of_a_constant: tried 5, applied 0, refused 5: the operand is no constant (5)",
+                "tanh_is_dropped: tried 1, applied 1",
+            ],
+        ),
+        (("nothing",), []),
+    ],
+)
+def test_rules_are_explained(names, expected):
+    out = io.StringIO()
+    explain = ExplainInstrument(names, stream=out)
+    config = {"rewrite_stats": explain.stats}
+    mod = infer_type(parse("def @main(%x: float32) { exp(tanh(exp(%x))) }"))
+    ctx = PassContext(instruments=(explain,), config=config)
+    Sequential((Rewrite(),))(mod, ctx)
+    assert out.getvalue().splitlines() == [f"// test_rewrite: {line}" for line in expected]
+    Sequential((AppendOp(),))(mod, ctx)
+    assert len(out.getvalue().splitlines()) == len(expected)
