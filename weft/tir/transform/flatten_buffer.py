@@ -78,18 +78,17 @@ class _Flattener(ScopedRewriter):
         the axis again.
         """
         lane = Var("lane", int64)
-        self.analyzer.bind(lane, 0, lanes)
         parts = [(of_lane(index, lane), stride) for index, stride in terms]
-        step = None
-        if all(part is not None for part, _ in parts):
-            here = [(part, stride) for part, stride in parts if part is not None]
-            there = [(substitute(part, {lane: lane + 1}), -stride) for part, stride in here]
-            step = self._sum(here + there)
-        self.analyzer.release(lane)
-        if step is None or any(e is lane or type(e) is BufferLoad for e in post_order(step)):
+        if any(part is None for part, _ in parts):
             return None
-        base = self._sum([(substitute(part, {lane: const(0)}), n) for part, n in here])
-        step = self.analyzer.simplify(const(0) - step)
+        self.analyzer.bind(lane, 0, lanes)
+        here = self._sum([(part, stride) for part, stride in parts if part is not None])
+        there = self.analyzer.simplify(substitute(here, {lane: lane + 1}))
+        step = self.analyzer.simplify(there - here)
+        self.analyzer.release(lane)
+        if any(e is lane or type(e) is BufferLoad for e in post_order(step)):
+            return None
+        base = self.analyzer.simplify(substitute(here, {lane: const(0)}))
         return Ramp(base, step, lanes) if step is not const(0) else Broadcast(base, lanes)
 
     def _lane_by_lane(
