@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.docs.coverage_page import ROOT
 from weft.cli.main import main
+from weft.compiler.stages import STAGES
 from weft.support.config import knobs
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -91,6 +92,11 @@ def test_the_command_lines(tmp_path, capsys):
     assert sorted(set(verbs)) == sorted(
         ["bench", "compile", "doctor", "inspect", "ops", "opt", "profile", "run", "targets"])
     assert (tmp_path / "resnet50.html").read_text().startswith("<!doctype html>")
+
+
+def test_stages_exist():
+    (named,) = re.findall(r"as_text\(.*?\)\) +# (.+)", blocks("python")[0])
+    assert set(named.split()) <= set(STAGES)
 
 
 def test_targets_of_make_exist():
