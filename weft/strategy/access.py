@@ -16,16 +16,23 @@ def flat_index(load: ProducerLoad) -> PrimExpr:
     return position
 
 
-def step_along(load: ProducerLoad, axis: te.IterVar, analyzer: Analyzer | None = None) -> int | None:
+def step_along(load: ProducerLoad, axis: te.IterVar, *, size: int | None = None) -> int | None:
     """Elements from one read to the next as ``axis`` advances by one.
 
-    0 where the load ignores the axis, ``None`` where the step is not the same everywhere.
+    0 where the load ignores the axis, ``None`` where the step is not the same everywhere. With
+    ``size``, only steps within runs that start at a multiple of it count.
     """
     position = flat_index(load)
     if not _mentions(position, axis.var):
         return 0
-    after = substitute(position, {axis.var: axis.var + 1})
-    return int_value((analyzer or Analyzer()).simplify(after - position))
+    analyzer, here, step = Analyzer(), axis.var, axis.var
+    analyzer.bind(axis.var, axis.min, axis.extent)
+    if size is not None:
+        run, step = Var("run"), Var("step")
+        analyzer.bind(step, 0, size)
+        position = substitute(position, {here: run * size + step})
+    after = analyzer.simplify(substitute(position, {step: step + 1}))
+    return int_value(analyzer.simplify(after - analyzer.simplify(position)))
 
 
 def _mentions(e: PrimExpr, var: Var) -> bool:

@@ -24,7 +24,7 @@ _OPERATORS = {
 _COMPARISONS = {ast.Lt: x.LT, ast.LtE: x.LE, ast.Gt: x.GT, ast.GtE: x.GE, ast.Eq: x.EQ}
 
 # Loops with a note: written ``name(extent, value)`` once the comment is taken apart.
-ANNOTATIONS = ("combine_lanes",)
+ANNOTATIONS = ("combine_lanes", "transpose")
 
 
 class Reader:

@@ -15,6 +15,7 @@ from weft.strategy.analysis import (
     size_of,
 )
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.transpose import find_crossing, tile_crossing
 from weft.strategy.implementation import ScheduleContext, compute_of
 from weft.target import Target
 from weft.tir.expr import PrimExpr
@@ -42,8 +43,13 @@ def schedule_loops(
     loops = [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
     if not loops:
         return
-    *outer, inner = loops
-    outer += vectorize_innermost(stage, inner, target.lanes(tensor.dtype))
+    lanes = target.lanes(tensor.dtype)
+    crossing = find_crossing(groups, body, lanes)
+    if crossing is not None:
+        outer = tile_crossing(stage, loops, crossing, lanes)
+    else:
+        *outer, inner = loops
+        outer += vectorize_innermost(stage, inner, lanes)
     if elements(compute_of(tensor)) * max(1, len(body)) >= PARALLEL_THRESHOLD:
         parallelize(stage, outer)
 

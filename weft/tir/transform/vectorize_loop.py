@@ -36,8 +36,8 @@ _MAX_COPIES = 16
 _UNMASKABLE = ("call_extern", "address_of", "prefetch")
 
 
-class _CannotVectorizeError(Exception):
-    """Why a loop stays a loop; never leaves this module."""
+class CannotVectorizeError(Exception):
+    """Why a loop stays a loop; never leaves the passes that vectorise."""
 
 
 class _NoSimplifier:
@@ -46,13 +46,19 @@ class _NoSimplifier:
         return e
 
 
-class _Vectorizer:
+class Vectorizer:
+    """Rewrites what is inside one vectorised loop as vectors of ``lanes``."""
+
     def __init__(self, loop: s.For, lanes: int) -> None:
         self.lanes = lanes
         ramp = Ramp(loop.min, const(1), lanes)
         self.loop_var = loop.loop_var
         self._memo: dict[PrimExpr, PrimExpr] = {loop.loop_var: ramp}
         self._expanded: dict[Buffer, Buffer] = {}
+
+    def bind(self, e: PrimExpr, vector: PrimExpr) -> None:
+        """Use ``vector``, whose lanes are known to be the values of ``e``."""
+        self._memo[e] = vector
 
     # expressions
 
@@ -66,8 +72,8 @@ class _Vectorizer:
         done = self._memo.get(e)
         if done is None:
             if e.dtype.lanes > 1:
-                raise _CannotVectorizeError("it holds a vectorised loop")
-            rule = _EXPRS.get(type(e), _Vectorizer._generic)
+                raise CannotVectorizeError("it holds a vectorised loop")
+            rule = _EXPRS.get(type(e), Vectorizer._generic)
             done = self._memo[e] = rule(self, e)
         return done
 
@@ -78,7 +84,7 @@ class _Vectorizer:
             return with_children(e, new)
         if type(e) is Call:
             if e.name in _UNMASKABLE:
-                raise _CannotVectorizeError(f"it calls {e.name}")
+                raise CannotVectorizeError(f"it calls {e.name}")
             args = tuple(self._spread(c) for c in new)
             return Call(e.dtype.vector(self.lanes), e.name, args)
         made = with_children(e, tuple(self._spread(c) for c in new))
@@ -138,7 +144,7 @@ class _Vectorizer:
                 return self._allocate(node, mask)
             case s.SeqStmt() | s.AttrStmt():
                 return map_stmts(node, lambda inner: self.stmt(inner, mask))
-        raise _CannotVectorizeError(f"it holds a {type(node).__name__}")
+        raise CannotVectorizeError(f"it holds a {type(node).__name__}")
 
     def _store(self, node: s.BufferStore, mask: PrimExpr | None) -> Stmt:
         condition = node.predicate if mask is None else mask
@@ -154,9 +160,9 @@ class _Vectorizer:
             indices = (*indices, Ramp(const(0), const(1), self.lanes))
         if not _any_vector(indices):
             if _any_vector((value,)) or (where is not None and _any_vector((where,))):
-                raise _CannotVectorizeError(f"every lane writes the same element of {buffer.name}")
+                raise CannotVectorizeError(f"every lane writes the same element of {buffer.name}")
             if any(type(e) is BufferLoad and e.buffer is node.buffer for e in post_order(value)):
-                raise _CannotVectorizeError(f"every lane updates one element of {buffer.name}")
+                raise CannotVectorizeError(f"every lane updates one element of {buffer.name}")
             return s.BufferStore(buffer, value, indices, where)
         value = self._spread(value)
         if where is None or where.dtype.lanes == 1:
@@ -186,7 +192,7 @@ class _Vectorizer:
     def _loop(self, node: s.For, mask: PrimExpr | None) -> Stmt:
         start, extent = self.expr(node.min), self.expr(node.extent)
         if _any_vector((start, extent)):
-            raise _CannotVectorizeError("the extent of an inner loop depends on the lane")
+            raise CannotVectorizeError("the extent of an inner loop depends on the lane")
         return node.replace(min=start, extent=extent, body=self.stmt(node.body, mask))
 
     def _let_stmt(self, node: s.LetStmt, mask: PrimExpr | None) -> Stmt:
@@ -203,10 +209,10 @@ class _Vectorizer:
         return s.Allocate(new, self.stmt(node.body, mask))
 
 
-_EXPRS: dict[type, Callable[[_Vectorizer, Any], PrimExpr]] = {
-    BufferLoad: _Vectorizer.load,
-    Call: _Vectorizer.call,
-    x.Let: _Vectorizer.let,
+_EXPRS: dict[type, Callable[[Vectorizer, Any], PrimExpr]] = {
+    BufferLoad: Vectorizer.load,
+    Call: Vectorizer.call,
+    x.Let: Vectorizer.let,
     Var: lambda _, e: e,
 }
 
@@ -235,16 +241,16 @@ def _vectorize(node: s.For) -> Stmt:
         return _fall_back(node, "its extent is not a constant")
     if lanes == 1:
         return node.replace(kind=ForKind.UNROLLED)
-    pieces = _pieces(lanes)
+    pieces = pieces_of(lanes)
     try:
         if pieces == [(lanes, 1)]:
-            return _Vectorizer(node, lanes).stmt(node.body, None)
+            return Vectorizer(node, lanes).stmt(node.body, None)
         return _in_pieces(node, node.body, pieces)
-    except _CannotVectorizeError as reason:
+    except CannotVectorizeError as reason:
         return _fall_back(node, str(reason))
 
 
-def _pieces(extent: int) -> list[tuple[int, int]]:
+def pieces_of(extent: int) -> list[tuple[int, int]]:
     """``extent`` as (lanes, times) of powers of two, the larger first.
 
     Other widths compile to slow code.
@@ -282,7 +288,7 @@ def _piece(node: s.For, body: Stmt, start: PrimExpr, lanes: int, times: int) -> 
         return s.For(chunk, const(0), const(times), ForKind.SERIAL, vectors)
     if lanes == 1:
         return substitute(body, {node.loop_var: start})
-    return _Vectorizer(node.replace(min=start), lanes).stmt(body, None)
+    return Vectorizer(node.replace(min=start), lanes).stmt(body, None)
 
 
 def _depends(var: Var, *exprs: PrimExpr) -> bool:

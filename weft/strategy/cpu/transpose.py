@@ -1,0 +1,91 @@
+"""Results that are read along one axis and written along another: tiles, transposed in registers.
+
+Both sides of a tile are whole vectors, so every cache line is read once and written once. The axis
+that the source walks contiguously may be part of an axis of the result, as the block of ``NCHW16c``
+is a part of the channels of ``NCHW``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft import te
+from weft.strategy.access import step_along
+from weft.strategy.analysis import size_of
+from weft.te.walk import loads_of
+from weft.tir.expr import PrimExpr, ProducerLoad
+from weft.tir.transform.transpose_tile import ANNOTATION
+
+MIN_TILE = 4
+# Rows of tiles that are walked together: their reads then share pages and prefetched lines.
+ROWS_TOGETHER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Loop ``index`` is the one that the source walks contiguously, in runs of ``run``."""
+
+    index: int
+    run: int
+
+
+def find_crossing(
+    groups: Sequence[Sequence[te.IterVar]], body: tuple[PrimExpr, ...], lanes: int
+) -> Crossing | None:
+    """The loop, other than the innermost, along which the largest read is contiguous.
+
+    ``groups`` are the axes that each loop fuses. ``None`` where every read agrees with the
+    result about the contiguous axis, or ignores it.
+    """
+    if len(groups) < 2 or len(body) != 1 or _extent(groups[-1]) < MIN_TILE:
+        return None
+    columns = groups[-1][-1]
+    for load in loads_of(body):
+        across = step_along(load, columns, size=lanes if _extent(groups[-1]) > lanes else None)
+        if across in (0, 1, None):
+            continue
+        for index, group in enumerate(groups[:-1]):
+            run = _run(load, group, lanes)
+            if run:
+                return Crossing(index, run)
+    return None
+
+
+def _run(load: ProducerLoad, group: Sequence[te.IterVar], lanes: int) -> int:
+    """How many neighbours a load reads along a loop, up to ``lanes``; 0 for too few."""
+    axis, extent = group[-1], _extent(group)
+    if extent < MIN_TILE:
+        return 0
+    if step_along(load, axis) == 1:
+        return min(lanes, extent)
+    run = lanes
+    while run >= MIN_TILE:
+        if extent % run == 0 and step_along(load, axis, size=run) == 1:
+            return run
+        run //= 2
+    return 0
+
+
+def _extent(group: Sequence[te.IterVar]) -> int:
+    total = 1
+    for axis in group:
+        total *= size_of(axis.extent)
+    return total
+
+
+def tile_crossing(
+    stage: te.Stage, loops: list[te.IterVar], crossing: Crossing, lanes: int
+) -> list[te.IterVar]:
+    """Tile the crossing and the innermost loop of ``loops``; returns the loops around the tiles."""
+    rows, columns = loops[crossing.index], loops[-1]
+    outside = [axis for axis in loops[:-1] if axis is not rows]
+    if size_of(rows.extent) > crossing.run * ROWS_TOGETHER * 2:
+        block, rows = stage.split(rows, factor=crossing.run * ROWS_TOGETHER)
+        outside.append(block)
+    row_tile, row = stage.split(rows, factor=crossing.run)
+    column_tile, column = stage.split(columns, factor=lanes)
+    stage.reorder(*outside, column_tile, row_tile, row, column)
+    stage.pragma(row, ANNOTATION, 1)
+    stage.vectorize(column)
+    return [*outside, column_tile, row_tile]
