@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
@@ -92,6 +94,45 @@ def test_packed_dense(target, rows, columns, depth, panel):
     y = op.nn.dense(x, w, units=columns, weight_layout=f"NK{panel}n")
     kernel = check(primitive([x, w, b], op.nn.relu(op.add(y, b))), target)
     assert kernel.implementation == "nn.dense.cpu.packed"
+
+
+@TARGETS
+@pytest.mark.parametrize(("shape", "columns", "panel"),
+                         [((2, 7, 19), 80, 16), ((1, 3, 5, 33), 72, 24), ((20, 16), 64, 16)])
+def test_packed_dense_with_packed_rows(target, shape, columns, panel):
+    x, w = var("x", shape), var("w", (columns // panel, shape[-1], panel))
+    r = var("r", (*shape[:-1], columns))
+    y = op.nn.dense(x, w, units=columns, weight_layout=f"NK{panel}n")
+    kernel = check(primitive([x, w, r], op.add(op.nn.relu(y), r)), target)
+    assert kernel.implementation == "nn.dense.cpu.packed"
+    assert "a_panels" in str(kernel.func)
+
+
+@TARGETS
+@pytest.mark.parametrize(("layout", "shape"), [("NK", (40, 9)), ("KN", (9, 40))])
+def test_dense_with_weights_known_at_run_time(target, layout, shape):
+    x, w = var("x", (11, 9)), var("w", shape)
+    kernel = check(primitive([x, w], op.nn.dense(x, w, weight_layout=layout)), target)
+    assert kernel.implementation == "nn.dense.cpu.packed"
+
+
+@TARGETS
+def test_a_long_product_goes_slice_by_slice(target):
+    small = dataclasses.replace(target, l2_bytes=64 * 1024)
+    a, b = var("a", (70, 530)), var("b", (530, 66))
+    kernel = check(primitive([a, b], op.nn.matmul(a, b)), small, rtol=1e-3)
+    assert "for k.outer.v" in str(kernel.func)
+
+
+@TARGETS
+@pytest.mark.parametrize(("c_in", "c_out", "groups", "stride"),
+                         [(3, 1, 1, 1), (8, 2, 1, 2), (8, 4, 4, 1)])
+def test_plain_convolution_in_register_tiles(target, c_in, c_out, groups, stride):
+    x, w = var("x", (1, c_in, 7, 37)), var("w", (c_out, c_in // groups, 3, 3))
+    y = op.nn.conv2d(x, w, strides=(stride, stride), padding=(1, 1, 1, 1), groups=groups,
+                     channels=c_out, kernel_size=(3, 3))
+    kernel = check(primitive([x, w], op.nn.relu(y)), target)
+    assert kernel.implementation == "nn.conv2d.cpu.direct_nchw"
 
 
 @TARGETS

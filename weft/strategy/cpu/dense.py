@@ -1,63 +1,115 @@
-"""Products with a constant weight matrix, packed at compile time into panels of columns."""
+"""Products with a constant weight matrix, packed at compile time into panels of columns.
+
+The result of any rank is one matrix: its leading axes together are the rows. From a few rows on
+the data is packed into panels too, by copying whole cache lines; otherwise lines whose distance is
+a multiple of a page would push each other out of the first-level cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import math
+from collections.abc import Iterator, Sequence
 
+from weft import te
+from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
+from weft.ir.types import TensorType, is_static
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.blocking import registers
-from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
-from weft.strategy.cpu.matmul import packing_at_run_time
-from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of
+from weft.strategy.cpu.machine import RegisterTile, choose_tile
+from weft.strategy.cpu.matmul import CHUNK, line_panels, packing_at_run_time, schedule_packed
+from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
 from weft.target import Target
+from weft.tir.expr import PrimExpr, const
 from weft.topi.layout import Layout
+
+MIN_PACKED_ROWS = 8
+MIN_PACKED_COLUMNS = 64
 
 
 @strategy("nn.dense", target="cpu")
 def dense(call: Call, target: Target) -> Iterator[Implementation]:
     """Packed weights are tiled as they are; others are packed at run time first."""
     layout = Layout.parse(attrs_of(call, DenseAttrs).weight_layout)
-    if layout.factor_of("N") > 1:
-        yield Implementation("nn.dense.cpu.packed", schedule_packed)
-        return
-    if layout.name in ("NK", "KN"):
+    panel = layout.factor_of("N")
+    result = call.checked_type
+    if panel > 1 and isinstance(result, TensorType) and is_static(result):
+        tile = _tile(result, panel, target)
+        yield Implementation(
+            "nn.dense.cpu.packed",
+            functools.partial(schedule_packed, tile=tile, lanes=panel, flat_rows=True),
+            functools.partial(packed_dense, layout=layout, height=tile.rows),
+        )
+    elif layout.name in ("NK", "KN"):
         yield from packing_at_run_time("nn.dense", call, target, transpose_b=layout.name == "NK")
     yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
 
 
-def schedule_packed(ctx: ScheduleContext) -> None:
-    """Tile (rows x panels) in registers, the whole reduction inside; parallel over tiles."""
-    s = ctx.schedule
-    panel = Layout.parse(attrs_of(ctx.call, DenseAttrs).weight_layout).factor_of("N")
-    acc = accumulators(ctx)
-    stage = s[ctx.output]
-    *rows, columns = stage.axis
-    row = stage.fuse(*rows) if len(rows) > 1 else rows[0]
-    lanes = ctx.target.lanes(ctx.output.dtype)
-    step = registers(panel, lanes)
-    count = -(-size_of(columns.extent) // panel)
-    tile = choose_tile(size_of(row.extent), count * step, ctx.target, ctx.output.dtype,
-                       column_step=step)
-    tile = RegisterTile(tile.rows, max(1, tile.vectors // step))
-    wide, lane = stage.split(columns, factor=panel)
-    panels, inner = stage.split(wide, factor=tile.vectors)
-    tall, short = stage.split(row, factor=tile.rows)
-    stage.reorder(panels, tall, inner, short, lane)
-    stage.unroll(inner)
-    stage.unroll(short)
-    stage.vectorize(lane)
-    task = stage.fuse(panels, tall)
-    s[acc].compute_at(stage, task)
-    acc_stage = s[acc]
-    *acc_rows, acc_columns = acc_stage.axis
-    acc_wide, acc_lane = acc_stage.split(acc_columns, factor=panel)
-    tile_in_registers(acc_stage, list(acc_stage.reduce_axis), acc_rows, [acc_wide], acc_lane, [])
-    work = size_of(row.extent) * size_of(columns.extent) * size_of(
-        acc_stage.reduce_axis[0].extent)
-    if work >= PARALLEL_THRESHOLD:
-        stage.parallel(task)
+def _tile(result: TensorType, panel: int, target: Target) -> RegisterTile:
+    """Rows by panels."""
+    *leading, columns = result.concrete_shape
+    step = registers(panel, target.lanes(result.dtype))
+    count = -(-columns // panel) * step
+    tile = choose_tile(math.prod(leading), count, target, result.dtype, column_step=step)
+    return RegisterTile(tile.rows, max(1, tile.vectors // step))
+
+
+def packed_dense(
+    data: te.Tensor, weight: te.Tensor, attrs: Attrs, *, layout: Layout, height: int
+) -> te.Tensor:
+    """``out[…, n] = sum over k of data[…, k] * weight[n // p, k, n % p]``."""
+    assert isinstance(attrs, DenseAttrs)
+    dtype = attrs.out_dtype or data.dtype
+    *leading, depth = data.shape
+    rows = _product(leading)
+    panels, _, width = weight.shape
+    columns = panels * width
+    matrix = data
+    if len(leading) != 1:
+        matrix = te.compute(
+            (rows, depth), lambda r, k: data[(*_unravel(r, leading), k)], name="rows",
+            tag="injective",
+        )
+    is_worth_packing = size_of(rows) >= MIN_PACKED_ROWS and size_of(columns) >= MIN_PACKED_COLUMNS
+    left = line_panels(matrix, rows, depth, height) if is_worth_packing else None
+    k = te.reduce_axis(depth, name="k")
+
+    def element(r: PrimExpr, n: PrimExpr) -> PrimExpr:
+        value = (matrix[r, k] if left is None
+                 else left[r // height, k.var // CHUNK, r % height, k.var % CHUNK])
+        factor = weight[layout.indices({"N": n, "K": k.var})]
+        return te.sum(value.astype(dtype) * factor.astype(dtype), k)
+
+    product = te.compute((rows, columns), element, name="dense", tag="dense_pack")
+    if len(leading) == 1:
+        return product
+    return te.compute(
+        (*leading, columns), lambda *i: product[_ravel(i[:-1], leading), i[-1]],
+        name="dense_rows", tag="injective",
+    )
+
+
+def _product(sizes: Sequence[PrimExpr]) -> PrimExpr:
+    total: PrimExpr = const(1)
+    for size in sizes:
+        total = total * size
+    return total
+
+
+def _ravel(indices: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
+    flat: PrimExpr = const(0)
+    for index, size in zip(indices, sizes, strict=True):
+        flat = flat * size + index
+    return flat
+
+
+def _unravel(flat: PrimExpr, sizes: Sequence[PrimExpr]) -> list[PrimExpr]:
+    indices: list[PrimExpr] = []
+    for size in reversed(sizes[1:]):
+        indices.insert(0, flat % size)
+        flat = flat // size
+    return [flat, *indices] if sizes else []

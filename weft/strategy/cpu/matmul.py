@@ -20,7 +20,7 @@ from weft.ir.dtype import float32
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
 from weft.op.nn.dense import BatchMatmulAttrs, MatmulAttrs
-from weft.strategy.analysis import computes_below, elements, size_of, work_of
+from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.contraction import accumulators, one_tensor, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
@@ -28,7 +28,6 @@ from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_t
 from weft.strategy.implementation import (
     Implementation,
     ScheduleContext,
-    compute_of,
 )
 from weft.strategy.registry import strategy
 from weft.target import Target
@@ -68,7 +67,8 @@ def packing_at_run_time(
             lanes=target.lanes("float32"),
         )
         yield Implementation(
-            f"{name}.cpu.packed", functools.partial(schedule_packed, tile=tile),
+            f"{name}.cpu.packed",
+            functools.partial(schedule_packed, tile=tile, lanes=target.lanes("float32")),
             lambda a, b, _: product(a, b),
         )
 
@@ -108,7 +108,7 @@ def packed_matmul(
     rows, depth = _pick(a.shape, transposed=transpose_a)
     _, columns = _pick(b.shape, transposed=transpose_b)
     height, width = tile.rows, tile.vectors * lanes
-    left = (_line_panels(a, rows, depth, height) if not transpose_a
+    left = (line_panels(a, rows, depth, height) if not transpose_a
             else _panels(a, rows, depth, height, depth_first=True, name="a_panels"))
     right = _panels(b, columns, depth, width, depth_first=not transpose_b, name="b_panels")
     k = te.reduce_axis(depth, name="k")
@@ -156,7 +156,7 @@ def _panels(
     return te.compute(shape, element, name=name, tag="injective,panels")
 
 
-def _line_panels(x: te.Tensor, lines: PrimExpr, depth: PrimExpr, height: int) -> te.Tensor:
+def line_panels(x: te.Tensor, lines: PrimExpr, depth: PrimExpr, height: int) -> te.Tensor:
     """``x`` as panels of ``height`` lines, 16 consecutive depths of a line side by side."""
     panels, chunks = (lines + (height - 1)) // height, (depth + (CHUNK - 1)) // CHUNK
 
@@ -170,25 +170,47 @@ def _line_panels(x: te.Tensor, lines: PrimExpr, depth: PrimExpr, height: int) ->
     return te.compute(shape, element, name="a_panels", tag="injective,panels")
 
 
-def schedule_packed(ctx: ScheduleContext, *, tile: RegisterTile) -> None:
-    """Pack both operands, then tile; parallel over tiles, or over cache blocks of the result."""
-    lanes = ctx.target.lanes(ctx.output.dtype)
-    _schedule_packing(ctx, lanes)
-    depth = size_of(compute_of(ctx.anchor).reduce_axis[0].extent)
-    *_, rows, columns = (size_of(axis.extent) for axis in compute_of(ctx.output).axis)
+def schedule_packed(
+    ctx: ScheduleContext, *, tile: RegisterTile, lanes: int, flat_rows: bool = False
+) -> None:
+    """Pack, then tile; parallel over tiles, or over cache blocks of a large result.
+
+    ``lanes`` is the vector axis of the right panels, ``tile.vectors`` counts such vectors. With
+    ``flat_rows`` all axes but the last are rows of one matrix, else those before are a batch.
+    """
+    product = reduction_below(ctx)
+    _schedule_packing(ctx, product, ctx.target.lanes(ctx.output.dtype))
+    depth = size_of(product.reduce_axis[0].extent)
+    rows, columns = (size_of(axis.extent) for axis in product.axis[-2:])
     resident = 4 * depth * max(rows, tile.vectors * lanes)
     if depth > SLICE_DEPTH and resident > ctx.target.l2_bytes and min(rows, columns) > 64:
-        _schedule_blocks(ctx, tile, lanes)
+        _schedule_blocks(ctx, product, tile, lanes, flat_rows)
     else:
-        _schedule_tiles(ctx, tile, lanes)
+        _schedule_tiles(ctx, product, tile, lanes, flat_rows)
 
 
-def _schedule_tiles(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> None:
+def reduction_below(ctx: ScheduleContext) -> te.ComputeOp:
+    """The product itself: the one reduction among the anchor's computes."""
+    return next(op for op in reversed(computes_below((ctx.anchor,))) if is_reduction(op))
+
+
+def _result_axes(
+    stage: te.Stage, flat_rows: bool
+) -> tuple[list[te.IterVar], te.IterVar, te.IterVar]:
+    *leading, column = stage.axis
+    if not flat_rows:
+        return leading[:-1], leading[-1], column
+    return [], stage.fuse(*leading) if len(leading) > 1 else leading[0], column
+
+
+def _schedule_tiles(
+    ctx: ScheduleContext, product: te.ComputeOp, tile: RegisterTile, lanes: int, flat_rows: bool
+) -> None:
     """The whole reduction inside a register tile."""
     s = ctx.schedule
-    acc = accumulators(ctx)
+    acc = accumulators(ctx, product.output(0))
     stage = s[ctx.output]
-    *batch, row, column = stage.axis
+    batch, row, column = _result_axes(stage, flat_rows)
     panels, inside = stage.split(column, factor=tile.vectors * lanes)
     vector, lane = stage.split(inside, factor=lanes)
     tall, short = stage.split(row, factor=tile.rows)
@@ -203,11 +225,13 @@ def _schedule_tiles(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> Non
     acc_vector, acc_lane = acc_stage.split(acc_column, factor=lanes)
     reduction = list(acc_stage.split(acc_stage.reduce_axis[0], factor=CHUNK))
     tile_in_registers(acc_stage, reduction, [acc_row], [acc_vector], acc_lane, acc_batch)
-    if work_of(acc_stage.require_compute("work_of")) >= PARALLEL_THRESHOLD:
+    if work_of(product) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
 
 
-def _schedule_blocks(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> None:
+def _schedule_blocks(
+    ctx: ScheduleContext, product: te.ComputeOp, tile: RegisterTile, lanes: int, flat_rows: bool
+) -> None:
     """Blocks of the result in the second-level cache, the depth in slices.
 
     ``rfactor`` over slices makes the product of one slice a stage of its own, which is computed
@@ -217,9 +241,9 @@ def _schedule_blocks(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> No
     width = tile.vectors * lanes
     block = max(1, ctx.target.l2_bytes // (4 * 4 * SLICE_DEPTH))  # a quarter of the cache each
     height_tiles, width_tiles = max(1, block // tile.rows), max(1, block // width)
-    acc = accumulators(ctx, scope="global")
+    acc = accumulators(ctx, product.output(0), scope="global")
     stage = s[ctx.output]
-    *batch, row, column = stage.axis
+    batch, row, column = _result_axes(stage, flat_rows)
     row_block, row_in = stage.split(row, factor=tile.rows * height_tiles)
     column_block, column_in = stage.split(column, factor=width * width_tiles)
     stage.reorder(*batch, row_block, column_block, row_in, column_in)
@@ -228,7 +252,7 @@ def _schedule_blocks(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> No
     task = stage.fuse(*batch, row_block, column_block)
     stage.parallel(task)
     slices, _ = s[acc].split(s[acc].reduce_axis[0], factor=SLICE_DEPTH)
-    product = one_tensor(s.rfactor(acc, slices))
+    part = one_tensor(s.rfactor(acc, slices))
     sums = s[acc]
     sums.compute_at(stage, task)
     *sums_batch, sums_row, sums_column = sums.axis
@@ -237,7 +261,7 @@ def _schedule_blocks(ctx: ScheduleContext, tile: RegisterTile, lanes: int) -> No
     vector, sums_lane = sums.split(inside, factor=lanes)
     around = [*sums_batch, *sums.reduce_axis, panels, tall]
     tile_in_registers(sums, [], [short], [vector], sums_lane, around)
-    _compute_slice(s[product], sums, tall, lanes)
+    _compute_slice(s[part], sums, tall, lanes)
 
 
 def _compute_slice(stage: te.Stage, sums: te.Stage, tall: te.IterVar, lanes: int) -> None:
@@ -249,9 +273,10 @@ def _compute_slice(stage: te.Stage, sums: te.Stage, tall: te.IterVar, lanes: int
     tile_in_registers(stage, reduction, [row], [vector], lane, around)
 
 
-def _schedule_packing(ctx: ScheduleContext, lanes: int) -> None:
+def _schedule_packing(ctx: ScheduleContext, product: te.ComputeOp, lanes: int) -> None:
+    """Panels are copied with vectors, in parallel; what else feeds the product is inlined."""
     for op in computes_below((ctx.anchor,)):
-        if op is ctx.anchor.op:
+        if op in (product, ctx.anchor.op):
             continue
         stage = ctx.schedule[op.output(0)]
         if "panels" not in op.tag.split(","):
