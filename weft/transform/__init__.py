@@ -14,6 +14,7 @@ from weft.transform.combine_parallel_op import CombineParallelOp
 from weft.transform.convert_layout import ConvertLayout
 from weft.transform.dead_code_elimination import DeadCodeElimination
 from weft.transform.dedup import Dedup
+from weft.transform.defunctionalization import Defunctionalization
 from weft.transform.defuse_ops import DefuseOps
 from weft.transform.dynamic_to_static import DynamicToStatic
 from weft.transform.eliminate_common_subexpr import EliminateCommonSubexpr
@@ -43,8 +44,10 @@ from weft.transform.simplify_expr import SimplifyExpr
 from weft.transform.simplify_inference import SimplifyInference
 from weft.transform.to_a_normal_form import ToANormalForm
 from weft.transform.to_basic_block_normal_form import ToBasicBlockNormalForm
+from weft.transform.to_cps import ToCPS
 from weft.transform.to_graph_normal_form import ToGraphNormalForm
 from weft.transform.to_mixed_precision import ToMixedPrecision
+from weft.transform.un_cps import UnCPS
 
 __all__ = [
     "AlterLayoutHook",
@@ -60,6 +63,7 @@ __all__ = [
     "ConvertLayout",
     "DeadCodeElimination",
     "Dedup",
+    "Defunctionalization",
     "DefuseOps",
     "DynamicToStatic",
     "EliminateCommonSubexpr",
@@ -87,8 +91,10 @@ __all__ = [
     "SimplifyInference",
     "ToANormalForm",
     "ToBasicBlockNormalForm",
+    "ToCPS",
     "ToGraphNormalForm",
     "ToMixedPrecision",
+    "UnCPS",
     "check_same_values",
     "evaluate",
     "gradient",
