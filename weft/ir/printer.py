@@ -47,6 +47,8 @@ READABLE_VERSIONS = (VERSION,)
 _ENTER, _BIND, _EXIT = 0, 1, 2
 # Tuples nested deeper than this are bound line by line, which bounds the length of a line.
 _DEEPEST_INLINE = 3
+# Blocks nested deeper than this are not indented further, which bounds the text of a deep nest.
+_DEEPEST_MARGIN = 40
 _ATOMS = (Var, GlobalVar, Constant, Constructor, Op)
 
 
@@ -349,7 +351,8 @@ def _render(pieces: list[object], indent: int) -> list[str]:
             stack.append((False, iter(item), depth))
             continue
         elif isinstance(item, str):
-            current = (current if current is not None else "  " * depth) + item
+            margin = "  " * min(depth, _DEEPEST_MARGIN)
+            current = (current if current is not None else margin) + item
             continue
         else:
             # Only what follows text on a line is indented; a whole program is a block as well.

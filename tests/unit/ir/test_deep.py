@@ -16,11 +16,16 @@ from weft.ir import (
     IRModule,
     Let,
     RuleSet,
+    TensorType,
     Tuple,
     TupleGetItem,
+    TupleType,
+    Type,
     Var,
     apply_rules,
     assert_structural_equal,
+    const,
+    infer_expr,
     infer_type,
     parse,
     parse_type,
@@ -32,6 +37,7 @@ from weft.ir import (
 from weft.ir.json_format import load_json, save_json
 from weft.ir.pattern import any_
 from weft.ir.visitor import free_vars, post_order, substitute
+from weft.support.errors import TypeInferenceError
 
 DEPTHS = [10_000, pytest.param(100_000, marks=pytest.mark.slow)]
 
@@ -187,3 +193,34 @@ def test_inference_takes_time_in_proportion():
 
     assert seconds(10_000) < 4 * seconds(1_000)
     assert sys.getrecursionlimit() <= 2_000
+
+
+def nested_type(size: int | None, depth: int) -> Type:
+    type_: Type = TensorType.of((size,))
+    for _ in range(depth):
+        type_ = TupleType((type_,))
+    return type_
+
+
+def test_deep_types_unify_join_and_are_reported():
+    known, open_ = nested_type(3, 10_000), nested_type(None, 10_000)
+    x = Var("x", known)
+    infer_expr(Call(Function((Var("y", open_),), const(1.0)), (x,)))
+    joined = infer_expr(If(const(True), x, Var("z", open_))).checked_type
+    assert joined == open_
+    other = Function((Var("y", nested_type(4, 10_000)),), const(1.0))
+    with pytest.raises(TypeInferenceError, match="axis 0: 4 against 3") as caught:
+        infer_expr(Call(other, (x,)))
+    assert len(str(caught.value)) < 6_000
+
+
+def test_lets_nested_in_values():
+    x = var("x", (2,))
+    body: Expr = x
+    for index in range(2_000):
+        v = Var(f"v{index}")
+        body = Let(v, body, Call(op.exp, (v,)))
+    typed = infer_type(IRModule.from_expr(Function((x,), body)))
+    text = str(typed)
+    assert len(text) < 2_000 * 500  # margins are bounded
+    assert_structural_equal(parse(text), typed)

@@ -29,6 +29,7 @@ from weft.support.errors import TypeInferenceError, WeftError
 
 _SHOWN_ARGUMENTS = 6
 _SHOWN_ERRORS = 20
+_LONGEST = 1_000  # characters of a type in a message
 
 
 def describe(expr: Expr, *, arguments: bool = True) -> str:
@@ -94,11 +95,19 @@ def type_error(
     return TypeInferenceError(
         what,
         where=place_of(expr, function),
-        expected=expected,
-        got=got,
-        notes=[*excerpt, *notes],
-        help=help,
+        expected=_shortened(expected),
+        got=_shortened(got),
+        notes=[*excerpt, *map(_shortened, notes)],
+        help=_shortened(help),
     )
+
+
+def _shortened(value: Any) -> Any:
+    """The text of ``value`` without its middle, where it is too long to be read."""
+    text = str(value)
+    if value is None or len(text) <= _LONGEST:
+        return value
+    return f"{text[: _LONGEST // 2]} .. {text[-_LONGEST // 2 :]}"
 
 
 def counted(count: int, noun: str) -> str:

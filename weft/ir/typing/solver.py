@@ -8,23 +8,24 @@ worklist, so a chain of n calls costs n steps whatever the direction in which ty
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.ir.shape import AnyDim, Dim
+from weft.ir.trampoline import Routine, run
 from weft.ir.types import (
+    CompositeType,
     FuncType,
     IncompleteType,
-    RefType,
     TensorType,
     TupleType,
     Type,
-    TypeCall,
     TypeVar,
     component_types,
     is_complete,
     rewrite_type,
 )
+from weft.support.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,11 @@ class TypeSolver:
 
         A dimension known on one side only is known in the result.
         """
+        result = self._unify_flat(left, right)
+        return run(self._unify_parts(left, right)) if result is None else result
+
+    def _unify_flat(self, left: Type, right: Type) -> Type | None:
+        """What needs no look inside; ``None`` for two types of one kind that are made of parts."""
         if left is right:
             return left
         a, b = self.shallow(left), self.shallow(right)
@@ -138,7 +144,41 @@ class TypeSolver:
         if isinstance(b, IncompleteType):
             self._bind(b, a, right, left)
             return a
-        result = self._unify_known(a, b)
+        if isinstance(a, ErrorType) or isinstance(b, ErrorType):
+            return self._refined(left, right, ERROR)
+        if isinstance(a, TensorType) and isinstance(b, TensorType):
+            return self._refined(left, right, unify_tensors(a, b))
+        if type(a) is type(b) and isinstance(a, CompositeType):
+            return None
+        raise UnifyError(self.resolve(a), self.resolve(b), "they are of different kinds")
+
+    def _unify_parts(self, left: Type, right: Type) -> Routine[Type]:
+        a, b = self.shallow(left), self.shallow(right)
+        if not isinstance(a, CompositeType) or not isinstance(b, CompositeType):
+            raise InternalError(f"{a} has no parts to unify with those of {b}")
+        self._check_counts(a, b)
+        renamed = dict(zip(b.binds(), a.binds(), strict=True))
+        parts = []
+        for x, q in zip(a.parts(), b.parts(), strict=True):
+            y = substitute_type(q, renamed) if renamed else q
+            part = self._unify_flat(x, y)
+            parts.append((yield self._unify_parts(x, y)) if part is None else part)
+        return self._refined(left, right, a.with_parts(tuple(parts)))
+
+    def _check_counts(self, a: CompositeType, b: CompositeType) -> None:
+        mine, theirs = len(a.parts()), len(b.parts())
+        if mine == theirs and len(a.binds()) == len(b.binds()):
+            return
+        if isinstance(a, FuncType):
+            detail = "the numbers of parameters differ"
+        elif isinstance(a, TupleType):
+            detail = f"{mine} fields against {theirs}"
+        else:
+            detail = "they are of different kinds"
+        raise UnifyError(self.resolve(a), self.resolve(b), detail)
+
+    def _refined(self, left: Type, right: Type, result: Type) -> Type:
+        """``result``, known from now on to the holes on either side."""
         self._refine(left, result)
         self._refine(right, result)
         return result
@@ -165,39 +205,6 @@ class TypeSolver:
             if not relation.done and not relation.queued:
                 relation.queued = True
                 self._ready.append(relation)
-
-    def _unify_known(self, a: Type, b: Type) -> Type:
-        if isinstance(a, ErrorType) or isinstance(b, ErrorType):
-            return ERROR
-        if isinstance(a, TensorType) and isinstance(b, TensorType):
-            return unify_tensors(a, b)
-        if isinstance(a, TupleType) and isinstance(b, TupleType):
-            if len(a.fields) != len(b.fields):
-                raise UnifyError(a, b, f"{len(a.fields)} fields against {len(b.fields)}")
-            return TupleType(self._unify_all(a.fields, b.fields))
-        if isinstance(a, FuncType) and isinstance(b, FuncType):
-            return self._unify_functions(a, b)
-        if isinstance(a, RefType) and isinstance(b, RefType):
-            return RefType(self.unify(a.value, b.value))
-        if isinstance(a, TypeCall) and isinstance(b, TypeCall) and len(a.args) == len(b.args):
-            return TypeCall(self.unify(a.func, b.func), self._unify_all(a.args, b.args))
-        raise UnifyError(self.resolve(a), self.resolve(b), "they are of different kinds")
-
-    def _unify_all(self, left: Sequence[Type], right: Sequence[Type]) -> tuple[Type, ...]:
-        return tuple(self.unify(x, y) for x, y in zip(left, right, strict=True))
-
-    def _unify_functions(self, a: FuncType, b: FuncType) -> Type:
-        if len(a.arg_types) != len(b.arg_types) or len(a.type_params) != len(b.type_params):
-            raise UnifyError(a, b, "the numbers of parameters differ")
-        if a.type_params:
-            renamed = dict(zip(b.type_params, a.type_params, strict=True))
-            b = FuncType(
-                tuple(substitute_type(t, renamed) for t in b.arg_types),
-                substitute_type(b.ret_type, renamed),
-                a.type_params,
-            )
-        args = self._unify_all(a.arg_types, b.arg_types)
-        return FuncType(args, self.unify(a.ret_type, b.ret_type), a.type_params)
 
     # -- relations -------------------------------------------------------------------------
 
@@ -264,6 +271,10 @@ def join_types(a: Type, b: Type) -> Type | None:
 
     Unlike in unification, a dimension known on one side only is not known.
     """
+    return run(_join(a, b))
+
+
+def _join(a: Type, b: Type) -> Routine[Type | None]:
     if a == b:
         return a
     if isinstance(a, TensorType) and isinstance(b, TensorType):
@@ -273,9 +284,13 @@ def join_types(a: Type, b: Type) -> Type | None:
         known = tuple(d for d in joined if d is not None)
         return TensorType(known, a.dtype) if len(known) == len(joined) else None
     if isinstance(a, TupleType) and isinstance(b, TupleType) and len(a.fields) == len(b.fields):
-        fields = [join_types(x, y) for x, y in zip(a.fields, b.fields, strict=True)]
-        present = tuple(f for f in fields if f is not None)
-        return TupleType(present) if len(present) == len(fields) else None
+        fields: list[Type] = []
+        for x, y in zip(a.fields, b.fields, strict=True):
+            field = yield _join(x, y)
+            if field is None:
+                return None
+            fields.append(field)
+        return TupleType(tuple(fields))
     return None
 
 
