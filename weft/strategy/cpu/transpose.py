@@ -18,8 +18,7 @@ from weft.tir.expr import PrimExpr, ProducerLoad
 from weft.tir.transform.transpose_tile import ANNOTATION
 
 MIN_TILE = 4
-# Rows of tiles that are walked together: their reads then share pages and prefetched lines.
-ROWS_TOGETHER = 4
+FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +79,14 @@ def tile_crossing(
     """Tile the crossing and the innermost loop of ``loops``; returns the loops around the tiles."""
     rows, columns = loops[crossing.index], loops[-1]
     outside = [axis for axis in loops[:-1] if axis is not rows]
-    if size_of(rows.extent) > crossing.run * ROWS_TOGETHER * 2:
-        block, rows = stage.split(rows, factor=crossing.run * ROWS_TOGETHER)
-        outside.append(block)
     row_tile, row = stage.split(rows, factor=crossing.run)
     column_tile, column = stage.split(columns, factor=lanes)
-    stage.reorder(*outside, column_tile, row_tile, row, column)
+    # Few rows are read whole, one after the other; of many, the result's are written whole.
+    tiles = [row_tile, column_tile]
+    if size_of(rows.extent) <= FEW_ROWS:
+        tiles.reverse()
+    stage.reorder(*outside, *tiles, row, column)
     stage.pragma(row, ANNOTATION, 1)
+    stage.unroll(row)
     stage.vectorize(column)
-    return [*outside, column_tile, row_tile]
+    return [*outside, *tiles]

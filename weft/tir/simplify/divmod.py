@@ -150,7 +150,9 @@ def _remainder_in(
         if type(atom) is not x.FloorMod or coefficient != factor:
             continue
         if x.int_value(atom.b) == divisor:
-            difference = numerator.plus(linear_of_canonical(atom.a), -1)
+            difference = _drop_inner_mod(
+                numerator.plus(linear_of_canonical(atom.a), -1), divisor
+            )
             if all(c % divisor == 0 for c in (difference.const, *difference.terms.values())):
                 return atom
     return None

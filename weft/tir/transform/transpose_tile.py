@@ -53,8 +53,6 @@ class _Tile:
                     size: int) -> PrimExpr:
         """``size`` elements of the source that are neighbours in memory."""
         at_lane = substitute(load, {self.lane: lane})
-        if size == 1:
-            return substitute(at_lane, {self.row: first_row})
         loop = s.For(self.row, first_row, const(size), ForKind.VECTORIZED, s.SeqStmt(()))
         return Vectorizer(loop, size).wide(at_lane)
 
@@ -85,6 +83,7 @@ class _Tile:
               lanes: int) -> Stmt:
         """The stores of one piece whose sides are powers of two."""
         self.bound = []
+        loads = loads if min(rows, lanes) > 1 else ()  # a row or a column has no other side
         columns = {load: self.transposed(load, start, rows, lanes) for load in loads}
         stores: list[Stmt] = []
         for i in range(rows):
