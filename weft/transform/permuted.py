@@ -166,7 +166,6 @@ PERMUTED: dict[str, Rule] = {
     **dict.fromkeys(("max", "mean", "min", "prod", "sum"), _reduction),
     "concatenate": _concatenate,
     "nn.avg_pool2d": _image,
-    "nn.batch_norm": _along_axis,
     "nn.bias_add": _along_axis,
     "nn.global_avg_pool2d": _image,
     "nn.global_max_pool2d": _image,

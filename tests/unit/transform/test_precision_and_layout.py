@@ -114,3 +114,13 @@ def test_unreadable_layouts(entry):
     mod = parse_program(NETWORK)
     with pytest.raises(OptionError, match="cannot be read"):
         ConvertLayout(layouts=(entry,))(mod)
+
+
+def test_operators_with_several_results_take_their_data_as_it_was_written():
+    mod = parse_program("""
+        def @main(%x: Tensor[(1, 4, 4, 4), float32], %w: Tensor[(4, 4, 1, 1), float32],
+                  %s: Tensor[(4,), float32]) {
+          %0 = nn.batch_norm(nn.conv2d(%x, %w), %s, %s, %s, exp(%s));
+          nn.relu(%0.0)
+        }""")
+    check_values(mod, NHWC(mod))
