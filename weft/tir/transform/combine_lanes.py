@@ -23,7 +23,7 @@ from weft.tir.expr import (
 )
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.visitor import children, map_body, map_stmts, post_order, substitute, with_children
+from weft.tir.visitor import children, map_body, map_stmts, post_order, with_children
 
 ANNOTATION = "combine_lanes"
 

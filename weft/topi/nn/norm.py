@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 from weft import te
 from weft.ir.dtype import DType
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
+
+MAX_WRITTEN_OUT = 9
 
 
 def batch_norm(
@@ -86,17 +91,23 @@ def lrn(
 ) -> te.Tensor:
     """``x / (bias + alpha / size * sum of squares)**beta``, the sum over ``size`` neighbours.
 
-    Stages: ``lrn_sum`` (guarded at the ends of ``axis``) and ``lrn_output``.
+    Stages: ``lrn_sum`` (guarded at the ends of ``axis``) and ``lrn_output``. A short sum is written
+    out, which makes the whole an elementwise expression.
     """
     before = (size - 1) // 2
     extent = x.shape[axis]
-    k = te.reduce_axis(size, name="k")
 
-    def neighbours(*index: PrimExpr) -> PrimExpr:
-        position = index[axis] + k.var - before
+    def square(index: tuple[PrimExpr, ...], offset: PrimExpr) -> PrimExpr:
+        position = index[axis] + offset - before
         value = x[(*index[:axis], position, *index[axis + 1:])]
         inside = all_of(position >= 0, position < extent)
-        return te.sum(if_then_else(inside, value * value, const(0, x.dtype)), k)
+        return if_then_else(inside, value * value, const(0, x.dtype))
+
+    def neighbours(*index: PrimExpr) -> PrimExpr:
+        if size > MAX_WRITTEN_OUT:
+            k = te.reduce_axis(size, name="k")
+            return te.sum(square(index, k.var), k)
+        return functools.reduce(operator.add, (square(index, const(k)) for k in range(size)))
 
     total = te.compute(x.shape, neighbours, name="lrn_sum", tag="lrn_sum")
 
