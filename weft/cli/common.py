@@ -109,7 +109,7 @@ def make_inputs(module: Any, file: Path | None, fill: str) -> dict[str, np.ndarr
         raise InvalidInputError(f"{file} has arrays that are no inputs: {', '.join(unknown)}",
                                 expected=", ".join(port.name for port in module.inputs))
     generator = np.random.default_rng(config.seed)
-    return {port.name: given.get(port.name, _filled(port, fill, generator))
+    return {port.name: given[port.name] if port.name in given else _filled(port, fill, generator)
             for port in module.inputs}
 
 
@@ -124,6 +124,11 @@ def _read_npz(file: Path) -> dict[str, np.ndarray]:
 
 def _filled(port: Any, fill: str, generator: np.random.Generator) -> np.ndarray:
     shape, dtype = tuple(port.shape), np.dtype(port.dtype)
+    if any(isinstance(size, str) for size in shape):
+        raise InvalidInputError(
+            f"input {port.name!r} has sizes that are not fixed, and no array is given", got=port,
+            help=f"--inputs FILE.npz gives it an array, --input-shape {port.name}:SHAPE fixes them",
+        )
     if fill == "random" and dtype.kind in "fV":
         return generator.standard_normal(shape).astype(dtype)
     if fill == "random":

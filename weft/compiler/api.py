@@ -9,11 +9,13 @@ from typing import Any
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
 from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
+from weft.compiler.lowering import is_first_order
 from weft.compiler.model_code import ModelCode, build_model
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.sources import cache_key, import_model
 from weft.compiler.stages import Stages
+from weft.compiler.vm.build import build_vm_model
 from weft.ir.module import IRModule
 from weft.support import progress, trace
 from weft.support.cache import open_cache
@@ -73,7 +75,7 @@ def _compile(model: Any, options: CompileOptions) -> ModelCode:
         mod = import_model(model, options)
     with progress.task("optimising the graph"):
         mod = run_pipeline(mod, options)
-    code = build_model(mod, options)
+    code = build_model(mod, options) if is_first_order(mod) else build_vm_model(mod, options)
     if cache is not None and key is not None:
         cache.put(key, *code.to_parts())
     return code

@@ -9,9 +9,11 @@ from weft.codegen.llvm.jit import JitLibrary
 from weft.compiler.model_code import ModelCode
 from weft.compiler.options import CompileOptions
 from weft.compiler.stages import Stages
+from weft.compiler.vm.specialize import Specializer
 from weft.export.artifact import export_artifact
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.artifact import check_target
+from weft.runtime.vm.module import VmModule
 from weft.support.errors import ArtifactError, TargetError
 
 
@@ -27,7 +29,8 @@ class _Compiled:
         return self._stages.options
 
     def as_text(self, stage: str = "optimized") -> str:
-        """A stage as text: import, canonical, optimized, lowered, tir, llvm or asm.
+        """A stage as text: import, canonical, optimized, lowered, vm, te, scheduled, tir, llvm
+        or asm.
 
         The way there is run again, so it costs a compilation. Raises ``OptionError`` for an
         unknown stage.
@@ -37,8 +40,16 @@ class _Compiled:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write one file that ``weft.load`` runs without a compiler.
 
-        Raises ``LinkerError`` where no linker is found.
+        Raises ``LinkerError`` where no linker is found, and ``ArtifactError`` for a model whose
+        kernels are compiled for the sizes they meet.
         """
+        program = self._code.manifest.vm
+        if program is not None and program.has_open_kernels:
+            raise ArtifactError(
+                "the model has sizes that are not fixed, and an artifact has no compiler",
+                got=self._code.manifest.signature(),
+                help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
+            )
         export_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
 
 
@@ -50,6 +61,17 @@ class CompiledModel(_Compiled, CompiledModule):
         self._stages = stages
         library = JitLibrary(code.objects, stages.options.target)
         super().__init__(code.manifest, library, code.constants)
+
+
+class VmModel(CompiledModel, VmModule):
+    """A compiled model with control flow or sizes that vary."""
+
+    def __init__(self, code: ModelCode, stages: Stages) -> None:
+        self._code = code
+        self._stages = stages
+        target = stages.options.target
+        library = JitLibrary(code.objects, target)
+        VmModule.__init__(self, code.manifest, library, code.constants, Specializer(target))
 
 
 class ForeignModel(_Compiled):
@@ -89,4 +111,4 @@ def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
         check_target(code.manifest.target)
     except ArtifactError as reason:
         return ForeignModel(code, stages, reason)
-    return CompiledModel(code, stages)
+    return CompiledModel(code, stages) if code.manifest.vm is None else VmModel(code, stages)

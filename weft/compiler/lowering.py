@@ -14,15 +14,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from weft.compiler.program import KernelSource, Place, PlaceKind, Port, Program, Step, bytes_of
+from weft.compiler.kernel_set import KernelSet
+from weft.compiler.program import Place, PlaceKind, Port, Program, Step, bytes_of
 from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from weft.ir.module import IRModule
 from weft.ir.op import Op, get_op
-from weft.ir.structural import structural_hash
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
 from weft.support.errors import InternalError, TypeInferenceError, UnsupportedModelError
+from weft.transform.graph import is_primitive
 
 # Operators whose result holds the same elements in the same order as their first argument.
 RESHAPES = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten"})
@@ -40,6 +41,24 @@ def lower_program(mod: IRModule) -> Program:
     return _Lowering(mod).run()
 
 
+def is_first_order(mod: IRModule) -> bool:
+    """Whether ``mod["main"]`` is what ``lower_program`` takes: kernels, tuples and fixed sizes."""
+    main = mod["main"]
+    if not all(is_static(_type_of(p)) for p in main.params):
+        return False
+    nodes = post_order(main.body, enter=lambda e: not isinstance(e, Function))
+    return all(_is_plain(node, mod) for node in nodes)
+
+
+def _is_plain(node: Expr, mod: IRModule) -> bool:
+    if isinstance(node, Call):
+        callee = mod[node.op] if isinstance(node.op, GlobalVar) else node.op
+        return (isinstance(callee, Op) or is_primitive(callee)) and is_static(_type_of(node))
+    if isinstance(node, Function):
+        return is_primitive(node)
+    return isinstance(node, (Var, GlobalVar, Op, Constant, Let, Tuple, TupleGetItem))
+
+
 class _Lowering:
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
@@ -49,9 +68,7 @@ class _Lowering:
         self.constants: dict[tuple[object, ...], int] = {}
         self.arrays: list[np.ndarray] = []
         self.temporaries: list[int] = []
-        self.kernels: list[KernelSource] = []
-        self.kernel_of: dict[str, int] = {}
-        self.digests: dict[int, str] = {}
+        self.kernels = KernelSet()
         self.steps: list[Step] = []
 
     def run(self) -> Program:
@@ -62,10 +79,10 @@ class _Lowering:
         types = flat_types(result_type)
         results = _flatten(self._value(self.main.body))
         self._redirect_outputs(results, types)
-        names = _names(self.mod.attrs.get("output_names"), "output", len(types))
+        names = port_names(self.mod.attrs.get("output_names"), "output", len(types))
         outputs = tuple(Port(n, t) for n, t in zip(names, types, strict=True))
         return Program(inputs, outputs, isinstance(result_type, TupleType), tuple(self.arrays),
-                       tuple(self.temporaries), tuple(self.kernels), tuple(self.steps))
+                       tuple(self.temporaries), tuple(self.kernels.sources), tuple(self.steps))
 
     def _bind_parameters(self) -> tuple[Port, ...]:
         ports: list[Port] = []
@@ -120,16 +137,16 @@ class _Lowering:
         return Place(PlaceKind.CONSTANT, self.constants[key])
 
     def _call(self, call: Call) -> Value:
-        if _is_reshape(call):
+        if is_reshape(call):
             return self._value(call.args[0])
         function = self._callee(call)
-        alias = _alias_of(function)
+        alias = alias_of(function)
         if alias is not None:
             return self._value(call.args[alias])
         result = _type_of(call)
         reads = [place for arg in call.args for place in _flatten(self._value(arg))]
         writes = [self._temporary(t) for t in flat_types(result)]
-        self.steps.append(Step(self._kernel(function), (*reads, *writes), len(writes)))
+        self.steps.append(Step(self.kernels.number_of(function), (*reads, *writes), len(writes)))
         return _structure(result, writes)
 
     def _callee(self, call: Call) -> Function:
@@ -138,7 +155,7 @@ class _Lowering:
             op = self.bound.get(op, op)
         if isinstance(op, GlobalVar):
             op = self.mod[op]
-        if isinstance(op, Function) and op.attrs.get("primitive"):
+        if isinstance(op, Function) and is_primitive(op):
             return op
         if isinstance(op, Op):
             return primitive_of(call)
@@ -147,17 +164,6 @@ class _Lowering:
     def _temporary(self, type_: TensorType) -> Place:
         self.temporaries.append(bytes_of(type_))
         return Place(PlaceKind.TEMPORARY, len(self.temporaries) - 1)
-
-    def _kernel(self, function: Function) -> int:
-        digest = self.digests.get(id(function))
-        if digest is None:
-            digest = self.digests[id(function)] = structural_hash(function)
-        if digest not in self.kernel_of:
-            self.kernel_of[digest] = len(self.kernels)
-            names = operator_names(function)
-            symbol = "_".join(["weft", *names])[:48].replace(".", "_") + f"_{digest[:16]}"
-            self.kernels.append(KernelSource(symbol, digest, function, " + ".join(names)))
-        return self.kernel_of[digest]
 
     def _redirect_outputs(self, results: Sequence[Place], types: Sequence[TensorType]) -> None:
         """Let the kernels that make the results write them where the caller wants them."""
@@ -173,7 +179,8 @@ class _Lowering:
             self.steps = [Step(s.kernel, tuple(moved.get(p, p) for p in s.places), s.num_outputs)
                           for s in self.steps]
         for source, target, type_ in copies:
-            self.steps.append(Step(self._kernel(copy_function(type_)), (source, target), 1))
+            copy = self.kernels.number_of(copy_function(type_))
+            self.steps.append(Step(copy, (source, target), 1))
 
 
 def constant_key(data: np.ndarray) -> tuple[object, ...]:
@@ -195,12 +202,6 @@ def copy_function(type_: TensorType) -> Function:
     source = Var("x", type_, checked_type=type_)
     body = infer_expr(get_op("copy")(source))
     return Function((source,), body, type_, attrs={"primitive": True})
-
-
-def operator_names(function: Function) -> list[str]:
-    """The operators of a primitive function, in order of evaluation."""
-    return [node.op.name for node in post_order(function.body)
-            if isinstance(node, Call) and isinstance(node.op, Op)]
 
 
 def flat_types(type_: Type) -> list[TensorType]:
@@ -246,19 +247,21 @@ def _flatten(value: Value) -> list[Place]:
     return [place for field in value for place in _flatten(field)]
 
 
-def _is_reshape(expr: Expr) -> bool:
+def is_reshape(expr: Expr) -> bool:
+    """Whether ``expr`` is a call that gives the memory of its argument another shape."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in RESHAPES
 
 
-def _alias_of(function: Function) -> int | None:
-    """The parameter whose elements a function of reshapes returns; ``None`` for a real kernel."""
+def alias_of(function: Function) -> int | None:
+    """The number of the parameter whose elements a function of reshapes returns; ``None`` for a real kernel."""
     body = function.body
-    while isinstance(body, Call) and _is_reshape(body):
+    while isinstance(body, Call) and is_reshape(body):
         body = body.args[0]
     return next((i for i, p in enumerate(function.params) if p is body), None)
 
 
-def _names(given: object, stem: str, count: int) -> list[str]:
+def port_names(given: object, stem: str, count: int) -> list[str]:
+    """The names that a model gives its ports, else names made of ``stem``."""
     if isinstance(given, (tuple, list)) and len(given) == count:
         return [str(name) for name in given]
     return [stem] if count == 1 else [f"{stem}{i}" for i in range(count)]

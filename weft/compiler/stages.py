@@ -13,19 +13,22 @@ from typing import Any
 
 from weft.codegen.llvm.build import emit_assembly, emit_llvm
 from weft.compiler.kernel import lower_kernel
-from weft.compiler.lowering import lower_program
+from weft.compiler.lowering import is_first_order, lower_program
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
 from weft.compiler.program import KernelSource
 from weft.compiler.sources import import_model
+from weft.compiler.vm.build import has_fixed_sizes, program_text
+from weft.compiler.vm.lower_module import lower_module
 from weft.ir.instruments import readable
+from weft.ir.module import IRModule
 from weft.strategy import schedule_function
 from weft.support.errors import OptionError
 from weft.target import Target
 from weft.tir.func import PrimFunc
 from weft.tir.printer import as_text as tir_text
 
-STAGES = (*PHASE_NAMES, "te", "scheduled", "tir", "llvm", "asm")
+STAGES = (*PHASE_NAMES, "vm", "te", "scheduled", "tir", "llvm", "asm")
 
 _KERNEL_TEXT: dict[str, Callable[[PrimFunc, Target], str]] = {
     "tir": lambda func, _: tir_text(func),
@@ -51,7 +54,16 @@ class Stages:
                            stop_at=graph_stage)
         if stage in PHASE_NAMES:
             return readable(mod)
-        return "\n".join(kernel_texts(lower_program(mod).kernels, self.options.target, stage))
+        if stage == "vm":
+            return program_text(lower_module(mod))
+        return "\n".join(kernel_texts(_kernels(mod), self.options.target, stage))
+
+
+def _kernels(mod: IRModule) -> tuple[KernelSource, ...]:
+    """The kernels of a module that have code before it runs."""
+    if is_first_order(mod):
+        return lower_program(mod).kernels
+    return tuple(k for k in lower_module(mod).kernels if has_fixed_sizes(k.function))
 
 
 def kernel_texts(

@@ -18,6 +18,7 @@ from weft.runtime.cpu import host_features, machine
 from weft.runtime.library import SharedLibrary
 from weft.runtime.manifest import Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
+from weft.runtime.vm.module import VmModule
 from weft.support.errors import ArtifactError
 
 
@@ -61,7 +62,8 @@ def _load(path: Path, *, map_constants: bool) -> CompiledModule:
                             expected=f"{manifest.constants_bytes} bytes")
     library = SharedLibrary.from_bytes(members[LIBRARY])
     constants = _constants(members[CONSTANTS], copy=not map_constants)
-    return CompiledModule(manifest, library, constants)
+    kind = CompiledModule if manifest.vm is None else VmModule
+    return kind(manifest, library, constants)
 
 
 def check_target(target: TargetSpec) -> None:

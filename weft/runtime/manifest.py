@@ -2,7 +2,8 @@
 
 A manifest names the inputs and outputs, the machine that the code needs, the layout of the
 constants, the size of the arena, and every kernel call that ``weft_main`` makes, in order. The
-calls are not needed to run the module; profiling and printing use them.
+calls are not needed to run the module; profiling and printing use them. A program with control
+flow has bytecode for the virtual machine in place of ``weft_main``.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from weft.runtime.dtypes import numpy_dtype
+from weft.runtime.vm.plain import from_plain, to_plain
+from weft.runtime.vm.program import VmProgram
 from weft.support.errors import ArtifactError
 
 FORMAT_VERSION = 1
@@ -99,7 +102,10 @@ class TargetSpec:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``checksums`` are SHA-256 digests of an artifact's other members, by name."""
+    """``checksums`` are SHA-256 digests of an artifact's other members, by name.
+
+    ``vm`` is the program where the virtual machine runs it, ``None`` where ``weft_main`` does.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -112,10 +118,17 @@ class Manifest:
     weft_version: str = ""
     format_version: int = FORMAT_VERSION
     checksums: Mapping[str, str] = field(default_factory=dict)
+    vm: VmProgram | None = None
 
     def to_json(self) -> str:
         """Equal manifests give equal text."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True)
+        plain = asdict(replace(self, vm=None))
+        del plain["vm"]
+        text = json.dumps(plain, indent=1, sort_keys=True)
+        if self.vm is None:
+            return text
+        program = json.dumps(to_plain(self.vm), sort_keys=True)  # on one line, for it is long
+        return f'{text[:-2]},\n "vm": {program}\n}}'
 
     @staticmethod
     def from_json(text: str | bytes) -> Manifest:
@@ -175,6 +188,7 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         output_is_tuple=bool(plain["output_is_tuple"]),
         weft_version=_text(plain["weft_version"]),
         checksums={_text(k): _text(v) for k, v in plain["checksums"].items()},
+        vm=from_plain(plain["vm"], len(plain["constants"])) if "vm" in plain else None,
     )
 
 

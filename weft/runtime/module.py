@@ -43,16 +43,21 @@ class CompiledModule:
         if self._constants.nbytes < manifest.constants_bytes:
             raise InternalError("the block of constants is too short", got=self._constants.nbytes,
                                 expected=f"{manifest.constants_bytes} bytes")
-        self._constants_address = address_of(self._constants)
-        self._main = function(library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
         self._threading = threads.Threading(library)
         self._signature = Signature(manifest)
-        self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest))
-        self._given = [(s, s.numpy_dtype, s.concrete_shape) for s in manifest.inputs]
-        self._made = [(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
         self._returns_tuple = manifest.output_is_tuple or len(manifest.outputs) != 1
         # Decided once: a call takes a few microseconds, as much as reading these settings.
         self._watched = enabled(Level.KERNELS) or trace.recorder() is not None
+        self._bind_code()
+
+    def _bind_code(self) -> None:
+        """Find ``weft_main`` and prepare what every call of it needs."""
+        manifest = self.manifest
+        self._constants_address = address_of(self._constants)
+        self._main = function(self.library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
+        self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest))
+        self._given = [(s, s.numpy_dtype, s.concrete_shape) for s in manifest.inputs]
+        self._made = [(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -67,10 +67,14 @@ def test_run_refuses_a_file_that_is_no_npz(model, tmp_path, capsys):
     assert "npz" in err
 
 
-def test_sizes_that_are_open_are_code_3_with_help(model, capsys):
+def test_sizes_that_are_open_want_an_array(model, capsys, tmp_path):
     code, _, err = run(["run", model], capsys)
-    assert code == 3
-    assert "inputs=" in err
+    assert code == 1
+    assert "--input-shape" in err
+    np.savez(tmp_path / "x.npz", x=np.ones((4, 3), np.float32))
+    code, out, _ = run(["run", model, "--inputs", tmp_path / "x.npz"], capsys)
+    assert code == 0
+    assert "4" in out
 
 
 def test_an_unknown_operator_is_code_3(tmp_path, capsys):

@@ -1,0 +1,97 @@
+"""Bytecode, machine code and constants of a program for the virtual machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import weft
+from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.compiler.build import build_kernels
+from weft.compiler.kernel import BuiltKernel
+from weft.compiler.model_code import ModelCode, constant_layout, pack_constants
+from weft.compiler.options import CompileOptions
+from weft.compiler.program import KernelSource, Port
+from weft.compiler.vm.function_builder import tensors_of
+from weft.compiler.vm.lower_module import VmSource, lower_module
+from weft.ir.dtype import DType
+from weft.ir.expr import Function
+from weft.ir.module import IRModule
+from weft.ir.types import is_static
+from weft.runtime.manifest import ConstantSpec, Manifest, TargetSpec, TensorSpec
+from weft.runtime.vm.program import TensorForm, VmKernel, VmProgram
+from weft.runtime.vm.text import as_text
+from weft.support import trace
+from weft.target import Target
+from weft.transform.graph import type_of
+
+
+def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
+    """Everything that a module in the ``lowered`` phase consists of on the virtual machine."""
+    with trace.span("lower program"):
+        source = lower_module(mod)
+    fixed = [kernel for kernel in source.kernels if has_fixed_sizes(kernel.function)]
+    built = iter(build_kernels(fixed, options.target))
+    kernels: list[VmKernel] = []
+    objects: list[bytes] = []
+    for kernel in source.kernels:
+        if has_fixed_sizes(kernel.function):
+            code = next(built)
+            kernels.append(vm_kernel(kernel, code))
+            objects.append(code.object_code)
+        else:
+            kernels.append(_open_kernel(kernel))
+    support = build_runtime_support(options.target).object
+    offsets, total = constant_layout(source.constants)
+    manifest = _manifest(source, kernels, offsets, total, options.target)
+    return ModelCode(manifest, (*objects, support),
+                     pack_constants(source.constants, offsets, total))
+
+
+def program_text(source: VmSource) -> str:
+    """The bytecode as text, with kernels by their operators; nothing is built."""
+    kernels = tuple(VmKernel(k.name, _num_inputs(k), _forms(k), op=k.text)
+                    if has_fixed_sizes(k.function) else _open_kernel(k) for k in source.kernels)
+    return as_text(VmProgram(source.functions, kernels, source.entry, source.returns_value))
+
+
+def has_fixed_sizes(function: Function) -> bool:
+    """Whether a kernel can be built before its arguments are known."""
+    return all(is_static(type_of(e)) for e in (*function.params, function.body))
+
+
+def vm_kernel(kernel: KernelSource, built: BuiltKernel) -> VmKernel:
+    """What the virtual machine knows of a kernel in machine code."""
+    facts = built.facts
+    return VmKernel(facts.symbol, _num_inputs(kernel), _forms(kernel), facts.workspace_bytes,
+                    facts.implementation, kernel.text, facts.flops, facts.bytes_moved)
+
+
+def _forms(kernel: KernelSource) -> tuple[TensorForm, ...]:
+    return tuple(TensorForm(str(t.dtype), t.concrete_shape)
+                 for t in tensors_of(type_of(kernel.function.body)))
+
+
+def _open_kernel(kernel: KernelSource) -> VmKernel:
+    return VmKernel(kernel.name, _num_inputs(kernel), op=kernel.text, source=str(kernel.function))
+
+
+def _num_inputs(kernel: KernelSource) -> int:
+    return sum(len(tensors_of(type_of(p))) for p in kernel.function.params)
+
+
+def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[int],
+              constant_bytes: int, target: Target) -> Manifest:
+    constants = tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
+                      for array, offset in zip(source.constants, offsets, strict=True))
+    program = VmProgram(source.functions, tuple(kernels), source.entry, source.returns_value)
+    return Manifest(
+        inputs=tuple(map(_spec, source.inputs)), outputs=tuple(map(_spec, source.outputs)),
+        target=TargetSpec(target.triple, target.cpu, target.features),
+        arena_bytes=0, constants_bytes=constant_bytes, constants=constants,
+        output_is_tuple=source.output_is_tuple, weft_version=weft.__version__, vm=program,
+    )
+
+
+def _spec(port: Port) -> TensorSpec:
+    shape = tuple(size if isinstance(size, int) else str(size) for size in port.type.shape)
+    return TensorSpec(port.name, str(port.type.dtype), shape)

@@ -1,0 +1,95 @@
+"""Emitting the code of one function: registers, blocks, and the current place among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.compiler.vm.blocks import Block, linearize, topological_order
+from weft.compiler.vm.liveness import insert_frees
+from weft.ir.types import TensorType, TupleType, Type
+from weft.runtime.vm.bytecode import GetItem, Instruction, MakeTuple
+from weft.runtime.vm.program import VmFunction
+from weft.support.errors import UnsupportedModelError
+
+
+def tensors_of(type_: Type) -> list[TensorType]:
+    """The tensors of a (nested) tuple, in order; ``UnsupportedModelError`` for other types."""
+    flat: list[TensorType] = []
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TupleType):
+            pending.extend(reversed(current.fields))
+        elif isinstance(current, TensorType):
+            flat.append(current)
+        else:
+            raise UnsupportedModelError("compiled programs take tensors, alone or in tuples",
+                                        got=str(current))
+    return flat
+
+
+class FunctionBuilder:
+    """``num_entry`` registers hold captured values and arguments when the function begins."""
+
+    def __init__(self, name: str, num_captured: int, num_params: int) -> None:
+        self.name = name
+        self.num_captured = num_captured
+        self.num_params = num_params
+        self.num_registers = num_captured + num_params
+        self.blocks: list[Block] = []
+        self.block = self.new_block()
+
+    def new_block(self) -> Block:
+        """An empty block, which is not the current one yet."""
+        block = Block(len(self.blocks))
+        self.blocks.append(block)
+        return block
+
+    def new_register(self) -> int:
+        self.num_registers += 1
+        return self.num_registers - 1
+
+    def emit(self, instruction: Instruction) -> None:
+        self.block.code.append(instruction)
+
+    def flatten(self, register: int, type_: Type) -> list[int]:
+        """Registers with the tensors of a (nested) tuple, in order."""
+        flat: list[int] = []
+        pending = [(register, type_)]
+        while pending:
+            at, current = pending.pop()
+            if not isinstance(current, TupleType):
+                flat.append(at)
+                continue
+            fields = [(self.new_register(), field) for field in current.fields]
+            for index, (field, _) in enumerate(fields):
+                self.emit(GetItem(field, at, index))
+            pending.extend(reversed(fields))
+        return flat
+
+    def assemble(self, registers: Sequence[int], type_: Type) -> int:
+        """A register with the value of ``type_`` whose tensors are in ``registers``."""
+        rest = iter(registers)
+        made: list[int] = []
+        pending: list[tuple[Type, bool]] = [(type_, False)]
+        while pending:
+            current, fields_are_made = pending.pop()
+            if not isinstance(current, TupleType):
+                made.append(next(rest))
+            elif not fields_are_made:
+                pending.append((current, True))
+                pending.extend((field, False) for field in reversed(current.fields))
+            else:
+                count = len(current.fields)
+                fields = tuple(made[len(made) - count :])
+                del made[len(made) - count :]
+                made.append(self.new_register())
+                self.emit(MakeTuple(made[-1], fields))
+        return made[0]
+
+    def finish(self) -> VmFunction:
+        """The function, with values given up after their last use."""
+        order = topological_order(self.blocks)
+        insert_frees(order, range(self.num_captured + self.num_params))
+        return VmFunction(self.name, self.num_captured, self.num_params, self.num_registers,
+                          linearize(order))

@@ -1,0 +1,123 @@
+"""A module in the ``lowered`` phase as a program for the virtual machine.
+
+The entry takes the tensors of the module's inputs one by one and gives those of its outputs as one
+flat tuple; inside, ``main`` and all functions that it reaches keep the types they have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.compiler.lowering import port_names
+from weft.compiler.program import KernelSource, Port
+from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
+from weft.compiler.vm.lower_function import lower_function
+from weft.compiler.vm.tables import Tables
+from weft.ir.expr import Function, GlobalVar
+from weft.ir.module import IRModule
+from weft.ir.types import FuncType, RefType, TensorType, TupleType, Type, component_types
+from weft.runtime.vm.bytecode import Call, MakeTuple, Return, TailCall
+from weft.runtime.vm.program import ENTRY, VmFunction
+from weft.support.errors import UnsupportedModelError
+from weft.transform.graph import type_of
+
+
+@dataclass(frozen=True, slots=True)
+class VmSource:
+    """A program whose kernels are not built yet; ``outputs`` is empty with ``returns_value``."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    output_is_tuple: bool
+    returns_value: bool
+    functions: tuple[VmFunction, ...]
+    entry: int
+    kernels: tuple[KernelSource, ...]
+    constants: tuple[np.ndarray, ...]
+
+
+def lower_module(mod: IRModule) -> VmSource:
+    """Lower ``main`` and all that it reaches.
+
+    Raises ``UnsupportedModelError`` for inputs that are no tensors, and for functions and
+    references as results.
+    """
+    main = mod["main"]
+    result_type = type_of(main.body)
+    _check_result(result_type)
+    tables = Tables(mod)
+    entry = tables.reserve()
+    functions = {entry: _entry_function(main, result_type, tables)}
+    while tables.pending:
+        number, pending = tables.pending.popleft()
+        functions[number] = lower_function(pending, tables)
+    returns_value = not _is_flat(result_type)
+    return VmSource(
+        _input_ports(mod, main), () if returns_value else _output_ports(mod, result_type),
+        isinstance(result_type, TupleType), returns_value,
+        tuple(functions[n] for n in range(tables.count)), entry,
+        tuple(tables.kernels.sources), tuple(tables.arrays),
+    )
+
+
+def _entry_function(main: Function, result_type: Type, tables: Tables) -> VmFunction:
+    types = [type_of(p) for p in main.params]
+    counts = [len(tensors_of(t)) for t in types]
+    builder = FunctionBuilder("entry", 0, sum(counts))
+    args, at = [], 0
+    for type_, count in zip(types, counts, strict=True):
+        args.append(builder.assemble(range(at, at + count), type_))
+        at += count
+    callee = tables.global_function(GlobalVar(ENTRY))
+    if _is_flat(result_type):
+        result, flat = builder.new_register(), builder.new_register()
+        builder.emit(Call(result, callee, tuple(args)))
+        builder.emit(MakeTuple(flat, tuple(builder.flatten(result, result_type))))
+        builder.emit(Return(flat))
+    else:
+        builder.emit(TailCall(callee, tuple(args)))
+    return builder.finish()
+
+
+def _is_flat(type_: Type) -> bool:
+    """Whether a value of the type is tensors, alone or in tuples."""
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TupleType):
+            pending.extend(current.fields)
+        elif not isinstance(current, TensorType):
+            return False
+    return True
+
+
+def _check_result(type_: Type) -> None:
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, (FuncType, RefType)):
+            raise UnsupportedModelError(
+                "a compiled program gives tensors, tuples and data", got=str(type_),
+                help="call the function, or read the reference, in the program",
+            )
+        pending.extend(component_types(current))
+
+
+def _input_ports(mod: IRModule, main: Function) -> tuple[Port, ...]:
+    ports: list[Port] = []
+    for parameter in main.params:
+        types = tensors_of(type_of(parameter))
+        suffixes = [""] if len(types) == 1 else [f".{i}" for i in range(len(types))]
+        ports += [Port(parameter.name + s, t) for s, t in zip(suffixes, types, strict=True)]
+    names = mod.attrs.get("input_names")
+    if isinstance(names, (tuple, list)) and len(names) == len(ports):
+        ports = [Port(str(n), p.type) for n, p in zip(names, ports, strict=True)]
+    return tuple(ports)
+
+
+def _output_ports(mod: IRModule, result_type: Type) -> tuple[Port, ...]:
+    types = tensors_of(result_type)
+    names = port_names(mod.attrs.get("output_names"), "output", len(types))
+    return tuple(Port(n, t) for n, t in zip(names, types, strict=True))

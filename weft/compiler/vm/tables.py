@@ -1,0 +1,71 @@
+"""What the functions of a program share: constants, kernels, and the functions themselves."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.compiler.kernel_set import KernelSet
+from weft.compiler.lowering import constant_key
+from weft.compiler.vm.captures import Captures
+from weft.ir.expr import Constructor, Expr, Function, GlobalVar, Var
+from weft.ir.module import IRModule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """A function (or a constructor used as one) that waits for its code."""
+
+    name: str
+    source: Function | Constructor
+    captured: tuple[Var, ...] = ()
+    own_name: Var | None = None
+    captures: Captures | None = None
+
+
+class Tables:
+    """Numbers for constants, kernels and functions; functions are queued when first asked for."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.kernels = KernelSet()
+        self.arrays: list[np.ndarray] = []
+        self.pending: deque[tuple[int, Pending]] = deque()
+        self.count = 0
+        self._constants: dict[tuple[object, ...], int] = {}
+        self._functions: dict[Expr | str, int] = {}
+
+    def constant(self, data: np.ndarray) -> int:
+        """The number of a constant; equal arrays are one."""
+        key = (*constant_key(data), data.dtype, data.shape)
+        if key not in self._constants:
+            self._constants[key] = len(self.arrays)
+            self.arrays.append(data)
+        return self._constants[key]
+
+    def global_function(self, var: GlobalVar) -> int:
+        return self._number(var.name, Pending(var.name, self.mod[var]))
+
+    def constructor(self, constructor: Constructor) -> int:
+        return self._number(f"constructor {constructor.name}",
+                            Pending(constructor.name, constructor))
+
+    def local_function(self, function: Function, captures: Captures | None, name: str) -> int:
+        """The number of a function that stands inside the one called ``name``."""
+        captured = captures.variables[function] if captures else ()
+        own = captures.own_name.get(function) if captures else None
+        label = f"{name}.{own.name if own else 'fn'}"
+        return self._number(function, Pending(label, function, captured, own, captures))
+
+    def reserve(self) -> int:
+        """A number for a function that someone else makes."""
+        self.count += 1
+        return self.count - 1
+
+    def _number(self, key: Expr | str, pending: Pending) -> int:
+        if key not in self._functions:
+            self._functions[key] = self.reserve()
+            self.pending.append((self._functions[key], pending))
+        return self._functions[key]

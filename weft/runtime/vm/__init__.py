@@ -1,0 +1,1 @@
+"""The virtual machine: programs with control flow, closures and data types, over kernels."""

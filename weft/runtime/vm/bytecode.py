@@ -1,0 +1,270 @@
+"""Bytecode: functions over registers, as plain data.
+
+A function has its captured values in the first registers, then its parameters; every register is
+a place for one value. Targets of jumps are positions in the code. What a field of an instruction
+means (a register read or written, a position, an entry of a table) is declared once, with the
+field; liveness, checks, text and files follow from that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+class Role(enum.Enum):
+    """What the number (or numbers) in a field of an instruction stand for."""
+
+    WRITES = "writes"
+    READS = "reads"
+    TARGET = "target"
+    FUNCTION = "function"
+    KERNEL = "kernel"
+    CONSTANT = "constant"
+    NUMBER = "number"
+    TEXT = "text"
+
+
+def _field(role: Role) -> Any:
+    return dataclasses.field(metadata={"role": role})
+
+
+def _writes() -> Any:
+    return _field(Role.WRITES)
+
+
+def _reads() -> Any:
+    return _field(Role.READS)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Base of all instructions; ``opcode`` is the name in text and in files."""
+
+    opcode: ClassVar[str] = ""
+    # Whether control never goes on to the next instruction.
+    ends_block: ClassVar[bool] = False
+
+    def numbers(self, role: Role) -> Iterator[int]:
+        """The numbers in all fields of a role, in order."""
+        for name, found in roles_of(type(self)):
+            if found is role:
+                value = getattr(self, name)
+                yield from value if isinstance(value, tuple) else (value,)
+
+
+def roles_of(kind: type[Instruction]) -> tuple[tuple[str, Role], ...]:
+    """The fields of an instruction in order, with their roles."""
+    known = _ROLES.get(kind)
+    if known is None:
+        known = _ROLES[kind] = tuple((f.name, f.metadata["role"]) for f in dataclasses.fields(kind))
+    return known
+
+
+_ROLES: dict[type[Instruction], tuple[tuple[str, Role], ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConstant(Instruction):
+    opcode: ClassVar[str] = "load_constant"
+    result: int = _writes()
+    constant: int = _field(Role.CONSTANT)
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Instruction):
+    opcode: ClassVar[str] = "move"
+    result: int = _writes()
+    source: int = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class Free(Instruction):
+    """The values of these registers are not needed any more."""
+
+    opcode: ClassVar[str] = "free"
+    registers: tuple[int, ...] = _writes()
+
+
+@dataclass(frozen=True, slots=True)
+class InvokeKernel(Instruction):
+    """Allocate the results of a kernel and run it on tensors."""
+
+    opcode: ClassVar[str] = "invoke_kernel"
+    results: tuple[int, ...] = _writes()
+    kernel: int = _field(Role.KERNEL)
+    args: tuple[int, ...] = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape(Instruction):
+    """The same elements under another shape; nothing is copied."""
+
+    opcode: ClassVar[str] = "reshape"
+    result: int = _writes()
+    source: int = _reads()
+    shape: tuple[int, ...] = _field(Role.NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeTuple(Instruction):
+    opcode: ClassVar[str] = "make_tuple"
+    result: int = _writes()
+    fields: tuple[int, ...] = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class GetItem(Instruction):
+    """One field of a tuple."""
+
+    opcode: ClassVar[str] = "get_item"
+    result: int = _writes()
+    source: int = _reads()
+    index: int = _field(Role.NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeData(Instruction):
+    """A value of an algebraic data type: the constructor's tag and name, and its fields."""
+
+    opcode: ClassVar[str] = "make_data"
+    result: int = _writes()
+    tag: int = _field(Role.NUMBER)
+    name: str = _field(Role.TEXT)
+    fields: tuple[int, ...] = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class GetField(Instruction):
+    """One field of a value of a data type."""
+
+    opcode: ClassVar[str] = "get_field"
+    result: int = _writes()
+    source: int = _reads()
+    index: int = _field(Role.NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRef(Instruction):
+    opcode: ClassVar[str] = "make_ref"
+    result: int = _writes()
+    value: int = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRef(Instruction):
+    opcode: ClassVar[str] = "read_ref"
+    result: int = _writes()
+    ref: int = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRef(Instruction):
+    opcode: ClassVar[str] = "write_ref"
+    ref: int = _reads()
+    value: int = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class MakeClosure(Instruction):
+    opcode: ClassVar[str] = "make_closure"
+    result: int = _writes()
+    function: int = _field(Role.FUNCTION)
+    captured: tuple[int, ...] = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSelf(Instruction):
+    """The closure that is running, by which a local function calls itself."""
+
+    opcode: ClassVar[str] = "load_self"
+    result: int = _writes()
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Instruction):
+    opcode: ClassVar[str] = "call"
+    result: int = _writes()
+    function: int = _field(Role.FUNCTION)
+    args: tuple[int, ...] = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class CallClosure(Instruction):
+    opcode: ClassVar[str] = "call_closure"
+    result: int = _writes()
+    closure: int = _reads()
+    args: tuple[int, ...] = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class TailCall(Instruction):
+    """Go on in another function, whose result is that of this one."""
+
+    opcode: ClassVar[str] = "tail_call"
+    ends_block: ClassVar[bool] = True
+    function: int = _field(Role.FUNCTION)
+    args: tuple[int, ...] = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class TailCallClosure(Instruction):
+    opcode: ClassVar[str] = "tail_call_closure"
+    ends_block: ClassVar[bool] = True
+    closure: int = _reads()
+    args: tuple[int, ...] = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class Jump(Instruction):
+    opcode: ClassVar[str] = "jump"
+    ends_block: ClassVar[bool] = True
+    target: int = _field(Role.TARGET)
+
+
+@dataclass(frozen=True, slots=True)
+class JumpUnless(Instruction):
+    """Go on with the next instruction where the scalar is true, at the target where it is not."""
+
+    opcode: ClassVar[str] = "jump_unless"
+    condition: int = _reads()
+    target: int = _field(Role.TARGET)
+
+
+@dataclass(frozen=True, slots=True)
+class JumpUnlessTag(Instruction):
+    """Go on with the next instruction where the value was made by the constructor ``tag``."""
+
+    opcode: ClassVar[str] = "jump_unless_tag"
+    source: int = _reads()
+    tag: int = _field(Role.NUMBER)
+    target: int = _field(Role.TARGET)
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Instruction):
+    opcode: ClassVar[str] = "return"
+    ends_block: ClassVar[bool] = True
+    value: int = _reads()
+
+
+@dataclass(frozen=True, slots=True)
+class Fail(Instruction):
+    """End the program with an error: no clause of a match fits."""
+
+    opcode: ClassVar[str] = "fail"
+    ends_block: ClassVar[bool] = True
+    message: str = _field(Role.TEXT)
+
+
+INSTRUCTIONS: dict[str, type[Instruction]] = {
+    kind.opcode: kind
+    for kind in (
+        LoadConstant, Move, Free, InvokeKernel, Reshape, MakeTuple, GetItem, MakeData, GetField,
+        MakeRef, ReadRef, WriteRef, MakeClosure, LoadSelf, Call, CallClosure, TailCall,
+        TailCallClosure, Jump, JumpUnless, JumpUnlessTag, Return, Fail,
+    )
+}  # fmt: skip

@@ -1,0 +1,103 @@
+"""Programs of the virtual machine to and from plain data (for JSON), checked on the way in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from weft.runtime.dtypes import numpy_dtype
+from weft.runtime.vm.bytecode import INSTRUCTIONS, Instruction, Role, roles_of
+from weft.runtime.vm.program import TensorForm, VmFunction, VmKernel, VmProgram
+from weft.support.errors import ArtifactError
+
+
+def to_plain(program: VmProgram) -> dict[str, Any]:
+    """Lists, dictionaries, numbers and text alone."""
+    return {
+        "entry": program.entry,
+        "returns_value": program.returns_value,
+        "kernels": [asdict(kernel) for kernel in program.kernels],
+        "functions": [
+            {"name": f.name, "num_captured": f.num_captured, "num_params": f.num_params,
+             "num_registers": f.num_registers, "code": [_instruction(i) for i in f.code]}
+            for f in program.functions
+        ],
+    }
+
+
+def _instruction(instruction: Instruction) -> list[Any]:
+    fields = [getattr(instruction, name) for name, _ in roles_of(type(instruction))]
+    return [instruction.opcode, *fields]
+
+
+def from_plain(plain: Mapping[str, Any], num_constants: int) -> VmProgram:
+    """Read back; raises ``ArtifactError``, or what Python raises for data of another form."""
+    program = VmProgram(
+        functions=tuple(_read_function(f) for f in plain["functions"]),
+        kernels=tuple(_read_kernel(k) for k in plain["kernels"]),
+        entry=_whole(plain["entry"]),
+        returns_value=bool(plain["returns_value"]),
+    )
+    check_program(program, num_constants)
+    return program
+
+
+def _read_function(plain: Mapping[str, Any]) -> VmFunction:
+    return VmFunction(str(plain["name"]), _whole(plain["num_captured"]),
+                      _whole(plain["num_params"]), _whole(plain["num_registers"]),
+                      tuple(_read_instruction(i) for i in plain["code"]))
+
+
+def _read_instruction(plain: list[Any]) -> Instruction:
+    opcode, *fields = plain
+    kind = INSTRUCTIONS[opcode]
+    if len(fields) != len(roles_of(kind)):
+        raise ArtifactError("a damaged program", where=opcode, got=f"{len(fields)} fields")
+    return kind(*(_read_field(role, value)
+                  for (_, role), value in zip(roles_of(kind), fields, strict=True)))
+
+
+def _read_field(role: Role, value: Any) -> Any:
+    if role is Role.TEXT:
+        return str(value)
+    return tuple(map(_whole, value)) if isinstance(value, list) else _whole(value)
+
+
+def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:
+    fields = dict(plain)
+    outputs = tuple(TensorForm(str(o["dtype"]), tuple(map(_whole, o["shape"])))
+                    for o in fields.pop("outputs"))
+    for form in outputs:
+        numpy_dtype(form.dtype)
+    return VmKernel(outputs=outputs, **fields)
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r} is not a number of a program")
+    return value
+
+
+def check_program(program: VmProgram, num_constants: int) -> None:
+    """Refuse code that would leave its tables: ``ArtifactError`` names function and position."""
+    limits = {Role.FUNCTION: len(program.functions), Role.KERNEL: len(program.kernels),
+              Role.CONSTANT: num_constants}
+    if program.entry >= len(program.functions):
+        raise ArtifactError("a damaged program", got=f"entry {program.entry}")
+    for function in program.functions:
+        own = {**limits, Role.READS: function.num_registers, Role.WRITES: function.num_registers,
+               Role.TARGET: len(function.code)}
+        _check_function(function, own)
+
+
+def _check_function(function: VmFunction, limits: Mapping[Role, int]) -> None:
+    for position, instruction in enumerate(function.code):
+        for role, limit in limits.items():
+            if any(number >= limit for number in instruction.numbers(role)):
+                raise ArtifactError("a damaged program", where=f"@{function.name}, {position}",
+                                    got=f"{instruction.opcode} {role.value} beyond {limit}")
+    if not function.code or not function.code[-1].ends_block:
+        raise ArtifactError("a damaged program", where=f"@{function.name}", got="code without end")
+    if function.num_entry > function.num_registers:
+        raise ArtifactError("a damaged program", where=f"@{function.name}", got="too few registers")
