@@ -1,0 +1,216 @@
+"""One matrix product under better and better schedules: ``python -m benchmarks.schedule_steps``.
+
+docs/schedules.md explains the steps; the functions here are what it shows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+import numpy as np
+
+from weft import te
+from weft.codegen.llvm.build import build_object
+from weft.codegen.llvm.jit import JitLibrary
+from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.runtime.arena import aligned_bytes
+from weft.runtime.peak import measure_fma_peak
+from weft.runtime.threads import Threading
+from weft.target import Target
+from weft.tir.expr import PrimExpr
+from weft.tir.func import PrimFunc
+from weft.tir.transform.pipeline import lower_prim_func
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``rows`` by ``vectors`` registers of the result, each of ``lanes`` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+    @staticmethod
+    def of(target: Target) -> Tile:
+        """Accumulators, one vector of ``b`` each and a broadcast of ``a`` fill the registers."""
+        rows = 8 if target.vector_registers >= 32 else 4
+        return Tile(rows, 3, target.lanes("float32"))
+
+
+Program = tuple[te.Schedule, list[te.Tensor]]
+ROW_BLOCK, COLUMN_BLOCK, DEPTH_BLOCK = 64, 256, 64
+
+
+def product(n: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    a = te.placeholder((n, n), name="a")
+    b = te.placeholder((n, n), name="b")
+    k = te.reduce_axis(n, "k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    return a, b, c
+
+
+def naive(n: int, tile: Tile) -> Program:  # noqa: ARG001 - every step takes the same
+    a, b, c = product(n)
+    return te.create_schedule(c), [a, b, c]
+
+
+def vectors(n: int, tile: Tile) -> Program:
+    a, b, c = product(n)
+    s = te.create_schedule(c)
+    i, j = s[c].axis
+    (k,) = s[c].reduce_axis
+    columns, lane = s[c].split(j, factor=tile.lanes)
+    s[c].reorder(i, k, columns, lane)
+    s[c].vectorize(lane)
+    return s, [a, b, c]
+
+
+def blocks(n: int, tile: Tile) -> Program:
+    a, b, c = product(n)
+    s = te.create_schedule(c)
+    i, j = s[c].axis
+    (k,) = s[c].reduce_axis
+    row_block, row = s[c].split(i, factor=ROW_BLOCK)
+    column_block, column = s[c].split(j, factor=COLUMN_BLOCK)
+    depth_block, depth = s[c].split(k, factor=DEPTH_BLOCK)
+    columns, lane = s[c].split(column, factor=tile.lanes)
+    s[c].reorder(row_block, column_block, depth_block, row, depth, columns, lane)
+    s[c].vectorize(lane)
+    return s, [a, b, c]
+
+
+def registers(n: int, tile: Tile) -> Program:
+    a, b, c = product(n)
+    s = te.create_schedule(c)
+    tile_in_registers(s, c, tile)
+    return s, [a, b, c]
+
+
+def tile_in_registers(s: te.Schedule, c: te.Tensor, tile: Tile) -> te.IterVar:
+    """Compute ``c`` tile by tile in registers; returns the loop over panels of columns."""
+    acc = s.cache_write(c, "local")
+    i, j = s[c].axis
+    tall, row = s[c].split(i, factor=tile.rows)
+    panel, column = s[c].split(j, factor=tile.width)
+    vector, lane = s[c].split(column, factor=tile.lanes)
+    s[c].reorder(panel, tall, row, vector, lane)
+    s[acc].compute_at(s[c], tall)
+    i, j = s[acc].axis
+    vector_in, lane_in = s[acc].split(j, factor=tile.lanes)
+    s[acc].reorder(*s[acc].reduce_axis, i, vector_in, lane_in)
+    for stage, axes, last in ((s[c], (row, vector), lane), (s[acc], (i, vector_in), lane_in)):
+        for axis in axes:
+            stage.unroll(axis)
+        stage.vectorize(last)
+    return panel
+
+
+def packed_product(n: int, tile: Tile) -> tuple[te.Tensor, te.Tensor, te.Tensor, te.Tensor]:
+    a = te.placeholder((n, n), name="a")
+    b = te.placeholder((n, n), name="b")
+    k = te.reduce_axis(n, "k")
+
+    def packed(panel: PrimExpr, depth: PrimExpr, column: PrimExpr) -> PrimExpr:
+        j = panel * tile.width + column
+        return te.if_then_else(j < n, b[depth, j], te.const(0, "float32"))
+
+    panels = te.compute((-(-n // tile.width), n, tile.width), packed, name="panels")
+
+    def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        return te.sum(a[i, k] * panels[j // tile.width, k, j % tile.width], axis=k)
+
+    c = te.compute((n, n), element, name="c")
+    return a, b, panels, c
+
+
+def packed(n: int, tile: Tile) -> Program:
+    a, b, panels, c = packed_product(n, tile)
+    s = te.create_schedule(c)
+    *_, column = s[panels].axis
+    _, lane = s[panels].split(column, factor=tile.lanes)
+    s[panels].vectorize(lane)
+    tile_in_registers(s, c, tile)
+    return s, [a, b, c]
+
+
+def parallel(n: int, tile: Tile) -> Program:
+    a, b, panels, c = packed_product(n, tile)
+    s = te.create_schedule(c)
+    panel, _, column = s[panels].axis
+    _, lane = s[panels].split(column, factor=tile.lanes)
+    s[panels].vectorize(lane)
+    s[panels].parallel(panel)
+    s[c].parallel(tile_in_registers(s, c, tile))
+    return s, [a, b, c]
+
+
+STEPS: tuple[Callable[[int, Tile], Program], ...] = (
+    naive, vectors, blocks, registers, packed, parallel)
+
+
+def lowered(step: Callable[[int, Tile], Program], n: int, tile: Tile) -> PrimFunc:
+    """The loop program of a step, ready for code generation."""
+    schedule, arguments = step(n, tile)
+    return lower_prim_func(te.lower(schedule, arguments, step.__name__))
+
+
+class Compiled:
+    """A loop program over arrays as machine code of this machine."""
+
+    def __init__(self, func: PrimFunc, threads: int = 1) -> None:
+        target = Target.host()
+        objects = [build_object(func, target).object, build_runtime_support(target).object]
+        self.library = JitLibrary(objects, target)
+        Threading(self.library).apply(threads)
+        self._scratch = aligned_bytes(bytes(func.attrs.get("workspace_bytes", 0)))
+        count = len(func.params) + bool(self._scratch.size)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
+        self._call = kind(self.library.address(func.name))
+
+    def __call__(self, *arrays: np.ndarray) -> None:
+        scratch = [self._scratch] if self._scratch.size else []
+        self._call(*(a.ctypes.data for a in (*arrays, *scratch)))
+
+
+def seconds(call: Callable[[], None], budget: float = 1.0) -> float:
+    """The fastest of the calls that fit the budget, at least two."""
+    times: list[float] = []
+    while len(times) < 2 or sum(times) < budget:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@click.command()
+@click.option("--size", default=1024, show_default=True, help="rows, columns and depth")
+@click.option("--threads", default=2, show_default=True, help="of the last step")
+def main(size: int, threads: int) -> None:
+    """Time every step on this machine."""
+    tile = Tile.of(Target.host())
+    rng = np.random.default_rng(0)
+    shape = (3, size, size)
+    a, b, c = aligned_bytes(rng.random(shape, np.float32)).view(np.float32).reshape(shape)
+    expected = a @ b
+    click.echo(f"{size} x {size} x {size}, {tile}")
+    for step in STEPS:
+        used = threads if step is parallel else 1
+        run = Compiled(lowered(step, size, tile), used)
+        best = seconds(lambda run=run: run(a, b, c))
+        np.testing.assert_allclose(c, expected, rtol=1e-4)
+        rate = 2e-9 * size**3 / best
+        peak = measure_fma_peak(run.library, used)
+        click.echo(f"{step.__name__:10} {used} threads {best * 1e3:9.2f} ms {rate:8.1f} GFLOP/s "
+                   f"{100 * rate / peak:5.1f} % of the FMA peak")
+
+
+if __name__ == "__main__":
+    main()
