@@ -29,7 +29,7 @@ def step_along(load: ProducerLoad, axis: te.IterVar, *, size: int | None = None)
     analyzer.bind(axis.var, axis.min, axis.extent)
     if size is not None:
         run, step = Var("run"), Var("step")
-        analyzer.bind(step, 0, size)
+        analyzer.bind(step, 0, size - 1)  # the last has no next
         position = substitute(position, {here: run * size + step})
     after = analyzer.simplify(substitute(position, {step: step + 1}))
     return int_value(analyzer.simplify(after - analyzer.simplify(position)))
