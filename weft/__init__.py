@@ -66,10 +66,12 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
+    if name == "onnx_backend":
+        return importlib.import_module("weft.compiler.onnx_backend")
     if name in _SUBPACKAGES:
         return importlib.import_module(f"weft.{name}")
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES})
+    return sorted({*globals(), *__all__, *_SUBPACKAGES, "onnx_backend"})

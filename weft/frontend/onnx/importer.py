@@ -22,12 +22,14 @@ from weft.frontend.onnx.checks import (
 )
 from weft.frontend.onnx.coverage import check_coverage
 from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.function_bodies import expand_function_bodies
 from weft.frontend.onnx.functions import inline_functions
 from weft.frontend.onnx.loader import LoadedModel, load_model
 from weft.frontend.onnx.node import Node, Value, tensor_type
 from weft.frontend.onnx.registry import Converted, find_converter
 from weft.frontend.onnx.shape_value import ShapeValue, evaluate_on_shapes
 from weft.frontend.onnx.tensors import tensor_to_numpy
+from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.shape import ANY, Dim, Shape, SymDim, as_shape
@@ -47,9 +49,9 @@ ShapeOverrides = Mapping[str, Sequence[object]]
 
 def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: ShapeOverrides) -> IRModule:
     """See ``weft.frontend.onnx.from_onnx``."""
-    loaded = load_model(model)
+    loaded = upgrade_opset(load_model(model))
     opset = check_versions(loaded)
-    loaded = inline_functions(loaded)
+    loaded = expand_function_bodies(inline_functions(loaded), opset)
     graph = loaded.proto.graph
     check_features(loaded.proto, loaded.source)
     order = check_graph(graph, loaded.source)

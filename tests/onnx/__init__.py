@@ -1,0 +1,1 @@
+"""The backend test suite of the ``onnx`` package, run against ``weft.onnx_backend``."""
