@@ -6,7 +6,6 @@ import ctypes
 import functools
 import time
 
-
 from weft.codegen.llvm.build import build_object
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support

@@ -109,17 +109,30 @@ def make_inputs(module: Any, file: Path | None, fill: str) -> dict[str, np.ndarr
         raise InvalidInputError(f"{file} has arrays that are no inputs: {', '.join(unknown)}",
                                 expected=", ".join(port.name for port in module.inputs))
     generator = np.random.default_rng(config.seed)
-    return {port.name: given[port.name] if port.name in given else _filled(port, fill, generator)
-            for port in module.inputs}
+    return {port.name: _named(given[port.name], np.dtype(port.dtype)) if port.name in given
+            else _filled(port, fill, generator) for port in module.inputs}
 
 
 def _read_npz(file: Path) -> dict[str, np.ndarray]:
+    expected = "an .npz file, as numpy.savez writes it"
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as stream:  # NumPy leaves open what it cannot read
+            archive = np.load(stream, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise InvalidInputError(f"{file} holds one array without a name",
+                                        expected=expected)
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, AttributeError) as error:
-        raise InvalidInputError(f"{file} cannot be read", got=str(error),
-                                expected="an .npz file, as numpy.savez writes it") from None
+    except InvalidInputError:
+        raise
+    except Exception as error:  # noqa: BLE001 - damaged archives raise a dozen kinds of errors
+        raise InvalidInputError(f"{file} cannot be read", got=str(error) or type(error).__name__,
+                                expected=expected) from None
+
+
+def _named(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Types that NumPy's files know as opaque bytes (bfloat16, say) get their names back."""
+    opaque = array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize
+    return array.view(dtype) if opaque and array.dtype.names is None else array
 
 
 def _filled(port: Any, fill: str, generator: np.random.Generator) -> np.ndarray:

@@ -26,10 +26,10 @@ def compile_command(model: str, output: Path | None, target: str | None,
     weft compile net.onnx -o net.weft --target "llvm -mcpu=haswell"
     weft compile net.onnx --input-shape data:8x3x224x224
     """
-    path = output or Path(model).with_suffix(".weft")
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
                               opt_level=opt_level)
+        path = output or Path(model).with_suffix(".weft")  # of what has proved to be a model
         module.export(path)
     facts = {"artifact": str(path), "bytes": path.stat().st_size,
              "inputs": [str(port) for port in module.inputs],

@@ -8,6 +8,7 @@ import click
 
 import weft
 from weft.cli.common import compile_options, print_table, session
+from weft.cli.output import write_text
 from weft.compiler.report import html_report
 from weft.compiler.stages import STAGES
 
@@ -36,7 +37,7 @@ def inspect_command(model: str, target: str | None,
             click.echo(module.as_text(phase))
             return
         if html is not None:
-            html.write_text(html_report(module, title=Path(model).name), encoding="utf-8")
+            write_text(html, html_report(module, title=Path(model).name))
             click.echo(f"wrote {html}")
             return
     for port in module.inputs:

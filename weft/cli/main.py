@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib import import_module
 
 import click
@@ -64,6 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
     except WeftError as error:
         click.echo(error.render(), err=True)
         sys.exit(exit_code(error))
-    except BrokenPipeError:
+    except Exception:  # noqa: BLE001 - whatever else ends a command is a mistake of weft's own
+        traceback.print_exc()
+        click.echo("this is a bug in weft: please report it with the lines above", err=True)
         sys.exit(EXIT_INTERNAL)
     sys.exit(0)

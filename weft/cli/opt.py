@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import click
 
 import weft.op  # noqa: F401 - programs refer to operators by name
+from weft.cli.output import write_text
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import make_context, pipeline_text
 from weft.ir import (
@@ -20,10 +21,11 @@ from weft.ir import (
     parse,
     parse_pipeline,
 )
+from weft.support.errors import ParseError
 
 
 @click.command("opt")
-@click.argument("file", type=click.File("r"), default="-")
+@click.argument("file", type=click.File("rb"), default="-")
 @click.option("-p", "--passes", default="", help="passes in order: 'fold_constant,fuse_ops'")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
               help="write here instead of standard output")
@@ -32,7 +34,7 @@ from weft.ir import (
 @click.option("--time-passes", is_flag=True, help="a table of the time each pass took, on stderr")
 @click.option("--verify", is_flag=True, help="check well-formedness after each pass")
 @click.option("--list", "list_passes", is_flag=True, help="print the compiler's own pipeline")
-def opt_command(file: TextIO, passes: str, output: Path | None, target: str | None, *,
+def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | None, *,
                 print_between_passes: bool, time_passes: bool, verify: bool,
                 list_passes: bool) -> None:
     """Run passes on FILE, a program in weft's text form (- is standard input).
@@ -49,11 +51,19 @@ def opt_command(file: TextIO, passes: str, output: Path | None, target: str | No
     instruments = [timing, *([PrintInstrument()] if print_between_passes else []),
                    *([VerifyInstrument()] if verify else [])]
     context = make_context(CompileOptions.make(target), *instruments)
-    mod = parse_pipeline(passes)(infer_type(parse(file.read())), context)
+    mod = parse_pipeline(passes)(infer_type(parse(_read(file))), context)
     text = as_text(mod)
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
-        output.write_text(text, encoding="utf-8")
+        write_text(output, text)
     if time_passes:
         sys.stderr.write(timing.table() + "\n")
+
+
+def _read(file: BinaryIO) -> str:
+    try:
+        return file.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError("this is not a program in weft's text form", where=file.name,
+                         expected="text in UTF-8", got=error) from None

@@ -17,6 +17,7 @@ from weft.cli.common import (
     run_options,
     session,
 )
+from weft.cli.output import write_npz, writing
 
 Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 
@@ -43,7 +44,7 @@ def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
     for name, array in zip(names, results, strict=True):
         click.echo(f"{name}: {_summary(np.asarray(array))}")
     if output is not None:
-        np.savez(output, **dict(zip(names, results, strict=True)))
+        write_npz(output, dict(zip(names, results, strict=True)))
         click.echo(f"wrote {output}")
 
 
@@ -118,5 +119,6 @@ def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: i
         profile = module.profile(*feeds, repeat=repeat)
     click.echo(profile.table())
     if trace is not None:
-        profile.chrome_trace(trace)
+        with writing(trace):
+            profile.chrome_trace(trace)
         click.echo(f"wrote {trace}")

@@ -64,7 +64,8 @@ def compile(
 
 def _compile(model: Any, options: CompileOptions) -> ModelCode:
     # Whoever wants to see the way through must not get it from the cache.
-    watched = enabled(Level.CHOICES) or config.dump_dir or config.print_after or config.print_before
+    watched = (enabled(Level.CHOICES) or config.dump_dir or config.print_after
+               or config.print_before or config.explain)
     cache = None if watched or config.verify >= 2 or config.time_passes else open_cache()
     key = cache_key(model, options) if cache is not None else None
     found = cache.get(key) if cache is not None and key is not None else None

@@ -1,8 +1,8 @@
 """Building the kernels of a program: from the disk cache, else here and in worker processes.
 
 LLVM's binding holds one lock per process, so kernels are built side by side in processes. They are
-plain ``python -m weft.compiler.build_worker`` children with a pipe each way, which do not import
-the user's program again as ``multiprocessing`` would. The calling process builds too.
+plain child processes (``weft.compiler.build_worker``) with a pipe each way, which do not import the
+user's program again as ``multiprocessing`` would. The calling process builds too.
 """
 
 from __future__ import annotations

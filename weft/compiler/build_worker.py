@@ -1,4 +1,4 @@
-"""The child process that builds kernels: ``python -m weft.compiler.build_worker``.
+"""The child process that builds kernels; ``worker_pool`` starts it.
 
 Reads (name, function, target, configuration) frames from standard input and answers each with the
 built kernel or the error it met. It ends when its input does.

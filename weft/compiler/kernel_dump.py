@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.codegen.llvm.build import emit_assembly, emit_llvm
 from weft.strategy import LoweredKernel
 from weft.support.config import config
+from weft.support.dump import write_dump
 from weft.support.log import Level, debug, enabled
 from weft.target import Target
 from weft.tir.printer import as_text
@@ -25,8 +26,7 @@ def show_kernel(number: int, lowered: LoweredKernel, target: Target) -> None:
               f"assembly of {name}\n{emit_assembly(lowered.func, target)}")
     folder = config.dump_dir
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
         texts = {"tir": as_text(lowered.func), "ll": emit_llvm(lowered.func, target),
                  "s": emit_assembly(lowered.func, target)}
         for suffix, text in texts.items():
-            (folder / f"k{number:02d}-{name}.{suffix}").write_text(text, encoding="utf-8")
+            write_dump(folder, f"k{number:02d}-{name}.{suffix}", text)

@@ -6,6 +6,7 @@ its own; ``lowered`` is a ``main`` that calls kernels, which ``lowering`` takes 
 
 from __future__ import annotations
 
+import difflib
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from weft.compiler.options import CompileOptions
 from weft.compiler.verification import compare_modules
 from weft.ir import (
+    PASSES,
     DumpInstrument,
     ExplainInstrument,
     IRModule,
@@ -126,6 +128,7 @@ def _run_phase(phase: Phase, mod: IRModule, context: PassContext) -> IRModule:
 def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     """What passes run with: target, layout hooks, and the instruments the configuration wants."""
     instruments: list[Instrument] = list(further)
+    _check_pass_names()
     after = ("all",) if enabled(Level.PASSES) else config.print_after
     if after or config.print_before:
         instruments.append(PrintInstrument(before=config.print_before, after=after))
@@ -139,3 +142,15 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         facts |= {"explain": config.explain, "rewrite_stats": explain.stats}
         instruments.append(explain)
     return PassContext(options.opt_level, options.target, tuple(instruments), facts)
+
+
+def _check_pass_names() -> None:
+    """A name that is no pass's would print nothing, without a word."""
+    for knob, names in (("WEFT_PRINT_BEFORE", config.print_before),
+                        ("WEFT_PRINT_AFTER", config.print_after)):
+        for name in names:
+            if name != "all" and name not in PASSES:
+                close = difflib.get_close_matches(name, PASSES, n=1)
+                raise OptionError(f"{knob} names a pass that does not exist", got=name,
+                                  expected="names of passes, or all",
+                                  help=f"did you mean {close[0]!r}?" if close else None)

@@ -62,7 +62,9 @@ def cache_key(model: Any, options: CompileOptions) -> str | None:
     content = _content(model, options.target)
     if content is None or b"location" in content:
         return None
-    return key_of("model", content, options.key_text())
+    # The same bytes are a program under one name and a damaged ONNX file under another.
+    is_text = isinstance(model, (str, os.PathLike)) and Path(model).suffix in TEXT_SUFFIXES
+    return key_of("program" if is_text else "model", content, options.key_text())
 
 
 def _content(model: Any, target: Target) -> bytes | None:
@@ -71,7 +73,7 @@ def _content(model: Any, target: Target) -> bytes | None:
     if isinstance(model, (str, os.PathLike)):
         try:
             return Path(model).read_bytes()
-        except OSError:
+        except (OSError, ValueError):
             return None  # the frontend words the error
     if hasattr(model, "SerializeToString") and hasattr(model, "graph"):
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import subprocess
 import sys
@@ -80,11 +79,17 @@ class Worker:
         return BuiltKernel.from_bytes(answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        root = str(Path(weft.__file__).resolve().parents[1])
-        path = os.environ.get("PYTHONPATH")
-        environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "weft.compiler.build_worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
-        )
+        # The child finds modules exactly where this process does. Without -P its path would start
+        # with the working folder, whose files might be named like modules of Python's.
+        code = (f"import sys; sys.path[:] = {_import_path()!r}; "
+                "from weft.compiler.build_worker import main; main()")
+        self._process = subprocess.Popen([sys.executable, "-P", "-c", code],
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return self._process
+
+
+def _import_path() -> list[str]:
+    """Where modules are found, whatever folder is the current one; weft itself in any case."""
+    folders = [str(Path(folder).absolute()) for folder in sys.path]
+    root = str(Path(weft.__file__).resolve().parents[1])
+    return folders if root in folders else [*folders, root]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Sequence
@@ -46,6 +47,8 @@ def _as_bytes(data: bytes | memoryview | np.ndarray) -> memoryview:
 
 
 def _write_atomically(path: Path, members: dict[str, bytes | memoryview]) -> None:
+    if path.is_dir():  # renaming a file to one fails with words that depend on the folder
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

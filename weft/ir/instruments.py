@@ -13,6 +13,7 @@ from weft.ir.passes import Pass
 from weft.ir.printer import as_text
 from weft.ir.rewrite import RewriteStats
 from weft.ir.verify import verify_module
+from weft.support.dump import write_dump
 
 Show = Callable[[IRModule], str]
 
@@ -91,9 +92,8 @@ class DumpInstrument:
         self._write(pass_.name, f"// {pass_}: unchanged\n" if same else self.show(after))
 
     def _write(self, name: str, text: str) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.directory / f"{self.count:02d}-{name}.ir"
-        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        write_dump(self.directory, f"{self.count:02d}-{name}.ir",
+                   text if text.endswith("\n") else text + "\n")
         self.count += 1
 
 

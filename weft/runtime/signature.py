@@ -44,6 +44,8 @@ class Signature:
         """Positions of named outputs; ``InvalidInputError`` for a name that is none."""
         if isinstance(names, str):
             names = [names]
+        if not isinstance(names, Iterable):
+            raise self._error("output names are not a sequence of names")
         self._refuse_unknown(names, tuple(self._output_number), "output")
         return [self._output_number[name] for name in names]
 

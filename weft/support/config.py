@@ -12,6 +12,7 @@ Values that cannot be used raise ``OptionError`` and name the variable they came
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -119,7 +120,7 @@ def _size(text: str) -> int:
     body = text.strip().lower().removesuffix("b")
     unit = body[-1:] if body[-1:] in {"k", "m", "g"} else ""
     value = float(body.removesuffix(unit))
-    if value < 0 or value != value:  # noqa: PLR0124 - NaN is the value that differs from itself
+    if value < 0 or not math.isfinite(value):
         raise ValueError(text)
     return int(value * _UNITS[unit])
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.support.config import config
+from weft.support.log import logger
 
 
 class Recorder:
@@ -72,7 +73,11 @@ def save_all() -> None:
     """Write every trace file that is being recorded."""
     with _recorders_lock:
         for path, active in _recorders.items():
-            active.save(path)
+            try:
+                active.save(path)
+            except OSError as error:  # the work is done, and the process may be ending
+                logger("trace").warning("the trace cannot be written to %s: %s", path,
+                                        error.strerror or error)
 
 
 @contextmanager

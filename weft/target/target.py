@@ -49,7 +49,11 @@ class Target:
         """A target, its text (``"cpu"``, ``"llvm -mcpu=haswell"``), or the host for ``None``."""
         if value is None:
             return Target.host()
-        return value if isinstance(value, Target) else parse_target(value)
+        if isinstance(value, str):
+            return parse_target(value)
+        if not isinstance(value, Target):
+            raise TargetError("this is no target", got=repr(value), expected="a Target or its text")
+        return value
 
     @property
     def kind(self) -> str:

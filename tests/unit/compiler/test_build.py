@@ -1,6 +1,7 @@
 """Kernels from the cache, from here, and from worker processes."""
 
 import pickle
+import sys
 
 import pytest
 
@@ -124,3 +125,18 @@ def test_dumping_writes_three_files_per_kernel(kernels, tmp_path):
         build_kernels(kernels[:2], TARGET)
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".ll", ".ll", ".s", ".s", ".tir",
                                                             ".tir"]
+
+
+def test_files_of_the_working_folder_do_not_reach_workers(kernels, tmp_path, monkeypatch):
+    for name in ("random.py", "numpy.py", "weft.py"):
+        (tmp_path / name).write_text("raise SystemExit('imported by accident')")
+    monkeypatch.chdir(tmp_path)
+    with worker_pool.Worker() as worker:
+        assert worker.build(kernels[0], TARGET).facts.symbol == kernels[0].name
+
+
+def test_workers_import_from_where_this_process_does(kernels, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), ""])
+    assert str(tmp_path) in worker_pool._import_path()
+    assert "" not in worker_pool._import_path()

@@ -74,6 +74,8 @@ def test_run_refuses_what_is_no_mapping_and_unknown_outputs(mod: CompiledModule)
         mod.run(None, [sample()])
     with pytest.raises(InvalidInputError, match="no output 'z'"):
         mod.run(["z"], {"x": sample()})
+    with pytest.raises(InvalidInputError, match="not a sequence of names"):
+        mod.run(5, {"x": sample()})
 
 
 def test_many_python_threads_at_once(mod: CompiledModule) -> None:

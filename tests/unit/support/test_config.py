@@ -36,7 +36,8 @@ def test_a_block_holds_in_its_own_thread_alone():
 
 @pytest.mark.parametrize(("variable", "value"), [
     ("WEFT_DEBUG", "loud"), ("WEFT_DEBUG", "8"), ("WEFT_VERIFY", "-1"), ("WEFT_NO_CACHE", "maybe"),
-    ("WEFT_CACHE_SIZE", "4X"), ("WEFT_CACHE_SIZE", "nan"), ("WEFT_THREADS", "0"),
+    ("WEFT_CACHE_SIZE", "4X"), ("WEFT_CACHE_SIZE", "nan"), ("WEFT_CACHE_SIZE", "inf"),
+    ("WEFT_THREADS", "0"),
 ])
 def test_bad_environment_values_name_the_variable(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,9 @@ def test_the_ladder_shows_a_rung_and_all_below(capsys):
         debug(Level.CHOICES, "strategy", "picked one")
         debug(Level.PASSES, "ir", "hidden")
     assert capsys.readouterr().err == "[weft.strategy] picked one\n"
+
+
+def test_a_trace_that_cannot_be_written_is_one_line(monkeypatch, caplog):
+    monkeypatch.setattr(trace, "_recorders", {Path("/proc/no/such/folder/t"): trace.Recorder()})
+    trace.save_all()
+    assert "the trace cannot be written" in caplog.text

@@ -96,3 +96,9 @@ def test_text_says_what_a_named_cpu_lacks() -> None:
     hidden = Target(known.triple, known.cpu, tuple(f for f in known.features if f != "avx512bf16"))
     assert "-avx512bf16" in str(hidden)
     assert parse_target(str(hidden)) == hidden
+
+
+@pytest.mark.parametrize("value", [3, ["cpu"], b"cpu"])
+def test_what_is_neither_target_nor_text_is_refused(value):
+    with pytest.raises(TargetError, match="no target"):
+        Target.of(value)
