@@ -2,7 +2,8 @@
 
 There is no operand to broadcast: each step multiplies a vector of pixels by a vector of weights.
 A tile is a run of positions along a row, long enough to hide the latency of the accumulators, and
-the kernel's taps are unrolled, so that neighbouring positions share the pixels they load.
+the taps along a row are unrolled, so that neighbouring positions share the pixels they load. There
+is no padded copy: the tiles and kernel rows that reach the border are loops of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from weft.op.nn.conv2d import Conv2DAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
-from weft.strategy.cpu.injective import vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.cpu.padding import padding_of, schedule_padding
 from weft.strategy.implementation import ScheduleContext, attrs_of
@@ -32,7 +32,7 @@ def is_depthwise(call: Call) -> bool:
 
 
 def schedule_depthwise(ctx: ScheduleContext) -> None:
-    """Parallel over channel blocks and bands of rows; each band pads its own input nearby."""
+    """Parallel over channel blocks and bands of rows."""
     s = ctx.schedule
     pad = padding_of(ctx)
     schedule_padding(ctx) if pad is None else None
@@ -56,12 +56,10 @@ def schedule_depthwise(ctx: ScheduleContext) -> None:
     an, ac, ah, aw, alane = acc_stage.axis
     taps = list(acc_stage.reduce_axis)
     tile_in_registers(acc_stage, taps, [aw], [], alane, [an, ac, ah])
-    for tap in taps:
+    for tap in taps[1:]:  # rows of the kernel stay a loop: near the border it is a shorter one
         acc_stage.unroll(tap)
     if pad is not None:
-        pad_stage = s[pad.output(0)]
-        vectorize_innermost(pad_stage, pad.axis[-1], ctx.target.lanes(pad.output(0).dtype))
-        pad_stage.compute_at(stage, task)
+        s[pad.output(0)].compute_inline()
 
 
 def _row_tile(width: int, step: int, vector_registers: int) -> int:

@@ -7,6 +7,7 @@ from weft.strategy.analysis import computes_below, elements
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.implementation import ScheduleContext
+from weft.te.walk import loads_of
 
 
 def padding_of(ctx: ScheduleContext) -> te.ComputeOp | None:
@@ -15,6 +16,11 @@ def padding_of(ctx: ScheduleContext) -> te.ComputeOp | None:
         if "pad" in op.tag.split(","):
             return op
     return None
+
+
+def pads_innermost(pad: te.ComputeOp) -> bool:
+    """Whether the border is also along the axis that lies contiguously in memory."""
+    return any(load.producer.shape[-1] is not pad.axis[-1].extent for load in loads_of(pad.body))
 
 
 def schedule_padding(ctx: ScheduleContext) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from weft import te
 from weft.ir.expr import Call
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.contraction import accumulators
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
-from weft.strategy.cpu.padding import padding_of
+from weft.strategy.cpu.padding import padding_of, pads_innermost
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
 from weft.target import Target
@@ -57,10 +58,20 @@ def schedule_window(ctx: ScheduleContext) -> None:
         for tap in taps:
             acc_stage.unroll(tap)
     if pad is not None:
-        pad_stage = s[pad.output(0)]
-        *pad_outer, pad_inner = pad.axis
-        pad_loops = [*pad_outer,
-                     *vectorize_innermost(pad_stage, pad_inner,
-                                          ctx.target.lanes(ctx.output.dtype))]
-        if elements(pad) >= PARALLEL_THRESHOLD:
-            parallelize(pad_stage, pad_loops)
+        _place_padding(ctx, pad)
+
+
+def _place_padding(ctx: ScheduleContext, pad: te.ComputeOp) -> None:
+    """Padding is read where it is needed, unless lanes would: then it is a copy with a border.
+
+    Where rows and columns of loops reach the border, loop partition peels them off.
+    """
+    tensor = pad.output(0)
+    if not pads_innermost(pad):
+        ctx.schedule[tensor].compute_inline()
+        return
+    *outer, inner = pad.axis
+    stage, lanes = ctx.schedule[tensor], ctx.target.lanes(tensor.dtype)
+    loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
+    if elements(pad) >= PARALLEL_THRESHOLD:
+        parallelize(stage, loops)
