@@ -253,7 +253,10 @@ def is_reshape(expr: Expr) -> bool:
 
 
 def alias_of(function: Function) -> int | None:
-    """The number of the parameter whose elements a function of reshapes returns; ``None`` for a real kernel."""
+    """The number of the parameter whose elements a function of reshapes returns, in order.
+
+    ``None`` for a real kernel.
+    """
     body = function.body
     while isinstance(body, Call) and is_reshape(body):
         body = body.args[0]

@@ -34,8 +34,10 @@ def insert_frees(order: Sequence[Block], entry: Iterable[int]) -> None:
 
 
 def _with_frees(block: Block, live: set[int]) -> tuple[list[Instruction], set[int]]:
-    """The code with values freed, and what holds a value at its end; ``live`` becomes what is
-    live at its start."""
+    """The code with values freed, and what holds a value at its end.
+
+    ``live`` is what is read after the block, and becomes what is read from its start on.
+    """
     code: list[Instruction] = []
     held = set(live)
     for instruction in reversed(block.code):

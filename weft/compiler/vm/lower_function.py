@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.compiler.lowering import alias_of, is_reshape, primitive_of
+from weft.compiler.lowering import alias_of, primitive_of
 from weft.compiler.vm.blocks import Block
 from weft.compiler.vm.captures import Captures
 from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of

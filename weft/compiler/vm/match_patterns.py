@@ -45,7 +45,7 @@ def _test_tag(builder: FunctionBuilder, register: int, tag: int, other: Block) -
 
 
 def _parts(builder: FunctionBuilder, pattern: PatternConstructor | PatternTuple, register: int,
-           load: type[bc.GetField] | type[bc.GetItem]) -> list[tuple[Pattern, int]]:
+           load: type[bc.GetField | bc.GetItem]) -> list[tuple[Pattern, int]]:
     parts: list[tuple[Pattern, int]] = []
     for index, part in enumerate(pattern.patterns):
         if not isinstance(part, PatternWildcard):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -27,8 +28,8 @@ def to_plain(program: VmProgram) -> dict[str, Any]:
 
 
 def _instruction(instruction: Instruction) -> list[Any]:
-    fields = [getattr(instruction, name) for name, _ in roles_of(type(instruction))]
-    return [instruction.opcode, *fields]
+    values = (getattr(instruction, name) for name, _ in roles_of(type(instruction)))
+    return [instruction.opcode, *(list(v) if isinstance(v, tuple) else v for v in values)]
 
 
 def from_plain(plain: Mapping[str, Any], num_constants: int) -> VmProgram:
@@ -52,16 +53,18 @@ def _read_function(plain: Mapping[str, Any]) -> VmFunction:
 def _read_instruction(plain: list[Any]) -> Instruction:
     opcode, *fields = plain
     kind = INSTRUCTIONS[opcode]
-    if len(fields) != len(roles_of(kind)):
+    declared = dataclasses.fields(kind)
+    if len(fields) != len(declared):
         raise ArtifactError("a damaged program", where=opcode, got=f"{len(fields)} fields")
-    return kind(*(_read_field(role, value)
-                  for (_, role), value in zip(roles_of(kind), fields, strict=True)))
+    return kind(*map(_read_field, declared, fields))
 
 
-def _read_field(role: Role, value: Any) -> Any:
-    if role is Role.TEXT:
+def _read_field(field: dataclasses.Field[Any], value: Any) -> Any:
+    if field.metadata["role"] is Role.TEXT:
         return str(value)
-    return tuple(map(_whole, value)) if isinstance(value, list) else _whole(value)
+    if str(field.type).startswith("tuple"):
+        return tuple(map(_whole, value))
+    return _whole(value)
 
 
 def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:

@@ -1,0 +1,91 @@
+"""The reference interpreter, the virtual machine and the compiled ``main`` agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import weft
+from tests.unit.compiler.vm.programs import texts
+from tests.unit.transform.helpers import random_inputs
+from tests.unit.transform.random_programs import programs
+from weft.codegen.llvm.jit import JitLibrary
+from weft.compiler.lowering import is_first_order
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import run_pipeline
+from weft.compiler.vm.build import build_vm_model
+from weft.runtime.manifest import Manifest
+from weft.runtime.vm.module import VmModule
+from weft.transform import evaluate
+
+bounded = settings(max_examples=25, deadline=None, derandomize=True,
+                   suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet_environment(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("WEFT_VERIFY", "1")
+        yield
+
+
+def on_the_machine(mod, opt_level=3):
+    """A program on the virtual machine, by way of its file form."""
+    options = CompileOptions.make(opt_level=opt_level)
+    code = build_vm_model(run_pipeline(mod, options), options)
+    manifest = Manifest.from_json(code.manifest.to_json())
+    assert manifest == code.manifest
+    return VmModule(manifest, JitLibrary(code.objects, options.target), code.constants)
+
+
+def flat(value):
+    return [a for v in value for a in flat(v)] if isinstance(value, tuple) else [value]
+
+
+def check(got, expected, rtol=1e-4):
+    for one, other in zip(flat(got), flat(expected), strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == other.dtype
+        scale = max(1.0, float(np.abs(other).max(initial=0)))
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol * scale)
+
+
+@bounded
+@given(mod=programs(max_steps=6, control=True))
+def test_tensor_programs_with_control_flow(mod):
+    inputs = random_inputs(mod["main"])
+    check(on_the_machine(mod)(*inputs), evaluate(mod, inputs), rtol=1e-3)
+
+
+@bounded
+@given(mod=programs(max_steps=5))
+def test_first_order_programs_three_ways(mod):
+    inputs = random_inputs(mod["main"])
+    expected = evaluate(mod, inputs)
+    compiled = weft.compile(mod)
+    assert compiled.manifest.vm is None
+    check(compiled(*inputs), expected, rtol=1e-3)
+    check(on_the_machine(mod)(*inputs), expected, rtol=1e-3)
+
+
+@bounded
+@given(text=texts(), a=st.integers(-9, 9), b=st.integers(-9, 9),
+       opt_level=st.sampled_from([0, 3]))
+def test_functional_programs(text, a, b, opt_level):
+    mod = weft.parse(text)
+    inputs = [np.int32(a), np.int32(b)]
+    check(on_the_machine(mod, opt_level)(*inputs), evaluate(mod, inputs))
+
+
+@bounded
+@given(text=texts(), a=st.integers(-9, 9), b=st.integers(-9, 9))
+def test_whatever_compile_chooses(text, a, b):
+    mod = weft.parse(text)
+    options = CompileOptions.make()
+    module = weft.compile(mod)
+    assert (module.manifest.vm is None) == is_first_order(run_pipeline(mod, options))
+    inputs = [np.int32(a), np.int32(b)]
+    check(module(*inputs), evaluate(mod, inputs))
