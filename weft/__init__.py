@@ -23,9 +23,11 @@ from weft.support.errors import WeftError
 if TYPE_CHECKING:
     from weft.compiler.api import CompiledModel, ForeignModel, compile, parse
     from weft.ir import Function, IRModule
+    from weft.ir.from_python import function
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
     from weft.target import Target
+    from weft.transform.gradient import grad
 
 __version__ = "0.1.0"
 
@@ -37,6 +39,8 @@ _LAZY = {
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
     "parse": "weft.compiler.api",
+    "grad": "weft.transform.gradient",
+    "function": "weft.ir.from_python",
     "IRModule": "weft.ir",
     "Function": "weft.ir",
     "Target": "weft.target",
@@ -56,6 +60,8 @@ __all__ = [
     "compile",
     "config",
     "errors",
+    "function",
+    "grad",
     "load",
     "parse",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -87,6 +88,18 @@ def gradient(fn: Function) -> Function:
             help="use Gradient()(IRModule.from_expr(fn))",
         )
     return after["main"]
+
+
+def grad(
+    program: IRModule | Function, *, with_respect_to: Sequence[str] = ()
+) -> IRModule:
+    """The module that returns ``(value, (gradient of each floating-point parameter, ..))``.
+
+    ``program`` is a module (its ``@main``) or a function; ``with_respect_to`` names the parameters
+    wanted. Compile the result like any other module. Raises ``PassError`` as ``Gradient`` does.
+    """
+    mod = program if isinstance(program, IRModule) else IRModule.from_expr(program)
+    return Gradient(with_respect_to=tuple(with_respect_to))(mod)
 
 
 def pure_graph(body: Expr) -> Expr:
