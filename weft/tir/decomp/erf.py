@@ -27,5 +27,5 @@ def erf(x: PrimExpr) -> PrimExpr:
     far = select(a > body.real(end), body.real(end), a)
     t = body.let("t", far - body.real(middle))
     g = body.polynomial("g", t, outer)
-    large = one - exp_in(body, body.real(0.0) - g)
+    large = one - exp_in(body, body.real(0.0) - g, is_bounded=True)
     return body.result(body.with_sign_of(select(a < one, small, large), x))

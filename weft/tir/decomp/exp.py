@@ -19,16 +19,35 @@ RANGES = {32: (-104.0, 89.0), 64: (-746.0, 710.0)}
 COEFFICIENTS = {32: EXP_32, 64: EXP_64}
 
 
-def exp_in(body: Body, x: PrimExpr) -> PrimExpr:
-    """``exp(x)`` within 1 ulp, as values of ``body``; NaN passes through the remainder."""
+def exp_in(body: Body, x: PrimExpr, *, is_bounded: bool = False) -> PrimExpr:
+    """``exp(x)`` within 1 ulp, as values of ``body``; NaN passes through the remainder.
+
+    ``is_bounded``: the result is known to be a normal number.
+    """
     bits = body.dtype.bits
     high, low = LN2_PARTS[bits]
-    clamped = body.let("clamped", body.clamp(x, *RANGES[bits]))
-    n, n_int = body.nearest("n", (clamped, LOG2_E))
-    r = body.let("r", body.fma(n, -low, body.fma(n, -high, clamped)))
+    inside = x if is_bounded else body.let("clamped", body.clamp(x, *RANGES[bits]))
+    magic = body.format.round_magic + body.format.bias * (1 if is_bounded else 2)
+    shifted = body.let("n_shifted", body.fma(inside, LOG2_E, magic))
+    n = body.let("n", shifted - body.real(magic))
+    r = body.let("r", body.fma(n, -low, body.fma(n, -high, inside)))
     q = body.polynomial("q", r, COEFFICIENTS[bits])
     p = body.let("p", body.fma(r * r, q, r) + body.real(1.0))
-    return body.let("exp", body.scale(p, n_int))
+    return body.let("exp", _scaled(body, p, body.let("n_bits", body.bits(shifted)), is_bounded))
+
+
+def _scaled(body: Body, p: PrimExpr, n_bits: PrimExpr, is_bounded: bool) -> PrimExpr:
+    """``p * 2**n``, where the low bits of ``n_bits`` are ``n`` and one bias, or two.
+
+    Shifted to the exponent's place, ``n`` with its bias is a power of two, and what is above falls
+    off. Beyond the normal range there are two such factors, of half the exponent each.
+    """
+    place = body.format.mantissa_bits
+    if is_bounded:
+        return p * body.from_bits(body.shift_left(n_bits, place))
+    half = body.let("half", body.shift_right(n_bits, 1))
+    rest = body.shift_left(n_bits - half, place)
+    return p * body.from_bits(body.shift_left(half, place)) * body.from_bits(rest)
 
 
 def exp(x: PrimExpr) -> PrimExpr:

@@ -7,6 +7,7 @@ from weft.tir.decomp.coefficients import TANH_32, TANH_64
 from weft.tir.decomp.exp import exp_in
 from weft.tir.expr import PrimExpr, select
 
+FAR = 20.0
 _COEFFICIENTS = {32: TANH_32, 64: TANH_64}
 
 
@@ -20,7 +21,9 @@ def tanh(x: PrimExpr) -> PrimExpr:
     z = body.let("z", near * near)
     p = body.polynomial("p", z, _COEFFICIENTS[body.dtype.bits])
     small = body.fma(near * z, p, near)
-    e = exp_in(body, a + a)
+    # From here on the result is 1 in either precision.
+    far = body.let("far", select(a > body.real(FAR), body.real(FAR), a))
+    e = exp_in(body, far + far, is_bounded=True)
     one = body.real(1.0)
     large = one - body.real(2.0) / (e + one)
     return body.result(body.with_sign_of(select(a < one, small, large), x))
