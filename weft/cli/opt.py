@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 
 import weft.op  # noqa: F401 - programs refer to operators by name
+import weft.transform  # noqa: F401 - command lines refer to passes by name
 from weft.cli.output import write_text
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import make_context, pipeline_text
 from weft.ir import (
+    PASSES,
     PrintInstrument,
     TimingInstrument,
     VerifyInstrument,
@@ -50,7 +53,9 @@ def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | 
     timing = TimingInstrument()
     instruments = [timing, *([PrintInstrument()] if print_between_passes else []),
                    *([VerifyInstrument()] if verify else [])]
-    context = make_context(CompileOptions.make(target), *instruments)
+    # Whoever names a pass wants it, whatever the level from which the pipeline would run it.
+    context = replace(make_context(CompileOptions.make(target), *instruments),
+                      opt_level=max(pass_type.opt_level for pass_type in map(PASSES.get, PASSES)))
     mod = parse_pipeline(passes)(infer_type(parse(_read(file))), context)
     text = as_text(mod)
     if output is None:

@@ -83,6 +83,14 @@ def test_opt_runs_passes_and_watches_them(capsys, tmp_path):
     assert "total" in err
 
 
+def test_opt_runs_a_pass_above_the_default_level(capsys, tmp_path):
+    source = tmp_path / "net.ir"
+    source.write_text("def @main(%x: Tensor[(4,), float32]) { tanh(%x) }", encoding="utf-8")
+    code, out, _ = run(["opt", str(source), "-p", "fast_math"], capsys)
+    assert code == 0
+    assert "tanh" not in out
+
+
 def test_opt_writes_a_file_that_reads_back(capsys, tmp_path):
     source, target = tmp_path / "net.ir", tmp_path / "out.ir"
     source.write_text(PROGRAM)
