@@ -39,7 +39,7 @@ from weft.tir.visitor import post_order
 Attach: TypeAlias = "tuple[te.Stage, te.IterVar]"
 
 # A reduction this long gets several vectors of partial results, to hide the latency of adding.
-LONG_REDUCTION = 256
+LONG_REDUCTION = 128
 PARTIAL_VECTORS = 4
 # Parts of a reduction to little, for threads to share: enough to share them evenly.
 PARTS = 16

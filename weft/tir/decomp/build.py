@@ -106,19 +106,6 @@ class Body:
         as_int = self.let(f"{name}_int", self.bits(shifted) - self.bits(self.real(magic)))
         return as_float, as_int
 
-    def power_of_two(self, exponent: PrimExpr) -> PrimExpr:
-        """``2**exponent`` for an integer exponent of the normal range."""
-        biased = exponent + self.whole(self.format.bias)
-        return self.from_bits(self.shift_left(biased, self.format.mantissa_bits))
-
-    def scale(self, value: PrimExpr, exponent: PrimExpr) -> PrimExpr:
-        """``value * 2**exponent`` with overflow to infinity and gradual underflow.
-
-        In two steps, each with a normal power: the exponent may be twice out of range.
-        """
-        half = self.let("half", self.shift_right(exponent, 1))
-        return value * self.power_of_two(half) * self.power_of_two(exponent - half)
-
     def clamp(self, value: PrimExpr, low: float, high: float) -> PrimExpr:
         """Within the range; NaN stays."""
         above = select(value < self.real(low), self.real(low), value)

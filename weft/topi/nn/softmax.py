@@ -6,18 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 from weft import te
-from weft.tir.expr import PrimExpr
+from weft.tir.expr import PrimExpr, const
 
 
 def softmax(x: te.Tensor, axis: int) -> te.Tensor:
     """exp(x - max) / sum exp(x - max) along ``axis``.
 
     Stages, each with its name as tag: ``softmax_max``, ``softmax_exp``, ``softmax_sum``,
-    ``softmax_output``.
+    ``softmax_scale`` (one division for all of a row), ``softmax_output``.
     """
     _, powers, total = _stages(x, axis)
+    scale = te.compute(
+        total.shape, lambda *i: const(1, x.dtype) / total[i], name="softmax_scale",
+        tag="softmax_scale",
+    )
     return te.compute(
-        x.shape, lambda *i: powers[i] / total[_without(i, axis)], name="softmax_output",
+        x.shape, lambda *i: powers[i] * scale[_without(i, axis)], name="softmax_output",
         tag="softmax_output",
     )
 
