@@ -74,6 +74,7 @@ PIPELINE: tuple[Phase, ...] = (
         FoldConstant(),             # scales and shifts become constants
         FoldScaleAxis(),            # and disappear into the weights
         FoldConstant(),             # which are computed here
+        SimplifyExpr(),             # additions that scales stood between meet
         AlterOpLayout(),            # blocks of channels, from the first convolution to the last
         SimplifyExpr(),             # layout changes that meet cancel
         FoldConstant(),             # weights are packed here
