@@ -174,6 +174,9 @@ def _schedule_reduction(
     lanes = ctx.target.lanes(op.output(0).dtype)
     contiguous = _contiguous_axis(op, kept_ids)
     loops = data
+    if attach is None and contiguous in data and len(op.body) == 1:
+        _schedule_columns(ctx, op, contiguous)
+        return
     if contiguous in data:
         loops = _vectorize_data(stage, op, data, contiguous, lanes)
     if attach is None and work_of(op) >= PARALLEL_THRESHOLD:
@@ -184,6 +187,42 @@ def _schedule_reduction(
     if size_of(along.extent) >= 2 * lanes:
         inside = attach or ((stage, loops[-1]) if loops else None)
         _partial_vectors(ctx.schedule, op, along, lanes, inside)
+
+
+def _schedule_columns(ctx: ScheduleContext, op: te.ComputeOp, contiguous: te.IterVar) -> None:
+    """A strip of neighbouring columns in registers, down all that is reduced.
+
+    Each step reads a run of neighbouring elements, and nothing of the result is in memory before
+    it is final.
+    """
+    tensor, s = op.output(0), ctx.schedule
+    lanes = ctx.target.lanes(tensor.dtype)
+    position = op.axis.index(contiguous)
+    strip = min(ctx.target.vector_registers // 2, -(-size_of(contiguous.extent) // lanes))
+    acc = one_tensor(s.cache_write(tensor, "local"))
+    stage = s[tensor]
+    columns = stage.axis[position]
+    others = [axis for axis in stage.axis if axis is not columns]
+    block, inside = stage.split(columns, factor=strip * lanes)
+    vector, lane = stage.split(inside, factor=lanes)
+    stage.reorder(*others, block, vector, lane)
+    stage.unroll(vector)
+    stage.vectorize(lane)
+    loops = [*others, block]
+    if work_of(op) >= PARALLEL_THRESHOLD:
+        loops = parallelize(stage, loops)
+    s[acc].compute_at(stage, loops[-1])
+    _accumulate_columns(s[acc], position, lanes)
+
+
+def _accumulate_columns(stage: te.Stage, position: int, lanes: int) -> None:
+    columns = stage.axis[position]
+    others = [axis for axis in stage.axis if axis is not columns]
+    reductions = list(stage.reduce_axis)
+    vector, lane = stage.split(columns, factor=lanes)
+    stage.reorder(*others, *reductions, vector, lane)
+    stage.unroll(vector)
+    stage.vectorize(lane)
 
 
 def _fused_reduction(
