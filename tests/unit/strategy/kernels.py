@@ -42,8 +42,13 @@ def check(function: Function, target: Target, *, rtol: float = 1e-4) -> LoweredK
     arguments = random_arguments(function)
     expected = evaluate_reference(IRModule.from_expr(function), arguments)
     results = expected if isinstance(expected, tuple) else (expected,)
-    outputs = [np.full(r.shape, np.nan, r.dtype) for r in results]
+    outputs = [np.full(r.shape, _unlikely(r.dtype), r.dtype) for r in results]
     evaluate(kernel.func, *arguments, *outputs)
     for got, want in zip(outputs, results, strict=True):
         np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol)
     return kernel
+
+
+def _unlikely(dtype: np.dtype) -> float:
+    """A value that no result has, so that elements left unwritten are seen."""
+    return -77 if dtype.kind == "i" else 77 if dtype.kind in "ub" else np.nan

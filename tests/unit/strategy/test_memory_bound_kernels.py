@@ -1,0 +1,152 @@
+"""Schedules of kernels that only move or reduce: values on odd shapes, and the form they take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
+from weft import op, te
+from weft.ir.expr import var
+from weft.strategy import lower_function
+from weft.strategy.access import step_along
+from weft.strategy.cpu.transpose import Crossing, find_crossing
+from weft.te.walk import loads_of
+from weft.tir.eval import evaluate
+from weft.tir.expr import BufferLoad, Ramp, Shuffle, int_value
+from weft.tir.visitor import all_exprs
+
+TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
+
+
+def gathers(func):
+    """Loads of several elements that are not neighbours."""
+    return [e for e in all_exprs(func.body)
+            if isinstance(e, BufferLoad) and e.dtype.lanes > 1
+            and not (isinstance(e.indices[0], Ramp) and int_value(e.indices[0].stride) == 1)]
+
+
+def shuffles(func):
+    return [e for e in all_exprs(func.body) if isinstance(e, Shuffle)]
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(32, 48), (33, 50), (7, 129), (64, 5), (19, 3)])
+def test_transposes_of_any_size(target, shape):
+    x = var("x", shape)
+    check(primitive([x], op.transpose(x, axes=(1, 0))), target)
+
+
+@TARGETS
+def test_a_transpose_of_whole_tiles_gathers_nothing(target):
+    x = var("x", (32, 64))
+    func = check(primitive([x], op.transpose(x, axes=(1, 0))), target).func
+    assert gathers(func) == []
+    assert shuffles(func)
+
+
+@TARGETS
+@pytest.mark.parametrize("axes", [(0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 2, 1, 3)])
+def test_permutations_with_an_elementwise_tail(target, axes):
+    x = var("x", (2, 18, 5, 17))
+    b = var("b", (1,))
+    check(primitive([x, b], op.nn.relu(op.add(op.transpose(x, axes=axes), b))), target)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("src", "dst", "shape"),
+    [("NCHW", "NCHW16c", (1, 48, 5, 7)), ("NCHW16c", "NCHW", (2, 3, 5, 7, 16)),
+     ("NCHW", "NCHW3c", (1, 3, 9, 11)), ("NCHW24c", "NCHW", (1, 2, 6, 6, 24)),
+     ("NCHW8c", "NCHW16c", (1, 4, 5, 5, 8)), ("NHWC", "NCHW16c", (1, 5, 9, 32))],
+)
+def test_changes_of_layout(target, src, dst, shape):
+    x = var("x", shape)
+    check(primitive([x], op.layout_transform(x, src_layout=src, dst_layout=dst)), target)
+
+
+def test_a_reshape_ahead_of_a_transpose_is_seen_through():
+    x = var("x", (1, 32, 6, 8))
+    y = op.transpose(op.reshape(x, newshape=(1, 2, 16, 6, 8)), axes=(0, 1, 3, 4, 2))
+    func = check(primitive([x], y), WIDE_CPU).func
+    assert gathers(func) == []
+
+
+def test_fused_axes_are_one_ramp():
+    x, b = var("x", (1, 6, 5, 13)), var("b", (1, 6, 1, 1))
+    func = check(primitive([x, b], op.add(x, b)), WIDE_CPU).func
+    assert gathers(func) == []
+
+
+@TARGETS
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions_of_extrema(target, axis, name):
+    x = var("x", (5, 37, 70))
+    check(primitive([x], getattr(op, name)(x, axis=(axis,), keepdims=False)), target)
+
+
+@pytest.mark.parametrize("shape", [(700, 1000), (1003, 517)])
+def test_a_sum_of_everything_is_shared_by_parts(shape):
+    x = var("x", shape)
+    func = check(primitive([x], op.sum(x, axis=None, keepdims=False)), WIDE_CPU, rtol=1e-3).func
+    assert "in parallel(16)" in str(func)
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(90, 300), (33, 16), (7, 5)])
+@pytest.mark.parametrize("name", ["sum", "max"])
+def test_reductions_of_columns(target, shape, name):
+    x = var("x", shape)
+    check(primitive([x], getattr(op, name)(x, axis=(0,), keepdims=False)), target)
+
+
+def test_partial_results_are_combined_by_halves():
+    x = var("x", (3, 128))
+    func = check(primitive([x], op.sum(x, axis=(1,), keepdims=False)), WIDE_CPU).func
+    lanes = {e.dtype.lanes for e in shuffles(func)}
+    assert lanes == {8, 4, 2, 1}
+
+
+@TARGETS
+@pytest.mark.parametrize("size", [1, 3, 5, 11])
+def test_response_normalisation(target, size):
+    x = var("x", (1, 13, 3, 7))
+    check(primitive([x], op.nn.lrn(x, size=size, axis=1, alpha=0.1)), target)
+
+
+def test_steps_of_loads():
+    a = te.placeholder((4, 6, 8), name="a")
+    b = te.compute((6, 4, 8), lambda i, j, k: a[j, i, k], name="b")
+    (load,) = loads_of(b.op.body)
+    assert [step_along(load, axis) for axis in b.op.axis] == [8, 48, 1]
+
+
+def test_steps_within_blocks():
+    a = te.placeholder((2, 8, 16), name="a")
+    b = te.compute((32, 8), lambda c, h: a[c // 16, h, c % 16], name="b")
+    (load,) = loads_of(b.op.body)
+    channels = b.op.axis[0]
+    assert step_along(load, channels) is None
+    assert step_along(load, channels, size=16) == 1
+    assert step_along(load, channels, size=32) is None
+
+
+def test_no_crossing_where_reads_agree_with_the_result():
+    a = te.placeholder((32, 32), name="a")
+    same = te.compute((32, 32), lambda i, j: a[i, j] + 1.0, name="same")
+    turned = te.compute((32, 32), lambda i, j: a[j, i] + 1.0, name="turned")
+    groups = [[[axis] for axis in t.op.axis] for t in (same, turned)]
+    assert find_crossing(groups[0], same.op.body, 16) is None
+    assert find_crossing(groups[1], turned.op.body, 16) == Crossing(0, 16)
+
+
+def test_ties_and_nan_of_argmax_as_numpy_has_them():
+    x = var("x", (2, 64))
+    function = primitive([x], op.argmax(x, axis=(1,), keepdims=False))
+    data = np.zeros((2, 64), np.float32)
+    data[0, [17, 40]] = 3.0
+    data[1, [9, 33]] = np.nan
+    out = np.zeros(2, np.int64)
+    evaluate(lower_function(function, WIDE_CPU).func, data, out)
+    np.testing.assert_array_equal(out, np.argmax(data, axis=1))
