@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import click
 
-import weft.op  # noqa: F401 - programs refer to operators by name
+import weft.op
 import weft.transform  # noqa: F401 - command lines refer to passes by name
 from weft.cli.output import write_text
 from weft.compiler.options import CompileOptions
