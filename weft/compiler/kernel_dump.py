@@ -13,7 +13,7 @@ from weft.tir.printer import as_text
 
 def is_wanted() -> bool:
     """Whether someone wants to see kernels on their way: they are then built here, every time."""
-    return config.dump_dir is not None or enabled(Level.LLVM)
+    return config.dump_dir is not None or bool(config.explain) or enabled(Level.LLVM)
 
 
 def show_kernel(number: int, lowered: LoweredKernel, target: Target) -> None:

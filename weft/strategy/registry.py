@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from weft.ir.expr import Call
 from weft.ir.op import Op
 from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.support.config import config
 from weft.support.errors import LoweringError
 from weft.support.registry import Registry
 from weft.target import Target
@@ -76,7 +78,22 @@ def select(call: Call, target: Target) -> Implementation:
             where=call.span,
             got=", ".join(str(a.checked_type) for a in call.args),
         )
-    return min(candidates, key=lambda candidate: candidate.cost)
+    chosen = min(candidates, key=lambda candidate: candidate.cost)
+    if "all" in config.explain or op.name in config.explain:
+        _explain(call, chosen, candidates)
+    return chosen
+
+
+def _explain(call: Call, chosen: Implementation, candidates: Sequence[Implementation]) -> None:
+    """Print what ``WEFT_EXPLAIN`` asks for: the choice, and what was dearer."""
+    types = ", ".join(str(a.checked_type) for a in call.args)
+    lines = [f"// implementation of {call.op}({types}): {chosen.name}, {_estimate(chosen)}"]
+    lines += [f"//   not {c.name}: {_estimate(c)}" for c in candidates if c is not chosen]
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _estimate(implementation: Implementation) -> str:
+    return f"estimated {implementation.cost * 1e6:.1f} us" if implementation.cost else "no estimate"
 
 
 def default_implementation(op: Op, target: Target) -> Implementation:

@@ -146,7 +146,8 @@ class Config:
     trace = Knob("WEFT_TRACE", None, _optional(_path), "a file name",
                  "write a Chrome trace (chrome://tracing, Perfetto) of the whole process")
     explain = Knob("WEFT_EXPLAIN", (), _names, "names of rules or operators, or all",
-                   "say why these rewrite rules or implementations did not apply")
+                   "say why these rewrite rules did not apply, and what else the operators could "
+                   "have run on")
     no_cache = Knob("WEFT_NO_CACHE", False, _flag, "0 or 1",
                     "neither read nor write the disk cache")
     cache_dir = Knob("WEFT_CACHE_DIR", None, _optional(_path), "a folder",

@@ -26,9 +26,6 @@ class Level(enum.IntEnum):
     ASSEMBLY = 7
 
 
-logging.getLogger("weft").addHandler(logging.NullHandler())
-
-
 def logger(name: str) -> logging.Logger:
     """The logger of a part of weft: ``logger("compiler")`` is ``weft.compiler``."""
     return logging.getLogger(f"weft.{name}")

@@ -128,3 +128,11 @@ def test_explanations_come_from_passes_not_from_the_cache(program, capsys, monke
     assert run(["inspect", program], capsys)[0] == 0
     monkeypatch.setenv("WEFT_EXPLAIN", "all")
     assert "applied 1" in run(["inspect", program], capsys)[2]
+
+
+def test_the_choice_of_an_implementation_is_explained(program, capsys, monkeypatch):
+    program.write_text("def @main(%x: Tensor[(32, 64), float32], %w: Tensor[(48, 64), float32]) "
+                       "{ nn.dense(%x, %w) }")
+    assert run(["inspect", program], capsys)[0] == 0
+    monkeypatch.setenv("WEFT_EXPLAIN", "nn.dense")
+    assert "// implementation of nn.dense(Tensor[(32, 64)" in run(["inspect", program], capsys)[2]

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,9 @@ def test_a_trace_that_cannot_be_written_is_one_line(monkeypatch, caplog):
     monkeypatch.setattr(trace, "_recorders", {Path("/proc/no/such/folder/t"): trace.Recorder()})
     trace.save_all()
     assert "the trace cannot be written" in caplog.text
+
+
+def test_warnings_reach_programs_that_set_up_no_logging():
+    code = "from weft.support.log import logger; logger('cache').warning('compiled code is not kept')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "compiled code is not kept\n"
