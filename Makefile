@@ -3,10 +3,10 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast lint types layers size bench clean
+.PHONY: help venv demo test test-fast lint types layers size bench bench-kernels clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: ## set up the virtual environment in .venv, once
 	$(DEV) venv
@@ -34,6 +34,9 @@ size: ## files and functions short enough to read
 
 bench: ## latency beside onnxruntime, OpenVINO and torch (installs them)
 	$(DEV) bench
+
+bench-kernels: ## single kernels beside the same, and the limits of the machine
+	$(DEV) bench-kernels
 
 clean: ## remove the virtual environment and caches of tools
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

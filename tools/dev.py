@@ -5,6 +5,7 @@
     python3 tools/dev.py test-fast      the tests that take seconds
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
+    python3 tools/dev.py bench-kernels  single kernels beside other runtimes and the limits
     python3 tools/dev.py venv           only set up
 
 A virtual environment is made once in ``.venv``; it is set up again only when ``pyproject.toml``
@@ -37,6 +38,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),
     "size": ("dev", [["tools/check_size.py"]]),
     "bench": ("dev,bench", [["-m", "benchmarks"]]),
+    "bench-kernels": ("dev,bench", [["-m", "benchmarks.kernels"]]),
 }
 
 

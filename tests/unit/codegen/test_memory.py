@@ -39,7 +39,7 @@ def copy_program(dtype: str, size: int, where: PrimExpr, value: PrimExpr, source
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("stride", [1, 2, 3, -1, 0])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, -1, 0])
 def test_strided_loads_and_stores(compiler: Compiler, stride: int, lanes: int) -> None:
     size = lanes * max(1, abs(stride)) + 2
     first = 1 if stride >= 0 else size - 1

@@ -15,6 +15,9 @@ from weft.codegen.llvm.types import mangle, memory_type, splat, value_type, vect
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, int_value
 
+# Strides of which a few neighbouring loads and shuffles are cheaper than a gather.
+SHUFFLED_STRIDES = (2, 3, 4)
+
 
 def emit_load(state: FunctionState, load: BufferLoad) -> str:
     """The value of a ``BufferLoad``; lanes outside its predicate are zero and not read."""
@@ -33,8 +36,8 @@ def emit_load(state: FunctionState, load: BufferLoad) -> str:
     stride = int_value(index.stride) if isinstance(index, Ramp) else None
     if isinstance(index, Ramp) and stride == 1:
         return _load_contiguous(state, buffer, index, mask)
-    if isinstance(index, Ramp) and stride == 2 and mask is None:
-        return _load_every_second(state, buffer, index)
+    if isinstance(index, Ramp) and stride in SHUFFLED_STRIDES and mask is None:
+        return _load_strided(state, buffer, index, stride)
     return _gather(state, buffer, index, mask)
 
 
@@ -111,13 +114,35 @@ def _masked(
     return from_memory(state.out, loaded, dtype)
 
 
-def _load_every_second(state: FunctionState, buffer: Buffer, index: Ramp) -> str:
-    """Stride 2 as two neighbouring loads and a shuffle, reading nothing past the last element."""
+def _load_strided(state: FunctionState, buffer: Buffer, index: Ramp, stride: int) -> str:
+    """A short stride as neighbouring loads, one for each step of it, and shuffles of them.
+
+    The last load ends with the last element, so that nothing past it is read.
+    """
     lanes = index.lanes
     kind = value_type(buffer.dtype.vector(lanes))
-    low = _load_elements(state, buffer, index.base, lanes)
-    high = _load_elements(state, buffer, index.base + (lanes - 1), lanes)
-    # Element k of ``high`` is element k + lanes - 1 of the whole: lane lanes + k of the pair.
-    picks = (2 * i if 2 * i < lanes else 2 * i + 1 for i in range(lanes))
-    chosen = ", ".join(f"i32 {p}" for p in picks)
-    return state.out.emit(f"shufflevector {kind} {low}, {kind} {high}, <{lanes} x i32> <{chosen}>")
+    last = (lanes - 1) * stride
+    result = _load_elements(state, buffer, index.base, lanes)
+    for number in range(1, stride):
+        first = min(number * lanes, last - lanes + 1)
+        loaded = _load_elements(state, buffer, index.base + first, lanes)
+        picks = [_pick(lane, lane * stride, number, first, lanes) for lane in range(lanes)]
+        chosen = ", ".join(f"i32 {p}" for p in picks)
+        result = state.out.emit(
+            f"shufflevector {kind} {result}, {kind} {loaded}, <{lanes} x i32> <{chosen}>"
+        )
+    return result
+
+
+def _pick(lane: int, element: int, number: int, first: int, lanes: int) -> int:
+    """Where a lane comes from as load ``number``, which starts at ``first``, joins the others.
+
+    From the load, where it is the one that holds the element; else it stays in place. Before the
+    first shuffle that is its place in memory.
+    """
+    holder = element // lanes
+    if holder == number:
+        return lanes + element - first
+    if number > 1:
+        return lane
+    return element if holder == 0 else 0
