@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from weft.ir.op import Op, OpPattern
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import Shape
 from weft.ir.types import FuncType
@@ -46,7 +47,8 @@ class FuseOps(FunctionPass):
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
         calls = [e for e in post_order(fn.body, enter=enters) if isinstance(e, Call)]
-        graph = DataflowGraph(fn, is_barrier=frozenset(filter(_regroups_elements, calls)))
+        barriers = frozenset(filter(_regroups_elements, calls)) | _relayouts_at_concatenations(calls)
+        graph = DataflowGraph(fn, is_barrier=barriers)
         # Without optimisation every call is a kernel of its own.
         limit = self.max_depth if ctx.opt_level >= 1 else 1
         groups = FusionGroups(graph, max_depth=limit, reduce_epilogue=self.reduce_epilogue)
@@ -67,6 +69,30 @@ def _regroups_elements(call: Call) -> bool:
     if not is_alias(call):
         return False
     return _without_units(shape_of(call)) != _without_units(shape_of(call.args[0]))
+
+
+def _is_elementwise(call: Call) -> bool:
+    return isinstance(call.op, Op) and call.op.pattern is OpPattern.ELEMWISE
+
+
+def _relayouts_at_concatenations(calls: Sequence[Call]) -> frozenset[Call]:
+    """The changes of layout whose operand or result is that of a concatenation.
+
+    Elementwise calls between the two do not matter. In one kernel with the concatenation every
+    element would ask which operand it is from, and none would lie beside its neighbour.
+    """
+    found: set[Call] = set()
+    joined: set[Expr] = set()  # concatenations, and elementwise functions of them
+    for call in calls:
+        name = op_name(call)
+        if name == "concatenate":
+            joined.add(call)
+            found.update(p for p in wired_calls(call.args[0]) if op_name(p) == "layout_transform")
+        elif name == "layout_transform" and call.args[0] in joined:
+            found.add(call)
+        elif _is_elementwise(call) and any(a in joined for a in call.args):
+            joined.add(call)
+    return frozenset(found)
 
 
 def _without_units(shape: Shape) -> Shape:

@@ -132,6 +132,23 @@ def test_a_unit_dimension_in_the_middle_does_not_split():
     assert kernels(after) == [["exp", "expand_dims", "nn.relu"]]
 
 
+def test_changes_of_layout_stay_apart_from_concatenations():
+    after = fused("""
+        def @main(%x: Tensor[(1, 1, 2, 2, 4), float32], %y: Tensor[(1, 2, 2, 2, 2), float32]) {
+          %0 = layout_transform(exp(%x), src_layout="NCHW4c", dst_layout="NCHW");
+          %1 = layout_transform(%y, src_layout="NCHW2c", dst_layout="NCHW");
+          %2 = nn.relu(concatenate((%0, %1), axis=1));
+          layout_transform(%2, src_layout="NCHW", dst_layout="NCHW8c")
+        }""")
+    assert kernels(after) == [
+        ["exp"],
+        ["layout_transform"],
+        ["layout_transform"],
+        ["concatenate", "nn.relu"],
+        ["layout_transform"],
+    ]
+
+
 def test_small_constants_move_in_and_large_ones_become_parameters():
     after = fused("""
         def @main(%x: Tensor[(2, 2), float32]) {
