@@ -49,14 +49,14 @@ def ops_command(name: str | None, *, as_json: bool) -> None:
 def targets_command(*, as_json: bool) -> None:
     """Show the machine at hand and the CPUs that can be compiled for by name."""
     from weft.target import Target
-    from weft.target.cpus import CPU_FEATURES
+    from weft.target.cpus import named_cpus
 
     host = Target.host()
     if as_json:
-        print_json({"host": str(host), "cpus": sorted(CPU_FEATURES)})
+        print_json({"host": str(host), "cpus": named_cpus(host.arch)})
         return
     click.echo(f'host: {host}\n\nby name (weft compile --target "llvm -mcpu=NAME"):')
-    click.echo("  " + " ".join(sorted(CPU_FEATURES)))
+    click.echo("  " + " ".join(named_cpus(host.arch)))
 
 
 @click.command("doctor")

@@ -17,7 +17,8 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem
        color: #1c2430; background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 table { border-collapse: collapse; width: 100%; font-size: .85rem }
-th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #d9dee5 }
+th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #d9dee5;
+  overflow-wrap: anywhere }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 tr:hover td { background: #f1f5fa }
 td.bar div { background: #4a7ebb; height: .7rem }

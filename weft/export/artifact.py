@@ -13,7 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from weft.export.linker import link_shared
-from weft.runtime.artifact_format import CONSTANTS, LIBRARY, MANIFEST, digest, write_archive
+from weft.runtime.artifact_format import (
+    CONSTANTS,
+    LIBRARY,
+    MANIFEST,
+    digest,
+    manifest_digest,
+    write_archive,
+)
 from weft.runtime.manifest import Manifest
 from weft.support.errors import ArtifactError
 
@@ -30,8 +37,10 @@ def export_artifact(
     code = link_shared(objects, manifest.target.arch)
     weights = _as_bytes(constants)
     checksums = {LIBRARY: digest(code), CONSTANTS: digest(weights)}
-    described = replace(manifest, checksums=checksums, constants_bytes=len(weights))
-    members = {MANIFEST: described.to_json().encode(), LIBRARY: code, CONSTANTS: weights}
+    described = replace(manifest, checksums=dict(checksums), constants_bytes=len(weights))
+    checksums[MANIFEST] = manifest_digest(described.to_json())
+    text = replace(described, checksums=checksums).to_json().encode()
+    members = {MANIFEST: text, LIBRARY: code, CONSTANTS: weights}
     try:
         _write_atomically(Path(path), members)
     except OSError as error:

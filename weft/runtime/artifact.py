@@ -13,7 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from weft.runtime.arena import AlignedBlock
-from weft.runtime.artifact_format import CONSTANTS, LIBRARY, MANIFEST, digest, locate_members
+from weft.runtime.artifact_format import (
+    CONSTANTS,
+    LIBRARY,
+    MANIFEST,
+    digest,
+    locate_members,
+    manifest_digest,
+)
 from weft.runtime.cpu import host_features, machine
 from weft.runtime.library import SharedLibrary
 from weft.runtime.manifest import Manifest, TargetSpec
@@ -52,10 +59,14 @@ def _load(path: Path, *, map_constants: bool) -> CompiledModule:
         extents = locate_members(file, len(data))
     members = {name: memoryview(data)[start : start + size]
                for name, (start, size) in extents.items()}
-    manifest = Manifest.from_json(bytes(members[MANIFEST]))
+    text = bytes(members[MANIFEST])
+    manifest = Manifest.from_json(text)
     check_target(manifest.target)
-    for name in (LIBRARY, CONSTANTS):
-        if manifest.checksums.get(name) != digest(members[name]):
+    # Sizes that were edited by hand would let the code write past the end of arrays.
+    found = {MANIFEST: manifest_digest(text), LIBRARY: digest(members[LIBRARY]),
+             CONSTANTS: digest(members[CONSTANTS])}
+    for name, checksum in found.items():
+        if manifest.checksums.get(name) != checksum:
             raise ArtifactError("a damaged artifact", where=name, got="another checksum")
     if len(members[CONSTANTS]) != manifest.constants_bytes:
         raise ArtifactError("a damaged artifact", where=CONSTANTS, got=len(members[CONSTANTS]),

@@ -1,6 +1,6 @@
 """The file format of artifacts: a zip archive, stored, that any tool can look into.
 
-``manifest.json`` describes the module and holds the SHA-256 of the other members; ``lib.so`` is
+``manifest.json`` describes the module and holds the SHA-256 of all members; ``lib.so`` is
 the code; ``constants.bin`` the weights, at a multiple of 64 bytes in the file, so that they can
 be mapped into memory where they are.
 """
@@ -8,6 +8,7 @@ be mapped into memory where they are.
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -29,6 +30,13 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # archives of the same module are the same bytes
 def digest(data: Any) -> str:
     """The checksum of a member."""
     return hashlib.sha256(data).hexdigest()
+
+
+def manifest_digest(text: bytes | str) -> str:
+    """The checksum of a manifest, which lies in it: taken without itself, of sorted JSON."""
+    document = json.loads(text)
+    document["checksums"].pop(MANIFEST, None)
+    return digest(json.dumps(document, sort_keys=True).encode())
 
 
 def write_archive(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
@@ -56,7 +64,7 @@ def _padding(offset: int, info: zipfile.ZipInfo) -> bytes:
 def locate_members(file: IO[bytes], size: int) -> dict[str, tuple[int, int]]:
     """Offset and size of each member; ``ArtifactError`` for a file that is no whole artifact.
 
-    The manifest is checked against the archive's own checksum, for it has no other.
+    The manifest is read once, which checks it against the archive's own checksum.
     """
     try:
         with zipfile.ZipFile(file) as archive:

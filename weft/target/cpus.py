@@ -28,8 +28,21 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "znver3": (*_V3, "adx", "aes", "pclmul", "vaes", "vpclmulqdq"),
     "znver4": (*_ICELAKE, "avx512bf16"),
     "znver5": (*_ICELAKE, "avx512bf16", "avx512vp2intersect", "avxvnni"),
-    "generic": ("neon",),
 }
+# What "generic" stands for, and all that can be named for machines other than x86-64.
+_GENERIC = {"x86_64": (), "aarch64": ("neon",)}
+
+
+def named_features(cpu: str, arch: str) -> tuple[str, ...] | None:
+    """What a CPU has beyond its architecture's least; ``None`` where the name is not known."""
+    if cpu == "generic":
+        return _GENERIC.get(arch, ())
+    return CPU_FEATURES.get(cpu) if arch == "x86_64" else None
+
+
+def named_cpus(arch: str) -> list[str]:
+    """The names that ``named_features`` knows."""
+    return sorted([*(CPU_FEATURES if arch == "x86_64" else ()), "generic"])
 
 _ON_AVX512F = (
     "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vpopcntdq",

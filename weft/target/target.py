@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from weft.ir.dtype import DType
 from weft.runtime import cpu as host_cpu
 from weft.support.errors import TargetError
-from weft.target.cpus import CPU_FEATURES, with_implied, without
+from weft.target.cpus import named_cpus, named_features, with_implied, without
 
 _KIB = 1024
 
@@ -155,21 +155,23 @@ def _base(triple: str, cpu: str) -> Target:
         if triple.partition("-")[0] == host.arch:
             return replace(host, triple=triple)
         raise TargetError("a foreign target needs its CPU's name", got=triple, help="add -mcpu=…")
-    if cpu in CPU_FEATURES:
-        return Target(triple, cpu, tuple(sorted(with_implied(frozenset(CPU_FEATURES[cpu])))))
+    arch = triple.partition("-")[0]
+    features = named_features(cpu, arch)
+    if features is not None:
+        return Target(triple, cpu, tuple(sorted(with_implied(frozenset(features)))))
     host = Target.host()
-    if cpu == host.cpu:
+    if cpu == host.cpu and arch == host.arch:
         return Target(triple, cpu, host.features)
     raise TargetError(
         f"unknown CPU {cpu!r}",
-        expected=", ".join(sorted(CPU_FEATURES)),
+        expected=", ".join(named_cpus(arch)),
         help="name one of these and add what it has with -mattr=+feature",
     )
 
 
 def _implied_by_cpu(target: Target) -> list[str]:
     """What naming the CPU of ``target`` enables, or may enable where that depends on the host."""
-    listed = CPU_FEATURES.get(target.cpu)
+    listed = named_features(target.cpu, target.arch)
     if listed is None:
         return sorted(host_cpu.known_features(target.arch))
     return sorted(with_implied(frozenset(listed)))

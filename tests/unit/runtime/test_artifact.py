@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -110,6 +111,21 @@ def test_code_and_weights_are_under_checksums(whole: bytes, tmp_path: Path) -> N
         damaged = bytearray(whole)
         damaged[start + size // 2] ^= 1
         assert name in str(refused(tmp_path, bytes(damaged)).where)
+
+
+def test_a_manifest_edited_by_hand_is_refused(tmp_path: Path) -> None:
+    source, target = written(tmp_path), tmp_path / "edited.weft"
+    with zipfile.ZipFile(source) as given, zipfile.ZipFile(target, "w") as taken:
+        for name in MEMBERS:
+            taken.writestr(name, given.read(name))
+    load(target)  # another tool's archive of the same members is as good
+    with zipfile.ZipFile(source) as given, zipfile.ZipFile(target, "w") as taken:
+        document = json.loads(given.read("manifest.json"))
+        document["outputs"][0]["shape"] = [1]  # the code would write past its end
+        taken.writestr("manifest.json", json.dumps(document))
+        for name in MEMBERS[1:]:
+            taken.writestr(name, given.read(name))
+    assert "manifest.json" in str(refused(tmp_path, target.read_bytes()).where)
 
 
 def test_another_archive(tmp_path: Path) -> None:

@@ -102,3 +102,12 @@ def test_text_says_what_a_named_cpu_lacks() -> None:
 def test_what_is_neither_target_nor_text_is_refused(value):
     with pytest.raises(TargetError, match="no target"):
         Target.of(value)
+
+
+def test_a_name_belongs_to_an_architecture() -> None:
+    assert parse_target("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=generic").features == ()
+    arm = "llvm -mtriple=aarch64-unknown-linux-gnu"
+    assert parse_target(f"{arm} -mcpu=generic").features == ("neon",)
+    with pytest.raises(TargetError, match="unknown CPU 'haswell'") as caught:
+        parse_target(f"{arm} -mcpu=haswell")
+    assert caught.value.expected == "generic"
