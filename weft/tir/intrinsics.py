@@ -78,6 +78,14 @@ def _fma(a: Value, b: Value, c: Value) -> Value:
     return (np.float64(a) * np.float64(b) + np.float64(c)).astype(kind)[()]
 
 
+def _times_power_of_two(x: Value, n: Value) -> Value:
+    """One rounding, where the result is too small for a normal number; NaN in either is NaN."""
+    exponent = np.asarray(n)
+    known = np.where(np.isfinite(exponent), exponent, 0).astype(np.int32)
+    with np.errstate(all="ignore"):
+        return np.where(np.isnan(exponent), exponent, np.ldexp(x, known))[()]
+
+
 def _popcount(a: Value) -> Value:
     bits = np.asarray(a)
     unsigned = bits.view(
@@ -114,6 +122,8 @@ _define("ceil", 1, "float", "smallest integer not below x", np.ceil)
 _define("round", 1, "float", "nearest integer, ties to even", np.rint)
 _define("trunc", 1, "float", "towards zero", np.trunc)
 _define("fma", 3, "float", "a * b + c with one rounding", _fma)
+_define("times_power_of_two", 2, "float", "x * 2**n, n whole and at most twice out of range",
+        _times_power_of_two)
 _define("isnan", 1, "float", "true for NaN", np.isnan)
 _define("popcount", 1, "int", "number of one bits", _popcount)
 _define("shift_left", 2, "int", "x << n, for 0 <= n < bits", np.left_shift)

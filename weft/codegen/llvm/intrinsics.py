@@ -12,7 +12,7 @@ from typing import TypeAlias
 from weft.codegen.llvm.arith import call_overloaded
 from weft.codegen.llvm.cast import emit_cast
 from weft.codegen.llvm.narrow_float import is_narrow_float
-from weft.codegen.llvm.types import mangle, splat, value_type
+from weft.codegen.llvm.types import float_constant, mangle, splat, value_type
 from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32, float64
 from weft.support.errors import CodegenError
@@ -74,6 +74,56 @@ def _not(out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[D
     return out.emit(f"xor {value_type(dtype)} {values[0]}, {ones}")
 
 
+_MASK_BITS = {16: ("512", "i16"), 8: ("256", "i8"), 4: ("128", "i8")}
+
+
+def _times_power_of_two(
+    out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[DType]
+) -> str:
+    """One instruction with AVX-512, else two products with halves of the exponent."""
+    target = out.module.target
+    if target.arch == "x86_64" and target.has("avx512vl") and dtype.bits == 32:
+        if dtype.lanes in _MASK_BITS:
+            return _scalef(out, dtype, values)
+    return _in_two_steps(out, dtype, values)
+
+
+def _scalef(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> str:
+    width, mask = _MASK_BITS[dtype.lanes]
+    kind = value_type(dtype)
+    rounding, current = (", i32", ", i32 4") if width == "512" else ("", "")
+    callee = out.module.declare(
+        f"llvm.x86.avx512.mask.scalef.ps.{width}",
+        f"{kind} @({kind}, {kind}, {kind}, {mask}{rounding})",
+    )
+    value, exponent = values
+    return out.emit(f"call {kind} {callee}({kind} {value}, {kind} {exponent}, "
+                    f"{kind} zeroinitializer, {mask} -1{current})")
+
+
+def _in_two_steps(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> str:
+    """A number that has the exponent with two biases in its low bits; half of those is the
+    exponent of a power of two with one bias, and so is the rest.
+    """
+    places, bias = (23, 127) if dtype.bits == 32 else (52, 1023)
+    whole = DType.of(f"int{dtype.bits}")
+    kind, integer = value_type(dtype), value_type(whole.vector(dtype.lanes))
+    word = value_type(whole)
+    float_word = value_type(dtype.element)
+    magic = splat(float_constant(1.5 * 2.0**places + 2 * bias, dtype.element), float_word,
+                  dtype.lanes)
+    shifted = out.emit(f"fadd {kind} {values[1]}, {magic}")
+    bits = out.emit(f"bitcast {kind} {shifted} to {integer}")
+    half = out.emit(f"ashr {integer} {bits}, {splat('1', word, dtype.lanes)}")
+    rest = out.emit(f"sub {integer} {bits}, {half}")
+    result = values[0]
+    for part in (half, rest):
+        placed = out.emit(f"shl {integer} {part}, {splat(str(places), word, dtype.lanes)}")
+        power = out.emit(f"bitcast {integer} {placed} to {kind}")
+        result = out.emit(f"fmul {kind} {result}, {power}")
+    return result
+
+
 def _reinterpret(
     out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
 ) -> str:
@@ -93,6 +143,7 @@ INTRINSIC_EMITTERS: Mapping[str, IntrinsicEmitter] = {
     "trunc": _float("trunc"),
     "fma": _float("fma", through=float64),
     "abs": _abs,
+    "times_power_of_two": _times_power_of_two,
     "isnan": _isnan,
     "popcount": _popcount,
     "shift_left": _bitwise("shl", "shl"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft.tir.decomp.build import Body
 from weft.tir.decomp.coefficients import EXP_32, EXP_64
-from weft.tir.expr import PrimExpr, select
+from weft.tir.expr import Call, PrimExpr, select
 
 LOG2_E = 1.4426950408889634
 # ln 2 with the low mantissa bits of the first part zero, so that n times it is exact.
@@ -27,27 +27,17 @@ def exp_in(body: Body, x: PrimExpr, *, is_bounded: bool = False) -> PrimExpr:
     bits = body.dtype.bits
     high, low = LN2_PARTS[bits]
     inside = x if is_bounded else body.let("clamped", body.clamp(x, *RANGES[bits]))
-    magic = body.format.round_magic + body.format.bias * (1 if is_bounded else 2)
+    magic = body.format.round_magic + body.format.bias
     shifted = body.let("n_shifted", body.fma(inside, LOG2_E, magic))
     n = body.let("n", shifted - body.real(magic))
     r = body.let("r", body.fma(n, -low, body.fma(n, -high, inside)))
     q = body.polynomial("q", r, COEFFICIENTS[bits])
     p = body.let("p", body.fma(r * r, q, r) + body.real(1.0))
-    return body.let("exp", _scaled(body, p, body.let("n_bits", body.bits(shifted)), is_bounded))
-
-
-def _scaled(body: Body, p: PrimExpr, n_bits: PrimExpr, is_bounded: bool) -> PrimExpr:
-    """``p * 2**n``, where the low bits of ``n_bits`` are ``n`` and one bias, or two.
-
-    Shifted to the exponent's place, ``n`` with its bias is a power of two, and what is above falls
-    off. Beyond the normal range there are two such factors, of half the exponent each.
-    """
-    place = body.format.mantissa_bits
-    if is_bounded:
-        return p * body.from_bits(body.shift_left(n_bits, place))
-    half = body.let("half", body.shift_right(n_bits, 1))
-    rest = body.shift_left(n_bits - half, place)
-    return p * body.from_bits(body.shift_left(half, place)) * body.from_bits(rest)
+    if not is_bounded:
+        return body.let("exp", Call(body.dtype, "times_power_of_two", (p, n)))
+    # Shifted to its place, an exponent with its bias is a power of two; the rest falls off.
+    power = body.shift_left(body.bits(shifted), body.format.mantissa_bits)
+    return body.let("exp", p * body.from_bits(power))
 
 
 def exp(x: PrimExpr) -> PrimExpr:
