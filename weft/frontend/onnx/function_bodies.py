@@ -23,6 +23,7 @@ def expand_function_bodies(loaded: LoadedModel, opset: int) -> LoadedModel:
         wanted = _expandable(proto, opset)
         if not wanted:
             break
+        proto = _with_default_attributes(proto, wanted)
         try:
             expanded = onnx.inliner.inline_selected_functions(
                 proto, wanted, inline_schema_functions=True
@@ -31,6 +32,24 @@ def expand_function_bodies(loaded: LoadedModel, opset: int) -> LoadedModel:
             break  # the coverage check names the operators
         proto = expanded
     return loaded if proto is loaded.proto else LoadedModel(proto, loaded.source, loaded.folder)
+
+
+def _with_default_attributes(proto: ModelProto, wanted: list[tuple[str, str]]) -> ModelProto:
+    """Bodies refer to attributes by name, also to those that a node leaves at their defaults."""
+    versions = {o.domain: o.version for o in proto.opset_import}
+    filled = ModelProto()
+    filled.CopyFrom(proto)
+    for node in filled.graph.node:
+        if (node.domain, node.op_type) not in wanted:
+            continue
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        schema = onnx.defs.get_schema(node.op_type, versions[node.domain], domain)
+        present = {a.name for a in node.attribute}
+        for name in sorted(schema.attributes):
+            default = schema.attributes[name].default_value
+            if name not in present and default.name:
+                node.attribute.append(default)
+    return filled
 
 
 def _expandable(proto: ModelProto, opset: int) -> list[tuple[str, str]]:

@@ -16,11 +16,20 @@ from weft.ir.op import Op
 
 _UNARY = {
     "Abs": op.abs,
+    "Acos": op.acos,
+    "Acosh": op.acosh,
+    "Asin": op.asin,
+    "Asinh": op.asinh,
+    "Atan": op.atan,
+    "Atanh": op.atanh,
+    "BitwiseNot": op.bitwise_not,
     "Ceil": op.ceil,
     "Cos": op.cos,
+    "Cosh": op.cosh,
     "Erf": op.erf,
     "Exp": op.exp,
     "Floor": op.floor,
+    "IsNaN": op.isnan,
     "Log": op.log,
     "Neg": op.negative,
     "Not": op.logical_not,
@@ -29,12 +38,17 @@ _UNARY = {
     "Sigmoid": op.sigmoid,
     "Sign": op.sign,
     "Sin": op.sin,
+    "Sinh": op.sinh,
     "Sqrt": op.sqrt,
+    "Tan": op.tan,
     "Tanh": op.tanh,
 }
 _BINARY = {
     "Add": op.add,
     "And": op.logical_and,
+    "BitwiseAnd": op.bitwise_and,
+    "BitwiseOr": op.bitwise_or,
+    "BitwiseXor": op.bitwise_xor,
     "Div": op.divide,
     "Equal": op.equal,
     "Greater": op.greater,
@@ -44,6 +58,7 @@ _BINARY = {
     "Mul": op.multiply,
     "Or": op.logical_or,
     "Sub": op.subtract,
+    "Xor": op.logical_xor,
 }
 _VARIADIC = {"Max": op.maximum, "Min": op.minimum, "Sum": op.add}
 
@@ -119,6 +134,30 @@ def cast(node: Node) -> Expr:
     """``saturate`` and ``round_mode`` speak of float8 alone, which is refused as a dtype."""
     code = node.attrs.integer("to", TensorProto.UNDEFINED)
     return _cast(node, node.input(0), dtype_of(code, "the result of Cast", node.span).name)
+
+
+@converts("CastLike", attributes=("saturate", "round_mode"))
+def cast_like(node: Node) -> Expr:
+    return _cast(node, node.input(0), node.dtype(1).name)
+
+
+@converts("BitShift", since=11, attributes=("direction",))
+def bit_shift(node: Node) -> Expr:
+    direction = node.attrs.one_of("direction", "", ("LEFT", "RIGHT"))
+    operator = op.left_shift if direction == "LEFT" else op.right_shift
+    return node.call(operator, node.input(0), node.input(1))
+
+
+@converts("IsInf", since=10, attributes=("detect_negative", "detect_positive"))
+def is_inf(node: Node) -> Expr:
+    x = node.input(0)
+    infinite = node.call(op.isinf, x)
+    zero = node.scalar_like(0, x)
+    if not node.attrs.flag("detect_negative", True):
+        infinite = node.call(op.logical_and, infinite, node.call(op.greater, x, zero))
+    if not node.attrs.flag("detect_positive", True):
+        infinite = node.call(op.logical_and, infinite, node.call(op.less, x, zero))
+    return infinite
 
 
 def _cast(node: Node, value: Expr, dtype: str) -> Expr:

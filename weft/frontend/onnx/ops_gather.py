@@ -1,0 +1,151 @@
+"""Converters that read and write at positions that another input gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft import op
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import reshape_to
+from weft.ir.expr import Constant, Expr
+from weft.ir.shape import Dim
+from weft.support.errors import UnsupportedModelError
+
+_REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+
+
+def counted_from_start(node: Node, indices: Expr, sizes: Sequence[Dim]) -> Expr:
+    """Negative positions count from the end; ``sizes`` has one size for each entry of axis 0."""
+    if not all(isinstance(s, int) for s in sizes):
+        raise UnsupportedModelError(f"{node.op} along an axis of symbolic size", where=node.span)
+    type_ = tensor_type(indices)
+    if not type_.dtype.is_int:
+        raise node.fail("the indices are not integers", got=str(type_.dtype))
+    shape = () if len(sizes) == 1 else (len(sizes), *(1,) * (type_.ndim - 1))
+    lengths = np.asarray(sizes, type_.dtype.numpy).reshape(shape)
+    moved = node.call(op.add, indices, Constant(lengths, span=node.span))
+    return node.call(op.where, node.call(op.less, indices, node.scalar_like(0, indices)), moved,
+                     indices)
+
+
+def index_tuples(node: Node, index: int, batch: int = 0) -> Expr:
+    """Input ``index`` holds index tuples along its last axis; weft has them along the first."""
+    rank = node.rank(index)
+    if rank == 0:
+        raise node.fail("the indices are a scalar", expected="rank 1 or more")
+    length = node.shape(index)[-1]
+    axes = (rank - 1, *range(rank - 1))
+    tuples = node.call(op.transpose, node.input(index), axes=axes)
+    sizes = node.shape()[batch:]
+    if not isinstance(length, int) or length > len(sizes):
+        raise node.fail("the index tuples are longer than the data has axes",
+                        expected=f"at most {len(sizes)}", got=str(length))
+    return counted_from_start(node, tuples, sizes[:length]) if length else tuples
+
+
+@converts("GatherElements", since=11, attributes=("axis",))
+def gather_elements(node: Node) -> Expr:
+    axis = node.axis(node.attrs.integer("axis", 0), node.rank())
+    indices = counted_from_start(node, node.input(1), (node.shape()[axis],))
+    return node.call(op.gather, node.input(0), indices, axis=axis)
+
+
+@converts("GatherND", since=11, attributes=("batch_dims",))
+def gather_nd(node: Node) -> Expr:
+    batch = node.attrs.integer("batch_dims", 0)
+    indices = index_tuples(node, 1, batch)
+    return node.call(op.gather_nd, node.input(0), indices, batch_dims=batch)
+
+
+@converts("Scatter", since=9, attributes=("axis",))
+@converts("ScatterElements", since=11, attributes=("axis", "reduction"))
+def scatter_elements(node: Node) -> Expr:
+    axis = node.axis(node.attrs.integer("axis", 0), node.rank())
+    indices = counted_from_start(node, node.input(1), (node.shape()[axis],))
+    reduction = _REDUCTIONS[node.attrs.one_of("reduction", "none", tuple(_REDUCTIONS))]
+    return node.call(op.scatter_elements, node.input(0), indices, node.input(2), axis=axis,
+                     reduction=reduction)
+
+
+@converts("ScatterND", since=11, attributes=("reduction",))
+def scatter_nd(node: Node) -> Expr:
+    mode = _REDUCTIONS[node.attrs.one_of("reduction", "none", tuple(_REDUCTIONS))]
+    indices = index_tuples(node, 1)
+    return node.call(op.scatter_nd, node.input(0), indices, node.input(2), mode=mode)
+
+
+@converts("TensorScatter", since=24, attributes=("axis", "mode"))
+def tensor_scatter(node: Node) -> Expr:
+    """Writes a block of the sequence axis at a position of each batch; ``circular`` wraps."""
+    rank = node.rank()
+    axis = node.axis(node.attrs.integer("axis", -2), rank)
+    size, (batch, *_) = node.shape()[axis], node.shape()
+    shape = node.shape(1)
+    if axis == 0 or not all(isinstance(d, int) for d in (size, batch, *shape)):
+        raise UnsupportedModelError("TensorScatter over symbolic sizes or the batch axis",
+                                    where=node.span)
+    steps = np.arange(shape[axis], dtype=np.int64).reshape(-1, *(1,) * (rank - axis - 1))
+    places: Expr = Constant(steps, span=node.span)
+    if node.has_input(2):
+        start = reshape_to(node, node.input(2), (batch, *(1,) * (rank - 1)))
+        places = node.call(op.add, places, start)
+    if node.attrs.one_of("mode", "linear", ("linear", "circular")) == "circular":
+        places = node.call(op.floor_mod, places, node.scalar_like(float(size), places))
+    places = node.call(op.broadcast_to, places, shape=shape)
+    return node.call(op.scatter_elements, node.input(0), places, node.input(1), axis=axis,
+                     reduction="update")
+
+
+@converts("OneHot", since=9, attributes=("axis",))
+def one_hot(node: Node) -> Expr:
+    """Positions out of range give a row of the off value."""
+    (depth,) = (int(d) for d in node.array(1, "depth").reshape(-1))
+    rank = node.rank() + 1
+    axis = node.axis(node.attrs.integer("axis", -1), rank)
+    indices = node.input(0)
+    if not tensor_type(indices).dtype.is_int:
+        indices = node.call(op.cast, indices, dtype="int64")
+    indices = counted_from_start(node, indices, (depth,))
+    indices = node.call(op.expand_dims, indices, axis=axis, num_newaxis=1)
+    classes = np.arange(depth, dtype=tensor_type(indices).dtype.numpy)
+    classes = classes.reshape(-1, *(1,) * (rank - axis - 1))
+    hot = node.call(op.equal, indices, Constant(classes, span=node.span))
+    off, on = (
+        node.call(op.strided_slice, node.input(2), begin=(i,), end=(i + 1,), strides=(1,),
+                  axes=(0,))
+        for i in (0, 1)
+    )
+    return node.call(op.where, hot, on, off)
+
+
+@converts("ReverseSequence", since=10, attributes=("batch_axis", "time_axis"))
+def reverse_sequence(node: Node) -> Expr:
+    """The first ``sequence_lens[b]`` steps of batch ``b`` turned round, the rest as they are."""
+    batch, time = node.attrs.integer("batch_axis", 1), node.attrs.integer("time_axis", 0)
+    shape, rank = node.shape(), node.rank()
+    steps = shape[time]
+    if not all(isinstance(d, int) for d in shape):
+        raise UnsupportedModelError("ReverseSequence over symbolic sizes", where=node.span)
+    lengths = reshape_to(node, node.input(1),
+                         tuple(shape[batch] if a == batch else 1 for a in range(rank)))
+    step = Constant(np.arange(steps).reshape([-1 if a == time else 1 for a in range(rank)]),
+                    span=node.span)
+    last = node.call(op.subtract, node.call(op.subtract, lengths, node.scalar_like(1, lengths)),
+                     step)
+    places = node.call(op.where, node.call(op.less, step, lengths), last, step)
+    return node.call(op.gather, node.input(0), node.call(op.broadcast_to, places, shape=shape),
+                     axis=time)
+
+
+@converts("Compress", since=9, attributes=("axis",))
+def compress(node: Node) -> Expr:
+    """The length of the result depends on the condition, which must be known."""
+    kept = np.flatnonzero(node.array(1, "condition"))
+    axis = node.attrs.integer("axis", 0) if "axis" in node.attrs else None
+    if axis is not None:
+        axis = node.axis(axis, node.rank())
+    return node.call(op.take, node.input(0), Constant(kept, span=node.span), axis=axis,
+                     mode="clip")

@@ -1,0 +1,108 @@
+"""Converters of quantisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import op
+from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import reshape_to
+from weft.ir.dtype import DType
+from weft.ir.expr import Expr
+from weft.support.errors import UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The real number ``scale * (q - zero)`` is stored as the integer ``q``."""
+
+    scale: Expr
+    zero: Expr | None
+
+
+def _along_axis(node: Node, value: Expr, like: Expr) -> Expr:
+    """A vector of scales as a tensor that broadcasts along the attribute ``axis``.
+
+    With ``block_size`` each scale serves as many neighbours along the axis.
+    """
+    type_, shape = tensor_type(value), tensor_type(like).shape
+    if type_.ndim == 0 or type_.shape == (1,):
+        return reshape_to(node, value, ())
+    axis = node.axis(node.attrs.integer("axis", 1), len(shape))
+    block = node.attrs.integer("block_size", 0)
+    if block:
+        return _repeated(node, value, axis, block, shape[axis])
+    if type_.ndim != 1:
+        raise node.fail("the scales are neither one nor a vector", got=str(type_))
+    return reshape_to(node, value, (type_.shape[0], *(1,) * (len(shape) - axis - 1)))
+
+
+def _repeated(node: Node, value: Expr, axis: int, block: int, size: object) -> Expr:
+    shape = tensor_type(value).shape
+    if not isinstance(size, int) or not all(isinstance(d, int) for d in shape):
+        raise UnsupportedModelError(f"{node.op} in blocks of symbolic size", where=node.span)
+    places = node.constant(np.arange(size) // block, "int64")
+    return node.call(op.take, value, places, axis=axis, mode="clip")
+
+
+def quantized(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Expr:
+    """Rounded to even, moved by the zero point, clipped to the range of ``dtype``."""
+    real = tensor_type(x).dtype
+    scale = _cast(node, scaling.scale, real)
+    steps = node.call(op.round, node.call(op.divide, x, scale))
+    if real.bits < 32:
+        steps = node.call(op.cast, steps, dtype="float32")
+    if scaling.zero is not None:
+        steps = node.call(op.add, steps, _cast(node, scaling.zero, tensor_type(steps).dtype))
+    limits = np.iinfo(dtype.numpy)
+    clipped = node.call(op.clip, steps, a_min=float(limits.min), a_max=float(limits.max))
+    return node.call(op.cast, clipped, dtype=dtype.name)
+
+
+def dequantized(node: Node, q: Expr, scaling: Scaling) -> Expr:
+    """``(q - zero) * scale``, the difference taken in 32 bits."""
+    scale_dtype = tensor_type(scaling.scale).dtype
+    wide = _cast(node, q, DType.of("int32"))
+    if scaling.zero is not None:
+        wide = node.call(op.subtract, wide, _cast(node, scaling.zero, DType.of("int32")))
+    return node.call(op.multiply, _cast(node, wide, scale_dtype), scaling.scale)
+
+
+def _cast(node: Node, value: Expr, dtype: DType) -> Expr:
+    same = tensor_type(value).dtype == dtype
+    return value if same else node.call(op.cast, value, dtype=dtype.name)
+
+
+def scaling_at(node: Node, first: int, like: Expr) -> Scaling:
+    """The scale at input ``first`` and the zero point behind it, to broadcast with ``like``."""
+    zero = _along_axis(node, node.input(first + 1), like) if node.has_input(first + 1) else None
+    return Scaling(_along_axis(node, node.input(first), like), zero)
+
+
+@converts("QuantizeLinear", since=10,
+          attributes=("axis", "block_size", "output_dtype", "precision", "saturate"))
+def quantize_linear(node: Node) -> Expr:
+    x = node.input(0)
+    dtype = node.dtype(2) if node.has_input(2) else DType.of("uint8")
+    if node.attrs.integer("output_dtype", 0):
+        code = node.attrs.integer("output_dtype", 0)
+        dtype = dtype_of(code, "the result of QuantizeLinear", node.span)
+    if not dtype.is_int:
+        raise UnsupportedModelError(f"QuantizeLinear to {dtype}", where=node.span)
+    if not tensor_type(x).dtype.is_float:
+        x = node.call(op.cast, x, dtype="float32")
+    return quantized(node, x, scaling_at(node, 1, x), dtype)
+
+
+@converts("DequantizeLinear", since=10, attributes=("axis", "block_size", "output_dtype"))
+def dequantize_linear(node: Node) -> Expr:
+    x = node.input(0)
+    result = dequantized(node, x, scaling_at(node, 1, x))
+    code = node.attrs.integer("output_dtype", 0)
+    if not code:
+        return result
+    return _cast(node, result, dtype_of(code, "the result of DequantizeLinear", node.span))

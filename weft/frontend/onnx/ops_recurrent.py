@@ -1,0 +1,226 @@
+"""Converters of recurrent networks, unrolled over a fixed number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import op
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.ir.expr import Constant, Expr
+from weft.support.errors import UnsupportedModelError
+
+_ATTRIBUTES = ("activations", "activation_alpha", "activation_beta", "clip", "direction",
+               "hidden_size", "layout")
+_ACTIVATIONS = {"Sigmoid": op.sigmoid, "Tanh": op.tanh, "Relu": op.nn.relu}
+# The state of a cell: its output, and for LSTM the memory behind it.
+State = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What one direction uses: input and recurrent matrices, their biases, peepholes."""
+
+    w: Expr
+    r: Expr
+    wb: Expr | None
+    rb: Expr | None
+    peepholes: Expr | None
+
+    def gates(self, node: Node, x: Expr) -> Expr:
+        """The input's share of all gates, of every step at once."""
+        product = node.call(op.nn.dense, x, self.w)
+        return product if self.wb is None else node.call(op.add, product, self.wb)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One step: from the gates of the input and the state to the next state."""
+
+    gates: int
+    activations: tuple[str, ...]
+    step: Callable[[Node, Weights, Expr, State, Sequence[Callable[[Expr], Expr]]], State]
+
+
+def _slice(node: Node, x: Expr, begin: int, end: int, axis: int) -> Expr:
+    return node.call(op.strided_slice, x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
+
+
+def _part(node: Node, x: Expr, index: int, count: int) -> Expr:
+    """Part ``index`` of ``count`` along the last axis."""
+    shape = tensor_type(x).concrete_shape
+    size, axis = shape[-1] // count, len(shape) - 1
+    return _slice(node, x, index * size, (index + 1) * size, axis)
+
+
+def _recurrent(node: Node, weights: Weights, h: Expr) -> Expr:
+    product = node.call(op.nn.dense, h, weights.r)
+    return product if weights.rb is None else node.call(op.add, product, weights.rb)
+
+
+def _rnn_step(
+    node: Node, weights: Weights, gates: Expr, state: State,
+    functions: Sequence[Callable[[Expr], Expr]],
+) -> State:
+    (h,) = state
+    return (functions[0](node.call(op.add, gates, _recurrent(node, weights, h))),)
+
+
+def _gru_step(
+    node: Node, weights: Weights, gates: Expr, state: State,
+    functions: Sequence[Callable[[Expr], Expr]],
+) -> State:
+    """Gates z, r, h; ``linear_before_reset`` applies r to the recurrent product."""
+    (h,) = state
+    f, g = functions
+    own = _recurrent(node, weights, h)
+    z, r = (f(node.call(op.add, _part(node, gates, i, 3), _part(node, own, i, 3)))
+            for i in (0, 1))
+    if node.attrs.flag("linear_before_reset"):
+        remembered = node.call(op.multiply, r, _part(node, own, 2, 3))
+    else:
+        size = tensor_type(h).concrete_shape[-1]
+        matrix = _slice(node, weights.r, 2 * size, 3 * size, 0)
+        remembered = node.call(op.nn.dense, node.call(op.multiply, r, h), matrix)
+        if weights.rb is not None:
+            remembered = node.call(op.add, remembered, _part(node, weights.rb, 2, 3))
+    new = g(node.call(op.add, _part(node, gates, 2, 3), remembered))
+    return (node.call(op.add, new, node.call(op.multiply, z, node.call(op.subtract, h, new))),)
+
+
+def _lstm_step(
+    node: Node, weights: Weights, gates: Expr, state: State,
+    functions: Sequence[Callable[[Expr], Expr]],
+) -> State:
+    """Gates i, o, f, c; peepholes let i and f see the old memory, o the new one."""
+    h, c = state
+    f, g, out = functions
+    total = node.call(op.add, gates, _recurrent(node, weights, h))
+    i, o, forget, new = (_part(node, total, k, 4) for k in range(4))
+
+    def peep(gate: Expr, memory: Expr, index: int) -> Expr:
+        if weights.peepholes is None:
+            return gate
+        seen = node.call(op.multiply, _part(node, weights.peepholes, index, 3), memory)
+        return node.call(op.add, gate, seen)
+
+    i, forget = f(peep(i, c, 0)), f(peep(forget, c, 2))
+    if node.attrs.flag("input_forget"):
+        forget = node.call(op.subtract, node.scalar_like(1, i), i)
+    memory = node.call(op.add, node.call(op.multiply, forget, c),
+                       node.call(op.multiply, i, g(new)))
+    return node.call(op.multiply, f(peep(o, memory, 1)), out(memory)), memory
+
+
+_CELLS = {
+    "RNN": Cell(1, ("Tanh",), _rnn_step),
+    "GRU": Cell(3, ("Sigmoid", "Tanh"), _gru_step),
+    "LSTM": Cell(4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step),
+}
+
+
+def _functions(node: Node, cell: Cell, direction: int) -> list[Callable[[Expr], Expr]]:
+    count = len(cell.activations)
+    attribute = node.attrs.values.get("activations")
+    names = [s.decode() for s in attribute.strings] if attribute is not None else []
+    chosen = names[direction * count:(direction + 1) * count] or list(cell.activations)
+    unknown = [n for n in chosen if n not in _ACTIVATIONS]
+    if unknown or len(chosen) != count:
+        raise UnsupportedModelError(f"activations of {node.op}", where=node.span,
+                                    expected=", ".join(_ACTIVATIONS), got=", ".join(chosen))
+    return [lambda x, name=n: node.call(_ACTIVATIONS[name], x) for n in chosen]
+
+
+def _direction_of(node: Node, value: Expr, direction: int) -> Expr:
+    part = _slice(node, value, direction, direction + 1, 0)
+    return node.call(op.squeeze, part, axis=(0,))
+
+
+def _weights(node: Node, cell: Cell, direction: int) -> Weights:
+    w, r = (_direction_of(node, node.input(i), direction) for i in (1, 2))
+    wb = rb = None
+    if node.has_input(3):
+        both = _direction_of(node, node.input(3), direction)
+        wb, rb = _part(node, both, 0, 2), _part(node, both, 1, 2)
+    has_peepholes = node.op == "LSTM" and node.has_input(7)
+    peepholes = _direction_of(node, node.input(7), direction) if has_peepholes else None
+    return Weights(w, r, wb, rb, peepholes)
+
+
+def _initial_state(node: Node, direction: int, shape: tuple[int, int]) -> State:
+    states = []
+    for index in (5, 6) if node.op == "LSTM" else (5,):
+        if node.has_input(index):
+            given = node.input(index)
+            if node.attrs.integer("layout", 0):
+                given = node.call(op.transpose, given, axes=(1, 0, 2))
+            states.append(_direction_of(node, given, direction))
+        else:
+            states.append(Constant(np.zeros(shape, node.dtype().numpy), span=node.span))
+    return tuple(states)
+
+
+def _held(node: Node, step: int, new: State, old: State) -> State:
+    """Sequences that have ended keep their state."""
+    if not node.has_input(4):
+        return new
+    running = node.call(op.greater, node.input(4), node.scalar_like(step, node.input(4)))
+    running = node.call(op.expand_dims, running, axis=1, num_newaxis=1)
+    return tuple(node.call(op.where, running, a, b) for a, b in zip(new, old, strict=True))
+
+
+def _run(
+    node: Node, cell: Cell, x: Expr, direction: int, *, backward: bool
+) -> tuple[list[Expr], State]:
+    """The outputs of every step in the order of time, and the last state."""
+    steps, batch, _ = tensor_type(x).concrete_shape
+    weights, functions = _weights(node, cell, direction), _functions(node, cell, direction)
+    hidden = tensor_type(weights.r).concrete_shape[-1]
+    state = _initial_state(node, direction, (batch, hidden))
+    gates = weights.gates(node, x)
+    outputs: list[Expr] = []
+    for t in reversed(range(steps)) if backward else range(steps):
+        here = node.call(op.squeeze, _slice(node, gates, t, t + 1, 0), axis=(0,))
+        new = cell.step(node, weights, here, state, functions)
+        state = _held(node, t, new, state)
+        zero = node.scalar_like(0, new[0])
+        blank = node.call(op.multiply, new[0], zero)
+        outputs.append(_held(node, t, (new[0],), (blank,))[0])
+    return outputs[::-1] if backward else outputs, state
+
+
+@converts("RNN", since=7, attributes=_ATTRIBUTES, outputs=2)
+@converts("GRU", since=7, attributes=(*_ATTRIBUTES, "linear_before_reset"), outputs=2)
+@converts("LSTM", since=7, attributes=(*_ATTRIBUTES, "input_forget"), outputs=3)
+def recurrent(node: Node) -> Sequence[Expr]:
+    """Outputs: every step's [steps, directions, batch, hidden], and the last states."""
+    cell, x = _CELLS[node.op], node.input(0)
+    if node.attrs.number("clip", 0.0):
+        raise UnsupportedModelError(f"attribute 'clip' of {node.op}", where=node.span)
+    if not all(isinstance(d, int) for d in (*node.shape(), *node.shape(1), *node.shape(2))):
+        raise UnsupportedModelError(f"{node.op} over symbolic sizes", where=node.span,
+                                    help='fix the sizes: inputs={"x": (16, 1, 64)}')
+    by_batch = bool(node.attrs.integer("layout", 0))
+    if by_batch:
+        x = node.call(op.transpose, x, axes=(1, 0, 2))
+    kind = node.attrs.one_of("direction", "forward", ("forward", "reverse", "bidirectional"))
+    backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[kind]
+    runs = [_run(node, cell, x, d, backward=b) for d, b in enumerate(backward)]
+    every = _stack(node, [_stack(node, outputs, 0) for outputs, _ in runs], 1)
+    states = [_stack(node, list(parts), 0)
+              for parts in zip(*(state for _, state in runs), strict=True)]
+    if by_batch:
+        every = node.call(op.transpose, every, axes=(2, 0, 1, 3))
+        states = [node.call(op.transpose, s, axes=(1, 0, 2)) for s in states]
+    return every, *states
+
+
+def _stack(node: Node, parts: list[Expr], axis: int) -> Expr:
+    """``parts`` along a new axis."""
+    widened = [node.call(op.expand_dims, p, axis=axis, num_newaxis=1) for p in parts]
+    if len(widened) == 1:
+        return widened[0]
+    return node.tuple_call(op.concatenate, widened, axis=axis)

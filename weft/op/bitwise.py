@@ -1,0 +1,55 @@
+"""Operators on the bits of integers, and exclusive or of booleans."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft import te
+from weft.ir.op import case
+from weft.ir.typing.relation import Relation
+from weft.ir.typing.relations import broadcast_binary, identity_relation
+from weft.op.families import binary, logical, unary
+from weft.op.relations import checked, expect_int
+from weft.tir.expr import PrimExpr, any_of, const, select
+from weft.topi import elementwise
+
+_integers: Relation = checked(expect_int, broadcast_binary(), args=2)
+_INT = (case((3, 4), (4,), dtypes="int32", low=-99, high=99),
+        case((), (2, 3), dtypes="uint8", low=0, high=255),
+        case((0, 4), (1, 4), dtypes="int64", low=-9, high=9))
+_SHIFTS = (case((3, 4), np.array([0, 1, 5, 31], np.int32), dtypes="int32", low=-99, high=99),
+           case((3,), np.array([[0], [7]], np.uint8), dtypes="uint8", low=0, high=255))
+
+
+def _shift(name: str, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """Shifts by the width or more give what as many shifts by one give, not what the CPU does.
+
+    Negative amounts, read as unsigned, are as large.
+    """
+    zero, last = const(0, b.dtype), const(a.dtype.bits - 1, b.dtype)
+    beyond = any_of(b < zero, b > last)
+    shifted = getattr(te, name)(a, select(beyond, last, b))
+    signed_right = name == "shift_right" and a.dtype.code == "int"
+    return shifted if signed_right else select(beyond, const(0, a.dtype), shifted)
+
+
+bitwise_and = binary("bitwise_and", np.bitwise_and, te.bitwise_and, relation=_integers,
+                     doc="The bits that are set in both.", cases=_INT)
+bitwise_or = binary("bitwise_or", np.bitwise_or, te.bitwise_or, relation=_integers,
+                    doc="The bits that are set in either.", cases=_INT)
+bitwise_xor = binary("bitwise_xor", np.bitwise_xor, te.bitwise_xor, relation=_integers,
+                     doc="The bits that differ.", cases=_INT)
+left_shift = binary("left_shift", np.left_shift, lambda a, b: _shift("shift_left", a, b),
+                    relation=_integers, doc="lhs * 2**rhs, the bits above the top dropped.",
+                    cases=_SHIFTS)
+right_shift = binary("right_shift", np.right_shift, lambda a, b: _shift("shift_right", a, b),
+                     relation=_integers, doc="The largest integer not above lhs / 2**rhs.",
+                     cases=_SHIFTS)
+bitwise_not = unary("bitwise_not", np.invert, doc="All bits of x flipped.",
+                    relation=checked(expect_int, identity_relation),
+                    compute=lambda x: elementwise.apply(x, te.bitwise_not, "bitwise_not"),
+                    cases=(case((3, 5), dtypes="int32", low=-9, high=9),
+                           case((), dtypes="uint8", low=0, high=255)))
+logical_xor = binary("logical_xor", np.logical_xor, lambda a, b: a.not_equal(b), relation=logical,
+                     doc="Whether one of two booleans holds, and not both.",
+                     cases=(case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool")))

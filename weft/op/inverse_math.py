@@ -1,0 +1,106 @@
+"""Trigonometric and hyperbolic functions and their inverses, and tests of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.dtype import bool_
+from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.broadcast import multiply, subtract
+from weft.op.elementwise import rsqrt
+from weft.op.families import UNARY_CASES, in_dtype, numeric, unary
+from weft.op.gradients import Expr, scalar
+from weft.op.layout_inference import keep_layout
+from weft.op.relations import expect_float
+from weft.tir.expr import PrimExpr, any_of
+from weft.topi import elementwise
+from weft.topi import inverse_math as topi
+
+_WIDE = (case((3, 5), low=-6.0, high=6.0), *UNARY_CASES, case((4,), low=-1e-3, high=1e-3))
+_UNIT = (case((3, 5), low=-0.95, high=0.95), case(()), case((0, 4)))
+_ABOVE_ONE = (case((3, 5), low=1.01, high=9.0), case((), low=1.5, high=2.0), case((0, 4)))
+
+
+def _function(
+    name: str, reference: Callable[..., Any], compute: Callable[[PrimExpr], PrimExpr], doc: str,
+    cases: tuple[Case, ...], grad: Callable[..., Any],
+) -> Op:
+    return unary(name, in_dtype(reference), doc=doc, cases=cases, grad=grad,
+                 compute=lambda x: elementwise.apply(x, compute, name))
+
+
+def _one_minus_square(x: Expr) -> Expr:
+    return subtract(scalar(1, x), multiply(x, x))
+
+
+tan = _function("tan", np.tan, topi.tan, "The tangent of x (radians).",
+                (case((3, 5), low=-1.3, high=1.3), case(()), case((0, 4))),
+                lambda _call, y, dy: [dy * (y * y + scalar(1, y))])
+sinh = _function("sinh", np.sinh, topi.sinh, "The hyperbolic sine of x.", _WIDE,
+                 lambda call, _y, dy: [dy * cosh(call.args[0])])
+cosh = _function("cosh", np.cosh, topi.cosh, "The hyperbolic cosine of x.", _WIDE,
+                 lambda call, _y, dy: [dy * sinh(call.args[0])])
+asin = _function("asin", np.arcsin, topi.asin, "The angle whose sine is x.", _UNIT,
+                 lambda call, _y, dy: [dy * rsqrt(_one_minus_square(call.args[0]))])
+acos = _function("acos", np.arccos, topi.acos, "The angle whose cosine is x.", _UNIT,
+                 lambda call, _y, dy: [-dy * rsqrt(_one_minus_square(call.args[0]))])
+atan = _function("atan", np.arctan, topi.atan, "The angle whose tangent is x.", _WIDE,
+                 lambda call, _y, dy: [
+                     dy / (call.args[0] * call.args[0] + scalar(1, call.args[0]))])
+asinh = _function("asinh", np.arcsinh, topi.asinh, "The inverse of the hyperbolic sine.", _WIDE,
+                  lambda call, _y, dy: [
+                      dy * rsqrt(call.args[0] * call.args[0] + scalar(1, call.args[0]))])
+acosh = _function("acosh", np.arccosh, topi.acosh, "The inverse of the hyperbolic cosine.",
+                  _ABOVE_ONE,
+                  lambda call, _y, dy: [
+                      dy * rsqrt(call.args[0] * call.args[0] - scalar(1, call.args[0]))])
+atanh = _function("atanh", np.arctanh, topi.atanh, "The inverse of the hyperbolic tangent.", _UNIT,
+                  lambda call, _y, dy: [dy / _one_minus_square(call.args[0])])
+trunc = unary("trunc", in_dtype(np.trunc), doc="The integer next to x towards zero.",
+              compute=lambda x: elementwise.rounding(x, "trunc"), relation=numeric,
+              cases=(case((3, 5), low=-4, high=4), case(()), case((0, 4))))
+
+_SPECIAL = (case(np.array([1.0, np.nan, -np.inf, np.inf], np.float32)), case((2, 3)), case(()),
+            case((0, 4)))
+
+
+def _test_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_float(ctx, 0, source)
+    ctx.output(TensorType(source.shape, bool_))
+    return True
+
+
+def _float_test(
+    name: str, reference: Callable[..., Any], test: Callable[[PrimExpr], PrimExpr], doc: str
+) -> Op:
+    def run(x: te.Tensor, _attrs: Any) -> te.Tensor:
+        return elementwise.apply(x, test, name)
+
+    run.__doc__ = doc
+    op = define_op(name, relation=_test_relation, pattern=OpPattern.ELEMWISE, level=3,
+                   inputs=("x",))(run)
+    op.spec(lambda x: np.asarray(reference(x)), *_SPECIAL)
+    op.layout(keep_layout)
+    return op
+
+
+def _is_infinite(x: PrimExpr) -> PrimExpr:
+    return any_of(x.equal(te.max_value(x.dtype)), x.equal(te.min_value(x.dtype)))
+
+
+def _is_finite(x: PrimExpr) -> PrimExpr:
+    return te.abs(x) < te.max_value(x.dtype)
+
+
+isnan = _float_test("isnan", np.isnan, te.isnan, "Whether x is NaN.")
+isinf = _float_test("isinf", np.isinf, _is_infinite, "Whether x is an infinity.")
+isfinite = _float_test("isfinite", np.isfinite, _is_finite, "Whether x is no infinity or NaN.")

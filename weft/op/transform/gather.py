@@ -1,0 +1,134 @@
+"""Reading elements or slices at positions that another tensor gives: gather, gather_nd."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.relations import attrs_as, expect_dim, expect_int, tensors_known
+from weft.topi import gather as topi
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherAttrs(Attrs):
+    axis: int = attr(0, "axis whose index is looked up")
+
+
+def _gather_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    source, indices = types
+    expect_int(ctx, 1, indices)
+    axis = normalize_axis(ctx, attrs_as(ctx, GatherAttrs).axis, source.ndim)
+    if indices.ndim != source.ndim:
+        ctx.fail("the positions have another rank than the data", arg=1,
+                 expected=f"rank {source.ndim}", got=indices)
+    for i, (have, size) in enumerate(zip(indices.shape, source.shape, strict=True)):
+        if i != axis and isinstance(have, int) and isinstance(size, int) and have > size:
+            ctx.fail("there are more positions than data", arg=1, axis=i,
+                     expected=f"{size} or less", got=have)
+    if source.shape[axis] == 0 and 0 not in indices.shape:
+        ctx.fail("an empty axis has nothing to gather", arg=0, axis=axis,
+                 expected="a size of 1 or more", got=0)
+    ctx.output(TensorType(indices.shape, source.dtype))
+    return True
+
+
+@define_op("gather", attrs=GatherAttrs, relation=_gather_relation, pattern=OpPattern.INJECTIVE,
+           level=3)
+def gather(x: te.Tensor, indices: te.Tensor, attrs: GatherAttrs) -> te.Tensor:
+    """``x`` at each index of ``indices``, with the index of one axis looked up there.
+
+    Positions beyond the axis go to its ends.
+    """
+    return topi.gather(x, indices, attrs.axis % x.ndim)
+
+
+def _gather_reference(x: np.ndarray, indices: np.ndarray, axis: int = 0) -> np.ndarray:
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = np.clip(indices, 0, x.shape[axis] - 1)
+    return np.ascontiguousarray(x[tuple(places)])
+
+
+gather.spec(
+    _gather_reference,
+    case((3, 4), np.array([[0, 2, 1, 2]]), axis=0),
+    case((3, 4), np.array([[3, 0], [1, 1], [9, -4]], np.int32), axis=-1),
+    case((2, 3), np.zeros((0, 3), np.int64)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherNDAttrs(Attrs):
+    batch_dims: int = attr(0, "leading axes that the data and the positions share",
+                           check=lambda n: n >= 0, expected="0 or more")
+
+
+def _gather_nd_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    source, indices = types
+    expect_int(ctx, 1, indices)
+    batch = attrs_as(ctx, GatherNDAttrs).batch_dims
+    length = index_length(ctx, indices, source.ndim - batch)
+    for axis in range(batch):
+        if axis + 1 < indices.ndim:
+            expect_dim(ctx, 1, axis + 1, indices.shape[axis + 1], source.shape[axis],
+                       "the batches of data and positions differ")
+    if batch > indices.ndim - 1:
+        ctx.fail("the positions lack batch axes", arg=1, expected=f"rank above {batch}",
+                 got=indices)
+    shape = (*indices.shape[1:], *source.shape[batch + length:])
+    if 0 in source.shape[batch:batch + length] and 0 not in shape:
+        ctx.fail("an empty axis has nothing to gather", arg=0, expected="sizes of 1 or more",
+                 got=source)
+    ctx.output(TensorType(shape, source.dtype))
+    return True
+
+
+def index_length(ctx: RelationContext, indices: TensorType, limit: int) -> int:
+    """How many axes an index tuple along axis 0 of ``indices`` names; at most ``limit``."""
+    length = indices.shape[0] if indices.ndim else None
+    if not isinstance(length, int) or length > limit:
+        ctx.fail("the index tuples do not fit the data", arg=1, axis=0,
+                 expected=f"a fixed size of at most {limit}", got=indices)
+        return 0
+    return length
+
+
+@define_op("gather_nd", attrs=GatherNDAttrs, relation=_gather_nd_relation,
+           pattern=OpPattern.INJECTIVE, level=3)
+def gather_nd(x: te.Tensor, indices: te.Tensor, attrs: GatherNDAttrs) -> te.Tensor:
+    """The elements or slices of ``x`` at the index tuples along axis 0 of ``indices``.
+
+    Positions beyond an axis go to its ends.
+    """
+    return topi.gather_nd(x, indices, attrs.batch_dims)
+
+
+def _gather_nd_reference(x: np.ndarray, indices: np.ndarray, batch_dims: int = 0) -> np.ndarray:
+    batch = np.indices(indices.shape[1:], sparse=True)[:batch_dims]
+    found = [
+        np.clip(indices[k], 0, x.shape[batch_dims + k] - 1) for k in range(indices.shape[0])
+    ]
+    if not found and not batch_dims:
+        return np.array(np.broadcast_to(x, (*indices.shape[1:], *x.shape)))
+    return np.ascontiguousarray(x[(*batch, *found)])
+
+
+gather_nd.spec(
+    _gather_nd_reference,
+    case((3, 4), np.array([[0, 2], [1, 3]])),
+    case((3, 4, 2), np.array([[0, 2, -1]], np.int32)),
+    case((2, 3, 4), np.array([[1, 3]]), batch_dims=1),
+    case((2, 3), np.zeros((2, 0), np.int64)),
+)

@@ -1,0 +1,171 @@
+"""Running sums and products, sorted order: cumsum, cumprod, sort, argsort, topk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType, int64
+from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.relations import attrs_as, expect_number
+from weft.topi import scan as topi_scan
+from weft.topi import sort as topi_sort
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanAttrs(Attrs):
+    axis: int = attr(0, "axis along which is accumulated")
+    dtype: DType | None = attr(None, "dtype of the result; None for that of the argument")
+    exclusive: bool = attr(False, "leave out the element itself, so that the first result is "
+                           "neutral")
+    reverse: bool = attr(False, "start from the end")
+
+
+def _scan_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_number(ctx, 0, source)
+    attrs = attrs_as(ctx, ScanAttrs)
+    normalize_axis(ctx, attrs.axis, source.ndim)
+    ctx.output(TensorType(source.shape, attrs.dtype or source.dtype))
+    return True
+
+
+def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: str) -> Op:
+    def run(x: te.Tensor, attrs: ScanAttrs) -> te.Tensor:
+        return topi_scan.scan(x, attrs.axis % x.ndim, attrs.dtype or x.dtype, combine=combine,
+                              exclusive=attrs.exclusive, reverse=attrs.reverse)
+
+    def reference(x: np.ndarray, axis: int = 0, dtype: DType | None = None,
+                  exclusive: bool = False, reverse: bool = False) -> np.ndarray:
+        line = np.moveaxis(x, axis, 0).astype(x.dtype if dtype is None else DType.of(dtype).numpy)
+        line = line[::-1] if reverse else line
+        if exclusive:
+            neutral = np.full_like(line[:1], combine == "mul")
+            line = np.concatenate([neutral, line[:-1]])
+        result = accumulate(line, axis=0, dtype=line.dtype)
+        result = result[::-1] if reverse else result
+        return np.ascontiguousarray(np.moveaxis(result, 0, axis))
+
+    run.__doc__ = doc
+    op = define_op(name, attrs=ScanAttrs, relation=_scan_relation, pattern=OpPattern.OPAQUE,
+                   level=3, inputs=("x",))(run)
+    op.spec(reference, case((3, 5), axis=1), case((4, 3)), case((6,), exclusive=True),
+            case((2, 3, 4), axis=-2, reverse=True), case((5,), exclusive=True, reverse=True),
+            case((0, 3)), case((4,), dtypes="int32", dtype="int64", low=-9, high=9))
+    return op
+
+
+cumsum = _scan("cumsum", "add", np.cumsum, "The sums of ever more elements along an axis.")
+cumprod = _scan("cumprod", "mul", np.cumprod, "The products of ever more elements along an axis.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortAttrs(Attrs):
+    axis: int = attr(-1, "axis that is sorted")
+    is_ascend: bool = attr(True, "smallest first")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgsortAttrs(SortAttrs):
+    dtype: DType = attr(int64, "dtype of the positions",
+                        check=lambda d: DType.of(d).is_int, expected="an integer dtype")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopkAttrs(ArgsortAttrs):
+    k: int = attr(1, "how many", check=lambda n: n >= 0, expected="0 or more")
+    is_ascend: bool = attr(False, "the smallest, not the largest")
+
+
+def _sort_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_number(ctx, 0, source)
+    attrs = attrs_as(ctx, SortAttrs)
+    axis = normalize_axis(ctx, attrs.axis, source.ndim)
+    if isinstance(attrs, TopkAttrs):
+        size = source.shape[axis]
+        if isinstance(size, int) and attrs.k > size:
+            ctx.fail("there are fewer elements than asked for", arg=0, axis=axis,
+                     expected=f"{attrs.k} or more", got=size)
+        shape = (*source.shape[:axis], attrs.k, *source.shape[axis + 1:])
+        ctx.output(TupleType((TensorType(shape, source.dtype), TensorType(shape, attrs.dtype))))
+    elif isinstance(attrs, ArgsortAttrs):
+        ctx.output(TensorType(source.shape, attrs.dtype))
+    else:
+        ctx.output(source)
+    return True
+
+
+@define_op("sort", attrs=SortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6)
+def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
+    """The elements of every line along an axis in order; NaN counts as the largest."""
+    axis = attrs.axis % x.ndim
+    rank = topi_sort.ranks(x, axis, is_ascend=attrs.is_ascend)
+    place = topi_sort.positions(rank, axis, x.shape[axis], int64)
+    return topi_sort.at_positions(x, place, axis)
+
+
+@define_op("argsort", attrs=ArgsortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE,
+           level=6)
+def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
+    """Where the elements of the sorted order are; of equals the first comes first."""
+    axis = attrs.axis % x.ndim
+    rank = topi_sort.ranks(x, axis, is_ascend=attrs.is_ascend)
+    return topi_sort.positions(rank, axis, x.shape[axis], attrs.dtype)
+
+
+@define_op("topk", attrs=TopkAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6)
+def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
+    """The k largest (or smallest) elements of every line along an axis, and where they are."""
+    axis = attrs.axis % x.ndim
+    rank = topi_sort.ranks(x, axis, is_ascend=attrs.is_ascend)
+    place = topi_sort.positions(rank, axis, attrs.k, attrs.dtype)
+    return topi_sort.at_positions(x, place, axis), place
+
+
+def _order(x: np.ndarray, axis: int, is_ascend: bool) -> np.ndarray:
+    """Stable both ways: going down is going up on the mirrored line, read from its end."""
+    if is_ascend:
+        return np.argsort(x, axis, kind="stable")
+    mirrored = np.argsort(np.flip(x, axis), axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - mirrored, axis)
+
+
+def _argsort_reference(
+    x: np.ndarray, axis: int = -1, is_ascend: bool = True, dtype: DType = int64
+) -> np.ndarray:
+    return np.ascontiguousarray(_order(x, axis, is_ascend).astype(DType.of(dtype).numpy))
+
+
+def _sort_reference(x: np.ndarray, axis: int = -1, is_ascend: bool = True) -> np.ndarray:
+    return np.ascontiguousarray(np.take_along_axis(x, _order(x, axis, is_ascend), axis))
+
+
+def _topk_reference(
+    x: np.ndarray, axis: int = -1, is_ascend: bool = False, dtype: DType = int64, k: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    place = np.take(_order(x, axis, is_ascend), range(k), axis)
+    values = np.take_along_axis(x, place, axis)
+    return (np.ascontiguousarray(values),
+            np.ascontiguousarray(place.astype(DType.of(dtype).numpy)))
+
+
+_TIES = np.array([[2, 1, 2, 0, 1], [5, 5, 5, -1, 7]], np.int32)
+_CASES = (case((3, 5)), case((4, 2), axis=0), case(_TIES), case(_TIES, is_ascend=False),
+          case((2, 3, 4), axis=1, is_ascend=False),
+          case(np.array([1.0, np.nan, -np.inf, 3.0], np.float32)))
+sort.spec(_sort_reference, *_CASES, case((0, 3)))
+argsort.spec(_argsort_reference, *_CASES, case((6,), dtype="int32"))
+topk.spec(_topk_reference, case((3, 5), k=2), case((4, 2), k=3, axis=0, is_ascend=True),
+          case(_TIES, k=4), case(_TIES, k=4, is_ascend=True, dtype="int32"), case((5,), k=0))

@@ -1,0 +1,85 @@
+"""Tensors repeated as a whole, and turned round: tile, reverse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import dim_mul
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.relations import attrs_as
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileAttrs(Attrs):
+    reps: tuple[int, ...] = attr(doc="how often along each axis, aligned at the last",
+                                 check=lambda r: all(n >= 0 for n in r),
+                                 expected="numbers >= 0")
+
+
+def _tile_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    reps = attrs_as(ctx, TileAttrs).reps
+    rank = max(len(reps), source.ndim)
+    sizes = (1,) * (rank - source.ndim) + source.shape
+    times = (1,) * (rank - len(reps)) + reps
+    shape = tuple(dim_mul(s, n) for s, n in zip(sizes, times, strict=True))
+    ctx.output(TensorType(shape, source.dtype))
+    return True
+
+
+@define_op("tile", attrs=TileAttrs, relation=_tile_relation, pattern=OpPattern.INJECTIVE, level=3)
+def tile(x: te.Tensor, attrs: TileAttrs) -> te.Tensor:
+    """``x`` repeated as a whole along its axes, and along new leading ones."""
+    lead = max(len(attrs.reps) - x.ndim, 0)
+    times = (1,) * (x.ndim + lead - len(attrs.reps)) + attrs.reps
+    shape = [n if i < lead else x.shape[i - lead] * n for i, n in enumerate(times)]
+    return te.compute(
+        shape,
+        lambda *i: x[tuple(p % size for p, size in zip(i[lead:], x.shape, strict=True))],
+        name="tile",
+        tag="injective",
+    )
+
+
+tile.spec(lambda x, reps: np.tile(x, reps), case((2, 3), reps=(2, 1)), case((3,), reps=(2, 2)),
+          case((2, 3), reps=(3,)), case((), reps=(4,)), case((2,), reps=(0,)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReverseAttrs(Attrs):
+    axis: int = attr(0, "axis whose order is turned round")
+
+
+def _reverse_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    normalize_axis(ctx, attrs_as(ctx, ReverseAttrs).axis, source.ndim)
+    ctx.output(source)
+    return True
+
+
+@define_op("reverse", attrs=ReverseAttrs, relation=_reverse_relation, pattern=OpPattern.INJECTIVE,
+           level=3)
+def reverse(x: te.Tensor, attrs: ReverseAttrs) -> te.Tensor:
+    """The elements along an axis from the last to the first."""
+    axis = attrs.axis % x.ndim
+    return te.compute(
+        x.shape,
+        lambda *i: x[(*i[:axis], x.shape[axis] - 1 - i[axis], *i[axis + 1:])],
+        name="reverse",
+        tag="injective",
+    )
+
+
+reverse.spec(lambda x, axis=0: np.ascontiguousarray(np.flip(x, axis)), case((3, 4)),
+             case((2, 3, 4), axis=-2), case((0, 2)))

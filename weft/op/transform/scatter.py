@@ -1,0 +1,149 @@
+"""Writing elements or slices at positions that another tensor gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.relations import attrs_as, expect_dim, expect_int, expect_same_dtype, tensors_known
+from weft.op.transform.gather import index_length
+from weft.topi import scatter as topi
+
+_MODES = ("update", "add", "mul", "min", "max")
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "update": lambda _, new: new, "add": np.add, "mul": np.multiply, "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScatterElementsAttrs(Attrs):
+    axis: int = attr(0, "axis whose index is looked up")
+    reduction: str = attr("update", "what a second value for one place does",
+                          check=one_of(*_MODES), expected=", ".join(_MODES))
+
+
+def _scatter_elements_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    source, indices, updates = types
+    expect_int(ctx, 1, indices)
+    expect_same_dtype(ctx, 2, updates, source.dtype)
+    axis = normalize_axis(ctx, attrs_as(ctx, ScatterElementsAttrs).axis, source.ndim)
+    for arg, type_ in ((1, indices), (2, updates)):
+        if type_.ndim != source.ndim:
+            ctx.fail("the argument has another rank than the data", arg=arg,
+                     expected=f"rank {source.ndim}", got=type_)
+    for i, size in enumerate(indices.shape):
+        expect_dim(ctx, 2, i, updates.shape[i], size, "updates and positions differ")
+        limit = source.shape[i]
+        if i != axis and isinstance(size, int) and isinstance(limit, int) and size > limit:
+            ctx.fail("there are more positions than data", arg=1, axis=i,
+                     expected=f"{limit} or less", got=size)
+    ctx.output(source)
+    return True
+
+
+@define_op("scatter_elements", attrs=ScatterElementsAttrs, relation=_scatter_elements_relation,
+           pattern=OpPattern.OPAQUE, level=3)
+def scatter_elements(
+    x: te.Tensor, indices: te.Tensor, updates: te.Tensor, attrs: ScatterElementsAttrs
+) -> te.Tensor:
+    """``x`` with each element of ``updates`` at its own index, that of one axis looked up.
+
+    Elements are written in row-major order; those whose position lies beyond are dropped.
+    """
+    return topi.scatter_elements(x, indices, updates, attrs.axis % x.ndim, attrs.reduction)
+
+
+def _scatter_elements_reference(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0,
+    reduction: str = "update",
+) -> np.ndarray:
+    result = np.array(x)
+    for place in np.ndindex(indices.shape):
+        target = list(place)
+        target[axis] = int(indices[place])
+        if 0 <= target[axis] < x.shape[axis]:
+            at = tuple(target)
+            result[at] = _COMBINE[reduction](result[at], updates[place])
+    return result
+
+
+_ROWS = np.array([[1, 0, 2], [1, 2, 0]])
+scatter_elements.spec(
+    _scatter_elements_reference,
+    case((3, 3), _ROWS, (2, 3)),
+    case((3, 3), _ROWS, (2, 3), axis=1, reduction="add"),
+    case((4,), np.array([1, 1, 7, -2]), (4,), reduction="mul"),
+    case((4,), np.array([1, 1, 3], np.int32), (3,), axis=-1, reduction="max"),
+    case((4,), np.array([1, 1, 3]), (3,), reduction="min", dtypes="int32", low=-9, high=9),
+    case((3, 2), np.zeros((0, 2), np.int64), (0, 2)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScatterNDAttrs(Attrs):
+    mode: str = attr("update", "what a second value for one place does", check=one_of(*_MODES),
+                     expected=", ".join(_MODES))
+
+
+def _scatter_nd_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    source, indices, updates = types
+    expect_int(ctx, 1, indices)
+    expect_same_dtype(ctx, 2, updates, source.dtype)
+    length = index_length(ctx, indices, source.ndim)
+    wanted = (*indices.shape[1:], *source.shape[length:])
+    if updates.ndim != len(wanted):
+        ctx.fail("the updates do not fit the positions", arg=2,
+                 expected=str(TensorType(wanted, source.dtype)), got=updates)
+    for i, size in enumerate(wanted):
+        expect_dim(ctx, 2, i, updates.shape[i], size, "the updates do not fit the positions")
+    ctx.output(source)
+    return True
+
+
+@define_op("scatter_nd", attrs=ScatterNDAttrs, relation=_scatter_nd_relation,
+           pattern=OpPattern.OPAQUE, level=3)
+def scatter_nd(
+    x: te.Tensor, indices: te.Tensor, updates: te.Tensor, attrs: ScatterNDAttrs
+) -> te.Tensor:
+    """``x`` with elements or slices of ``updates`` at the index tuples along axis 0 of ``indices``.
+
+    They are written in row-major order; those whose position lies beyond are dropped.
+    """
+    return topi.scatter_nd(x, indices, updates, attrs.mode)
+
+
+def _scatter_nd_reference(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, mode: str = "update"
+) -> np.ndarray:
+    result = np.array(x)
+    for place in np.ndindex(indices.shape[1:]):
+        target = tuple(int(k) for k in indices[(slice(None), *place)])
+        if all(0 <= t < size for t, size in zip(target, x.shape, strict=False)):
+            result[target] = _COMBINE[mode](result[target], updates[place])
+    return result
+
+
+scatter_nd.spec(
+    _scatter_nd_reference,
+    case((3, 4), np.array([[0, 2, 0], [1, 3, 1]]), (3,)),
+    case((3, 4), np.array([[0, 2]]), (2, 4), mode="add"),
+    case((5,), np.array([[1, 1, 9, 4]], np.int32), (4,), mode="mul"),
+    case((2, 3), np.zeros((1, 0), np.int64), (0, 3), mode="max"),
+    case((4,), np.array([[1, 1, -1]]), (3,), mode="min", dtypes="int32", low=-9, high=9),
+)

@@ -1,0 +1,113 @@
+"""Trigonometric and hyperbolic functions and their inverses, from exp, log, sin, cos and sqrt."""
+
+from __future__ import annotations
+
+import math
+
+from weft import te
+from weft.tir.expr import PrimExpr, const, select
+
+# atan reduces its argument to tan(pi / 16) at most, where these many terms reach 2**-53.
+_ATAN_TERMS = 12
+
+
+def _magnitude_with_sign(x: PrimExpr, magnitude: PrimExpr) -> PrimExpr:
+    """``magnitude`` with the sign of ``x``; zeros stay as they are."""
+    zero = const(0, x.dtype)
+    return select(x < zero, zero - magnitude, select(x.equal(zero), x, magnitude))
+
+
+def tan(x: PrimExpr) -> PrimExpr:
+    return te.sin(x) / te.cos(x)
+
+
+def log1p(x: PrimExpr) -> PrimExpr:
+    """log(1 + x) without loss near 0: the error of 1 + x is corrected by a ratio (Kahan)."""
+    one = const(1, x.dtype)
+    w = x + one
+    kept = w.equal(one)
+    safe = select(kept, const(2, x.dtype), w)
+    ratio = select(w > const(1e30 if x.dtype.bits > 16 else 6e4, x.dtype), one, x / (safe - one))
+    return select(kept, x, te.log(safe) * ratio)
+
+
+def expm1(x: PrimExpr) -> PrimExpr:
+    """exp(x) - 1 without loss near 0, by the inverse of ``log1p``'s correction (Kahan)."""
+    one = const(1, x.dtype)
+    u = te.exp(x)
+    kept = u.equal(one)
+    large = te.abs(x) > one
+    safe = select(kept, const(2, x.dtype), u)
+    log = te.log(safe)
+    corrected = (u - one) * x / select(large, one, log)
+    return select(kept, x, select(large, u - one, corrected))
+
+
+def sinh(x: PrimExpr) -> PrimExpr:
+    """(e**x - e**-x) / 2; beyond 20 as e**(x/2) / 2 * e**(x/2), which overflows later."""
+    m = te.abs(x)
+    half = te.exp(m * const(0.5, x.dtype))
+    large = half * const(0.5, x.dtype) * half
+    grown = expm1(m)
+    small = (grown + grown / (grown + const(1, x.dtype))) * const(0.5, x.dtype)
+    limit = const(20.0 if x.dtype.bits > 16 else 8.0, x.dtype)
+    return _magnitude_with_sign(x, select(m > limit, large, small))
+
+
+def cosh(x: PrimExpr) -> PrimExpr:
+    """(e**x + e**-x) / 2, the powers halved first so that they overflow last."""
+    half = te.exp(te.abs(x) * const(0.5, x.dtype))
+    scaled = half * const(0.5, x.dtype)
+    return scaled * half + const(0.5, x.dtype) / half / half
+
+
+def asinh(x: PrimExpr) -> PrimExpr:
+    one = const(1, x.dtype)
+    m = te.abs(x)
+    near = log1p(m + m * m / (one + te.sqrt(m * m + one)))
+    limit = const(1e9 if x.dtype.bits > 16 else 100.0, x.dtype)
+    far = te.log(m) + const(math.log(2.0), x.dtype)
+    return _magnitude_with_sign(x, select(m > limit, far, near))
+
+
+def acosh(x: PrimExpr) -> PrimExpr:
+    """NaN below 1."""
+    t = x - const(1, x.dtype)
+    near = log1p(t + te.sqrt(t * (t + const(2, x.dtype))))
+    limit = const(1e9 if x.dtype.bits > 16 else 100.0, x.dtype)
+    return select(x > limit, te.log(x) + const(math.log(2.0), x.dtype), near)
+
+
+def atanh(x: PrimExpr) -> PrimExpr:
+    """Infinite at -1 and 1, NaN beyond."""
+    m = te.abs(x)
+    half = log1p((m + m) / (const(1, x.dtype) - m)) * const(0.5, x.dtype)
+    return _magnitude_with_sign(x, half)
+
+
+def atan(x: PrimExpr) -> PrimExpr:
+    """Halve the angle twice below pi / 4, then the Taylor series."""
+    one = const(1, x.dtype)
+    m = te.abs(x)
+    beyond = m > one
+    t = select(beyond, one / select(beyond, m, one), m)
+    for _ in range(2):
+        t = t / (one + te.sqrt(one + t * t))
+    square = t * t
+    series = const(0, x.dtype)
+    for n in reversed(range(_ATAN_TERMS)):
+        series = series * square + const((-1.0) ** n / (2 * n + 1), x.dtype)
+    angle = series * t * const(4, x.dtype)
+    return _magnitude_with_sign(x, select(beyond, const(math.pi / 2, x.dtype) - angle, angle))
+
+
+def asin(x: PrimExpr) -> PrimExpr:
+    """NaN beyond -1 and 1."""
+    one = const(1, x.dtype)
+    return atan(x / te.sqrt((one - x) * (one + x)))
+
+
+def acos(x: PrimExpr) -> PrimExpr:
+    """NaN beyond -1 and 1."""
+    one = const(1, x.dtype)
+    return atan(te.sqrt((one - x) / (one + x))) * const(2, x.dtype)

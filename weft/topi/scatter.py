@@ -1,0 +1,78 @@
+"""Writing elements at positions that another tensor gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from weft import te
+from weft.ir.dtype import int64
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, all_of, as_prim, maximum, minimum
+from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
+from weft.topi.loop_nest import copy, nest
+
+Combine = Callable[[PrimExpr, PrimExpr], PrimExpr]
+COMBINE: Mapping[str, Combine] = {
+    "update": lambda _, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "min": minimum,
+    "max": maximum,
+}
+
+
+def _store(
+    target: Buffer, place: tuple[PrimExpr, ...], looked_up: tuple[int, ...], value: PrimExpr,
+    combine: Combine,
+) -> Stmt:
+    """``target[place]`` combined with ``value``, unless a looked-up position lies beyond."""
+    inside = [
+        c for axis in looked_up
+        for c in (place[axis] >= 0, place[axis] < target.shape[axis])
+    ]
+    store = BufferStore(target, combine(target.load(*place), value), place)
+    return IfThenElse(all_of(*inside), store) if inside else store
+
+
+def scatter_elements(
+    x: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str
+) -> te.Tensor:
+    """``x`` with ``updates[i]`` at ``i``, of which the index of ``axis`` is looked up.
+
+    Updates are applied in row-major order; those beyond the axis are dropped.
+    """
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, index, values = inputs
+
+        def update(i: tuple[PrimExpr, ...]) -> Stmt:
+            found = index.load(*i).astype(int64)
+            place = (*i[:axis], found, *i[axis + 1:])
+            return _store(outputs[0], place, (axis,), values.load(*i), COMBINE[reduction])
+
+        return seq([copy(source, outputs[0]), nest(index.shape, update)])
+
+    return te.extern([x.shape], [x, indices, updates], build, [x.dtype], "scatter_elements")[0]
+
+
+def scatter_nd(
+    x: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduction: str
+) -> te.Tensor:
+    """``x`` with slices of ``updates`` at the index tuples along axis 0 of ``indices``."""
+    length = indices.static_shape[0]
+    outer = indices.ndim - 1
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, index, values = inputs
+
+        def update(i: tuple[PrimExpr, ...]) -> Stmt:
+            found = tuple(
+                index.load(as_prim(k), *i[:outer]).astype(int64) for k in range(length)
+            )
+            place = (*found, *i[outer:])
+            return _store(outputs[0], place, tuple(range(length)), values.load(*i),
+                          COMBINE[reduction])
+
+        return seq([copy(source, outputs[0]), nest(values.shape, update)])
+
+    return te.extern([x.shape], [x, indices, updates], build, [x.dtype], "scatter_nd")[0]
