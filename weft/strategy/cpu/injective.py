@@ -31,6 +31,8 @@ def schedule_injective(ctx: ScheduleContext) -> None:
         if id(op) not in outputs:
             ctx.schedule[op.output(0)].compute_inline()
     for tensor in ctx.outputs:
+        if not isinstance(tensor.op, te.ComputeOp):
+            continue  # an extern body brings its own loops
         body = inlined_body(compute_of(tensor), lambda op: id(op) not in outputs)
         schedule_loops(ctx.schedule[tensor], tensor, body, ctx.target)
 
