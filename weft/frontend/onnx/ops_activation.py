@@ -19,20 +19,57 @@ def leaky_relu(node: Node) -> Expr:
 
 @converts("PRelu")
 def prelu(node: Node) -> Expr:
-    x, slope = node.input(0), node.input(1)
+    x, slope = node.input(0), _slope(node)
     negative = node.call(op.less, x, node.scalar_like(0, x))
     return node.call(op.where, negative, node.call(op.multiply, x, slope), x)
+
+
+def _slope(node: Node) -> Expr:
+    """One slope for each channel may come as a vector, as it did before opset 7."""
+    shape, own = node.shape(), node.shape(1)
+    if len(own) == 1 and len(shape) > 2 and own[0] not in (1, shape[-1]) and own[0] == shape[1]:
+        return reshape_to(node, node.input(1), (own[0], *(1,) * (len(shape) - 2)))
+    return node.input(1)
 
 
 @converts("Elu", attributes=("alpha",))
 def elu(node: Node) -> Expr:
     """The exponential sees min(x, 0), so that it cannot overflow where it is not used."""
-    x = node.input(0)
+    return _exponential_below(node, node.input(0), node.attrs.number("alpha", 1.0))
+
+
+def _exponential_below(node: Node, x: Expr, alpha: float) -> Expr:
+    """``x`` where positive, else alpha * (e**x - 1)."""
     zero = node.scalar_like(0, x)
     grown = node.call(op.exp, node.call(op.minimum, x, zero))
     below = node.call(op.subtract, grown, node.scalar_like(1, x))
-    scaled = node.call(op.multiply, below, node.scalar_like(node.attrs.number("alpha", 1.0), x))
+    scaled = node.call(op.multiply, below, node.scalar_like(alpha, x))
     return node.call(op.where, node.call(op.less, x, zero), scaled, x)
+
+
+@converts("Selu", attributes=("alpha", "gamma"))
+def selu(node: Node) -> Expr:
+    """gamma * (x where positive, else alpha * (e**x - 1))"""
+    x = node.input(0)
+    alpha = node.attrs.number("alpha", 1.67326319217681884765625)
+    scaled = _exponential_below(node, x, alpha)
+    return node.call(op.multiply, scaled,
+                     node.scalar_like(node.attrs.number("gamma", 1.05070102214813232421875), x))
+
+
+@converts("Shrink", since=9, attributes=("bias", "lambd"))
+def shrink(node: Node) -> Expr:
+    """Zero from -lambd to lambd, beyond that moved towards zero by the bias."""
+    x = node.input(0)
+    bias, limit = node.attrs.number("bias", 0.0), node.attrs.number("lambd", 0.5)
+    wide = x if node.dtype().is_float else node.call(op.cast, x, dtype="float32")
+    low = node.call(op.less, wide, node.scalar_like(-limit, wide))
+    high = node.call(op.greater, wide, node.scalar_like(limit, wide))
+    up = node.call(op.add, wide, node.scalar_like(bias, wide))
+    down = node.call(op.subtract, wide, node.scalar_like(bias, wide))
+    inner = node.call(op.where, high, down, node.scalar_like(0, wide))
+    result = node.call(op.where, low, up, inner)
+    return result if node.dtype().is_float else node.call(op.cast, result, dtype=node.dtype().name)
 
 
 @converts("HardSigmoid", attributes=("alpha", "beta"))

@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 from weft import op
-from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.ops_conv_volume import convolve
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, window_of
 from weft.ir.expr import Expr
 from weft.ir.shape import dims_equal
 from weft.support.errors import UnsupportedModelError
 
-_IMAGE_RANK = 4
+_LEAST_RANK = 3
 
 
 @converts("Conv", attributes=(*WINDOW_ATTRIBUTES, "group"))
 def conv(node: Node) -> Expr:
-    """Over one or two spatial axes; one axis is two, the first of size 1."""
-    data, weight, rank = node.input(0), node.input(1), node.rank()
-    if rank not in (_IMAGE_RANK - 1, _IMAGE_RANK):
-        raise UnsupportedModelError(
-            "Conv over an input of this rank",
-            where=node.span,
-            expected="rank 3 (one spatial axis) or 4 (two)",
-            got=f"rank {rank}",
+    """Over any number of spatial axes."""
+    if node.rank() < _LEAST_RANK:
+        raise node.fail(
+            "the input has no spatial axis", expected="rank 3 or more", got=f"rank {node.rank()}"
         )
     groups = node.attrs.integer("group", 1)
     kernel = _checked_kernel(node, groups)
     window = window_of(node, kernel, node.shape()[2:])
-    if rank < _IMAGE_RANK:
-        data, weight = _widened(node, data), _widened(node, weight)
-        window = window.widened()
-    result = node.call(
-        op.nn.conv2d,
-        data,
-        weight,
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilations,
-        groups=groups,
-        channels=tensor_type(weight).shape[0],
-        kernel_size=window.kernel,
-    )
-    if node.has_input(2):
-        result = node.call(op.nn.bias_add, result, node.input(2), axis=1)
-    return node.call(op.squeeze, result, axis=(2,)) if rank < _IMAGE_RANK else result
-
-
-def _widened(node: Node, value: Expr) -> Expr:
-    return node.call(op.expand_dims, value, axis=2, num_newaxis=1)
+    result = convolve(node, node.input(0), node.input(1), window, groups)
+    return node.call(op.nn.bias_add, result, node.input(2), axis=1) if node.has_input(2) else result
 
 
 def _checked_kernel(node: Node, groups: int) -> tuple[int, ...]:

@@ -116,7 +116,15 @@ def pow_(node: Node) -> Expr:
     if dtype.is_float:
         return node.call(op.power, base, _cast(node, exponent, dtype.name))
     wide = node.call(op.power, _cast(node, base, "float64"), _cast(node, exponent, "float64"))
-    return _cast(node, wide, dtype.name)
+    return _cast(node, _snapped(node, wide), dtype.name)
+
+
+def _snapped(node: Node, power: Expr) -> Expr:
+    """Powers a few units of precision away from an integer as that integer, before truncation."""
+    nearest = node.call(op.round, power)
+    error = node.call(op.abs, node.call(op.subtract, power, nearest))
+    bound = node.call(op.multiply, node.call(op.abs, power), node.scalar_like(1e-14, power))
+    return node.call(op.where, node.call(op.less_equal, error, bound), nearest, power)
 
 
 @converts("Where")

@@ -54,10 +54,19 @@ def matmul(node: Node) -> Expr:
         a = node.call(op.expand_dims, a, axis=0, num_newaxis=1)
     if b_is_vector:
         b = node.call(op.expand_dims, b, axis=1, num_newaxis=1)
-    product = _product(node, a, b)
+    product = multiplied(node, a, b)
     rank = len(tensor_type(product).shape)
     dropped = [rank - 2] * a_is_vector + [rank - 1] * b_is_vector
     return node.call(op.squeeze, product, axis=tuple(dropped)) if dropped else product
+
+
+def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
+    """The product of matrices or stacks of them; of 16-bit floats summed in 32 and rounded once."""
+    dtype = tensor_type(a).dtype
+    if not dtype.is_float or dtype.bits >= 32:
+        return _product(node, a, b)
+    wide = [node.call(op.cast, v, dtype="float32") for v in (a, b)]
+    return node.call(op.cast, _product(node, *wide), dtype=dtype.name)
 
 
 def _product(node: Node, a: Expr, b: Expr) -> Expr:

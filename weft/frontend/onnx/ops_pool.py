@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from weft import op
-from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, window_of
+from weft.frontend.onnx.reshaping import reshape_to
+from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window, window_of
 from weft.ir.expr import Expr
 from weft.ir.op import Op
-from weft.support.errors import UnsupportedModelError
+from weft.ir.shape import dim_product
 
 _IMAGE_RANK = 4
 
@@ -52,34 +56,97 @@ def _pool(node: Node, operator: Op, **attrs: Any) -> Expr:
             expected=f"less than {window.kernel}",
             got=str(window.padding),
         )
-    if node.rank() < _IMAGE_RANK:
-        window = window.widened()
-    return _over_image(
-        node,
+    attrs["ceil_mode"] = node.attrs.flag("ceil_mode")
+    if node.rank() == _IMAGE_RANK:
+        return _pool_image(node, operator, node.input(0), window, attrs)
+    return _pool_axes(node, operator, window, attrs)
+
+
+def _pool_image(
+    node: Node, operator: Op, x: Expr, window: Window, attrs: Mapping[str, Any]
+) -> Expr:
+    return node.call(
         operator,
+        x,
         pool_size=window.kernel,
         strides=window.strides,
         dilation=window.dilations,
         padding=window.padding,
-        ceil_mode=node.attrs.flag("ceil_mode"),
         **attrs,
     )
 
 
-def _over_image(node: Node, operator: Op, **attrs: Any) -> Expr:
-    """One spatial axis is two, the first of size 1."""
+def _pool_axes(node: Node, operator: Op, window: Window, attrs: Mapping[str, Any]) -> Expr:
+    """One spatial axis after the other, each as the columns of an image.
+
+    The largest of the largest is the largest; and as a window is a box, of which along each axis
+    the same positions count, the mean of means is the mean.
+    """
+    x = node.input(0)
+    for axis in range(len(window.kernel)):
+        shape = tensor_type(x).shape
+        place = axis + 2
+        image = (1, dim_product(shape[:place]), shape[place], dim_product(shape[place + 1:]))
+        line = Window(
+            (window.kernel[axis], 1),
+            (window.strides[axis], 1),
+            (window.dilations[axis], 1),
+            (window.before[axis], 0),
+            (window.after[axis], 0),
+        )
+        pooled = _pool_image(node, operator, reshape_to(node, x, image), line, attrs)
+        size = tensor_type(pooled).shape[2]
+        x = reshape_to(node, pooled, (*shape[:place], size, *shape[place + 1:]))
+    return x
+
+
+def _over_image(node: Node, operator: Op) -> Expr:
+    """All spatial axes together, as the columns of an image."""
     _check_rank(node)
     if node.rank() == _IMAGE_RANK:
-        return node.call(operator, node.input(0), **attrs)
-    wide = node.call(op.expand_dims, node.input(0), axis=2, num_newaxis=1)
-    return node.call(op.squeeze, node.call(operator, wide, **attrs), axis=(2,))
+        return node.call(operator, node.input(0))
+    shape = node.shape()
+    image = (*shape[:2], 1, dim_product(shape[2:]))
+    pooled = node.call(operator, reshape_to(node, node.input(0), image))
+    return reshape_to(node, pooled, (*shape[:2], *(1,) * (len(shape) - 2)))
+
+
+@converts("LpPool", since=2, attributes=(*WINDOW_ATTRIBUTES, "ceil_mode", "p"))
+def lp_pool(node: Node) -> Expr:
+    """The p-norm of each window, from the mean over all of its taps, padding included."""
+    p = float(node.attrs.integer("p", 2))
+    kernel = node.attrs.integers("kernel_shape")
+    if kernel is None:
+        raise node.fail("attribute 'kernel_shape' is missing")
+    x = node.input(0)
+    powers = node.call(op.power, node.call(op.abs, x), node.scalar_like(p, x))
+    padded, window = _padded_whole(node, powers, window_of(node, kernel, node.shape()[2:]))
+    inner = dataclasses.replace(node, inputs=(padded,))
+    mean = _pool_axes(inner, op.nn.avg_pool2d, window, {"ceil_mode": False})
+    total = node.call(op.multiply, mean, node.scalar_like(math.prod(window.kernel), mean))
+    return node.call(op.power, total, node.scalar_like(1 / p, total))
+
+
+def _padded_whole(node: Node, x: Expr, window: Window) -> tuple[Expr, Window]:
+    """Zeros written out, also those that a last window of ``ceil_mode`` reaches."""
+    width = [(0, 0), (0, 0)]
+    for axis, size in enumerate(node.shape()[2:]):
+        span = (window.kernel[axis] - 1) * window.dilations[axis] + 1
+        before, after, stride = window.before[axis], window.after[axis], window.strides[axis]
+        if node.attrs.flag("ceil_mode") and isinstance(size, int):
+            room = size + before + after - span
+            last = -(-room // stride)
+            if last * stride < size + before:
+                after = max(after, last * stride + span - size - before)
+        width.append((before, after))
+    zeros = (0,) * len(window.kernel)
+    if any(map(any, width)):
+        x = node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=tuple(width))
+    return x, dataclasses.replace(window, before=zeros, after=zeros)
 
 
 def _check_rank(node: Node) -> None:
-    if node.rank() not in (_IMAGE_RANK - 1, _IMAGE_RANK):
-        raise UnsupportedModelError(
-            f"{node.op} over an input of this rank",
-            where=node.span,
-            expected="rank 3 (one spatial axis) or 4 (two)",
-            got=f"rank {node.rank()}",
+    if node.rank() < _IMAGE_RANK - 1:
+        raise node.fail(
+            "the input has no spatial axis", expected="rank 3 or more", got=f"rank {node.rank()}"
         )
