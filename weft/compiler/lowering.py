@@ -1,9 +1,11 @@
-"""From the fused module's ``main`` to a straight line of kernel calls.
+"""From the fused module's ``main`` to a line of kernel calls.
 
-``main`` is first order: calls of primitive functions, tuples, projections, lets. Each distinct
-primitive function becomes one kernel, found by its structural hash. Reshapes that move no data are
-other names for the same memory. Results that the caller gets are written where the caller wants
-them; what is returned twice, or is an input or a constant, is copied there by a kernel.
+``main`` is first order: calls of primitive functions, tuples, projections, lets, choices. Each
+distinct primitive function becomes one kernel, found by its structural hash. The calls of a branch
+are guarded by its condition; both branches of a choice write their results to the same places.
+Reshapes that move no data are other names for the same memory. Results that the caller gets are
+written where the caller wants them; what is returned twice, or is an input or a constant, is
+copied there by a kernel.
 """
 
 from __future__ import annotations
@@ -15,18 +17,36 @@ from typing import TypeAlias
 import numpy as np
 
 from weft.compiler.kernel_set import KernelSet
-from weft.compiler.program import Place, PlaceKind, Port, Program, Step, bytes_of
-from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
+from weft.compiler.program import Guard, Place, PlaceKind, Port, Program, Step, bytes_of
+from weft.ir import trampoline
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from weft.ir.module import IRModule
 from weft.ir.op import Op, get_op
+from weft.ir.trampoline import Routine
 from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
 from weft.support.errors import InternalError, TypeInferenceError, UnsupportedModelError
 from weft.transform.graph import is_primitive
+from weft.transform.scopes import Scopes
+from weft.transform.to_a_normal_form import Normalizer
 
 # Operators whose result holds the same elements in the same order as their first argument.
 RESHAPES = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten"})
+
+# A step has a guard for every choice around it. What nests deeper runs on the virtual machine.
+MAX_NESTING = 32
 
 # A tensor's memory, or the memories of a tuple's fields; tuples nest as their types do.
 Value: TypeAlias = "Place | tuple[Value, ...]"
@@ -42,12 +62,19 @@ def lower_program(mod: IRModule) -> Program:
 
 
 def is_first_order(mod: IRModule) -> bool:
-    """Whether ``mod["main"]`` is what ``lower_program`` takes: kernels, tuples and fixed sizes."""
+    """Whether ``lower_program`` takes ``mod["main"]``: kernels, tuples, choices, fixed sizes."""
     main = mod["main"]
     if not all(is_static(_type_of(p)) for p in main.params):
         return False
-    nodes = post_order(main.body, enter=lambda e: not isinstance(e, Function))
-    return all(_is_plain(node, mod) for node in nodes)
+    nodes = list(post_order(main.body, enter=lambda e: not isinstance(e, Function)))
+    return all(_is_plain(node, mod) for node in nodes) and _nesting(main.body, nodes) <= MAX_NESTING
+
+
+def _nesting(body: Expr, nodes: Sequence[Expr]) -> int:
+    """How many choices stand inside each other at most."""
+    if not any(isinstance(node, If) for node in nodes):
+        return 0
+    return max(scope.depth for scope in Scopes(body).inner.values())
 
 
 def _is_plain(node: Expr, mod: IRModule) -> bool:
@@ -56,13 +83,15 @@ def _is_plain(node: Expr, mod: IRModule) -> bool:
         return (isinstance(callee, Op) or is_primitive(callee)) and is_static(_type_of(node))
     if isinstance(node, Function):
         return is_primitive(node)
-    return isinstance(node, (Var, GlobalVar, Op, Constant, Let, Tuple, TupleGetItem))
+    return isinstance(node, (Var, GlobalVar, Op, Constant, Let, Tuple, TupleGetItem, If))
 
 
 class _Lowering:
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
         self.main = mod["main"]
+        self.body = self.main.body
+        self.guards: list[Guard] = []
         self.values: dict[int, Value] = {}
         self.bound: dict[Var, Expr] = {}
         self.constants: dict[tuple[object, ...], int] = {}
@@ -73,11 +102,16 @@ class _Lowering:
 
     def run(self) -> Program:
         inputs = self._bind_parameters()
-        for node in post_order(self.main.body, enter=lambda e: not isinstance(e, Function)):
-            self._visit(node)
+        nodes = list(post_order(self.main.body, enter=lambda e: not isinstance(e, Function)))
         result_type = _type_of(self.main.body)
         types = flat_types(result_type)
-        results = _flatten(self._value(self.main.body))
+        if any(isinstance(node, If) for node in nodes):
+            self.body = Normalizer(self.main.body).run()
+            results = _flatten(trampoline.run(self._scope(self.body)))
+        else:
+            for node in nodes:
+                self._visit(node)
+            results = _flatten(self._value(self.main.body))
         self._redirect_outputs(results, types)
         names = port_names(self.mod.attrs.get("output_names"), "output", len(types))
         outputs = tuple(Port(n, t) for n, t in zip(names, types, strict=True))
@@ -146,8 +180,58 @@ class _Lowering:
         result = _type_of(call)
         reads = [place for arg in call.args for place in _flatten(self._value(arg))]
         writes = [self._temporary(t) for t in flat_types(result)]
-        self.steps.append(Step(self.kernels.number_of(function), (*reads, *writes), len(writes)))
+        self._step(function, reads, writes)
         return _structure(result, writes)
+
+    def _step(self, function: Function, reads: Sequence[Place], writes: Sequence[Place]) -> None:
+        kernel = self.kernels.number_of(function)
+        self.steps.append(Step(kernel, (*reads, *writes), len(writes), tuple(self.guards)))
+
+    def _scope(self, expr: Expr) -> Routine[Value]:
+        """The value of a scope in A-normal form: a chain of lets, some of which are choices."""
+        while isinstance(expr, Let):
+            self.values[id(expr.var)] = yield self._bound(expr.value)
+            expr = expr.body
+        return (yield self._bound(expr))
+
+    def _bound(self, expr: Expr) -> Routine[Value]:
+        computed = expr.cond if isinstance(expr, If) else expr
+        for node in post_order(computed, enter=lambda e: not isinstance(e, Function)):
+            self._visit(node)
+        if not isinstance(expr, If):
+            return self._value(expr)
+        condition = self._value(expr.cond)
+        if not isinstance(condition, Place):
+            raise InternalError("a condition that is no scalar", where=expr.span)
+        types = flat_types(_type_of(expr))
+        results = [self._temporary(t) for t in types]
+        for branch, expected in ((expr.true_branch, True), (expr.false_branch, False)):
+            first_step, first_temporary = len(self.steps), len(self.temporaries)
+            self.guards.append(Guard(condition, expected))
+            chosen = _flatten((yield self._scope(branch)))
+            copies = self._redirect(chosen, results, first_step, first_temporary)
+            for source, target in copies:
+                type_ = types[results.index(target)]
+                self._step(copy_function(type_), (source,), (target,))
+            self.guards.pop()
+        return _structure(_type_of(expr), results)
+
+    def _redirect(self, made: Sequence[Place], wanted: Sequence[Place], first_step: int,
+                  first_temporary: int) -> list[tuple[Place, Place]]:
+        """Let the steps from ``first_step`` on write to the places ``wanted`` what they write to
+        temporaries from ``first_temporary`` on; returns what has to be copied there.
+        """
+        moved: dict[Place, Place] = {}
+        copies = []
+        for place, target in zip(made, wanted, strict=True):
+            own = place.kind is PlaceKind.TEMPORARY and place.index >= first_temporary
+            if own and place not in moved:
+                moved[place] = target
+            else:
+                copies.append((moved.get(place, place), target))
+        if moved:
+            self.steps[first_step:] = [s.moved(moved) for s in self.steps[first_step:]]
+        return copies
 
     def _callee(self, call: Call) -> Function:
         op = call.op
@@ -167,20 +251,9 @@ class _Lowering:
 
     def _redirect_outputs(self, results: Sequence[Place], types: Sequence[TensorType]) -> None:
         """Let the kernels that make the results write them where the caller wants them."""
-        moved: dict[Place, Place] = {}
-        copies = []
-        for index, (place, type_) in enumerate(zip(results, types, strict=True)):
-            target = Place(PlaceKind.OUTPUT, index)
-            if place.kind is PlaceKind.TEMPORARY and place not in moved:
-                moved[place] = target
-            else:
-                copies.append((moved.get(place, place), target, type_))
-        if moved:
-            self.steps = [Step(s.kernel, tuple(moved.get(p, p) for p in s.places), s.num_outputs)
-                          for s in self.steps]
-        for source, target, type_ in copies:
-            copy = self.kernels.number_of(copy_function(type_))
-            self.steps.append(Step(copy, (source, target), 1))
+        targets = [Place(PlaceKind.OUTPUT, index) for index in range(len(results))]
+        for source, target in self._redirect(results, targets, 0, 0):
+            self._step(copy_function(types[target.index]), (source,), (target,))
 
 
 def constant_key(data: np.ndarray) -> tuple[object, ...]:
@@ -273,6 +346,6 @@ def port_names(given: object, stem: str, count: int) -> list[str]:
 def _not_first_order(what: str, node: Expr) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{what} cannot be compiled", where=node.span,
-        expected="a first-order program: operators, tuples and lets",
-        help="functions as values, recursion, references and data types need the interpreter",
+        expected="a first-order program: operators, tuples, lets and choices",
+        help="functions as values, recursion, references and data need the virtual machine",
     )

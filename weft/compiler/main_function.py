@@ -1,17 +1,17 @@
 """The compiled ``main``: LLVM IR that calls the kernels in order over one arena.
 
 ``int32 weft_main(ptr inputs, ptr outputs, ptr constants, ptr arena)``; ``inputs`` and ``outputs``
-are arrays of pointers. It is a straight line without branches, so it is written as text directly;
-a loop program would say the same in more words.
+are arrays of pointers. It is a line of calls, some of which are skipped, so it is written as text
+directly; a loop program would say the same in more words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft.codegen.llvm.target_machine import data_layout
 from weft.compiler.memory_plan import MemoryPlan
-from weft.compiler.program import Place, PlaceKind, Program
+from weft.compiler.program import Guard, Place, PlaceKind, Program
 from weft.runtime.manifest import MAIN_SYMBOL
 from weft.target import Target
 
@@ -34,20 +34,54 @@ def main_ir(
     lines = [*_load_ports("inputs", "in", len(program.inputs)),
              *_load_ports("outputs", "out", len(program.outputs))]
     signatures: dict[str, int] = {}
+    branches = _Branches(lines, lambda place: _address(lines, place, plan, constant_offsets))
     for at, step in enumerate(program.steps):
+        branches.enter(step.guards)
         arguments = [_address(lines, place, plan, constant_offsets) for place in step.places]
         if has_workspace[step.kernel]:
             arguments.append(_offset(lines, "arena", plan.workspaces[at]))
         symbol = symbols[step.kernel]
         signatures[symbol] = len(arguments)
         lines.append(f"call void @{symbol}({', '.join(f'ptr {a}' for a in arguments)})")
+    branches.enter(())
     declarations = [f"declare void @{symbol}({', '.join(['ptr'] * count)})"
                     for symbol, count in signatures.items()]
-    body = "\n".join(f"  {line}" for line in [*lines, "ret i32 0"])
+    body = "\n".join(line if line.endswith(":") else f"  {line}" for line in [*lines, "ret i32 0"])
     head = f"define i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
     preamble = [f'target datalayout = "{data_layout(target)}"',
                 f'target triple = "{target.triple}"']
     return "\n".join([*preamble, *declarations, "", f"{head} {{", body, "}", ""])
+
+
+class _Branches:
+    """Opens and closes the blocks of guarded steps; ``address`` emits the address of a place."""
+
+    def __init__(self, lines: list[str], address: Callable[[Place], str]) -> None:
+        self._lines = lines
+        self._address = address
+        self._open: list[tuple[Guard, str]] = []
+
+    def enter(self, guards: Sequence[Guard]) -> None:
+        """Leave the branches whose guards are not among ``guards``, enter the others."""
+        common = 0
+        while common < min(len(guards), len(self._open)) \
+                and self._open[common][0] == guards[common]:
+            common += 1
+        while len(self._open) > common:
+            _, label = self._open.pop()
+            self._lines += [f"br label %{label}", f"{label}:"]
+        for guard in guards[common:]:
+            self._begin(guard)
+
+    def _begin(self, guard: Guard) -> None:
+        address = self._address(guard.place)
+        number = len(self._lines)
+        inside, after = f"in{number}.then", f"in{number}.after"
+        taken, other = (inside, after) if guard.expected else (after, inside)
+        self._lines += [f"%flag{number} = load i8, ptr {address}",
+                        f"%is{number} = icmp ne i8 %flag{number}, 0",
+                        f"br i1 %is{number}, label %{taken}, label %{other}", f"{inside}:"]
+        self._open.append((guard, after))
 
 
 def _load_ports(array: str, prefix: str, count: int) -> list[str]:

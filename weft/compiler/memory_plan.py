@@ -1,8 +1,9 @@
 """Where the temporaries of a program lie in one arena.
 
 A walk over the steps hands out the smallest free block that fits (best fit) and takes blocks back
-after their last use, joining neighbours. The plan depends on sizes and order alone, so the same
-program always gets the same offsets.
+after their last use, joining neighbours. Control goes forward only, so what lies between a first
+and a last use covers both branches of a choice. The plan depends on sizes and order alone, so the
+same program always gets the same offsets.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def lifetimes(steps: Sequence[Step]) -> dict[int, Lifetime]:
     """The lifetime of every temporary that a step touches, by its number."""
     found: dict[int, Lifetime] = {}
     for at, step in enumerate(steps):
-        for place in step.places:
+        for place in step.touched:
             if place.kind is PlaceKind.TEMPORARY:
                 first = found[place.index].first if place.index in found else at
                 found[place.index] = Lifetime(first, at)

@@ -128,8 +128,10 @@ def _manifest(program: Program, plan: MemoryPlan, offsets: Sequence[int], consta
         arguments = [argument(place) for place in step.places]
         if known.workspace_bytes:
             arguments.append(("arena", plan.workspaces[at]))
+        guards = tuple((argument(guard.place), guard.expected) for guard in step.guards)
         steps.append(KernelCall(known.symbol, tuple(arguments), known.implementation,
-                                program.kernels[step.kernel].text, known.flops, known.bytes_moved))
+                                program.kernels[step.kernel].text, known.flops, known.bytes_moved,
+                                guards))
     constants = tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
                       for array, offset in zip(program.constants, offsets, strict=True))
     return Manifest(

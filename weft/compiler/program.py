@@ -1,4 +1,4 @@
-"""A lowered program: a straight line of kernel calls over named places in memory.
+"""A lowered program: a line of kernel calls, some of them guarded, over named places in memory.
 
 This is what stands between the functional IR and machine code. Nothing here knows of offsets: a
 ``Place`` says which tensor, ``memory_plan`` says where it lies.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,12 +51,35 @@ class KernelSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """What is guarded happens only where the scalar in ``place`` is ``expected``."""
+
+    place: Place
+    expected: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """Call kernel number ``kernel``; the last ``num_outputs`` places are written."""
+    """Call kernel number ``kernel``; the last ``num_outputs`` places are written.
+
+    The steps of a branch are guarded, those of nested branches by all conditions, outermost first.
+    """
 
     kernel: int
     places: tuple[Place, ...]
     num_outputs: int
+    guards: tuple[Guard, ...] = ()
+
+    @property
+    def touched(self) -> tuple[Place, ...]:
+        """All places that must hold their values when the step comes."""
+        return (*self.places, *(guard.place for guard in self.guards))
+
+    def moved(self, places: Mapping[Place, Place]) -> Step:
+        """The same step with other places."""
+        guards = tuple(Guard(places.get(g.place, g.place), g.expected) for g in self.guards)
+        return Step(self.kernel, tuple(places.get(p, p) for p in self.places), self.num_outputs,
+                    guards)
 
     @property
     def reads(self) -> tuple[Place, ...]:

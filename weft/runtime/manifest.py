@@ -76,7 +76,7 @@ class KernelCall:
     """One call that ``weft_main`` makes.
 
     ``op`` is the text of the operators fused into the kernel; ``flops`` and ``bytes_moved`` are
-    of one call.
+    of one call. It is made only where the scalar of every guard is as expected.
     """
 
     symbol: str
@@ -85,6 +85,7 @@ class KernelCall:
     op: str = ""
     flops: int = 0
     bytes_moved: int = 0
+    guards: tuple[tuple[Argument, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def check_manifest(manifest: Manifest) -> None:
     limits = {"input": len(manifest.inputs), "output": len(manifest.outputs),
               "const": manifest.constants_bytes + 1, "arena": manifest.arena_bytes + 1}
     for step in manifest.steps:
-        for kind, value in step.args:
+        for kind, value in (*step.args, *(place for place, _ in step.guards)):
             if not 0 <= value < limits[kind]:
                 raise ArtifactError("a damaged manifest", where=f"arguments of {step.symbol}",
                                     got=f"{kind} {value}")
@@ -200,7 +201,9 @@ def _tensor(plain: Mapping[str, Any]) -> TensorSpec:
 def _step(plain: Mapping[str, Any]) -> KernelCall:
     args = tuple((_kind(kind), _whole(value)) for kind, value in plain["args"])
     return KernelCall(_text(plain["symbol"]), args, _text(plain["implementation"]),
-                      _text(plain["op"]), _whole(plain["flops"]), _whole(plain["bytes_moved"]))
+                      _text(plain["op"]), _whole(plain["flops"]), _whole(plain["bytes_moved"]),
+                      tuple(((_kind(kind), _whole(value)), bool(expected))
+                            for (kind, value), expected in plain.get("guards", ())))
 
 
 def _kind(value: object) -> str:

@@ -7,10 +7,11 @@ time. The best of several runs is reported.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -128,13 +129,16 @@ class Stepper:
         self._frames = frames
         self._arrays = (inputs, outputs)  # alive while their addresses are in use
         self._frame: Frame | None = None
-        self._calls: list[tuple[Callable[..., None], list[int]]] = []
+        self._calls: list[tuple[Callable[..., None], list[int], list[tuple[int, bool]]]] = []
+        self.skipped: set[int] = set()
 
     def __enter__(self) -> Self:
         frame = self._frame = self._frames.take()
         frame.place(*self._arrays)
         for call, step in zip(self._functions, self.manifest.steps, strict=True):
-            self._calls.append((call, [frame.pointer(a, self._constants) for a in step.args]))
+            pointers = [frame.pointer(a, self._constants) for a in step.args]
+            guards = [(frame.pointer(a, self._constants), expected) for a, expected in step.guards]
+            self._calls.append((call, pointers, guards))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -144,11 +148,18 @@ class Stepper:
             self._frame = None
 
     def run(self) -> list[float]:
-        """Readings of the clock: before the first kernel and after each."""
+        """Readings of the clock: before the first kernel and after each.
+
+        ``skipped`` has the numbers of the calls in branches that were not taken.
+        """
         clock = time.perf_counter
+        self.skipped.clear()
         readings = [clock()]
-        for call, pointers in self._calls:
-            call(*pointers)
+        for number, (call, pointers, guards) in enumerate(self._calls):
+            if all(_flag(address) is expected for address, expected in guards):
+                call(*pointers)
+            else:
+                self.skipped.add(number)
             readings.append(clock())
         return readings
 
@@ -163,17 +174,22 @@ def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
     stepper.run()  # memory is touched, code is paged in
     runs = [stepper.run() for _ in range(repeat)]
     best = [min(run[i + 1] - run[i] for run in runs) for i in range(len(runs[0]) - 1)]
-    steps = tuple(StepTime(step, start, max(seconds, 1e-9)) for step, start, seconds
-                  in zip(stepper.manifest.steps, _starts(best), best, strict=True))
+    timed = zip(stepper.manifest.steps, _starts(best), best, strict=True)
+    steps = tuple(StepTime(step, start, max(seconds, 1e-9))
+                  for number, (step, start, seconds) in enumerate(timed)
+                  if number not in stepper.skipped)
     module = min(_seconds(call) for _ in range(repeat))
     peak = max(early_peak, measure_fma_peak(stepper.library, num_threads))
     return Profile(steps, module, peak, num_threads)
 
 
-def report_kernels(manifest: Manifest, readings: Sequence[float]) -> None:
+def report_kernels(manifest: Manifest, readings: Sequence[float],
+                   skipped: Container[int] = ()) -> None:
     """One line per kernel call for ``WEFT_DEBUG=2``, one span each for ``WEFT_TRACE``."""
     recorder = trace.recorder()
     for number, step in enumerate(manifest.steps):
+        if number in skipped:
+            continue
         start, end = readings[number], readings[number + 1]
         seconds = max(end - start, 1e-9)
         debug(Level.KERNELS, "kernel",
@@ -183,6 +199,11 @@ def report_kernels(manifest: Manifest, readings: Sequence[float]) -> None:
         if recorder is not None:
             recorder.add(step.op or step.symbol, "kernel", start, end,
                          implementation=step.implementation)
+
+
+def _flag(address: int) -> bool:
+    """The condition of a branch, which is one byte."""
+    return bool(ctypes.c_uint8.from_address(address).value)
 
 
 def _starts(seconds: Sequence[float]) -> list[float]:

@@ -93,7 +93,8 @@ def test_calls_and_tail_calls():
 KERNEL = VmKernel("weft_add", 2, (TensorForm("float32", (2, 3)),), 64, "add.cpu", "add", 6, 72)
 EVERY = (
     bc.LoadConstant(0, 0), bc.Move(1, 0), bc.Free((0, 1)), bc.InvokeKernel((2,), 0, (0, 1)),
-    bc.Reshape(3, 2, (6,)), bc.MakeTuple(3, (0,)), bc.GetItem(4, 3, 0), bc.MakeData(4, 1, "Nil", ()),
+    bc.Reshape(3, 2, (6,)), bc.MakeTuple(3, (0,)), bc.GetItem(4, 3, 0),
+    bc.MakeData(4, 1, "Nil", ()),
     bc.GetField(5, 4, 0), bc.MakeRef(5, 0), bc.ReadRef(6, 5), bc.WriteRef(5, 0),
     bc.MakeClosure(7, 0, (1,)), bc.LoadSelf(7), bc.Call(0, 0, ()), bc.CallClosure(0, 1, (2,)),
     bc.JumpUnless(0, 3), bc.JumpUnlessTag(0, 1, 2), bc.Jump(1), bc.TailCall(0, (1, 2)),
