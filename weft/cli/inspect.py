@@ -44,7 +44,10 @@ def inspect_command(model: str, target: str | None,
         click.echo(f"input  {port}")
     for port in module.outputs:
         click.echo(f"output {port}")
+    program = module.manifest.vm
+    # The virtual machine decides as it goes which of its kernels are called, and how often.
+    calls = module.manifest.steps if program is None else program.kernels
     rows = [(number, call.op, call.implementation, round(call.flops / 1e6, 3))
-            for number, call in enumerate(module.manifest.steps)]
+            for number, call in enumerate(calls)]
     print_table("", ("#", "operators", "implementation", "MFLOP"), rows)
     click.echo(f"arena {module.manifest.arena_bytes / 1e6:.2f} MB")

@@ -130,3 +130,22 @@ def test_compile_writes_an_artifact_that_run_takes(model, tmp_path, capsys):
     assert "mean 1" in out
     y = weft.load(artifact)(-np.ones((2, 3), np.float32))
     np.testing.assert_array_equal(y, np.zeros((2, 3)))
+
+
+def test_inspect_shows_the_kernels_of_the_virtual_machine(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "loop.ir"
+    path.write_text("""
+        def @down(%n: int32) -> int32 {
+          if (less(%n, 1)) { %n } else { @down(subtract(%n, 1)) }
+        }
+        def @main(%n: int32) -> int32 { @down(%n) }""")
+    code, out, _ = run(["inspect", path], capsys)
+    assert code == 0
+    assert "subtract" in out
+    code, out, _ = run(["inspect", path, "--phase", "vm"], capsys)
+    assert code == 0
+    assert "tail_call @down" in out
+    code, out, _ = run(["run", path, "--fill", "ones"], capsys)
+    assert code == 0
+    assert "int32[]" in out

@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft import op
-from weft.ir.expr import Function, If, Let, Var, const, var
+from weft.ir.expr import Function, If, Let, RefCreate, RefRead, Var, const, var
 from weft.runtime.vm.value import Data
 from weft.support.errors import ArtifactError, InvalidInputError, UnsupportedModelError
 from weft.transform import evaluate
@@ -257,3 +257,39 @@ def test_let_bound_functions_that_share_a_body():
     whole = Function((x,), Let(f, fn, op.multiply(f(x), f(op.negative(x)))))
     value = np.float32([0.5, -2])
     np.testing.assert_allclose(weft.compile(whole)(value), evaluate(whole, [value]), rtol=1e-5)
+
+
+def test_a_convolution_net_of_open_batch_and_height():
+    x = var("x", ("n", 3, "h", 16))
+    weight = const(np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32))
+    y = op.nn.conv2d(x, weight, padding=(1, 1, 1, 1), channels=8, kernel_size=(3, 3))
+    y = op.nn.global_avg_pool2d(op.nn.max_pool2d(op.nn.relu(y), pool_size=(2, 2), strides=(2, 2)))
+    y = op.nn.dense(op.nn.batch_flatten(y), const(np.ones((4, 8), np.float32)))
+    fn = Function((x,), op.nn.softmax(y))
+    module = weft.compile(fn)
+    for n, h in ((1, 16), (2, 10)):
+        value = np.random.default_rng(1).standard_normal((n, 3, h, 16)).astype(np.float32)
+        np.testing.assert_allclose(module(value), evaluate(fn, [value]), rtol=1e-4)
+
+
+def test_a_long_chain_is_no_recursion():
+    ref, z = Var("r"), var("z", ())
+    value = RefRead(ref)
+    for _ in range(3000):
+        value = op.negative(value)
+    fn = Function((z,), Let(ref, RefCreate(z), value))
+    assert weft.compile(fn, opt_level=0)(np.float32(3)) == 3
+
+
+def test_values_are_given_up_after_their_last_use():
+    text = compile_text("""
+        def @main(%x: int32) {
+          let %r = ref(%x);
+          let %a = ref_read(%r);
+          let %b = (%a, %a);
+          let %c = (%b, %b);
+          let %d = (%c, 1);
+          %d
+        }""").as_text("vm")
+    main = text.split("@main(")[1].split("@")[0]
+    assert main.count("free") >= 3
