@@ -31,8 +31,8 @@ PYTHON = "{python}"  # stands for the interpreter of the environment
 COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "venv": ("dev", []),
     "demo": ("dev", [["examples/demo.py"]]),
-    "test": ("dev", [["-m", "pytest", "-q"]]),
-    "test-fast": ("dev", [["-m", "pytest", "-q", "-m", "not slow"]]),
+    "test": ("dev", [["-m", "pytest", "-q", "-n", "auto"]]),
+    "test-fast": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not slow"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),

@@ -156,7 +156,8 @@ class _Partition(ScopedRewriter):
 
     def _mixed_half(self, node: s.For, guard: _Guard) -> Stmt:
         """Iterations in which the guard does not hold throughout, without those where it never
-        holds: cut once more, where the best case of the loops inside fails too."""
+        holds: cut once more, where the best case of the loops inside fails too.
+        """
         best = self._extreme_case(guard, largest=True)
         cut = None if best is None else self._cut(node, best)
         if best is None or cut is None or node.kind in _STATIC:
@@ -198,7 +199,8 @@ class _Partition(ScopedRewriter):
 
     def _extreme_case(self, guard: _Guard, *, largest: bool) -> Linear | None:
         """The smallest (or largest) value over the inner loops of the sum that the guard wants
-        not negative."""
+        not negative.
+        """
         for loop in guard.inner:
             self.analyzer.bind(loop.loop_var, loop.min, loop.extent)
         extreme = self._extreme_of(guard, largest=largest)
