@@ -3,6 +3,7 @@
     python3 tools/dev.py demo           compile and run a real model
     python3 tools/dev.py test           all tests
     python3 tools/dev.py test-fast      the tests that take seconds
+    python3 tools/dev.py test-onnx      the suite of the onnx package, with counts
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
     python3 tools/dev.py bench-kernels  single kernels beside other runtimes and the limits
@@ -33,6 +34,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "demo": ("dev", [["examples/demo.py"]]),
     "test": ("dev", [["-m", "pytest", "-q", "-n", "auto"]]),
     "test-fast": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not slow"]]),
+    "test-onnx": ("dev", [["-m", "tests.onnx.count"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
     "layers": ("dev", [["-c", "from importlinter.cli import lint_imports_command as c; c()"]]),

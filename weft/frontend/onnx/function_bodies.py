@@ -1,74 +1,126 @@
-"""Operators without a converter, replaced by the function bodies that ONNX defines for them."""
+"""Operators without a converter, replaced by the function bodies that ONNX defines for them.
+
+A body may depend on the node: on its attributes, the types of its inputs, and which of them are
+left out. So each node gets a function of its own, local to the model, which is then inlined.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx
 import onnx.inliner
-from onnx import ModelProto
+import onnx.shape_inference
+from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
+from onnx.defs import OpSchema
 
 from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.registry import find_converter
 
 # Bodies use operators that have bodies themselves.
 _MAX_ROUNDS = 8
+_DOMAIN = "weft.function_bodies"
 
 
 def expand_function_bodies(loaded: LoadedModel, opset: int) -> LoadedModel:
-    """``loaded`` with every node that needs it expanded; operators without a body stay.
-
-    The bodies depend on the types of their inputs, which ``onnx`` infers.
-    """
+    """``loaded`` with every node that needs it expanded; operators without a body stay."""
     proto = loaded.proto
     for _ in range(_MAX_ROUNDS):
-        wanted = _expandable(proto, opset)
-        if not wanted:
+        expanded = _expanded_once(proto, opset)
+        if expanded is None:
             break
-        proto = _with_default_attributes(proto, wanted)
-        try:
-            expanded = onnx.inliner.inline_selected_functions(
-                proto, wanted, inline_schema_functions=True
-            )
-        except (RuntimeError, ValueError, onnx.checker.ValidationError):
-            break  # the coverage check names the operators
         proto = expanded
     return loaded if proto is loaded.proto else LoadedModel(proto, loaded.source, loaded.folder)
 
 
-def _with_default_attributes(proto: ModelProto, wanted: list[tuple[str, str]]) -> ModelProto:
-    """Bodies refer to attributes by name, also to those that a node leaves at their defaults."""
-    versions = {o.domain: o.version for o in proto.opset_import}
-    filled = ModelProto()
-    filled.CopyFrom(proto)
-    for node in filled.graph.node:
-        if (node.domain, node.op_type) not in wanted:
-            continue
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        schema = onnx.defs.get_schema(node.op_type, versions[node.domain], domain)
-        present = {a.name for a in node.attribute}
-        for name in sorted(schema.attributes):
-            default = schema.attributes[name].default_value
-            if name not in present and default.name:
-                node.attribute.append(default)
-    return filled
-
-
-def _expandable(proto: ModelProto, opset: int) -> list[tuple[str, str]]:
-    versions = {o.domain: o.version for o in proto.opset_import}
-    found: dict[tuple[str, str], None] = {}
-    for node in proto.graph.node:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if domain == "" and find_converter(node.op_type, opset) is not None:
-            continue
-        version = opset if domain == "" else versions.get(domain)
-        if version is not None and has_body(node.op_type, version, domain):
-            found[node.domain, node.op_type] = None
-    return list(found)
-
-
-def has_body(op: str, version: int, domain: str = "") -> bool:
-    """Whether ONNX defines the operator by other operators."""
+def _expanded_once(proto: ModelProto, opset: int) -> ModelProto | None:
+    """``None`` where no node is left that can be expanded; others the coverage check names."""
+    versions = {o.domain: o.version for o in proto.opset_import} | {"": opset, "ai.onnx": opset}
+    schemas = {
+        index: schema
+        for index, node in enumerate(proto.graph.node)
+        if (schema := _schema_with_body(node, versions)) is not None
+    }
+    if not schemas:
+        return None
     try:
-        schema = onnx.defs.get_schema(op, version, domain)
+        return _inlined(proto, schemas, versions)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError):
+        return None
+
+
+def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> OpSchema | None:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain == "" and find_converter(node.op_type, versions[""]) is not None:
+        return None
+    try:
+        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), domain)
     except onnx.defs.SchemaError:
-        return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+        return None
+    has_body = schema.has_function or schema.has_context_dependent_function
+    return schema if has_body else None
+
+
+def _inlined(
+    proto: ModelProto, schemas: Mapping[int, OpSchema], versions: Mapping[str, int]
+) -> ModelProto | None:
+    model = ModelProto()
+    model.CopyFrom(proto)
+    types = _value_types(proto)
+    found = False
+    for index, schema in schemas.items():
+        node = model.graph.node[index]
+        node.attribute.extend(_missing_defaults(node, schema))
+        body = _body_of(node, schema, types, versions)
+        if body is None:
+            continue
+        found = True
+        body.domain, body.name = _DOMAIN, f"{node.op_type}_{index}"
+        model.functions.append(body)
+        node.domain, node.op_type = body.domain, body.name
+    if not found:
+        return None
+    model.opset_import.add(domain=_DOMAIN, version=1)
+    inlined = onnx.inliner.inline_local_functions(model)
+    kept = [o for o in inlined.opset_import if o.domain != _DOMAIN]
+    del inlined.opset_import[:]
+    inlined.opset_import.extend(kept)
+    return inlined
+
+
+def _body_of(
+    node: NodeProto, schema: OpSchema, types: Mapping[str, TypeProto], versions: Mapping[str, int]
+) -> FunctionProto | None:
+    """The body for the opset of the model, or the newest one before it."""
+    version = versions[""]
+    if schema.has_context_dependent_function:
+        inputs = [types.get(name, TypeProto()).SerializeToString() for name in node.input]
+        fitting = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        if fitting:
+            data = schema.get_context_dependent_function_with_opset_version(
+                max(fitting), node.SerializeToString(), inputs
+            )
+            return FunctionProto.FromString(data) if data else None
+    fitting = [v for v in schema.function_opset_versions if v <= version]
+    if not fitting:
+        return None
+    return FunctionProto.FromString(schema.get_function_with_opset_version(max(fitting)))
+
+
+def _missing_defaults(node: NodeProto, schema: OpSchema) -> list[onnx.AttributeProto]:
+    """Bodies refer to attributes by name, also to those that a node leaves at their defaults."""
+    present = {a.name for a in node.attribute}
+    defaults = [schema.attributes[n].default_value for n in sorted(schema.attributes)]
+    return [d for d in defaults if d.name and d.name not in present]
+
+
+def _value_types(proto: ModelProto) -> dict[str, TypeProto]:
+    """What ``onnx`` infers of every value; nothing of a model that it finds fault with."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+    except (RuntimeError, ValueError):
+        graph = proto.graph
+    types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+    for tensor in graph.initializer:
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    return types
