@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import onnx.backend.test
+
 from weft.compiler.onnx_backend import WeftBackend
 
 EXCLUSIONS = Path(__file__).with_name("exclusions.txt")
@@ -34,4 +35,4 @@ def load_exclusions() -> dict[str, str]:
     """The reason for each excluded test, from lines ``name: reason``."""
     lines = EXCLUSIONS.read_text(encoding="utf-8").splitlines()
     pairs = [line.split(": ", 1) for line in lines if line and not line.startswith("#")]
-    return {name: reason for name, reason in pairs}
+    return dict(pairs)
