@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.errors.bad_models import assert_refused, error_of, good_model, make_model
 from weft.frontend.onnx import from_onnx
 from weft.support.errors import InvalidModelError, UnsupportedModelError
+from weft.transform.reference import evaluate
 
 
 def test_unknown_operators_are_all_listed_with_counts() -> None:
@@ -70,7 +71,14 @@ def test_unsupported_output() -> None:
     assert error.notes == ("output 1 of MaxPool: 1 node (pool)",)
 
 
-@pytest.mark.parametrize("opset", [0, 1, 6, 99])
+def test_an_older_opset_is_converted() -> None:
+    model = good_model()
+    model.opset_import[0].version = 6
+    x = np.float32([[1, -2, 3], [-4, 5, -6]])
+    np.testing.assert_array_equal(evaluate(from_onnx(model), [x]), [[2, 2, 6], [1, 7, 3]])
+
+
+@pytest.mark.parametrize("opset", [0, 1, 99])
 def test_unsupported_opset(opset: int) -> None:
     model = good_model()
     model.opset_import[0].version = opset

@@ -38,7 +38,7 @@ def test_import_gives_a_concrete_graph(name: str) -> None:
     assert all(node.checked_type is not None for node in post_order(main))
 
 
-@pytest.mark.parametrize("name", LIGHT_MODELS)
+@pytest.mark.parametrize("name", MODELS)
 def test_reference_interpreter_gives_the_stored_output(name: str) -> None:
     expected = light_model_output(name)
     actual = evaluate(from_onnx(light_model_path(name)), [ONES])

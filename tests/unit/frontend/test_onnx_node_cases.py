@@ -52,6 +52,11 @@ def with_integers_fixed(model: ModelProto, inputs: Sequence[np.ndarray]) -> Mode
     return fixed
 
 
+def _rtol(result: np.ndarray) -> float:
+    """Two units in the last place of 16-bit floats, whose cases round after every step."""
+    return {"bfloat16": 2.0**-6, "float16": 2.0**-9}.get(result.dtype.name, 1e-3)
+
+
 def passes(case: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """False for what weft refuses as unsupported; raises for wrong results."""
     arrays = [as_array(i) for i in inputs]
@@ -65,8 +70,10 @@ def passes(case: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
     for a, e in zip(actual, map(as_array, outputs), strict=True):
         assert (a.shape, a.dtype) == (e.shape, e.dtype), case.name
         wide = np.float64 if a.dtype.kind != "b" else bool
+        # The cases were computed with sums and intermediate values rounded in places of their own.
+        rtol = max(2e-2 if a.dtype.name == "bfloat16" else 1e-3, case.rtol)
         np.testing.assert_allclose(
-            a.astype(wide), e.astype(wide), rtol=max(1e-3, case.rtol), atol=1e-5, err_msg=case.name
+            a.astype(wide), e.astype(wide), rtol=rtol, atol=1e-5, err_msg=case.name
         )
     return True
 

@@ -116,6 +116,7 @@ def test_dense_with_weights_known_at_run_time(target, layout, shape):
     assert kernel.implementation == "nn.dense.cpu.packed"
 
 
+@pytest.mark.slow
 @TARGETS
 def test_a_long_product_goes_slice_by_slice(target):
     small = dataclasses.replace(target, l2_bytes=64 * 1024)

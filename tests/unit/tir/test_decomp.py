@@ -118,6 +118,7 @@ def pow_arguments(kind: type, count: int) -> tuple[np.ndarray, np.ndarray]:
     return x, (seeded.uniform(-1, 1, 2 * count) * reach).astype(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_pow_within_four_ulps(kind: type) -> None:
     x, y = pow_arguments(kind, 20000 if kind is np.float32 else 800)
