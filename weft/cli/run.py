@@ -40,6 +40,9 @@ def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
     with session(threads):
         module = open_model(model, target=target, shapes=shapes, opt_level=opt_level)
         results = module.run(None, make_inputs(module, inputs, fill))
+    if results and not module.outputs:
+        click.echo(str(results[0]))  # a value of a data type, which is no tensor with a name
+        return
     names = [port.name for port in module.outputs]
     for name, array in zip(names, results, strict=True):
         click.echo(f"{name}: {_summary(np.asarray(array))}")

@@ -149,3 +149,12 @@ def test_inspect_shows_the_kernels_of_the_virtual_machine(tmp_path, capsys, monk
     code, out, _ = run(["run", path, "--fill", "ones"], capsys)
     assert code == 0
     assert "int32[]" in out
+
+
+def test_run_prints_data(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "list.ir"
+    path.write_text('import "prelude"\ndef @main(%n: int32) { Cons(%n, Nil()) }')
+    code, out, _ = run(["run", path, "--fill", "ones"], capsys)
+    assert code == 0
+    assert "Cons(array(1" in out
