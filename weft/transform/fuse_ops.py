@@ -47,8 +47,8 @@ class FuseOps(FunctionPass):
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
         calls = [e for e in post_order(fn.body, enter=enters) if isinstance(e, Call)]
-        barriers = frozenset(filter(_regroups_elements, calls)) | _relayouts_at_concatenations(calls)
-        graph = DataflowGraph(fn, is_barrier=barriers)
+        regrouping = frozenset(filter(_regroups_elements, calls))
+        graph = DataflowGraph(fn, is_barrier=regrouping | _relayouts_at_concatenations(calls))
         # Without optimisation every call is a kernel of its own.
         limit = self.max_depth if ctx.opt_level >= 1 else 1
         groups = FusionGroups(graph, max_depth=limit, reduce_epilogue=self.reduce_epilogue)
