@@ -118,7 +118,7 @@ def _value_types(proto: ModelProto) -> dict[str, TypeProto]:
     """What ``onnx`` infers of every value; nothing of a model that it finds fault with."""
     try:
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
         graph = proto.graph
     types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
     for tensor in graph.initializer:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import onnx.shape_inference
 import onnx.version_converter
 from onnx import ModelProto
 
 from weft.frontend.onnx.checks import MIN_OPSET
 from weft.frontend.onnx.loader import LoadedModel
+
+_REFUSALS = (RuntimeError, ValueError, onnx.version_converter.ConvertError,
+             onnx.shape_inference.InferenceError)
 
 
 def upgrade_opset(loaded: LoadedModel) -> LoadedModel:
@@ -20,6 +24,6 @@ def upgrade_opset(loaded: LoadedModel) -> LoadedModel:
         return loaded
     try:
         converted = onnx.version_converter.convert_version(proto, MIN_OPSET)
-    except (RuntimeError, ValueError):  # no adapter, or a graph that onnx finds fault with
+    except _REFUSALS:  # no adapter, or a graph that onnx finds fault with
         return loaded
     return LoadedModel(converted, loaded.source, loaded.folder)
