@@ -53,11 +53,6 @@ def with_integers_fixed(model: ModelProto, inputs: Sequence[np.ndarray]) -> Mode
     return fixed
 
 
-def _rtol(result: np.ndarray) -> float:
-    """Two units in the last place of 16-bit floats, whose cases round after every step."""
-    return {"bfloat16": 2.0**-6, "float16": 2.0**-9}.get(result.dtype.name, 1e-3)
-
-
 def passes(case: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """False for what weft refuses as unsupported; raises for wrong results."""
     arrays = [as_array(i) for i in inputs]

@@ -1,0 +1,90 @@
+"""Converters of products of quantised numbers: MatMulInteger, ConvInteger, QLinear*."""
+
+from __future__ import annotations
+
+from weft import op
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.ops_conv_volume import convolve
+from weft.frontend.onnx.ops_linear import multiplied
+from weft.frontend.onnx.ops_quantize import Scaling, quantized
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import reshape_to
+from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, window_of
+from weft.ir.dtype import DType
+from weft.ir.expr import Expr
+
+
+def _centred(node: Node, value: int, zero: int, *, vector_axis: int) -> Expr:
+    """Input ``value`` less the zero point at input ``zero``, in 32 bits.
+
+    A vector of zero points belongs to ``vector_axis`` of the value.
+    """
+    wide = node.call(op.cast, node.input(value), dtype="int32")
+    if not node.has_input(zero):
+        return wide
+    point = node.call(op.cast, node.input(zero), dtype="int32")
+    return node.call(op.subtract, wide, _spread(node, point, value, vector_axis))
+
+
+def _spread(node: Node, vector: Expr, value: int, axis: int) -> Expr:
+    """One number for all, or one for each place along an axis of input ``value``."""
+    shape = tensor_type(vector).shape
+    if shape in ((), (1,)):
+        return reshape_to(node, vector, ())
+    rank = node.rank(value)
+    if len(shape) > 1:
+        return vector
+    return reshape_to(node, vector, (shape[0], *(1,) * (rank - 1 - axis % rank)))
+
+
+@converts("MatMulInteger", since=10)
+def matmul_integer(node: Node) -> Expr:
+    a = _centred(node, 0, 2, vector_axis=-2)
+    return multiplied(node, a, _centred(node, 1, 3, vector_axis=-1))
+
+
+@converts("ConvInteger", since=10, attributes=(*WINDOW_ATTRIBUTES, "group"))
+def conv_integer(node: Node) -> Expr:
+    return _convolved(node, _centred(node, 0, 2, vector_axis=0),
+                      _centred(node, 1, 3, vector_axis=0))
+
+
+def _convolved(node: Node, x: Expr, weight: Expr) -> Expr:
+    kernel = [d for d in tensor_type(weight).shape[2:] if isinstance(d, int)]
+    window = window_of(node, kernel, node.shape()[2:])
+    return convolve(node, x, weight, window, node.attrs.integer("group", 1))
+
+
+@converts("QLinearMatMul", since=10)
+def qlinear_matmul(node: Node) -> Expr:
+    """Inputs a, its scale and zero point, b and its, the scale and zero point of the result."""
+    product = multiplied(node, _centred(node, 0, 2, vector_axis=-2),
+                         _centred(node, 3, 5, vector_axis=-1))
+    scales = node.call(op.multiply, _spread(node, node.input(1), 0, -2),
+                       _spread(node, node.input(4), 3, -1))
+    return _requantized(node, product, scales)
+
+
+@converts("QLinearConv", since=10, attributes=(*WINDOW_ATTRIBUTES, "group"))
+def qlinear_conv(node: Node) -> Expr:
+    """As ``QLinearMatMul``, with a bias of 32 bits at the scale of the product."""
+    x, weight = _centred(node, 0, 2, vector_axis=0), _centred(node, 3, 5, vector_axis=0)
+    kernel = [d for d in node.shape(3)[2:] if isinstance(d, int)]
+    window = window_of(node, kernel, node.shape()[2:])
+    product = convolve(node, x, weight, window, node.attrs.integer("group", 1))
+    if node.has_input(8):
+        product = node.call(op.nn.bias_add, product, node.input(8), axis=1)
+    scale = node.input(4)
+    if tensor_type(scale).shape not in ((), (1,)):
+        scale = reshape_to(node, scale, (tensor_type(scale).shape[0], *(1,) * (node.rank() - 2)))
+    scales = node.call(op.multiply, reshape_to(node, node.input(1), ()), scale)
+    return _requantized(node, product, scales)
+
+
+def _requantized(node: Node, product: Expr, scales: Expr) -> Expr:
+    real = node.call(op.cast, product, dtype="float32")
+    if tensor_type(scales).dtype != DType.of("float32"):
+        scales = node.call(op.cast, scales, dtype="float32")
+    value = node.call(op.multiply, real, scales)
+    dtype = node.dtype(7)
+    return quantized(node, value, Scaling(node.input(6), node.input(7)), dtype)
