@@ -28,7 +28,10 @@ def load_suite() -> dict[str, Callable[[], None]]:
 
 
 def _bound(kind: type[unittest.TestCase], method: str) -> Callable[[], None]:
-    return lambda: getattr(kind(method), method)()
+    def run() -> None:
+        getattr(kind(method), method)()  # a fresh test case for each run
+
+    return run
 
 
 def load_exclusions() -> dict[str, str]:

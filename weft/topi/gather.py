@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import int64
-from weft.tir.expr import PrimExpr, maximum, minimum
+from weft.support.errors import LoweringError
+from weft.tir.expr import PrimExpr, int_value, maximum, minimum
 
 
 def within(position: PrimExpr, size: PrimExpr) -> PrimExpr:
@@ -21,9 +22,17 @@ def gather(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(indices.shape, element, name="gather", tag="injective,gather")
 
 
+def fixed_length(indices: te.Tensor) -> int:
+    """The size of axis 0, which must be fixed: it is how many axes an index tuple covers."""
+    length = int_value(indices.shape[0])
+    if length is None:
+        raise LoweringError("the number of indexed axes must be fixed", got=indices.shape[0])
+    return length
+
+
 def gather_nd(x: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
     """The slices of ``x`` that start with the index tuples along axis 0 of ``indices``."""
-    length = indices.static_shape[0]
+    length = fixed_length(indices)
     outer = indices.shape[1:]
     first = batch_dims + length
 

@@ -9,6 +9,7 @@ from weft.ir.dtype import int64
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, all_of, as_prim, maximum, minimum
 from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
+from weft.topi.gather import fixed_length
 from weft.topi.loop_nest import copy, nest
 
 Combine = Callable[[PrimExpr, PrimExpr], PrimExpr]
@@ -59,7 +60,7 @@ def scatter_nd(
     x: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduction: str
 ) -> te.Tensor:
     """``x`` with slices of ``updates`` at the index tuples along axis 0 of ``indices``."""
-    length = indices.static_shape[0]
+    length = fixed_length(indices)
     outer = indices.ndim - 1
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:

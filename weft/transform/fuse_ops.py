@@ -87,7 +87,8 @@ def _relayouts_at_concatenations(calls: Sequence[Call]) -> frozenset[Call]:
         name = op_name(call)
         if name == "concatenate":
             joined.add(call)
-            found.update(p for p in wired_calls(call.args[0]) if op_name(p) == "layout_transform")
+            found.update(p for p in wired_calls(call.args[0])
+                         if isinstance(p, Call) and op_name(p) == "layout_transform")
         elif name == "layout_transform" and call.args[0] in joined:
             found.add(call)
         elif _is_elementwise(call) and any(a in joined for a in call.args):

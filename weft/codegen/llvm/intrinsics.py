@@ -82,9 +82,9 @@ def _times_power_of_two(
 ) -> str:
     """One instruction with AVX-512, else two products with halves of the exponent."""
     target = out.module.target
-    if target.arch == "x86_64" and target.has("avx512vl") and dtype.bits == 32:
-        if dtype.lanes in _MASK_BITS:
-            return _scalef(out, dtype, values)
+    has_scalef = target.arch == "x86_64" and target.has("avx512vl")
+    if has_scalef and dtype.bits == 32 and dtype.lanes in _MASK_BITS:
+        return _scalef(out, dtype, values)
     return _in_two_steps(out, dtype, values)
 
 

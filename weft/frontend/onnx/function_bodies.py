@@ -7,12 +7,12 @@ left out. So each node gets a function of its own, local to the model, which is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import onnx
 import onnx.inliner
 import onnx.shape_inference
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
-from onnx.defs import OpSchema
 
 from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.registry import find_converter
@@ -20,6 +20,8 @@ from weft.frontend.onnx.registry import find_converter
 # Bodies use operators that have bodies themselves.
 _MAX_ROUNDS = 8
 _DOMAIN = "weft.function_bodies"
+# ``onnx.defs.OpSchema``; the package's stubs do not show what it says of function bodies.
+Schema: TypeAlias = Any
 
 
 def expand_function_bodies(loaded: LoadedModel, opset: int) -> LoadedModel:
@@ -49,12 +51,12 @@ def _expanded_once(proto: ModelProto, opset: int) -> ModelProto | None:
         return None
 
 
-def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> OpSchema | None:
+def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> Schema | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain == "" and find_converter(node.op_type, versions[""]) is not None:
         return None
     try:
-        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), domain)
+        schema: Schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), domain)
     except onnx.defs.SchemaError:
         return None
     has_body = schema.has_function or schema.has_context_dependent_function
@@ -62,7 +64,7 @@ def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> OpSchema 
 
 
 def _inlined(
-    proto: ModelProto, schemas: Mapping[int, OpSchema], versions: Mapping[str, int]
+    proto: ModelProto, schemas: Mapping[int, Schema], versions: Mapping[str, int]
 ) -> ModelProto | None:
     model = ModelProto()
     model.CopyFrom(proto)
@@ -89,7 +91,7 @@ def _inlined(
 
 
 def _body_of(
-    node: NodeProto, schema: OpSchema, types: Mapping[str, TypeProto], versions: Mapping[str, int]
+    node: NodeProto, schema: Schema, types: Mapping[str, TypeProto], versions: Mapping[str, int]
 ) -> FunctionProto | None:
     """The body for the opset of the model, or the newest one before it."""
     version = versions[""]
@@ -107,7 +109,7 @@ def _body_of(
     return FunctionProto.FromString(schema.get_function_with_opset_version(max(fitting)))
 
 
-def _missing_defaults(node: NodeProto, schema: OpSchema) -> list[onnx.AttributeProto]:
+def _missing_defaults(node: NodeProto, schema: Schema) -> list[onnx.AttributeProto]:
     """Bodies refer to attributes by name, also to those that a node leaves at their defaults."""
     present = {a.name for a in node.attribute}
     defaults = [schema.attributes[n].default_value for n in sorted(schema.attributes)]

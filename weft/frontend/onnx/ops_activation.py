@@ -49,7 +49,7 @@ def _exponential_below(node: Node, x: Expr, alpha: float) -> Expr:
 
 @converts("Selu", attributes=("alpha", "gamma"))
 def selu(node: Node) -> Expr:
-    """gamma * (x where positive, else alpha * (e**x - 1))"""
+    """Gamma * (x where positive, else alpha * (e**x - 1))"""
     x = node.input(0)
     alpha = node.attrs.number("alpha", 1.67326319217681884765625)
     scaled = _exponential_below(node, x, alpha)

@@ -35,8 +35,8 @@ def einsum(node: Node) -> Expr:
     left, arrow, right = equation.partition("->")
     names = left.split(",")
     if len(names) != len(node.inputs):
-        raise node.fail("the equation does not fit the inputs", expected=f"{len(node.inputs)} terms",
-                        got=equation)
+        raise node.fail("the equation does not fit the inputs",
+                        expected=f"{len(node.inputs)} terms", got=equation)
     terms = [_term(node, i, text) for i, text in enumerate(names)]
     target = _written_out(node, right, terms) if arrow else _implied(terms)
     result = _summed(node, terms[0], target, terms[1:])
@@ -55,7 +55,7 @@ def _term(node: Node, index: int, text: str) -> Term:
         if not 0 <= hidden <= len(_ELLIPSIS):
             raise node.fail("a term does not fit its input", expected=f"rank {rank}", got=text)
         text = text.replace("...", _ELLIPSIS[len(_ELLIPSIS) - hidden:])
-    if len(text) != rank or not text.isalnum() and text:
+    if len(text) != rank or (not text.isalnum() and text):
         raise node.fail("a term does not fit its input", expected=f"rank {rank}", got=text)
     value = node.input(index)
     repeated = next((c for c in text if text.count(c) > 1), None)

@@ -84,16 +84,17 @@ def tensor_scatter(node: Node) -> Expr:
     axis = node.axis(node.attrs.integer("axis", -2), rank)
     size, (batch, *_) = node.shape()[axis], node.shape()
     shape = node.shape(1)
-    if axis == 0 or not all(isinstance(d, int) for d in (size, batch, *shape)):
+    fixed = [d for d in (size, batch, *shape) if isinstance(d, int)]
+    if axis == 0 or len(fixed) != 2 + len(shape):
         raise UnsupportedModelError("TensorScatter over symbolic sizes or the batch axis",
                                     where=node.span)
-    steps = np.arange(shape[axis], dtype=np.int64).reshape(-1, *(1,) * (rank - axis - 1))
+    steps = np.arange(fixed[2 + axis], dtype=np.int64).reshape(-1, *(1,) * (rank - axis - 1))
     places: Expr = Constant(steps, span=node.span)
     if node.has_input(2):
         start = reshape_to(node, node.input(2), (batch, *(1,) * (rank - 1)))
         places = node.call(op.add, places, start)
     if node.attrs.one_of("mode", "linear", ("linear", "circular")) == "circular":
-        places = node.call(op.floor_mod, places, node.scalar_like(float(size), places))
+        places = node.call(op.floor_mod, places, node.scalar_like(float(fixed[0]), places))
     places = node.call(op.broadcast_to, places, shape=shape)
     return node.call(op.scatter_elements, node.input(0), places, node.input(1), axis=axis,
                      reduction="update")
@@ -127,7 +128,7 @@ def reverse_sequence(node: Node) -> Expr:
     batch, time = node.attrs.integer("batch_axis", 1), node.attrs.integer("time_axis", 0)
     shape, rank = node.shape(), node.rank()
     steps = shape[time]
-    if not all(isinstance(d, int) for d in shape):
+    if not isinstance(steps, int) or not all(isinstance(d, int) for d in shape):
         raise UnsupportedModelError("ReverseSequence over symbolic sizes", where=node.span)
     lengths = reshape_to(node, node.input(1),
                          tuple(shape[batch] if a == batch else 1 for a in range(rank)))

@@ -154,6 +154,7 @@ def _gathered(node: Node, corner: tuple[Tap, ...]) -> Expr:
     lead = [
         node.constant(np.arange(n).reshape([-1 if a == axis else 1 for a in range(rank)]), "int64")
         for axis, n in enumerate((batch, channels))
+        if isinstance(n, int)  # which the caller has checked
     ]
     index = [node.call(op.broadcast_to, i, shape=full)
              for i in (*lead, *(spread(t.place) for t in corner))]

@@ -78,7 +78,7 @@ def eye_like(node: Node) -> Expr:
     dtype = node.dtype()
     if "dtype" in node.attrs:
         dtype = dtype_of(node.attrs.integer("dtype", 0), "the result of EyeLike", node.span)
-    rows, columns = shape
+    rows, columns = (d for d in shape if isinstance(d, int))
     eye = np.eye(rows, columns, node.attrs.integer("k", 0))
     return Constant(eye.astype(DType.of(dtype).numpy), span=node.span)
 

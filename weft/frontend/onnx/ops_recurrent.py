@@ -139,7 +139,7 @@ def _direction_of(node: Node, value: Expr, direction: int) -> Expr:
     return node.call(op.squeeze, part, axis=(0,))
 
 
-def _weights(node: Node, cell: Cell, direction: int) -> Weights:
+def _weights(node: Node, direction: int) -> Weights:
     w, r = (_direction_of(node, node.input(i), direction) for i in (1, 2))
     wb = rb = None
     if node.has_input(3):
@@ -177,7 +177,7 @@ def _run(
 ) -> tuple[list[Expr], State]:
     """The outputs of every step in the order of time, and the last state."""
     steps, batch, _ = tensor_type(x).concrete_shape
-    weights, functions = _weights(node, cell, direction), _functions(node, cell, direction)
+    weights, functions = _weights(node, direction), _functions(node, cell, direction)
     hidden = tensor_type(weights.r).concrete_shape[-1]
     state = _initial_state(node, direction, (batch, hidden))
     gates = weights.gates(node, x)
