@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft import te
 from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, call, const, div, floordiv, floormod, int_value, select
+from weft.tir.expr import PrimExpr, all_of, call, const, div, floordiv, floormod, int_value, select
 
 Elementwise = Callable[..., PrimExpr]
 
@@ -62,14 +62,21 @@ def floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 def floor_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """The remainder with the sign of the divisor."""
     if a.dtype.is_float:
-        return a - floor_divide(a, b) * b
+        rest = truncated_mod(a, b)
+        return select(rest * b < const(0, a.dtype), rest + b, rest)
     return floormod(a, b)
 
 
 def truncated_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """The remainder with the sign of the dividend (C's ``%`` and ``fmod``)."""
+    """The remainder with the sign of the dividend (C's ``%`` and ``fmod``).
+
+    A finite number is its own remainder by an infinite one.
+    """
     if a.dtype.is_float:
-        return a - call(a.dtype, "trunc", div(a, b)) * b
+        rest = a - call(a.dtype, "trunc", div(a, b)) * b
+        largest = te.max_value(a.dtype)
+        own = all_of(call(a.dtype, "abs", b).equal(largest), call(a.dtype, "abs", a) < largest)
+        return select(own, a, rest)
     return a - div(a, b) * b
 
 

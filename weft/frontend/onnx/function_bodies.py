@@ -78,6 +78,9 @@ def _inlined(
             continue
         found = True
         body.domain, body.name = _DOMAIN, f"{node.op_type}_{index}"
+        # ONNX keeps a body only while its operators mean the same; the inliner compares numbers.
+        del body.opset_import[:]
+        body.opset_import.extend(proto.opset_import)
         model.functions.append(body)
         node.domain, node.op_type = body.domain, body.name
     if not found:

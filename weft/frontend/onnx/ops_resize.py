@@ -61,7 +61,7 @@ class AxisResize:
         half = (place + 0.5) / self.scale - 0.5
         if mode != "half_pixel_symmetric":
             return half
-        centre = n / 2 * (1 - m / (n * self.scale))
+        centre = n / 2 * (1 - self.new_size / m)
         return centre + half
 
 
