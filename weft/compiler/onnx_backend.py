@@ -58,7 +58,8 @@ class WeftRep(BackendRep):
         rest = [a for i, a in enumerate(arrays) if i not in bound]
         result = module(*rest)
         outputs = result if isinstance(result, tuple) else (result,)
-        return tuple(namedtupledict("Outputs", self._outputs)(*outputs))
+        named: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*outputs)
+        return named
 
     def _module_for(self, arrays: Sequence[np.ndarray], bound: Sequence[int]) -> CompiledModel:
         key = tuple((i, arrays[i].tobytes() + str(arrays[i].shape).encode()) for i in bound)

@@ -1,0 +1,62 @@
+"""``weft.onnx_backend``: the backend API of the onnx package."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+import weft
+from weft.support.errors import InvalidInputError, UnsupportedModelError
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def model_of(op: str, inputs: dict[str, tuple[int, tuple[int, ...]]]) -> ModelProto:
+    node = helper.make_node(op, list(inputs), ["y"])
+    values = [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "graph", values, [output])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_outputs_have_names() -> None:
+    model = model_of("Relu", {"x": (TensorProto.FLOAT, (2, 3))})
+    result = weft.onnx_backend.prepare(model).run([X - 2])
+    np.testing.assert_array_equal(result[0], np.maximum(X - 2, 0))
+    np.testing.assert_array_equal(result.y, result[0])
+
+
+def test_shapes_among_the_inputs_are_compiled_for_when_they_arrive() -> None:
+    model = model_of(
+        "Reshape", {"x": (TensorProto.FLOAT, (2, 3)), "shape": (TensorProto.INT64, (2,))}
+    )
+    prepared = weft.onnx_backend.prepare(model)
+    for shape in ((3, 2), (1, 6), (3, 2)):
+        (y,) = prepared.run([X, np.array(shape)])
+        np.testing.assert_array_equal(y, X.reshape(shape))
+
+
+def test_one_node() -> None:
+    node = helper.make_node("Add", ["a", "b"], ["y"])
+    (y,) = weft.onnx_backend.run_node(node, [X, X], outputs_info=[(np.dtype(np.float32), (2, 3))])
+    np.testing.assert_array_equal(y, X + X)
+
+
+def test_devices() -> None:
+    assert weft.onnx_backend.supports_device("CPU")
+    assert not weft.onnx_backend.supports_device("CUDA:1")
+    with pytest.raises(InvalidInputError):
+        weft.onnx_backend.prepare(model_of("Relu", {"x": (TensorProto.FLOAT, (2, 3))}), "CUDA")
+
+
+def test_too_many_inputs() -> None:
+    prepared = weft.onnx_backend.prepare(model_of("Relu", {"x": (TensorProto.FLOAT, (2, 3))}))
+    with pytest.raises(InvalidInputError):
+        prepared.run([X, X])
+
+
+def test_missing_operators_are_told_at_the_run() -> None:
+    prepared = weft.onnx_backend.prepare(model_of("NonZero", {"x": (TensorProto.FLOAT, (2, 3))}))
+    with pytest.raises(UnsupportedModelError, match="NonZero"):
+        prepared.run([X])
