@@ -18,7 +18,7 @@ from weft.compiler.stages import STAGES
 @compile_options
 @click.option("--phase", type=click.Choice(STAGES), default=None, help="print this stage as text")
 @click.option("--html", type=click.Path(path_type=Path), default=None,
-              help="write one self-contained page: graph, every stage, kernels, times")
+              help="write one self-contained page: every stage, kernels, times")
 def inspect_command(model: str, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
                     phase: str | None, html: Path | None) -> None:

@@ -20,7 +20,7 @@ COEFFICIENTS = {32: EXP_32, 64: EXP_64}
 
 
 def exp_in(body: Body, x: PrimExpr, *, is_bounded: bool = False) -> PrimExpr:
-    """``exp(x)`` within 1 ulp, as values of ``body``; NaN passes through the remainder.
+    """``exp(x)`` within 2 ulp, as values of ``body``; NaN passes through the remainder.
 
     ``is_bounded``: the result is known to be a normal number.
     """
@@ -41,7 +41,7 @@ def exp_in(body: Body, x: PrimExpr, *, is_bounded: bool = False) -> PrimExpr:
 
 
 def exp(x: PrimExpr) -> PrimExpr:
-    """Euler's number to the power ``x``, within 1 ulp."""
+    """Euler's number to the power ``x``, within 2 ulp."""
     body = Body(x.dtype)
     return body.result(exp_in(body, body.let("x", x)))
 
