@@ -8,6 +8,8 @@ tile does; the loop nest guards such elements, so that shapes of tiles stay cons
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.te.domain import axis_values, loop_extents
 from weft.te.plan import (
     StagePlan,
@@ -17,13 +19,13 @@ from weft.te.plan import (
     tensors_of,
 )
 from weft.te.span import MaybeSpan, Span, SpanOf, counted
-from weft.te.state import INLINE, AttachAt, ScheduleState, StageState
+from weft.te.state import INLINE, AttachAt, Fuse, ScheduleState, StageState
 from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
 from weft.te.walk import loads_of
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value, maximum, minimum
 from weft.tir.simplify import Analyzer
-from weft.tir.visitor import post_order
+from weft.tir.visitor import post_order, substitute
 
 ZERO = const(0)
 
@@ -126,7 +128,12 @@ class _Inference:
                     boxes.append([None] * tensor.ndim)
                     continue
                 of_axes = SpanOf(self.analyzer, self._axis_spans(reader, at, of_loops, standing))
-                boxes.extend([of_axes(i) for i in load.indices] for load in loads)
+                rejoin = self._rejoined(reader)
+                boxes.extend(
+                    [_narrower(of_axes(i), of_loops(rejoin(i)) if rejoin else None)
+                     for i in load.indices]
+                    for load in loads
+                )
         spans = boxes[0]
         for box in boxes[1:]:
             spans = [of_loops.hull(a, b) for a, b in zip(spans, box, strict=True)]
@@ -159,6 +166,19 @@ class _Inference:
             spans[axis.var] = _shifted(spans[axis.var], low)
         return spans
 
+    def _rejoined(self, reader: StageState) -> Callable[[PrimExpr], PrimExpr] | None:
+        """Index expressions over the loops of ``reader``; ``None`` if it has no fused loops.
+
+        Each axis by itself is a quotient or remainder of a fused loop, and four steps of it may
+        touch two rows. An index that joins the axes again, ``row * 14 + column``, is linear in
+        the loop once simplified, and takes four values.
+        """
+        if not any(isinstance(r, Fuse) for r in reader.relations):
+            return None
+        plan = self.plans[reader]
+        values = {a.var: plan.absolute(a, i) for i, a in enumerate(reader.root_iter_vars)}
+        return lambda index: self.analyzer.simplify(substitute(index, values))
+
     def _clip(self, span: MaybeSpan, size: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """The span as lowest index and extent, inside ``[0, size)`` as far as that is constant."""
         if span is None:
@@ -173,6 +193,16 @@ class _Inference:
         if self.analyzer.can_prove(extent >= size):
             return ZERO, size
         return self.analyzer.simplify(span.lowest), extent
+
+
+def _narrower(span: MaybeSpan, other: MaybeSpan) -> MaybeSpan:
+    """The one of two spans of the same values that has fewer; the first if that is not known."""
+    if span is None or other is None:
+        return span or other
+    width, other_width = int_value(span.width), int_value(other.width)
+    if other_width is None or (width is not None and width <= other_width):
+        return span
+    return other
 
 
 def _within(span: MaybeSpan, whole: Span) -> MaybeSpan:

@@ -70,6 +70,23 @@ def test_region_is_the_box_of_the_reads(read, at, factor, want):
     assert region((10, 12), read, at, factor) == want
 
 
+@pytest.mark.parametrize("factor", [4, 5, 14, 16])
+def test_axes_that_an_index_joins_again_are_one(factor, run, random):
+    """A tile of fused rows and columns needs as many rows of the flat operand, and no more."""
+    x = te.placeholder((42, 3), name="x")
+    a = te.compute((42, 3), lambda r, c: x[r, c] + 1.0, name="a")
+    y = te.compute((1, 3, 14, 3), lambda b, i, j, c: a[b * 42 + i * 14 + j, c] * 2.0, name="y")
+    sch = te.create_schedule(y)
+    fused = sch[y].fuse(sch[y].fuse(*y.op.axis[:2]), y.op.axis[2])
+    outer, _ = sch[y].split(fused, factor)
+    sch[a].compute_at(sch[y], outer)
+    func = te.lower(sch, [x, y])
+    assert shape_of(func, "a") == (factor, 3)
+    data = random(42, 3)
+    (got,) = run(sch, [x, y], [data])
+    np.testing.assert_array_equal(got, ((data + 1) * 2).reshape(1, 3, 14, 3))
+
+
 def test_reads_through_two_consumers_are_joined(run, random):
     x = te.placeholder((10, 6), name="x")
     a = te.compute((10, 6), lambda i, j: x[i, j] + 1.0, name="a")
