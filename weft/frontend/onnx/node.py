@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.shape_value import ShapeValue
-from weft.frontend.onnx.typed import typed
+from weft.frontend.typed import typed
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op
