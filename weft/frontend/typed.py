@@ -15,12 +15,21 @@ from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
-from weft.support.errors import InternalError, InvalidModelError
+from weft.support.errors import InternalError, InvalidModelError, TypeInferenceError
 from weft.transform.reference import evaluate_call
 
 # Shapes, axes and scalars: what converters need to know. Weights are folded by the pass, later.
 FOLD_LIMIT_ELEMENTS = 4096
 MAX_RESULT_BYTES = 2**36
+
+
+def tensor_type(expr: Expr) -> TensorType:
+    """The type of an expression that must be a tensor."""
+    if not isinstance(expr.checked_type, TensorType):
+        raise TypeInferenceError(
+            "a tensor is expected here", where=expr.span, got=str(expr.checked_type)
+        )
+    return expr.checked_type
 
 
 def typed(expr: Call | TupleGetItem) -> Expr:

@@ -10,14 +10,13 @@ import numpy as np
 
 from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.shape_value import ShapeValue
-from weft.frontend.typed import typed
+from weft.frontend.typed import tensor_type, typed
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.shape import Dim, Shape
 from weft.ir.span import Span
-from weft.ir.types import TensorType
-from weft.support.errors import InvalidModelError, TypeInferenceError, UnsupportedModelError
+from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 Value: TypeAlias = "Expr | ShapeValue"
 
@@ -136,15 +135,6 @@ class Node:
     def fail(self, what: str, **details: Any) -> InvalidModelError:
         """The error to raise where this node contradicts itself."""
         return InvalidModelError(f"{self.op}: {what}", where=self.span, **details)
-
-
-def tensor_type(expr: Expr) -> TensorType:
-    """The type of an expression that must be a tensor."""
-    if not isinstance(expr.checked_type, TensorType):
-        raise TypeInferenceError(
-            "a tensor is expected here", where=expr.span, got=str(expr.checked_type)
-        )
-    return expr.checked_type
 
 
 def constant_value(expr: Expr) -> np.ndarray | None:
