@@ -33,6 +33,12 @@ from weft.op.nn.pool import (
     max_pool2d,
 )
 from weft.op.nn.softmax import SoftmaxAttrs, log_softmax, softmax
+from weft.op.nn.winograd import (
+    WinogradConv2DAttrs,
+    WinogradWeightAttrs,
+    winograd_conv2d,
+    winograd_weight,
+)
 from weft.op.transform.shape import batch_flatten
 
 __all__ = [
@@ -50,6 +56,8 @@ __all__ = [
     "MaxPool2DAttrs",
     "PadAttrs",
     "SoftmaxAttrs",
+    "WinogradConv2DAttrs",
+    "WinogradWeightAttrs",
     "avg_pool2d",
     "batch_flatten",
     "batch_matmul",
@@ -69,4 +77,6 @@ __all__ = [
     "pad",
     "relu",
     "softmax",
+    "winograd_conv2d",
+    "winograd_weight",
 ]

@@ -1,0 +1,177 @@
+"""Convolution by minimal filtering, in two parts: the kernel's, and what is left to run.
+
+A model does not use these: the legalization of ``nn.conv2d`` does, where it pays, with constant
+kernels whose part is computed at compile time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import dim_add
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv2d import PADDING_EXPECTED, is_padding
+from weft.op.nn.conv_reference import NCHW, OIHW, from_nchw, in_nchw, windows
+from weft.op.nn.conv_reference import pad_spatial as pad_array
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_rank,
+    expect_same_dtype,
+    layout_attr,
+    tensors_known,
+    to_layout,
+)
+from weft.topi.layout import Layout, transform_array
+from weft.topi.nn import winograd as topi_winograd
+from weft.topi.nn.conv2d import full_padding
+from weft.topi.nn.winograd import TAPS, TILES, transforms
+
+
+def is_tile(tile: int) -> bool:
+    return tile in TILES
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradWeightAttrs(Attrs):
+    tile: int = attr(4, "output positions of a tile in each direction", check=is_tile,
+                     expected="2 or 4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradConv2DAttrs(Attrs):
+    tile: int = attr(4, "output positions of a tile in each direction", check=is_tile,
+                     expected="2 or 4")
+    padding: tuple[int, ...] = attr((0, 0), "zeros around the data: " + PADDING_EXPECTED,
+                                    check=is_padding, expected=PADDING_EXPECTED)
+    data_layout: str = attr("NCHW", "layout of the data")
+    kernel_layout: str = attr("HWOI", "layout of the kernel; H and W count its points")
+    out_layout: str = attr("", "layout of the result; empty for that of the data")
+
+
+def _weight_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 1)
+    if types is None:
+        return False
+    (weight,) = types
+    expect_rank(ctx, 0, weight, 4)
+    expect_float(ctx, 0, weight)
+    for axis in (2, 3):
+        expect_dim(ctx, 0, axis, weight.shape[axis], TAPS, "the kernel's size does not match")
+    points = attrs_as(ctx, WinogradWeightAttrs).tile + TAPS - 1
+    ctx.output(TensorType((points, points, *weight.shape[:2]), weight.dtype))
+    return True
+
+
+@define_op("nn.winograd_weight", attrs=WinogradWeightAttrs, relation=_weight_relation,
+           pattern=OpPattern.OPAQUE, level=10)
+def winograd_weight(weight: te.Tensor, attrs: WinogradWeightAttrs) -> te.Tensor:
+    """3 x 3 kernels (O, I, 3, 3) at the points of minimal filtering: (points, points, O, I).
+
+    out[:, :, o, i] = K @ weight[o, i] @ K.T, where K is the transform of kernels for the tile.
+    """
+    return topi_winograd.winograd_weight(weight, attrs.tile)
+
+
+def _matrix(rows: Any) -> np.ndarray:
+    return np.array(rows, dtype=np.float64)
+
+
+def _weight_reference(weight: np.ndarray, *, tile: int = 4) -> np.ndarray:
+    kernel = _matrix(transforms(tile).kernel)
+    taps = weight.astype(np.float64).transpose(2, 3, 0, 1)
+    rows = np.tensordot(kernel, taps, 1)
+    result = np.tensordot(kernel, rows, (1, 1)).transpose(1, 0, 2, 3)
+    return np.ascontiguousarray(result).astype(weight.dtype)
+
+
+winograd_weight.spec(
+    _weight_reference,
+    case((4, 3, 3, 3)),
+    case((2, 5, 3, 3), tile=2),
+    case((0, 2, 3, 3)),
+)
+
+
+def _conv2d_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    data, weight = types
+    attrs = attrs_as(ctx, WinogradConv2DAttrs)
+    data_layout, kernel_layout = layout_attr(ctx, "data_layout"), layout_attr(ctx, "kernel_layout")
+    expect_rank(ctx, 0, data, data_layout.ndim)
+    expect_rank(ctx, 1, weight, kernel_layout.ndim)
+    expect_float(ctx, 0, data)
+    expect_same_dtype(ctx, 1, weight, data.dtype)
+    plain = to_layout(ctx, data_layout, NCHW, data.shape, arg=0)
+    taps = to_layout(ctx, kernel_layout, OIHW, weight.shape, arg=1)
+    expect_dim(ctx, 1, kernel_layout.index_of("I"), taps[1], plain[1],
+               "input channels do not match")
+    for axis, letter in enumerate("HW"):
+        expect_dim(ctx, 1, kernel_layout.index_of(letter), taps[2 + axis], attrs.tile + TAPS - 1,
+                   "the number of points does not match", why=f" (a tile of {attrs.tile})")
+    top, left, bottom, right = full_padding(attrs.padding)
+    sizes = [dim_add(plain[2], top + bottom), dim_add(plain[3], left + right)]
+    for axis, size in enumerate(sizes):
+        if isinstance(size, int) and size < TAPS:
+            ctx.fail("the kernel is larger than the padded data", arg=0,
+                     axis=data_layout.index_of("HW"[axis]), expected=f"a size of {TAPS} or more",
+                     got=f"{size} (padding included)")
+    out = (plain[0], taps[0], *(dim_add(size, 1 - TAPS) for size in sizes))
+    wanted = layout_attr(ctx, "out_layout") if attrs.out_layout else data_layout
+    ctx.output(TensorType(to_layout(ctx, NCHW, wanted, out, arg=1), data.dtype))
+    return True
+
+
+@define_op("nn.winograd_conv2d", attrs=WinogradConv2DAttrs, relation=_conv2d_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=10)
+def winograd_conv2d(data: te.Tensor, kernel: te.Tensor, attrs: WinogradConv2DAttrs) -> te.Tensor:
+    """``nn.conv2d`` with stride 1 and the result of ``nn.winograd_weight`` for its kernel.
+
+    Of each tile of the data (tile + 2 positions in each direction, as many as points) the values
+    at the points are multiplied with those of the kernel, summed over channels, and interpolated.
+    """
+    return topi_winograd.winograd_conv2d(
+        data, kernel, tile=attrs.tile, padding=attrs.padding,
+        data_layout=Layout.parse(attrs.data_layout),
+        kernel_layout=Layout.parse(attrs.kernel_layout),
+        out_layout=Layout.parse(attrs.out_layout or attrs.data_layout),
+    )
+
+
+def _conv2d_reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np.ndarray:
+    """The definition, tile by tile, in float64."""
+    attrs = WinogradConv2DAttrs(**values)
+    matrices, m = transforms(attrs.tile), attrs.tile
+    plain = in_nchw(data, Layout.parse(attrs.data_layout)).astype(np.float64)
+    points = transform_array(kernel, Layout.parse(attrs.kernel_layout), OIHW).astype(np.float64)
+    padded = pad_array(plain, full_padding(attrs.padding))
+    rows, columns = padded.shape[2] - 2, padded.shape[3] - 2
+    more = pad_array(padded, (0, 0, -rows % m, -columns % m))
+    tiles = windows(more, (m + 2, m + 2), (m, m), (1, 1))
+    transform = _matrix(matrices.data)
+    values_at = np.einsum("ei,ncyxij,fj->ncyxef", transform, tiles, transform, optimize=True)
+    products = np.einsum("ncyxef,ocef->noyxef", values_at, points, optimize=True)
+    output = _matrix(matrices.output)
+    result = np.einsum("ae,noyxef,bf->noyaxb", output, products, output, optimize=True)
+    n, o, y, _, x, _ = result.shape
+    result = result.reshape(n, o, y * m, x * m)[:, :, :rows, :columns]
+    return from_nchw(result, Layout.parse(attrs.out_layout or attrs.data_layout)).astype(data.dtype)
+
+
+winograd_conv2d.spec(
+    _conv2d_reference,
+    case((1, 3, 8, 8), (6, 6, 4, 3), tile=4, padding=(1, 1)),
+    case((2, 2, 5, 7), (4, 4, 3, 2), tile=2, padding=(0, 1, 2, 0)),
+    case((1, 2, 6, 5, 4), (6, 6, 2, 8, 3), tile=4, padding=(1,), data_layout="NCHW4c",
+         kernel_layout="HWOI3o", out_layout="NCHW3c"),
+)
