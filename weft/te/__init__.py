@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.te.compute import compute, extern, placeholder, reduce_axis, var
+from weft.te.instruction import instruction
 from weft.te.lower import lower
 from weft.te.math import (
     abs,
@@ -64,6 +65,7 @@ __all__ = [
     "Stage", "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmin",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer", "compute",
     "const", "cos", "create_schedule", "erf", "exp", "extern", "floor", "fma", "if_then_else",
+    "instruction",
     "isnan", "likely", "log", "lower", "max", "max_value", "maximum", "min", "min_value",
     "minimum", "not_", "placeholder", "popcount", "pow", "power", "prefetch", "prod",
     "reduce_axis", "reinterpret", "round", "rsqrt", "select", "shift_left", "shift_right",

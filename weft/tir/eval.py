@@ -363,10 +363,20 @@ def evaluate(func: PrimFunc, *arguments: Any) -> None:
         sizes[p] if isinstance(p, Var) else _bind(p, a, sizes)
         for p, a in zip(func.params, arguments, strict=True)
     ]
+    evaluator_of(func)(*bound)
+
+
+def evaluator_of(func: PrimFunc) -> Callable[..., None]:
+    """``func`` over arrays that have the shapes of its buffers, and integers for its sizes."""
     code, names = to_python(func)
     exec(compile(code, f"<{func.name}>", "exec"), names)  # noqa: S102 - our own source
-    with np.errstate(all="ignore"):
-        names["run"](*bound)
+    run = names["run"]
+
+    def quiet(*arguments: Any) -> None:
+        with np.errstate(all="ignore"):
+            run(*arguments)
+
+    return quiet
 
 
 def _bind(buffer: Buffer, array: Any, sizes: dict[Any, int]) -> np.ndarray:
