@@ -128,6 +128,14 @@ class Op(Expr):
         """Register the layout inference of the operator (see ``transform.alter_op_layout``)."""
         return self._add_hook("layout", function)
 
+    def bounds(self, function: Callable[..., Any]) -> Any:
+        """Register ``(attrs, argument types) -> Bounds`` (``ir.dynamic``) of open results."""
+        return self._add_hook("bounds", function)
+
+    def static_form(self, form: Any) -> Any:
+        """Register the ``StaticForm`` (``ir.dynamic``) of an operator with shapes as operands."""
+        return self._add_hook("static_form", form)
+
     def spec(self, reference: Callable[..., Any], *cases: Case) -> None:
         """Register the NumPy meaning ``reference(*arrays, **attrs)`` and the generic test cases.
 

@@ -135,6 +135,7 @@ from weft.op.transform.scatter import (
     scatter_elements,
     scatter_nd,
 )
+from weft.op.transform.search import UniqueAttrs, argwhere, unique
 from weft.op.transform.shape import (
     ExpandDimsAttrs,
     ReshapeAttrs,
@@ -175,6 +176,7 @@ __all__ = [
     "TileAttrs",
     "TopkAttrs",
     "TransposeAttrs",
+    "UniqueAttrs",
     "abs",
     "acos",
     "acosh",
@@ -182,6 +184,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "argwhere",
     "asin",
     "asinh",
     "atan",
@@ -264,6 +267,7 @@ __all__ = [
     "topk",
     "transpose",
     "trunc",
+    "unique",
     "where",
     "zeros",
 ]

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weft import te
+from weft.ir.dynamic import result_types
 from weft.ir.expr import Function
 from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type
@@ -90,8 +91,7 @@ def _choose(function: Function, target: Target) -> Implementation | None:
 
 def _bytes_moved(function: Function) -> int:
     types = [p.checked_type or p.annotation for p in function.params]
-    types.append(function.body.checked_type)
-    return sum(_bytes_of(t) for t in types)
+    return sum(_bytes_of(t) for t in (*types, *result_types(function)))
 
 
 def _bytes_of(type_: Type | None) -> int:
