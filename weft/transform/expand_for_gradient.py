@@ -63,7 +63,7 @@ def _bias_add(call: Call, ndim: int) -> Expr:
 def _global_pool(reduce: Any) -> Callable[[Call, int], Expr]:
     def expand(call: Call, _: int) -> Expr:
         layout = Layout.parse(call.attrs.layout)  # type: ignore[attr-defined]
-        axes = layout.index_of("H"), layout.index_of("W")
+        axes = tuple(layout.index_of(letter) for letter in "DHW" if layout.has(letter))
         return reduce(call.args[0], axis=axes, keepdims=True)
 
     return expand
@@ -72,6 +72,6 @@ def _global_pool(reduce: Any) -> Callable[[Call, int], Expr]:
 _EXPANSIONS: dict[str, Callable[[Call, int], Expr]] = {
     "nn.layer_norm": _layer_norm,
     "nn.bias_add": _bias_add,
-    "nn.global_avg_pool2d": _global_pool(op.mean),
-    "nn.global_max_pool2d": _global_pool(op.max),
+    **{f"nn.global_avg_pool{axes}d": _global_pool(op.mean) for axes in (1, 2, 3)},
+    **{f"nn.global_max_pool{axes}d": _global_pool(op.max) for axes in (1, 2, 3)},
 }
