@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from weft.compiler.extensions import is_self_contained, may_use_extensions
 from weft.compiler.fingerprint import key_of
-from weft.compiler.kernel import is_self_contained
 from weft.compiler.options import CompileOptions
 from weft.frontend.onnx import from_onnx
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
@@ -56,11 +56,11 @@ def cache_key(model: Any, options: CompileOptions) -> str | None:
     """The key under which a compiled model is kept; ``None`` where its content is not at hand.
 
     Neither importing nor parsing is needed for a path or bytes. A model that may refer to other
-    files (ONNX external data always has the word ``location``) has no key, nor does a module with
-    operators of the user's, whose sources are not at hand.
+    files (ONNX external data always has the word ``location``) has no key, nor does one with
+    operators or strategies of the user's, whose sources are not at hand.
     """
     content = _content(model, options.target)
-    if content is None or b"location" in content:
+    if content is None or b"location" in content or may_use_extensions(content, options.target):
         return None
     # The same bytes are a program under one name and a damaged ONNX file under another.
     is_text = isinstance(model, (str, os.PathLike)) and Path(model).suffix in TEXT_SUFFIXES
