@@ -124,6 +124,13 @@ class Op(Expr):
         """Register ``(call, y, dy) -> one gradient per argument``."""
         return self._add_hook("gradient", function)
 
+    def decomposition(self, function: Callable[[Call], Expr | None]) -> Any:
+        """Register ``call -> Expr | None``: the same by simpler operators, where that is better.
+
+        The arguments of the call are typed. ``CanonicalizeOps`` applies it.
+        """
+        return self._add_hook("decomposition", function)
+
     def layout(self, function: Callable[..., Any]) -> Any:
         """Register the layout inference of the operator (see ``transform.alter_op_layout``)."""
         return self._add_hook("layout", function)

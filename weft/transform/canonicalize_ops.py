@@ -8,13 +8,16 @@ from typing import Any, ClassVar
 
 from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import dim_product
+from weft.ir.typing.infer import infer_expr
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import full_padding
 from weft.topi.nn.pool import PoolWindow
 from weft.transform.graph import (
     is_known_tensor,
+    known_type,
     op_name,
     rewrite_function,
     shape_of,
@@ -30,7 +33,8 @@ class CanonicalizeOps(FunctionPass):
 
     ``nn.bias_add`` becomes ``add``, ``nn.batch_flatten`` becomes ``reshape``, a matrix product
     with a constant becomes ``nn.dense`` with one row of weights for each result; padding is
-    written for every side, and convolutions name their channels and kernel size.
+    written for every side, and convolutions name their channels and kernel size. Operators that
+    have a ``decomposition`` (transposed convolutions, ..) are written by it.
 
     def @main(%x: Tensor[(1, 2, 4), float32], %b: Tensor[(2,), float32]) {
       nn.batch_flatten(nn.bias_add(%x, %b, axis=1))
@@ -50,9 +54,16 @@ class CanonicalizeOps(FunctionPass):
 
 def _canonicalize(original: Expr, node: Expr) -> Expr:
     rule = _RULES.get(op_name(node))
-    if rule is None or not isinstance(node, Call) or not isinstance(original, Call):
+    if not isinstance(node, Call) or not isinstance(original, Call):
         return node
-    return rule(original, node)
+    return decomposed(node) if rule is None else rule(original, node)
+
+
+def decomposed(call: Call) -> Expr:
+    """A call with typed arguments by simpler operators, if its operator says how."""
+    hook = call.op.hook("decomposition") if isinstance(call.op, Op) else None
+    simpler = hook(call) if hook is not None and all(map(known_type, call.args)) else None
+    return call if simpler is None else infer_expr(simpler, trust=True)
 
 
 def _bias_add(original: Call, call: Call) -> Expr:

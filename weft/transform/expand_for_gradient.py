@@ -11,6 +11,7 @@ from weft.ir.expr import Call, Expr, Function, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
 from weft.topi.layout import Layout
+from weft.transform.canonicalize_ops import decomposed
 from weft.transform.graph import as_function, op_name, rewrite_function, tensor_type_of
 from weft.transform.simplify_inference import SimplifyInference, align_to_axis
 
@@ -35,8 +36,10 @@ class ExpandForGradient(FunctionPass):
 
 def _expand(original: Expr, node: Expr) -> Expr:
     rule = _EXPANSIONS.get(op_name(node))
-    if rule is None or not isinstance(node, Call) or not isinstance(original, Call):
+    if not isinstance(node, Call) or not isinstance(original, Call):
         return node
+    if rule is None:
+        return decomposed(node)
     expanded = rule(node, tensor_type_of(original.args[0]).ndim)
     return infer_expr(expanded, trust=True)
 

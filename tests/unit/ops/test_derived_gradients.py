@@ -23,6 +23,7 @@ from weft.transform.reference import evaluate
 
 DERIVED = [
     *(f"nn.conv{axes}d" for axes in (1, 2, 3)),
+    *(f"nn.conv{axes}d_transpose" for axes in (1, 2, 3)),
     *(f"nn.{kind}_pool{axes}d" for kind in ("avg", "max") for axes in (1, 2, 3)),
     *(f"nn.global_{kind}_pool{axes}d" for kind in ("avg", "max") for axes in (1, 2, 3)),
 ]

@@ -4,6 +4,14 @@ from weft.op.elementwise import leaky_relu, relu
 from weft.op.nn.conv1d import Conv1DAttrs, conv1d
 from weft.op.nn.conv2d import Conv2DAttrs, conv2d
 from weft.op.nn.conv3d import Conv3DAttrs, conv3d
+from weft.op.nn.conv_transpose import (
+    Conv1DTransposeAttrs,
+    Conv2DTransposeAttrs,
+    Conv3DTransposeAttrs,
+    conv1d_transpose,
+    conv2d_transpose,
+    conv3d_transpose,
+)
 from weft.op.nn.dense import (
     BatchMatmulAttrs,
     BiasAddAttrs,
@@ -50,8 +58,11 @@ __all__ = [
     "BatchNormAttrs",
     "BiasAddAttrs",
     "Conv1DAttrs",
+    "Conv1DTransposeAttrs",
     "Conv2DAttrs",
+    "Conv2DTransposeAttrs",
     "Conv3DAttrs",
+    "Conv3DTransposeAttrs",
     "DenseAttrs",
     "DropoutAttrs",
     "GlobalPool1DAttrs",
@@ -73,8 +84,11 @@ __all__ = [
     "batch_norm",
     "bias_add",
     "conv1d",
+    "conv1d_transpose",
     "conv2d",
+    "conv2d_transpose",
     "conv3d",
+    "conv3d_transpose",
     "dense",
     "dropout",
     "global_avg_pool1d",
