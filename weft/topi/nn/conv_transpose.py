@@ -42,7 +42,7 @@ def conv_transpose(
         kernel_layout, transposed_kernel_axes(spatial), kernel.shape
     )
     per_group = _per_group(groups, inputs, group_outputs)
-    batch, channels, *sizes = convert_shape(data_layout, data_axes(spatial), data.shape)
+    batch, _, *sizes = convert_shape(data_layout, data_axes(spatial), data.shape)
     spans = [(tap - 1) * step + 1 for tap, step in zip(taps, dilation, strict=True)]
     sides = side_padding(padding, len(spatial))
     extents = [
@@ -51,21 +51,9 @@ def conv_transpose(
             sizes, strides, sides, spans, output_padding, strict=True
         )
     ]
-    first = [span - 1 - before for span, (before, _) in zip(spans, sides, strict=True)]
-
-    def spread(n: PrimExpr, c: PrimExpr, *place: PrimExpr) -> PrimExpr:
-        source: dict[str, PrimExpr] = {"N": n, "C": c}
-        inside = []
-        for letter, i, start, stride, size in zip(spatial, place, first, strides, sizes,
-                                                  strict=True):
-            position = i - start
-            inside += [position >= 0, (position % stride).equal(0), position // stride < size]
-            source[letter] = position // stride
-        return if_then_else(all_of(*inside), data[data_layout.indices(source)],
-                            const(0, data.dtype))
-
-    wide = [extent + span - 1 for extent, span in zip(extents, spans, strict=True)]
-    dilated = te.compute((batch, channels, *wide), spread, name="data_dilate", tag="injective")
+    dilated = _dilated(data, data_layout, spatial, strides,
+                       [span - 1 - before for span, (before, _) in zip(spans, sides, strict=True)],
+                       [e + span - 1 for e, span in zip(extents, spans, strict=True)])
     ic = te.reduce_axis(inputs // groups, name="ic")
     over = [te.reduce_axis(tap, name=f"k{a.lower()}") for a, tap in zip(spatial, taps, strict=True)]
 
@@ -82,6 +70,26 @@ def conv_transpose(
     shape = convert_shape(data_axes(spatial), out_layout, (batch, group_outputs * groups, *extents))
     name = f"conv{len(spatial)}d_transpose"
     return te.compute(shape, element, name=name, tag=name)
+
+
+def _dilated(
+    data: te.Tensor, layout: Layout, spatial: str, strides: Sequence[int],
+    first: Sequence[PrimExpr], wide: Sequence[PrimExpr],
+) -> te.Tensor:
+    """(N, C, ``wide``) with the data from ``first`` on, ``strides`` apart, and zeros elsewhere."""
+    batch, channels, *sizes = convert_shape(layout, data_axes(spatial), data.shape)
+
+    def spread(n: PrimExpr, c: PrimExpr, *place: PrimExpr) -> PrimExpr:
+        source: dict[str, PrimExpr] = {"N": n, "C": c}
+        inside = []
+        for letter, i, start, stride, size in zip(spatial, place, first, strides, sizes,
+                                                  strict=True):
+            position = i - start
+            inside += [position >= 0, (position % stride).equal(0), position // stride < size]
+            source[letter] = position // stride
+        return if_then_else(all_of(*inside), data[layout.indices(source)], const(0, data.dtype))
+
+    return te.compute((batch, channels, *wide), spread, name="data_dilate", tag="injective")
 
 
 def _per_group(groups: int, inputs: PrimExpr, outputs: PrimExpr) -> tuple[int, int]:
