@@ -101,12 +101,12 @@ def shared_calls(depth: int) -> IRModule:
 
 
 def shared_pairs(depth: int) -> IRModule:
-    """The same through tuples: ``%n = (tanh(%m.0), tanh(%m.1))`` where ``%m = (%k, %k)``."""
+    """The same through tuples: ``%n = maximum(%m.0, %m.1)`` where ``%m = (%k, %k)``."""
     x = var("x", (2, 3))
     body: Expr = x
     for _ in range(depth):
         pair = Tuple((body, body))
-        body = Call(op.add, (TupleGetItem(pair, 0), TupleGetItem(pair, 1)))
+        body = Call(op.maximum, (TupleGetItem(pair, 0), TupleGetItem(pair, 1)))
     return IRModule.from_expr(Function((x,), body))
 
 
@@ -116,6 +116,15 @@ def tuple_nest(depth: int) -> IRModule:
     body: Expr = x
     for _ in range(depth):
         body = Tuple((body,))
+    return IRModule.from_expr(Function((x,), body))
+
+
+def shared_types(depth: int) -> IRModule:
+    """``(%n, %n)`` all the way down: the type, too, has two to the power of ``depth`` paths."""
+    x = var("x", (2, 3))
+    body: Expr = x
+    for _ in range(depth):
+        body = Tuple((body, body))
     return IRModule.from_expr(Function((x,), body))
 
 

@@ -103,7 +103,8 @@ def _sum(
         count = _field_count(a) or _field_count(b) or 0
         fields = []
         for i in range(count):
-            fields.append((yield _sum(field_adjoint(a, i), field_adjoint(b, i), made)))
+            field = yield _sum(field_adjoint(a, i), field_adjoint(b, i), made)
+            fields.append(field)
         known = made[id(a), id(b)] = (a, b, tuple(fields))
     return known[2]
 
