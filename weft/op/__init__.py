@@ -95,6 +95,7 @@ from weft.op.reduce import (
     sum,
     variance,
 )
+from weft.op.transform.arange import ArangeAttrs, MeshgridAttrs, arange, meshgrid
 from weft.op.transform.create import (
     CreateAttrs,
     FullAttrs,
@@ -136,6 +137,16 @@ from weft.op.transform.like import (
     slice_like,
     zeros_like,
 )
+from weft.op.transform.mask import (
+    MatrixSetDiagAttrs,
+    OneHotAttrs,
+    SequenceMaskAttrs,
+    TriluAttrs,
+    matrix_set_diag,
+    one_hot,
+    sequence_mask,
+    trilu,
+)
 from weft.op.transform.order import (
     ArgsortAttrs,
     ScanAttrs,
@@ -172,6 +183,7 @@ from weft.op.transform.shape import (
 )
 
 __all__ = [
+    "ArangeAttrs",
     "ArgReduceAttrs",
     "ArgsortAttrs",
     "BroadcastToAttrs",
@@ -186,7 +198,10 @@ __all__ = [
     "GatherNDAttrs",
     "LayoutTransformAttrs",
     "LeakyReluAttrs",
+    "MatrixSetDiagAttrs",
+    "MeshgridAttrs",
     "NdarraySizeAttrs",
+    "OneHotAttrs",
     "ReduceAttrs",
     "ReshapeAttrs",
     "ReshapeLikeAttrs",
@@ -194,6 +209,7 @@ __all__ = [
     "ScanAttrs",
     "ScatterElementsAttrs",
     "ScatterNDAttrs",
+    "SequenceMaskAttrs",
     "ShapeOfAttrs",
     "SliceLikeAttrs",
     "SortAttrs",
@@ -204,6 +220,7 @@ __all__ = [
     "TileAttrs",
     "TopkAttrs",
     "TransposeAttrs",
+    "TriluAttrs",
     "UniqueAttrs",
     "VarianceAttrs",
     "abs",
@@ -212,6 +229,7 @@ __all__ = [
     "add",
     "all",
     "any",
+    "arange",
     "argmax",
     "argmin",
     "argsort",
@@ -266,9 +284,11 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "matrix_set_diag",
     "max",
     "maximum",
     "mean",
+    "meshgrid",
     "min",
     "minimum",
     "mod",
@@ -277,6 +297,7 @@ __all__ = [
     "negative",
     "nn",
     "not_equal",
+    "one_hot",
     "ones",
     "ones_like",
     "power",
@@ -289,6 +310,7 @@ __all__ = [
     "rsqrt",
     "scatter_elements",
     "scatter_nd",
+    "sequence_mask",
     "shape_of",
     "sigmoid",
     "sign",
@@ -308,6 +330,7 @@ __all__ = [
     "tile",
     "topk",
     "transpose",
+    "trilu",
     "trunc",
     "trunc_divide",
     "trunc_mod",
