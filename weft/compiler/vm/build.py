@@ -92,13 +92,14 @@ def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[i
                       for array, offset in zip(source.constants, offsets, strict=True))
     program = VmProgram(source.functions, tuple(kernels), source.entry, source.returns_value)
     return Manifest(
-        inputs=tuple(map(_spec, source.inputs)), outputs=tuple(map(_spec, source.outputs)),
+        inputs=tuple(map(spec_of, source.inputs)), outputs=tuple(map(spec_of, source.outputs)),
         target=TargetSpec(target.triple, target.cpu, target.features),
         arena_bytes=0, constants_bytes=constant_bytes, constants=constants,
         output_is_tuple=source.output_is_tuple, weft_version=weft.__version__, vm=program,
     )
 
 
-def _spec(port: Port) -> TensorSpec:
+def spec_of(port: Port) -> TensorSpec:
+    """A port of the manifest; open sizes by their names."""
     shape = tuple(size if isinstance(size, int) else str(size) for size in port.type.shape)
     return TensorSpec(port.name, str(port.type.dtype), shape)

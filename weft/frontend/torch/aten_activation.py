@@ -25,7 +25,7 @@ def leaky_relu(node: Node, x: Expr, slope: float) -> Expr:
 
 @converts("elu")
 def elu(node: Node, x: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
-    """scale * (x where positive, else alpha * (e**(input_scale * x) - 1))."""
+    """The product of scale and (x where positive, else alpha * (e**(input_scale * x) - 1))."""
     zero = node.scalar_like(0, x)
     # The exponential sees min(x, 0), so that it cannot overflow where it is not used.
     low = node.call(op.minimum, x, zero)
