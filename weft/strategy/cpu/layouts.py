@@ -9,6 +9,7 @@ from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.blocking import block_for
+from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
@@ -57,6 +58,10 @@ def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCho
         return None
     if weight is None or 0 in weight.concrete_shape:
         return None
+    plan = plan_of(call, target)
+    packed = None if plan is None else panel_layout(*weight.concrete_shape, plan)
+    if packed is not None:
+        return LayoutChoice(attrs.replace(weight_layout=packed), (None, ("NK", packed)))
     panel = block_for(weight.concrete_shape[0], target, str(weight.dtype))
     if panel == 1:
         return None
