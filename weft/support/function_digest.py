@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.support.errors import LoweringError
+from weft.support.user_code import place_of
 
 # Modules whose functions are known by the version of the library.
 _LIBRARIES = frozenset(["math", "cmath", "operator", "builtins", "numpy", "numba"])
@@ -32,12 +33,6 @@ def plain_function(body: Callable[..., Any]) -> FunctionType:
         raise LoweringError("a body must be a plain Python function",
                             expected="def or lambda", got=type(body).__name__)
     return function
-
-
-def place_of(function: FunctionType, line: int | None = None) -> str:
-    """Where a function (or one line of it) stands, as errors name it."""
-    code = function.__code__
-    return f"{code.co_filename}:{line or code.co_firstlineno} in {function.__qualname__}"
 
 
 def function_digest(body: Callable[..., Any], *facts: str) -> str:

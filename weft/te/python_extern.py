@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 from weft.ir.dtype import DType, handle
 from weft.support.errors import LoweringError
-from weft.support.function_digest import function_digest, place_of, plain_function
+from weft.support.function_digest import function_digest, plain_function
+from weft.support.user_code import place_of
 from weft.te.tensor import ExternOp, Index, Tensor, as_shape
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Call, PrimExpr, StringImm, const, int_value

@@ -19,7 +19,8 @@ from weft.codegen.llvm.types import float_constant, int_constant, value_type
 from weft.codegen.llvm.writer import FunctionWriter, ModuleWriter
 from weft.ir.dtype import DType, float64, int64
 from weft.support.errors import CodegenError, InternalError
-from weft.support.function_digest import place_of, plain_function
+from weft.support.function_digest import plain_function
+from weft.support.user_code import place_of
 from weft.target import Target
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 

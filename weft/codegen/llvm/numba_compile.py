@@ -13,7 +13,8 @@ from typing import Any
 
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
-from weft.support.function_digest import place_of, plain_function
+from weft.support.function_digest import plain_function
+from weft.support.user_code import place_of
 from weft.target import Target
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
@@ -37,7 +38,7 @@ def compile_body(function: PythonFunction, target: Target) -> NumbaCode:
 
     body = plain_function(function.body)
     arguments = (*map(_array_type, function.arrays), *map(_scalar_type, function.scalars))
-    flags = compiler.Flags()
+    flags: Any = compiler.Flags()
     flags.no_compile = True
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
