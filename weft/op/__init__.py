@@ -160,8 +160,10 @@ from weft.op.transform.order import (
 )
 from weft.op.transform.repeat import (
     ReverseAttrs,
+    ReverseSequenceAttrs,
     TileAttrs,
     reverse,
+    reverse_sequence,
     tile,
 )
 from weft.op.transform.scatter import (
@@ -180,6 +182,14 @@ from weft.op.transform.shape import (
     reshape,
     squeeze,
     transpose,
+)
+from weft.op.transform.stack import (
+    RepeatAttrs,
+    SlidingWindowAttrs,
+    StackAttrs,
+    repeat,
+    sliding_window,
+    stack,
 )
 
 __all__ = [
@@ -203,18 +213,22 @@ __all__ = [
     "NdarraySizeAttrs",
     "OneHotAttrs",
     "ReduceAttrs",
+    "RepeatAttrs",
     "ReshapeAttrs",
     "ReshapeLikeAttrs",
     "ReverseAttrs",
+    "ReverseSequenceAttrs",
     "ScanAttrs",
     "ScatterElementsAttrs",
     "ScatterNDAttrs",
     "SequenceMaskAttrs",
     "ShapeOfAttrs",
     "SliceLikeAttrs",
+    "SlidingWindowAttrs",
     "SortAttrs",
     "SplitAttrs",
     "SqueezeAttrs",
+    "StackAttrs",
     "StridedSliceAttrs",
     "TakeAttrs",
     "TileAttrs",
@@ -302,9 +316,11 @@ __all__ = [
     "ones_like",
     "power",
     "prod",
+    "repeat",
     "reshape",
     "reshape_like",
     "reverse",
+    "reverse_sequence",
     "right_shift",
     "round",
     "rsqrt",
@@ -317,10 +333,12 @@ __all__ = [
     "sin",
     "sinh",
     "slice_like",
+    "sliding_window",
     "sort",
     "split",
     "sqrt",
     "squeeze",
+    "stack",
     "strided_slice",
     "subtract",
     "sum",
