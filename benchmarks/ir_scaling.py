@@ -1,109 +1,135 @@
-"""What it costs to build, type, print, parse, compare, hash and free programs of growing depth.
+"""What every step and every registered pass costs for programs of growing depth.
 
-``python -m benchmarks.ir_scaling [1000 10000 100000]`` prints seconds for each size; a program
-whose costs are linear has columns in the ratio of the sizes.
+``python -m benchmarks.ir_scaling [--programs call_chain,..] [--only pass,..] [1000 10000 100000]``
+prints, for each program, seconds by step and size. Where the time for the largest size is more
+than three times what it would be if it grew as the size does, the row says so; a nest of tuples is
+run at a tenth of the sizes. The exit status is 1 where a row is not linear.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
-from weft import op
+import click
+import numpy as np
+
+import weft
+from benchmarks.deep_programs import (
+    EVERY_PASS,
+    call_chain,
+    deep_codegen,
+    every_pass,
+    let_chain,
+    shared_calls,
+    shared_pairs,
+    tuple_nest,
+)
 from weft.ir import (
-    Call,
-    Expr,
-    Function,
     IRModule,
-    Let,
-    Tuple,
-    Var,
     assert_structural_equal,
     infer_type,
     parse,
+    parse_pipeline,
     structural_hash,
-    var,
     verify_module,
 )
 from weft.ir.json_format import load_json, save_json
+from weft.transform import evaluate
+
+# Each program, and what its sizes are divided by.
+PROGRAMS: dict[str, tuple[Callable[[int], IRModule], int]] = {
+    "call_chain": (call_chain, 1),
+    "let_chain": (let_chain, 1),
+    "shared_calls": (shared_calls, 1),
+    "shared_pairs": (shared_pairs, 1),
+    "tuple_nest": (tuple_nest, 10),
+}
+# Caches, collections of garbage and a busy machine make single runs uneven.
+TOLERANCE = 3.0
+# Times below this say nothing of growth.
+MEASURABLE = 0.05
 
 
-def call_chain(depth: int) -> IRModule:
-    """``relu(relu(.. relu(x)))``."""
-    x = var("x", (2, 3))
-    body: Expr = x
-    for _ in range(depth):
-        body = Call(op.nn.relu, (body,))
-    return IRModule.from_expr(Function((x,), body))
+Step = Callable[[], object]
 
 
-def let_chain(depth: int) -> IRModule:
-    """Lets whose values use the variable before."""
-    x = var("x", (2, 3))
-    names = [Var(f"v{i}") for i in range(depth)]
-    body: Expr = names[-1]
-    for name, before in zip(reversed(names), reversed([x, *names[:-1]]), strict=True):
-        body = Let(name, Call(op.exp, (before,)), body)
-    return IRModule.from_expr(Function((x,), body))
-
-
-def shared_dag(depth: int) -> IRModule:
-    """``add(%n, %n)`` all the way down: two to the power of ``depth`` paths."""
-    x = var("x", (2, 3))
-    body: Expr = x
-    for _ in range(depth):
-        body = Call(op.add, (body, body))
-    return IRModule.from_expr(Function((x,), body))
-
-
-def tuple_nest(depth: int) -> IRModule:
-    """A tuple in a tuple in a tuple; the type is as deep."""
-    x = var("x", (2, 3))
-    body: Expr = x
-    for _ in range(depth):
-        body = Tuple((body,))
-    return IRModule.from_expr(Function((x,), body))
-
-
-class Stopwatch:
-    """Seconds by name of the step, in order."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def __call__(self, name: str, step: Callable[[], object]) -> None:
-        start = time.process_time()
-        step()
-        self.seconds[name] = time.process_time() - start
-
-
-def costs(make: Callable[[int], IRModule], depth: int) -> dict[str, float]:
-    """Seconds of each step for a program of this depth."""
-    clock = Stopwatch()
+def steps(make: Callable[[int], IRModule], depth: int) -> Iterator[tuple[str, Step]]:
+    """What is done with one program, by name; each step goes on with what those before it made."""
     made: dict[str, IRModule] = {}
     texts: dict[str, str] = {}
-    clock("build", lambda: made.update(built=make(depth)))
-    clock("infer", lambda: made.update(typed=infer_type(made["built"])))
-    clock("infer again", lambda: infer_type(made["typed"]))
-    clock("verify", lambda: verify_module(made["typed"]))
-    clock("print", lambda: texts.update(text=str(made["typed"])))
-    clock("parse", lambda: made.update(parsed=parse(texts["text"])))
-    clock("compare", lambda: assert_structural_equal(made["parsed"], made["typed"]))
-    clock("hash", lambda: structural_hash(made["typed"]))
-    clock("save json", lambda: texts.update(json=save_json(made["typed"])))
-    clock("load json", lambda: made.update(loaded=load_json(texts["json"])))
-    clock("free", made.clear)
-    return clock.seconds
+    x = np.ones((2, 3), np.float32)
+    yield "build", lambda: made.update(built=make(depth))
+    yield "infer", lambda: made.update(typed=infer_type(made.pop("built")))
+    yield "infer again", lambda: infer_type(made["typed"])
+    yield "verify", lambda: verify_module(made["typed"])
+    yield "print", lambda: texts.update(text=str(made["typed"]))
+    yield "parse", lambda: made.update(parsed=parse(texts["text"]))
+    yield "compare", lambda: assert_structural_equal(made["parsed"], made["typed"])
+    yield "hash", lambda: structural_hash(made["typed"])
+    yield "save json", lambda: texts.update(json=save_json(made["typed"]))
+    yield "load json", lambda: made.update(loaded=load_json(texts["json"]))
+    yield "interpret", lambda: evaluate(made["typed"], [x])
+    yield "differentiate", lambda: weft.grad(made["typed"])
+    for text in every_pass():
+        pass_ = parse_pipeline(text)
+        yield text, lambda pass_=pass_: pass_(made["typed"], EVERY_PASS)
+    yield "free", made.clear
 
 
-def main() -> None:
-    sizes = [int(a) for a in sys.argv[1:]] or [1_000, 10_000, 100_000]
-    for make in (call_chain, let_chain, shared_dag, tuple_nest):
-        table = [costs(make, size) for size in sizes]
-        print(f"\n{make.__name__:>12} {''.join(f'{size:>12,}' for size in sizes)}")
-        for step in table[0]:
-            print(f"{step:>12} {''.join(f'{row[step]:>10.3f} s' for row in table)}")
+def costs(make: Callable[[int], IRModule], depth: int, only: Sequence[str]) -> dict[str, float]:
+    """Seconds of each step; with ``only``, of the passes named there and of what comes first."""
+    seconds: dict[str, float] = {}
+    for name, step in steps(make, depth):
+        if only and seconds.keys() >= {"infer"} and name.partition("{")[0] not in only:
+            continue
+        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):
+            start = time.process_time()  # print_ir writes to the terminal
+            step()
+            seconds[name] = time.process_time() - start
+    return seconds
+
+
+def growth(sizes: Sequence[int], times: Sequence[float]) -> float:
+    """The time for the largest size in units of what linear growth from the one before gives."""
+    if len(sizes) < 2 or times[-1] < MEASURABLE:
+        return 1.0
+    return times[-1] / (max(times[-2], MEASURABLE / 10) * sizes[-1] / sizes[-2])
+
+
+def table(name: str, sizes: Sequence[int], only: Sequence[str]) -> bool:
+    """Print the costs of one program; whether all of them are linear."""
+    make, divisor = PROGRAMS[name]
+    depths = [max(size // divisor, 1) for size in sizes]
+    rows = [costs(make, depth, only) for depth in depths]
+    click.echo(f"\n{name:>26} {''.join(f'{depth:>12,}' for depth in depths)}")
+    linear = True
+    for step in rows[0]:
+        times = [row[step] for row in rows]
+        found = growth(depths, times)
+        note = f"  {found:.1f} times linear" if found > TOLERANCE else ""
+        linear = linear and not note
+        click.echo(f"{step.partition('{')[0]:>26} {''.join(f'{t:>10.3f} s' for t in times)}{note}")
+    return linear
+
+
+@click.command(help=__doc__)
+@click.argument("sizes", nargs=-1, type=int)
+@click.option("--programs", default=",".join(PROGRAMS), show_default=True)
+@click.option("--only", default="", help="Passes to run, all by default.")
+def main(sizes: tuple[int, ...], programs: str, only: str) -> None:
+    """Measure and print."""
+    names = [name for name in only.split(",") if name]
+    with deep_codegen():
+        found = [
+            table(program, sizes or (1_000, 10_000, 100_000), names)
+            for program in programs.split(",")
+        ]
+    sys.exit(0 if all(found) else 1)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from weft.support.config import config
 from weft.support.errors import WeftError
 
 if TYPE_CHECKING:
-    from weft.compiler.api import CompiledModel, ForeignModel, compile, parse
+    from weft.compiler.api import CompiledModel, DynamicModel, ForeignModel, compile, parse
     from weft.ir import Function, IRModule
     from weft.ir.from_python import function
     from weft.runtime import CompiledModule
@@ -35,6 +35,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "compile": "weft.compiler.api",
     "CompiledModel": "weft.compiler.api",
+    "DynamicModel": "weft.compiler.api",
     "ForeignModel": "weft.compiler.api",
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
@@ -51,6 +52,7 @@ _SUBPACKAGES = ("ir", "op", "te", "tir", "topi", "transform", "strategy", "targe
 __all__ = [
     "CompiledModel",
     "CompiledModule",
+    "DynamicModel",
     "ForeignModel",
     "Function",
     "IRModule",

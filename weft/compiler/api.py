@@ -9,20 +9,24 @@ from typing import Any
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
 from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
+from weft.compiler.dynamic_model import DynamicModel
 from weft.compiler.lowering import is_first_order
 from weft.compiler.model_code import ModelCode, build_model
+from weft.compiler.open_inputs import has_open_inputs, manifest_of_module, manifest_of_program
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
-from weft.compiler.sources import cache_key, import_model
+from weft.compiler.sources import cache_key, import_model, prepare, unchanged_file
 from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
 from weft.ir.module import IRModule
+from weft.runtime.manifest import Manifest
 from weft.support import progress, trace
 from weft.support.cache import open_cache
 from weft.support.config import config
+from weft.support.errors import InternalError
 from weft.support.log import Level, debug, enabled
 
-__all__ = ["CompiledModel", "ForeignModel", "compile", "parse"]
+__all__ = ["CompiledModel", "DynamicModel", "ForeignModel", "compile", "parse"]
 
 
 def parse(text: str) -> IRModule:
@@ -38,31 +42,57 @@ def compile(
     *,
     target: Any = None,
     inputs: Mapping[str, Sequence[object]] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     opt_level: int = 3,
     **knobs: Any,
-) -> CompiledModel | ForeignModel:
+) -> CompiledModel | DynamicModel | ForeignModel:
     """Compile ``model`` for ``target``.
 
     ``model`` is a path (ONNX, or text of the functional IR in a ``.ir`` file), the bytes of an
-    ONNX model, an ``onnx.ModelProto``, an ``IRModule`` or a ``Function``. ``inputs`` overrides
-    shapes by input name. ``opt_level`` is 0 (no optimisation) to 3. ``knobs`` are settings of
-    ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``. For a target
-    that this machine cannot run the result can be exported and printed, not called.
+    ONNX model, an ``onnx.ModelProto``, a ``torch.nn.Module`` (with ``example_inputs``), a
+    ``torch.export.ExportedProgram``, an ``IRModule`` or a ``Function``. ``inputs`` overrides
+    shapes by input name; a size that is a name stays open, and the model is compiled for each that
+    it meets (``DynamicModel``). ``opt_level`` is 0 (no optimisation) to 3. ``knobs`` are settings
+    of ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``. For a
+    target that this machine cannot run the result can be exported and printed, not called.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
     ``OptionError`` and ``TargetError``, all of them ``WeftError``.
     """
     with config(**knobs):
         options = CompileOptions.make(target, opt_level, inputs)
-        start = time.perf_counter()
-        code = _compile(model, options)
-        with trace.span("load"):
-            module = open_code(code, Stages(model, options))
-        debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
-        return module
+        model = prepare(model, example_inputs, inputs)
+        manifest = manifest_of_program(model, options)
+        made = manifest if manifest is not None else _compile(model, options)
+        if isinstance(made, ModelCode):
+            return _opened(made, Stages(model, options))
+        check_file = unchanged_file(model)
+
+        def compile_at(fixed: CompileOptions) -> CompiledModel | ForeignModel:
+            check_file()
+            with config(**knobs):
+                code = _compile(model, fixed)
+                if not isinstance(code, ModelCode):
+                    raise InternalError("sizes are open after all were given", got=code.signature())
+                return _opened(code, Stages(model, fixed))
+
+        return DynamicModel(made, Stages(model, options), compile_at)
 
 
-def _compile(model: Any, options: CompileOptions) -> ModelCode:
+def _opened(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
+    with trace.span("load"):
+        return open_code(code, stages)
+
+
+def _compile(model: Any, options: CompileOptions) -> ModelCode | Manifest:
+    """The code of a model; its signature alone where sizes of its inputs are open."""
+    start = time.perf_counter()
+    code = _compile_cached(model, options)
+    debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
+    return code
+
+
+def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest:
     # Whoever wants to see the way through must not get it from the cache.
     watched = (enabled(Level.CHOICES) or config.dump_dir or config.print_after
                or config.print_before or config.explain)
@@ -74,6 +104,8 @@ def _compile(model: Any, options: CompileOptions) -> ModelCode:
         return ModelCode.from_payload(found)
     with progress.task("importing the model"), trace.span("import"):
         mod = import_model(model, options)
+    if has_open_inputs(mod):
+        return manifest_of_module(mod, options)
     with progress.task("optimising the graph"):
         mod = run_pipeline(mod, options)
     code = build_model(mod, options) if is_first_order(mod) else build_vm_model(mod, options)

@@ -15,8 +15,9 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from weft.compiler import kernel_dump
+from weft.compiler.extensions import is_self_contained
 from weft.compiler.fingerprint import key_of
-from weft.compiler.kernel import BuiltKernel, build_kernel, is_self_contained
+from weft.compiler.kernel import BuiltKernel, build_kernel
 from weft.compiler.program import KernelSource
 from weft.compiler.worker_pool import Worker
 from weft.support import progress
@@ -43,7 +44,7 @@ def build_kernels(kernels: Sequence[KernelSource], target: Target) -> list[Built
     debug(Level.CACHE, "build", f"{len(built)} of {len(kernels)} kernels were in the cache")
     missing = [n for n in range(len(kernels)) if n not in built]
     if missing:
-        built.update(_build_missing(kernels, missing, target))
+        built.update(_build_missing(kernels, missing, target, cache))
         _store(cache, keys, missing, built)
     _announce(kernels, built)
     return [built[number] for number in range(len(kernels))]
@@ -92,7 +93,8 @@ class _Queue:
 
 
 def _build_missing(
-    kernels: Sequence[KernelSource], missing: Sequence[int], target: Target
+    kernels: Sequence[KernelSource], missing: Sequence[int], target: Target,
+    cache: DiskCache | None,
 ) -> dict[int, BuiltKernel]:
     remote = [] if kernel_dump.is_wanted() else [
         n for n in missing if is_self_contained(kernels[n].function, target)]
@@ -109,7 +111,7 @@ def _build_missing(
         for thread in threads:
             thread.start()
         try:
-            _build_here(queue, local if jobs > 1 else (), kernels, target, task)
+            _build_here(queue, local if jobs > 1 else (), kernels, target, cache, task)
         finally:
             for thread in threads:
                 thread.join()
@@ -119,12 +121,14 @@ def _build_missing(
 
 
 def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSource],
-                target: Target, task: progress.Task) -> None:
+                target: Target, cache: DiskCache | None, task: progress.Task) -> None:
     pending = deque(first)
     while (number := pending.popleft() if pending else queue.take()) is not None:
         try:
-            queue.built[number] = build_kernel(kernels[number].name, kernels[number].function,
-                                               target, number)
+            kernel = kernels[number]
+            objects = None if is_self_contained(kernel.function, target) else cache
+            queue.built[number] = build_kernel(kernel.name, kernel.function, target, number,
+                                               objects)
         except BaseException as error:
             queue.errors[number] = error
             if not isinstance(error, Exception):

@@ -17,7 +17,7 @@ from weft.runtime.vm.module import VmModule
 from weft.support.errors import ArtifactError, TargetError
 
 
-class _Compiled:
+class Compiled:
     """The surface that does not run anything."""
 
     _code: ModelCode
@@ -53,7 +53,7 @@ class _Compiled:
         export_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
 
 
-class CompiledModel(_Compiled, CompiledModule):
+class CompiledModel(Compiled, CompiledModule):
     """A model compiled for this machine: call it, profile it, export it, look inside."""
 
     def __init__(self, code: ModelCode, stages: Stages) -> None:
@@ -74,7 +74,7 @@ class VmModel(CompiledModel, VmModule):
         VmModule.__init__(self, code.manifest, library, code.constants, Specializer(target))
 
 
-class ForeignModel(_Compiled):
+class ForeignModel(Compiled):
     """A model compiled for a machine that this one cannot imitate: export it, look inside.
 
     Calling it raises ``TargetError``; running its code would end the process.

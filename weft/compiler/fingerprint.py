@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import weft
+from weft.support.versions import library_version
 
 
 @functools.lru_cache(maxsize=1)
@@ -23,16 +23,9 @@ def compiler_digest() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
-    for library in ("llvmlite", "numpy", "ml_dtypes", "onnx"):
-        digest.update(f"{library} {_version(library)}".encode())
+    for library in ("llvmlite", "numba", "numpy", "ml_dtypes", "onnx"):
+        digest.update(f"{library} {library_version(library)}".encode())
     return digest.hexdigest()
-
-
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return "absent"
 
 
 def key_of(kind: str, *parts: str | bytes | memoryview) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from weft.codegen.llvm.build import build_object
+from weft.codegen.llvm.build import build_object, emit_own_llvm
 from weft.compiler import kernel_dump
-from weft.ir.expr import Call, Function
-from weft.ir.op import Op
-from weft.ir.visitor import post_order
+from weft.compiler.fingerprint import key_of
+from weft.ir.expr import Function
 from weft.strategy import LoweredKernel, lower_function
-from weft.strategy.registry import STRATEGIES
 from weft.support import trace
+from weft.support.cache import DiskCache
 from weft.support.config import config
 from weft.target import Target
+from weft.tir.func import PrimFunc
 from weft.tir.verify import verify_func
 
 
@@ -55,28 +55,31 @@ def lower_kernel(name: str, function: Function, target: Target) -> LoweredKernel
     return lowered
 
 
-def build_kernel(name: str, function: Function, target: Target, number: int = 0) -> BuiltKernel:
-    """Lower and generate code; ``name`` becomes the symbol, ``number`` names dumped files."""
+def build_kernel(name: str, function: Function, target: Target, number: int = 0,
+                 cache: DiskCache | None = None) -> BuiltKernel:
+    """Lower and generate code; ``name`` becomes the symbol, ``number`` names dumped files.
+
+    ``cache`` keeps objects by what they are made of. It serves kernels with a user's operators,
+    of which lowering alone tells what they compute.
+    """
     lowered = lower_kernel(name, function, target)
     if kernel_dump.is_wanted():
         kernel_dump.show_kernel(number, lowered, target)
     with trace.span(f"codegen {name}", "kernel"):
-        code = build_object(lowered.func, target)
-    facts = KernelFacts(code.symbol, lowered.implementation, lowered.flops, lowered.bytes_moved,
+        code = _object_code(lowered.func, target, cache)
+    facts = KernelFacts(name, lowered.implementation, lowered.flops, lowered.bytes_moved,
                         int(lowered.func.attrs.get("workspace_bytes", 0)))
-    return BuiltKernel(facts, code.object)
+    return BuiltKernel(facts, code)
 
 
-def is_self_contained(function: Function, target: Target) -> bool:
-    """Whether weft's own sources determine the code: no operator or strategy of a user.
-
-    Only such kernels may be cached, or built by a process that has not run the user's program.
-    """
-    operators = (node.op for node in post_order(function.body) if isinstance(node, Call))
-    return all(_is_own(op, target) for op in operators if isinstance(op, Op))
-
-
-def _is_own(op: Op, target: Target) -> bool:
-    strategy = STRATEGIES.find(f"{target.kind}:{op.name}")
-    makers = [op.compute, strategy]
-    return all(getattr(m, "__module__", "").startswith("weft.") for m in makers if m is not None)
+def _object_code(func: PrimFunc, target: Target, cache: DiskCache | None) -> bytes:
+    if cache is None:
+        return build_object(func, target).object
+    # The symbols of Python bodies are digests of them.
+    key = key_of("object", emit_own_llvm(func, target), str(target))
+    found = cache.get(key)
+    if found is not None:
+        return bytes(found)
+    code = build_object(func, target).object
+    cache.put(key, code)
+    return code

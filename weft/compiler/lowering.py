@@ -19,6 +19,7 @@ import numpy as np
 from weft.compiler.kernel_set import KernelSet
 from weft.compiler.program import Guard, Place, PlaceKind, Port, Program, Step, bytes_of
 from weft.ir import trampoline
+from weft.ir.dynamic import depends_on_data
 from weft.ir.expr import (
     Call,
     Constant,
@@ -80,7 +81,8 @@ def _nesting(body: Expr, nodes: Sequence[Expr]) -> int:
 def _is_plain(node: Expr, mod: IRModule) -> bool:
     if isinstance(node, Call):
         callee = mod[node.op] if isinstance(node.op, GlobalVar) else node.op
-        return (isinstance(callee, Op) or is_primitive(callee)) and is_static(_type_of(node))
+        is_kernel = isinstance(callee, Op) or is_primitive(callee)
+        return is_kernel and is_static(_type_of(node)) and not depends_on_data(callee)
     if isinstance(node, Function):
         return is_primitive(node)
     return isinstance(node, (Var, GlobalVar, Op, Constant, Let, Tuple, TupleGetItem, If))

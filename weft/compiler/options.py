@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,10 @@ class CompileOptions:
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
         return dict(self.inputs) or None
+
+    def at(self, inputs: Mapping[str, Sequence[int]]) -> CompileOptions:
+        """The same for inputs of these shapes."""
+        return dataclasses.replace(self, inputs=_shapes({**dict(self.inputs), **inputs}))
 
     def key_text(self) -> str:
         """Equal for options that give the same code."""

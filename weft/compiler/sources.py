@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from weft.compiler.extensions import is_self_contained, may_use_extensions
 from weft.compiler.fingerprint import key_of
-from weft.compiler.kernel import is_self_contained
 from weft.compiler.options import CompileOptions
 from weft.frontend.onnx import from_onnx
+from weft.frontend.torch import from_torch, is_torch_model, is_torch_program, torch_program
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
-from weft.support.errors import InvalidModelError
+from weft.support.errors import InvalidModelError, OptionError
 from weft.target import Target
+from weft.transform.input_shapes import with_input_shapes
 
 TEXT_SUFFIXES = (".ir", ".weft-ir", ".txt")
 ARTIFACT_SUFFIX = ".weft"
@@ -24,13 +27,15 @@ def import_model(model: Any, options: CompileOptions) -> IRModule:
     Raises what the frontend raises; ``InvalidModelError`` for anything else.
     """
     if isinstance(model, IRModule):
-        return infer_type(model)
+        return _shaped(infer_type(model), options)
     if isinstance(model, Function):
-        return infer_type(IRModule.from_expr(model))
+        return _shaped(infer_type(IRModule.from_expr(model)), options)
+    if is_torch_program(model):
+        return from_torch(model, inputs=options.input_shapes)
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if path.suffix in TEXT_SUFFIXES:
-            return infer_type(parse(_read_text(path)))
+            return _shaped(infer_type(parse(_read_text(path))), options)
         if path.suffix == ARTIFACT_SUFFIX:
             raise InvalidModelError(f"{path} is a compiled artifact", expected="a model",
                                     help=f"run it with weft.load({str(path)!r})")
@@ -41,8 +46,49 @@ def import_model(model: Any, options: CompileOptions) -> IRModule:
         return from_onnx(model, inputs=options.input_shapes)
     raise InvalidModelError(
         "this cannot be compiled", got=type(model).__name__,
-        expected="a path, the bytes of an ONNX model, onnx.ModelProto, IRModule or Function",
+        expected="a path, the bytes of an ONNX model, onnx.ModelProto, a torch module or "
+                 "ExportedProgram, IRModule or Function",
     )
+
+
+def _shaped(mod: IRModule, options: CompileOptions) -> IRModule:
+    shapes = options.input_shapes
+    return mod if shapes is None else with_input_shapes(mod, shapes)
+
+
+def prepare(model: Any, example_inputs: Any, inputs: Any) -> Any:
+    """A torch model as a traced program, which is traced once; all else as it is.
+
+    Raises ``OptionError`` for ``example_inputs`` of a model that needs none.
+    """
+    if is_torch_model(model):
+        return torch_program(model, example_inputs=example_inputs, inputs=inputs)
+    if example_inputs is not None:
+        raise OptionError("example_inputs are for torch modules", got=type(model).__name__,
+                          help='give shapes with inputs={"x": (1, 3, 224, 224)}')
+    return model
+
+
+def unchanged_file(model: Any) -> Callable[[], None]:
+    """A check that a model that is read again later is still the same file."""
+    if not isinstance(model, (str, os.PathLike)):
+        return lambda: None
+    first = _state_of(Path(model))
+
+    def check() -> None:
+        if _state_of(Path(model)) != first:
+            raise InvalidModelError(f"{model} has changed since it was compiled",
+                                    help="compile it again")
+
+    return check
+
+
+def _state_of(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
 
 
 def _read_text(path: Path) -> str:
@@ -56,11 +102,11 @@ def cache_key(model: Any, options: CompileOptions) -> str | None:
     """The key under which a compiled model is kept; ``None`` where its content is not at hand.
 
     Neither importing nor parsing is needed for a path or bytes. A model that may refer to other
-    files (ONNX external data always has the word ``location``) has no key, nor does a module with
-    operators of the user's, whose sources are not at hand.
+    files (ONNX external data always has the word ``location``) has no key, nor does one with
+    operators or strategies of the user's, whose sources are not at hand.
     """
     content = _content(model, options.target)
-    if content is None or b"location" in content:
+    if content is None or b"location" in content or may_use_extensions(content, options.target):
         return None
     # The same bytes are a program under one name and a damaged ONNX file under another.
     is_text = isinstance(model, (str, os.PathLike)) and Path(model).suffix in TEXT_SUFFIXES

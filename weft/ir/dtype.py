@@ -11,23 +11,32 @@ import numpy as np
 
 from weft.support.errors import OptionError
 
-_NARROW = {
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "int4": np.dtype(ml_dtypes.int4),
-    "uint4": np.dtype(ml_dtypes.uint4),
+# Storage formats of 8 and 4 bits; NumPy knows them, and the integers below a byte, by ml_dtypes.
+_SMALL_FLOATS = {
+    "float8_e4m3fn": 8,
+    "float8_e4m3fnuz": 8,
+    "float8_e5m2": 8,
+    "float8_e5m2fnuz": 8,
+    "float8_e8m0fnu": 8,
+    "float4_e2m1fn": 4,
+}
+_SMALL_INTS = ("int2", "uint2", "int4", "uint4")
+_FROM_ML_DTYPES = {
+    name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", *_SMALL_FLOATS, *_SMALL_INTS)
 }
 _dtypes: dict[tuple[str, int, int], DType] = {}
-_NAME = re.compile(r"(bool|bfloat16|float8_e4m3fn|float8_e5m2|handle|(u?int|float)(\d+))(x(\d+))?")
+_NAME = re.compile(
+    rf"(bool|bfloat16|{'|'.join(_SMALL_FLOATS)}|handle|(u?int|float)(\d+))(x(\d+))?"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class DType:
     """An element type, with ``lanes`` above 1 for the vectors of loop programs.
 
-    ``code`` is one of ``int uint float bfloat bool handle float8_e4m3fn float8_e5m2``. There is
-    one object of each dtype, so that ``is`` compares them and hashing one costs nothing.
+    ``code`` is one of ``int uint float bfloat bool handle``, or the name of a float of 8 or 4
+    bits (``float8_e4m3fn``). There is one object of each dtype, so that ``is`` compares them and
+    hashing one costs nothing.
     """
 
     code: str
@@ -54,7 +63,8 @@ class DType:
         if match is None:
             raise OptionError(
                 f"unknown dtype {name!r}",
-                expected="bool, int4..int64, uint4..uint64, float16/32/64, bfloat16, float8_*",
+                expected="bool, int2..int64, uint2..uint64, float16/32/64, bfloat16, "
+                + ", ".join(_SMALL_FLOATS),
             )
         lanes = int(match[5] or 1)
         base = match[1]
@@ -64,10 +74,10 @@ class DType:
             return DType("handle", 64, lanes)
         if base == "bfloat16":
             return DType("bfloat", 16, lanes)
-        if base.startswith("float8"):
-            return DType(base, 8, lanes)
+        if base in _SMALL_FLOATS:
+            return DType(base, _SMALL_FLOATS[base], lanes)
         code, bits = match[2], int(match[3])
-        legal = (16, 32, 64) if code == "float" else (4, 8, 16, 32, 64)
+        legal = (16, 32, 64) if code == "float" else (2, 4, 8, 16, 32, 64)
         if bits not in legal:
             raise OptionError(f"unknown dtype {name!r}", expected=f"{code} of {legal} bits")
         return DType(code, bits, lanes)
@@ -83,7 +93,7 @@ class DType:
 
     @property
     def name(self) -> str:
-        if self.code in ("bool", "handle") or self.code.startswith("float8"):
+        if self.code in ("bool", "handle") or self.is_small_float:
             base = self.code
         elif self.code == "bfloat":
             base = "bfloat16"
@@ -97,6 +107,11 @@ class DType:
     @property
     def is_float(self) -> bool:
         return self.code.startswith(("float", "bfloat"))
+
+    @property
+    def is_small_float(self) -> bool:
+        """A float of 8 bits or fewer: a storage format, which no CPU computes in."""
+        return self.code in _SMALL_FLOATS
 
     @property
     def is_int(self) -> bool:
@@ -115,14 +130,14 @@ class DType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element in memory (int4 takes a byte of its own, as in ml_dtypes)."""
+        """Bytes of one element in memory; what is smaller takes a byte, as in ml_dtypes."""
         return max(1, self.bits // 8)
 
     @property
     def numpy(self) -> np.dtype:
         if self.lanes != 1 or self.code == "handle":
             raise OptionError(f"dtype {self} has no NumPy twin")
-        return _NARROW.get(self.name) or np.dtype(self.name)
+        return _FROM_ML_DTYPES.get(self.name) or np.dtype(self.name)
 
 
 float32 = DType("float", 32)

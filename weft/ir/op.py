@@ -124,9 +124,24 @@ class Op(Expr):
         """Register ``(call, y, dy) -> one gradient per argument``."""
         return self._add_hook("gradient", function)
 
+    def decomposition(self, function: Callable[[Call], Expr | None]) -> Any:
+        """Register ``call -> Expr | None``: the same by simpler operators, where that is better.
+
+        The arguments of the call are typed. ``CanonicalizeOps`` applies it.
+        """
+        return self._add_hook("decomposition", function)
+
     def layout(self, function: Callable[..., Any]) -> Any:
         """Register the layout inference of the operator (see ``transform.alter_op_layout``)."""
         return self._add_hook("layout", function)
+
+    def bounds(self, function: Callable[..., Any]) -> Any:
+        """Register ``(attrs, argument types) -> Bounds`` (``ir.dynamic``) of open results."""
+        return self._add_hook("bounds", function)
+
+    def static_form(self, form: Any) -> Any:
+        """Register the ``StaticForm`` (``ir.dynamic``) of an operator with shapes as operands."""
+        return self._add_hook("static_form", form)
 
     def spec(self, reference: Callable[..., Any], *cases: Case) -> None:
         """Register the NumPy meaning ``reference(*arrays, **attrs)`` and the generic test cases.

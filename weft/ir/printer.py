@@ -38,7 +38,7 @@ from weft.ir.expr import (
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.text_values import Names, TypeText, constant_text, value_text
-from weft.ir.types import TypeVar
+from weft.ir.types import TypeVar, type_text
 from weft.ir.visitor import children, evaluated, free_vars
 
 VERSION = "1"
@@ -49,6 +49,7 @@ _ENTER, _BIND, _EXIT = 0, 1, 2
 _DEEPEST_INLINE = 3
 # Blocks nested deeper than this are not indented further, which bounds the text of a deep nest.
 _DEEPEST_MARGIN = 40
+_LONGEST_COMMENT = 1_000
 _ATOMS = (Var, GlobalVar, Constant, Constructor, Op)
 
 
@@ -181,6 +182,10 @@ class _Printer:
     def comment(self, node: Expr) -> str:
         if not self.types or node.checked_type is None:
             return ""
+        text = type_text(node.checked_type, limit=_LONGEST_COMMENT)
+        if len(text) > _LONGEST_COMMENT:
+            # Of a tuple in a tuple in a tuple, every node has a type as long as the program.
+            return f" /* ty={text[:_LONGEST_COMMENT]} .. */"
         return f" /* ty={self.type_text(node.checked_type)} */"
 
 

@@ -146,6 +146,6 @@ def numbers_array(numbers: list[str], dtype: np.dtype) -> np.ndarray:
         return np.array([n == "True" for n in numbers], dtype)
     if dtype.kind in "iu":
         return np.array([int(n) for n in numbers], dtype)
-    if dtype.name in ("int4", "uint4"):
+    if DType.of(dtype).is_int:
         return np.array([int(n) for n in numbers], np.int64).astype(dtype)
     return np.array([float(n) for n in numbers], np.float64).astype(dtype)

@@ -153,16 +153,21 @@ def _same_type(a: CompositeType, b: CompositeType) -> bool:
     return True
 
 
-def type_text(root: Type) -> str:
-    """The text of ``root``."""
+def type_text(root: Type, *, limit: int | None = None) -> str:
+    """The text of ``root``; with ``limit``, its beginning, a little longer than that.
+
+    Types share parts and text does not: the text of a type of 60 tuples may have 2**60 parts.
+    """
     written: list[str] = []
+    length = 0
     stack: list[Piece] = [root]
-    while stack:
+    while stack and (limit is None or length <= limit):
         piece = stack.pop()
         if isinstance(piece, CompositeType):
             stack.extend(reversed(piece.pieces()))
         else:
             written.append(str(piece))
+            length += len(written[-1])
     return "".join(written)
 
 
@@ -175,7 +180,16 @@ def _listed(types: Sequence[Type]) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleType(CompositeType):
+    """``static`` and ``holds_float`` are those of the fields: ``is_static``, ``holds_float``."""
+
     fields: tuple[Type, ...]
+    static: bool = field(init=False, repr=False)
+    holds_float: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        CompositeType.__post_init__(self)  # super() does not know a class with slots
+        object.__setattr__(self, "static", all(map(is_static, self.fields)))
+        object.__setattr__(self, "holds_float", any(map(holds_float, self.fields)))
 
     def parts(self) -> tuple[Type, ...]:
         return self.fields
@@ -279,22 +293,17 @@ def rewrite_type(root: Type, replace: Callable[[Type], Type | None]) -> Type:
 
 
 def is_static(type_: Type) -> bool:
-    """Whether every dimension below ``type_`` is an integer."""
-    pending = [type_]
-    seen: set[int] = set()
-    while pending:
-        current = pending.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        if isinstance(current, TensorType):
-            if not all(isinstance(d, int) for d in current.shape):
-                return False
-        elif isinstance(current, TupleType):
-            pending.extend(current.fields)
-        else:
-            return False
-    return True
+    """Whether ``type_`` is a tensor, or tuples of tensors, of which every size is known."""
+    if isinstance(type_, TensorType):
+        return all(isinstance(d, int) for d in type_.shape)
+    return isinstance(type_, TupleType) and type_.static
+
+
+def holds_float(type_: Type) -> bool:
+    """Whether ``type_`` is a tensor of floating point, or a tuple with such in it."""
+    if isinstance(type_, TensorType):
+        return type_.dtype.is_float
+    return isinstance(type_, TupleType) and type_.holds_float
 
 
 def has_any(dims: Sequence[Dim]) -> bool:

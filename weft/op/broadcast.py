@@ -19,7 +19,7 @@ from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic,
 from weft.op.gradients import broadcast_gradients
 from weft.op.layout_inference import join_layouts
 from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
-from weft.op.special import truncated_divide
+from weft.op.special import truncated_divide, truncated_quotient
 from weft.tir.expr import EQ, GE, GT, LE, LT, NE, PrimExpr, all_of, any_of, call
 from weft.tir.expr import compare as prim_compare
 from weft.tir.expr import maximum as prim_maximum
@@ -56,6 +56,14 @@ mod = binary("mod", np.fmod, broadcast.truncated_mod,
 floor_mod = binary("floor_mod", np.mod, broadcast.floor_mod,
                    doc="The remainder of division with the sign of rhs, as Python's %.",
                    cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+trunc_divide = binary("trunc_divide", truncated_quotient, broadcast.truncated_divide,
+                      doc="lhs / rhs without its fraction.",
+                      cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+trunc_mod = binary("trunc_mod", np.fmod, broadcast.truncated_mod,
+                   doc="What trunc_divide leaves: the remainder with the sign of lhs.",
+                   cases=(*_FLOAT_DIVISION, *_INT_DIVISION),
+                   grad=lambda call, _y, dy: broadcast_gradients(
+                       call, dy, -dy * trunc_divide(*call.args)))
 power = binary("power", np.power, lambda a, b: call(a.dtype, "pow", a, b),
                doc="lhs ** rhs, of floating-point numbers", relation=float_arithmetic,
                cases=(case((3, 5), (5,), low=0.1, high=3.0), case((2, 3), (), low=0.5, high=2.0)))

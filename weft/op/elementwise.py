@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,12 @@ abs = unary("abs", np.abs, doc="The magnitude of x.", compute=elementwise.absolu
 exp = unary("exp", np.exp, doc="e**x", grad=lambda _call, y, dy: [dy * y])
 log = unary("log", np.log, doc="The natural logarithm of x.", cases=_POSITIVE,
             grad=lambda call, _y, dy: [dy / call.args[0]])
+log2 = unary("log2", np.log2, doc="The logarithm of x to base 2.", cases=_POSITIVE,
+             compute=lambda x: elementwise.logarithm(x, math.log(2)),
+             grad=lambda call, _y, dy: [dy / (call.args[0] * scalar(math.log(2), dy))])
+log10 = unary("log10", np.log10, doc="The logarithm of x to base 10.", cases=_POSITIVE,
+              compute=lambda x: elementwise.logarithm(x, math.log(10)),
+              grad=lambda call, _y, dy: [dy / (call.args[0] * scalar(math.log(10), dy))])
 sqrt = unary("sqrt", np.sqrt, doc="The square root of x.", cases=_POSITIVE,
              grad=lambda _call, y, dy: [dy / (y + y)])
 rsqrt = unary("rsqrt", in_dtype(lambda x: 1 / np.sqrt(x)), doc="1 / sqrt(x)", cases=_POSITIVE,

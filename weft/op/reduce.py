@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +13,12 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
-from weft.ir.op import Op, OpPattern, case, define_op
-from weft.ir.types import Type
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.typing.relations import reduce_along
+from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -22,7 +26,16 @@ from weft.op.layout_inference import (
     data_shape,
     without_letters,
 )
-from weft.op.relations import checked, expect_float, expect_number
+from weft.op.relations import (
+    attrs_as,
+    checked,
+    expect_bool,
+    expect_dim,
+    expect_float,
+    expect_number,
+    expect_same_dtype,
+    tensors_known,
+)
 from weft.topi import reduce as topi_reduce
 
 
@@ -76,6 +89,7 @@ _CASES = (
     case(()),
 )
 _EMPTY_CASES = (case((0, 3), axis=0), case((0, 3), axis=1))
+_BOOL_CASES = tuple(dataclasses.replace(c, dtypes=("bool",)) for c in _CASES)
 _INT_CASES = (case((3, 5), axis=0, dtypes="int32", low=-9, high=9),)
 
 
@@ -98,6 +112,7 @@ def _reduction(
     check: Callable[..., None] = expect_number,
     needs_element: bool = False,
     integers: bool = True,
+    cases: Sequence[Case] = _CASES,
 ) -> Op:
     def run(x: te.Tensor, attrs: ReduceAttrs) -> te.Tensor:
         return compute(x, reduced_axes(attrs, x.ndim), attrs.keepdims)
@@ -106,9 +121,10 @@ def _reduction(
     relation: Relation = checked(check, reduce_along(needs_element=needs_element))
     op = define_op(name, attrs=ReduceAttrs, relation=relation, pattern=OpPattern.COMM_REDUCE,
                    level=4, inputs=("x",))(run)
-    cases = (*_CASES, *(() if needs_element else _EMPTY_CASES), *(_INT_CASES if integers else ()))
+    empty = [dataclasses.replace(c, dtypes=cases[0].dtypes) for c in _EMPTY_CASES]
+    more = (*(() if needs_element else empty), *(_INT_CASES if integers else ()))
     op.layout(reduce_layout)
-    op.spec(_reference(reference), *cases)
+    op.spec(_reference(reference), *cases, *more)
     return op
 
 
@@ -128,6 +144,71 @@ mean = _reduction(
     "mean", np.mean, lambda x, axes, keepdims: topi_reduce.mean(x, axes, keepdims=keepdims),
     doc="The sum divided by the count.", check=expect_float, needs_element=True, integers=False,
 )
+
+
+any = _reduction("any", np.any, _with(te.any, "any"), doc="Whether one of the booleans is true.",
+                 check=expect_bool, integers=False, cases=_BOOL_CASES)
+all = _reduction("all", np.all, _with(te.all, "all"), doc="Whether all of the booleans are true.",
+                 check=expect_bool, integers=False, cases=_BOOL_CASES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarianceAttrs(ReduceAttrs):
+    unbiased: bool = attr(False, "divide by the count less one")
+
+
+def _variance_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    source, mean_type = types
+    expect_same_dtype(ctx, 1, mean_type, source.dtype)
+    kept = tuple(1 if a in reduced_axes(attrs_as(ctx, VarianceAttrs), source.ndim) else d
+                 for a, d in enumerate(source.shape))
+    if mean_type.ndim != source.ndim:
+        ctx.fail("the mean has another rank than the data", arg=1, expected=TensorType(
+            kept, source.dtype), got=mean_type, help="take mean(x, keepdims=True)")
+    for axis, size in enumerate(kept):
+        expect_dim(ctx, 1, axis, mean_type.shape[axis], size, "the mean does not fit the data")
+    return checked(expect_float, reduce_along(needs_element=True))(ctx)
+
+
+@define_op("variance", attrs=VarianceAttrs, relation=_variance_relation,
+           pattern=OpPattern.COMM_REDUCE, level=4)
+def variance(x: te.Tensor, mean: te.Tensor, attrs: VarianceAttrs) -> te.Tensor:
+    """The mean square of the distance from ``mean``, which has the reduced axes with size 1."""
+    axes = reduced_axes(attrs, x.ndim)
+    return topi_reduce.variance(x, mean, axes, keepdims=attrs.keepdims, unbiased=attrs.unbiased)
+
+
+def _variance_reference(
+    x: np.ndarray, mean: np.ndarray, axis: Any = None, keepdims: bool = False,
+    exclude: bool = False, unbiased: bool = False,
+) -> np.ndarray:
+    axes = reduced_axes(ReduceAttrs(axis=axis, exclude=exclude), x.ndim)
+    count = np.prod([x.shape[a] for a in axes], dtype=np.int64) - unbiased
+    total = np.sum(np.square(x - mean), axis=axes, keepdims=keepdims)
+    return np.asarray(total / x.dtype.type(count)).astype(x.dtype)
+
+
+variance.spec(
+    _variance_reference, case((3, 5), (3, 1), axis=1), case((2, 3, 4), (1, 3, 1), axis=(0, -1)),
+    case((4, 3), (1, 3), axis=0, unbiased=True, keepdims=True), case((3,), (1,)),
+    case((2, 3), (2, 1), axis=0, exclude=True),
+)
+
+
+@variance.gradient
+def _variance_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """2 (x - mean) / count for x, and less its sum for the mean."""
+    x, mean_value = call.args
+    attrs = attrs_of(call, VarianceAttrs)
+    axes = reduced_axes(attrs, tensor_type(x).ndim)
+    for axis in () if attrs.keepdims else axes:
+        dy = get_op("expand_dims")(dy, axis=axis)
+    count = math.prod(tensor_type(x).concrete_shape[a] for a in axes) - attrs.unbiased
+    slope = (x - mean_value) * scalar(2.0 / count, x) * dy
+    return [slope, -sum(slope, axis=axes, keepdims=True)]
 
 
 def _arg_relation(ctx: RelationContext) -> bool:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
 from weft.ir.shape import ANY, Dim, Shape, dim_floordiv, dim_mul, dims_equal
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.support.errors import AttrsError, InternalError
 from weft.topi.layout import Layout, convert_shape
@@ -34,6 +34,13 @@ def tensors_known(ctx: RelationContext, count: int) -> list[TensorType] | None:
     found = [ctx.tensor(i) for i in range(count)]
     known = [t for t in found if t is not None]
     return known if len(known) == count else None
+
+
+def tensor_of(type_: Type) -> TensorType:
+    """An argument's type outside a relation (in a ``bounds`` hook), which has checked it."""
+    if not isinstance(type_, TensorType):
+        raise InternalError("an operator on tensors has another argument", got=str(type_))
+    return type_
 
 
 def expect_rank(ctx: RelationContext, arg: int, type_: TensorType, *ranks: int) -> None:

@@ -52,6 +52,12 @@ def truncated_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b == 0, 0, quotient).astype(a.dtype)
 
 
+def truncated_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The quotient without its fraction, also of floats."""
+    quotient = truncated_divide(a, b)
+    return quotient if np.issubdtype(quotient.dtype, np.integer) else np.trunc(quotient)
+
+
 def _exact_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Towards zero without floating point, which cannot hold 64 bits."""
     quotient, remainder = np.divmod(a, b)

@@ -17,7 +17,10 @@ CPU = 1
 _TYPES = {  # (type code, bits) of dlpack.h
     (4, 16): np.dtype(ml_dtypes.bfloat16),
     (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
+    (11, 8): np.dtype(ml_dtypes.float8_e4m3fnuz),
     (12, 8): np.dtype(ml_dtypes.float8_e5m2),
+    (13, 8): np.dtype(ml_dtypes.float8_e5m2fnuz),
+    (14, 8): np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 
 

@@ -9,7 +9,8 @@ from weft.support.errors import ArtifactError
 
 _PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
           "float16", "float32", "float64")
-_NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4")
+_NARROW = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+           "float8_e8m0fnu", "float4_e2m1fn", "int2", "uint2", "int4", "uint4")
 
 NUMPY_DTYPES: dict[str, np.dtype] = {
     **{name: np.dtype(name) for name in _PLAIN},

@@ -11,6 +11,7 @@ from weft.ir.op import Op, OpPattern
 from weft.ir.shape import AnyDim, Dim, SymDim
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
+from weft.strategy.contract import check_compute
 from weft.strategy.implementation import Implementation
 from weft.support.errors import LoweringError
 
@@ -92,7 +93,9 @@ def _value_of(expr: Expr, values: dict[int, Value], compute: Any) -> Value:
         function = compute or expr.op.compute
         if function is None:
             raise LoweringError(f"{expr.op.name} has no compute", where=expr.span)
-        return function(*(values[id(arg)] for arg in expr.args), expr.attrs)
+        result = function(*(values[id(arg)] for arg in expr.args), expr.attrs)
+        check_compute(expr, expr.op, function, result)
+        return result
     if isinstance(expr, Tuple):
         return tuple(_single(values[id(field)]) for field in expr.fields)
     if isinstance(expr, TupleGetItem):

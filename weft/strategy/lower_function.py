@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weft import te
+from weft.ir.dynamic import result_types
 from weft.ir.expr import Function
 from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type
@@ -13,7 +14,8 @@ from weft.strategy.build_tensors import anchor_of, build_tensors
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import default_implementation, select
 from weft.strategy.work import count_flops
-from weft.support.errors import LoweringError
+from weft.support.errors import LoweringError, ScheduleError
+from weft.support.user_code import place_in_traceback
 from weft.target import Target
 from weft.te.lower import lower
 from weft.tir.func import PrimFunc
@@ -59,9 +61,8 @@ def schedule_function(function: Function, target: Target) -> ScheduledKernel:
     graph = build_tensors(function, anchor, implementation)
     schedule = te.create_schedule(graph.outputs)
     if anchor is not None and implementation is not None:
-        implementation.schedule(
-            ScheduleContext(schedule, graph.anchor, graph.outputs, anchor, target)
-        )
+        _apply(implementation,
+               ScheduleContext(schedule, graph.anchor, graph.outputs, anchor, target))
     chosen = implementation.name if implementation else "copy"
     return ScheduledKernel(
         schedule, (*graph.inputs, *graph.outputs), len(graph.outputs), chosen
@@ -77,6 +78,15 @@ def lower_function(function: Function, target: Target, name: str = "kernel") -> 
     return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function))
 
 
+def _apply(implementation: Implementation, ctx: ScheduleContext) -> None:
+    """Schedule; an illegal step is reported at the line that asks for it."""
+    try:
+        implementation.schedule(ctx)
+    except ScheduleError as error:
+        note = f"in the schedule of {implementation.name} for {ctx.call.op}"
+        raise error.at(place_in_traceback(error.__traceback__), note) from error
+
+
 def _choose(function: Function, target: Target) -> Implementation | None:
     anchor = anchor_of(function)
     if anchor is None:
@@ -90,8 +100,7 @@ def _choose(function: Function, target: Target) -> Implementation | None:
 
 def _bytes_moved(function: Function) -> int:
     types = [p.checked_type or p.annotation for p in function.params]
-    types.append(function.body.checked_type)
-    return sum(_bytes_of(t) for t in types)
+    return sum(_bytes_of(t) for t in (*types, *result_types(function)))
 
 
 def _bytes_of(type_: Type | None) -> int:

@@ -163,6 +163,9 @@ class Config:
                 "seed of random inputs (benchmarks, verification, `weft run --fill random`)")
     build_jobs = Knob("WEFT_BUILD_JOBS", None, _optional(_integer(1, 1024)), "1 to 1024",
                       "processes that build kernels (default: the CPUs the process may use)")
+    dynamic_programs = Knob("WEFT_DYNAMIC_PROGRAMS", 16, _integer(1, 65536), "1 to 65536",
+                            "programs that a model with open sizes keeps, one for each sizes of "
+                            "its inputs")
     perf_map = Knob("WEFT_PERF_MAP", False, _flag, "0 or 1",
                     "write /tmp/perf-PID.map, so that `perf` names compiled kernels")
 

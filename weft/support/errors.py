@@ -7,7 +7,9 @@ it*. The fields are kept apart, so that tools (and tests) need not parse the mes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+E = TypeVar("E", bound="WeftError")
 
 
 class WeftError(Exception):
@@ -51,6 +53,11 @@ class WeftError(Exception):
             lines.append(f"  help: {self.help}")
         return "\n".join(lines)
 
+    def at(self: E, place: str | None, *notes: str) -> E:
+        """The same error with its place, where it has none yet, and further notes."""
+        return _rebuild(type(self), self.what, self.where or place, self.expected, self.got,
+                        (*self.notes, *notes), self.help)
+
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (parallel kernel builds) with their fields intact.
         return _rebuild, (
@@ -65,14 +72,14 @@ class WeftError(Exception):
 
 
 def _rebuild(
-    cls: type[WeftError],
+    cls: type[E],
     what: str,
     where: str | None,
     expected: str | None,
     got: str | None,
     notes: tuple[str, ...],
     help_: str | None,
-) -> WeftError:
+) -> E:
     error = cls.__new__(cls)
     WeftError.__init__(
         error, what, where=where, expected=expected, got=got, notes=notes, help=help_
@@ -129,6 +136,12 @@ class AttrsError(WeftError):
     """An operator attribute that is unknown, of the wrong type, or out of range."""
 
     code = "E0101"
+
+
+class OperatorError(WeftError):
+    """An operator whose parts contradict each other: relation, compute, gradient, reference."""
+
+    code = "E0102"
 
 
 class ParseError(WeftError):

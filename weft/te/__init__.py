@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.te.compute import compute, extern, placeholder, reduce_axis, var
+from weft.te.instruction import instruction
 from weft.te.lower import lower
 from weft.te.math import (
     abs,
@@ -34,6 +35,7 @@ from weft.te.math import (
     tanh,
     trunc,
 )
+from weft.te.python_extern import python_extern
 from weft.te.reduce import (
     Reducer,
     all,
@@ -62,10 +64,11 @@ from weft.tir.expr import all_of, any_of, const, if_then_else, maximum, minimum,
 __all__ = [
     "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Reducer", "Schedule",
     "Stage", "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmin",
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer", "compute",
-    "const", "cos", "create_schedule", "erf", "exp", "extern", "floor", "fma", "if_then_else",
-    "isnan", "likely", "log", "lower", "max", "max_value", "maximum", "min", "min_value",
-    "minimum", "not_", "placeholder", "popcount", "pow", "power", "prefetch", "prod",
-    "reduce_axis", "reinterpret", "round", "rsqrt", "select", "shift_left", "shift_right",
-    "sigmoid", "sin", "sqrt", "sum", "tanh", "trunc", "var",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer",
+    "compute", "const", "cos", "create_schedule", "erf", "exp", "extern", "floor", "fma",
+    "if_then_else", "instruction", "isnan", "likely", "log", "lower", "max", "max_value",
+    "maximum", "min", "min_value", "minimum", "not_", "placeholder", "popcount", "pow", "power",
+    "prefetch", "prod", "python_extern", "reduce_axis", "reinterpret", "round", "rsqrt",
+    "select", "shift_left", "shift_right", "sigmoid", "sin", "sqrt", "sum", "tanh", "trunc",
+    "var",
 ]

@@ -19,7 +19,7 @@ from weft.te.plan import (
     tensors_of,
 )
 from weft.te.span import MaybeSpan, Span, SpanOf, counted
-from weft.te.state import INLINE, AttachAt, Fuse, ScheduleState, StageState
+from weft.te.state import INLINE, AttachAt, Fuse, ScheduleState, Split, StageState
 from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
 from weft.te.walk import loads_of
 from weft.tir.buffer import Buffer
@@ -137,7 +137,21 @@ class _Inference:
         spans = boxes[0]
         for box in boxes[1:]:
             spans = [of_loops.hull(a, b) for a, b in zip(spans, box, strict=True)]
-        return [self._clip(s, n) for s, n in zip(spans, stage.tensors[0].shape, strict=True)]
+        sizes = stage.tensors[0].shape
+        box = [self._clip(s, n) for s, n in zip(spans, sizes, strict=True)]
+        return [self._whole(*b, n, step)
+                for b, n, step in zip(box, sizes, instruction_steps(stage), strict=True)]
+
+    def _whole(
+        self, low: PrimExpr, extent: PrimExpr, size: PrimExpr, step: int
+    ) -> tuple[PrimExpr, PrimExpr]:
+        """The range made longer to a multiple of ``step``, where the tensor is as long."""
+        length = int_value(extent)
+        if step > 1 and length is not None:
+            longer = const(-(-length // step) * step)
+            if self.analyzer.can_prove(low + longer <= size):
+                return low, longer
+        return low, extent
 
     def _standing(self, at: AttachAt) -> set[Var]:
         """The variables of all loops around the place ``at``."""
@@ -203,6 +217,18 @@ def _narrower(span: MaybeSpan, other: MaybeSpan) -> MaybeSpan:
     if other_width is None or (width is not None and width <= other_width):
         return span
     return other
+
+
+def instruction_steps(stage: StageState) -> list[int]:
+    """For each data axis of ``stage`` how many elements an instruction computes along it."""
+    axes = stage.axis if isinstance(stage.op, ComputeOp) else ()
+    steps = dict.fromkeys(axes, 1)
+    if stage.tensorized is not None:
+        inside = stage.leaf_iter_vars[stage.leaf_index(stage.tensorized[0]):]
+        for r in stage.relations:
+            if isinstance(r, Split) and r.inner in inside and r.parent in steps and r.factor:
+                steps[r.parent] = r.factor
+    return list(steps.values())
 
 
 def _within(span: MaybeSpan, whole: Span) -> MaybeSpan:

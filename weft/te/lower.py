@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from weft.support.errors import InternalError, LoweringError
 from weft.te.bounds import infer_bounds, symbolic_sizes
@@ -30,7 +31,12 @@ def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main") -
     given = {t: Buffer(t.name, t.shape, t.dtype) for t in args}
     body = _Lowering(schedule, given).run()
     params = (*given.values(), *symbolic_sizes(list(args)))
-    return PrimFunc(name, params, body, {"num_outputs": outputs})
+    attrs: dict[str, Any] = {"num_outputs": outputs}
+    functions = {f.symbol: f for s in schedule.stages if isinstance(s.op, ExternOp)
+                 for f in s.op.functions}
+    if functions:
+        attrs["python_functions"] = functions
+    return PrimFunc(name, params, body, attrs)
 
 
 def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str) -> int:

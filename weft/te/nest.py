@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from weft.te.domain import overruns
 from weft.te.plan import StagePlan
@@ -14,6 +15,7 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, ProducerLoad, Reduce, Var, const, int_value
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
 from weft.tir.visitor import post_order, substitute
 
 Inside = Callable[[IterVar, Stmt], Stmt]
@@ -69,11 +71,12 @@ class NestBuilder:
         places = [i for i, a in enumerate(self.leaves) if a.kind == REDUCE]
         return places[0] if places else len(self.leaves)
 
-    def _loop(self, leaf: IterVar, body: Stmt, var: PrimExpr | None = None) -> Stmt:
-        var = self.plan.loop_vars[leaf] if var is None else var
+    def _loop(self, leaf: IterVar, body: Stmt, var: PrimExpr | None = None,
+              kind: ForKind | None = None) -> Stmt:
+        is_update, var = var is None, self.plan.loop_vars[leaf] if var is None else var
         if not isinstance(var, Var):
             return body
-        kind = self.stage.kinds.get(leaf, ForKind.SERIAL)
+        kind = self.stage.kinds.get(leaf, ForKind.SERIAL) if kind is None else kind
         extent = self.plan.extents[leaf]
         if int_value(extent) == 0:
             return seq([])
@@ -81,7 +84,18 @@ class NestBuilder:
             raise self.stage.error(f"axis {leaf.name} is {kind.value}, but its extent {extent} "
                                    "is not constant here")
         return For(var, const(0), extent, kind, body, self.stage.thread_tags.get(leaf),
-                   self.stage.pragmas.get(leaf, {}))
+                   self._annotations(leaf, with_instruction=is_update))
+
+    def _annotations(self, leaf: IterVar, *, with_instruction: bool) -> dict[str, Any]:
+        """The pragmas of a loop, and the instruction that starts at it."""
+        notes = dict(self.stage.pragmas.get(leaf, {}))
+        tensorized = self.stage.tensorized
+        if with_instruction and tensorized is not None:
+            first = next((a for a in self.leaves[self.stage.leaf_index(tensorized[0]):]
+                          if isinstance(self.plan.loop_vars[a], Var)), None)
+            if leaf is first:
+                notes[TENSORIZE] = tensorized[1].name
+        return notes
 
     def _guarded(self, body: Stmt, depth: int, substitution: dict[Var, PrimExpr] | None = None,
                  *, reductions: bool = True) -> Stmt:
@@ -158,8 +172,19 @@ class NestBuilder:
         for depth, leaf in reversed(leaves):
             var = self.plan.loop_vars[leaf]
             body = self._guarded(body, depth, fresh, reductions=False)
-            body = self._loop(leaf, body, substitute(var, fresh))
+            body = self._loop(leaf, body, substitute(var, fresh), self._kind_of_start(leaf, leaves))
         return body
+
+    def _kind_of_start(
+        self, leaf: IterVar, leaves: list[tuple[int, IterVar]]
+    ) -> ForKind | None:
+        """Where an instruction computes lanes, their start is a vector as well."""
+        tensorized = self.stage.tensorized
+        if tensorized is None or leaf is not leaves[-1][1]:
+            return None
+        inside = self.leaves[self.stage.leaf_index(tensorized[0]):]
+        is_lane = leaf in inside and int_value(self.plan.extents[leaf]) is not None
+        return ForKind.VECTORIZED if is_lane else None
 
     def _update(self) -> Stmt:
         buffers, first = self.plan.buffers, self.plan.body[0]

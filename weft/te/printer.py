@@ -33,5 +33,7 @@ def _loop(stage: StageState, axis: IterVar) -> str:
     kind = stage.kinds.get(axis, ForKind.SERIAL)
     words = ["reduce"] if axis.kind == REDUCE else []
     words += [] if kind is ForKind.SERIAL else [stage.thread_tags.get(axis, kind.value)]
+    if stage.tensorized is not None and stage.tensorized[0] is axis:
+        words.append(stage.tensorized[1].name)
     words += [f"{key}={value}" for key, value in stage.pragmas.get(axis, {}).items()]
     return f"{text}: {', '.join(words)}" if words else text

@@ -23,6 +23,7 @@ from weft.te.primitives.reorder import reorder
 from weft.te.primitives.rfactor import rfactor
 from weft.te.primitives.set_scope import set_scope
 from weft.te.primitives.split import split
+from weft.te.primitives.tensorize import tensorize
 from weft.te.primitives.tile import tile
 from weft.te.primitives.unroll import unroll
 from weft.te.primitives.vectorize import vectorize
@@ -42,6 +43,7 @@ class Stage(StageState):
     parallel = parallel
     vectorize = vectorize
     unroll = unroll
+    tensorize = tensorize
     bind = bind
     pragma = pragma
     compute_at = compute_at

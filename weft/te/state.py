@@ -18,6 +18,7 @@ from weft.te.tensor import (
 )
 from weft.te.walk import input_tensors
 from weft.tir.expr import PrimExpr, Var, const, floordiv, int_value, maximum, minimum
+from weft.tir.instruction import Instruction
 from weft.tir.stmt import ForKind
 
 
@@ -95,6 +96,7 @@ class StageState:
     pragmas: dict[IterVar, dict[str, Any]] = field(default_factory=dict)
     attach: Attach = ROOT
     scope: str = "global"
+    tensorized: tuple[IterVar, Instruction] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.op, ComputeOp):
@@ -159,6 +161,7 @@ class StageState:
                 f"{primitive} of axis {axis.name}, which is already {self.kinds[axis].value}",
                 help=f"{primitive} first, then choose how the resulting loops run",
             )
+        self.require_no_instruction(axis, primitive)
         for stage in self.schedule.stages:
             at = stage.attach
             if isinstance(at, AttachAt) and at.stage is self and at.axis is axis:
@@ -167,8 +170,18 @@ class StageState:
                     help=f"{primitive} first, then compute_at one of the resulting loops",
                 )
 
+    def require_no_instruction(self, axis: IterVar, primitive: str) -> None:
+        """Refuse to change a loop that an instruction replaces."""
+        place = self.leaf_index(axis)
+        if self.tensorized is not None and place >= self.leaf_index(self.tensorized[0]):
+            raise self.error(
+                f"{primitive} of axis {axis.name}, which is part of the instruction "
+                f"{self.tensorized[1].name}",
+                help="tensorize last",
+            )
+
     def set_kind(self, axis: IterVar, kind: ForKind) -> None:
-        self.leaf_index(axis)
+        self.require_no_instruction(axis, kind.value)
         old = self.kinds.get(axis)
         if old is not None and old is not kind:
             raise self.error(f"axis {axis.name} is already {old.value}; it cannot be {kind.value}")

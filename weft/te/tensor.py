@@ -23,6 +23,7 @@ from weft.tir.expr import (
     cast,
     const,
 )
+from weft.tir.python_function import PythonFunction
 from weft.tir.stmt import Stmt
 
 Index: TypeAlias = "ExprLike | IterVar"
@@ -214,12 +215,16 @@ ExternBody: TypeAlias = Callable[[tuple[Buffer, ...], tuple[Buffer, ...]], Stmt]
 
 @dataclass(slots=True, eq=False)
 class ExternOp(Operation):
-    """Tensors written by a loop program that ``build(inputs, outputs)`` makes over buffers."""
+    """Tensors written by a loop program that ``build(inputs, outputs)`` makes over buffers.
+
+    ``functions`` are the Python functions that the program calls.
+    """
 
     inputs: tuple[Tensor, ...]
     types: tuple[tuple[tuple[PrimExpr, ...], DType], ...]
     build: ExternBody
     tag: str = ""
+    functions: tuple[PythonFunction, ...] = ()
 
     def __post_init__(self) -> None:
         self._define(*self.types)

@@ -9,7 +9,7 @@ and after every pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.func import PrimFunc
 from weft.tir.intrinsics import INTRINSICS
+from weft.tir.python_function import PythonFunction, functions_of
 
 _POISON_BYTE = 0xA5
 # CPython allows 20 nested loops in one function; deeper nests continue in an inner function.
@@ -35,7 +36,7 @@ _INFIX: dict[type, str] = {
 
 def _alloc(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Fresh memory, poisoned."""
-    if dtype.kind == "f" or dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+    if "float" in dtype.name:
         return np.full(shape, np.nan).astype(dtype)
     if dtype.kind == "b":
         return np.ones(shape, dtype)
@@ -108,7 +109,8 @@ def _shuffle(vectors: tuple[Any, ...], indices: list[int]) -> Any:
 class _Source:
     """Writes the Python source of a function body."""
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Mapping[str, PythonFunction] | None = None) -> None:
+        self.functions = functions or {}
         self.lines: list[str] = []
         self.depth = 1
         self.loops = 0
@@ -229,10 +231,23 @@ class _Source:
             return f"_reinterpret({self.value(e.args[0])}, {self.constant(e.dtype.element.numpy)})"
         if e.name == "prefetch":
             return "None"
+        if e.name == "call_extern":
+            return self._call_extern(e)
         meaning = INTRINSICS.get(e.name).evaluate
         if meaning is None:
             raise LoweringError(f"{e.name} cannot be evaluated", got=e)
         return f"{self.constant(meaning)}({', '.join(self.value(a) for a in e.args)})"
+
+    def _call_extern(self, e: x.Call) -> str:
+        """A Python function over whole buffers, which its address operands name."""
+        symbol, *operands = e.args
+        found = self.functions.get(symbol.value) if isinstance(symbol, x.StringImm) else None
+        if found is None:
+            raise LoweringError("a function of another library cannot be evaluated", got=e)
+        count = len(found.arrays)
+        memory = [a.args[0].buffer for a in operands[:count]]  # type: ignore[attr-defined]
+        arrays = "".join(f"{self.name(b)}, " for b in memory)
+        return f"{self.constant(found.run)}(({arrays}), {self.values(tuple(operands[count:]))})"
 
     def _lazy(self, e: x.Call) -> str:
         condition, *sides = e.args
@@ -336,7 +351,7 @@ def _refuse_strides(buffer: Buffer) -> None:
 
 def to_python(func: PrimFunc) -> tuple[str, dict[str, Any]]:
     """Python source of ``run(...)`` for ``func``, and the names that it refers to."""
-    source = _Source()
+    source = _Source(functions_of(func))
     params = ", ".join(source.name(p) for p in func.params)
     with deep_recursion():
         source.stmt(func.body)
@@ -352,7 +367,7 @@ def evaluate(func: PrimFunc, *arguments: Any) -> None:
     Arguments in the order of ``func.params``: contiguous arrays of the buffer's dtype and number
     of elements, integers for symbolic sizes. Raises ``InvalidInputError`` for others,
     ``WellFormedError`` for an access out of bounds or a division by zero, ``LoweringError`` for
-    what has no value here (``call_extern``, ``address_of``).
+    what has no value here (``address_of``, ``call_extern`` but of Python functions).
     """
     if len(arguments) != len(func.params):
         raise InvalidInputError(
@@ -363,10 +378,20 @@ def evaluate(func: PrimFunc, *arguments: Any) -> None:
         sizes[p] if isinstance(p, Var) else _bind(p, a, sizes)
         for p, a in zip(func.params, arguments, strict=True)
     ]
+    evaluator_of(func)(*bound)
+
+
+def evaluator_of(func: PrimFunc) -> Callable[..., None]:
+    """``func`` over arrays that have the shapes of its buffers, and integers for its sizes."""
     code, names = to_python(func)
     exec(compile(code, f"<{func.name}>", "exec"), names)  # noqa: S102 - our own source
-    with np.errstate(all="ignore"):
-        names["run"](*bound)
+    run = names["run"]
+
+    def quiet(*arguments: Any) -> None:
+        with np.errstate(all="ignore"):
+            run(*arguments)
+
+    return quiet
 
 
 def _bind(buffer: Buffer, array: Any, sizes: dict[Any, int]) -> np.ndarray:

@@ -19,8 +19,9 @@ class PrimFunc:
     Parameters never alias. ``attrs``: ``num_outputs`` (the last so many buffers are written),
     ``workspace_bytes`` and ``workspace_offsets`` (set by ``plan_workspace``: compiled code then
     takes a trailing pointer ``workspace``, and the ``Allocate`` of each buffer in
-    ``workspace_offsets`` stands for the memory at that byte offset; all are disjoint), and facts
-    for people (``implementation``, ``flops``).
+    ``workspace_offsets`` stands for the memory at that byte offset; all are disjoint),
+    ``python_functions`` (what ``call_extern`` finds by symbol, beside the runtime's functions),
+    and facts for people (``implementation``, ``flops``).
     """
 
     name: str

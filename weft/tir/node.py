@@ -436,7 +436,7 @@ def cast(value: PrimExpr, dtype: DType | str) -> PrimExpr:
     target = DType.of(dtype).element.vector(value.dtype.lanes)
     if value.dtype == target:
         return value
-    if isinstance(value, IntImm) and not target.code.startswith("float8"):
+    if isinstance(value, IntImm) and not target.is_small_float:
         return const(value.value, target)
     if isinstance(value, FloatImm) and target.code in ("float", "bfloat"):
         return FloatImm(value.value, target)

@@ -140,7 +140,7 @@ class _StmtText:
         params = ", ".join(self._param(p) for p in func.params)
         self.line(0, f"def {func.name}({params}):")
         for key, value in sorted(func.attrs.items()):
-            if key != "workspace_offsets":
+            if key not in ("workspace_offsets", "python_functions"):
                 self.line(1, f"# {key} = {value}")
         for buffer, offset in func.attrs.get("workspace_offsets", {}).items():
             self.line(1, f"# workspace[{offset}:] holds {self.namer.of(buffer)}")

@@ -53,6 +53,10 @@ def divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return div(a, b)
 
 
+def truncated_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    return call(a.dtype, "trunc", div(a, b)) if a.dtype.is_float else div(a, b)
+
+
 def floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     if a.dtype.is_float:
         return call(a.dtype, "floor", div(a, b))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft import te
-from weft.ir.dtype import DType
+from weft.ir.dtype import DType, float32, float64
 from weft.tir.expr import (
     PrimExpr,
     call,
@@ -30,6 +30,13 @@ def apply(
 def intrinsic(x: te.Tensor, name: str) -> te.Tensor:
     """The intrinsic ``name`` of ``weft.tir.intrinsics`` of every element."""
     return apply(x, lambda v: call(v.dtype, name, v), name)
+
+
+def logarithm(x: te.Tensor, log_of_base: float) -> te.Tensor:
+    """The logarithm to a base, by way of the next wider type, so that whole powers come out."""
+    wide = float32 if x.dtype.bits < 32 else float64
+    scale = const(1.0 / log_of_base, wide)
+    return apply(x, lambda v: (te.log(v.astype(wide)) * scale).astype(x.dtype), "log")
 
 
 def identity(x: te.Tensor) -> te.Tensor:

@@ -38,6 +38,43 @@ def full(shape: Dims, value: PrimExpr, name: str = "full") -> te.Tensor:
     return te.compute(shape, lambda *_: value, name=name, tag="elemwise")
 
 
+def repeat(x: te.Tensor, repeats: int, axis: int) -> te.Tensor:
+    """Element ``i`` along ``axis`` is element ``i // repeats``."""
+    shape = (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1:])
+    return te.compute(
+        shape, lambda *i: x[(*i[:axis], i[axis] // max(repeats, 1), *i[axis + 1:])],
+        name="repeat", tag="injective",
+    )
+
+
+def sliding_window(
+    x: te.Tensor, axis: int, window: Sequence[int], strides: Sequence[int]
+) -> te.Tensor:
+    """Axes of places from ``axis`` on, then those of the window that stands there."""
+    count = len(window)
+    places = [(x.shape[axis + n] - w) // s + 1
+              for n, (w, s) in enumerate(zip(window, strides, strict=True))]
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        place, inside = i[axis:axis + count], i[axis + count:]
+        seen = [p * s + k for p, s, k in zip(place, strides, inside, strict=True)]
+        return x[(*i[:axis], *seen)]
+
+    shape = (*x.shape[:axis], *places, *(const(w) for w in window))
+    return te.compute(shape, element, name="sliding_window", tag="injective")
+
+
+def reverse_sequence(x: te.Tensor, lengths: te.Tensor, seq: int, batch: int) -> te.Tensor:
+    """The first ``lengths[b]`` elements along ``seq`` turned round, the others in their place."""
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        length = minimum(lengths[i[batch]].astype(int64), x.shape[seq])
+        place = select(i[seq] < length, length - 1 - i[seq], i[seq])
+        return x[(*i[:seq], place, *i[seq + 1:])]
+
+    return te.compute(x.shape, element, name="reverse_sequence", tag="injective,gather")
+
+
 def shape_of(x: te.Tensor, dtype: DType) -> te.Tensor:
     """The sizes of ``x`` as a tensor of one axis."""
 

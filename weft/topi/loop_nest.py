@@ -12,12 +12,16 @@ from weft.tir.stmt import BufferStore, For, ForKind, Stmt
 Body = Callable[[tuple[PrimExpr, ...]], Stmt]
 
 
-def nest(shape: Sequence[PrimExpr], body: Body) -> Stmt:
-    """``body(index)`` for every index of ``shape``, in row-major order."""
+def nest(shape: Sequence[PrimExpr], body: Body, outermost: ForKind = ForKind.SERIAL) -> Stmt:
+    """``body(index)`` for every index of ``shape``, in row-major order.
+
+    With ``outermost`` parallel, what different indices of the first axis do must commute.
+    """
     index = tuple(Var(f"i{axis}", int64) for axis in range(len(shape)))
     stmt = body(index)
-    for variable, extent in zip(reversed(index), reversed(tuple(shape)), strict=True):
-        stmt = For(variable, const(0), extent, ForKind.SERIAL, stmt)
+    for axis in reversed(range(len(index))):
+        kind = ForKind.SERIAL if axis else outermost
+        stmt = For(index[axis], const(0), shape[axis], kind, stmt)
     return stmt
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.tir.expr import PrimExpr, const
+from weft.tir.expr import PrimExpr, const, int_value
 
 Reducer = Callable[..., Any]
 
@@ -66,6 +66,31 @@ def mean(x: te.Tensor, axes: Sequence[int], *, keepdims: bool) -> te.Tensor:
     total = reduce_with(x, te.sum, axes, keepdims=keepdims, name="mean_sum")
     divisor = count(x, axes).astype(x.dtype)
     return te.compute(total.shape, lambda *i: total[i] / divisor, name="mean", tag="elemwise")
+
+
+def variance(x: te.Tensor, mean: te.Tensor, axes: Sequence[int], *, keepdims: bool,
+             unbiased: bool) -> te.Tensor:
+    """The sum of squared distances from ``mean`` (kept axes), then its division by the count."""
+    distance = te.compute(
+        x.shape,
+        lambda *i: x[i] - mean[tuple(const(0) if a in axes else p for a, p in enumerate(i))],
+        name="distance", tag="broadcast",
+    )
+    total = reduce_with(distance, te.sum, axes, keepdims=keepdims, name="squares",
+                        of=lambda v: v * v)
+    divisor = (count(x, axes) - (1 if unbiased else 0)).astype(x.dtype)
+    return te.compute(total.shape, lambda *i: total[i] / divisor, name="variance", tag="elemwise")
+
+
+def collapse_sum(x: te.Tensor, shape: Sequence[PrimExpr]) -> te.Tensor:
+    """``x`` summed over the axes along which ``shape`` broadcasts to it; the sizes are fixed."""
+    lead = x.ndim - len(shape)
+    axes = [a for a, size in enumerate(x.shape)
+            if a < lead or (int_value(shape[a - lead]) == 1 and int_value(size) != 1)]
+    total = reduce_with(x, te.sum, axes, keepdims=False, name="collapse")
+    kept = [a - lead for a in range(lead, x.ndim) if a not in axes]
+    return te.compute(shape, lambda *i: total[tuple(i[a] for a in kept)], name="collapse_sum",
+                      tag="injective")
 
 
 def arg_reduce(

@@ -1,40 +1,81 @@
-"""Sorting by counting: the rank of an element is how many others come before it.
+"""Sorting along an axis: by merging, and short or symbolic axes by counting.
 
-The order is total (ties by position, NaN above every number), so ranks are a permutation and
-results are the same on any number of threads. The work is quadratic in the length of the axis,
-all of it vectorised and parallel, with no data-dependent branch.
+Both give the permutation of one total order (ties by position, NaN above every number), so
+results are the same on any number of threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from weft import te
 from weft.ir.dtype import DType, int64
-from weft.tir.expr import PrimExpr, all_of, any_of, const, not_, select
+from weft.tir.buffer import Buffer
+from weft.tir.expr import (
+    PrimExpr,
+    Var,
+    all_of,
+    any_of,
+    as_prim,
+    const,
+    int_value,
+    minimum,
+    not_,
+    select,
+)
+from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from weft.topi.loop_nest import nest
+
+# Below this counting is quicker: quadratic work, but vectorised and without branches.
+_SHORT = 32
+# Whether the element at one position goes before the element at another.
+Before = Callable[[PrimExpr, PrimExpr], PrimExpr]
 
 
-def ranks(x: te.Tensor, axis: int, *, is_ascend: bool) -> te.Tensor:
-    """The place of every element in the sorted order along ``axis``; stable."""
-    k = te.reduce_axis(x.shape[axis], name="k")
+def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int | None = None,
+            dtype: DType = int64) -> te.Tensor:
+    """Where the first ``count`` elements (all where None) of each sorted line are; stable."""
+    wanted = x.shape[axis] if count is None else count
+    size = int_value(x.shape[axis])
+    if size is None or size <= _SHORT:
+        return _positions(_ranks(x, axis, is_ascend=is_ascend), axis, wanted, dtype)
+    order = _merge_sorted(x, axis, size, is_ascend=is_ascend)
+    shape = (*x.shape[:axis], wanted, *x.shape[axis + 1:])
+    return te.compute(shape, lambda *i: order[i].astype(dtype), name="positions", tag="injective")
 
-    def rank(*i: PrimExpr) -> Any:
-        own, other = x[i], x[(*i[:axis], k.var, *i[axis + 1:])]
-        earlier = _before(other, own) if is_ascend else _before(own, other)
-        tied = all_of(not_(_before(other, own)), not_(_before(own, other)), k.var < i[axis])
-        return te.sum(select(any_of(earlier, tied), const(1, int64), const(0, int64)), k)
 
-    return te.compute(x.shape, rank, name="rank", tag="comm_reduce")
+def at_positions(x: te.Tensor, place: te.Tensor, axis: int) -> te.Tensor:
+    """``x`` in the order that ``argsort`` gives."""
+    return te.compute(
+        place.shape,
+        lambda *i: x[(*i[:axis], place[i].astype(int64), *i[axis + 1:])],
+        name="sorted",
+        tag="injective,gather",
+    )
 
 
-def _before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """Whether ``a`` sorts before ``b`` going up."""
     if not a.dtype.is_float:
         return a < b
     return any_of(a < b, all_of(te.isnan(b), not_(te.isnan(a))))
 
 
-def positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) -> te.Tensor:
+def _ranks(x: te.Tensor, axis: int, *, is_ascend: bool) -> te.Tensor:
+    """The place of every element in the sorted order: how many others come before it."""
+    k = te.reduce_axis(x.shape[axis], name="k")
+
+    def rank(*i: PrimExpr) -> Any:
+        own, other = x[i], x[(*i[:axis], k.var, *i[axis + 1:])]
+        earlier = before(other, own) if is_ascend else before(own, other)
+        tied = all_of(not_(before(other, own)), not_(before(own, other)), k.var < i[axis])
+        return te.sum(select(any_of(earlier, tied), const(1, int64), const(0, int64)), k)
+
+    return te.compute(x.shape, rank, name="rank", tag="comm_reduce")
+
+
+def _positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) -> te.Tensor:
     """Where the first ``count`` elements of the order are: the inverse of the permutation."""
     k = te.reduce_axis(rank.shape[axis], name="p")
     shape = (*rank.shape[:axis], count, *rank.shape[axis + 1:])
@@ -46,11 +87,73 @@ def positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) -
     return te.compute(shape, position, name="positions", tag="comm_reduce")
 
 
-def at_positions(x: te.Tensor, place: te.Tensor, axis: int) -> te.Tensor:
-    """``x`` in the order that ``positions`` gives."""
-    return te.compute(
-        place.shape,
-        lambda *i: x[(*i[:axis], place[i].astype(int64), *i[axis + 1:])],
-        name="sorted",
-        tag="injective,gather",
-    )
+def _merge_sorted(x: te.Tensor, axis: int, size: int, *, is_ascend: bool) -> te.Tensor:
+    """The sorted order of every line of ``size``, lines side by side on threads."""
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, order = inputs[0], outputs[0]
+
+        def line(i: tuple[PrimExpr, ...]) -> Stmt:
+            def element(position: PrimExpr) -> PrimExpr:
+                return source.load(*i[:axis], position, *i[axis:])
+
+            def goes_before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+                first, second = (a, b) if is_ascend else (b, a)
+                return before(element(first), element(second))
+
+            def emit(rank: PrimExpr, position: PrimExpr) -> Stmt:
+                return BufferStore(order, position, (*i[:axis], rank, *i[axis:]))
+
+            return merge_sort(size, goes_before, emit)
+
+        return nest((*source.shape[:axis], *source.shape[axis + 1:]), line,
+                    ForKind.PARALLEL)
+
+    return te.extern([x.shape], [x], build, [int64], "merge_sort")[0]
+
+
+def merge_sort(size: int, goes_before: Before,
+               emit: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+    """Sort the positions 0 to ``size - 1``; ``emit(rank, position)`` takes the result.
+
+    Runs of 1, 2, 4, … positions are merged from one half of a scratch buffer into the other;
+    of equals the left one goes first.
+    """
+    scratch = Buffer("runs", (as_prim(2), as_prim(size)), int64)
+    heads = Buffer("heads", (as_prim(2),), int64)
+    levels = max(size - 1, 0).bit_length()
+    zero, one = as_prim(0), as_prim(1)
+    level = Var("level", int64)
+    passes = For(level, zero, as_prim(levels), ForKind.SERIAL,
+                 _merge_runs(scratch, heads, size, level, goes_before))
+    start = nest((as_prim(size),), lambda k: BufferStore(scratch, k[0], (zero, k[0])))
+    result = one if levels % 2 else zero
+    finish = nest((as_prim(size),), lambda k: emit(k[0], scratch.load(result, k[0])))
+    return Allocate(scratch, Allocate(heads, seq([start, passes, finish])))
+
+
+def _merge_runs(scratch: Buffer, heads: Buffer, size: int, level: PrimExpr,
+                goes_before: Before) -> Stmt:
+    """One pass: neighbouring runs of ``2**level`` positions become one."""
+    zero, one = as_prim(0), as_prim(1)
+    width = te.shift_left(one, level)
+    block, k = Var("block", int64), Var("k", int64)
+    low = block * width * 2
+    middle, high = minimum(low + width, size), minimum(low + width * 2, size)
+    source = level % 2
+    left, right = heads.load(zero), heads.load(one)
+
+    def take(side: PrimExpr, head: PrimExpr) -> Stmt:
+        store = BufferStore(scratch, scratch.load(source, head), (one - source, k))
+        return seq([store, BufferStore(heads, head + 1, (side,))])
+
+    from_left = take(zero, left)
+    from_right = take(one, right)
+    choose = IfThenElse(goes_before(scratch.load(source, right), scratch.load(source, left)),
+                        from_right, from_left)
+    step = IfThenElse(left >= middle, from_right,
+                      IfThenElse(right >= high, from_left, choose))
+    merge = For(k, low, high - low, ForKind.SERIAL, step)
+    begin = [BufferStore(heads, low, (zero,)), BufferStore(heads, middle, (one,))]
+    blocks = (as_prim(size) + width * 2 - 1) // (width * 2)
+    return For(block, zero, blocks, ForKind.SERIAL, seq([*begin, merge]))

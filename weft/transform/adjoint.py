@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from weft import op
 from weft.ir.expr import Expr, Tuple, TupleGetItem
-from weft.ir.types import TensorType, TupleType, Type, is_static
+from weft.ir.trampoline import Routine, run
+from weft.ir.types import TensorType, TupleType, Type, holds_float, is_static
 from weft.support.errors import PassError
 
 Adjoint: TypeAlias = "Expr | tuple[Adjoint, ...] | None"
@@ -18,31 +19,39 @@ Adjoint: TypeAlias = "Expr | tuple[Adjoint, ...] | None"
 
 def is_differentiable(type_: Type | None) -> bool:
     """Whether there are floating-point tensors in a value of that type."""
-    pending = [type_]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, TensorType) and current.dtype.is_float:
-            return True
-        if isinstance(current, TupleType):
-            pending.extend(current.fields)
-    return False
+    return type_ is not None and holds_float(type_)
 
 
 def zeros_like(expr: Expr) -> Expr:
     """A zero of the type of a typed expression."""
-    return _filled(expr, expr.checked_type, one=False)
+    return run(_filled(expr, expr.checked_type, {}, one=False))
 
 
 def ones_like(expr: Expr) -> Expr:
     """A tensor of ones, or a tuple of such, of the type of a typed expression."""
-    return _filled(expr, expr.checked_type, one=True)
+    return run(_filled(expr, expr.checked_type, {}, one=True))
 
 
-def _filled(expr: Expr, type_: Type | None, *, one: bool) -> Expr:
-    # Types are written by hand or built field by field, so recursion over them is bounded.
+def _filled(
+    expr: Expr, type_: Type | None, made: dict[object, Expr], *, one: bool
+) -> Routine[Expr]:
+    """``made`` has what is filled already, by type where that fixes it: types share parts."""
+    key: object = type_ if type_ is not None and is_static(type_) else expr
+    known = made.get(key)
+    if known is not None:
+        return known
     if isinstance(type_, TupleType):
-        fields = (_filled(field_of(expr, i), t, one=one) for i, t in enumerate(type_.fields))
-        return Tuple(tuple(fields), span=expr.span, checked_type=type_)
+        fields = []
+        for index, field in enumerate(type_.fields):
+            fields.append((yield _filled(field_of(expr, index), field, made, one=one)))
+        known = Tuple(tuple(fields), span=expr.span, checked_type=type_)
+    else:
+        known = _filled_tensor(expr, type_, one=one)
+    made[key] = known
+    return known
+
+
+def _filled_tensor(expr: Expr, type_: Type | None, *, one: bool) -> Expr:
     if not isinstance(type_, TensorType):
         raise PassError("only tensors and tuples of them have gradients", where=expr.span,
                         got=type_, help="leave other values out of what is differentiated")
@@ -78,13 +87,26 @@ def one_field(adjoint: Adjoint, index: int, count: int) -> Adjoint:
 
 def sum_of(a: Adjoint, b: Adjoint) -> Adjoint:
     """What two uses of a value add up to."""
+    return run(_sum(a, b, {}))
+
+
+def _sum(
+    a: Adjoint, b: Adjoint, made: dict[tuple[int, int], tuple[Adjoint, Adjoint, Adjoint]]
+) -> Routine[Adjoint]:
+    """``made`` has sums by their operands, which it keeps alive: adjoints share parts."""
     if a is None or b is None:
         return b if a is None else a
     if isinstance(a, Expr) and isinstance(a.checked_type, TensorType) and isinstance(b, Expr):
         return op.add(a, b, span=a.span).with_type(a.checked_type)
-    count = _field_count(a) or _field_count(b) or 0
-    pairs = ((field_adjoint(a, i), field_adjoint(b, i)) for i in range(count))
-    return tuple(sum_of(x, y) for x, y in pairs)
+    known = made.get((id(a), id(b)))
+    if known is None:
+        count = _field_count(a) or _field_count(b) or 0
+        fields = []
+        for i in range(count):
+            field = yield _sum(field_adjoint(a, i), field_adjoint(b, i), made)
+            fields.append(field)
+        known = made[id(a), id(b)] = (a, b, tuple(fields))
+    return known[2]
 
 
 def _field_count(adjoint: Adjoint) -> int | None:
@@ -96,9 +118,23 @@ def _field_count(adjoint: Adjoint) -> int | None:
 
 def as_gradient(adjoint: Adjoint, value: Expr) -> Expr:
     """The adjoint of ``value`` as an expression of its type, zeros written out."""
+    return run(_written(adjoint, value, {}))
+
+
+def _written(
+    adjoint: Adjoint, value: Expr, made: dict[tuple[int, Type | None], Expr]
+) -> Routine[Expr]:
     if isinstance(adjoint, Expr):
         return adjoint
     if adjoint is None:
         return zeros_like(value)
-    fields = tuple(as_gradient(a, field_of(value, i)) for i, a in enumerate(adjoint))
-    return Tuple(fields, span=value.span, checked_type=value.checked_type)
+    type_ = value.checked_type
+    # Where sizes are open, zeros depend on the value, and not on its type alone.
+    key = (id(adjoint), type_ if type_ is not None and is_static(type_) else None)
+    known = made.get(key) if key[1] is not None else None
+    if known is None:
+        fields = []
+        for i, part in enumerate(adjoint):
+            fields.append((yield _written(part, field_of(value, i), made)))
+        known = made[key] = Tuple(tuple(fields), span=value.span, checked_type=type_)
+    return known

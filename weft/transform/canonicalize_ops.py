@@ -8,12 +8,16 @@ from typing import Any, ClassVar
 
 from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import dim_product
+from weft.ir.typing.infer import infer_expr
 from weft.topi.layout import Layout
-from weft.topi.nn.conv2d import full_padding
+from weft.topi.nn.conv import full_padding
+from weft.topi.nn.pool import PoolWindow
 from weft.transform.graph import (
     is_known_tensor,
+    known_type,
     op_name,
     rewrite_function,
     shape_of,
@@ -29,7 +33,8 @@ class CanonicalizeOps(FunctionPass):
 
     ``nn.bias_add`` becomes ``add``, ``nn.batch_flatten`` becomes ``reshape``, a matrix product
     with a constant becomes ``nn.dense`` with one row of weights for each result; padding is
-    written for all four sides, and convolutions name their channels and kernel size.
+    written for every side, and convolutions name their channels and kernel size. Operators that
+    have a ``decomposition`` (transposed convolutions, ..) are written by it.
 
     def @main(%x: Tensor[(1, 2, 4), float32], %b: Tensor[(2,), float32]) {
       nn.batch_flatten(nn.bias_add(%x, %b, axis=1))
@@ -49,9 +54,16 @@ class CanonicalizeOps(FunctionPass):
 
 def _canonicalize(original: Expr, node: Expr) -> Expr:
     rule = _RULES.get(op_name(node))
-    if rule is None or not isinstance(node, Call) or not isinstance(original, Call):
+    if not isinstance(node, Call) or not isinstance(original, Call):
         return node
-    return rule(original, node)
+    return decomposed(node) if rule is None else rule(original, node)
+
+
+def decomposed(call: Call) -> Expr:
+    """A call with typed arguments by simpler operators, if its operator says how."""
+    hook = call.op.hook("decomposition") if isinstance(call.op, Op) else None
+    simpler = hook(call) if hook is not None and all(map(known_type, call.args)) else None
+    return call if simpler is None else infer_expr(simpler, trust=True)
 
 
 def _bias_add(original: Call, call: Call) -> Expr:
@@ -101,11 +113,12 @@ def _dense(_: Call, call: Call) -> Expr:
 
 def _convolution(original: Call, call: Call) -> Expr:
     attrs: Any = call.attrs
-    changes: dict[str, Any] = {"padding": full_padding(attrs.padding)}
+    spatial = attrs.spatial
+    changes: dict[str, Any] = {"padding": full_padding(attrs.padding, len(spatial))}
     kernel = Layout.parse(attrs.kernel_layout)
     if kernel.is_primal and is_known_tensor(original.args[1]):
         shape = shape_of(original.args[1])
-        size = shape[kernel.index_of("H")], shape[kernel.index_of("W")]
+        size = tuple(shape[kernel.index_of(letter)] for letter in spatial)
         channels = shape[kernel.index_of("O")]
         if all(isinstance(d, int) for d in (*size, channels)):
             changes.update(kernel_size=size, channels=channels)
@@ -113,7 +126,8 @@ def _convolution(original: Call, call: Call) -> Expr:
 
 
 def _pool(_: Call, call: Call) -> Expr:
-    return _with_attrs(call, {"padding": full_padding(call.attrs.padding)})  # type: ignore[attr-defined]
+    window: PoolWindow = call.attrs.window  # type: ignore[attr-defined]
+    return _with_attrs(call, {"padding": full_padding(window.padding, len(window.size))})
 
 
 def _with_attrs(call: Call, changes: dict[str, Any]) -> Call:
@@ -127,7 +141,6 @@ _RULES: dict[str, Callable[[Call, Call], Expr]] = {
     "nn.batch_flatten": _batch_flatten,
     "nn.matmul": _product,
     "nn.dense": _dense,
-    "nn.conv2d": _convolution,
-    "nn.max_pool2d": _pool,
-    "nn.avg_pool2d": _pool,
+    **{f"nn.conv{axes}d": _convolution for axes in (1, 2, 3)},
+    **{f"nn.{kind}_pool{axes}d": _pool for kind in ("max", "avg") for axes in (1, 2, 3)},
 }

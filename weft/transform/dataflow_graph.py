@@ -42,10 +42,14 @@ class Dominator:
 
 
 def wired_calls(expr: Expr) -> Iterator[Expr]:
-    """The expressions that produce ``expr``, seen through tuples and projections."""
+    """The expressions that produce ``expr``, each once, seen through tuples and projections."""
     pending = [expr]
+    seen: set[Expr] = set()
     while pending:
         node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         if isinstance(node, Tuple):
             pending.extend(reversed(node.fields))
         elif isinstance(node, TupleGetItem):

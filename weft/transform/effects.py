@@ -6,15 +6,29 @@ from collections.abc import Iterable
 
 from weft.ir.expr import Call, Constructor, Expr, Function, RefCreate, RefRead, RefWrite
 from weft.ir.op import Op
-from weft.ir.visitor import children
+from weft.ir.visitor import children, post_order
 from weft.transform.graph import enters
 
 
-def ordered_nodes(order: Iterable[Expr]) -> set[Expr]:
-    """Nodes (of a post-order) whose place in the order of evaluation matters.
+class Effects:
+    """Which nodes have a place in the order of evaluation; each node is looked at once."""
 
-    They touch references, call functions that might, or make functions.
-    """
+    def __init__(self) -> None:
+        self._ordered: dict[Expr, bool] = {}
+
+    def is_ordered(self, expr: Expr) -> bool:
+        """Whether ``expr`` touches references, calls what might, or makes functions."""
+        known = self._ordered
+        for node in post_order(expr, enter=lambda n: n not in known and enters(n)):
+            if node not in known:
+                known[node] = enters(node) and (
+                    _is_ordered(node) or any(known[child] for child in children(node))
+                )
+        return known[expr]
+
+
+def ordered_nodes(order: Iterable[Expr]) -> set[Expr]:
+    """The nodes of a post-order that have a place in the order of evaluation."""
     found: set[Expr] = set()
     for node in order:
         if not enters(node):

@@ -11,6 +11,7 @@ from weft.ir.expr import Call, Expr, Function, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
 from weft.topi.layout import Layout
+from weft.transform.canonicalize_ops import decomposed
 from weft.transform.graph import as_function, op_name, rewrite_function, tensor_type_of
 from weft.transform.simplify_inference import SimplifyInference, align_to_axis
 
@@ -35,8 +36,10 @@ class ExpandForGradient(FunctionPass):
 
 def _expand(original: Expr, node: Expr) -> Expr:
     rule = _EXPANSIONS.get(op_name(node))
-    if rule is None or not isinstance(node, Call) or not isinstance(original, Call):
+    if not isinstance(node, Call) or not isinstance(original, Call):
         return node
+    if rule is None:
+        return decomposed(node)
     expanded = rule(node, tensor_type_of(original.args[0]).ndim)
     return infer_expr(expanded, trust=True)
 
@@ -63,7 +66,7 @@ def _bias_add(call: Call, ndim: int) -> Expr:
 def _global_pool(reduce: Any) -> Callable[[Call, int], Expr]:
     def expand(call: Call, _: int) -> Expr:
         layout = Layout.parse(call.attrs.layout)  # type: ignore[attr-defined]
-        axes = layout.index_of("H"), layout.index_of("W")
+        axes = tuple(layout.index_of(letter) for letter in "DHW" if layout.has(letter))
         return reduce(call.args[0], axis=axes, keepdims=True)
 
     return expand
@@ -72,6 +75,6 @@ def _global_pool(reduce: Any) -> Callable[[Call, int], Expr]:
 _EXPANSIONS: dict[str, Callable[[Call, int], Expr]] = {
     "nn.layer_norm": _layer_norm,
     "nn.bias_add": _bias_add,
-    "nn.global_avg_pool2d": _global_pool(op.mean),
-    "nn.global_max_pool2d": _global_pool(op.max),
+    **{f"nn.global_avg_pool{axes}d": _global_pool(op.mean) for axes in (1, 2, 3)},
+    **{f"nn.global_max_pool{axes}d": _global_pool(op.max) for axes in (1, 2, 3)},
 }

@@ -13,7 +13,6 @@ from weft.ir.dtype import float32
 from weft.ir.expr import Call, Constant, Expr, Function, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType
-from weft.ir.typing.infer import infer_expr
 from weft.transform.graph import known_type, op_name, rewrite_function
 
 # Fits of f(x)/x by quotients of polynomials in x^2 over [0, bound], least relative error by
@@ -63,8 +62,7 @@ class FastMath(FunctionPass):
             return node
         if not isinstance(type_, TensorType) or type_.dtype != float32:
             return node
-        fast = _sigmoid(node, self.functions) if name == "sigmoid" else _FAST[name](node)
-        return infer_expr(fast, trust=True)
+        return _sigmoid(node, self.functions) if name == "sigmoid" else _FAST[name](node)
 
 
 def _tanh(call: Call) -> Expr:
@@ -93,8 +91,8 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 def _sigmoid(call: Call, functions: Sequence[str]) -> Expr:
     half = const(0.5)
-    inner = infer_expr(op.tanh(op.multiply(call.args[0], half)), trust=True)
-    spread = _tanh(inner) if "tanh" in functions and isinstance(inner, Call) else inner
+    inner = op.tanh(op.multiply(call.args[0], half))
+    spread = _tanh(inner) if "tanh" in functions else inner
     return op.add(op.multiply(spread, half), half)
 
 

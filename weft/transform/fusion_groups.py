@@ -115,6 +115,8 @@ class FusionGroups:
         found = {source: None}
         pending = [source]
         while pending:
+            if len(found) > self.max_depth:
+                return None  # the group would be too large; longer paths need not be walked
             for user, _ in self.graph.nodes[pending.pop()].users:
                 pattern = self.cells[self._find(user)].pattern
                 if not condition(pattern, user == sink):

@@ -24,14 +24,18 @@ def is_primitive(expr: Expr) -> bool:
 
 def known_type(expr: Expr) -> Type | None:
     """The inferred type, else what the expression itself says, else ``None``."""
-    if expr.checked_type is not None:
-        return expr.checked_type
-    if isinstance(expr, Var):
-        return expr.annotation
-    if isinstance(expr, TupleGetItem):
-        whole = known_type(expr.tuple_value)
-        return whole.fields[expr.index] if isinstance(whole, TupleType) else None
-    return None
+    fields: list[int] = []
+    while isinstance(expr, TupleGetItem) and expr.checked_type is None:
+        fields.append(expr.index)
+        expr = expr.tuple_value
+    found = expr.checked_type
+    if found is None and isinstance(expr, Var):
+        found = expr.annotation
+    for index in reversed(fields):
+        if not isinstance(found, TupleType):
+            return None
+        found = found.fields[index]
+    return found
 
 
 def type_of(expr: Expr) -> Type:

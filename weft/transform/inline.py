@@ -11,8 +11,8 @@ from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.visitor import post_order
 from weft.transform.alpha import fresh_copy, fresh_var
-from weft.transform.effects import ordered_nodes
-from weft.transform.graph import as_function, enters, is_primitive, rewrite_typed
+from weft.transform.effects import Effects
+from weft.transform.graph import as_function, is_primitive, rewrite_typed
 from weft.transform.to_a_normal_form import is_atom
 
 
@@ -45,10 +45,12 @@ class Inline(Pass):
         bodies: dict[str, Function] = {}
         changed: dict[str, Function] = {}
         references = count_references(mod)
+        effects = Effects()
         for name in _callees_first(mod):
             fn = mod[name]
             if not is_primitive(fn):
-                fn = as_function(rewrite_typed(fn, _Expansion(bodies, self.literals).step))
+                expansion = _Expansion(bodies, self.literals, effects)
+                fn = as_function(rewrite_typed(fn, expansion.step))
                 changed[name] = fn
             if self._is_wanted(name, fn, references) and not _refers_to(fn, {name}):
                 bodies[name] = fn
@@ -68,6 +70,7 @@ class Inline(Pass):
 class _Expansion:
     bodies: Mapping[str, Function]
     literals: bool
+    effects: Effects
 
     def step(self, _: Expr, node: Expr) -> Expr:
         if not isinstance(node, Call):
@@ -79,20 +82,20 @@ class _Expansion:
             return node
         if not isinstance(callee, Function) or is_primitive(callee) or callee.type_params:
             return node
-        return beta_reduced(callee, node.args)
+        return beta_reduced(callee, node.args, self.effects)
 
 
-def beta_reduced(fn: Function, args: tuple[Expr, ...]) -> Expr:
+def beta_reduced(fn: Function, args: tuple[Expr, ...], effects: Effects) -> Expr:
     """The body of ``fn`` applied to ``args``, with variables of its own.
 
     An argument takes the place of its parameter where that changes neither how often nor in which
     order things are evaluated; the others are bound by ``let``.
     """
-    movable = not ordered_nodes(post_order(fn.body, enter=enters))
+    movable = not effects.is_ordered(fn.body)
     values: dict[Expr, Expr] = {}
     bound = []
     for param, arg in zip(fn.params, args, strict=True):
-        if is_atom(arg) or (movable and not ordered_nodes(post_order(arg, enter=enters))):
+        if is_atom(arg) or (movable and not effects.is_ordered(arg)):
             values[param] = arg
         else:
             values[param] = fresh_var(param)

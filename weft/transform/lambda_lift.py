@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -39,12 +40,12 @@ class LambdaLift(Pass):
     prefix: str = "lifted"
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
-        taken = set(mod.functions)
+        names = _Names(mod.functions)
         changed: dict[str, Function] = {}
         for name, fn in mod.functions.items():
             if is_primitive(fn) or not needs_lifting(fn):
                 continue
-            lift = _Lift(fn, self.prefix, taken)
+            lift = _Lift(fn, self.prefix, names)
             changed[name] = lift.run()
             changed.update(lift.lifted)
         return mod.with_functions(changed)
@@ -71,18 +72,21 @@ def is_partial_application(fn: Function) -> bool:
 class _Lift:
     """The lifting of the local functions of one global function."""
 
-    def __init__(self, fn: Function, prefix: str, taken: set[str]) -> None:
+    def __init__(self, fn: Function, prefix: str, unique: _Names) -> None:
         self.fn = fn
         self.order = list(post_order(fn, enter=enters))
         locals_ = [n for n in self.order if isinstance(n, Function) and n is not fn]
         self.functions = [f for f in locals_ if not is_primitive(f)]
+        locals_set = set(self.functions)
         self.bound: dict[Expr, Function] = {}  # let variables that name local functions
         named: dict[Expr, str] = {}
         for node in self.order:
-            if isinstance(node, Let) and node.value in self.functions:
+            if isinstance(node, Let) and node.value in locals_set:
                 self.bound[node.var] = as_function(node.value)
                 named.setdefault(node.value, node.var.name)
-        self.names = {f: _unused(f"{prefix}_{named.get(f, 'fn')}", taken) for f in self.functions}
+        self.names = {
+            f: unique.unused(f"{prefix}_{named.get(f, 'fn')}") for f in self.functions
+        }
         self.captured = self._captured()
         self.lifted: dict[str, Function] = {}
         self.memo: dict[Expr, Expr] = {}
@@ -169,17 +173,27 @@ def _type_variables(
 ) -> tuple[TypeVar, ...]:
     found = dict.fromkeys(known)
     pending = [t for t in types if t is not None]
-    while pending:
-        current = pending.pop(0)
+    seen = set(pending)
+    for current in pending:  # grows as parts are found
         if isinstance(current, TypeVar):
             found[current] = None
-        pending.extend(component_types(current))
+        parts = [p for p in dict.fromkeys(component_types(current)) if p not in seen]
+        seen.update(parts)
+        pending.extend(parts)
     return tuple(found)
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    candidate, number = name, 1
-    while candidate in taken:
-        candidate, number = f"{name}_{number}", number + 1
-    taken.add(candidate)
-    return candidate
+class _Names:
+    """Names that nothing has yet; namesakes are numbered."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.taken = set(taken)
+        self.numbers: Counter[str] = Counter()
+
+    def unused(self, name: str) -> str:
+        candidate = name
+        while candidate in self.taken:
+            self.numbers[name] += 1
+            candidate = f"{name}_{self.numbers[name]}"
+        self.taken.add(candidate)
+        return candidate

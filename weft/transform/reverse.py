@@ -9,7 +9,6 @@ from weft.ir.expr import Call, Constant, Expr, GlobalVar, If, Tuple, TupleGetIte
 from weft.ir.op import Op
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import FuncType, TupleType
-from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import children, post_order
 from weft.support.errors import PassError
 from weft.transform.adjoint import (
@@ -21,6 +20,7 @@ from weft.transform.adjoint import (
     sum_of,
 )
 from weft.transform.alpha import fresh_copy
+from weft.transform.gradient_contract import checked_gradients
 from weft.transform.gradient_rules import ZERO_GRADIENT, rule_of
 from weft.transform.graph import type_of
 from weft.transform.scopes import Scope, Scopes
@@ -155,8 +155,7 @@ def _operator_shares(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adj
             where=call.span,
             help=f'register one: @get_op("{operator.name}").gradient',
         )
-    grads = [infer_expr(g, trust=True) for g in rule(call, call, dy)]
-    return list(zip(call.args, grads, strict=True))
+    return list(zip(call.args, checked_gradients(call, operator, rule, dy), strict=True))
 
 
 def missing_gradients(body: Expr) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,7 +25,7 @@ from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import FuncType, RefType, TupleType, Type, TypeCall, TypeVar, component_types
+from weft.ir.types import CompositeType, FuncType, Type, TypeVar, component_types
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, rebuild
 from weft.support.errors import PassError
@@ -75,11 +74,14 @@ class ToCPS(Pass):
 
 def _holds_function(type_: Type) -> bool:
     pending = [type_]
+    seen: set[Type] = set()
     while pending:
         current = pending.pop()
         if isinstance(current, FuncType):
             return True
-        pending.extend(component_types(current))
+        if current not in seen:
+            seen.add(current)
+            pending.extend(component_types(current))
     return False
 
 
@@ -89,6 +91,7 @@ class _Conversion:
     def __init__(self) -> None:
         self.answer = TypeVar("A")
         self.memo: dict[Expr, Expr] = {}
+        self.types: dict[Type, Type] = {}
 
     def function(self, fn: Function) -> Function:
         converted = run(self._function(fn))
@@ -182,20 +185,27 @@ class _Conversion:
         return self.memo.get(node, node)
 
     def _type(self, type_: Type) -> Type:
-        # Types are written by hand or built field by field, so recursion over them is bounded.
-        if isinstance(type_, FuncType):
-            return self._function_type(type_.arg_types, type_.ret_type)
-        if isinstance(type_, TupleType):
-            return TupleType(tuple(map(self._type, type_.fields)))
-        if isinstance(type_, RefType):
-            return RefType(self._type(type_.value))
-        if isinstance(type_, TypeCall):
-            return TypeCall(type_.func, tuple(map(self._type, type_.args)))
-        return type_
+        """``type_``, in which every function takes a continuation."""
+        pending = [type_]
+        while pending:
+            current = pending[-1]
+            missing = [p for p in component_types(current) if p not in self.types]
+            if missing:
+                pending.extend(missing)
+                continue
+            pending.pop()
+            self.types[current] = self._converted(current)
+        return self.types[type_]
 
-    def _function_type(self, args: Sequence[Type], result: Type) -> FuncType:
-        continuation = FuncType((self._type(result),), self.answer)
-        return FuncType((*map(self._type, args), continuation), self.answer)
+    def _converted(self, type_: Type) -> Type:
+        """``type_``, whose parts are converted already."""
+        if not isinstance(type_, CompositeType):
+            return type_
+        parts = tuple(self.types[p] for p in type_.parts())
+        if isinstance(type_, FuncType):
+            continuation = FuncType((parts[-1],), self.answer)
+            return FuncType((*parts[:-1], continuation), self.answer)
+        return type_.with_parts(parts)
 
 
 def _is_function_call(value: Expr) -> bool:

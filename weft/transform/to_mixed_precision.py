@@ -17,11 +17,14 @@ from weft.ir.visitor import children, post_order, rebuild
 from weft.support.errors import OptionError
 from weft.transform.graph import as_function, enters, known_type
 
-ALWAYS = ("nn.conv2d", "nn.dense", "nn.matmul", "nn.batch_matmul")
+ALWAYS = (
+    "nn.batch_matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.matmul",
+)  # fmt: skip
 # Long sums, and functions whose small errors grow.
 NEVER = (
-    "argmax", "argmin", "divide", "erf", "exp", "log", "mean", "nn.avg_pool2d", "nn.batch_norm",
-    "nn.global_avg_pool2d", "nn.layer_norm", "nn.log_softmax", "nn.lrn", "nn.softmax", "power",
+    "argmax", "argmin", "divide", "erf", "exp", "log", "mean", "nn.avg_pool1d", "nn.avg_pool2d",
+    "nn.avg_pool3d", "nn.batch_norm", "nn.global_avg_pool1d", "nn.global_avg_pool2d",
+    "nn.global_avg_pool3d", "nn.layer_norm", "nn.log_softmax", "nn.lrn", "nn.softmax", "power",
     "prod", "rsqrt", "sqrt", "sum",
 )  # fmt: skip
 

@@ -328,14 +328,6 @@ def test_transcendentals_must_be_lowered_before(compiler: Compiler) -> None:
     compiler.check(lower_prim_func(func), [], [output_like("float32", 1)])
 
 
-@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_dtypes_without_arithmetic_are_refused(compiler: Compiler, dtype: str) -> None:
-    a, out = buffer("a", [1], dtype), buffer("out", [1], dtype)
-    func = PrimFunc("f", (a, out), BufferStore(out, a.load(ZERO), (ZERO,)))
-    with pytest.raises(CodegenError, match=f"cannot compute in {dtype}"):
-        compiler.compile(func)
-
-
 def test_text_that_llvm_refuses_is_a_bug_of_ours(compiler: Compiler) -> None:
     with pytest.raises(InternalError, match="LLVM refused"):
         build_text("f", "define void @f() { ret i32 0 }", compiler.target)

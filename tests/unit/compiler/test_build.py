@@ -1,8 +1,10 @@
 """Kernels from the cache, from here, and from worker processes."""
 
+import contextlib
 import pickle
 import sys
 
+import numpy as np
 import pytest
 
 import weft
@@ -10,7 +12,8 @@ import weft.op
 from weft import te
 from weft.compiler import build, worker_pool
 from weft.compiler.build import build_kernels
-from weft.compiler.kernel import BuiltKernel, is_self_contained
+from weft.compiler.extensions import is_self_contained
+from weft.compiler.kernel import BuiltKernel
 from weft.compiler.lowering import lower_program
 from weft.ir import OPS, Attrs, OpPattern, define_op, infer_type, parse
 from weft.ir.typing.relations import same_type_as
@@ -97,21 +100,69 @@ def test_workers_get_the_settings_of_the_call(kernels, monkeypatch):
     assert all(settings["verify"] == 2 for settings in sent)
 
 
-def test_what_a_user_defines_is_built_here_and_not_kept(tmp_path):
-    @define_op("test.user_exp", attrs=Attrs, pattern=OpPattern.ELEMWISE, relation=same_type_as(0))
-    def user_exp(x, attrs):
+@contextlib.contextmanager
+def user_operator(compute):
+    """The operator ``test.user`` with a compute that cannot be found in weft's sources."""
+    def run(x, attrs):
         """An operator outside weft."""
-        return te.compute(x.shape, lambda *i: te.exp(x[i]), name="user_exp")
+        return compute(x)
 
+    relation = same_type_as(0)
+    define_op("test.user", attrs=Attrs, pattern=OpPattern.ELEMWISE, relation=relation)(run)
     try:
-        text = "def @main(%x: Tensor[(4,), float32]) { test.user_exp(%x) }"
-        kernels = kernels_of(text)
-        assert not is_self_contained(kernels[0].function, TARGET)
-        with weft.config(cache_dir=tmp_path, build_jobs=4):
-            build_kernels(kernels, TARGET)
-        assert not list(tmp_path.glob("*/*"))
+        yield kernels_of("def @main(%x: Tensor[(4,), float32]) { test.user(%x) }")
     finally:
-        OPS.remove("test.user_exp")
+        OPS.remove("test.user")
+
+
+def test_what_a_user_defines_is_built_here_and_kept_by_what_it_computes(tmp_path, monkeypatch):
+    def scaled(factor):
+        return lambda x: te.compute(x.shape, lambda *i: x[i] * factor, name="scaled")
+
+    with weft.config(cache_dir=tmp_path, build_jobs=4):
+        with user_operator(scaled(2.0)) as kernels:
+            assert not is_self_contained(kernels[0].function, TARGET)
+            monkeypatch.setattr(worker_pool.Worker, "build", lambda *_: pytest.fail("sent away"))
+            double = build_kernels(kernels, TARGET)
+        with user_operator(scaled(3.0)) as kernels:
+            assert build_kernels(kernels, TARGET) != double
+        monkeypatch.setattr("weft.compiler.kernel.build_object",
+                            lambda *_: pytest.fail("built again"))
+        with user_operator(scaled(2.0)) as kernels:
+            assert build_kernels(kernels, TARGET) == double
+
+
+def test_python_bodies_are_kept_by_their_code(tmp_path, monkeypatch):
+    pytest.importorskip("numba")
+
+    def with_offset(offset):
+        def body(x, y):
+            for i in range(x.shape[0]):
+                y[i] = x[i] + offset
+
+        return lambda x: te.python_extern([x.shape], [x], body, [x.dtype])[0]
+
+    with weft.config(cache_dir=tmp_path):
+        with user_operator(with_offset(1.0)) as kernels:
+            one = build_kernels(kernels, TARGET)
+        with user_operator(with_offset(2.0)) as kernels:
+            assert build_kernels(kernels, TARGET) != one
+        monkeypatch.setattr("weft.codegen.llvm.external_ir.compile_body",
+                            lambda *_: pytest.fail("compiled again"))
+        with user_operator(with_offset(1.0)) as kernels:
+            assert build_kernels(kernels, TARGET) == one
+
+
+def test_a_model_file_with_a_users_operator_is_not_taken_from_the_cache(tmp_path):
+    """Nothing in the file says what the operator computes today."""
+    path = tmp_path / "model.ir"
+    path.write_text("def @main(%x: Tensor[(4,), float32]) { test.user(%x) }")
+    x = np.ones(4, np.float32)
+    with weft.config(cache_dir=tmp_path / "cache"):
+        for factor in (2.0, 3.0):
+            compute = lambda t, f=factor: te.compute(t.shape, lambda *i: t[i] * f)
+            with user_operator(compute):
+                np.testing.assert_array_equal(weft.compile(path)(x), x * np.float32(factor))
 
 
 def test_functions_cross_process_boundaries(kernels):

@@ -8,7 +8,8 @@ import numpy as np
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.ir.expr import Call, Expr, Tuple, Var, var
+from weft.ir.dynamic import Bounds, bounds_of
+from weft.ir.expr import Call, Expr, Function, Tuple, Var, var
 from weft.ir.op import Case, Op
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
@@ -72,6 +73,31 @@ def reference_outputs(call: Call, arrays: list[Any]) -> tuple[np.ndarray, ...]:
 def output_types(type_: Type) -> tuple[TensorType, ...]:
     fields = type_.fields if isinstance(type_, TupleType) else (type_,)
     return tuple(fields)
+
+
+def bounds_of_call(call: Call) -> Bounds | None:
+    """The bounds of results whose sizes the data decides."""
+    return bounds_of(Function(parameters_of(call), call))
+
+
+def make_results(call: Call, expected: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    """Memory for what the compute gives: the results at their largest, and counts if any."""
+    bounds = bounds_of_call(call)
+    if bounds is None:
+        return [np.zeros(e.shape, e.dtype) for e in expected]
+    largest = [np.zeros(t.concrete_shape, t.dtype.numpy) for t in bounds.types]
+    return [*largest, np.zeros(bounds.num_counts, np.int64)]
+
+
+def cut_results(call: Call, results: list[np.ndarray]) -> list[np.ndarray]:
+    """The results without what lies beyond the counts."""
+    bounds = bounds_of_call(call)
+    if bounds is None:
+        return results
+    *cut, counts = results
+    for output, axis, which in bounds.counted:
+        cut[output] = np.take(cut[output], range(counts[which]), axis)
+    return cut
 
 
 def make_compute(call: Call, arrays: list[Any]) -> tuple[list[te.Tensor], tuple[te.Tensor, ...]]:

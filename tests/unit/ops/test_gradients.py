@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.ops.harness import make_call, make_inputs, output_types
+from tests.unit.ops.harness import (
+    flatten,
+    make_call,
+    make_inputs,
+    output_types,
+    parameters_of,
+    reference_outputs,
+)
 from weft import op as catalogue
-from weft.ir.expr import Call, Function, var
+from weft.ir.expr import Call, Function, Tuple, var
 from weft.ir.module import IRModule
 from weft.ir.op import OPS, Case
+from weft.ir.types import TupleType
 from weft.ir.typing.infer import infer_type
 from weft.transform.reference import evaluate
 
@@ -28,31 +36,56 @@ CASES = [
 ]
 
 
-def _forward(call: Call, arrays: list[Any]) -> np.ndarray:
-    return np.asarray(call.op.reference(*arrays, **dict(call.attrs.items())))
+def _forward(call: Call, arrays: list[Any], weights: list[np.ndarray]) -> float:
+    return sum(float((y * w).sum()) for y, w in zip(reference_outputs(call, arrays), weights,
+                                                    strict=True))
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_wide, value))
+    return value.astype(np.float64) if value.dtype.kind == "f" else value
+
+
+def _moved(value: Any, way: Any, step: float) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_moved(v, w, step) for v, w in zip(value, way, strict=True))
+    return value + step * way if value.dtype.kind == "f" else value
+
+
+def _direction(rng: np.random.Generator, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_direction(rng, v) for v in value)
+    floats = value.dtype.kind == "f"
+    return rng.uniform(-1, 1, value.shape) if floats else np.zeros(value.shape)
 
 
 @pytest.mark.parametrize(("name", "one"), CASES)
 def test_gradient_is_the_slope(name: str, one: Case) -> None:
+    """Integer arguments have gradients of their own type, which say nothing."""
     operator = OPS.get(name)
     one = dataclasses.replace(one, dtypes=("float64",))
-    arrays = make_inputs(operator, one, seed=5)
-    arrays = [a.astype(np.float64) for a in arrays]
+    arrays = [_wide(a) for a in make_inputs(operator, one, seed=5)]
     call = make_call(operator, one, arrays)
     rng = np.random.default_rng(6)
-    weights = rng.uniform(-1, 1, output_types(call.checked_type)[0].concrete_shape)
-    dy = var("dy", weights.shape, "float64")
+    shapes = [t.concrete_shape for t in output_types(call.checked_type)]
+    weights = [np.asarray(rng.uniform(-1, 1, shape)) for shape in shapes]
+    arriving = [var(f"dy{n}", w.shape, "float64") for n, w in enumerate(weights)]
+    is_tuple = isinstance(call.checked_type, TupleType)
+    dy = Tuple(tuple(arriving)) if is_tuple else arriving[0]
     gradients = operator.hook("gradient")(call, call, dy)
     assert len(gradients) == len(arrays)
     for index, gradient in enumerate(gradients):
-        module = infer_type(IRModule.from_expr(Function((*call.args, dy), gradient)))
+        params = (*parameters_of(call), *arriving)
+        module = infer_type(IRModule.from_expr(Function(params, gradient)))
         assert module["main"].body.checked_type == call.args[index].checked_type
-        found = evaluate(module, [*arrays, weights])
-        direction = rng.uniform(-1, 1, arrays[index].shape)
+        found = evaluate(module, [*flatten(arrays), *weights])
+        way = _direction(rng, arrays[index])
         ahead, behind = (
-            _forward(call, [a + sign * STEP * direction if i == index else a
-                            for i, a in enumerate(arrays)])
+            _forward(call, [_moved(a, way, sign * STEP) if i == index else a
+                            for i, a in enumerate(arrays)], weights)
             for sign in (1, -1)
         )
-        slope = ((ahead - behind) * weights).sum() / (2 * STEP)
-        np.testing.assert_allclose((found * direction).sum(), slope, rtol=1e-5, atol=1e-7)
+        slope = (ahead - behind) / (2 * STEP)
+        along = sum((f * w).sum() for f, w in zip(flatten([found]), flatten([way]), strict=True))
+        np.testing.assert_allclose(along, slope, rtol=1e-5, atol=1e-7)

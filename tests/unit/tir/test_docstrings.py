@@ -7,10 +7,12 @@ import re
 
 import pytest
 
+from weft import te
 from weft.tir import expr as x
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, const
 from weft.tir.func import PrimFunc
+from weft.tir.instruction import Instruction
 from weft.tir.intrinsics import intrinsic
 from weft.tir.printer import as_text
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
@@ -24,7 +26,17 @@ _OPERATORS = {
 _COMPARISONS = {ast.Lt: x.LT, ast.LtE: x.LE, ast.Gt: x.GT, ast.GtE: x.GE, ast.Eq: x.EQ}
 
 # Loops with a note: written ``name(extent, value)`` once the comment is taken apart.
-ANNOTATIONS = ("combine_lanes", "transpose")
+ANNOTATIONS = ("combine_lanes", "transpose", "tensorize")
+
+
+def define_fma16() -> Instruction:
+    a, b = te.placeholder((1,), name="a"), te.placeholder((16,), name="b")
+    k = te.reduce_axis(1, "k")
+    c = te.compute((16,), lambda i: te.sum(a[k] * b[i], axis=k), name="c")
+    return te.instruction("fma16", [a, b], c, lambda *_: "")
+
+
+FMA16 = define_fma16()
 
 
 class Reader:
@@ -75,13 +87,10 @@ class Reader:
                 target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id=kind), args=args)
             ):
                 var = self.variables.setdefault(name, Var(name))
+                if kind in ANNOTATIONS:
+                    return self.annotated(kind, var, args, node.body)
                 span = [self.expr(a) for a in args]
                 start = span[0] if len(span) == 2 else const(0)
-                if kind in ANNOTATIONS:
-                    *span, value = span
-                    notes = {kind: x.int_value(value)}
-                    kinds = ForKind.SERIAL
-                    return For(var, const(0), span[-1], kinds, self.block(node.body), None, notes)
                 kinds = ForKind.SERIAL if kind == "range" else ForKind(kind)
                 return For(var, start, span[-1] - start, kinds, self.block(node.body))
             case ast.If():
@@ -93,6 +102,12 @@ class Reader:
             case ast.Pass():
                 return SeqStmt(())
         raise AssertionError(ast.dump(node))
+
+    def annotated(self, key: str, var: Var, args: list[ast.expr], body: list[ast.stmt]) -> For:
+        extent, value = args
+        note = value.id if isinstance(value, ast.Name) else x.int_value(self.expr(value))
+        extent_ = self.expr(extent)
+        return For(var, const(0), extent_, ForKind.SERIAL, self.block(body), None, {key: note})
 
     def access(self, node: ast.Subscript) -> tuple[Buffer, tuple[PrimExpr, ...]]:
         assert isinstance(node.value, ast.Name)
@@ -136,7 +151,7 @@ def test_before_becomes_after(apply: TirPass) -> None:
     _, _, example = text.partition("\n\n")
     lines = [line.removeprefix("    ") for line in example.splitlines()]
     before, after = "\n".join(lines).split("\n=>\n")
-    before = re.sub(r"range\((.*)\):  # (\w+) = (\d+)", r"\2(\1, \3):", before)
+    before = re.sub(r"range\((.*)\):  # (\w+) = (\w+)", r"\2(\1, \3):", before)
     func = Reader().function(before.replace(" local]", "], local").replace("] local", "], 'local'"))
     done = apply(func)
     if apply.__name__ == "loop_partition":

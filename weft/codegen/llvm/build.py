@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.codegen.llvm.elf import symbols
+from weft.codegen.llvm.external_ir import MATH_SYMBOLS, link_python_functions
 from weft.codegen.llvm.func import write_module
 from weft.codegen.llvm.module import optimized_module
 from weft.codegen.llvm.target_machine import data_layout, target_machine
 from weft.support.errors import CodegenError
 from weft.target import Target
 from weft.tir.func import PrimFunc
+from weft.tir.python_function import functions_of
 
 # What objects may leave to others: the linker's table, the C library's memory routines, which
 # LLVM calls for large fills and copies, and rounding on CPUs without instructions for it.
@@ -34,7 +36,14 @@ class ObjectCode:
 
 
 def emit_llvm(func: PrimFunc, target: Target) -> str:
-    """LLVM IR of a lowered function, before LLVM optimises it."""
+    """LLVM IR of a lowered function, before LLVM optimises it; Python bodies are part of it."""
+    text = write_module(func, target, data_layout(target))
+    functions = functions_of(func)
+    return link_python_functions(text, functions, target) if functions else text
+
+
+def emit_own_llvm(func: PrimFunc, target: Target) -> str:
+    """As ``emit_llvm`` without the Python bodies, whose symbols stand for them; needs no numba."""
     return write_module(func, target, data_layout(target))
 
 
@@ -57,6 +66,8 @@ def build_object(
     ``externs`` are the symbols of other objects that it may call (kernels, for ``weft_main``).
     Raises ``CodegenError`` for what has no machine code and for calls of unknown symbols.
     """
+    if functions_of(func):
+        externs |= MATH_SYMBOLS
     return ObjectCode(func.name, *_compile(emit_llvm(func, target), target, func.name, externs))
 
 

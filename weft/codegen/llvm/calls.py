@@ -11,6 +11,7 @@ from weft.codegen.llvm.state import Emitter, FunctionState
 from weft.codegen.llvm.types import value_type
 from weft.support.errors import CodegenError, InternalError
 from weft.tir.expr import Call, StringImm
+from weft.tir.instruction import INSTRUCTIONS, Instruction
 
 
 def emit_call(state: FunctionState, e: Call) -> str:
@@ -18,6 +19,9 @@ def emit_call(state: FunctionState, e: Call) -> str:
     special = _SPECIAL.get(e.name)
     if special is not None:
         return special(state, e)
+    instruction = INSTRUCTIONS.find(e.name)
+    if instruction is not None:
+        return _instruction(state, e, instruction)
     rule = INTRINSIC_EMITTERS.get(e.name)
     if rule is None:
         raise CodegenError(
@@ -29,6 +33,20 @@ def emit_call(state: FunctionState, e: Call) -> str:
     for argument in e.args:
         values.append(emit(state, argument))  # noqa: PERF401 - a comprehension nests on C's stack
     return rule(state.out, e.dtype, values, [a.dtype for a in e.args])
+
+
+def _instruction(state: FunctionState, e: Call, instruction: Instruction) -> str:
+    target = state.kernel.module.target
+    if not instruction.runs_on(target.arch, target.features):
+        raise CodegenError(
+            f"this CPU has no instruction {instruction.name}",
+            where=state.kernel.name,
+            expected=", ".join((*instruction.archs, *instruction.features)),
+            got=str(target),
+            help="tensorize under a condition on the target",
+        )
+    values = [emit(state, argument) for argument in e.args]
+    return instruction.emit(state.out, e.dtype, values, [a.dtype for a in e.args])
 
 
 def _likely(state: FunctionState, e: Call) -> str:

@@ -68,11 +68,10 @@ def _float_to_int(out: FunctionWriter, value: str, source: DType, target: DType)
 
 
 def to_memory(out: FunctionWriter, value: str, dtype: DType) -> str:
-    """A value as the element that is stored."""
+    """A value as the element that is stored: its bits in the lower part of a byte (ml_dtypes)."""
     if not is_narrow(dtype):
         return value
-    op = "sext" if dtype.code == "int" else "zext"
-    return out.emit(f"{op} {value_type(dtype)} {value} to {vector_of('i8', dtype.lanes)}")
+    return out.emit(f"zext {value_type(dtype)} {value} to {vector_of('i8', dtype.lanes)}")
 
 
 def from_memory(out: FunctionWriter, value: str, dtype: DType) -> str:

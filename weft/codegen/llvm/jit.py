@@ -11,6 +11,7 @@ from llvmlite import binding as llvm
 
 from weft.codegen.llvm.build import LIBRARY_SYMBOLS
 from weft.codegen.llvm.elf import Symbol, symbols
+from weft.codegen.llvm.external_ir import MATH_SYMBOLS
 from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
 from weft.support.config import config
 from weft.support.errors import CodegenError
@@ -74,6 +75,6 @@ class JitLibrary:
 def _check_closed(tables: Sequence[Sequence[Symbol]]) -> None:
     defined = {s.name for table in tables for s in table if s.is_defined}
     needed = {s.name for table in tables for s in table if not s.is_defined}
-    missing = sorted(needed - defined - LIBRARY_SYMBOLS)
+    missing = sorted(needed - defined - LIBRARY_SYMBOLS - MATH_SYMBOLS)
     if missing:
         raise CodegenError("objects call what none of them defines", got=", ".join(missing))

@@ -1,4 +1,4 @@
-"""16-bit floats: storage formats whose arithmetic is done in float32.
+"""Floats of 16 bits and fewer: storage formats whose arithmetic is done in float32.
 
 float16 uses the CPU's conversions where it has them; without, and for bfloat16 always (its
 instructions flush denormals), conversions are integer arithmetic. LLVM itself would call a
@@ -7,15 +7,17 @@ library that is not there.
 
 from __future__ import annotations
 
-from weft.codegen.llvm.types import int_constant, splat, vector_of
+from weft.codegen.llvm.small_float import narrow_small, widen_small
+from weft.codegen.llvm.types import splat, vector_of
+from weft.codegen.llvm.words import Words
 from weft.codegen.llvm.writer import FunctionWriter
-from weft.ir.dtype import DType, int32
+from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
 from weft.target import Target
 
 
 def is_narrow_float(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bits == 16
+    return dtype.is_float and dtype.bits <= 16
 
 
 def converts_half(target: Target) -> bool:
@@ -24,27 +26,31 @@ def converts_half(target: Target) -> bool:
 
 
 def widen(out: FunctionWriter, value: str, dtype: DType) -> str:
-    """A float16 or bfloat16 as float32, exactly."""
+    """A narrow float as float32, exactly."""
+    if dtype.is_small_float:
+        return widen_small(out, value, dtype)
     lanes = dtype.lanes
     half, real = vector_of("half", lanes), vector_of("float", lanes)
     if dtype.code == "bfloat":
-        return _Words(out, lanes).widen_bfloat(value)
+        return _Halves(out, lanes).widen_bfloat(value)
     if converts_half(out.module.target):
         return out.emit(f"fpext {half} {value} to {real}")
-    return _Words(out, lanes).widen_half(value)
+    return _Halves(out, lanes).widen_half(value)
 
 
 def narrow(out: FunctionWriter, value: str, dtype: DType) -> str:
     """float32 rounded to the nearest ``dtype``, ties to even; NaN stays NaN."""
+    if dtype.is_small_float:
+        return narrow_small(out, value, dtype)
     lanes = dtype.lanes
     half, real = vector_of("half", lanes), vector_of("float", lanes)
     if dtype.code == "bfloat":
-        return _Words(out, lanes).narrow_to_bfloat(value)
+        return _Halves(out, lanes).narrow_to_bfloat(value)
     if dtype.code != "float":
-        raise CodegenError("not a 16-bit float", got=str(dtype))
+        raise CodegenError("not a narrow float", got=str(dtype))
     if converts_half(out.module.target):
         return out.emit(f"fptrunc {real} {value} to {half}")
-    return _Words(out, lanes).narrow_to_half(value)
+    return _Halves(out, lanes).narrow_to_half(value)
 
 
 def round_to_odd(out: FunctionWriter, value: str, lanes: int) -> str:
@@ -52,7 +58,7 @@ def round_to_odd(out: FunctionWriter, value: str, lanes: int) -> str:
 
     An inexact result is the neighbour whose last bit is 1 (Boldo and Melquiond, 2008).
     """
-    words = _Words(out, lanes)
+    words = _Halves(out, lanes)
     double, real, flag = (vector_of(t, lanes) for t in ("double", "float", "i1"))
     near = out.emit(f"fptrunc {double} {value} to {real}")
     back = out.emit(f"fpext {real} {near} to {double}")
@@ -66,63 +72,19 @@ def round_to_odd(out: FunctionWriter, value: str, lanes: int) -> str:
     return words.real(words.choose(inexact, odd, bits))
 
 
-class _Words:
-    """Arithmetic on the bits of float32 values, all lanes at once."""
-
-    def __init__(self, out: FunctionWriter, lanes: int) -> None:
-        self.out = out
-        self.lanes = lanes
-        kinds = (vector_of(t, lanes) for t in ("i16", "i32", "float", "half", "i1"))
-        self.short, self.word, self.float, self.half, self.flag = kinds
-
-    def const(self, number: int) -> str:
-        return splat(int_constant(number, int32), "i32", self.lanes)
-
-    def op(self, name: str, a: str, b: str) -> str:
-        return self.out.emit(f"{name} {self.word} {a}, {b}")
-
-    def bits(self, value: str) -> str:
-        return self.out.emit(f"bitcast {self.float} {value} to {self.word}")
-
-    def real(self, bits: str) -> str:
-        return self.out.emit(f"bitcast {self.word} {bits} to {self.float}")
-
-    def choose(self, condition: str, a: str, b: str) -> str:
-        return self.out.emit(f"select {self.flag} {condition}, {self.word} {a}, {self.word} {b}")
-
-    def above(self, a: str, number: int) -> str:
-        return self.out.emit(f"icmp ugt {self.word} {a}, {self.const(number)}")
-
-    def absolute(self, value: str, kind: str, suffix: str) -> str:
-        name = f"llvm.fabs.{suffix}" if self.lanes == 1 else f"llvm.fabs.v{self.lanes}{suffix}"
-        callee = self.out.module.declare(name, f"{kind} @({kind})")
-        return self.out.emit(f"call {kind} {callee}({kind} {value})")
-
-    def upper(self, short: str) -> str:
-        """16 bits in a word."""
-        return self.out.emit(f"zext {self.short} {short} to {self.word}")
-
-    def lower(self, word: str) -> str:
-        return self.out.emit(f"trunc {self.word} {word} to {self.short}")
-
-    def rounded(self, bits: str, dropped: int) -> str:
-        """Without so many low bits, rounded to nearest, ties to even."""
-        odd = self.op("and", self.op("lshr", bits, self.const(dropped)), self.const(1))
-        bias = self.op("add", odd, self.const((1 << dropped - 1) - 1))
-        return self.op("lshr", self.op("add", bits, bias), self.const(dropped))
-
+class _Halves(Words):
     def widen_bfloat(self, value: str) -> str:
-        return self.real(self.op("shl", self.upper(value), self.const(16)))
+        return self.real(self.op("shl", self.extended(value, self.short), self.const(16)))
 
     def narrow_to_bfloat(self, value: str) -> str:
         bits = self.bits(value)
         quiet = self.op("or", self.op("lshr", bits, self.const(16)), self.const(0x40))
-        is_nan = self.out.emit(f"fcmp uno {self.float} {value}, {value}")
-        return self.lower(self.choose(is_nan, quiet, self.rounded(bits, 16)))
+        chosen = self.choose(self.is_nan(value), quiet, self.rounded(bits, 16))
+        return self.truncated(chosen, self.short)
 
     def widen_half(self, value: str) -> str:
         short = self.out.emit(f"bitcast {self.half} {value} to {self.short}")
-        bits = self.upper(short)
+        bits = self.extended(short, self.short)
         sign = self.op("shl", self.op("and", bits, self.const(0x8000)), self.const(16))
         magnitude = self.op("and", bits, self.const(0x7FFF))
         # As float32 these bits are 2**-112 of the number, denormals included.
@@ -145,6 +107,5 @@ class _Words:
         finite = self.choose(self.above(magnitude, 0x387FFFFF), normal, denormal)
         limited = self.choose(self.above(magnitude, 0x477FEFFF), self.const(0x7C00), finite)
         result = self.choose(self.above(magnitude, 0x7F800000), self.const(0x7E00), limited)
-        return self.out.emit(
-            f"bitcast {self.short} {self.lower(self.op('or', result, sign))} to {self.half}"
-        )
+        short = self.truncated(self.op("or", result, sign), self.short)
+        return self.out.emit(f"bitcast {self.short} {short} to {self.half}")

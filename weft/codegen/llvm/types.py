@@ -1,8 +1,8 @@
 """LLVM types and constants, as text, of weft's element types.
 
 A dtype has two LLVM types: that of values in registers and that of elements in memory. They
-differ where a value is narrower than a byte (``bool``, ``int4``) and for ``bfloat16``, which is
-held as its bits: its conversions are integer arithmetic, exact on every CPU.
+differ where a value is narrower than a byte (``bool``, ``int4``). ``bfloat16`` and the floats of 8
+and 4 bits are held as their bits: their conversions are integer arithmetic, exact on every CPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def value_type(dtype: DType) -> str:
 def memory_type(dtype: DType) -> str:
     """The type that loads and stores of ``dtype`` move."""
     scalar = _scalar_type(dtype)
-    return vector_of("i8" if scalar in ("i1", "i4") else scalar, dtype.lanes)
+    return vector_of("i8" if scalar in ("i1", "i2", "i4") else scalar, dtype.lanes)
 
 
 def is_narrow(dtype: DType) -> bool:
@@ -54,16 +54,15 @@ def _scalar_type(dtype: DType) -> str:
         return _FLOATS[dtype.bits]
     if dtype.code == "bfloat":
         return "i16"
+    if dtype.is_small_float:
+        return "i8"
     if dtype.is_bool:
         return "i1"
     if dtype.is_int:
         return f"i{dtype.bits}"
     if dtype.code == "handle":
         return "ptr"
-    raise CodegenError(
-        f"machine code cannot compute in {dtype}",
-        help="convert to float16, bfloat16 or float32 before the computation",
-    )
+    raise CodegenError(f"machine code cannot compute in {dtype}")
 
 
 @lru_cache(maxsize=4096)
@@ -73,6 +72,9 @@ def float_constant(value: float, dtype: DType) -> str:
         with np.errstate(over="ignore"):
             bits = np.asarray(value, dtype.element.numpy).view(np.uint16)
         return str(int(bits))
+    if dtype.is_small_float:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return str(int(dtype.element.numpy.type(value).view(np.uint8)))
     if dtype.bits == 16:
         with np.errstate(over="ignore"):
             bits = np.float16(value).view(np.uint16)

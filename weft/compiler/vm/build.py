@@ -14,9 +14,10 @@ from weft.compiler.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of
 from weft.compiler.vm.lower_module import VmSource, lower_module
 from weft.ir.dtype import DType
+from weft.ir.dynamic import bounds_of, result_types, static_form_of
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
-from weft.ir.types import is_static
+from weft.ir.types import TensorType, is_static
 from weft.runtime.manifest import ConstantSpec, Manifest, TargetSpec, TensorSpec
 from weft.runtime.vm.program import TensorForm, VmKernel, VmProgram
 from weft.runtime.vm.text import as_text
@@ -49,34 +50,40 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
 
 def program_text(source: VmSource) -> str:
     """The bytecode as text, with kernels by their operators; nothing is built."""
-    kernels = tuple(VmKernel(k.name, _num_inputs(k), _forms(k), op=k.text)
+    kernels = tuple(VmKernel(k.name, len(_inputs(k)), _forms(k), op=k.text)
                     if has_fixed_sizes(k.function) else _open_kernel(k) for k in source.kernels)
     return as_text(VmProgram(source.functions, kernels, source.entry, source.returns_value))
 
 
 def has_fixed_sizes(function: Function) -> bool:
     """Whether a kernel can be built before its arguments are known."""
-    return all(is_static(type_of(e)) for e in (*function.params, function.body))
+    if static_form_of(function) or not all(is_static(type_of(p)) for p in function.params):
+        return False
+    return is_static(type_of(function.body)) or bounds_of(function) is not None
 
 
 def vm_kernel(kernel: KernelSource, built: BuiltKernel) -> VmKernel:
     """What the virtual machine knows of a kernel in machine code."""
-    facts = built.facts
-    return VmKernel(facts.symbol, _num_inputs(kernel), _forms(kernel), facts.workspace_bytes,
-                    facts.implementation, kernel.text, facts.flops, facts.bytes_moved)
+    facts, bounds = built.facts, bounds_of(kernel.function)
+    return VmKernel(facts.symbol, len(_inputs(kernel)), _forms(kernel), facts.workspace_bytes,
+                    facts.implementation, kernel.text, facts.flops, facts.bytes_moved,
+                    input_shapes=tuple(t.concrete_shape for t in _inputs(kernel)),
+                    counted=() if bounds is None else bounds.counted)
 
 
 def _forms(kernel: KernelSource) -> tuple[TensorForm, ...]:
     return tuple(TensorForm(str(t.dtype), t.concrete_shape)
-                 for t in tensors_of(type_of(kernel.function.body)))
+                 for t in result_types(kernel.function))
 
 
 def _open_kernel(kernel: KernelSource) -> VmKernel:
-    return VmKernel(kernel.name, _num_inputs(kernel), op=kernel.text, source=str(kernel.function))
+    form = static_form_of(kernel.function)
+    return VmKernel(kernel.name, len(_inputs(kernel)), op=kernel.text,
+                    source=str(kernel.function), value_args=() if form is None else form.operands)
 
 
-def _num_inputs(kernel: KernelSource) -> int:
-    return sum(len(tensors_of(type_of(p))) for p in kernel.function.params)
+def _inputs(kernel: KernelSource) -> list[TensorType]:
+    return [t for p in kernel.function.params for t in tensors_of(type_of(p))]
 
 
 def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[int],
@@ -85,13 +92,14 @@ def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[i
                       for array, offset in zip(source.constants, offsets, strict=True))
     program = VmProgram(source.functions, tuple(kernels), source.entry, source.returns_value)
     return Manifest(
-        inputs=tuple(map(_spec, source.inputs)), outputs=tuple(map(_spec, source.outputs)),
+        inputs=tuple(map(spec_of, source.inputs)), outputs=tuple(map(spec_of, source.outputs)),
         target=TargetSpec(target.triple, target.cpu, target.features),
         arena_bytes=0, constants_bytes=constant_bytes, constants=constants,
         output_is_tuple=source.output_is_tuple, weft_version=weft.__version__, vm=program,
     )
 
 
-def _spec(port: Port) -> TensorSpec:
+def spec_of(port: Port) -> TensorSpec:
+    """A port of the manifest; open sizes by their names."""
     shape = tuple(size if isinstance(size, int) else str(size) for size in port.type.shape)
     return TensorSpec(port.name, str(port.type.dtype), shape)

@@ -53,9 +53,9 @@ def lower_module(mod: IRModule) -> VmSource:
     while tables.pending:
         number, pending = tables.pending.popleft()
         functions[number] = lower_function(pending, tables)
-    returns_value = not _is_flat(result_type)
+    returns_value = not is_flat(result_type)
     return VmSource(
-        _input_ports(mod, main), () if returns_value else _output_ports(mod, result_type),
+        input_ports(mod, main), () if returns_value else output_ports(mod, result_type),
         isinstance(result_type, TupleType), returns_value,
         tuple(functions[n] for n in range(tables.count)), entry,
         tuple(tables.kernels.sources), tuple(tables.arrays),
@@ -71,7 +71,7 @@ def _entry_function(main: Function, result_type: Type, tables: Tables) -> VmFunc
         args.append(builder.assemble(range(at, at + count), type_))
         at += count
     callee = tables.global_function(GlobalVar(ENTRY))
-    if _is_flat(result_type):
+    if is_flat(result_type):
         result, flat = builder.new_register(), builder.new_register()
         builder.emit(Call(result, callee, tuple(args)))
         builder.emit(MakeTuple(flat, tuple(builder.flatten(result, result_type))))
@@ -81,7 +81,7 @@ def _entry_function(main: Function, result_type: Type, tables: Tables) -> VmFunc
     return builder.finish()
 
 
-def _is_flat(type_: Type) -> bool:
+def is_flat(type_: Type) -> bool:
     """Whether a value of the type is tensors, alone or in tuples."""
     pending = [type_]
     while pending:
@@ -105,7 +105,8 @@ def _check_result(type_: Type) -> None:
         pending.extend(component_types(current))
 
 
-def _input_ports(mod: IRModule, main: Function) -> tuple[Port, ...]:
+def input_ports(mod: IRModule, main: Function) -> tuple[Port, ...]:
+    """One for each tensor that ``main`` takes, under the names that the module keeps."""
     ports: list[Port] = []
     for parameter in main.params:
         types = tensors_of(type_of(parameter))
@@ -117,7 +118,8 @@ def _input_ports(mod: IRModule, main: Function) -> tuple[Port, ...]:
     return tuple(ports)
 
 
-def _output_ports(mod: IRModule, result_type: Type) -> tuple[Port, ...]:
+def output_ports(mod: IRModule, result_type: Type) -> tuple[Port, ...]:
+    """One for each tensor of a result."""
     types = tensors_of(result_type)
     names = port_names(mod.attrs.get("output_names"), "output", len(types))
     return tuple(Port(n, t) for n, t in zip(names, types, strict=True))

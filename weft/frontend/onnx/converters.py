@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.frontend.onnx import (
     ops_activation,
+    ops_cast,
     ops_constant,
     ops_conv,
     ops_conv_volume,
@@ -26,6 +27,7 @@ from weft.frontend.onnx import (
 
 __all__ = [
     "ops_activation",
+    "ops_cast",
     "ops_constant",
     "ops_conv",
     "ops_conv_volume",

@@ -21,6 +21,16 @@ _NAMES: dict[int, str] = {
     TensorProto.UINT32: "uint32",
     TensorProto.UINT64: "uint64",
     TensorProto.BOOL: "bool",
+    TensorProto.FLOAT8E4M3FN: "float8_e4m3fn",
+    TensorProto.FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    TensorProto.FLOAT8E5M2: "float8_e5m2",
+    TensorProto.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    TensorProto.FLOAT8E8M0: "float8_e8m0fnu",
+    TensorProto.FLOAT4E2M1: "float4_e2m1fn",
+    TensorProto.INT4: "int4",
+    TensorProto.UINT4: "uint4",
+    TensorProto.INT2: "int2",
+    TensorProto.UINT2: "uint2",
 }
 
 

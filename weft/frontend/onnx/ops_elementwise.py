@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-from onnx import TensorProto
-
 from weft import op
-from weft.frontend.onnx.dtypes import dtype_of
-from weft.frontend.onnx.node import Node, constant_value, tensor_type
+from weft.frontend.onnx.node import Node, constant_value
+from weft.frontend.onnx.ops_cast import cast_to
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
+from weft.ir.dtype import DType
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 
@@ -114,9 +113,10 @@ def pow_(node: Node) -> Expr:
     base, exponent = node.input(0), node.input(1)
     dtype = node.dtype(0)
     if dtype.is_float:
-        return node.call(op.power, base, _cast(node, exponent, dtype.name))
-    wide = node.call(op.power, _cast(node, base, "float64"), _cast(node, exponent, "float64"))
-    return _cast(node, _snapped(node, wide), dtype.name)
+        return node.call(op.power, base, cast_to(node, exponent, dtype))
+    double = DType.of("float64")
+    wide = node.call(op.power, cast_to(node, base, double), cast_to(node, exponent, double))
+    return cast_to(node, _snapped(node, wide), dtype)
 
 
 def _snapped(node: Node, power: Expr) -> Expr:
@@ -137,18 +137,6 @@ def identity(node: Node) -> Expr:
     return node.input(0)
 
 
-@converts("Cast", attributes=("to", "saturate", "round_mode"))
-def cast(node: Node) -> Expr:
-    """``saturate`` and ``round_mode`` speak of float8 alone, which is refused as a dtype."""
-    code = node.attrs.integer("to", TensorProto.UNDEFINED)
-    return _cast(node, node.input(0), dtype_of(code, "the result of Cast", node.span).name)
-
-
-@converts("CastLike", attributes=("saturate", "round_mode"))
-def cast_like(node: Node) -> Expr:
-    return _cast(node, node.input(0), node.dtype(1).name)
-
-
 @converts("BitShift", since=11, attributes=("direction",))
 def bit_shift(node: Node) -> Expr:
     direction = node.attrs.one_of("direction", "", ("LEFT", "RIGHT"))
@@ -166,11 +154,6 @@ def is_inf(node: Node) -> Expr:
     if not node.attrs.flag("detect_positive", True):
         infinite = node.call(op.logical_and, infinite, node.call(op.less, x, zero))
     return infinite
-
-
-def _cast(node: Node, value: Expr, dtype: str) -> Expr:
-    same = tensor_type(value).dtype.name == dtype
-    return value if same else node.call(op.cast, value, dtype=dtype)
 
 
 @converts("Clip", attributes=("min", "max"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from weft import op
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.ops_cast import cast_to, saturating_cast
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.dtype import DType
@@ -52,13 +54,13 @@ def _repeated(node: Node, value: Expr, axis: int, block: int, size: object) -> E
 def quantized(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Expr:
     """Rounded to even, moved by the zero point, clipped to the range of ``dtype``."""
     real = tensor_type(x).dtype
-    scale = _cast(node, scaling.scale, real)
+    scale = cast_to(node, scaling.scale, real)
     steps = node.call(op.round, node.call(op.divide, x, scale))
     if real.bits < 32:
         steps = node.call(op.cast, steps, dtype="float32")
     if scaling.zero is not None:
-        steps = node.call(op.add, steps, _cast(node, scaling.zero, tensor_type(steps).dtype))
-    limits = np.iinfo(dtype.numpy)
+        steps = node.call(op.add, steps, cast_to(node, scaling.zero, tensor_type(steps).dtype))
+    limits = ml_dtypes.iinfo(dtype.numpy)
     clipped = node.call(op.clip, steps, a_min=float(limits.min), a_max=float(limits.max))
     return node.call(op.cast, clipped, dtype=dtype.name)
 
@@ -66,21 +68,24 @@ def quantized(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Expr:
 def dequantized(node: Node, q: Expr, scaling: Scaling) -> Expr:
     """``(q - zero) * scale``, the difference taken in 32 bits."""
     scale_dtype = tensor_type(scaling.scale).dtype
-    wide = _cast(node, q, DType.of("int32"))
+    wide = cast_to(node, q, DType.of("int32"))
     if scaling.zero is not None:
-        wide = node.call(op.subtract, wide, _cast(node, scaling.zero, DType.of("int32")))
-    return node.call(op.multiply, _cast(node, wide, scale_dtype), scaling.scale)
-
-
-def _cast(node: Node, value: Expr, dtype: DType) -> Expr:
-    same = tensor_type(value).dtype == dtype
-    return value if same else node.call(op.cast, value, dtype=dtype.name)
+        wide = node.call(op.subtract, wide, cast_to(node, scaling.zero, DType.of("int32")))
+    return node.call(op.multiply, cast_to(node, wide, scale_dtype), scaling.scale)
 
 
 def scaling_at(node: Node, first: int, like: Expr) -> Scaling:
     """The scale at input ``first`` and the zero point behind it, to broadcast with ``like``."""
     zero = _along_axis(node, node.input(first + 1), like) if node.has_input(first + 1) else None
     return Scaling(_along_axis(node, node.input(first), like), zero)
+
+
+def _quantized_float(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Expr:
+    """A float of 8 or 4 bits; the zero point, which must be 0, says the type alone."""
+    ratio = node.call(op.divide, x, cast_to(node, scaling.scale, tensor_type(x).dtype))
+    if node.attrs.flag("saturate", True):
+        return saturating_cast(node, ratio, dtype)
+    return cast_to(node, ratio, dtype)
 
 
 @converts("QuantizeLinear", since=10,
@@ -91,18 +96,29 @@ def quantize_linear(node: Node) -> Expr:
     if node.attrs.integer("output_dtype", 0):
         code = node.attrs.integer("output_dtype", 0)
         dtype = dtype_of(code, "the result of QuantizeLinear", node.span)
-    if not dtype.is_int:
-        raise UnsupportedModelError(f"QuantizeLinear to {dtype}", where=node.span)
+    if not dtype.is_int and not dtype.is_small_float:
+        raise node.fail("the result is no quantised type", got=str(dtype))
     if not tensor_type(x).dtype.is_float:
         x = node.call(op.cast, x, dtype="float32")
-    return quantized(node, x, scaling_at(node, 1, x), dtype)
+    if node.attrs.integer("precision", 0):
+        code = node.attrs.integer("precision", 0)
+        x = cast_to(node, x, dtype_of(code, "the precision of QuantizeLinear", node.span))
+    scaling = scaling_at(node, 1, x)
+    if dtype.is_small_float:
+        return _quantized_float(node, x, scaling, dtype)
+    return quantized(node, x, scaling, dtype)
 
 
 @converts("DequantizeLinear", since=10, attributes=("axis", "block_size", "output_dtype"))
 def dequantize_linear(node: Node) -> Expr:
     x = node.input(0)
-    result = dequantized(node, x, scaling_at(node, 1, x))
+    scaling = scaling_at(node, 1, x)
+    if node.dtype().is_small_float:
+        real = tensor_type(scaling.scale).dtype
+        result = node.call(op.multiply, cast_to(node, x, real), scaling.scale)
+    else:
+        result = dequantized(node, x, scaling)
     code = node.attrs.integer("output_dtype", 0)
     if not code:
         return result
-    return _cast(node, result, dtype_of(code, "the result of DequantizeLinear", node.span))
+    return cast_to(node, result, dtype_of(code, "the result of DequantizeLinear", node.span))

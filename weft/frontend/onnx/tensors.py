@@ -24,7 +24,7 @@ _TYPED_FIELD = {
     "uint32": "uint64_data",
     "uint64": "uint64_data",
 }
-_STORED_AS_BITS = ("float16", "bfloat16")
+_STORED_AS_BITS = {"float16": np.dtype(np.uint16), "bfloat16": np.dtype(np.uint16)}
 
 
 def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.ndarray:
@@ -40,12 +40,12 @@ def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.
         raise UnsupportedModelError(f"{label} is stored in segments", where=where)
     count = math.prod(shape)
     if tensor.data_location == TensorProto.EXTERNAL:
-        stored = read_external(tensor, count * dtype.itemsize, folder, where)
-        flat = _from_bytes(stored, dtype)
+        stored = read_external(tensor, _stored_bytes(count, dtype), folder, where)
+        flat = _from_bytes(stored, dtype, count)
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data  # every access copies
-        _check_length(label, shape, "bytes", count * dtype.itemsize, len(raw), where)
-        flat = _from_bytes(np.frombuffer(raw, np.uint8), dtype)
+        _check_length(label, shape, "bytes", _stored_bytes(count, dtype), len(raw), where)
+        flat = _from_bytes(np.frombuffer(raw, np.uint8), dtype, count)
     else:
         flat = _from_typed_field(tensor, dtype, shape, label, where)
     return flat.reshape(shape)
@@ -82,24 +82,44 @@ def _check_length(
         )
 
 
-def _from_bytes(stored: np.ndarray, dtype: DType) -> np.ndarray:
+def _is_packed(dtype: DType) -> bool:
+    return dtype.bits < 8 and not dtype.is_bool
+
+
+def _stored_bytes(count: int, dtype: DType) -> int:
+    """Elements of less than a byte are packed."""
+    return -(-count * dtype.bits // 8) if _is_packed(dtype) else count * dtype.itemsize
+
+
+def _from_bytes(stored: np.ndarray, dtype: DType, count: int) -> np.ndarray:
     if dtype.is_bool:
         return stored != 0
-    little = dtype.numpy.newbyteorder("<")
+    if _is_packed(dtype):
+        return _unpacked(stored, dtype, count)
+    little = dtype.numpy if dtype.itemsize == 1 else dtype.numpy.newbyteorder("<")
     return stored.view(little).astype(dtype.numpy, copy=False)
+
+
+def _unpacked(stored: np.ndarray, dtype: DType, count: int) -> np.ndarray:
+    """The first element is in the lowest bits of a byte."""
+    shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
+    codes = stored[:, None] >> shifts & (1 << dtype.bits) - 1
+    return codes.reshape(-1)[:count].astype(np.uint8).view(dtype.numpy)
 
 
 def _from_typed_field(
     tensor: TensorProto, dtype: DType, shape: tuple[int, ...], label: str, where: str
 ) -> np.ndarray:
     values = getattr(tensor, _TYPED_FIELD.get(dtype.name, "int32_data"))
-    _check_length(label, shape, "values", math.prod(shape), len(values), where)
-    if dtype.is_float and dtype.name not in _STORED_AS_BITS:
+    count = math.prod(shape)
+    length = _stored_bytes(count, dtype) if _is_packed(dtype) else count
+    _check_length(label, shape, "values", length, len(values), where)
+    if dtype.name in ("float32", "float64"):
         return np.array(values, dtype.numpy)
     wide = np.array(values, np.uint64 if dtype.name in ("uint32", "uint64") else np.int64)
-    carrier = np.dtype(np.uint16) if dtype.name in _STORED_AS_BITS else dtype.numpy
     if dtype.is_bool:
         return wide != 0
+    carrier = _carrier(dtype)
     limits = np.iinfo(carrier)
     if wide.size and (int(wide.min()) < limits.min or int(wide.max()) > limits.max):
         raise InvalidModelError(
@@ -109,4 +129,11 @@ def _from_typed_field(
             got=f"{int(wide.min())} to {int(wide.max())}",
         )
     narrow = wide.astype(carrier)
-    return narrow.view(dtype.numpy) if dtype.name in _STORED_AS_BITS else narrow
+    return _unpacked(narrow, dtype, count) if _is_packed(dtype) else narrow.view(dtype.numpy)
+
+
+def _carrier(dtype: DType) -> np.dtype:
+    """The integers that hold the elements of ``dtype``, or the bits of them."""
+    if dtype.is_small_float or _is_packed(dtype):
+        return np.dtype(np.uint8)
+    return _STORED_AS_BITS.get(dtype.name, dtype.numpy)

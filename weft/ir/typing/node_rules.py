@@ -38,6 +38,7 @@ from weft.ir.typing.report import (
     argument_name,
     counted,
     describe,
+    readable_type,
     signature_help,
     type_error,
 )
@@ -135,14 +136,24 @@ class NodeRules:
             self._check_kind(call, type_arg)
         concrete = instantiate(callee, call.type_args)
         for index, (given, asked) in enumerate(zip(args, concrete.arg_types, strict=True)):
-            self._unify(
+            self._argument(call, index, self._as_asked(given, asked), asked, callee)
+        return concrete.ret_type
+
+    def _argument(
+        self, call: Call, index: int, given: Type, asked: Type, callee: FuncType
+    ) -> None:
+        try:
+            self.solver.unify(asked, given)
+        except UnifyError as error:
+            # Types may be large: they are written out for an error alone.
+            where = f"{argument_name(call, index)} of {describe(call.op)}"
+            self._fail(
                 call,
-                asked,
-                self._as_asked(given, asked),
-                f"{argument_name(call, index)} of {describe(call.op)} has the wrong type",
+                f"{where} has the wrong type ({error.detail})",
+                expected=self.solver.resolve(asked),
+                got=self.solver.resolve(given),
                 help=_argument_help(call.args[index], callee, call),
             )
-        return concrete.ret_type
 
     def _as_asked(self, given: Type, asked: Type) -> Type:
         """A generic function, where a plain one is asked for, is used at one type."""
@@ -339,10 +350,10 @@ class NodeRules:
 
 
 def _listed(types: tuple[Type, ...]) -> str:
-    return ", ".join(map(str, types)) or "none"
+    return ", ".join(map(readable_type, types)) or "none"
 
 
 def _argument_help(arg: Expr, callee: FuncType, call: Call) -> str:
     if isinstance(arg, Constructor) and not arg.inputs:
         return f"a constructor without fields is called as well: {arg.name}()"
-    return f"{describe(call.op, arguments=False)} is {callee}"
+    return f"{describe(call.op, arguments=False)} is {readable_type(callee)}"

@@ -24,16 +24,21 @@ from weft.ir.expr import (
     Var,
 )
 from weft.ir.op import Op
-from weft.ir.types import Type
+from weft.ir.types import Type, type_text
 from weft.support.errors import TypeInferenceError, WeftError
 
 _SHOWN_ARGUMENTS = 6
 _SHOWN_ERRORS = 20
 _LONGEST = 1_000  # characters of a type in a message
+_FURTHEST = 100_000  # and those that are looked at
+_DEEPEST = 8  # expressions in expressions of a description
 
 
-def describe(expr: Expr, *, arguments: bool = True) -> str:
-    """One short line for ``expr``: the operator with its operands' names."""
+def describe(expr: Expr, *, arguments: bool = True, depth: int = _DEEPEST) -> str:
+    """One short line for ``expr``: the operator with its operands' names.
+
+    ``depth`` bounds the expressions in it; what is further in is left out.
+    """
     if isinstance(expr, Var):
         return f"%{expr.name}"
     if isinstance(expr, GlobalVar):
@@ -42,34 +47,35 @@ def describe(expr: Expr, *, arguments: bool = True) -> str:
         return expr.name
     if isinstance(expr, Constant):
         return str(expr.data) if expr.is_scalar else f"constant {expr.tensor_type}"
-    if isinstance(expr, TupleGetItem):
-        return f"{describe(expr.tuple_value, arguments=False)}.{expr.index}"
+    if depth == 0:
+        return ".."
+
+    def inner(part: Expr) -> str:
+        return describe(part, arguments=False, depth=depth - 1)
+
     if isinstance(expr, Call):
-        name = describe(expr.op, arguments=False)
-        return f"{name}({_operands(expr.args)})" if arguments else f"{name}(..)"
+        return f"{inner(expr.op)}({_operands(expr.args, inner) if arguments else '..'})"
     if isinstance(expr, Tuple):
-        return f"({_operands(expr.fields)})" if arguments else "(..)"
+        return f"({_operands(expr.fields, inner) if arguments else '..'})"
     form = _FORMS.get(type(expr))
-    return form(expr) if form is not None else f"{type(expr).__name__.lower()} expression"
+    return form(expr, inner) if form is not None else f"{type(expr).__name__.lower()} expression"
 
 
-def _inner(expr: Expr) -> str:
-    return describe(expr, arguments=False)
-
-
-_FORMS: dict[type, Callable[[Any], str]] = {
-    Function: lambda fn: f"fn ({_operands(fn.params)})",
-    Let: lambda let: f"let %{let.var.name}",
-    If: lambda node: f"if ({_inner(node.cond)})",
-    Match: lambda node: f"match ({_inner(node.data)})",
-    RefCreate: lambda node: f"ref({_inner(node.value)})",
-    RefRead: lambda node: f"ref_read({_inner(node.ref)})",
-    RefWrite: lambda node: f"ref_write({_inner(node.ref)}, {_inner(node.value)})",
+_Describe = Callable[[Expr], str]
+_FORMS: dict[type, Callable[[Any, _Describe], str]] = {
+    TupleGetItem: lambda node, inner: f"{inner(node.tuple_value)}.{node.index}",
+    Function: lambda fn, inner: f"fn ({_operands(fn.params, inner)})",
+    Let: lambda let, _: f"let %{let.var.name}",
+    If: lambda node, inner: f"if ({inner(node.cond)})",
+    Match: lambda node, inner: f"match ({inner(node.data)})",
+    RefCreate: lambda node, inner: f"ref({inner(node.value)})",
+    RefRead: lambda node, inner: f"ref_read({inner(node.ref)})",
+    RefWrite: lambda node, inner: f"ref_write({inner(node.ref)}, {inner(node.value)})",
 }
 
 
-def _operands(args: Sequence[Expr]) -> str:
-    shown = [describe(a, arguments=False) for a in args[:_SHOWN_ARGUMENTS]]
+def _operands(args: Sequence[Expr], inner: _Describe) -> str:
+    shown = [inner(a) for a in args[:_SHOWN_ARGUMENTS]]
     return ", ".join(shown + [".."] * (len(args) > _SHOWN_ARGUMENTS))
 
 
@@ -104,10 +110,15 @@ def type_error(
 
 def _shortened(value: Any) -> Any:
     """The text of ``value`` without its middle, where it is too long to be read."""
-    text = str(value)
+    text = readable_type(value) if isinstance(value, Type) else str(value)
     if value is None or len(text) <= _LONGEST:
         return value
     return f"{text[: _LONGEST // 2]} .. {text[-_LONGEST // 2 :]}"
+
+
+def readable_type(type_: Type) -> str:
+    """The text of ``type_``, which may be cut off where nobody would read on."""
+    return type_text(type_, limit=_FURTHEST)
 
 
 def counted(count: int, noun: str) -> str:
@@ -136,7 +147,10 @@ def argument_name(call: Call, index: int) -> str:
 
 def argument_notes(call: Call, types: Sequence[Type]) -> list[str]:
     """One line per argument with its type."""
-    lines = [f"{argument_name(call, i)}: {t}" for i, t in enumerate(types[:_SHOWN_ARGUMENTS])]
+    lines = [
+        f"{argument_name(call, i)}: {readable_type(t)}"
+        for i, t in enumerate(types[:_SHOWN_ARGUMENTS])
+    ]
     if len(types) > _SHOWN_ARGUMENTS:
         lines.append(f"and {len(types) - _SHOWN_ARGUMENTS} more arguments")
     return lines

@@ -1,7 +1,17 @@
 """Operators of neural networks: ``op.nn.conv2d``, ``op.nn.relu``, …"""
 
 from weft.op.elementwise import leaky_relu, relu
+from weft.op.nn.conv1d import Conv1DAttrs, conv1d
 from weft.op.nn.conv2d import Conv2DAttrs, conv2d
+from weft.op.nn.conv3d import Conv3DAttrs, conv3d
+from weft.op.nn.conv_transpose import (
+    Conv1DTransposeAttrs,
+    Conv2DTransposeAttrs,
+    Conv3DTransposeAttrs,
+    conv1d_transpose,
+    conv2d_transpose,
+    conv3d_transpose,
+)
 from weft.op.nn.dense import (
     BatchMatmulAttrs,
     BiasAddAttrs,
@@ -11,6 +21,17 @@ from weft.op.nn.dense import (
     bias_add,
     dense,
     matmul,
+)
+from weft.op.nn.global_pool import (
+    GlobalPool1DAttrs,
+    GlobalPool2DAttrs,
+    GlobalPool3DAttrs,
+    global_avg_pool1d,
+    global_avg_pool2d,
+    global_avg_pool3d,
+    global_max_pool1d,
+    global_max_pool2d,
+    global_max_pool3d,
 )
 from weft.op.nn.norm import (
     BatchNormAttrs,
@@ -23,15 +44,9 @@ from weft.op.nn.norm import (
     lrn,
 )
 from weft.op.nn.pad import PadAttrs, pad
-from weft.op.nn.pool import (
-    AvgPool2DAttrs,
-    GlobalPool2DAttrs,
-    MaxPool2DAttrs,
-    avg_pool2d,
-    global_avg_pool2d,
-    global_max_pool2d,
-    max_pool2d,
-)
+from weft.op.nn.pool1d import AvgPool1DAttrs, MaxPool1DAttrs, avg_pool1d, max_pool1d
+from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs, avg_pool2d, max_pool2d
+from weft.op.nn.pool3d import AvgPool3DAttrs, MaxPool3DAttrs, avg_pool3d, max_pool3d
 from weft.op.nn.softmax import SoftmaxAttrs, log_softmax, softmax
 from weft.op.nn.winograd import (
     WinogradConv2DAttrs,
@@ -42,38 +57,62 @@ from weft.op.nn.winograd import (
 from weft.op.transform.shape import batch_flatten
 
 __all__ = [
+    "AvgPool1DAttrs",
     "AvgPool2DAttrs",
+    "AvgPool3DAttrs",
     "BatchMatmulAttrs",
     "BatchNormAttrs",
     "BiasAddAttrs",
+    "Conv1DAttrs",
+    "Conv1DTransposeAttrs",
     "Conv2DAttrs",
+    "Conv2DTransposeAttrs",
+    "Conv3DAttrs",
+    "Conv3DTransposeAttrs",
     "DenseAttrs",
     "DropoutAttrs",
+    "GlobalPool1DAttrs",
     "GlobalPool2DAttrs",
+    "GlobalPool3DAttrs",
     "LayerNormAttrs",
     "LrnAttrs",
     "MatmulAttrs",
+    "MaxPool1DAttrs",
     "MaxPool2DAttrs",
+    "MaxPool3DAttrs",
     "PadAttrs",
     "SoftmaxAttrs",
     "WinogradConv2DAttrs",
     "WinogradWeightAttrs",
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_flatten",
     "batch_matmul",
     "batch_norm",
     "bias_add",
+    "conv1d",
+    "conv1d_transpose",
     "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
     "dense",
     "dropout",
+    "global_avg_pool1d",
     "global_avg_pool2d",
+    "global_avg_pool3d",
+    "global_max_pool1d",
     "global_max_pool2d",
+    "global_max_pool3d",
     "layer_norm",
     "leaky_relu",
     "log_softmax",
     "lrn",
     "matmul",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "pad",
     "relu",
     "softmax",

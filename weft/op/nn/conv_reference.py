@@ -1,4 +1,7 @@
-"""The NumPy meaning of convolution and pooling windows, shared by references."""
+"""The NumPy meaning of convolution and pooling windows, shared by references.
+
+Images are (N, C, spatial axes…), kernels (O, I, spatial axes…), with one to three spatial axes.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,28 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.topi.layout import Layout, transform_array
-
-NCHW = Layout.parse("NCHW")
-OIHW = Layout.parse("OIHW")
+from weft.topi.nn.conv import data_axes
 
 
 def windows(
     x: np.ndarray, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> np.ndarray:
-    """The windows of ``x`` (N, C, H, W) as (N, C, oh, ow, kh, kw), without a copy."""
+    """The windows of ``x`` as (N, C, outputs…, taps…), without a copy."""
     spans = tuple((k - 1) * d + 1 for k, d in zip(size, dilation, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=(2, 3))
-    return view[:, :, ::strides[0], ::strides[1], ::dilation[0], ::dilation[1]]
+    axes = tuple(range(2, 2 + len(spans)))
+    view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)
+    steps = tuple(slice(None, None, step) for step in (*strides, *dilation))
+    return view[(slice(None), slice(None), *steps)]
 
 
 def pad_spatial(x: np.ndarray, padding: Sequence[int], value: float = 0.0) -> np.ndarray:
-    """``x`` (N, C, H, W) with (top, left, bottom, right) elements of ``value``."""
-    top, left, bottom, right = padding
-    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+    """``x`` with elements of ``value`` around it: all numbers before the data, then all after."""
+    half = len(padding) // 2
+    widths = ((0, 0), (0, 0), *zip(padding[:half], padding[half:], strict=True))
+    return np.pad(x, widths, constant_values=value)
 
 
-def conv2d_nchw(
+def conv_plain(
     data: np.ndarray,
     kernel: np.ndarray,
     strides: Sequence[int],
@@ -35,25 +39,30 @@ def conv2d_nchw(
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """Convolution as one matrix product for each group and image, summed in float64 or int64."""
+    """Convolution as one matrix product for each group, summed in float64 or int64."""
     wide = np.int64 if np.issubdtype(data.dtype, np.integer) else np.float64
     taps = windows(pad_spatial(data.astype(wide), padding), kernel.shape[2:], strides, dilation)
-    n, _, oh, ow = taps.shape[:4]
+    spatial = len(strides)
+    n, sizes = taps.shape[0], taps.shape[2:2 + spatial]
     out_channels, group_size = kernel.shape[:2]
-    result = np.empty((n, out_channels, oh, ow), wide)
+    result = np.empty((n, out_channels, *sizes), wide)
     outputs = out_channels // groups
+    places = tuple(range(2, 2 + spatial))
     for g in range(groups):
         part = taps[:, g * group_size:(g + 1) * group_size]
-        columns = part.transpose(0, 2, 3, 1, 4, 5).reshape(n * oh * ow, kernel[0].size)
+        order = (0, *places, 1, *(p + spatial for p in places))
+        columns = part.transpose(order).reshape(-1, kernel[0].size)
         rows = kernel[g * outputs:(g + 1) * outputs].reshape(outputs, kernel[0].size).astype(wide)
-        product = (columns @ rows.T).reshape(n, oh, ow, outputs)
-        result[:, g * outputs:(g + 1) * outputs] = product.transpose(0, 3, 1, 2)
+        product = (columns @ rows.T).reshape(n, *sizes, outputs)
+        result[:, g * outputs:(g + 1) * outputs] = np.moveaxis(product, -1, 1)
     return result
 
 
-def in_nchw(x: np.ndarray, layout: Layout) -> np.ndarray:
-    return transform_array(x, layout, NCHW)
+def plain_images(x: np.ndarray, layout: Layout, spatial: str) -> np.ndarray:
+    """``x`` of ``layout`` as (N, C, spatial axes…)."""
+    return transform_array(x, layout, data_axes(spatial))
 
 
-def from_nchw(x: np.ndarray, layout: Layout) -> np.ndarray:
-    return transform_array(x, NCHW, layout)
+def images_in(x: np.ndarray, layout: Layout, spatial: str) -> np.ndarray:
+    """(N, C, spatial axes…) in ``layout``."""
+    return transform_array(x, data_axes(spatial), layout)

@@ -111,8 +111,7 @@ def _sort_relation(ctx: RelationContext) -> bool:
 def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
     """The elements of every line along an axis in order; NaN counts as the largest."""
     axis = attrs.axis % x.ndim
-    rank = topi_sort.ranks(x, axis, is_ascend=attrs.is_ascend)
-    place = topi_sort.positions(rank, axis, x.shape[axis], int64)
+    place = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend)
     return topi_sort.at_positions(x, place, axis)
 
 
@@ -120,17 +119,16 @@ def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
            level=6)
 def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
     """Where the elements of the sorted order are; of equals the first comes first."""
-    axis = attrs.axis % x.ndim
-    rank = topi_sort.ranks(x, axis, is_ascend=attrs.is_ascend)
-    return topi_sort.positions(rank, axis, x.shape[axis], attrs.dtype)
+    return topi_sort.argsort(x, attrs.axis % x.ndim, is_ascend=attrs.is_ascend,
+                             dtype=attrs.dtype)
 
 
 @define_op("topk", attrs=TopkAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6)
 def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
     """The k largest (or smallest) elements of every line along an axis, and where they are."""
     axis = attrs.axis % x.ndim
-    rank = topi_sort.ranks(x, axis, is_ascend=attrs.is_ascend)
-    place = topi_sort.positions(rank, axis, attrs.k, attrs.dtype)
+    place = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend, count=attrs.k,
+                              dtype=attrs.dtype)
     return topi_sort.at_positions(x, place, axis), place
 
 
@@ -165,7 +163,10 @@ _TIES = np.array([[2, 1, 2, 0, 1], [5, 5, 5, -1, 7]], np.int32)
 _CASES = (case((3, 5)), case((4, 2), axis=0), case(_TIES), case(_TIES, is_ascend=False),
           case((2, 3, 4), axis=1, is_ascend=False),
           case(np.array([1.0, np.nan, -np.inf, 3.0], np.float32)))
-sort.spec(_sort_reference, *_CASES, case((0, 3)))
-argsort.spec(_argsort_reference, *_CASES, case((6,), dtype="int32"))
-topk.spec(_topk_reference, case((3, 5), k=2), case((4, 2), k=3, axis=0, is_ascend=True),
-          case(_TIES, k=4), case(_TIES, k=4, is_ascend=True, dtype="int32"), case((5,), k=0))
+# Long enough for merging, with runs that do not come in pairs.
+_LONG = (case((2, 37), dtypes="int32", low=0, high=9), case((35, 2), axis=0, is_ascend=False))
+sort.spec(_sort_reference, *_CASES, *_LONG, case((0, 3)))
+argsort.spec(_argsort_reference, *_CASES, *_LONG, case((6,), dtype="int32"))
+topk.spec(_topk_reference, case((3, 5), k=2), case((33,), k=3),
+          case((4, 2), k=3, axis=0, is_ascend=True), case(_TIES, k=4),
+          case(_TIES, k=4, is_ascend=True, dtype="int32"), case((5,), k=0))

@@ -1,4 +1,4 @@
-"""Tensors repeated as a whole, and turned round: tile, reverse."""
+"""Tensors repeated as a whole, and turned round: tile, reverse, reverse_sequence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from weft.ir.shape import dim_mul
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.relations import attrs_as
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_int,
+    expect_rank,
+    tensors_known,
+)
+from weft.op.transform.like import zeros_like
+from weft.topi import indexing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,3 +91,56 @@ def reverse(x: te.Tensor, attrs: ReverseAttrs) -> te.Tensor:
 
 reverse.spec(lambda x, axis=0: np.ascontiguousarray(np.flip(x, axis)), case((3, 4)),
              case((2, 3, 4), axis=-2), case((0, 2)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReverseSequenceAttrs(Attrs):
+    seq_axis: int = attr(1, "axis of which the front is turned round")
+    batch_axis: int = attr(0, "axis of the sequences")
+
+
+def _reverse_sequence_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    source, lengths = types
+    attrs = attrs_as(ctx, ReverseSequenceAttrs)
+    seq = normalize_axis(ctx, attrs.seq_axis, source.ndim, name="seq_axis")
+    batch = normalize_axis(ctx, attrs.batch_axis, source.ndim, name="batch_axis")
+    if seq == batch:
+        ctx.fail("seq_axis and batch_axis are one", expected="two axes", got=attrs.seq_axis)
+    expect_rank(ctx, 1, lengths, 1)
+    expect_int(ctx, 1, lengths)
+    expect_dim(ctx, 1, 0, lengths.shape[0], source.shape[batch],
+               "there is not one length for each sequence")
+    ctx.output(source)
+    return True
+
+
+@define_op("reverse_sequence", attrs=ReverseSequenceAttrs, relation=_reverse_sequence_relation,
+           pattern=OpPattern.INJECTIVE, level=3)
+def reverse_sequence(
+    x: te.Tensor, seq_lengths: te.Tensor, attrs: ReverseSequenceAttrs
+) -> te.Tensor:
+    """The first elements of each sequence, as many as its length says, from last to first."""
+    return indexing.reverse_sequence(x, seq_lengths, attrs.seq_axis % x.ndim,
+                                     attrs.batch_axis % x.ndim)
+
+
+def _reverse_sequence_reference(
+    x: np.ndarray, seq_lengths: np.ndarray, seq_axis: int = 1, batch_axis: int = 0
+) -> np.ndarray:
+    result = np.moveaxis(x, (batch_axis, seq_axis), (0, 1)).copy()
+    for line, length in zip(result, seq_lengths, strict=True):
+        count = min(max(int(length), 0), line.shape[0])
+        line[:count] = line[:count][::-1].copy()
+    return np.ascontiguousarray(np.moveaxis(result, (0, 1), (batch_axis, seq_axis)))
+
+
+reverse_sequence.spec(
+    _reverse_sequence_reference, case((2, 5), np.array([3, 1])),
+    case((4, 3, 2), np.array([0, 4, 9], np.int32), seq_axis=0, batch_axis=1),
+    case((2, 4), np.array([2, 3]), seq_axis=-1, batch_axis=-2), case((0, 3), np.zeros(0, np.int64)),
+)
+reverse_sequence.gradient(lambda call, _y, dy: [
+    reverse_sequence(dy, call.args[1], **dict(call.attrs.items())), zeros_like(call.args[1])])

@@ -14,17 +14,26 @@ from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.library import Library, function
 from weft.runtime.vm.program import VmKernel
-from weft.support.errors import ArtifactError
+from weft.support.errors import ArtifactError, InvalidInputError
 
 _POINTER = ctypes.c_void_p
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
+# The number of a kernel, the shapes of its arguments, and the bytes of those that give sizes.
+_Key: TypeAlias = "tuple[int, Shapes, tuple[bytes, ...]]"
+
+# How much code is kept for sizes met on the way; a program may meet ever new ones.
+MAX_SPECIAL = 1024
 
 
 class Specialize(Protocol):
     """Makes code of a kernel with open sizes; a compiler stands behind it."""
 
-    def __call__(self, kernel: VmKernel, shapes: Shapes) -> tuple[VmKernel, Library]:
-        """The kernel for arguments of these shapes, in machine code."""
+    def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
+                 ) -> tuple[VmKernel, Library]:
+        """The kernel in machine code, for arguments of these shapes.
+
+        ``values`` are the arguments in ``kernel.value_args``.
+        """
         ...
 
 
@@ -45,26 +54,48 @@ class Scratch:
 class LoadedKernel:
     """Machine code of fixed sizes, which lives as long as this."""
 
-    __slots__ = ("_call", "_library", "_outputs", "_workspace_bytes", "facts")
+    __slots__ = ("_call", "_input_shapes", "_library", "_outputs", "_workspace_bytes", "facts")
 
     def __init__(self, facts: VmKernel, library: Library) -> None:
         self.facts = facts
         self._library = library
+        self._input_shapes = facts.input_shapes
         self._outputs = [(form.shape, numpy_dtype(form.dtype)) for form in facts.outputs]
+        if facts.counted:
+            self._outputs.append(((facts.num_counts,), np.dtype(np.int64)))
         self._workspace_bytes = facts.workspace_bytes
         count = facts.num_inputs + len(self._outputs) + (self._workspace_bytes > 0)
         self._call: Callable[..., None] = function(library, facts.symbol, None,
                                                    *[_POINTER] * count)
 
     def __call__(self, args: Sequence[np.ndarray], scratch: Scratch) -> list[np.ndarray]:
-        """New arrays with the results."""
+        """New arrays with the results; ``InvalidInputError`` for arguments of other shapes."""
+        if any(a.shape != s for a, s in zip(args, self._input_shapes, strict=False)):
+            raise _other_sizes(self.facts, args)
         results = [np.empty(shape, dtype) for shape, dtype in self._outputs]
         pointers = [address_of(a) for a in args]
         pointers += [address_of(r) for r in results]
         if self._workspace_bytes:
             pointers.append(scratch.address(self._workspace_bytes))
         self._call(*pointers)
-        return results
+        return _cut(results, self.facts.counted) if self.facts.counted else results
+
+
+def _cut(results: list[np.ndarray], counted: Sequence[tuple[int, int, int]]) -> list[np.ndarray]:
+    """The results without what lies beyond their true sizes, which the last one holds."""
+    *cut, counts = results
+    for output, axis, which in counted:
+        cut[output] = cut[output][(slice(None),) * axis + (slice(0, int(counts[which])),)]
+    return [np.ascontiguousarray(c) if c.ndim else c for c in cut]
+
+
+def _other_sizes(facts: VmKernel, args: Sequence[np.ndarray]) -> InvalidInputError:
+    return InvalidInputError(
+        "a size known only at run time is not the one that the program declares", where=facts.op,
+        expected=", ".join(map(str, facts.input_shapes)),
+        got=", ".join(str(a.shape) for a in args),
+        help="declare the size as ? in the types of the program",
+    )
 
 
 class KernelTable:
@@ -78,24 +109,27 @@ class KernelTable:
         self._sources = kernels
         self._fixed = [None if k.is_open else LoadedKernel(k, library) for k in kernels]
         self._specialize = specialize
-        self._special: dict[tuple[int, Shapes], LoadedKernel] = {}
-        self._threadings: list[threads.Threading] = []
+        self._special: dict[_Key, tuple[LoadedKernel, threads.Threading]] = {}
         self._lock = threading.Lock()
 
     def find(self, number: int, args: Sequence[np.ndarray]) -> LoadedKernel:
         """The code of a kernel for these arguments."""
         found = self._fixed[number]
         if found is None:
-            shapes = tuple(a.shape for a in args)
-            found = self._special.get((number, shapes)) or self._compile(number, shapes)
+            values = [args[a] for a in self._sources[number].value_args]
+            key = (number, tuple(a.shape for a in args), tuple(v.tobytes() for v in values))
+            special = self._special.get(key) or self._compile(key, values)
+            found = special[0]
         return found
 
     def apply_threads(self, count: int) -> None:
         """Let code that was made for sizes met on the way use ``count`` threads."""
-        for threading_ in list(self._threadings):
+        for _, threading_ in list(self._special.values()):
             threading_.apply(count)
 
-    def _compile(self, number: int, shapes: Shapes) -> LoadedKernel:
+    def _compile(self, key: _Key, values: Sequence[np.ndarray]
+                 ) -> tuple[LoadedKernel, threads.Threading]:
+        number, shapes, _ = key
         if self._specialize is None:
             raise ArtifactError(
                 "a kernel has no code for these sizes", where=self._sources[number].op,
@@ -103,12 +137,13 @@ class KernelTable:
                 help="run the model where it is compiled, or compile it with fixed sizes",
             )
         with self._lock:  # several threads may meet new sizes at once
-            found = self._special.get((number, shapes))
+            found = self._special.get(key)
             if found is None:
-                facts, library = self._specialize(self._sources[number], shapes)
+                facts, library = self._specialize(self._sources[number], shapes, values)
                 threading_ = threads.Threading(library)
                 threading_.apply(threads.num_threads())
-                found = LoadedKernel(facts, library)
-                self._threadings.append(threading_)
-                self._special[number, shapes] = found
+                found = LoadedKernel(facts, library), threading_
+                if len(self._special) >= MAX_SPECIAL:
+                    self._special.pop(next(iter(self._special)))  # the oldest
+                self._special[key] = found
         return found

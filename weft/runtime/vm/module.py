@@ -107,7 +107,7 @@ class VmModule(CompiledModule):
     def _arrays(self, values: Sequence[Any]) -> list[np.ndarray]:
         """Arguments as arrays; a size that is a name gets its value from the first that has it."""
         sizes: dict[str, int] = {}
-        arrays = [to_numpy(value, _with_sizes(spec, value, sizes))
+        arrays = [to_numpy(value, with_sizes(spec, value, sizes))
                   for value, spec in zip(values, self.manifest.inputs, strict=True)]
         if self.program.returns_value:
             return [array.copy() for array in arrays]  # the caller keeps the right to write to his
@@ -135,7 +135,7 @@ class VmModule(CompiledModule):
         return arrays
 
 
-def _with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpec:
+def with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpec:
     """``spec`` with its names replaced by sizes: those known, else those that ``value`` has."""
     if all(isinstance(size, int) for size in spec.shape):
         return spec

@@ -73,7 +73,21 @@ def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:
                     for o in fields.pop("outputs"))
     for form in outputs:
         numpy_dtype(form.dtype)
-    return VmKernel(outputs=outputs, **fields)
+    input_shapes = tuple(tuple(map(_whole, s)) for s in fields.pop("input_shapes"))
+    counted = tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in fields.pop("counted"))
+    value_args = tuple(map(_whole, fields.pop("value_args")))
+    kernel = VmKernel(outputs=outputs, input_shapes=input_shapes, counted=counted,
+                      value_args=value_args, **fields)
+    _check_kernel(kernel)
+    return kernel
+
+
+def _check_kernel(kernel: VmKernel) -> None:
+    sized = all(o < len(kernel.outputs) and a < len(kernel.outputs[o].shape)
+                for o, a, _ in kernel.counted)
+    valued = all(a < kernel.num_inputs for a in kernel.value_args)
+    if not sized or not valued or len(kernel.input_shapes) not in (0, kernel.num_inputs):
+        raise ArtifactError("a damaged program", where=kernel.op, got="a kernel of other arguments")
 
 
 def _whole(value: object) -> int:

@@ -24,6 +24,12 @@ class VmKernel:
     ``source`` is the text of the primitive function, from which code is made for the sizes at
     hand; it is empty where ``symbol`` names code that exists. ``op`` is the text of the operators,
     ``flops`` and ``bytes_moved`` are of one call.
+
+    Sizes may depend on data in two ways. The code counts some: it writes the results at their
+    largest (``outputs``), then the counts; ``(result, axis, which)`` in ``counted`` says that
+    count number ``which`` is the true size of that axis. The arguments in ``value_args`` are
+    shapes and the like: code is made for their values. ``input_shapes`` are what the code was
+    made for; empty where it does not exist yet.
     """
 
     symbol: str
@@ -35,6 +41,13 @@ class VmKernel:
     flops: int = 0
     bytes_moved: int = 0
     source: str = ""
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    counted: tuple[tuple[int, int, int], ...] = ()
+    value_args: tuple[int, ...] = ()
+
+    @property
+    def num_counts(self) -> int:
+        return 1 + max((which for _, _, which in self.counted), default=-1)
 
     @property
     def is_open(self) -> bool:

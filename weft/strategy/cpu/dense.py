@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from weft import te
 from weft.ir.attrs import Attrs
@@ -19,12 +19,14 @@ from weft.op.nn.dense import DenseAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.default import schedule_default
+from weft.strategy.cpu.dot_product_matmul import dot_products, packed_dot_dense
+from weft.strategy.cpu.flat_rows import ravel, row_count, unravel
 from weft.strategy.cpu.machine import RegisterTile, choose_tile
 from weft.strategy.cpu.matmul import CHUNK, line_panels, packing_at_run_time, schedule_packed
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
 from weft.target import Target
-from weft.tir.expr import PrimExpr, const
+from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout
 
 MIN_PACKED_ROWS = 8
@@ -35,9 +37,10 @@ MIN_PACKED_COLUMNS = 64
 def dense(call: Call, target: Target) -> Iterator[Implementation]:
     """Packed weights are tiled as they are; others are packed at run time first."""
     layout = Layout.parse(attrs_of(call, DenseAttrs).weight_layout)
+    yield from packed_dot_dense(call, layout, target)
     panel = layout.factor_of("N")
     result = call.checked_type
-    if panel > 1 and isinstance(result, TensorType) and is_static(result):
+    if layout.ndim == 3 and panel > 1 and isinstance(result, TensorType) and is_static(result):
         tile = _tile(result, panel, target)
         yield Implementation(
             "nn.dense.cpu.packed",
@@ -45,6 +48,7 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
             functools.partial(packed_dense, layout=layout, height=tile.rows),
         )
     elif layout.name in ("NK", "KN"):
+        yield from dot_products("nn.dense", call, target)
         yield from packing_at_run_time("nn.dense", call, target, transpose_b=layout.name == "NK")
     yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
 
@@ -65,13 +69,13 @@ def packed_dense(
     assert isinstance(attrs, DenseAttrs)
     dtype = attrs.out_dtype or data.dtype
     *leading, depth = data.shape
-    rows = _product(leading)
+    rows = row_count(leading)
     panels, _, width = weight.shape
     columns = panels * width
     matrix = data
     if len(leading) != 1:
         matrix = te.compute(
-            (rows, depth), lambda r, k: data[(*_unravel(r, leading), k)], name="rows",
+            (rows, depth), lambda r, k: data[(*unravel(r, leading), k)], name="rows",
             tag="injective",
         )
     is_worth_packing = size_of(rows) >= MIN_PACKED_ROWS and size_of(columns) >= MIN_PACKED_COLUMNS
@@ -88,28 +92,6 @@ def packed_dense(
     if len(leading) == 1:
         return product
     return te.compute(
-        (*leading, columns), lambda *i: product[_ravel(i[:-1], leading), i[-1]],
+        (*leading, columns), lambda *i: product[ravel(i[:-1], leading), i[-1]],
         name="dense_rows", tag="injective",
     )
-
-
-def _product(sizes: Sequence[PrimExpr]) -> PrimExpr:
-    total: PrimExpr = const(1)
-    for size in sizes:
-        total = total * size
-    return total
-
-
-def _ravel(indices: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
-    flat: PrimExpr = const(0)
-    for index, size in zip(indices, sizes, strict=True):
-        flat = flat * size + index
-    return flat
-
-
-def _unravel(flat: PrimExpr, sizes: Sequence[PrimExpr]) -> list[PrimExpr]:
-    indices: list[PrimExpr] = []
-    for size in reversed(sizes[1:]):
-        indices.insert(0, flat % size)
-        flat = flat // size
-    return [flat, *indices] if sizes else []

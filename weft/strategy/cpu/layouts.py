@@ -6,21 +6,22 @@ from collections.abc import Sequence
 
 from weft.ir.expr import Call, Constant
 from weft.ir.types import TensorType, Type, is_static
-from weft.op.nn.conv2d import Conv2DAttrs
+from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.blocking import block_for
+from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
 from weft.transform.layout_choice import LayoutChoice
 
 
-@alter_layout("nn.conv2d", target="cpu")
-def conv2d_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
+def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
     """Blocked channels for data, kernel and result; the lanes of a block are one group's."""
-    attrs = attrs_of(call, Conv2DAttrs)
+    attrs = attrs_of(call, ConvAttrs)
     data, kernel = _fixed(types[0]), _fixed(types[1])
-    if attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
+    plain, plain_kernel = "NC" + attrs.spatial, "OI" + attrs.spatial
+    if attrs.data_layout != plain or attrs.kernel_layout != plain_kernel:
         return None
     if data is None or kernel is None:
         return None
@@ -34,15 +35,19 @@ def conv2d_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCh
     in_block = out_block if depthwise else block_for(group_inputs, target, dtype)
     if out_block < target.lanes(dtype) // 4:
         return None  # mostly empty registers: schedule_plain has its lanes along the row
-    data_layout, out_layout = f"NCHW{in_block}c", f"NCHW{out_block}c"
-    kernel_layout = f"OIHW{1 if depthwise else in_block}i{out_block}o"
+    data_layout, out_layout = f"{plain}{in_block}c", f"{plain}{out_block}c"
+    kernel_layout = f"{plain_kernel}{1 if depthwise else in_block}i{out_block}o"
     return LayoutChoice(
         attrs.replace(
             data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout
         ),
-        (("NCHW", data_layout), ("OIHW", kernel_layout)),
+        ((plain, data_layout), (plain_kernel, kernel_layout)),
         out_layout,
     )
+
+
+for _name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
+    alter_layout(_name, target="cpu")(conv_layout)
 
 
 @alter_layout("nn.dense", target="cpu")
@@ -53,6 +58,10 @@ def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCho
         return None
     if weight is None or 0 in weight.concrete_shape:
         return None
+    plan = plan_of(call, target)
+    packed = None if plan is None else panel_layout(*weight.concrete_shape, plan)
+    if packed is not None:
+        return LayoutChoice(attrs.replace(weight_layout=packed), (None, ("NK", packed)))
     panel = block_for(weight.concrete_shape[0], target, str(weight.dtype))
     if panel == 1:
         return None

@@ -23,6 +23,7 @@ from weft.op.nn.dense import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.contraction import accumulators, one_tensor, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
+from weft.strategy.cpu.dot_product_matmul import dot_products
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
 from weft.strategy.implementation import (
@@ -45,6 +46,7 @@ def _products(call: Call, target: Target) -> Iterator[Implementation]:
     name = getattr(call.op, "name", "matmul")
     attrs = call.attrs
     if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs):
+        yield from dot_products(name, call, target)
         yield from packing_at_run_time(
             name, call, target, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b
         )

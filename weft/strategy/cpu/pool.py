@@ -25,8 +25,9 @@ def _windowed(call: Call, target: Target) -> Iterator[Implementation]:
     yield Implementation(f"{name}.cpu.window", schedule_window)
 
 
-strategy("nn.max_pool2d", target="cpu")(_windowed)
-strategy("nn.avg_pool2d", target="cpu")(_windowed)
+for _axes in (1, 2, 3):
+    strategy(f"nn.max_pool{_axes}d", target="cpu")(_windowed)
+    strategy(f"nn.avg_pool{_axes}d", target="cpu")(_windowed)
 
 
 def schedule_window(ctx: ScheduleContext) -> None:

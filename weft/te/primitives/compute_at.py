@@ -41,7 +41,7 @@ def compute_at(self: StageState, stage: StageState, axis: IterVar) -> None:
                          help="compute it at one of its consumers")
     if stage.attach == INLINE:
         raise self.error(f"compute_at {stage.name}, which is inlined and has no loops")
-    stage.leaf_index(axis)
+    stage.require_no_instruction(axis, f"compute_at {stage.name}: use")
     if stage.kinds.get(axis) is ForKind.VECTORIZED:
         raise self.error(f"compute_at the vectorized axis {axis.name} of {stage.name}",
                          help="compute it at a loop outside")

@@ -28,5 +28,7 @@ def reorder(self: StageState, *axes: IterVar) -> None:
     places = [self.leaf_index(axis) for axis in axes]
     if len(set(places)) != len(places):
         raise self.error("reorder names an axis twice")
+    for axis in axes:
+        self.require_no_instruction(axis, "reorder")
     for place, axis in zip(sorted(places), axes, strict=True):
         self.leaf_iter_vars[place] = axis

@@ -15,6 +15,7 @@ from weft.tir.transform.plan_workspace import plan_workspace
 from weft.tir.transform.remove_no_op import remove_no_op
 from weft.tir.transform.separate_registers import separate_registers
 from weft.tir.transform.simplify import simplify
+from weft.tir.transform.tensorize_loop import tensorize_loop
 from weft.tir.transform.transpose_tile import transpose_tile
 from weft.tir.transform.unroll_loop import unroll_loop
 from weft.tir.transform.vectorize_loop import vectorize_loop
@@ -32,6 +33,7 @@ class TirInstrument(Protocol):
 TIR_PIPELINE: tuple[TirPass, ...] = (
     simplify,          # proves guards away, so that fewer loops are cut
     loop_partition,    # main and tail: no guard in a hot loop
+    tensorize_loop,    # on main parts without guards, before their loops become vectors
     combine_lanes,     # trees over the vectors that the next pass makes
     transpose_tile,    # before the loops that it takes whole become gathers
     vectorize_loop,    # before unrolling, which then copies vectors instead of lanes

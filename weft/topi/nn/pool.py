@@ -1,4 +1,4 @@
-"""Pooling over windows of height and width, in any layout that has them unsplit."""
+"""Pooling over windows of the spatial axes, in any layout that has them unsplit."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from typing import Any
 from weft import te
 from weft.tir.expr import PrimExpr, const, int_value, maximum, minimum
 from weft.topi.layout import Layout
-from weft.topi.nn.conv2d import full_padding, pad_spatial
+from weft.topi.nn.conv import SPATIAL_AXES, pad_spatial, side_padding
 
 
 @dataclass(frozen=True, slots=True)
 class PoolWindow:
-    """The window of a pooling: sizes, steps and padding along height and width."""
+    """The window of a pooling: sizes, steps and padding along its one to three axes."""
 
-    size: tuple[int, int]
-    strides: tuple[int, int]
-    dilation: tuple[int, int]
+    size: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
     padding: tuple[int, ...]
     ceil_mode: bool = False
+
+    @property
+    def spatial(self) -> str:
+        """The letters of the axes it covers."""
+        return SPATIAL_AXES[len(self.size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +69,22 @@ class AxisWindow:
         return stop - maximum((const(0) - start + (self.step - 1)) // self.step, 0)
 
 
-def axis_windows(window: PoolWindow) -> tuple[AxisWindow, AxisWindow]:
-    top, left, bottom, right = full_padding(window.padding)
-    rows, columns = (
-        AxisWindow(window.size[i], window.strides[i], window.dilation[i], before, after,
-                   window.ceil_mode)
-        for i, (before, after) in enumerate(((top, bottom), (left, right)))
+def axis_windows(window: PoolWindow) -> tuple[AxisWindow, ...]:
+    sides = side_padding(window.padding, len(window.size))
+    return tuple(
+        AxisWindow(taps, stride, step, before, after, window.ceil_mode)
+        for taps, stride, step, (before, after) in zip(
+            window.size, window.strides, window.dilation, sides, strict=True
+        )
     )
-    return rows, columns
 
 
-def max_pool2d(x: te.Tensor, window: PoolWindow, layout: Layout) -> te.Tensor:
+def max_pool(x: te.Tensor, window: PoolWindow, layout: Layout) -> te.Tensor:
     """The largest element of each window; stages ``data_pad`` (where needed) and ``pool_max``."""
     return _pool(x, window, layout, te.max, te.min_value(x.dtype), "pool_max")
 
 
-def avg_pool2d(
+def avg_pool(
     x: te.Tensor, window: PoolWindow, layout: Layout, *, count_include_pad: bool
 ) -> te.Tensor:
     """The mean of each window; stages ``data_pad`` (where needed), ``pool_sum``, ``pool_avg``.
@@ -88,14 +93,14 @@ def avg_pool2d(
     """
     total = _pool(x, window, layout, te.sum, const(0, x.dtype), "pool_sum")
     axes = axis_windows(window)
-    positions = [layout.index_of("H"), layout.index_of("W")]
+    positions = [layout.index_of(letter) for letter in window.spatial]
 
     def element(*index: PrimExpr) -> PrimExpr:
         taps: PrimExpr = const(1)
         for axis, position in zip(axes, positions, strict=True):
             taps = taps * _taps(axis, index[position], x.shape[position],
                                 include_pad=count_include_pad)
-        return _divide_by_count(total[index], taps)
+        return divide_by_count(total[index], taps)
 
     return te.compute(total.shape, element, name="pool_avg", tag="elemwise,pool_avg")
 
@@ -108,7 +113,7 @@ def _taps(axis: AxisWindow, index: PrimExpr, size: PrimExpr, *, include_pad: boo
     return axis.valid_taps(index, size, include_pad=include_pad)
 
 
-def _divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
+def divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
     """``total / count``; by a fixed count as a product, which costs a fraction of a division."""
     fixed = int_value(count)
     if fixed is not None and total.dtype.is_float:
@@ -121,52 +126,55 @@ def _pool(
     fill: PrimExpr, name: str,
 ) -> te.Tensor:
     axes = axis_windows(window)
-    positions = [layout.index_of("H"), layout.index_of("W")]
+    positions = [layout.index_of(letter) for letter in window.spatial]
     sizes = [x.shape[p] for p in positions]
-    padded = pad_spatial(x, layout, _with_overhang(axes, sizes), fill)
-    kh, kw = (te.reduce_axis(a.taps, name=n) for a, n in zip(axes, ("kh", "kw"), strict=True))
+    padded = pad_spatial(x, layout, window.spatial, _with_overhang(axes, sizes), fill)
+    taps = [te.reduce_axis(a.taps, name=f"k{letter.lower()}")
+            for a, letter in zip(axes, window.spatial, strict=True)]
     shape = list(x.shape)
     for axis, position, size in zip(axes, positions, sizes, strict=True):
         shape[position] = axis.count(size)
 
     def element(*index: PrimExpr) -> Any:
         source = list(index)
-        for axis, position, k in zip(axes, positions, (kh, kw), strict=True):
+        for axis, position, k in zip(axes, positions, taps, strict=True):
             source[position] = index[position] * axis.stride + k.var * axis.step
-        return reducer(padded[tuple(source)], (kh, kw))
+        return reducer(padded[tuple(source)], taps)
 
     return te.compute(shape, element, name=name, tag=name)
 
 
 def _with_overhang(axes: Sequence[AxisWindow], sizes: Sequence[PrimExpr]) -> tuple[int, ...]:
-    """Padding (top, left, bottom, right) that covers the last windows of ``ceil_mode`` too."""
+    """Padding before all axes, then after all, that covers the last windows of ``ceil_mode``."""
     before = [a.before for a in axes]
     after = [a.after + a.overhang(s) for a, s in zip(axes, sizes, strict=True)]
     return (*before, *after)
 
 
-def global_max_pool2d(x: te.Tensor, layout: Layout) -> te.Tensor:
-    """The largest element of each channel; height and width become 1. Tag ``global_pool_max``."""
-    return _global(x, layout, te.max, "global_pool_max")
+def global_max_pool(x: te.Tensor, layout: Layout, spatial: str) -> te.Tensor:
+    """The largest element of each channel; spatial sizes become 1. Tag ``global_pool_max``."""
+    return _global(x, layout, spatial, te.max, "global_pool_max")
 
 
-def global_avg_pool2d(x: te.Tensor, layout: Layout) -> te.Tensor:
+def global_avg_pool(x: te.Tensor, layout: Layout, spatial: str) -> te.Tensor:
     """The mean of each channel; stages ``global_pool_sum`` and ``global_pool_avg``."""
-    total = _global(x, layout, te.sum, "global_pool_sum")
-    count = x.shape[layout.index_of("H")] * x.shape[layout.index_of("W")]
-    return te.compute(total.shape, lambda *i: _divide_by_count(total[i], count),
+    total = _global(x, layout, spatial, te.sum, "global_pool_sum")
+    count: PrimExpr = const(1)
+    for letter in spatial:
+        count = count * x.shape[layout.index_of(letter)]
+    return te.compute(total.shape, lambda *i: divide_by_count(total[i], count),
                       name="global_pool_avg", tag="elemwise,global_pool_avg")
 
 
-def _global(x: te.Tensor, layout: Layout, reducer: Callable[..., Any], name: str) -> te.Tensor:
-    rows, columns = layout.index_of("H"), layout.index_of("W")
-    kh = te.reduce_axis(x.shape[rows], name="kh")
-    kw = te.reduce_axis(x.shape[columns], name="kw")
-    shape = [const(1) if p in (rows, columns) else s for p, s in enumerate(x.shape)]
+def _global(
+    x: te.Tensor, layout: Layout, spatial: str, reducer: Callable[..., Any], name: str
+) -> te.Tensor:
+    taps = {layout.index_of(a): te.reduce_axis(x.shape[layout.index_of(a)], name=f"k{a.lower()}")
+            for a in spatial}
+    shape = [const(1) if p in taps else s for p, s in enumerate(x.shape)]
 
     def element(*index: PrimExpr) -> Any:
-        source = list(index)
-        source[rows], source[columns] = kh.var, kw.var
-        return reducer(x[tuple(source)], (kh, kw))
+        source = [taps[p].var if p in taps else i for p, i in enumerate(index)]
+        return reducer(x[tuple(source)], list(taps.values()))
 
     return te.compute(shape, element, name=name, tag=name)

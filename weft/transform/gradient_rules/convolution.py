@@ -1,4 +1,4 @@
-"""Two-dimensional convolutions, their gradients written as convolutions again."""
+"""Convolutions of one to three axes, their gradients written as convolutions again."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from typing import Any
 
 from weft import op
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
+from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import scalar
 from weft.support.errors import PassError
 from weft.topi.layout import Layout
-from weft.topi.nn.conv2d import full_padding
+from weft.topi.nn.conv import full_padding, side_padding
 from weft.transform.gradient_rules.shape import place, static_shape
 
+_CONVOLUTIONS: dict[int, Op] = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
-def _conv2d(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+
+def _convolution(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs: Any = call.attrs
     data, kernel = call.args
-    out = attrs.out_layout or attrs.data_layout
-    for layout in (attrs.data_layout, attrs.kernel_layout, out):
+    for layout in (attrs.data_layout, attrs.kernel_layout, attrs.result_layout):
         if not Layout.parse(layout).is_primal:
             raise PassError("a convolution in blocks has no gradient", where=call.span,
                             got=layout, help="differentiate before layouts are chosen")
-    x, w = to_order(data, attrs.data_layout, "NCHW"), to_order(kernel, attrs.kernel_layout, "OIHW")
-    dx, dw = _grouped(x, w, to_order(dy, out, "NCHW"), attrs, call)
-    return [to_order(dx, "NCHW", attrs.data_layout), to_order(dw, "OIHW", attrs.kernel_layout)]
+    images, kernels = "NC" + attrs.spatial, "OI" + attrs.spatial
+    x, w = to_order(data, attrs.data_layout, images), to_order(kernel, attrs.kernel_layout, kernels)
+    dx, dw = _grouped(x, w, to_order(dy, attrs.result_layout, images), attrs, call)
+    return [to_order(dx, images, attrs.data_layout), to_order(dw, kernels, attrs.kernel_layout)]
 
 
 def to_order(x: Expr, source: str, wanted: str) -> Expr:
@@ -58,26 +61,28 @@ def _split(x: Expr, count: int, axis: int) -> list[Expr]:
 def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     """``dy``, its elements ``strides`` apart, convolved with the kernel turned round."""
     sizes, taps, steps = (static_shape(t, call)[2:] for t in (x, w, dy))
-    top, left, _, _ = full_padding(attrs.padding)
+    axes = tuple(range(2, 2 + len(sizes)))
     wide = dy
-    for axis, (size, tap, step, first) in enumerate(zip(sizes, taps, steps, (top, left),
-                                                        strict=True)):
-        span = (tap - 1) * attrs.dilation[axis]
+    sides = side_padding(attrs.padding, len(sizes))
+    for i, (size, tap, step, (first, _)) in enumerate(zip(sizes, taps, steps, sides, strict=True)):
+        span = (tap - 1) * attrs.dilation[i]
         # Position p of the padded data gets a share of output o at p = o * stride + tap offset.
-        wide = place(wide, axis + 2, span, attrs.strides[axis], span + size + first, step)
-        wide = _from(wide, axis + 2, first, span + size, call)
-    flipped = op.strided_slice(w, begin=(taps[0] - 1, taps[1] - 1),
-                               end=(-taps[0] - 1, -taps[1] - 1), strides=(-1, -1), axes=(2, 3))
-    turned = op.transpose(flipped, axes=(1, 0, 2, 3))
-    dx = op.nn.conv2d(wide, turned, dilation=attrs.dilation, padding=(0, 0))
+        wide = place(wide, i + 2, span, attrs.strides[i], span + size + first, step)
+        wide = _from(wide, i + 2, first, span + size, call)
+    flipped = op.strided_slice(w, begin=tuple(t - 1 for t in taps),
+                               end=tuple(-t - 1 for t in taps), strides=(-1,) * len(taps),
+                               axes=axes)
+    turned = op.transpose(flipped, axes=(1, 0, *axes))
+    dx = _CONVOLUTIONS[len(sizes)](wide, turned, dilation=attrs.dilation)
     return infer_expr(dx, trust=True)
 
 
 def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
     """``size`` elements along ``axis`` from ``first`` on, zeros where there are no more."""
-    have = static_shape(x, call)[axis]
-    if have < first + size:
-        pads = tuple((0, first + size - have if i == axis else 0) for i in range(4))
+    shape = static_shape(x, call)
+    if shape[axis] < first + size:
+        missing = first + size - shape[axis]
+        pads = tuple((0, missing if i == axis else 0) for i in range(len(shape)))
         x = op.nn.pad(x, scalar(0.0, x), pad_width=pads)
     cut = op.strided_slice(x, begin=(first,), end=(first + size,), axes=(axis,))
     return infer_expr(cut, trust=True)
@@ -86,12 +91,15 @@ def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
 def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     """The data convolved with ``dy``, images taking the place of channels."""
     taps = static_shape(w, call)[2:]
-    images, grads = (op.transpose(t, axes=(1, 0, 2, 3)) for t in (x, dy))
-    dw = op.nn.conv2d(images, grads, strides=attrs.dilation, dilation=attrs.strides,
-                      padding=full_padding(attrs.padding))
+    axes = tuple(range(2, 2 + len(taps)))
+    images, grads = (op.transpose(t, axes=(1, 0, *axes)) for t in (x, dy))
+    dw = _CONVOLUTIONS[len(taps)](images, grads, strides=attrs.dilation, dilation=attrs.strides,
+                                  padding=full_padding(attrs.padding, len(taps)))
     # Rows at the edge that no window reached would give further taps.
-    cut = op.strided_slice(dw, begin=(0, 0), end=tuple(taps), axes=(2, 3))
-    return infer_expr(op.transpose(cut, axes=(1, 0, 2, 3)), trust=True)
+    cut = op.strided_slice(dw, begin=(0,) * len(taps), end=tuple(taps), axes=axes)
+    return infer_expr(op.transpose(cut, axes=(1, 0, *axes)), trust=True)
 
 
-RULES: dict[str, Callable[[Call, Expr, Expr], list[Expr]]] = {"nn.conv2d": _conv2d}
+RULES: dict[str, Callable[[Call, Expr, Expr], list[Expr]]] = {
+    operator.name: _convolution for operator in _CONVOLUTIONS.values()
+}

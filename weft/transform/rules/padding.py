@@ -9,7 +9,7 @@ from weft.ir.expr import Call, Expr
 from weft.ir.pattern import any_, const
 from weft.ir.rewrite import NoMatch, RuleSet, rule
 from weft.topi.layout import Layout
-from weft.topi.nn.conv2d import full_padding
+from weft.topi.nn.conv import full_padding
 
 
 @rule(
@@ -36,7 +36,7 @@ def conv2d_absorbs_zero_padding(x: Expr, padded: Call, w: Expr, call: Call) -> E
     widths = dict(zip(layout.primal_axes, padded.attrs.pad_width, strict=True))  # type: ignore[attr-defined]
     if any(any(pair) for letter, pair in widths.items() if letter not in "HW"):
         return NoMatch("batch or channels are padded")
-    top, left, bottom, right = full_padding(attrs.padding)
+    top, left, bottom, right = full_padding(attrs.padding, 2)
     (above, below), (before, after) = widths["H"], widths["W"]
     padding = (top + above, left + before, bottom + below, right + after)
     return call.replace(args=(x, w), attrs=attrs.replace(padding=padding))

@@ -33,7 +33,7 @@ def weight_axes(call: Expr) -> WeightAxes | None:
         return None
     if not weight.tensor_type.dtype.is_float or weight.tensor_type.dtype != type_.dtype:
         return None
-    if name == "nn.conv2d":
+    if name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
         return _conv_axes(call)
     last = type_.ndim - 1
     if name == "nn.dense":

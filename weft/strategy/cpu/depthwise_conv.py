@@ -8,9 +8,11 @@ is no padded copy: the tiles and kernel rows that reach the border are loops of 
 
 from __future__ import annotations
 
+import math
+
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
-from weft.op.nn.conv2d import Conv2DAttrs
+from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
@@ -26,7 +28,7 @@ def is_depthwise(call: Call) -> bool:
     """Whether every group has one input channel and one output channel."""
     weight = call.args[1].checked_type
     assert isinstance(weight, TensorType)
-    attrs = attrs_of(call, Conv2DAttrs)
+    attrs = attrs_of(call, ConvAttrs)
     groups = attrs.groups
     return groups > 1 and weight.shape[1] == 1 and attrs.channels in (None, groups)
 
@@ -38,25 +40,27 @@ def schedule_depthwise(ctx: ScheduleContext) -> None:
     schedule_padding(ctx) if pad is None else None
     acc = accumulators(ctx)
     stage = s[ctx.output]
-    n, oc, oh, ow, lane = stage.axis
+    n, oc, *places, ow, lane = stage.axis
     width = size_of(ow.extent)
-    rows, row = stage.split(oh, factor=ROWS_A_TASK)
+    work = size_of(n.extent) * size_of(oc.extent) * math.prod(size_of(a.extent) for a in places)
+    outer, inner = places[:-1], places[-1:]
+    if inner:
+        bands, row = stage.split(inner[0], factor=ROWS_A_TASK)
+        outer, inner = [*outer, bands], [row]
     columns, column = stage.split(ow, factor=_row_tile(width, registers(
         size_of(lane.extent), ctx.target.lanes(ctx.output.dtype)), ctx.target.vector_registers))
-    stage.reorder(n, oc, rows, row, columns, column, lane)
+    stage.reorder(n, oc, *outer, *inner, columns, column, lane)
     stage.unroll(column)
     stage.vectorize(lane)
-    task = stage.fuse(n, oc, rows)
-    if size_of(n.extent) * size_of(oc.extent) * size_of(oh.extent) * width >= (
-        PARALLEL_THRESHOLD // 64
-    ):
+    task = stage.fuse(n, oc, *outer)
+    if work * width >= PARALLEL_THRESHOLD // 64:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
     acc_stage = s[acc]
-    an, ac, ah, aw, alane = acc_stage.axis
+    an, ac, *a_rows, aw, alane = acc_stage.axis
     taps = list(acc_stage.reduce_axis)
-    tile_in_registers(acc_stage, taps, [aw], [], alane, [an, ac, ah])
-    for tap in taps[1:]:  # rows of the kernel stay a loop: near the border it is a shorter one
+    tile_in_registers(acc_stage, taps, [aw], [], alane, [an, ac, *a_rows])
+    for tap in taps[len(places):]:  # rows of the kernel stay loops, shorter near the border
         acc_stage.unroll(tap)
     if pad is not None:
         s[pad.output(0)].compute_inline()

@@ -1,7 +1,7 @@
-"""Two-dimensional convolution over any layout of data, kernel and result.
+"""Convolution over one, two or three spatial axes, in any layout of data, kernel and result.
 
-One definition serves all layouts: the blocks of the kernel decide how the reduction is split,
-and equal blocks of data and kernel index each other without division.
+One definition serves all ranks and layouts: the blocks of the kernel decide how the reduction is
+split, and equal blocks of data and kernel index each other without division.
 """
 
 from __future__ import annotations
@@ -16,32 +16,47 @@ from weft.tir.expr import PrimExpr, const, int_value
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
 from weft.topi.nn.pad import pad
 
-NCHW = Layout.parse("NCHW")
-OIHW = Layout.parse("OIHW")
+# The letters of the spatial axes by their number: depth, height, width.
+SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
 
 
-def full_padding(padding: Sequence[int]) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right) from one, two (height, width) or four numbers."""
+def data_axes(spatial: str) -> Layout:
+    """The plain layout of images: ``NCHW`` for the spatial axes ``HW``."""
+    return Layout.parse("NC" + spatial)
+
+
+def kernel_axes(spatial: str) -> Layout:
+    """The plain layout of kernels: ``OIHW`` for the spatial axes ``HW``."""
+    return Layout.parse("OI" + spatial)
+
+
+def full_padding(padding: Sequence[int], axes: int) -> tuple[int, ...]:
+    """All numbers before the data, then all after it, for ``axes`` axes.
+
+    From one number for all sides, one for each axis, or both for each axis (as returned).
+    """
     if len(padding) == 1:
-        return (padding[0],) * 4
-    if len(padding) == 2:
-        return padding[0], padding[1], padding[0], padding[1]
-    top, left, bottom, right = padding
-    return top, left, bottom, right
+        return tuple(padding) * (2 * axes)
+    return tuple(padding) * 2 if len(padding) == axes else tuple(padding)
+
+
+def side_padding(padding: Sequence[int], axes: int) -> tuple[tuple[int, int], ...]:
+    """``full_padding`` as (before, after) of each axis."""
+    full = full_padding(padding, axes)
+    return tuple(zip(full[:axes], full[axes:], strict=True))
 
 
 def pad_spatial(
-    x: te.Tensor, layout: Layout, padding: Sequence[int], value: PrimExpr
+    x: te.Tensor, layout: Layout, spatial: str, padding: Sequence[int], value: PrimExpr
 ) -> te.Tensor:
-    """``x`` padded along H and W."""
-    top, left, bottom, right = full_padding(padding)
+    """``x`` padded along its spatial axes."""
     widths = [(0, 0)] * layout.ndim
-    widths[layout.index_of("H")] = (top, bottom)
-    widths[layout.index_of("W")] = (left, right)
+    for letter, sides in zip(spatial, side_padding(padding, len(spatial)), strict=True):
+        widths[layout.index_of(letter)] = sides
     return pad(x, widths, value, name="data_pad")
 
 
-def conv2d(
+def conv(
     data: te.Tensor,
     kernel: te.Tensor,
     *,
@@ -56,51 +71,48 @@ def conv2d(
 ) -> te.Tensor:
     """Cross-correlation of ``data`` (axes N, C, H, W) with ``kernel`` (axes O, I, H, W).
 
-    The last stage is the sum, with ``reduce_axis``
+    There are as many spatial axes as strides. The last stage is the sum, with ``reduce_axis``
 
     - ``(ic, kh, kw)`` where the kernel's I is not split (tags ``conv2d_nchw``, ``conv2d_nhwc``,
-      ``conv2d``);
+      ``conv2d`` where data and result differ, and so for the other ranks);
     - ``(ic_outer, kh, kw, ic_inner)`` where it is (tag ``conv2d_nchwc``);
     - ``(kh, kw)`` for a depthwise convolution, one input channel for each group (tags
       ``depthwise_conv2d``, ``depthwise_conv2d_nchwc``).
 
     Where the data is padded, a stage ``data_pad`` goes before it.
     """
-    out_channels, group_size, kernel_height, kernel_width = convert_shape(
-        kernel_layout, OIHW, kernel.shape
+    spatial = SPATIAL_AXES[len(strides)]
+    out_channels, group_size, *taps = convert_shape(
+        kernel_layout, kernel_axes(spatial), kernel.shape
     )
-    batch, channels, height, width = convert_shape(data_layout, NCHW, data.shape)
-    top, left, bottom, right = full_padding(padding)
+    batch, channels, *sizes = convert_shape(data_layout, data_axes(spatial), data.shape)
     extents = [
-        (size + before + after - (taps - 1) * step - 1) // stride + 1
-        for size, before, after, taps, step, stride in (
-            (height, top, bottom, kernel_height, dilation[0], strides[0]),
-            (width, left, right, kernel_width, dilation[1], strides[1]),
+        (size + before + after - (tap - 1) * step - 1) // stride + 1
+        for size, (before, after), tap, step, stride in zip(
+            sizes, side_padding(padding, len(spatial)), taps, dilation, strides, strict=True
         )
     ]
-    padded = pad_spatial(data, data_layout, padding, const(0, data.dtype))
+    padded = pad_spatial(data, data_layout, spatial, padding, const(0, data.dtype))
     depthwise = _is_depthwise(channels, group_size, out_channels, groups)
-    reduction = _Reduction(None if depthwise else group_size, kernel_height, kernel_width,
-                           kernel_layout)
+    reduction = _Reduction(None if depthwise else group_size, spatial, taps, kernel_layout)
     grouping = _Grouping(groups, int_value(out_channels), int_value(group_size),
                          depthwise=depthwise)
+    steps = {a: (stride, step) for a, stride, step in zip(spatial, strides, dilation, strict=True)}
 
     def element(*index: PrimExpr) -> Any:
         out = out_layout.blocked_indices(index)
-        source = {
-            "N": out["N"],
-            "C": grouping.input_channel(out["C"], reduction.channel),
-            "H": out["H"] * strides[0] + reduction.kh * dilation[0],
-            "W": out["W"] * strides[1] + reduction.kw * dilation[1],
-        }
-        taps = {"O": out["C"], "I": reduction.channel, "H": reduction.kh, "W": reduction.kw}
+        source = {"N": out["N"], "C": grouping.input_channel(out["C"], reduction.channel)}
+        for letter, (stride, step) in steps.items():
+            source[letter] = out[letter] * stride + reduction.taps[letter] * step
+        place = {"O": out["C"], "I": reduction.channel, **reduction.taps}
         value = padded[data_layout.indices(source)].astype(out_dtype)
-        weight = kernel[kernel_layout.indices(taps)].astype(out_dtype)
+        weight = kernel[kernel_layout.indices(place)].astype(out_dtype)
         return te.sum(value * weight, reduction.axes)
 
-    shape = convert_shape(NCHW, out_layout, (batch, out_channels, *extents))
-    tag = _tag(data_layout, out_layout, kernel_layout, depthwise=depthwise)
-    return te.compute(shape, element, name=tag.partition("_n")[0], tag=tag)
+    shape = convert_shape(data_axes(spatial), out_layout, (batch, out_channels, *extents))
+    base = f"depthwise_conv{len(spatial)}d" if depthwise else f"conv{len(spatial)}d"
+    tag = _tag(base, data_layout, out_layout, kernel_layout)
+    return te.compute(shape, element, name=base, tag=tag)
 
 
 class _Reduction:
@@ -109,23 +121,24 @@ class _Reduction:
     ``channels`` is ``None`` for a depthwise convolution, which does not reduce over them.
     """
 
-    def __init__(self, channels: PrimExpr | None, height: PrimExpr, width: PrimExpr,
+    def __init__(self, channels: PrimExpr | None, spatial: str, sizes: Sequence[PrimExpr],
                  layout: Layout) -> None:
-        kh, kw = te.reduce_axis(height, name="kh"), te.reduce_axis(width, name="kw")
-        self.kh, self.kw = kh.var, kw.var
+        over = [te.reduce_axis(size, name=f"k{letter.lower()}")
+                for letter, size in zip(spatial, sizes, strict=True)]
+        self.taps = {letter: axis.var for letter, axis in zip(spatial, over, strict=True)}
         self.channel: Any = const(0)
-        self.axes: list[te.IterVar] = [kh, kw]
+        self.axes: list[te.IterVar] = over
         block = layout.factor_of("I")
         if channels is None:
             return
         if layout.block_index_of("I") is None:
             ic = te.reduce_axis(channels, name="ic")
-            self.channel, self.axes = ic.var, [ic, kh, kw]
+            self.channel, self.axes = ic.var, [ic, *over]
             return
         outer = te.reduce_axis(channels // block, name="ic_outer")
         inner = te.reduce_axis(block, name="ic_inner")
         self.channel = BlockedIndex(outer.var, inner.var, block)
-        self.axes = [outer, kh, kw, inner]
+        self.axes = [outer, *over, inner]
 
 
 class _Grouping:
@@ -170,11 +183,9 @@ def _is_depthwise(channels: PrimExpr, group_size: PrimExpr, out_channels: PrimEx
             and int_value(out_channels) == groups)
 
 
-def _tag(data: Layout, out: Layout, kernel: Layout, *, depthwise: bool) -> str:
-    base = "depthwise_conv2d" if depthwise else "conv2d"
+def _tag(base: str, data: Layout, out: Layout, kernel: Layout) -> str:
     if kernel.factor_of("O") > 1 or out.factor_of("C") > 1:
-        return f"{base}_nchwc"
-    if depthwise:
+        return f"{base}_{out.primal_axes.lower()}c"
+    if base.startswith("depthwise") or data != out:
         return base
-    names = {"NCHW": "conv2d_nchw", "NHWC": "conv2d_nhwc"}
-    return names.get(data.name, base) if data == out else base
+    return f"{base}_{data.name.lower()}"

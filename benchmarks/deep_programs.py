@@ -1,0 +1,131 @@
+"""Programs of any depth, and every registered pass with the options that it needs.
+
+The tests of depth and the measurement of scaling run the same programs through the same passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from weft import op
+from weft.ir import (
+    Call,
+    Expr,
+    Function,
+    IRModule,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    const,
+    parse_pipeline,
+    var,
+)
+from weft.ir.passes import PASSES, PassContext, Sequential
+from weft.ir.pattern import any_
+from weft.transform.external import (
+    EXTERNAL_CODEGENS,
+    CompositePattern,
+    register_external_codegen,
+)
+
+EVERY_PASS = PassContext(opt_level=4)
+CODEGEN = "deep"
+
+# What passes need that has no default. All others are run as they are registered.
+OPTIONS = {
+    "combine_parallel_op": "op=tanh,min_branches=2",
+    "convert_layout": "layouts=(nn.conv2d:NHWC:HWIO)",
+    "fixed_point": "passes=(simplify_expr fold_constant eliminate_identity)",
+    "merge_composite": f"compiler={CODEGEN}",
+    "partition_graph": f"compiler={CODEGEN}",
+}
+
+
+def every_pass() -> list[str]:
+    """All registered passes, as text with their options, in order of their names."""
+    return [f"{n}{{{OPTIONS[n]}}}" if n in OPTIONS else n for n in sorted(PASSES)]
+
+
+@contextmanager
+def deep_codegen() -> Iterator[None]:
+    """A code generator that takes ``exp`` and composites of ``relu`` and ``add``, while open."""
+    x, y = any_("x"), any_("y")
+    pattern = CompositePattern("add_relu", op.nn.relu(op.add(x, y)))
+    register_external_codegen(CODEGEN, supports=["exp"], patterns=[pattern])
+    try:
+        yield
+    finally:
+        EXTERNAL_CODEGENS.remove(CODEGEN)
+
+
+def make_pass(text: str) -> Sequential:
+    return parse_pipeline(text)
+
+
+def call_chain(depth: int) -> IRModule:
+    """``exp(relu(add(tanh(.., c))))``: calls one after the other, of operators that passes know."""
+    x, half = var("x", (2, 3)), const(np.full((2, 3), 0.5, np.float32))
+    steps: list[Callable[[Expr], Expr]] = [
+        lambda e: Call(op.tanh, (e,)),
+        lambda e: op.add(e, half),
+        lambda e: Call(op.nn.relu, (e,)),
+        lambda e: op.multiply(e, half),
+    ]
+    body: Expr = x
+    for index in range(depth):
+        body = steps[index % len(steps)](body)
+    return IRModule.from_expr(Function((x,), body))
+
+
+def let_chain(depth: int) -> IRModule:
+    """Lets whose values use the variable before."""
+    x = var("x", (2, 3))
+    names = [Var(f"v{i}") for i in range(depth)]
+    body: Expr = names[-1]
+    for name, before in zip(reversed(names), reversed([x, *names[:-1]]), strict=True):
+        body = Let(name, Call(op.tanh, (before,)), body)
+    return IRModule.from_expr(Function((x,), body))
+
+
+def shared_calls(depth: int) -> IRModule:
+    """``maximum(%n, %n)`` all the way down: two to the power of ``depth`` paths."""
+    x = var("x", (2, 3))
+    body: Expr = x
+    for _ in range(depth):
+        body = Call(op.maximum, (body, body))
+    return IRModule.from_expr(Function((x,), body))
+
+
+def shared_pairs(depth: int) -> IRModule:
+    """The same through tuples: ``%n = maximum(%m.0, %m.1)`` where ``%m = (%k, %k)``."""
+    x = var("x", (2, 3))
+    body: Expr = x
+    for _ in range(depth):
+        pair = Tuple((body, body))
+        body = Call(op.maximum, (TupleGetItem(pair, 0), TupleGetItem(pair, 1)))
+    return IRModule.from_expr(Function((x,), body))
+
+
+def tuple_nest(depth: int) -> IRModule:
+    """A tuple in a tuple in a tuple; the type is as deep."""
+    x = var("x", (2, 3))
+    body: Expr = x
+    for _ in range(depth):
+        body = Tuple((body,))
+    return IRModule.from_expr(Function((x,), body))
+
+
+def shared_types(depth: int) -> IRModule:
+    """``(%n, %n)`` all the way down: the type, too, has two to the power of ``depth`` paths."""
+    x = var("x", (2, 3))
+    body: Expr = x
+    for _ in range(depth):
+        body = Tuple((body, body))
+    return IRModule.from_expr(Function((x,), body))
+
+
+PROGRAMS = (call_chain, let_chain, shared_calls, shared_pairs, tuple_nest)

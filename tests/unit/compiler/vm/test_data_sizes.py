@@ -1,0 +1,73 @@
+"""Sizes that data decides, from program to result: counted results and what reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import weft
+from weft.runtime.vm.plain import from_plain, to_plain
+from weft.support.errors import ArtifactError, InvalidInputError
+from weft.transform import evaluate
+
+FOUND = """
+def @main(%x: Tensor[(3, 4), float32]) {
+  let %where = argwhere(greater(%x, 0f));
+  let %values = gather_nd(%x, transpose(%where));
+  (%where, sum(%values), unique(cast(multiply(%values, 3f), dtype="int32")))
+}"""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def flat(value):
+    return [leaf for v in value for leaf in flat(v)] if isinstance(value, tuple) else [value]
+
+
+def test_results_have_as_many_elements_as_are_found():
+    mod = weft.parse(FOUND)
+    module = weft.compile(mod)
+    assert module.outputs[0].shape == ("?", 2)
+    rng = np.random.default_rng(0)
+    for x in (*rng.normal(size=(3, 3, 4)).astype(np.float32), np.full((3, 4), -1, np.float32)):
+        for got, want in zip(module(x), flat(evaluate(mod, [x])), strict=True):
+            assert got.shape == want.shape
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_counted_results_are_exported(tmp_path):
+    module = weft.compile(weft.parse(
+        "def @main(%x: Tensor[(9,), int32]) { (unique(%x), argwhere(%x)) }"))
+    module.export(tmp_path / "m.weft")
+    loaded = weft.load(tmp_path / "m.weft")
+    x = np.int32([3, 0, 3, 1, 1, 0, 0, 3, 9])
+    for got, want in zip(loaded(x), module(x), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert [r.shape for r in loaded(x)] == [(4,), (4,), (9,), (4,), (6, 1)]
+
+
+def test_a_size_that_the_program_declares_is_checked():
+    module = weft.compile(weft.parse("""
+        def @double(%w: Tensor[(2, 1), int64]) { add(%w, %w) }
+        def @main(%x: Tensor[(4,), int32]) { @double(argwhere(%x)) }"""))
+    np.testing.assert_array_equal(module(np.int32([0, 1, 0, 1])), [[2], [6]])
+    with pytest.raises(InvalidInputError, match="not the one that the program declares"):
+        module(np.int32([0, 1, 0, 0]))
+
+
+@pytest.mark.parametrize("counted", [((1, 0, 0),), ((0, 2, 0),)])
+def test_damaged_counts_are_refused(counted):
+    module = weft.compile(weft.parse("def @main(%x: Tensor[(4,), int32]) { argwhere(%x) }"))
+    program = module.program
+    assert from_plain(json.loads(json.dumps(to_plain(program))), 0) == program
+    kernel = dataclasses.replace(program.kernels[0], counted=counted)
+    broken = dataclasses.replace(program, kernels=(kernel, *program.kernels[1:]))
+    with pytest.raises(ArtifactError, match="damaged program"):
+        from_plain(json.loads(json.dumps(to_plain(broken))), 0)

@@ -1,0 +1,59 @@
+"""Operators written by simpler ones mean the same, over their own cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.ops.harness import (
+    assert_close,
+    make_call,
+    make_inputs,
+    output_types,
+    parameters_of,
+    reference_outputs,
+)
+from weft import op
+from weft.ir.expr import Call, Function
+from weft.ir.module import IRModule
+from weft.ir.op import OPS, Case
+from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import post_order
+from weft.transform.canonicalize_ops import CanonicalizeOps
+from weft.transform.reference import evaluate
+
+assert op.__all__, "the import registers the operators"
+
+CASES = [
+    pytest.param(name, one, id=f"{name}-{i}")
+    for name in OPS
+    if OPS.get(name).hook("decomposition") is not None
+    for i, one in enumerate(OPS.get(name).cases)
+]
+
+
+@pytest.mark.parametrize(("name", "one"), CASES)
+def test_simpler_operators_agree_with_the_reference(name: str, one: Case) -> None:
+    operator = OPS.get(name)
+    arrays = make_inputs(operator, one)
+    call = make_call(operator, one, arrays)
+    module = infer_type(IRModule.from_expr(Function(parameters_of(call), call)))
+    simpler = infer_type(CanonicalizeOps()(module))
+    assert simpler["main"].body.checked_type == call.checked_type
+    found = evaluate(simpler, list(arrays))
+    results = found if isinstance(found, tuple) else (found,)
+    for got, want in zip(results, reference_outputs(call, arrays), strict=True):
+        assert_close(np.asarray(got), want, one)
+
+
+@pytest.mark.parametrize("name", sorted({str(p.values[0]) for p in CASES}))
+def test_some_case_is_decomposed(name: str) -> None:
+    operator = OPS.get(name)
+    for one in operator.cases:
+        call = make_call(operator, one, make_inputs(operator, one))
+        module = infer_type(IRModule.from_expr(Function(parameters_of(call), call)))
+        simpler = CanonicalizeOps()(module)["main"]
+        if not any(isinstance(e, Call) and e.op is operator for e in post_order(simpler)):
+            assert output_types(call.checked_type)
+            return
+    pytest.fail(f"{name} is never written by simpler operators")

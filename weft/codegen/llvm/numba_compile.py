@@ -1,0 +1,113 @@
+"""numba as the front end of Python bodies: types, checks, and LLVM IR with its own conventions.
+
+numba (and with it a third of a second) is imported where the first body is compiled.
+"""
+
+from __future__ import annotations
+
+import dis
+import re
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from weft.ir.dtype import DType
+from weft.support.errors import CodegenError
+from weft.support.function_digest import plain_function
+from weft.support.user_code import place_of
+from weft.target import Target
+from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class NumbaCode:
+    """LLVM IR, and the name in it of the compiled body; status codes other than ``OK`` raise."""
+
+    text: str
+    entry: str
+
+
+def compile_body(function: PythonFunction, target: Target) -> NumbaCode:
+    """Compile for the CPU of ``target``, for a generic one where numba has no such architecture.
+
+    Raises ``CodegenError`` at the line that numba refuses.
+    """
+    from numba.core import compiler, errors, types
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
+
+    body = plain_function(function.body)
+    arguments = (*map(_array_type, function.arrays), *map(_scalar_type, function.scalars))
+    flags: Any = compiler.Flags()
+    flags.no_compile = True
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.nrt = True  # views are counted references, although these never own memory
+    flags.error_model = "numpy"  # division by zero gives what NumPy gives
+    is_native = target.arch == Target.host().arch
+    try:
+        with global_compiler_lock:
+            context = cpu_target.target_context.with_aot_codegen(
+                function.symbol, cpu_name=target.cpu if is_native else "")
+            result = compiler.compile_extra(
+                cpu_target.typing_context, context, body, arguments, None, flags, {})
+            result.library.finalize()
+            text = result.library.get_llvm_str()
+    except errors.NumbaError as error:
+        raise _refusal(body, error) from None
+    if result.signature.return_type is not types.none:
+        raise CodegenError(f"{body.__name__} returns a value", where=place_of(body),
+                           got=result.signature.return_type,
+                           help="write results into the output arrays")
+    return NumbaCode(text, result.fndesc.llvm_func_name)
+
+
+def raising_line(body: FunctionType) -> int | None:
+    """The first line with a ``raise`` or an ``assert``."""
+    for instruction in dis.get_instructions(body):
+        if instruction.opname == "RAISE_VARARGS" and instruction.positions is not None:
+            return instruction.positions.lineno
+    return None
+
+
+def _array_type(param: ArrayParam) -> Any:
+    from numba import from_dtype, types
+
+    return types.Array(from_dtype(param.dtype.numpy), len(param.shape), "C",
+                       readonly=not param.is_written)
+
+
+def _scalar_type(scalar: Scalar) -> Any:
+    from numba import from_dtype, types
+
+    if isinstance(scalar, DType):
+        return from_dtype(scalar.numpy)
+    if isinstance(scalar, bool):
+        return types.boolean
+    return types.int64 if isinstance(scalar, int) else types.float64
+
+
+def _refusal(body: FunctionType, error: Exception) -> CodegenError:
+    """Numba's error with the line of the user's file; its list of candidates is left out."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("Failed in", "- Resolution failure"))]
+    end = next((i for i, line in enumerate(lines)
+                if line.startswith(("There ", "During:", "File ", "raised from"))), len(lines))
+    help_ = None
+    if "Cannot modify readonly array" in text:
+        help_ = "inputs cannot be written; copy what changes into an output or into scratch"
+    elif "Untyped global name" in text:
+        help_ = "decorate functions that the body calls with numba.njit"
+    return CodegenError(f"numba cannot compile {body.__name__}",
+                        where=place_of(body, _line_of(body, error, text)),
+                        got=" ".join(lines[:end]) or type(error).__name__, help=help_)
+
+
+def _line_of(body: FunctionType, error: Exception, text: str) -> int | None:
+    file = body.__code__.co_filename
+    location = getattr(error, "loc", None)
+    if location is not None and location.filename == file:
+        return location.line
+    found = re.search(rf"{re.escape(file)} \((\d+)\)", text)
+    return int(found[1]) if found else None

@@ -1,0 +1,150 @@
+"""A model with sizes that are open: one program of fixed sizes for each that it meets.
+
+Fixed sizes are what makes code fast: layouts, tiles, the memory plan and the native main all rest
+on them. So a model whose inputs have open sizes is compiled as a whole when sizes arrive for the
+first time, and that program is kept for the next call with the same ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.compiler.compiled_model import Compiled, CompiledModel, ForeignModel
+from weft.compiler.options import CompileOptions
+from weft.compiler.stages import Stages
+from weft.runtime import Manifest, TensorSpec
+from weft.runtime.ndarray import to_numpy
+from weft.runtime.profile import Profile
+from weft.runtime.signature import Signature
+from weft.runtime.vm.module import with_sizes
+from weft.support.config import config
+from weft.support.errors import ArtifactError, InvalidInputError
+
+Sizes: TypeAlias = "tuple[tuple[int, ...], ...]"
+CompileAt: TypeAlias = "Callable[[CompileOptions], CompiledModel | ForeignModel]"
+
+
+class DynamicModel(Compiled):
+    """Called as any compiled model; sizes met for the first time cost a compilation.
+
+    Calls may come from several threads at once. The programs of the sizes used last are kept, as
+    many as ``WEFT_DYNAMIC_PROGRAMS`` says.
+    """
+
+    def __init__(self, manifest: Manifest, stages: Stages, compile_at: CompileAt) -> None:
+        self.manifest = manifest
+        self._stages = stages
+        self._compile_at = compile_at
+        self._signature = Signature(manifest)
+        self._programs: OrderedDict[Sizes, CompiledModel | ForeignModel] = OrderedDict()
+        self._limit = config.dynamic_programs
+        self._table_lock = threading.Lock()
+        self._compile_lock = threading.Lock()
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every input; open sizes are names."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every output, as far as it is known before sizes are."""
+        return self.manifest.outputs
+
+    @property
+    def sizes(self) -> tuple[Sizes, ...]:
+        """The shapes of the inputs for which programs are kept, those used last at the end."""
+        with self._table_lock:
+            return tuple(self._programs)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Run on inputs given by position or by name; one output alone, several as a tuple.
+
+        Raises ``InvalidInputError`` for arguments that do not fit.
+        """
+        values = self._signature.bind(args, kwargs)
+        return self._program_for(values)(*values)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+            ) -> list[np.ndarray]:
+        """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
+        if not isinstance(feeds, Mapping):
+            raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
+                                    expected=f"arrays by name: {self.manifest.signature()}")
+        return self._program_for(self._signature.bind((), feeds)).run(output_names, feeds)
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
+        """Time every kernel of the program for these inputs."""
+        values = self._signature.bind(args, kwargs)
+        return self._program_for(values).profile(*values, repeat=repeat)
+
+    def at(self, inputs: Mapping[str, Sequence[int]]) -> CompiledModel | ForeignModel:
+        """The program for inputs of these shapes, to export, to print, or to have it ready.
+
+        An input with fixed sizes may be left out.
+        """
+        known = {spec.name: spec.shape for spec in self.inputs}
+        unknown = [name for name in inputs if name not in known]
+        if unknown:
+            raise InvalidInputError(f"the model has no input {', '.join(map(repr, unknown))}",
+                                    expected=self.manifest.signature())
+        shapes = [tuple(inputs.get(name, shape)) for name, shape in known.items()]
+        open_ = [spec for spec, s in zip(self.inputs, shapes, strict=True)
+                 if not all(isinstance(n, int) for n in s)]
+        if open_:
+            raise InvalidInputError(f"input {open_[0].name!r} has sizes that are open",
+                                    got=str(open_[0]), help="give the shape of every open input")
+        return self._program(tuple(shapes))
+
+    def export(self, path: object) -> None:
+        """Refused: an artifact has no compiler. ``at(...)`` gives a program to export."""
+        raise ArtifactError(
+            "the model has sizes that are not fixed, and an artifact has no compiler",
+            where=path, got=self.manifest.signature(),
+            help='give all sizes: model.at({"x": (1, 3, 224, 224)}).export(path)',
+        )
+
+    def __repr__(self) -> str:
+        return (f"<{type(self).__name__} {self.manifest.signature()}, "
+                f"programs for {len(self._programs)} sizes>")
+
+    def _program_for(self, values: Sequence[Any]) -> Any:
+        shapes = tuple([_shape_of(value) for value in values])
+        found = self._find(shapes)
+        if found is not None:
+            return found
+        sizes: dict[str, int] = {}
+        for value, spec in zip(values, self.inputs, strict=True):
+            to_numpy(value, with_sizes(spec, value, sizes))  # refused before anything is compiled
+        return self._program(shapes)
+
+    def _find(self, shapes: Sizes) -> CompiledModel | ForeignModel | None:
+        with self._table_lock:
+            found = self._programs.get(shapes)
+            if found is not None:
+                self._programs.move_to_end(shapes)
+            return found
+
+    def _program(self, shapes: Sizes) -> CompiledModel | ForeignModel:
+        with self._compile_lock:  # several threads may meet new sizes at once
+            found = self._find(shapes)
+            if found is not None:
+                return found
+            by_name = {spec.name: s for spec, s in zip(self.inputs, shapes, strict=True)}
+            made = self._compile_at(self._stages.options.at(by_name))
+            with self._table_lock:
+                self._programs[shapes] = made
+                while len(self._programs) > self._limit:
+                    self._programs.popitem(last=False)
+            return made
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    if type(value) is np.ndarray:
+        return value.shape
+    return tuple(map(int, value.shape)) if hasattr(value, "shape") else np.shape(value)

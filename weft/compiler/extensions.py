@@ -1,0 +1,43 @@
+"""What a user has added to weft, whose sources no cache key covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.ir.expr import Call, Function
+from weft.ir.op import OPS, Op
+from weft.ir.visitor import post_order
+from weft.strategy.registry import LAYOUT_HOOKS, STRATEGIES
+from weft.target import Target
+
+
+def is_self_contained(function: Function, target: Target) -> bool:
+    """Whether weft's own sources determine the code: no operator or strategy of a user.
+
+    Only such kernels may be looked up in the cache before they are lowered, or built by a process
+    that has not run the user's program.
+    """
+    operators = (node.op for node in post_order(function.body) if isinstance(node, Call))
+    return all(_is_own_op(op) and _is_own(STRATEGIES.find(f"{target.kind}:{op.name}"))
+               for op in operators if isinstance(op, Op))
+
+
+def may_use_extensions(content: bytes, target: Target) -> bool:
+    """Whether a model file may mean something else in a program that has added nothing.
+
+    It does where it names an operator of the user's, and it may where the user has another
+    strategy or layout for operators that exist.
+    """
+    prefix = f"{target.kind}:"
+    makers = [registry.get(name) for registry in (STRATEGIES, LAYOUT_HOOKS) for name in registry
+              if name.startswith(prefix) and _is_own_op(OPS.find(name.removeprefix(prefix)))]
+    return not all(map(_is_own, makers)) or any(
+        name.encode() in content for name in OPS if not _is_own_op(OPS.get(name)))
+
+
+def _is_own_op(op: Op | None) -> bool:
+    return op is not None and _is_own(op.compute)
+
+
+def _is_own(maker: Any) -> bool:
+    return maker is None or getattr(maker, "__module__", "").startswith("weft.")

@@ -1,0 +1,50 @@
+"""The signature of a model whose inputs have open sizes, before any program of it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import weft
+from weft.compiler.options import CompileOptions
+from weft.compiler.program import Port
+from weft.compiler.vm.build import spec_of
+from weft.compiler.vm.lower_module import input_ports, is_flat, output_ports
+from weft.frontend.torch import is_torch_program
+from weft.ir.module import IRModule
+from weft.ir.types import TupleType, is_static
+from weft.runtime.manifest import Manifest, TargetSpec
+from weft.transform.graph import type_of
+
+
+def has_open_inputs(mod: IRModule) -> bool:
+    """Whether a size of a parameter of ``main`` is not known."""
+    return not all(is_static(type_of(p)) for p in mod["main"].params)
+
+
+def manifest_of_module(mod: IRModule, options: CompileOptions) -> Manifest:
+    """Inputs and outputs of ``main``; no outputs where the result is no tuple of tensors."""
+    main = mod["main"]
+    result = type_of(main.body)
+    outputs = output_ports(mod, result) if is_flat(result) else ()
+    return _manifest(input_ports(mod, main), outputs, options,
+                     output_is_tuple=isinstance(result, TupleType))
+
+
+def manifest_of_program(model: Any, options: CompileOptions) -> Manifest | None:
+    """The signature of a traced torch program of open sizes; ``None`` for anything else."""
+    if not is_torch_program(model) or not model.is_open:
+        return None
+    inputs, outputs = ([Port(p.name, p.type) for p in ports]
+                       for ports in (model.inputs, model.outputs))
+    return _manifest(inputs, outputs, options, output_is_tuple=len(outputs) != 1)
+
+
+def _manifest(inputs: Sequence[Port], outputs: Sequence[Port], options: CompileOptions, *,
+              output_is_tuple: bool) -> Manifest:
+    target = options.target
+    return Manifest(
+        inputs=tuple(map(spec_of, inputs)), outputs=tuple(map(spec_of, outputs)),
+        target=TargetSpec(target.triple, target.cpu, target.features), arena_bytes=0,
+        constants_bytes=0, output_is_tuple=output_is_tuple, weft_version=weft.__version__,
+    )

@@ -1,0 +1,77 @@
+"""Converters between element types."""
+
+from __future__ import annotations
+
+import ml_dtypes
+from onnx import TensorProto
+
+from weft import op
+from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.ir.dtype import DType
+from weft.ir.expr import Expr
+
+_SCALE_ONLY = "float8_e8m0fnu"
+_SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-127, 2.0**127
+_ROUND_MODES = ("up", "down", "nearest")
+
+
+@converts("Cast", attributes=("to", "saturate", "round_mode"))
+def cast(node: Node) -> Expr:
+    code = node.attrs.integer("to", TensorProto.UNDEFINED)
+    return _converted(node, dtype_of(code, "the result of Cast", node.span))
+
+
+@converts("CastLike", attributes=("saturate", "round_mode"))
+def cast_like(node: Node) -> Expr:
+    return _converted(node, node.dtype(1))
+
+
+def _converted(node: Node, dtype: DType) -> Expr:
+    """Input 0 as ``dtype``; ``saturate`` and ``round_mode`` speak of 8-bit floats alone."""
+    saturate = node.attrs.flag("saturate", True)
+    if dtype.name == _SCALE_ONLY:
+        return _rounded_to_scale(node, node.input(0), saturate)
+    if saturate:
+        return saturating_cast(node, node.input(0), dtype)
+    return cast_to(node, node.input(0), dtype)
+
+
+def cast_to(node: Node, value: Expr, dtype: DType) -> Expr:
+    """``value`` as ``dtype``: floats become integers towards zero, integers wrap."""
+    same = tensor_type(value).dtype == dtype
+    return value if same else node.call(op.cast, value, dtype=dtype.name)
+
+
+def saturating_cast(node: Node, value: Expr, dtype: DType) -> Expr:
+    """As ``cast_to``, but what a float of 8 bits cannot hold becomes its largest number."""
+    source = tensor_type(value).dtype
+    if not dtype.is_small_float or source == dtype or source.is_bool:
+        return cast_to(node, value, dtype)
+    if source.is_small_float:
+        value = node.call(op.cast, value, dtype="float32")
+    largest = float(ml_dtypes.finfo(dtype.numpy).max)
+    return cast_to(node, node.call(op.clip, value, a_min=-largest, a_max=largest), dtype)
+
+
+def _rounded_to_scale(node: Node, value: Expr, saturate: bool) -> Expr:
+    """A power of two, rounded as ``round_mode`` says; the sign is lost and zero is the smallest."""
+    dtype = DType.of(_SCALE_ONLY)
+    if tensor_type(value).dtype == dtype:
+        return value
+    mode = node.attrs.one_of("round_mode", "up", _ROUND_MODES)
+    real = cast_to(node, value, DType.of("float32"))
+    size = node.call(op.maximum, node.call(op.abs, real), node.scalar_like(_SMALLEST_SCALE, real))
+    nearest = cast_to(node, cast_to(node, size, dtype), DType.of("float32"))
+    power = nearest
+    if mode != "nearest":
+        is_off = node.call(op.less if mode == "up" else op.greater, nearest, size)
+        factor = node.scalar_like(2.0 if mode == "up" else 0.5, real)
+        power = node.call(op.where, is_off, node.call(op.multiply, nearest, factor), nearest)
+    if saturate or mode == "down":
+        is_finite = node.call(op.isfinite, size)
+        bound = node.scalar_like(_LARGEST_SCALE, real)
+        is_above = node.call(op.logical_not, node.call(op.less_equal, power, bound))
+        power = node.call(op.where, node.call(op.logical_and, is_finite, is_above), bound, power)
+    return cast_to(node, power, dtype)

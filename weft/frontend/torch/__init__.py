@@ -1,0 +1,71 @@
+"""PyTorch models as weft modules, through ``torch.export`` and core ATen.
+
+torch is an extra and takes seconds to import, so it is imported when the first model arrives.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.support.errors import OptionError
+
+if TYPE_CHECKING:
+    from weft.frontend.torch.program import TorchProgram
+    from weft.ir.module import IRModule
+
+__all__ = ["from_torch", "is_torch_model", "is_torch_program", "torch_program"]
+
+
+def is_torch_model(model: Any) -> bool:
+    """Whether ``model`` is a torch module or an exported program; torch is not imported for it."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+def is_torch_program(model: Any) -> bool:
+    """Whether ``model`` is what ``torch_program`` gives."""
+    module = sys.modules.get("weft.frontend.torch.program")
+    return module is not None and isinstance(model, module.TorchProgram)
+
+
+def torch_program(
+    model: Any,
+    *,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Sequence[object]] | None = None,
+) -> TorchProgram:
+    """A torch module or ``ExportedProgram`` as a graph of core ATen operators with its weights.
+
+    A module needs ``example_inputs``, positional or by name. ``inputs`` names sizes that stay
+    open: ``{"x": ("batch", 3, 224, 224)}``. Raises ``UnsupportedModelError``, naming everything at
+    once, for operators that weft lacks, and ``InvalidModelError`` where torch cannot export.
+    """
+    return _load("program").make_program(model, example_inputs, inputs or {})
+
+
+def from_torch(
+    program: TorchProgram, *, inputs: Mapping[str, Sequence[object]] | None = None
+) -> IRModule:
+    """The typed module that a program stands for when its inputs have the sizes ``inputs``.
+
+    Inputs that ``inputs`` leaves out must have fixed sizes.
+    """
+    return _load("importer").import_program(program, inputs or {})
+
+
+def _load(name: str) -> Any:
+    try:
+        return importlib.import_module(f"weft.frontend.torch.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("torch", "sympy"):
+            raise
+        raise OptionError(
+            "reading PyTorch models needs torch",
+            got=f"no module named {error.name!r}",
+            help="pip install weft[torch]",
+        ) from None

@@ -1,0 +1,128 @@
+"""Converters that make tensors of numbers, shapes and other tensors' shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import op
+from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
+from weft.frontend.torch.registry import converts
+from weft.ir.expr import Constant, Expr
+
+# Larger ones are made at run time: a constant would sit in the module for nothing.
+_CONSTANT_ELEMENTS = 4096
+
+
+def _filled(node: Node, shape: Sequence[int], value: Any) -> Expr:
+    dtype = node.dtype()
+    if isinstance(value, Expr):
+        return node.broadcast(node.cast(value, dtype), shape)
+    if math.prod(shape) <= _CONSTANT_ELEMENTS:
+        return Constant(np.full(tuple(shape), value, dtype.numpy), span=node.span)
+    return node.call(op.full, node.constant(value, dtype), shape=tuple(shape), dtype=dtype.name)
+
+
+@converts("full")
+def full(node: Node, shape: Sequence[int], value: Any, *_options: Any) -> Expr:
+    return _filled(node, shape, value)
+
+
+@converts("full_like")
+def full_like(node: Node, x: Expr, value: Any, *_options: Any) -> Expr:
+    return _filled(node, shape_in(x), value)
+
+
+@converts("new_full")
+def new_full(node: Node, _like: Expr, shape: Sequence[int], value: Any, *_options: Any) -> Expr:
+    return _filled(node, shape, value)
+
+
+@converts("zeros", "ones", "empty")
+def zeros(node: Node, shape: Sequence[int], *_options: Any) -> Expr:
+    """What is empty may hold anything, zeros among it."""
+    return _filled(node, shape, int(node.op.startswith("aten.ones")))
+
+
+@converts("zeros_like", "ones_like", "empty_like")
+def zeros_like(node: Node, x: Expr, *_options: Any) -> Expr:
+    return _filled(node, shape_in(x), int(node.op.startswith("aten.ones")))
+
+
+@converts("new_zeros", "new_ones", "new_empty")
+def new_zeros(node: Node, _like: Expr, shape: Sequence[int], *_options: Any) -> Expr:
+    return _filled(node, shape, int(node.op.startswith("aten.new_ones")))
+
+
+@converts("scalar_tensor", "lift_fresh")
+def scalar_tensor(node: Node, value: Any, *_options: Any) -> Expr:
+    return node.tensor(value, node.dtype())
+
+
+@converts("arange.start_step")
+def arange(node: Node, start: float, end: float, step: float, *_options: Any) -> Expr:
+    dtype = node.dtype()
+    count = max(math.ceil((end - start) / step), 0)
+    return Constant((start + np.arange(count) * step).astype(dtype.numpy), span=node.span)
+
+
+@converts("arange.start")
+def arange_from(node: Node, start: float, end: float, *_options: Any) -> Expr:
+    return arange(node, start, end, 1)
+
+
+@converts("arange.default")
+def arange_to(node: Node, end: float, *_options: Any) -> Expr:
+    return arange(node, 0, end, 1)
+
+
+@converts("linspace")
+def linspace(node: Node, start: float, end: float, count: int, *_options: Any) -> Expr:
+    return Constant(np.linspace(start, end, count).astype(node.dtype().numpy), span=node.span)
+
+
+@converts("eye.default")
+def eye(node: Node, rows: int, *_options: Any) -> Expr:
+    return Constant(np.eye(rows, dtype=node.dtype().numpy), span=node.span)
+
+
+@converts("eye.m")
+def eye_rectangular(node: Node, rows: int, columns: int, *_options: Any) -> Expr:
+    return Constant(np.eye(rows, columns, dtype=node.dtype().numpy), span=node.span)
+
+
+@converts("tril", "triu")
+def triangle(node: Node, x: Expr, diagonal: int) -> Expr:
+    rows, columns = shape_in(x)[-2:]
+    ones = np.ones((rows, columns), bool)
+    lower = node.op.startswith("aten.tril")
+    kept = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
+    return node.call(op.where, Constant(kept, span=node.span), x, node.scalar_like(0, x))
+
+
+@converts("diagonal")
+def diagonal(node: Node, x: Expr, offset: int, first: int, second: int) -> Expr:
+    """The diagonal of two axes, as a new last axis."""
+    rank = rank_of(x)
+    first, second = axis_of(first, rank), axis_of(second, rank)
+    rest = [a for a in range(rank) if a not in (first, second)]
+    x = node.transpose(x, (*rest, first, second))
+    *batch, rows, columns = shape_in(x)
+    row = np.arange(max(-offset, 0), rows)
+    row = row[(row + offset >= 0) & (row + offset < columns)]
+    places = Constant(row * columns + row + offset, span=node.span)
+    flat = node.reshape(x, (*batch, rows * columns))
+    return node.call(op.take, flat, places, axis=len(batch), mode="clip")
+
+
+@converts("one_hot")
+def one_hot(node: Node, x: Expr, classes: int) -> Expr:
+    if classes < 0:
+        raise node.unsupported("a number of classes that depends on the values",
+                               help="give num_classes")
+    wide = node.call(op.expand_dims, x, axis=rank_of(x), num_newaxis=1)
+    numbers = Constant(np.arange(classes, dtype=dtype_in(x).numpy), span=node.span)
+    return node.cast(node.call(op.equal, wide, numbers), "int64")

@@ -1,0 +1,325 @@
+"""Converters of functions of single elements and of elements that broadcast.
+
+The dtype of a result is the one that torch traced; arguments are converted to it, or, where the
+result is a truth value, to the dtype that torch would compare in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from weft import op
+from weft.frontend.torch.node import Node, dtype_in, shape_in
+from weft.frontend.torch.registry import ConvertFunction, converts, register
+from weft.ir.expr import Expr
+from weft.ir.op import Op
+
+_FLOAT_FUNCTIONS: dict[str, Op] = {
+    "acos": op.acos,
+    "acosh": op.acosh,
+    "asin": op.asin,
+    "asinh": op.asinh,
+    "atan": op.atan,
+    "atanh": op.atanh,
+    "cos": op.cos,
+    "cosh": op.cosh,
+    "erf": op.erf,
+    "exp": op.exp,
+    "log": op.log,
+    "rsqrt": op.rsqrt,
+    "sigmoid": op.sigmoid,
+    "sin": op.sin,
+    "sinh": op.sinh,
+    "sqrt": op.sqrt,
+    "tan": op.tan,
+    "tanh": op.tanh,
+}
+# Functions that keep the dtype, and on integers do nothing where the flag says so.
+_KEEPING: dict[str, tuple[Op, bool]] = {
+    "abs": (op.abs, False),
+    "ceil": (op.ceil, True),
+    "floor": (op.floor, True),
+    "neg": (op.negative, False),
+    "sign": (op.sign, False),
+    "trunc": (op.trunc, True),
+}
+_ARITHMETIC: dict[str, Op] = {
+    "floor_divide": op.floor_divide,
+    "fmod": op.mod,
+    "maximum": op.maximum,
+    "minimum": op.minimum,
+    "mul": op.multiply,
+    "remainder": op.floor_mod,
+}
+_COMPARISONS: dict[str, Op] = {
+    "eq": op.equal,
+    "ge": op.greater_equal,
+    "gt": op.greater,
+    "le": op.less_equal,
+    "lt": op.less,
+    "ne": op.not_equal,
+}
+_LOGICAL: dict[str, Op] = {
+    "logical_and": op.logical_and,
+    "logical_or": op.logical_or,
+    "logical_xor": op.logical_xor,
+}
+_BITWISE: dict[str, tuple[Op, Op]] = {  # on integers, on truth values
+    "bitwise_and": (op.bitwise_and, op.logical_and),
+    "bitwise_or": (op.bitwise_or, op.logical_or),
+    "bitwise_xor": (op.bitwise_xor, op.logical_xor),
+}
+
+
+def _float_function(operator: Op) -> ConvertFunction:
+    return lambda node, x: node.call(operator, node.cast(x, node.dtype()))
+
+
+def _keeping(operator: Op, idle_on_integers: bool) -> ConvertFunction:
+    def convert(node: Node, x: Expr) -> Expr:
+        idle = idle_on_integers and not dtype_in(x).is_float
+        return x if idle else node.call(operator, x)
+
+    return convert
+
+
+def _arithmetic(operator: Op) -> ConvertFunction:
+    def convert(node: Node, x: Any, y: Any) -> Expr:
+        dtype = node.dtype()
+        return node.call(operator, node.tensor(x, dtype), node.tensor(y, dtype))
+
+    return convert
+
+
+def _comparison(operator: Op) -> ConvertFunction:
+    def convert(node: Node, x: Any, y: Any) -> Expr:
+        dtype = node.dtype_named(torch.result_type(node.traced[0], node.traced[1]))
+        x, y = node.tensor(x, dtype), node.tensor(y, dtype)
+        if dtype.is_bool and operator is not op.equal:
+            if operator is op.not_equal:
+                return node.call(op.logical_xor, x, y)
+            x, y = node.cast(x, "uint8"), node.cast(y, "uint8")
+        return node.call(operator, x, y)
+
+    return convert
+
+
+def _logical(operator: Op) -> ConvertFunction:
+    return lambda node, x, y: node.call(operator, node.tensor(x, "bool"), node.tensor(y, "bool"))
+
+
+def _bitwise(on_integers: Op, on_bools: Op) -> ConvertFunction:
+    def convert(node: Node, x: Any, y: Any) -> Expr:
+        dtype = node.dtype()
+        operator = on_bools if dtype.is_bool else on_integers
+        return node.call(operator, node.tensor(x, dtype), node.tensor(y, dtype))
+
+    return convert
+
+
+def _register_all() -> None:
+    for name, operator in _FLOAT_FUNCTIONS.items():
+        register(name, _float_function(operator))
+    for name, (operator, idle) in _KEEPING.items():
+        register(name, _keeping(operator, idle))
+    for name, operator in _ARITHMETIC.items():
+        register(name, _arithmetic(operator))
+    for name, operator in _COMPARISONS.items():
+        register(name, _comparison(operator))
+    for name, operator in _LOGICAL.items():
+        register(name, _logical(operator))
+    for name, pair in _BITWISE.items():
+        register(name, _bitwise(*pair))
+
+
+_register_all()
+
+
+@converts("add")
+def add(node: Node, x: Any, y: Any, alpha: Any = 1) -> Expr:
+    """The sum x + alpha * y."""
+    return _scaled_sum(node, op.add, x, y, alpha)
+
+
+@converts("sub")
+def sub(node: Node, x: Any, y: Any, alpha: Any = 1) -> Expr:
+    return _scaled_sum(node, op.subtract, x, y, alpha)
+
+
+@converts("rsub")
+def rsub(node: Node, x: Any, y: Any, alpha: Any = 1) -> Expr:
+    """The difference y - alpha * x."""
+    return _scaled_sum(node, op.subtract, y, x, alpha)
+
+
+def _scaled_sum(node: Node, operator: Op, x: Any, y: Any, alpha: Any) -> Expr:
+    dtype = node.dtype()
+    if dtype.is_bool:
+        return node.call(op.logical_or, node.tensor(x, dtype), node.tensor(y, dtype))
+    x, y = node.tensor(x, dtype), node.tensor(y, dtype)
+    if alpha != 1:
+        y = node.call(op.multiply, y, node.scalar_like(alpha, y))
+    return node.call(operator, x, y)
+
+
+@converts("div")
+def div(node: Node, x: Any, y: Any, rounding_mode: str | None = None) -> Expr:
+    dtype = node.dtype()
+    x, y = node.tensor(x, dtype), node.tensor(y, dtype)
+    if rounding_mode == "floor":
+        return node.call(op.floor_divide, x, y)
+    quotient = node.call(op.divide, x, y)  # of integers towards zero
+    return node.call(op.trunc, quotient) if rounding_mode and dtype.is_float else quotient
+
+
+@converts("reciprocal")
+def reciprocal(node: Node, x: Expr) -> Expr:
+    x = node.cast(x, node.dtype())
+    return node.call(op.divide, node.scalar_like(1, x), x)
+
+
+_SMALL_POWERS = (2, 3, 4)
+
+
+@converts("pow")
+def pow_(node: Node, x: Any, exponent: Any) -> Expr:
+    """Small whole powers are products; others of integers are computed in float64."""
+    dtype = node.dtype()
+    if isinstance(exponent, (int, float)):
+        known = _known_power(node, node.tensor(x, dtype), exponent)
+        if known is not None:
+            return known
+    wide = dtype if dtype.is_float else "float64"
+    power = node.call(op.power, node.tensor(x, wide), node.tensor(exponent, wide))
+    return node.cast(power, dtype)
+
+
+def _known_power(node: Node, x: Expr, exponent: float) -> Expr | None:
+    if exponent in _SMALL_POWERS:
+        square = node.call(op.multiply, x, x)
+        if exponent == 2:
+            return square
+        return node.call(op.multiply, square, x if exponent == 3 else square)
+    if not dtype_in(x).is_float:
+        return None
+    if exponent == -1:
+        return node.call(op.divide, node.scalar_like(1, x), x)
+    # pow differs from a root at -0 and -inf alone, which torch itself treats as the root.
+    root = {0.5: op.sqrt, -0.5: op.rsqrt}.get(exponent)
+    return None if root is None else node.call(root, x)
+
+
+@converts("expm1")
+def expm1(node: Node, x: Expr) -> Expr:
+    """2 sinh(x / 2) exp(x / 2), which does not cancel near zero."""
+    x = node.cast(x, node.dtype())
+    half = node.call(op.multiply, x, node.scalar_like(0.5, x))
+    twice = node.call(op.multiply, node.call(op.sinh, half), node.scalar_like(2, x))
+    return node.call(op.multiply, twice, node.call(op.exp, half))
+
+
+@converts("log1p")
+def log1p(node: Node, x: Expr) -> Expr:
+    """2 atanh(x / (2 + x)) near zero, where log(1 + x) would lose the digits of x."""
+    x = node.cast(x, node.dtype())
+    ratio = node.call(op.divide, x, node.call(op.add, x, node.scalar_like(2, x)))
+    near = node.call(op.multiply, node.call(op.atanh, ratio), node.scalar_like(2, x))
+    far = node.call(op.log, node.call(op.add, x, node.scalar_like(1, x)))
+    is_near = node.call(op.less, node.call(op.abs, x), node.scalar_like(0.5, x))
+    return node.call(op.where, is_near, near, far)
+
+
+@converts("log2", "log10")
+def log_of_base(node: Node, x: Expr) -> Expr:
+    x = node.cast(x, node.dtype())
+    base = 2.0 if node.op.startswith("aten.log2") else 10.0
+    scale = 1.0 / float(torch.tensor(base, dtype=torch.float64).log())
+    return node.call(op.multiply, node.call(op.log, x), node.scalar_like(scale, x))
+
+
+@converts("round")
+def round_(node: Node, x: Expr, decimals: int = 0) -> Expr:
+    """Halves go to the even neighbour."""
+    if not dtype_in(x).is_float:
+        return x
+    if decimals == 0:
+        return node.call(op.round, x)
+    scale = node.scalar_like(10.0 ** abs(decimals), x)
+    up, down = (op.multiply, op.divide) if decimals > 0 else (op.divide, op.multiply)
+    return node.call(down, node.call(op.round, node.call(up, x, scale)), scale)
+
+
+@converts("isnan", "isinf", "isfinite")
+def classify(node: Node, x: Expr) -> Expr:
+    name = node.op.split(".")[1]
+    if not dtype_in(x).is_float:
+        never = node.call(op.not_equal, node.cast(x, "int64"), node.cast(x, "int64"))
+        return node.call(op.logical_not, never) if name == "isfinite" else never
+    return node.call({"isnan": op.isnan, "isinf": op.isinf, "isfinite": op.isfinite}[name], x)
+
+
+@converts("logical_not")
+def logical_not(node: Node, x: Expr) -> Expr:
+    return node.call(op.logical_not, node.cast(x, "bool"))
+
+
+@converts("bitwise_not")
+def bitwise_not(node: Node, x: Expr) -> Expr:
+    return node.call(op.logical_not if dtype_in(x).is_bool else op.bitwise_not, x)
+
+
+@converts("where")
+def where(node: Node, condition: Expr, x: Any, y: Any) -> Expr:
+    dtype = node.dtype()
+    return node.call(op.where, node.cast(condition, "bool"), node.tensor(x, dtype),
+                     node.tensor(y, dtype))
+
+
+@converts("masked_fill")
+def masked_fill(node: Node, x: Expr, mask: Expr, value: Any) -> Expr:
+    return node.call(op.where, node.cast(mask, "bool"), node.tensor(value, dtype_in(x)), x)
+
+
+@converts("clamp", "clamp_min", "clamp_max", "hardtanh")
+def clamp(node: Node, x: Expr, low: Any = None, high: Any = None) -> Expr:
+    if node.op.startswith("aten.clamp_max"):
+        low, high = None, low
+    dtype = node.dtype()
+    x = node.cast(x, dtype)
+    fixed = all(b is None or isinstance(b, (int, float)) for b in (low, high))
+    if fixed and dtype.is_float:
+        return node.call(op.clip, x, a_min=float("-inf") if low is None else float(low),
+                         a_max=float("inf") if high is None else float(high))
+    if low is not None:
+        x = node.call(op.maximum, x, node.tensor(low, dtype))
+    return x if high is None else node.call(op.minimum, x, node.tensor(high, dtype))
+
+
+@converts("_to_copy", "to.dtype", "_to_dtype")
+def to_copy(node: Node, x: Expr, *_options: Any) -> Expr:
+    """Another dtype; all else that ``to`` changes is about devices and strides."""
+    return node.cast(x, node.dtype())
+
+
+@converts("alias", "clone", "contiguous", "detach", "lift_fresh_copy")
+def same(node: Node, x: Expr, *_options: Any) -> Expr:  # noqa: ARG001
+    return x
+
+
+@converts("copy", "fill")
+def copy(node: Node, x: Expr, value: Any, *_options: Any) -> Expr:
+    """``value`` in the shape of ``x``."""
+    return node.broadcast(node.tensor(value, dtype_in(x)), shape_in(x))
+
+
+@converts("native_dropout", "dropout", "alpha_dropout", "feature_dropout")
+def dropout(node: Node, x: Expr, _rate: float, train: bool | None) -> Expr | tuple[Expr, ...]:
+    """Nothing is dropped at inference."""
+    if train:
+        raise node.unsupported("training mode", help="export the model in eval mode: model.eval()")
+    if not node.op.startswith("aten.native_dropout"):
+        return x
+    somewhere = node.call(op.logical_or, node.cast(x, "bool"), node.constant(True, "bool"))
+    return x, somewhere

@@ -1,0 +1,85 @@
+"""Converters of matrix products; those of 16-bit floats are summed in 32 and rounded once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import op
+from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
+from weft.frontend.torch.registry import converts
+from weft.ir.expr import Expr
+
+_MATRIX = 2
+
+
+@converts("mm", "bmm", "matmul", "dot", "mv")
+def matmul(node: Node, a: Expr, b: Expr) -> Expr:
+    """NumPy's ``matmul``: vectors are padded to matrices, leading axes broadcast."""
+    a_is_vector, b_is_vector = rank_of(a) == 1, rank_of(b) == 1
+    if a_is_vector:
+        a = node.call(op.expand_dims, a, axis=0, num_newaxis=1)
+    if b_is_vector:
+        b = node.call(op.expand_dims, b, axis=1, num_newaxis=1)
+    product = multiplied(node, a, b)
+    rank = rank_of(product)
+    dropped = [rank - 2] * a_is_vector + [rank - 1] * b_is_vector
+    return node.call(op.squeeze, product, axis=tuple(dropped)) if dropped else product
+
+
+@converts("linear")
+def linear(node: Node, x: Expr, weight: Expr, bias: Expr | None) -> Expr:
+    if rank_of(weight) == 1:
+        product = matmul(node, x, weight)
+    else:
+        product = _in_float32(node, x, weight, lambda a, b: node.call(op.nn.dense, a, b))
+    return product if bias is None else node.call(op.add, product, bias)
+
+
+@converts("addmm", "baddbmm")
+def addmm(node: Node, bias: Expr, a: Expr, b: Expr, beta: float, alpha: float) -> Expr:
+    """The sum beta * bias + alpha * (a @ b)."""
+    product = _scaled(node, multiplied(node, a, b), alpha)
+    return product if beta == 0 else node.call(op.add, product, _scaled(node, bias, beta))
+
+
+def _scaled(node: Node, x: Expr, factor: float) -> Expr:
+    return x if factor == 1 else node.call(op.multiply, x, node.scalar_like(factor, x))
+
+
+def transposed(node: Node, x: Expr) -> Expr:
+    """The last two axes swapped."""
+    rank = rank_of(x)
+    return node.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
+    """The product of matrices, or of stacks of them that broadcast."""
+    return _in_float32(node, a, b, lambda x, y: _product(node, x, y))
+
+
+def _in_float32(node: Node, a: Expr, b: Expr, product: Any) -> Expr:
+    dtype = dtype_in(a)
+    if not dtype.is_float or dtype.bits >= 32:
+        return product(a, b)
+    return node.cast(product(node.cast(a, "float32"), node.cast(b, "float32")), dtype)
+
+
+def _product(node: Node, a: Expr, b: Expr) -> Expr:
+    if rank_of(b) == _MATRIX:
+        return node.call(op.nn.dense, a, transposed(node, b))
+    a_shape, b_shape = shape_in(a), shape_in(b)
+    batch = np.broadcast_shapes(a_shape[:-2], b_shape[:-2])
+    stacks = [_stacked(node, x, batch) for x in (a, b)]
+    product = node.call(op.nn.batch_matmul, *stacks, transpose_a=False, transpose_b=False)
+    return node.reshape(product, (*batch, a_shape[-2], b_shape[-1]))
+
+
+def _stacked(node: Node, x: Expr, batch: tuple[int, ...]) -> Expr:
+    """One stack of matrices; a single one broadcasts by itself."""
+    shape = shape_in(x)
+    if math.prod(shape[:-2]) != 1:
+        x = node.broadcast(x, (*batch, *shape[-2:]))
+    return node.reshape(x, (math.prod(shape_in(x)[:-2]), *shape[-2:]))

@@ -1,0 +1,130 @@
+"""Converters of normalisations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import op
+from weft.frontend.torch.node import Node, axes_of, dtype_in, rank_of, shape_in
+from weft.frontend.torch.registry import converts
+from weft.ir.expr import Constant, Expr
+
+
+@converts("_native_batch_norm_legit_no_training")
+def batch_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr,
+               variance: Expr, _momentum: float, epsilon: float) -> tuple[Expr]:
+    """With the statistics that were stored; the saved ones, further results, are not computed."""
+    weight = _vector(node, 1, mean) if weight is None else weight
+    bias = _vector(node, 0, mean) if bias is None else bias
+    result = node.call(op.nn.batch_norm, x, weight, bias, mean, variance, axis=1,
+                       epsilon=float(epsilon))
+    return (node.field(result, 0),)
+
+
+@converts("batch_norm", "cudnn_batch_norm", "native_batch_norm", "_batch_norm_no_update")
+def batch_norm_of_any_mode(node: Node, x: Expr, weight: Expr | None, bias: Expr | None,
+                           mean: Expr | None, variance: Expr | None, *options: Any
+                           ) -> Expr | tuple[Expr]:
+    inference = "no_update" in node.op or not options[0]
+    if not inference or mean is None or variance is None:
+        raise node.unsupported("training mode", help="export the model in eval mode: model.eval()")
+    momentum, epsilon = options[:2] if "no_update" in node.op else options[1:3]
+    result = batch_norm(node, x, weight, bias, mean, variance, momentum, epsilon)
+    return result[0] if node.op.startswith("aten.batch_norm") else result
+
+
+def _vector(node: Node, value: float, like: Expr) -> Expr:
+    return Constant(np.full(shape_in(like), value, dtype_in(like).numpy), span=node.span)
+
+
+@converts("native_layer_norm")
+def native_layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
+                      bias: Expr | None, epsilon: float) -> tuple[Expr, ...]:
+    """The result; the mean and 1 / deviation are computed where the graph has them read."""
+    axes = tuple(range(rank_of(x) - len(shape), rank_of(x)))
+    mean, rest = _statistics(node, x, axes, epsilon)
+    return layer_norm(node, x, shape, weight, bias, epsilon), mean, rest
+
+
+@converts("layer_norm")
+def layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
+               bias: Expr | None, epsilon: float, *_options: Any) -> Expr:
+    """The last axis alone is an operator of weft; several are one, as far as it can see."""
+    own, count = shape_in(x), math.prod(shape)
+    flat = node.reshape(x, (*own[: rank_of(x) - len(shape)], count))
+    one, zero = (Constant(np.full((count,), v, dtype_in(x).numpy), span=node.span)
+                 for v in (1, 0))
+    weight = one if weight is None else node.reshape(weight, (count,))
+    bias = zero if bias is None else node.reshape(bias, (count,))
+    result = node.call(op.nn.layer_norm, flat, weight, bias, axis=rank_of(flat) - 1,
+                       epsilon=float(epsilon))
+    return node.reshape(result, own)
+
+
+def _statistics(node: Node, x: Expr, axes: tuple[int, ...], epsilon: float
+                ) -> tuple[Expr, Expr]:
+    """The mean, and 1 / the deviation."""
+    mean = node.call(op.mean, x, axis=axes, keepdims=True)
+    centred = node.call(op.subtract, x, mean)
+    square = node.call(op.multiply, centred, centred)
+    variance = node.call(op.mean, square, axis=axes, keepdims=True)
+    return mean, node.call(op.rsqrt, node.call(op.add, variance, node.scalar_like(epsilon, x)))
+
+
+@converts("native_group_norm")
+def native_group_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, _n: int,
+                      _c: int, _hw: int, groups: int, epsilon: float) -> tuple[Expr, ...]:
+    return _group_norm(node, x, groups, weight, bias, epsilon)
+
+
+@converts("group_norm")
+def group_norm(node: Node, x: Expr, groups: int, weight: Expr | None, bias: Expr | None,
+               epsilon: float, *_options: Any) -> Expr:
+    return _group_norm(node, x, groups, weight, bias, epsilon)[0]
+
+
+@converts("instance_norm")
+def instance_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None,
+                  _mean: Expr | None, _variance: Expr | None, by_input: bool, _momentum: float,
+                  epsilon: float, *_options: Any) -> Expr:
+    if not by_input:
+        raise node.unsupported("statistics that were stored", help="use batch_norm")
+    return _group_norm(node, x, shape_in(x)[1], weight, bias, epsilon)[0]
+
+
+def _group_norm(node: Node, x: Expr, groups: int, weight: Expr | None, bias: Expr | None,
+                epsilon: float) -> tuple[Expr, ...]:
+    """The channels of each group normalised as one; mean and 1 / deviation by batch and group."""
+    own = shape_in(x)
+    batch, channels = own[:2]
+    size = math.prod(own[1:]) // groups
+    grouped = node.reshape(x, (batch, groups, size))
+    mean, rest = _statistics(node, grouped, (2,), epsilon)
+    centred = node.call(op.subtract, grouped, mean)
+    result = node.reshape(node.call(op.multiply, centred, rest), own)
+    per_channel = (channels, *(1,) * (len(own) - 2))
+    if weight is not None:
+        result = node.call(op.multiply, result, node.reshape(weight, per_channel))
+    if bias is not None:
+        result = node.call(op.add, result, node.reshape(bias, per_channel))
+    return result, *(node.reshape(v, (batch, groups)) for v in (mean, rest))
+
+
+@converts("rms_norm", "_fused_rms_norm")
+def rms_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
+             epsilon: float | None) -> Expr | tuple[Expr, ...]:
+    """Divided by the root of the mean square, of 16-bit floats computed in 32."""
+    axes = axes_of(range(-len(shape), 0), rank_of(x))
+    dtype = dtype_in(x)
+    wide = node.cast(x, "float32") if dtype.bits < 32 else x
+    least = float(np.finfo(dtype_in(wide).numpy).eps) if epsilon is None else float(epsilon)
+    square = node.call(op.mean, node.call(op.multiply, wide, wide), axis=axes, keepdims=True)
+    rest = node.call(op.rsqrt, node.call(op.add, square, node.scalar_like(least, wide)))
+    result = node.cast(node.call(op.multiply, wide, rest), dtype)
+    if weight is not None:
+        result = node.call(op.multiply, result, weight)
+    return (result, rest) if "fused" in node.op else result

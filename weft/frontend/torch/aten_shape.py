@@ -1,0 +1,259 @@
+"""Converters that move elements: views, permutations, slices, joins, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import op
+from weft.frontend.torch.node import (
+    Node,
+    axes_of,
+    axis_of,
+    dtype_in,
+    rank_of,
+    shape_in,
+    size_of,
+)
+from weft.frontend.torch.registry import converts
+from weft.ir.expr import Expr
+
+
+@converts("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy")
+def view(node: Node, x: Expr, shape: Sequence[int]) -> Expr:
+    """One size may be -1."""
+    target = list(shape)
+    if -1 in target:
+        rest = 1
+        for size in target:
+            rest *= size if size != -1 else 1
+        target[target.index(-1)] = size_of(x) // rest if rest else 0
+    return node.reshape(x, target)
+
+
+@converts("flatten")
+def flatten(node: Node, x: Expr, first: int, last: int) -> Expr:
+    shape, rank = shape_in(x), rank_of(x)
+    first, last = axis_of(first, rank), axis_of(last, rank)
+    middle = 1
+    for size in shape[first : last + 1]:
+        middle *= size
+    return node.reshape(x, (*shape[:first], middle, *shape[last + 1 :]))
+
+
+@converts("permute")
+def permute(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
+    return node.transpose(x, [axis_of(a, rank_of(x)) for a in axes])
+
+
+@converts("transpose.int")
+def transpose(node: Node, x: Expr, first: int, second: int) -> Expr:
+    order = list(range(rank_of(x)))
+    if not order:
+        return x
+    first, second = axis_of(first, len(order)), axis_of(second, len(order))
+    order[first], order[second] = order[second], order[first]
+    return node.transpose(x, order)
+
+
+@converts("t", "numpy_T")
+def matrix_transpose(node: Node, x: Expr) -> Expr:
+    return node.transpose(x, tuple(reversed(range(rank_of(x)))))
+
+
+@converts("unsqueeze")
+def unsqueeze(node: Node, x: Expr, axis: int) -> Expr:
+    return node.call(op.expand_dims, x, axis=axis % (rank_of(x) + 1), num_newaxis=1)
+
+
+@converts("squeeze")
+def squeeze(node: Node, x: Expr, axes: int | Sequence[int] | None = None) -> Expr:
+    """Only the axes of size 1 among those named go."""
+    shape = shape_in(x)
+    chosen = tuple(a for a in axes_of(axes, rank_of(x)) if shape and shape[a] == 1)
+    return node.call(op.squeeze, x, axis=chosen) if chosen else x
+
+
+@converts("expand")
+def expand(node: Node, x: Expr, shape: Sequence[int], *_implicit: Any) -> Expr:
+    """A size of -1 keeps that of ``x``."""
+    own = (1,) * (len(shape) - rank_of(x)) + shape_in(x)
+    target = tuple(o if s == -1 else s for s, o in zip(shape, own, strict=True))
+    return node.broadcast(x, target)
+
+
+@converts("slice.Tensor")
+def slice_(node: Node, x: Expr, axis: int, start: int | None, end: int | None,
+           step: int) -> Expr:
+    axis = axis_of(axis, rank_of(x))
+    first, last, _ = slice(start, end).indices(shape_in(x)[axis])
+    if last <= first:
+        first, last = 0, 0
+    return node.slice(x, axis, first, last, step)
+
+
+@converts("narrow")
+def narrow(node: Node, x: Expr, axis: int, start: int, length: int) -> Expr:
+    return node.slice(x, axis_of(axis, rank_of(x)), start, start + length)
+
+
+@converts("select.int")
+def select(node: Node, x: Expr, axis: int, index: int) -> Expr:
+    axis = axis_of(axis, rank_of(x))
+    index %= shape_in(x)[axis]
+    return node.call(op.squeeze, node.slice(x, axis, index, index + 1), axis=(axis,))
+
+
+@converts("slice_scatter")
+def slice_scatter(node: Node, x: Expr, part: Expr, axis: int, start: int | None,
+                  end: int | None, step: int) -> Expr:
+    """``x`` with a slice replaced."""
+    axis = axis_of(axis, rank_of(x))
+    size = shape_in(x)[axis]
+    first, last, _ = slice(start, end).indices(size)
+    if step != 1:
+        raise node.unsupported("a step other than 1", got=str(step))
+    pieces = [node.slice(x, axis, 0, first), part, node.slice(x, axis, max(first, last), size)]
+    return _joined(node, pieces, axis)
+
+
+@converts("select_scatter")
+def select_scatter(node: Node, x: Expr, part: Expr, axis: int, index: int) -> Expr:
+    axis = axis_of(axis, rank_of(x))
+    index %= shape_in(x)[axis]
+    part = node.call(op.expand_dims, part, axis=axis, num_newaxis=1)
+    return slice_scatter(node, x, part, axis, index, index + 1, 1)
+
+
+@converts("cat")
+def cat(node: Node, tensors: Sequence[Expr], axis: int) -> Expr:
+    """Empty vectors are left out, as torch has it."""
+    dtype = node.dtype()
+    parts = [node.cast(t, dtype) for t in tensors if shape_in(t) != (0,)] or [tensors[0]]
+    return _joined(node, parts, axis_of(axis, rank_of(parts[0])))
+
+
+def _joined(node: Node, parts: Sequence[Expr], axis: int) -> Expr:
+    full = [p for p in parts if shape_in(p)[axis]] or [parts[0]]
+    return full[0] if len(full) == 1 else node.tuple_call(op.concatenate, full, axis=axis)
+
+
+@converts("stack")
+def stack(node: Node, tensors: Sequence[Expr], axis: int) -> Expr:
+    axis %= rank_of(tensors[0]) + 1
+    dtype = node.dtype()
+    wide = [node.call(op.expand_dims, node.cast(t, dtype), axis=axis, num_newaxis=1)
+            for t in tensors]
+    return _joined(node, wide, axis)
+
+
+@converts("split_with_sizes")
+def split_with_sizes(node: Node, x: Expr, sizes: Sequence[int], axis: int) -> tuple[Expr, ...]:
+    axis = axis_of(axis, rank_of(x))
+    parts, at = [], 0
+    for size in sizes:
+        parts.append(node.slice(x, axis, at, at + size))
+        at += size
+    return tuple(parts)
+
+
+@converts("split.Tensor")
+def split(node: Node, x: Expr, size: int, axis: int) -> tuple[Expr, ...]:
+    """Parts of ``size``, the last one perhaps smaller."""
+    total = shape_in(x)[axis_of(axis, rank_of(x))]
+    starts = range(0, max(total, 1), max(size, 1))
+    return split_with_sizes(node, x, [min(size, total - s) for s in starts], axis)
+
+
+@converts("chunk")
+def chunk(node: Node, x: Expr, chunks: int, axis: int) -> tuple[Expr, ...]:
+    total = shape_in(x)[axis_of(axis, rank_of(x))]
+    return split(node, x, -(-total // chunks), axis)
+
+
+@converts("unbind.int")
+def unbind(node: Node, x: Expr, axis: int) -> tuple[Expr, ...]:
+    count = shape_in(x)[axis_of(axis, rank_of(x))]
+    return tuple(select(node, x, axis, i) for i in range(count))
+
+
+@converts("flip")
+def flip(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
+    for axis in axes:
+        x = node.call(op.reverse, x, axis=axis_of(axis, rank_of(x)))
+    return x
+
+
+@converts("roll")
+def roll(node: Node, x: Expr, shifts: Sequence[int], axes: Sequence[int]) -> Expr:
+    """What leaves an axis at its end comes back at its start."""
+    if not axes:
+        flat = node.reshape(x, (size_of(x),))
+        return node.reshape(roll(node, flat, shifts, (0,)), shape_in(x))
+    for shift, named in zip(shifts, axes, strict=True):
+        axis = axis_of(named, rank_of(x))
+        size = shape_in(x)[axis]
+        cut = (size - shift) % size if size else 0
+        if cut:
+            x = _joined(node, [node.slice(x, axis, cut, size), node.slice(x, axis, 0, cut)], axis)
+    return x
+
+
+@converts("repeat")
+def repeat(node: Node, x: Expr, repeats: Sequence[int]) -> Expr:
+    x = node.reshape(x, (1,) * (len(repeats) - rank_of(x)) + shape_in(x))
+    return node.call(op.tile, x, reps=tuple(repeats)) if any(r != 1 for r in repeats) else x
+
+
+@converts("repeat_interleave.self_int")
+def repeat_interleave(node: Node, x: Expr, repeats: int, axis: int | None,
+                      *_size: Any) -> Expr:
+    """Every slice ``repeats`` times in a row."""
+    if axis is None:
+        x, axis = node.reshape(x, (size_of(x),)), 0
+    axis, shape = axis_of(axis, rank_of(x)), shape_in(x)
+    wide = node.call(op.expand_dims, x, axis=axis + 1, num_newaxis=1)
+    wide = node.broadcast(wide, (*shape[: axis + 1], repeats, *shape[axis + 1 :]))
+    return node.reshape(wide, (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
+
+
+@converts("pixel_shuffle")
+def pixel_shuffle(node: Node, x: Expr, factor: int) -> Expr:
+    """Channels become pixels: (…, C r r, H, W) to (…, C, H r, W r)."""
+    *batch, channels, height, width = shape_in(x)
+    kept = len(batch)
+    split_shape = (*batch, channels // factor**2, factor, factor, height, width)
+    order = (*range(kept + 1), kept + 3, kept + 1, kept + 4, kept + 2)
+    moved = node.transpose(node.reshape(x, split_shape), order)
+    return node.reshape(moved, (*batch, channels // factor**2, height * factor, width * factor))
+
+
+@converts("constant_pad_nd")
+def constant_pad(node: Node, x: Expr, pad: Sequence[int], value: float) -> Expr:
+    """Pairs of amounts from the last axis on; negative ones crop."""
+    return padded(node, x, pad, "constant", value)
+
+
+@converts("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def reflection_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
+    return padded(node, x, pad, "reflect", 0)
+
+
+@converts("replication_pad1d", "replication_pad2d", "replication_pad3d")
+def replication_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
+    return padded(node, x, pad, "edge", 0)
+
+
+def padded(node: Node, x: Expr, pad: Sequence[int], mode: str, value: float) -> Expr:
+    """``pad`` has the amounts before and after the last axis, then the one before it, …"""
+    rank = rank_of(x)
+    width = [(0, 0)] * rank
+    for index in range(len(pad) // 2):
+        axis = rank - 1 - index
+        before, after = pad[2 * index], pad[2 * index + 1]
+        x = node.slice(x, axis, max(-before, 0), shape_in(x)[axis] - max(-after, 0))
+        width[axis] = (max(before, 0), max(after, 0))
+    if not any(map(any, width)):
+        return x
+    return node.call(op.nn.pad, x, node.constant(value, dtype_in(x)), pad_width=tuple(width),
+                     pad_mode=mode)

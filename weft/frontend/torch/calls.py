@@ -1,0 +1,63 @@
+"""One call of a traced graph: which converter it has, and its arguments in the schema's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+
+from weft.frontend.torch.registry import ConvertFunction, find_converter
+
+# They check what torch assumed while tracing, and give nothing.
+_CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range",
+           "sym_constrain_range_for_size")
+_SIZE_FUNCTIONS = (torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_int, torch.sym_float)
+
+
+def is_check(node: torch.fx.Node) -> bool:
+    """Whether the call only asserts something."""
+    return isinstance(node.target, OpOverload) \
+        and node.target.overloadpacket.__name__ in _CHECKS
+
+
+def size_function(node: torch.fx.Node) -> Callable[..., Any] | None:
+    """The Python function of a call that computes with sizes, or takes an item of a result."""
+    target = node.target
+    is_plain = target in _SIZE_FUNCTIONS \
+        or getattr(target, "__module__", "") in ("_operator", "math")
+    return target if is_plain and callable(target) else None
+
+
+def converter_of(node: torch.fx.Node) -> ConvertFunction | None:
+    """The converter of a call of an ATen operator."""
+    if not isinstance(node.target, OpOverload):
+        return None
+    return find_converter(str(node.target))
+
+
+def is_size_query(node: torch.fx.Node) -> bool:
+    """Whether the call asks for a size of a tensor."""
+    return node.target in (torch.ops.aten.sym_size.int, torch.ops.aten.sym_numel.default)
+
+
+def is_converted(node: torch.fx.Node) -> bool:
+    """Whether the importer takes the node."""
+    if node.op != "call_function":
+        return False
+    return is_check(node) or is_size_query(node) or size_function(node) is not None \
+        or converter_of(node) is not None
+
+
+def bound_arguments(node: torch.fx.Node) -> list[Any]:
+    """The arguments as the schema lists them, defaults filled in; those after ``*`` come last."""
+    schema: Sequence[Any] = node.target._schema.arguments  # noqa: SLF001 - has no other name
+    given = list(node.args)
+    for argument in schema[len(given):]:
+        if argument.name in node.kwargs:
+            given.append(node.kwargs[argument.name])
+        else:
+            given.append(argument.default_value if argument.has_default_value() else None)
+    return given

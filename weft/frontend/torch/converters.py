@@ -1,0 +1,35 @@
+"""All converters of ATen operators; importing this fills the table in ``registry``."""
+
+from __future__ import annotations
+
+from weft.frontend.torch import (
+    aten_activation,
+    aten_attention,
+    aten_conv,
+    aten_create,
+    aten_elementwise,
+    aten_index,
+    aten_linear,
+    aten_norm,
+    aten_order,
+    aten_pool,
+    aten_recurrent,
+    aten_reduce,
+    aten_shape,
+)
+
+__all__ = [
+    "aten_activation",
+    "aten_attention",
+    "aten_conv",
+    "aten_create",
+    "aten_elementwise",
+    "aten_index",
+    "aten_linear",
+    "aten_norm",
+    "aten_order",
+    "aten_pool",
+    "aten_recurrent",
+    "aten_reduce",
+    "aten_shape",
+]

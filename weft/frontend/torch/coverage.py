@@ -1,0 +1,42 @@
+"""Everything in a graph that weft cannot convert, found before anything is converted."""
+
+from __future__ import annotations
+
+import torch.fx
+
+from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
+from weft.frontend.torch.calls import is_converted
+from weft.frontend.torch.spans import module_path, span_of, target_name
+from weft.support.errors import UnsupportedModelError
+
+_PLACES_SHOWN = 3
+
+
+def check_coverage(graph: torch.fx.Graph, model: str) -> None:
+    """Raises ``UnsupportedModelError`` that lists all missing operators, with counts and places."""
+    missing: dict[str, list[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output") or is_converted(node):
+            continue
+        missing.setdefault(target_name(node), []).append(node)
+    if not missing:
+        return
+    count = len(missing)
+    raise UnsupportedModelError(
+        f"the model uses {count} operator{'s' if count != 1 else ''} that weft does not support",
+        where=model,
+        notes=[_note(name, missing[name]) for name in sorted(missing)],
+    )
+
+
+def _note(name: str, nodes: list[torch.fx.Node]) -> str:
+    places = [_place(node) for node in nodes[:_PLACES_SHOWN]]
+    more = ", ..." if len(nodes) > _PLACES_SHOWN else ""
+    times = f"{len(nodes)} time{'s' if len(nodes) != 1 else ''}"
+    return f"{name}: {times} ({', '.join(places)}{more})"
+
+
+def _place(node: torch.fx.Node) -> str:
+    span = span_of(node)
+    path = module_path(node)
+    return path if span.line is None else f"{path} at {span.source}:{span.line}"

@@ -1,0 +1,125 @@
+"""From a graph of core ATen operators to a typed module: one pass over the nodes in order."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.fx
+
+from weft.frontend.torch.calls import (
+    bound_arguments,
+    converter_of,
+    is_check,
+    is_size_query,
+    size_function,
+)
+from weft.frontend.torch.node import Node, shape_in, size_of
+from weft.frontend.torch.program import TorchProgram
+from weft.frontend.torch.sizes import check_sizes, input_types
+from weft.frontend.torch.spans import span_of, target_name
+from weft.ir.expr import Constant, Expr, Function, Tuple, Var
+from weft.ir.module import IRModule
+from weft.ir.span import Span
+from weft.ir.typing.infer import infer_type
+from weft.runtime.dlpack import from_dlpack
+from weft.support.errors import InternalError, WeftError
+
+
+def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]) -> IRModule:
+    """See ``weft.frontend.torch.from_torch``."""
+    types = input_types(program, shapes)
+    check_sizes(program, types)
+    importer = GraphImporter(program)
+    for port, type_ in zip(program.inputs, types, strict=True):
+        importer.add_input(port.name, Var(port.name, type_, span=Span("<torch>", node=port.name)))
+    return importer.run()
+
+
+class GraphImporter:
+    """Holds the value of every node while the graph is walked: expressions, and plain Python."""
+
+    def __init__(self, program: TorchProgram) -> None:
+        self.program = program
+        self.params: list[Var] = []
+        self.values: dict[str, Any] = {}
+
+    def add_input(self, name: str, var: Var) -> None:
+        typed = var.with_type(var.annotation)  # type: ignore[arg-type]
+        self.params.append(typed)
+        self.values[name] = typed
+
+    def run(self) -> IRModule:
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                if node.name not in self.values:
+                    self.values[node.name] = self._placeholder(node)
+            elif node.op == "call_function" and not is_check(node):
+                self.values[node.name] = self._call(node)
+        return self._module()
+
+    def _placeholder(self, node: torch.fx.Node) -> Any:
+        weight = self.program.weights.get(node.name)
+        if weight is None:
+            return node.meta.get("val")  # a plain number that the example had
+        return Constant(array_of(weight), span=Span("<torch>", node=node.name))
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        if node.target is operator.getitem:
+            source, index = node.args
+            return self._value(source)[index]
+        if is_size_query(node):
+            source = self._value(node.args[0])
+            return size_of(source) if len(node.args) == 1 else shape_in(source)[node.args[1]]
+        function = size_function(node)
+        if function is not None:
+            return function(*map(self._value, node.args))
+        return self._convert(node)
+
+    def _convert(self, node: torch.fx.Node) -> Any:
+        converter = converter_of(node)
+        if converter is None:
+            raise InternalError(f"{target_name(node)} passed the coverage check")
+        raw = bound_arguments(node)
+        seen = Node(target_name(node), span_of(node), tuple(map(_traced, raw)),
+                    node.meta.get("val"))
+        try:
+            return converter(seen, *map(self._value, raw))
+        except WeftError as error:
+            if error.where is not None:
+                raise
+            raise type(error)(error.what, where=seen.span, expected=error.expected,
+                              got=error.got, notes=error.notes, help=error.help) from None
+
+    def _value(self, argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            return self.values[argument.name]
+        if isinstance(argument, (tuple, list)):
+            return [self._value(a) for a in argument]
+        return argument
+
+    def _module(self) -> IRModule:
+        program = self.program
+        results = [self.values[name] for name in program.output_nodes]
+        outputs: list[Expr] = [
+            r if isinstance(r, Expr) else Constant(np.asarray(r, p.type.dtype.numpy))
+            for r, p in zip(results, program.outputs, strict=True)
+        ]
+        body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
+        attrs = {
+            "input_names": tuple(port.name for port in program.inputs),
+            "output_names": tuple(port.name for port in program.outputs),
+        }
+        return infer_type(IRModule({"main": Function(tuple(self.params), body)}, attrs=attrs))
+
+
+def _traced(argument: Any) -> Any:
+    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's own memory as an array, where it is contiguous."""
+    return from_dlpack(tensor.detach().resolve_conj().resolve_neg())

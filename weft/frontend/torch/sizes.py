@@ -1,0 +1,49 @@
+"""The sizes for which a program is imported, checked against what torch traced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.frontend.torch.program import TorchProgram
+from weft.ir.shape import Dim, SymDim, as_shape, substitute_dim
+from weft.ir.types import TensorType, is_static
+from weft.support.errors import InvalidInputError
+
+
+def input_types(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
+                ) -> list[TensorType]:
+    """The types of the inputs, all sizes known.
+
+    Raises ``InvalidInputError`` for an input that is none, and for sizes that are still open.
+    """
+    names = [port.name for port in program.inputs]
+    unknown = [name for name in shapes if name not in names]
+    if unknown:
+        raise InvalidInputError(f"the model has no input {', '.join(map(repr, unknown))}",
+                                expected=", ".join(map(repr, names)) or "no inputs")
+    types = []
+    for port in program.inputs:
+        given = shapes.get(port.name)
+        type_ = port.type if given is None else TensorType(as_shape(given), port.type.dtype)
+        if not is_static(type_):
+            raise InvalidInputError(f"input {port.name!r} has sizes that are open",
+                                    got=str(type_), help=f'inputs={{"{port.name}": (1, 3, …)}}')
+        types.append(type_)
+    return types
+
+
+def check_sizes(program: TorchProgram, types: Sequence[TensorType]) -> None:
+    """One name is one size, and a size that was fixed in the example stays what it was."""
+    symbols: dict[str, Dim] = {}
+    pairs = [(port, declared, given)
+             for port, type_ in zip(program.inputs, types, strict=True)
+             for declared, given in zip(port.type.shape, type_.concrete_shape, strict=True)]
+    for _, declared, given in pairs:
+        if isinstance(declared, SymDim) and str(declared).isidentifier():
+            symbols.setdefault(str(declared), given)
+    for port, declared, given in pairs:
+        expected = substitute_dim(declared, symbols)
+        if isinstance(expected, int) and expected != given:
+            raise InvalidInputError(f"input {port.name!r} has a size that does not fit",
+                                    expected=f"{port.type}, where {declared} is {expected}",
+                                    got=str(given))

@@ -1,0 +1,223 @@
+"""What convolutions over one, two and three spatial axes share: attributes, types, meaning.
+
+The members of the family are ``nn.conv1d``, ``nn.conv2d`` and ``nn.conv3d``, each in its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType
+from weft.ir.op import Case, Op, OpPattern, define_op
+from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_mul, dim_sub
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_number,
+    expect_rank,
+    expect_same_dtype,
+    layout_attr,
+    output_dtype,
+    tensors_known,
+    to_layout,
+)
+from weft.topi.layout import Layout, transform_array
+from weft.topi.nn import conv as topi_conv
+from weft.topi.nn.conv import SPATIAL_AXES, data_axes, full_padding, kernel_axes, side_padding
+
+AXIS_NAMES = {1: "width", 2: "height and width", 3: "depth, height and width"}
+
+
+def positive(values: Sequence[int]) -> bool:
+    return all(v > 0 for v in values)
+
+
+def padding_expected(axes: int) -> str:
+    if axes == 1:
+        return "1 or 2 (left, right) numbers >= 0"
+    order = {2: "height, width", 3: "depth, height, width"}[axes]
+    sides = {2: "top, left, bottom, right", 3: "front, top, left, back, bottom, right"}[axes]
+    return f"1, {axes} ({order}) or {2 * axes} ({sides}) numbers >= 0"
+
+
+def steps_attr(axes: int, doc: str) -> Any:
+    """An attribute with a positive number for each spatial axis, 1 by default."""
+    word = {1: "a number", 2: "two numbers", 3: "three numbers"}[axes]
+    return attr((1,) * axes, doc, check=positive, expected=f"{word} >= 1")
+
+
+def padding_attr(axes: int, doc: str) -> Any:
+    """An attribute with one number for all sides, for each axis, or for each side."""
+
+    def is_padding(values: Sequence[int]) -> bool:
+        return len(values) in (1, axes, 2 * axes) and all(v >= 0 for v in values)
+
+    expected = padding_expected(axes)
+    return attr((0,) * axes, f"{doc}: {expected}", check=is_padding, expected=expected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvAttrs(Attrs):
+    """Attributes of every convolution; the members of the family fix the number of axes."""
+
+    strides: tuple[int, ...] = attr(doc="steps along the spatial axes")
+    padding: tuple[int, ...] = attr(doc="zeros around the data")
+    dilation: tuple[int, ...] = attr(doc="distance of the taps")
+    groups: int = attr(1, "groups of channels convolved apart", check=lambda g: g > 0,
+                       expected="1 or more")
+    channels: int | None = attr(None, "output channels; None to read them off the kernel")
+    kernel_size: tuple[int, ...] | None = attr(None, "sizes of the kernel")
+    data_layout: str = attr(doc="layout of the data")
+    kernel_layout: str = attr(doc="layout of the kernel")
+    out_layout: str = attr("", "layout of the result; empty for that of the data")
+    out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for the data's")
+
+    @property
+    def spatial(self) -> str:
+        """The letters of the spatial axes."""
+        return SPATIAL_AXES[len(self.strides)]
+
+    @property
+    def result_layout(self) -> str:
+        return self.out_layout or self.data_layout
+
+
+def window_dim(size: Dim, span: Dim, stride: int) -> Dim:
+    """How many windows of ``span`` elements, ``stride`` apart, fit into ``size``."""
+    return dim_add(dim_floordiv(dim_sub(size, span), stride), 1)
+
+
+def tap_span(taps: Dim, dilation: int) -> Dim:
+    """Elements from the first tap to the last, both counted."""
+    return dim_add(dim_mul(dim_add(taps, -1), dilation), 1)
+
+
+def conv_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    data, kernel = types
+    attrs = attrs_as(ctx, ConvAttrs)
+    data_layout, kernel_layout = layout_attr(ctx, "data_layout"), layout_attr(ctx, "kernel_layout")
+    expect_rank(ctx, 0, data, data_layout.ndim)
+    expect_rank(ctx, 1, kernel, kernel_layout.ndim)
+    expect_number(ctx, 0, data)
+    expect_same_dtype(ctx, 1, kernel, data.dtype)
+    plain = to_layout(ctx, data_layout, data_axes(attrs.spatial), data.shape, arg=0)
+    taps = to_layout(ctx, kernel_layout, kernel_axes(attrs.spatial), kernel.shape, arg=1)
+    expect_whole_axes(ctx, data_layout, attrs.spatial)
+    _check_channels(ctx, attrs, plain, taps)
+    out = (plain[0], taps[0], *_spatial_sizes(ctx, attrs, plain, taps))
+    wanted = layout_attr(ctx, "out_layout") if attrs.out_layout else data_layout
+    shape = to_layout(ctx, data_axes(attrs.spatial), wanted, out, arg=1)
+    ctx.output(TensorType(shape, output_dtype(attrs, data.dtype)))
+    return True
+
+
+def expect_whole_axes(ctx: RelationContext, layout: Layout, spatial: str) -> None:
+    """Only the channels of the data may be split into blocks."""
+    if any(layout.factor_of(letter) != 1 for letter in "N" + spatial):
+        ctx.fail("only the channels of the data may be split", arg=0,
+                 expected=f"a data_layout such as NC{spatial}16c", got=layout)
+
+
+def _check_channels(ctx: RelationContext, attrs: ConvAttrs, data: Shape, kernel: Shape) -> None:
+    """Input and output channels agree between data, kernel and attributes."""
+    data_layout, kernel_layout = Layout.parse(attrs.data_layout), Layout.parse(attrs.kernel_layout)
+    for axis, size, what in ((kernel_layout.index_of("O"), kernel[0], "output"),
+                             (data_layout.index_of("C"), data[1], "input")):
+        if isinstance(size, int) and size % attrs.groups:
+            ctx.fail(f"the {what} channels do not split into groups", arg=int(what == "output"),
+                     axis=axis, expected=f"a number divisible by groups = {attrs.groups}",
+                     got=size)
+    expected = dim_floordiv(data[1], attrs.groups)
+    expect_dim(ctx, 1, kernel_layout.index_of("I"), kernel[1], expected,
+               "input channels do not match",
+               why=f" ({data[1]} input channels / groups = {attrs.groups})",
+               help=_layout_hint(attrs, data, kernel))
+    if attrs.channels is not None:
+        expect_dim(ctx, 1, kernel_layout.index_of("O"), kernel[0], attrs.channels,
+                   "output channels do not match", why=" (the attribute channels)")
+    expect_kernel_size(ctx, attrs.kernel_size, kernel_layout, attrs.spatial, kernel[2:])
+
+
+def expect_kernel_size(
+    ctx: RelationContext, stated: Sequence[int] | None, layout: Layout, spatial: str, taps: Shape
+) -> None:
+    """The attribute ``kernel_size``, where it is given, is what the kernel has."""
+    if stated is None:
+        return
+    for letter, size, got in zip(spatial, stated, taps, strict=True):
+        expect_dim(ctx, 1, layout.index_of(letter), got, size,
+                   "the kernel's size does not match", why=" (the attribute kernel_size)")
+
+
+def _layout_hint(attrs: ConvAttrs, data: Shape, kernel: Shape) -> str:
+    """What the kernel looks like, and the other layout where it would fit."""
+    if attrs.kernel_layout == "OI" + attrs.spatial and kernel[-2] == data[1]:
+        sizes = ", ".join(map(str, kernel))
+        return (f"the kernel layout is {attrs.kernel_layout}; pass "
+                f'kernel_layout="{attrs.spatial}IO" if the kernel is ({sizes})')
+    return f"the data layout is {attrs.data_layout}, the kernel layout {attrs.kernel_layout}"
+
+
+def _spatial_sizes(
+    ctx: RelationContext, attrs: ConvAttrs, data: Shape, kernel: Shape
+) -> list[Dim]:
+    layout = Layout.parse(attrs.data_layout)
+    result: list[Dim] = []
+    sides = side_padding(attrs.padding, len(attrs.spatial))
+    for i, (letter, (before, after)) in enumerate(zip(attrs.spatial, sides, strict=True)):
+        size, taps = data[2 + i], kernel[2 + i]
+        if taps == 0:
+            ctx.fail("the kernel is empty", arg=1, expected="a kernel of size 1 or more", got=0)
+        span = tap_span(taps, attrs.dilation[i])
+        padded = dim_add(size, before + after)
+        if isinstance(padded, int) and isinstance(span, int) and padded < span:
+            ctx.fail("the kernel is larger than the padded data", arg=0,
+                     axis=layout.index_of(letter), expected=f"a size of {span} or more",
+                     got=f"{padded} (padding included)")
+        result.append(window_dim(padded, span, attrs.strides[i]))
+    return result
+
+
+def conv_compute(data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs) -> te.Tensor:
+    return topi_conv.conv(
+        data, kernel, strides=attrs.strides, padding=attrs.padding, dilation=attrs.dilation,
+        groups=attrs.groups, data_layout=Layout.parse(attrs.data_layout),
+        kernel_layout=Layout.parse(attrs.kernel_layout),
+        out_layout=Layout.parse(attrs.result_layout), out_dtype=attrs.out_dtype or data.dtype,
+    )
+
+
+def define_conv(name: str, attrs_type: type[ConvAttrs], doc: str, cases: Sequence[Case]) -> Op:
+    """One member of the family, with its reference and cases."""
+
+    def run(data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs) -> te.Tensor:
+        return conv_compute(data, kernel, attrs)
+
+    def reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np.ndarray:
+        attrs = attrs_type(**values)
+        spatial = attrs.spatial
+        result = conv_plain(
+            plain_images(data, Layout.parse(attrs.data_layout), spatial),
+            transform_array(kernel, Layout.parse(attrs.kernel_layout), kernel_axes(spatial)),
+            attrs.strides, full_padding(attrs.padding, len(spatial)), attrs.dilation, attrs.groups,
+        )
+        dtype = data.dtype if attrs.out_dtype is None else attrs.out_dtype.numpy
+        return images_in(result, Layout.parse(attrs.result_layout), spatial).astype(dtype)
+
+    run.__doc__ = doc
+    op = define_op(name, attrs=attrs_type, relation=conv_relation,
+                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("data", "kernel"))(run)
+    op.spec(reference, *cases)
+    return op

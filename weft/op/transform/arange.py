@@ -1,0 +1,129 @@
+"""Tensors that count: arange, meshgrid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.dtype import DType, float32, float64, int64
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import attrs_as, expect_rank
+from weft.tir.expr import const
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArangeAttrs(Attrs):
+    start: int | float = attr(0, "first number")
+    stop: int | float = attr(doc="bound, which is not reached", expected="a number")
+    step: int | float = attr(1, "distance of neighbours", check=lambda s: s != 0,
+                             expected="a number that is not zero")
+    dtype: DType = attr(float32, "dtype of the numbers")
+
+
+def arange_length(start: float, stop: float, step: float) -> int:
+    """How many numbers there are from ``start`` on before ``stop``."""
+    return max(math.ceil((stop - start) / step), 0)
+
+
+def _arange_relation(ctx: RelationContext) -> bool:
+    attrs = attrs_as(ctx, ArangeAttrs)
+    size = arange_length(attrs.start, attrs.stop, attrs.step)
+    ctx.output(TensorType((size,), attrs.dtype))
+    return True
+
+
+@define_op("arange", attrs=ArangeAttrs, relation=_arange_relation, pattern=OpPattern.INJECTIVE,
+           level=3)
+def arange(attrs: ArangeAttrs) -> te.Tensor:
+    """``start + i * step`` below (or above) ``stop``, computed in int64 or float64."""
+    whole = all(isinstance(v, int) for v in (attrs.start, attrs.step))
+    kind = int64 if whole else float64
+    start, step = const(attrs.start, kind), const(attrs.step, kind)
+    size = arange_length(attrs.start, attrs.stop, attrs.step)
+    return te.compute((size,), lambda i: (start + i.astype(kind) * step).astype(attrs.dtype),
+                      name="arange", tag="injective")
+
+
+def _arange_reference(
+    stop: float, start: float = 0, step: float = 1, dtype: DType = float32
+) -> np.ndarray:
+    numbers = np.arange(arange_length(start, stop, step))
+    return (start + numbers * step).astype(DType.of(dtype).numpy)
+
+
+arange.spec(_arange_reference, case(stop=5), case(start=2, stop=11, step=3, dtype="int32"),
+            case(start=1.0, stop=0.0, step=-0.3), case(start=3, stop=3, dtype="int64"),
+            case(start=4, stop=-1, step=-2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshgridAttrs(Attrs):
+    indexing: str = attr("ij", "whether the first axis follows the first line (ij) or the second "
+                         "(xy)", check=one_of("ij", "xy"), expected='"ij" or "xy"')
+
+
+def _line_axes(count: int, indexing: str) -> list[int]:
+    """The axis of the grid that each line runs along."""
+    axes = list(range(count))
+    if indexing == "xy" and count > 1:
+        axes[0], axes[1] = 1, 0
+    return axes
+
+
+def _meshgrid_relation(ctx: RelationContext) -> bool:
+    lines = ctx.tensors(0)
+    if lines is None:
+        return False
+    if not lines:
+        ctx.fail("there is nothing to spread", arg=0, expected="one line or more",
+                 got="an empty tuple")
+    for line in lines:
+        expect_rank(ctx, 0, line, 1)
+    axes = _line_axes(len(lines), attrs_as(ctx, MeshgridAttrs).indexing)
+    shape = tuple(lines[axes.index(a)].shape[0] for a in range(len(lines)))
+    ctx.output(TupleType(tuple(TensorType(shape, line.dtype) for line in lines)))
+    return True
+
+
+@define_op("meshgrid", attrs=MeshgridAttrs, relation=_meshgrid_relation,
+           pattern=OpPattern.INJECTIVE, inputs=("*lines",), level=3)
+def meshgrid(lines: tuple[te.Tensor, ...], attrs: MeshgridAttrs) -> tuple[te.Tensor, ...]:
+    """Every line, spread over the grid of all lines: the coordinates of its points."""
+    axes = _line_axes(len(lines), attrs.indexing)
+    shape = [lines[axes.index(a)].shape[0] for a in range(len(lines))]
+
+    def spread(line: te.Tensor, axis: int) -> te.Tensor:
+        return te.compute(shape, lambda *i: line[i[axis]], name=f"grid{axis}", tag="broadcast")
+
+    return tuple(spread(line, axis) for line, axis in zip(lines, axes, strict=True))
+
+
+def _meshgrid_reference(
+    lines: Sequence[np.ndarray], indexing: str = "ij"
+) -> tuple[np.ndarray, ...]:
+    axes = _line_axes(len(lines), indexing)
+    shape = [lines[axes.index(a)].size for a in range(len(lines))]
+    along = [[-1 if a == axis else 1 for a in range(len(lines))] for axis in axes]
+    return tuple(np.array(np.broadcast_to(line.reshape(s), shape), order="C")
+                 for line, s in zip(lines, along, strict=True))
+
+
+meshgrid.spec(_meshgrid_reference, case([(3,), (4,)]), case([(3,), (4,), (2,)], indexing="xy"),
+              case([(3,)]), case([(0,), (2,)]))
+
+
+@meshgrid.gradient
+def _meshgrid_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    type_ = call.args[0].checked_type
+    count = len(type_.fields) if isinstance(type_, TupleType) else 0
+    axes = _line_axes(count, call.attrs.indexing)  # type: ignore[attr-defined]
+    return [Tuple(tuple(get_op("sum")(TupleGetItem(dy, n), axis=axis, exclude=True)
+                        for n, axis in enumerate(axes)))]

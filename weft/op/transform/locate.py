@@ -1,0 +1,250 @@
+"""Positions computed from other tensors: adv_index, unravel_index, invert_permutation,
+searchsorted, strided_set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType, int64
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import Shape, dims_equal
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import broadcast_shapes
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_int,
+    expect_min_rank,
+    expect_number,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.topi import locate as topi
+
+
+def _adv_index_relation(ctx: RelationContext) -> bool:
+    parts = ctx.tensors(0)
+    if parts is None:
+        return False
+    if len(parts) < 2 or len(parts) - 1 > parts[0].ndim:
+        ctx.fail("the positions do not fit the data", arg=0,
+                 expected="the data, then one tensor of positions for each of its first axes",
+                 got=f"{len(parts)} tensors")
+    shape: Shape = ()
+    for part in parts[1:]:
+        if not part.dtype.is_int:
+            ctx.fail("positions are integers", arg=0, expected="an integer dtype", got=part.dtype)
+        shape = broadcast_shapes(ctx, shape, part.shape)
+    looked_up = parts[0].shape[:len(parts) - 1]
+    if 0 in looked_up and 0 not in shape:
+        ctx.fail("an empty axis has nothing to read", arg=0, expected="sizes of 1 or more",
+                 got=parts[0])
+    ctx.output(TensorType((*shape, *parts[0].shape[len(parts) - 1:]), parts[0].dtype))
+    return True
+
+
+@define_op("adv_index", relation=_adv_index_relation, pattern=OpPattern.INJECTIVE,
+           inputs=("*tensors",), level=3)
+def adv_index(tensors: tuple[te.Tensor, ...], _attrs: Attrs) -> te.Tensor:
+    """The first tensor at positions (the others, broadcast together) along its first axes.
+
+    Negative positions count from the end; those beyond an axis go to its ends.
+    """
+    return topi.adv_index(tensors[0], tensors[1:])
+
+
+def _adv_index_reference(tensors: Sequence[np.ndarray]) -> np.ndarray:
+    x, *positions = tensors
+    places = np.broadcast_arrays(*(
+        np.clip(np.where(p < 0, p + size, p), 0, size - 1)
+        for p, size in zip(positions, x.shape, strict=False)))
+    return np.array(x[tuple(places)], order="C")
+
+
+adv_index.spec(
+    _adv_index_reference, case([(4, 3), np.array([0, -1, 2])]),
+    case([(4, 3, 2), np.array([[0], [3]]), np.array([1, 2], np.int32)]),
+    case([(3,), np.int64(1)]), case([(2, 3), np.array([9, -9])]),
+    case([(2, 3), np.zeros((0,), np.int64)]),
+)
+
+
+def _unravel_index_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    indices, shape = types
+    expect_int(ctx, 0, indices)
+    expect_int(ctx, 1, shape)
+    expect_rank(ctx, 1, shape, 1)
+    ctx.output(TensorType((shape.shape[0], *indices.shape), indices.dtype))
+    return True
+
+
+@define_op("unravel_index", relation=_unravel_index_relation, pattern=OpPattern.INJECTIVE,
+           level=3, inputs=("indices", "shape"))
+def unravel_index(indices: te.Tensor, shape: te.Tensor, _attrs: Attrs) -> te.Tensor:
+    """The index tuples, along axis 0, of row-major positions in a tensor of ``shape``.
+
+    Positions beyond its last element wrap along the first axis; a size of 0 counts as 1.
+    """
+    return topi.unravel_index(indices, shape)
+
+
+def _unravel_index_reference(indices: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    rows, rest = [], np.array(indices)
+    for size in shape[::-1].tolist():
+        rows.append(rest % max(size, 1))
+        rest = rest // max(size, 1)
+    result = np.array(rows[::-1], indices.dtype)
+    return result.reshape(len(shape), *indices.shape)
+
+
+unravel_index.spec(
+    _unravel_index_reference, case(np.array([22, 3, 0]), np.array([4, 6])),
+    case(np.array([[7, 1], [5, 2]], np.int32), np.array([2, 2, 2])),
+    case(np.int64(3), np.array([5])), case(np.zeros(0, np.int64), np.array([2, 3])),
+)
+
+
+def _invert_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_rank(ctx, 0, source, 1)
+    expect_int(ctx, 0, source)
+    ctx.output(source)
+    return True
+
+
+@define_op("invert_permutation", relation=_invert_relation, level=1, inputs=("x",))
+def invert_permutation(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
+    """Where each number stands in a permutation of 0, 1, …; numbers that are none are left out."""
+    return topi.invert_permutation(x)
+
+
+def _invert_reference(x: np.ndarray) -> np.ndarray:
+    result = np.zeros_like(x)
+    for place, number in enumerate(x.tolist()):
+        if 0 <= number < len(x):
+            result[number] = place
+    return result
+
+
+invert_permutation.spec(
+    _invert_reference, case(np.array([3, 4, 0, 2, 1])), case((0,), dtypes="int64"),
+    case(np.array([0, 2, 1], np.int32)), case(np.array([1, 1, 7])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSortedAttrs(Attrs):
+    right: bool = attr(False, "go behind equal elements, not before them")
+    dtype: DType = attr(int64, "dtype of the positions",
+                        check=lambda d: DType.of(d).is_int, expected="an integer dtype")
+
+
+def _searchsorted_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    sequence, values = types
+    expect_number(ctx, 0, sequence)
+    expect_same_dtype(ctx, 1, values, sequence.dtype)
+    expect_min_rank(ctx, 0, sequence, 1)
+    if sequence.ndim > 1:
+        expect_rank(ctx, 1, values, sequence.ndim)
+        for axis in range(sequence.ndim - 1):
+            expect_dim(ctx, 1, axis, values.shape[axis], sequence.shape[axis],
+                       "the batches differ")
+    ctx.output(TensorType(values.shape, attrs_as(ctx, SearchSortedAttrs).dtype))
+    return True
+
+
+@define_op("searchsorted", attrs=SearchSortedAttrs, relation=_searchsorted_relation, level=6)
+def searchsorted(
+    sorted_sequence: te.Tensor, values: te.Tensor, attrs: SearchSortedAttrs
+) -> te.Tensor:
+    """Where each value would go in the ascending last axis (one line, or one for each batch).
+
+    NaN is the largest number.
+    """
+    return topi.searchsorted(sorted_sequence, values, right=attrs.right, dtype=attrs.dtype)
+
+
+def _searchsorted_reference(
+    sorted_sequence: np.ndarray, values: np.ndarray, right: bool = False, dtype: DType = int64
+) -> np.ndarray:
+    side, kind = "right" if right else "left", DType.of(dtype).numpy
+    if sorted_sequence.ndim == 1:
+        return np.asarray(np.searchsorted(sorted_sequence, values, side)).astype(kind)
+    result = np.zeros(values.shape, kind)
+    for batch in np.ndindex(values.shape[:-1]):
+        result[batch] = np.searchsorted(sorted_sequence[batch], values[batch], side)
+    return result
+
+
+_LINE = np.array([-1.0, 0.5, 0.5, 2.0, np.nan], np.float32)
+_SOUGHT = np.array([[0.5, -3.0, 2.0], [np.nan, 9.0, 0.4]], np.float32)
+searchsorted.spec(
+    _searchsorted_reference, case(_LINE, _SOUGHT), case(_LINE, _SOUGHT, right=True, dtype="int32"),
+    case(np.array([[1, 3, 5], [2, 2, 2]]), np.array([[3, 9], [2, 1]])),
+    case(_LINE, np.float32(0.5)), case((0,), (3,)), case(_LINE, (0,)),
+)
+
+
+def _strided_set_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 5)
+    if types is None:
+        return False
+    x, values = types[:2]
+    expect_same_dtype(ctx, 1, values, x.dtype)
+    expect_rank(ctx, 1, values, x.ndim)
+    for arg in (2, 3, 4):
+        expect_int(ctx, arg, types[arg])
+        expect_rank(ctx, arg, types[arg], 1)
+        expect_dim(ctx, arg, 0, types[arg].shape[0], x.ndim, "there is not one bound for each axis")
+    for axis, (size, limit) in enumerate(zip(values.shape, x.shape, strict=True)):
+        if dims_equal(size, limit) is False and isinstance(size, int) and isinstance(limit, int) \
+                and size > limit:
+            ctx.fail("there are more values than places", arg=1, axis=axis,
+                     expected=f"{limit} or less", got=size)
+    ctx.output(x)
+    return True
+
+
+@define_op("strided_set", relation=_strided_set_relation, pattern=OpPattern.INJECTIVE, level=4,
+           inputs=("x", "values", "begin", "end", "strides"))
+def strided_set(
+    x: te.Tensor, values: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor,
+    _attrs: Attrs,
+) -> te.Tensor:
+    """``x`` with ``values`` at ``x[begin:end:strides]``; values without a place are dropped."""
+    return topi.strided_set(x, values, begin, end, strides)
+
+
+def _strided_set_reference(
+    x: np.ndarray, values: np.ndarray, begin: np.ndarray, end: np.ndarray, strides: np.ndarray
+) -> np.ndarray:
+    result = x.copy()
+    places = [list(range(*slice(*map(int, cut)).indices(size)))[:count] for *cut, size, count in
+              zip(begin, end, strides, x.shape, values.shape, strict=True)]
+    cut = tuple(slice(len(p)) for p in places)
+    result[np.ix_(*places)] = values[cut]
+    return result
+
+
+strided_set.spec(
+    _strided_set_reference,
+    case((4, 5), (2, 2), np.array([1, 0]), np.array([3, 4]), np.array([1, 2])),
+    case((6,), (3,), np.array([-1], np.int32), np.array([-9], np.int32), np.array([-2], np.int32)),
+    case((4,), (2,), np.array([3]), np.array([99]), np.array([1])),
+    case((3, 2), (0, 2), np.array([1, 0]), np.array([1, 2]), np.array([1, 1])),
+)

@@ -1,0 +1,234 @@
+"""Operators that choose by position: one_hot, trilu, sequence_mask, matrix_set_diag."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, scalar
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_int,
+    expect_min_rank,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.op.transform.like import zeros_like
+from weft.topi import mask as topi
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneHotAttrs(Attrs):
+    depth: int = attr(doc="size of the new axis", check=lambda n: n >= 0, expected="0 or more")
+    axis: int = attr(-1, "where the new axis is in the result")
+
+
+def _one_hot_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    attrs = attrs_as(ctx, OneHotAttrs)
+    expect_int(ctx, 0, types[0])
+    for arg in (1, 2):
+        expect_rank(ctx, arg, types[arg], 0)
+    dtype = types[1].dtype
+    expect_same_dtype(ctx, 2, types[2], dtype)
+    shape = types[0].shape
+    axis = normalize_axis(ctx, attrs.axis, len(shape) + 1)
+    ctx.output(TensorType((*shape[:axis], attrs.depth, *shape[axis:]), dtype))
+    return True
+
+
+@define_op("one_hot", attrs=OneHotAttrs, relation=_one_hot_relation, pattern=OpPattern.INJECTIVE,
+           level=10)
+def one_hot(
+    indices: te.Tensor, on_value: te.Tensor, off_value: te.Tensor, attrs: OneHotAttrs
+) -> te.Tensor:
+    """``on_value`` where the position along the new axis is the index, else ``off_value``."""
+    axis = attrs.axis % (indices.ndim + 1)
+    return topi.one_hot(indices, on_value, off_value, attrs.depth, axis)
+
+
+def _one_hot_reference(
+    indices: np.ndarray, on_value: np.ndarray, off_value: np.ndarray, depth: int, axis: int = -1
+) -> np.ndarray:
+    hit = np.expand_dims(indices, axis if axis >= 0 else axis + indices.ndim + 1)
+    places = np.moveaxis(np.arange(depth).reshape(*(1,) * indices.ndim, depth), -1, axis)
+    return np.where(hit == places, on_value, off_value)
+
+
+_NUMBERS = np.array([[0, 2, 1], [3, -1, 7]], np.int32)
+one_hot.spec(_one_hot_reference, case(_NUMBERS, (), (), depth=4),
+             case(_NUMBERS, (), (), depth=3, axis=0), case(np.int64(1), (), (), depth=2),
+             case(_NUMBERS, (), (), depth=4, axis=1, dtypes="int8", high=5),
+             case(_NUMBERS, (), (), depth=0))
+
+
+@one_hot.gradient
+def _one_hot_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Each value gets what arrives where it stands."""
+    indices, on_value, off_value = call.args
+    one, zero = scalar(1, on_value), scalar(0, off_value)
+    hit = one_hot(indices, one, zero, **dict(call.attrs.items()))
+    return [zeros_like(indices), get_op("sum")(dy * hit), get_op("sum")(dy * (one - hit))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriluAttrs(Attrs):
+    upper: bool = attr(True, "keep the triangle above the diagonal, not the one below")
+
+
+def _trilu_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    expect_min_rank(ctx, 0, types[0], 2)
+    expect_rank(ctx, 1, types[1], 0)
+    expect_int(ctx, 1, types[1])
+    ctx.output(types[0])
+    return True
+
+
+@define_op("trilu", attrs=TriluAttrs, relation=_trilu_relation, pattern=OpPattern.INJECTIVE,
+           level=3)
+def trilu(x: te.Tensor, k: te.Tensor, attrs: TriluAttrs) -> te.Tensor:
+    """One triangle of each matrix (the last two axes) with its diagonal number k; else zeros."""
+    return topi.trilu(x, k, upper=attrs.upper)
+
+
+def _trilu_reference(x: np.ndarray, k: np.ndarray, upper: bool = True) -> np.ndarray:
+    return np.ascontiguousarray((np.triu if upper else np.tril)(x, int(k)))
+
+
+trilu.spec(_trilu_reference, case((3, 4), np.int64(0)), case((2, 3, 3), np.int64(1)),
+           case((4, 2), np.int32(-1), upper=False), case((0, 3), np.int64(0)),
+           case((3, 3), np.int64(9), dtypes="int32", low=1, high=9, upper=False))
+trilu.gradient(lambda call, _y, dy: [
+    trilu(dy, call.args[1], upper=attrs_of(call, TriluAttrs).upper), zeros_like(call.args[1])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceMaskAttrs(Attrs):
+    mask_value: float = attr(0.0, "what stands behind the valid part")
+    axis: int = attr(0, "axis of the sequence: 0 (then the batch is 1) or 1 (the batch is 0)",
+                     check=lambda a: a in (0, 1), expected="0 or 1")
+
+
+def _sequence_mask_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    x, lengths = types
+    expect_min_rank(ctx, 0, x, 2)
+    expect_rank(ctx, 1, lengths, 1)
+    expect_int(ctx, 1, lengths)
+    batch = x.shape[1 - attrs_as(ctx, SequenceMaskAttrs).axis]
+    expect_dim(ctx, 1, 0, lengths.shape[0], batch, "there is not one length for each sequence")
+    ctx.output(x)
+    return True
+
+
+@define_op("sequence_mask", attrs=SequenceMaskAttrs, relation=_sequence_mask_relation,
+           pattern=OpPattern.INJECTIVE, level=10)
+def sequence_mask(x: te.Tensor, valid_length: te.Tensor, attrs: SequenceMaskAttrs) -> te.Tensor:
+    """Sequences with ``mask_value`` in place of what lies behind their valid length."""
+    return topi.sequence_mask(x, valid_length, attrs.mask_value, attrs.axis)
+
+
+def _sequence_mask_reference(
+    x: np.ndarray, valid_length: np.ndarray, mask_value: float = 0.0, axis: int = 0
+) -> np.ndarray:
+    step = np.arange(x.shape[axis]).reshape((-1, 1) if axis == 0 else (1, -1))
+    length = valid_length.reshape((1, -1) if axis == 0 else (-1, 1))
+    valid = (step < length).reshape(x.shape[:2] + (1,) * (x.ndim - 2))
+    return np.where(valid, x, np.asarray(mask_value).astype(x.dtype))
+
+
+sequence_mask.spec(
+    _sequence_mask_reference, case((4, 3), np.array([2, 0, 9])),
+    case((2, 5, 3), np.array([4, 1], np.int32), axis=1, mask_value=-1.5),
+    case((3, 0, 2), np.zeros(0, np.int64)), case((3, 2), np.array([1, 2]), dtypes="int32", high=9),
+)
+sequence_mask.gradient(lambda call, _y, dy: [
+    sequence_mask(dy, call.args[1], axis=attrs_of(call, SequenceMaskAttrs).axis),
+    zeros_like(call.args[1])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixSetDiagAttrs(Attrs):
+    k1: int = attr(0, "lowest diagonal that is set; negative ones lie below the main one")
+    k2: int = attr(0, "highest diagonal that is set")
+    super_diag_right_align: bool = attr(True, "upper diagonals end at the right of their rows")
+    sub_diag_right_align: bool = attr(False, "lower diagonals end at the right of their rows")
+
+
+def _matrix_set_diag_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    x, diagonal = types
+    attrs = attrs_as(ctx, MatrixSetDiagAttrs)
+    expect_min_rank(ctx, 0, x, 2)
+    expect_same_dtype(ctx, 1, diagonal, x.dtype)
+    if attrs.k1 > attrs.k2:
+        ctx.fail("k1 is above k2", expected=f"k1 of {attrs.k2} or less", got=attrs.k1)
+    rows, columns = x.shape[-2:]
+    length = None
+    if isinstance(rows, int) and isinstance(columns, int):
+        if not (-rows < attrs.k1 and attrs.k2 < columns):
+            ctx.fail("a diagonal lies outside the matrix", arg=0,
+                     expected=f"{1 - rows} to {columns - 1}", got=f"{attrs.k1} to {attrs.k2}")
+        length = min(rows + min(attrs.k2, 0), columns - max(attrs.k1, 0))
+    count = () if attrs.k1 == attrs.k2 else (attrs.k2 - attrs.k1 + 1,)
+    wanted = (*x.shape[:-2], *count, diagonal.shape[-1] if length is None else length)
+    if diagonal.ndim != len(wanted):
+        ctx.fail("the diagonals do not fit", arg=1, expected=TensorType(wanted, x.dtype),
+                 got=diagonal)
+    for axis, size in enumerate(wanted):
+        expect_dim(ctx, 1, axis, diagonal.shape[axis], size, "the diagonals do not fit")
+    ctx.output(x)
+    return True
+
+
+@define_op("matrix_set_diag", attrs=MatrixSetDiagAttrs, relation=_matrix_set_diag_relation,
+           pattern=OpPattern.INJECTIVE, level=10)
+def matrix_set_diag(x: te.Tensor, diagonal: te.Tensor, attrs: MatrixSetDiagAttrs) -> te.Tensor:
+    """Matrices (the last two axes) with the diagonals k1 to k2 replaced, the highest first.
+
+    Shorter diagonals stand at one end of their row, as the attributes say.
+    """
+    return topi.matrix_set_diag(x, diagonal, attrs.k1, attrs.k2, attrs.super_diag_right_align,
+                                attrs.sub_diag_right_align)
+
+
+def _matrix_set_diag_reference(
+    x: np.ndarray, diagonal: np.ndarray, k1: int = 0, k2: int = 0,
+    super_diag_right_align: bool = True, sub_diag_right_align: bool = False,
+) -> np.ndarray:
+    result = x.copy()
+    rows, columns = x.shape[-2:]
+    lines = diagonal if k1 != k2 else diagonal[..., None, :]
+    for k in range(k1, k2 + 1):
+        length = min(rows + min(k, 0), columns - max(k, 0))
+        right = super_diag_right_align if k >= 0 else sub_diag_right_align
+        first = lines.shape[-1] - length if right else 0
+        i = np.arange(length)
+        result[..., i - min(k, 0), i + max(k, 0)] = lines[..., k2 - k, first:first + length]
+    return result
+
+
+matrix_set_diag.spec(
+    _matrix_set_diag_reference, case((3, 4), (3,)), case((2, 3, 4), (2, 2), k1=2, k2=2),
+    case((4, 3), (3, 3), k1=-1, k2=1), case((2, 3, 3), (2, 3, 3), k1=-2, k2=0),
+    case((3, 5), (4, 3), k1=-1, k2=2, super_diag_right_align=False, sub_diag_right_align=True),
+)

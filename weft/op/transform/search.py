@@ -1,0 +1,98 @@
+"""Operators whose results have as many elements as are found: argwhere, unique."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import int64
+from weft.ir.dynamic import Bounds
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import ANY, dim_product
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import expect_number, expect_rank, tensor_of
+from weft.topi import search as topi
+
+
+def _argwhere_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    ctx.output(TensorType((ANY, source.ndim), int64))
+    return True
+
+
+@define_op("argwhere", relation=_argwhere_relation, pattern=OpPattern.OPAQUE, level=10,
+           inputs=("x",))
+def argwhere(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
+    """The index of each element that is not zero (or true), one a row, in row-major order."""
+    return topi.argwhere(x)
+
+
+@argwhere.bounds
+def _argwhere_bounds(_attrs: Attrs, types: Sequence[Type]) -> Bounds:
+    source = tensor_of(types[0])
+    return Bounds((TensorType((dim_product(source.shape), source.ndim), int64),), ((0, 0, 0),))
+
+
+argwhere.spec(
+    lambda x: np.ascontiguousarray(np.argwhere(x)).astype(np.int64),
+    case((3, 4), dtypes="bool"), case((2, 3, 2), dtypes="int32", low=0, high=1), case((5,)),
+    case((), dtypes="bool"), case((0, 3)), case((4, 2), dtypes="bool"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniqueAttrs(Attrs):
+    is_sorted: bool = attr(True, "values ascend; else they stand as they first appear")
+
+
+def _unique_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_rank(ctx, 0, source, 1)
+    expect_number(ctx, 0, source)
+    found = TensorType((ANY,), int64)
+    inverse = TensorType(source.shape, int64)
+    ctx.output(TupleType((TensorType((ANY,), source.dtype), found, inverse, found)))
+    return True
+
+
+@define_op("unique", attrs=UniqueAttrs, relation=_unique_relation, pattern=OpPattern.OPAQUE,
+           level=3)
+def unique(x: te.Tensor, attrs: UniqueAttrs) -> tuple[te.Tensor, ...]:
+    """The different values of x, where each is first, which of them each element is, their counts.
+
+    NaNs are one value, the last in order.
+    """
+    return topi.unique(x, is_sorted=attrs.is_sorted)
+
+
+@unique.bounds
+def _unique_bounds(_attrs: Attrs, types: Sequence[Type]) -> Bounds:
+    source = tensor_of(types[0])
+    places = TensorType(source.shape, int64)
+    return Bounds((source, places, places, places), ((0, 0, 0), (1, 0, 0), (3, 0, 0)))
+
+
+def _unique_reference(x: np.ndarray, is_sorted: bool = True) -> tuple[np.ndarray, ...]:
+    values, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True)
+    inverse = inverse.reshape(-1)
+    if not is_sorted:
+        order = np.argsort(first)
+        values, first, counts = values[order], first[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    return values, *(a.astype(np.int64) for a in (first, inverse, counts))
+
+
+_REPEATED = np.array([2, 1, 2, 2, -1, 1, 7], np.int32)
+unique.spec(_unique_reference, case(_REPEATED), case(_REPEATED, is_sorted=False),
+            case(np.array([1.5, np.nan, -np.inf, np.nan, 1.5], np.float32)), case((0,)), case((1,)),
+            case((40,), dtypes="int64", low=0, high=9, is_sorted=False))

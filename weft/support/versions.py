@@ -1,0 +1,14 @@
+"""Versions of installed libraries, found without importing them."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as _version
+
+
+def library_version(name: str) -> str:
+    """The version of a distribution, ``absent`` where it is not installed."""
+    try:
+        return _version(name)
+    except PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,51 @@
+"""What one iteration of a stage's loops does to memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.te.domain import axis_values, loop_extents
+from weft.te.state import StageState
+from weft.te.tensor import IterVar, Tensor
+from weft.te.walk import rewrite_body
+from weft.tir.buffer import Buffer
+from weft.tir.expr import BufferLoad, PrimExpr, ProducerLoad, Reduce, const, int_value
+from weft.tir.stmt import BufferStore
+from weft.tir.visitor import substitute
+
+
+@dataclass(slots=True, eq=False)
+class Update:
+    """What one iteration of all loops of a stage stores, over buffers as large as the tensors."""
+
+    stage: StageState
+    buffers: dict[Tensor, Buffer] = field(default_factory=dict)
+
+    def store(self) -> BufferStore:
+        """The store over the variables of the stage's loops; guards are left out."""
+        op = self.stage.require_compute("tensorize")
+        extents = loop_extents(self.stage, {a: a.extent for a in self.stage.root_iter_vars})
+        leaves: dict[IterVar, PrimExpr] = {
+            a: const(0) if int_value(extents[a]) == 1 else a.var
+            for a in self.stage.leaf_iter_vars}
+        values = axis_values(self.stage.relations, leaves, extents)
+        mapping = {a.var: a.min + values[a] for a in self.stage.root_iter_vars}
+        indices = tuple(mapping[a.var] for a in op.axis)
+        first = op.body[0]
+        written = BufferLoad(self._buffer(self.stage.tensors[0]), indices)
+        if not isinstance(first, Reduce):
+            (value,) = rewrite_body(op.body, mapping, self._load)
+            return BufferStore(written.buffer, value, indices)
+        source = rewrite_body(first.source, mapping, self._load)
+        combiner = first.combiner
+        combined = substitute(combiner.result[0],
+                              {combiner.lhs[0]: written, combiner.rhs[0]: source[0]})
+        return BufferStore(written.buffer, combined, indices)
+
+    def _load(self, e: ProducerLoad) -> PrimExpr:
+        return BufferLoad(self._buffer(e.producer), e.indices)
+
+    def _buffer(self, tensor: Tensor) -> Buffer:
+        if tensor not in self.buffers:
+            self.buffers[tensor] = Buffer(tensor.name, tensor.shape, tensor.dtype)
+        return self.buffers[tensor]

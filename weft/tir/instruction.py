@@ -1,0 +1,130 @@
+"""Tensor instructions: what one machine instruction computes, as loops, and how it is called.
+
+The form is that of Exo (Ikarashi et al., "Exocompilation for Productive Programming of Hardware
+Accelerators", 2022): an instruction is a small loop program, its meaning, together with a code
+generator. A schedule names the loops to replace, ``weft.tir.match_instruction`` checks that they
+are the instruction's, and the evaluator runs the meaning, so that every use is checked on
+machines without the instruction.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.ir.dtype import DType
+from weft.support.errors import LoweringError
+from weft.support.registry import Registry
+from weft.tir.buffer import Buffer
+from weft.tir.eval import evaluator_of
+from weft.tir.expr import BufferLoad, Call, PrimExpr, Var, const, int_value
+from weft.tir.func import PrimFunc
+from weft.tir.intrinsics import INTRINSICS, Intrinsic
+from weft.tir.stmt import BufferStore, For, ForKind, Stmt
+from weft.tir.visitor import post_order
+
+# (writer of the function, result dtype, operands, their dtypes) -> the result. The writer is that
+# of the code generator, which this layer does not know.
+Emit: TypeAlias = Callable[[Any, DType, Sequence[str], Sequence[DType]], str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instruction:
+    """One tensor instruction. ``loops`` around ``store`` are its meaning.
+
+    ``result`` is the buffer that ``store`` writes; it is the first operand of the call where the
+    store also reads it (``accumulates``), ``operands`` are the others. The buffers are compact and
+    of constant shape, and are passed as vectors of all their elements in order. ``features`` are
+    what a CPU of one of the architectures ``archs`` must have; ``emit`` writes the call.
+    """
+
+    name: str
+    loops: tuple[tuple[Var, int], ...]
+    store: BufferStore
+    operands: tuple[Buffer, ...]
+    archs: tuple[str, ...]
+    features: tuple[str, ...]
+    emit: Emit
+
+    @property
+    def result(self) -> Buffer:
+        return self.store.buffer
+
+    @property
+    def accumulates(self) -> bool:
+        return any(isinstance(e, BufferLoad) and e.buffer is self.result
+                   for e in post_order(self.store.value))
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The arguments of the call."""
+        return (self.result, *self.operands) if self.accumulates else self.operands
+
+    def runs_on(self, arch: str, features: Collection[str]) -> bool:
+        """Whether a CPU of ``arch`` with ``features`` has it."""
+        return (not self.archs or arch in self.archs) and set(self.features) <= set(features)
+
+    def body(self) -> Stmt:
+        """The meaning as a statement."""
+        body: Stmt = self.store
+        for var, extent in reversed(self.loops):
+            body = For(var, const(0), const(extent), ForKind.SERIAL, body)
+        return body
+
+
+INSTRUCTIONS: Registry[Instruction] = Registry("instruction")
+
+
+def lanes_of(buffer: Buffer) -> int:
+    """The number of elements of a buffer of an instruction."""
+    return math.prod(int_value(size) or 0 for size in buffer.shape)
+
+
+def register_instruction(instruction: Instruction) -> Instruction:
+    """Make ``instruction`` known by its name, to schedules and as an intrinsic.
+
+    Raises ``LoweringError`` for shapes that are not constant and ``RegistryError`` for a name
+    that is taken.
+    """
+    for buffer in (instruction.result, *instruction.operands):
+        if buffer.static_shape is None:
+            raise LoweringError(
+                f"instruction {instruction.name}: operand {buffer.name} has a symbolic size",
+                got=buffer.shape, expected="integers",
+            )
+    INSTRUCTIONS.register(instruction.name, instruction)
+    INTRINSICS.register(instruction.name, Intrinsic(
+        instruction.name, len(instruction.buffers), "any", f"the instruction {instruction.name}",
+        functools.partial(_evaluate, instruction),
+    ))
+    return instruction
+
+
+def _evaluate(instruction: Instruction, *operands: Any) -> np.ndarray:
+    """The result vector, by running the meaning over the operand vectors."""
+    arrays = {
+        buffer: np.array(value, buffer.dtype.numpy).reshape(buffer.static_shape or ())
+        for buffer, value in zip(instruction.buffers, operands, strict=True)
+    }
+    result = instruction.result
+    if result not in arrays:
+        arrays[result] = np.zeros(result.static_shape or (), result.dtype.numpy)
+    _meaning(instruction)(arrays[result], *(arrays[b] for b in instruction.operands))
+    return arrays[result].reshape(-1)
+
+
+@functools.lru_cache(maxsize=64)
+def _meaning(instruction: Instruction) -> Callable[..., None]:
+    params = (instruction.result, *instruction.operands)
+    return evaluator_of(PrimFunc("meaning", params, instruction.body()))
+
+
+def call_of(instruction: Instruction, operands: Sequence[PrimExpr]) -> PrimExpr:
+    """The call of ``instruction`` on vectors, in the order of ``instruction.buffers``."""
+    result = instruction.result
+    return Call(result.dtype.vector(lanes_of(result)), instruction.name, tuple(operands))

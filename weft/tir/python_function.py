@@ -1,0 +1,62 @@
+"""A plain Python function that a loop program calls.
+
+Its meaning is the function itself, which the evaluator runs over arrays; code generation compiles
+it (``weft.codegen.llvm.external_ir``). A program names it by ``symbol`` in a ``call_extern`` whose
+operands are the addresses of the arrays, then the values that are known at run time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.ir.dtype import DType
+from weft.tir.func import PrimFunc
+
+# A value known when the program is compiled, or the dtype of one that is not.
+Scalar: TypeAlias = "bool | int | float | DType"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayParam:
+    """A dense array in C order; a size is ``None`` where a run-time value gives it."""
+
+    dtype: DType
+    shape: tuple[int | None, ...]
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunction:
+    """``body(*arrays, *scalars)``, which returns nothing.
+
+    Run-time values come in order: the missing sizes of the arrays, then the scalars that are
+    given as a dtype. ``symbol`` is different where machine code would be.
+    """
+
+    symbol: str
+    body: Callable[..., None]
+    arrays: tuple[ArrayParam, ...]
+    scalars: tuple[Scalar, ...]
+
+    def run(self, memory: Sequence[np.ndarray], values: Sequence[Any]) -> None:
+        """Call the body itself. Inputs are read-only views."""
+        rest = iter(values)
+        views = [self._view(p, m, rest) for p, m in zip(self.arrays, memory, strict=True)]
+        # NumPy scalars take part in arithmetic with the types that they are compiled to.
+        scalars = [next(rest) if isinstance(s, DType) else np.asarray(s)[()] for s in self.scalars]
+        self.body(*views, *scalars)
+
+    def _view(self, param: ArrayParam, memory: np.ndarray, rest: Iterator[Any]) -> np.ndarray:
+        shape = tuple(int(next(rest)) if size is None else size for size in param.shape)
+        view = memory.reshape(shape)
+        view.flags.writeable = param.is_written
+        return view
+
+
+def functions_of(func: PrimFunc) -> Mapping[str, PythonFunction]:
+    """The Python functions that a loop program calls, by symbol."""
+    return func.attrs.get("python_functions", {})

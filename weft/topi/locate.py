@@ -1,0 +1,140 @@
+"""Computes that read or write where other tensors say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import te
+from weft.ir.dtype import DType, int64
+from weft.tir.buffer import Buffer
+from weft.tir.expr import (
+    PrimExpr,
+    Var,
+    all_of,
+    as_prim,
+    const,
+    if_then_else,
+    int_value,
+    maximum,
+    minimum,
+    not_,
+    select,
+)
+from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from weft.topi.broadcast import broadcast_index, broadcast_shape
+from weft.topi.loop_nest import nest
+from weft.topi.sort import before
+
+
+def adv_index(x: te.Tensor, positions: Sequence[te.Tensor]) -> te.Tensor:
+    """``x`` at the broadcast ``positions`` along its first axes; negative ones from the end."""
+    shape = broadcast_shape(*(p.shape for p in positions))
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        places = []
+        for axis, tensor in enumerate(positions):
+            size = x.shape[axis]
+            found = tensor[broadcast_index(tensor, i[:len(shape)])].astype(int64)
+            found = select(found < 0, found + size, found)
+            places.append(minimum(maximum(found, 0), size - 1))
+        return x[(*places, *i[len(shape):])]
+
+    return te.compute((*shape, *x.shape[len(positions):]), element, name="adv_index",
+                      tag="injective,gather")
+
+
+def unravel_index(indices: te.Tensor, shape: te.Tensor) -> te.Tensor:
+    """Digit ``k`` of each position in the number system whose bases are ``shape``."""
+    count = int_value(shape.shape[0]) or 0
+
+    def element(k: PrimExpr, *i: PrimExpr) -> PrimExpr:
+        rest, digit = indices[i].astype(int64), const(0, int64)
+        for axis in reversed(range(count)):
+            size = maximum(shape[as_prim(axis)].astype(int64), 1)
+            digit = select(k.equal(axis), rest % size, digit)
+            rest = rest // size
+        return digit.astype(indices.dtype)
+
+    return te.compute((shape.shape[0], *indices.shape), element, name="unravel_index",
+                      tag="injective")
+
+
+def invert_permutation(x: te.Tensor) -> te.Tensor:
+    """``result[x[i]] = i``; zero where no number says so."""
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, target = inputs[0], outputs[0]
+        size = source.shape[0]
+
+        def put(i: tuple[PrimExpr, ...]) -> Stmt:
+            number = source.load(*i).astype(int64)
+            inside = all_of(number >= 0, number < size)
+            return IfThenElse(inside, BufferStore(target, i[0].astype(x.dtype), (number,)))
+
+        clear = nest((size,), lambda i: BufferStore(target, const(0, x.dtype), i))
+        return seq([clear, nest((size,), put)])
+
+    return te.extern([x.shape], [x], build, [x.dtype], "invert_permutation")[0]
+
+
+def searchsorted(
+    sequence: te.Tensor, values: te.Tensor, *, right: bool, dtype: DType
+) -> te.Tensor:
+    """How many elements of its ascending line go before each value, by halving."""
+    size = sequence.shape[-1]
+    steps = 64 if int_value(size) is None else (int_value(size) or 0).bit_length()
+    zero, one = as_prim(0), as_prim(1)
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, sought = inputs
+
+        def look(i: tuple[PrimExpr, ...]) -> Stmt:
+            bounds = Buffer("bounds", (as_prim(2),), int64)
+            low, high = bounds.load(zero), bounds.load(one)
+            middle = (low + high) // 2
+            batch = i[:source.ndim - 1] if source.ndim > 1 else ()
+            other, value = source.load(*batch, middle), sought.load(*i)
+            goes_before = not_(before(value, other)) if right else before(other, value)
+            halve = IfThenElse(goes_before, BufferStore(bounds, middle + 1, (zero,)),
+                               BufferStore(bounds, middle, (one,)))
+            loop = For(Var("step", int64), zero, as_prim(steps), ForKind.SERIAL,
+                       IfThenElse(low < high, halve))
+            start = [BufferStore(bounds, zero, (zero,)), BufferStore(bounds, size, (one,))]
+            finish = BufferStore(outputs[0], low.astype(dtype), i)
+            return Allocate(bounds, seq([*start, loop, finish]))
+
+        return nest(sought.shape, look, ForKind.PARALLEL)
+
+    return te.extern([values.shape], [sequence, values], build, [dtype], "searchsorted")[0]
+
+
+def strided_set(
+    x: te.Tensor, values: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor
+) -> te.Tensor:
+    """``x`` with ``values`` in the slice; its bounds are read when the kernel runs."""
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        places, inside = [], []
+        for axis, p in enumerate(i):
+            at, size = as_prim(axis), x.shape[axis]
+            step = strides[at].astype(int64)
+            back = step < 0
+            first = _bound(begin[at].astype(int64), size, back)
+            last = _bound(end[at].astype(int64), size, back)
+            ahead = select(back, first - p, p - first)
+            stride = maximum(select(back, -step, step), 1)
+            place = ahead // stride
+            before_end = select(back, p > last, p < last)
+            inside += [ahead >= 0, before_end, (ahead % stride).equal(0),
+                       place < values.shape[axis]]
+            places.append(place)
+        return if_then_else(all_of(*inside), values[tuple(places)], x[i])
+
+    return te.compute(x.shape, element, name="strided_set", tag="injective")
+
+
+def _bound(position: PrimExpr, size: PrimExpr, back: PrimExpr) -> PrimExpr:
+    """A bound of a slice as Python reads it: from the end where negative, within the axis."""
+    found = select(position < 0, position + size, position)
+    low, high = select(back, const(-1), const(0)), select(back, size - 1, size)
+    return minimum(maximum(found, low), high)

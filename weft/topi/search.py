@@ -1,0 +1,115 @@
+"""Looking for elements: where a tensor is not zero, and which different values it has.
+
+The results have as many elements as are found. They are written at the front of memory for the
+largest result, and counted (see ``weft.ir.dynamic``).
+"""
+
+from __future__ import annotations
+
+from weft import te
+from weft.ir.dtype import bool_, int64
+from weft.support.errors import LoweringError
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value
+from weft.tir.stmt import BufferStore, IfThenElse, Stmt, seq
+from weft.topi.loop_nest import nest
+from weft.topi.sort import before, merge_sort
+
+_ZERO = as_prim(0)
+
+
+def argwhere(x: te.Tensor) -> tuple[te.Tensor, ...]:
+    """The indices of elements that are not zero, as rows in row-major order, and how many."""
+    total: PrimExpr = const(1)
+    for size in x.shape:
+        total = total * size
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, (found, count) = inputs[0], outputs
+        row = count.load(_ZERO)
+
+        def look(i: tuple[PrimExpr, ...]) -> Stmt:
+            write = [BufferStore(found, p, (row, as_prim(axis))) for axis, p in enumerate(i)]
+            return IfThenElse(_is_set(source.load(*i)), seq([*write, _add_one(count, _ZERO)]))
+
+        return seq([_clear(count), nest(source.shape, look)])
+
+    return te.extern([(total, x.ndim), (1,)], [x], build, [int64, int64], "argwhere")
+
+
+def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
+    """The different values of a line: values, first positions, inverse, counts; how many.
+
+    Values ascend, or where not ``is_sorted`` stand in the order of their first positions. NaNs
+    are one value, the last. The inverse is the number of the value at each position.
+    """
+    size = int_value(x.shape[0])
+    if size is None:
+        raise LoweringError("unique needs a fixed size", got=x.shape)
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, (values, first, inverse, counts, number) = inputs[0], outputs
+        group = number.load(_ZERO)
+
+        def goes_before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+            return before(source.load(a), source.load(b))
+
+        def place(rank: PrimExpr, position: PrimExpr) -> Stmt:
+            """Sorted positions come one by one; the first of a group opens it."""
+            value = source.load(position)
+            opened = seq([BufferStore(values, value, (group,)),
+                          BufferStore(first, position, (group,)),
+                          BufferStore(counts, const(0), (group,)), _add_one(number, _ZERO)])
+            is_new = if_then_else(rank.equal(0), const(1, bool_),
+                                  before(values.load(group - 1), value))
+            return seq([IfThenElse(is_new, opened),
+                        BufferStore(inverse, group - 1, (position,)),
+                        _add_one(counts, group - 1)])
+
+        return seq([_clear(number), merge_sort(size, goes_before, place)])
+
+    shapes = [x.shape, x.shape, x.shape, x.shape, (1,)]
+    dtypes = [x.dtype, int64, int64, int64, int64]
+    found = te.extern(shapes, [x], build, dtypes, "unique")
+    return found if is_sorted else _by_appearance(found)
+
+
+def _by_appearance(found: tuple[te.Tensor, ...]) -> tuple[te.Tensor, ...]:
+    """The result of ``unique`` with values in the order in which they first appear."""
+    size, dtype = found[0].shape[0], found[0].dtype
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        values, first, inverse, counts, _ = inputs
+        new_values, new_first, new_inverse, new_counts, new_number = outputs
+        group = new_number.load(_ZERO)
+
+        def look(i: tuple[PrimExpr, ...]) -> Stmt:
+            """A position that is the first of its value numbers the value anew.
+
+            Its number stands in the result at the first position, where later ones find it.
+            """
+            position, old = i[0], inverse.load(*i)
+            opened = seq([BufferStore(new_values, values.load(old), (group,)),
+                          BufferStore(new_first, position, (group,)),
+                          BufferStore(new_counts, counts.load(old), (group,)),
+                          BufferStore(new_inverse, group, i), _add_one(new_number, _ZERO)])
+            known = BufferStore(new_inverse, new_inverse.load(first.load(old)), i)
+            return IfThenElse(first.load(old).equal(position), opened, known)
+
+        return seq([_clear(new_number), nest((size,), look)])
+
+    shapes = [t.shape for t in found]
+    return te.extern(shapes, list(found), build, [dtype, int64, int64, int64, int64],
+                     "unique_unsorted")
+
+
+def _is_set(value: PrimExpr) -> PrimExpr:
+    return value if value.dtype.is_bool else value.not_equal(const(0, value.dtype))
+
+
+def _clear(counter: Buffer) -> Stmt:
+    return BufferStore(counter, const(0), (_ZERO,))
+
+
+def _add_one(counter: Buffer, at: PrimExpr) -> Stmt:
+    return BufferStore(counter, counter.load(at) + 1, (at,))

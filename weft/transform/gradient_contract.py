@@ -1,0 +1,49 @@
+"""What a gradient hook must give: for each argument an expression of that argument's type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Op
+from weft.ir.shape import dims_equal
+from weft.ir.types import TensorType, Type
+from weft.ir.typing.infer import infer_expr
+from weft.support.errors import OperatorError
+from weft.support.user_code import place_of
+
+
+def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) -> list[Expr]:
+    """The typed gradients that ``rule`` gives for ``call``.
+
+    Raises ``OperatorError`` at the rule for a wrong number of them, or of a type other than the
+    argument's.
+    """
+    result = rule(call, call, dy)
+    found = list(result) if isinstance(result, list | tuple) else [result]
+    if len(found) != len(call.args) or not all(isinstance(g, Expr) for g in found):
+        raise OperatorError(
+            f"the gradient of {op.name} gives something else than one expression per argument",
+            where=place_of(rule), expected=f"{len(call.args)} for ({', '.join(op.inputs)})",
+            got=", ".join(type(g).__name__ for g in found) or "nothing",
+        )
+    grads = [infer_expr(g, trust=True) for g in found]
+    for name, argument, grad in zip(op.inputs, call.args, grads, strict=False):
+        if not _same_type(grad.checked_type, argument.checked_type):
+            raise OperatorError(
+                f"the gradient of {op.name} with respect to {name} has the wrong type",
+                where=place_of(rule),
+                expected=f"{argument.checked_type}, the type of {name}", got=grad.checked_type,
+                notes=() if call.span is None else (f"for the call at {call.span}",),
+            )
+    return grads
+
+
+def _same_type(found: Type | None, wanted: Type | None) -> bool:
+    """Equal as far as sizes are known; what is no tensor takes no part in gradients."""
+    if not isinstance(wanted, TensorType) or not wanted.dtype.is_float:
+        return True
+    return isinstance(found, TensorType) and found.dtype == wanted.dtype and (
+        found.ndim == wanted.ndim) and all(
+        dims_equal(a, b) is not False for a, b in zip(found.shape, wanted.shape, strict=True))
