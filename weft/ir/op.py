@@ -131,6 +131,13 @@ class Op(Expr):
         """
         return self._add_hook("decomposition", function)
 
+    def expansion(self, function: Callable[[Call], Expr | None]) -> Any:
+        """Register ``call -> Expr | None``: the same by operators that have gradients.
+
+        As a decomposition, but for differentiation alone.
+        """
+        return self._add_hook("expansion", function)
+
     def layout(self, function: Callable[..., Any]) -> Any:
         """Register the layout inference of the operator (see ``transform.alter_op_layout``)."""
         return self._add_hook("layout", function)

@@ -59,9 +59,9 @@ def _canonicalize(original: Expr, node: Expr) -> Expr:
     return decomposed(node) if rule is None else rule(original, node)
 
 
-def decomposed(call: Call) -> Expr:
+def decomposed(call: Call, table: str = "decomposition") -> Expr:
     """A call with typed arguments by simpler operators, if its operator says how."""
-    hook = call.op.hook("decomposition") if isinstance(call.op, Op) else None
+    hook = call.op.hook(table) if isinstance(call.op, Op) else None
     simpler = hook(call) if hook is not None and all(map(known_type, call.args)) else None
     return call if simpler is None else infer_expr(simpler, trust=True)
 

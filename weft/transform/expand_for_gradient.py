@@ -21,6 +21,8 @@ from weft.transform.simplify_inference import SimplifyInference, align_to_axis
 class ExpandForGradient(FunctionPass):
     """Spell normalisations, global pools and biases by arithmetic that can be differentiated.
 
+    So are all operators that have an ``expansion`` or a ``decomposition``.
+
     def @main(%x: Tensor[(1, 2, 4, 4), float32]) { nn.global_avg_pool2d(%x) }
     =>
     def @main(%x: Tensor[(1, 2, 4, 4), float32]) { mean(%x, axis=(2, 3), keepdims=True) }
@@ -39,7 +41,8 @@ def _expand(original: Expr, node: Expr) -> Expr:
     if not isinstance(node, Call) or not isinstance(original, Call):
         return node
     if rule is None:
-        return decomposed(node)
+        expanded = decomposed(node, "expansion")
+        return decomposed(node) if expanded is node else expanded
     expanded = rule(node, tensor_type_of(original.args[0]).ndim)
     return infer_expr(expanded, trust=True)
 

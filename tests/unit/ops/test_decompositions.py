@@ -17,28 +17,32 @@ from weft import op
 from weft.ir.expr import Call, Function
 from weft.ir.module import IRModule
 from weft.ir.op import OPS, Case
+from weft.ir.passes import Pass
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.transform.canonicalize_ops import CanonicalizeOps
+from weft.transform.expand_for_gradient import ExpandForGradient
 from weft.transform.reference import evaluate
 
 assert op.__all__, "the import registers the operators"
 
+PASSES: dict[str, Pass] = {"decomposition": CanonicalizeOps(), "expansion": ExpandForGradient()}
 CASES = [
-    pytest.param(name, one, id=f"{name}-{i}")
+    pytest.param(name, one, pass_, id=f"{name}-{table}-{i}")
+    for table, pass_ in PASSES.items()
     for name in OPS
-    if OPS.get(name).hook("decomposition") is not None
+    if OPS.get(name).hook(table) is not None
     for i, one in enumerate(OPS.get(name).cases)
 ]
 
 
-@pytest.mark.parametrize(("name", "one"), CASES)
-def test_simpler_operators_agree_with_the_reference(name: str, one: Case) -> None:
+@pytest.mark.parametrize(("name", "one", "pass_"), CASES)
+def test_simpler_operators_agree_with_the_reference(name: str, one: Case, pass_: Pass) -> None:
     operator = OPS.get(name)
     arrays = make_inputs(operator, one)
     call = make_call(operator, one, arrays)
     module = infer_type(IRModule.from_expr(Function(parameters_of(call), call)))
-    simpler = infer_type(CanonicalizeOps()(module))
+    simpler = infer_type(pass_(module))
     assert simpler["main"].body.checked_type == call.checked_type
     found = evaluate(simpler, list(arrays))
     results = found if isinstance(found, tuple) else (found,)
@@ -46,13 +50,15 @@ def test_simpler_operators_agree_with_the_reference(name: str, one: Case) -> Non
         assert_close(np.asarray(got), want, one)
 
 
-@pytest.mark.parametrize("name", sorted({str(p.values[0]) for p in CASES}))
-def test_some_case_is_decomposed(name: str) -> None:
+@pytest.mark.parametrize(("name", "table"), sorted({(str(name), table) for table in PASSES
+                                                    for name in OPS
+                                                    if OPS.get(name).hook(table) is not None}))
+def test_some_case_is_written_so(name: str, table: str) -> None:
     operator = OPS.get(name)
     for one in operator.cases:
         call = make_call(operator, one, make_inputs(operator, one))
         module = infer_type(IRModule.from_expr(Function(parameters_of(call), call)))
-        simpler = CanonicalizeOps()(module)["main"]
+        simpler = PASSES[table](module)["main"]
         if not any(isinstance(e, Call) and e.op is operator for e in post_order(simpler)):
             assert output_types(call.checked_type)
             return

@@ -22,6 +22,7 @@ from weft.transform.gradient import Gradient
 from weft.transform.reference import evaluate
 
 DERIVED = [
+    *(name for name in OPS if OPS.get(name).hook("expansion") is not None),
     *(f"nn.conv{axes}d" for axes in (1, 2, 3)),
     *(f"nn.conv{axes}d_transpose" for axes in (1, 2, 3)),
     *(f"nn.{kind}_pool{axes}d" for kind in ("avg", "max") for axes in (1, 2, 3)),

@@ -33,6 +33,12 @@ from weft.op.nn.global_pool import (
     global_max_pool2d,
     global_max_pool3d,
 )
+from weft.op.nn.group_norm import (
+    GroupNormAttrs,
+    InstanceNormAttrs,
+    group_norm,
+    instance_norm,
+)
 from weft.op.nn.norm import (
     BatchNormAttrs,
     DropoutAttrs,
@@ -47,6 +53,7 @@ from weft.op.nn.pad import PadAttrs, pad
 from weft.op.nn.pool1d import AvgPool1DAttrs, MaxPool1DAttrs, avg_pool1d, max_pool1d
 from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs, avg_pool2d, max_pool2d
 from weft.op.nn.pool3d import AvgPool3DAttrs, MaxPool3DAttrs, avg_pool3d, max_pool3d
+from weft.op.nn.rms_norm import L2NormalizeAttrs, RmsNormAttrs, l2_normalize, rms_norm
 from weft.op.nn.softmax import SoftmaxAttrs, log_softmax, softmax
 from weft.op.nn.winograd import (
     WinogradConv2DAttrs,
@@ -74,6 +81,9 @@ __all__ = [
     "GlobalPool1DAttrs",
     "GlobalPool2DAttrs",
     "GlobalPool3DAttrs",
+    "GroupNormAttrs",
+    "InstanceNormAttrs",
+    "L2NormalizeAttrs",
     "LayerNormAttrs",
     "LrnAttrs",
     "MatmulAttrs",
@@ -81,6 +91,7 @@ __all__ = [
     "MaxPool2DAttrs",
     "MaxPool3DAttrs",
     "PadAttrs",
+    "RmsNormAttrs",
     "SoftmaxAttrs",
     "WinogradConv2DAttrs",
     "WinogradWeightAttrs",
@@ -105,6 +116,9 @@ __all__ = [
     "global_max_pool1d",
     "global_max_pool2d",
     "global_max_pool3d",
+    "group_norm",
+    "instance_norm",
+    "l2_normalize",
     "layer_norm",
     "leaky_relu",
     "log_softmax",
@@ -115,6 +129,7 @@ __all__ = [
     "max_pool3d",
     "pad",
     "relu",
+    "rms_norm",
     "softmax",
     "winograd_conv2d",
     "winograd_weight",

@@ -28,7 +28,7 @@ from weft.topi import elementwise, indexing
 from weft.topi.nn import norm as topi_norm
 
 
-def _expect_vector(
+def expect_vector(
     ctx: RelationContext, arg: int, data: TensorType, axis: int, name: str
 ) -> Dim | None:
     """Argument ``arg`` runs along ``axis`` of the data."""
@@ -57,7 +57,7 @@ def _batch_norm_relation(ctx: RelationContext) -> bool:
     expect_float(ctx, 0, data)
     axis = normalize_axis(ctx, attrs_as(ctx, BatchNormAttrs).axis, data.ndim)
     names = ("gamma", "beta", "moving_mean", "moving_var")
-    sizes = [_expect_vector(ctx, i, data, axis, n) for i, n in enumerate(names, start=1)]
+    sizes = [expect_vector(ctx, i, data, axis, n) for i, n in enumerate(names, start=1)]
     if None in sizes:
         return False
     vector = TensorType((data.shape[axis],), data.dtype)
@@ -142,7 +142,7 @@ def _layer_norm_relation(ctx: RelationContext) -> bool:
         return False
     expect_float(ctx, 0, data)
     axis = normalize_axis(ctx, attrs_as(ctx, LayerNormAttrs).axis, data.ndim)
-    sizes = [_expect_vector(ctx, i, data, axis, n) for i, n in ((1, "gamma"), (2, "beta"))]
+    sizes = [expect_vector(ctx, i, data, axis, n) for i, n in ((1, "gamma"), (2, "beta"))]
     ctx.output(data)
     return None not in sizes
 
