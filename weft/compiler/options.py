@@ -15,11 +15,16 @@ MAX_OPT_LEVEL = 3
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """``inputs`` are the overridden shapes by input name, in the order given."""
+    """``inputs`` are the overridden shapes by input name, in the order given.
+
+    ``winograd`` says whether convolutions may run by minimal filtering, as the setting of that
+    name did when the options were made.
+    """
 
     target: Target
     opt_level: int = 3
     inputs: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    winograd: bool = True
 
     @staticmethod
     def make(
@@ -33,7 +38,7 @@ class CompileOptions:
             raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
                               got=repr(opt_level))
         chosen = Target.of(config.target if target is None else target)
-        return CompileOptions(chosen, opt_level, _shapes(inputs))
+        return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd)
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -45,7 +50,7 @@ class CompileOptions:
 
     def key_text(self) -> str:
         """Equal for options that give the same code."""
-        return f"{self.target}|O{self.opt_level}|{self.inputs!r}"
+        return f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}"
 
 
 def _shapes(

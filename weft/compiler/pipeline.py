@@ -29,7 +29,7 @@ from weft.ir import (
 )
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
-from weft.strategy import layout_hooks
+from weft.strategy import layout_hooks, legalizations
 from weft.support import trace
 from weft.support.config import config
 from weft.support.errors import OptionError
@@ -42,6 +42,7 @@ from weft.transform import (
     FoldConstant,
     FoldScaleAxis,
     FuseOps,
+    Legalize,
     RemoveUnusedFunctions,
     SimplifyExpr,
     SimplifyInference,
@@ -75,6 +76,7 @@ PIPELINE: tuple[Phase, ...] = (
         FoldScaleAxis(),            # and disappear into the weights
         FoldConstant(),             # which are computed here
         SimplifyExpr(),             # additions that scales stood between meet
+        Legalize(),                 # convolutions by fewer products where that pays
         AlterOpLayout(),            # blocks of channels, from the first convolution to the last
         SimplifyExpr(),             # layout changes that meet cancel
         FoldConstant(),             # weights are packed here
@@ -137,7 +139,11 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         instruments.append(DumpInstrument(config.dump_dir))
     if config.verify >= 2:
         instruments.append(VerifyInstrument(compare_modules if config.verify >= 3 else None))
-    facts: dict[str, Any] = {"alter_layout": layout_hooks(options.target)}
+    facts: dict[str, Any] = {
+        "alter_layout": layout_hooks(options.target),
+        "legalize": legalizations(options.target),
+        "winograd": options.winograd,
+    }
     if config.explain:
         explain = ExplainInstrument(config.explain)
         facts |= {"explain": config.explain, "rewrite_stats": explain.stats}

@@ -11,7 +11,14 @@ from weft.strategy.lower_function import (
     lower_function,
     schedule_function,
 )
-from weft.strategy.registry import alter_layout, layout_hooks, select, strategy
+from weft.strategy.registry import (
+    alter_layout,
+    layout_hooks,
+    legalizations,
+    legalize,
+    select,
+    strategy,
+)
 
 __all__ = [
     "Implementation",
@@ -21,6 +28,8 @@ __all__ = [
     "alter_layout",
     "cpu",
     "layout_hooks",
+    "legalizations",
+    "legalize",
     "lower_function",
     "schedule_function",
     "select",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
 from weft.ir.op import Op
@@ -13,14 +13,17 @@ from weft.support.config import config
 from weft.support.errors import LoweringError
 from weft.support.registry import Registry
 from weft.target import Target
+from weft.transform.legalize import LegalizeHook
 
 Strategy: TypeAlias = Callable[[Call, Target], Iterator[Implementation]]
 LayoutHook: TypeAlias = Callable[..., Any]
+Hook = TypeVar("Hook")
 FamilySchedule: TypeAlias = Callable[[ScheduleContext], None]
 
 STRATEGIES: Registry[Strategy] = Registry("strategy")
 FAMILIES: Registry[FamilySchedule] = Registry("schedule family")
 LAYOUT_HOOKS: Registry[LayoutHook] = Registry("layout hook")
+LEGALIZATIONS: Registry[LegalizeHook] = Registry("legalization")
 
 
 def strategy(op_name: str, *, target: str) -> Callable[[Strategy], Strategy]:
@@ -50,14 +53,29 @@ def alter_layout(op_name: str, *, target: str) -> Callable[[LayoutHook], LayoutH
     return wrap
 
 
+def legalize(op_name: str, *, target: str) -> Callable[[LegalizeHook], LegalizeHook]:
+    """Register ``(call, input types, pass context) -> replacement | None`` for ``Legalize``."""
+
+    def wrap(function: LegalizeHook) -> LegalizeHook:
+        return LEGALIZATIONS.register(f"{target}:{op_name}", function)
+
+    return wrap
+
+
+def legalizations(target: Target) -> Mapping[str, LegalizeHook]:
+    """The rewritings of a target by operator name, as ``Legalize`` takes them."""
+    return _of_target(LEGALIZATIONS, target)
+
+
 def layout_hooks(target: Target) -> Mapping[str, Callable[..., Any]]:
     """The layout hooks of a target by operator name, as ``AlterOpLayout`` takes them."""
+    return _of_target(LAYOUT_HOOKS, target)
+
+
+def _of_target(hooks: Registry[Hook], target: Target) -> dict[str, Hook]:
+    """What a target's kind has registered, by operator name."""
     prefix = f"{target.kind}:"
-    return {
-        name.removeprefix(prefix): LAYOUT_HOOKS.get(name)
-        for name in LAYOUT_HOOKS
-        if name.startswith(prefix)
-    }
+    return {n.removeprefix(prefix): hooks.get(n) for n in hooks if n.startswith(prefix)}
 
 
 def select(call: Call, target: Target) -> Implementation:

@@ -154,6 +154,9 @@ class Config:
                      "where compiled code is kept (default: the user's cache folder)")
     cache_size = Knob("WEFT_CACHE_SIZE", 4 << 30, _size, "a size such as 512M or 4G",
                       "size at which the entries unused for longest are dropped")
+    winograd = Knob("WEFT_WINOGRAD", True, _flag, "0 or 1",
+                    "let convolutions with 3 x 3 kernels run by fewer products (larger weights and "
+                    "rounding errors, relative ones below 1e-4)")
     threads = Knob("WEFT_THREADS", None, _optional(_integer(1, 4096)), "1 to 4096",
                    "threads of compiled code (default: OMP_NUM_THREADS, else the CPUs the process "
                    "may use)")

@@ -33,6 +33,7 @@ from weft.transform.inline import Inline
 from weft.transform.lambda_lift import LambdaLift
 from weft.transform.layout_choice import AlterLayoutHook, LayoutChoice
 from weft.transform.lazy_gradient_init import LazyGradientInit
+from weft.transform.legalize import Legalize, LegalizeHook
 from weft.transform.merge_composite import MergeComposite
 from weft.transform.partial_eval import PartialEval
 from weft.transform.partition_graph import PartitionGraph
@@ -81,6 +82,8 @@ __all__ = [
     "LambdaLift",
     "LayoutChoice",
     "LazyGradientInit",
+    "Legalize",
+    "LegalizeHook",
     "MergeComposite",
     "PartialEval",
     "PartitionGraph",

@@ -17,8 +17,8 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv2d import PADDING_EXPECTED, is_padding
-from weft.op.nn.conv_reference import NCHW, OIHW, from_nchw, in_nchw, windows
+from weft.op.nn.conv import padding_attr
+from weft.op.nn.conv_reference import images_in, plain_images, windows
 from weft.op.nn.conv_reference import pad_spatial as pad_array
 from weft.op.relations import (
     attrs_as,
@@ -32,8 +32,8 @@ from weft.op.relations import (
 )
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import winograd as topi_winograd
-from weft.topi.nn.conv2d import full_padding
-from weft.topi.nn.winograd import TAPS, TILES, transforms
+from weft.topi.nn.conv import full_padding
+from weft.topi.nn.winograd import NCHW, OIHW, TAPS, TILES, transforms
 
 
 def is_tile(tile: int) -> bool:
@@ -50,8 +50,7 @@ class WinogradWeightAttrs(Attrs):
 class WinogradConv2DAttrs(Attrs):
     tile: int = attr(4, "output positions of a tile in each direction", check=is_tile,
                      expected="2 or 4")
-    padding: tuple[int, ...] = attr((0, 0), "zeros around the data: " + PADDING_EXPECTED,
-                                    check=is_padding, expected=PADDING_EXPECTED)
+    padding: tuple[int, ...] = padding_attr(2, "zeros around the data")
     data_layout: str = attr("NCHW", "layout of the data")
     kernel_layout: str = attr("HWOI", "layout of the kernel; H and W count its points")
     out_layout: str = attr("", "layout of the result; empty for that of the data")
@@ -119,7 +118,7 @@ def _conv2d_relation(ctx: RelationContext) -> bool:
     for axis, letter in enumerate("HW"):
         expect_dim(ctx, 1, kernel_layout.index_of(letter), taps[2 + axis], attrs.tile + TAPS - 1,
                    "the number of points does not match", why=f" (a tile of {attrs.tile})")
-    top, left, bottom, right = full_padding(attrs.padding)
+    top, left, bottom, right = full_padding(attrs.padding, 2)
     sizes = [dim_add(plain[2], top + bottom), dim_add(plain[3], left + right)]
     for axis, size in enumerate(sizes):
         if isinstance(size, int) and size < TAPS:
@@ -152,9 +151,9 @@ def _conv2d_reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np
     """The definition, tile by tile, in float64."""
     attrs = WinogradConv2DAttrs(**values)
     matrices, m = transforms(attrs.tile), attrs.tile
-    plain = in_nchw(data, Layout.parse(attrs.data_layout)).astype(np.float64)
+    plain = plain_images(data, Layout.parse(attrs.data_layout), "HW").astype(np.float64)
     points = transform_array(kernel, Layout.parse(attrs.kernel_layout), OIHW).astype(np.float64)
-    padded = pad_array(plain, full_padding(attrs.padding))
+    padded = pad_array(plain, full_padding(attrs.padding, 2))
     rows, columns = padded.shape[2] - 2, padded.shape[3] - 2
     more = pad_array(padded, (0, 0, -rows % m, -columns % m))
     tiles = windows(more, (m + 2, m + 2), (m, m), (1, 1))
@@ -165,7 +164,8 @@ def _conv2d_reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np
     result = np.einsum("ae,noyxef,bf->noyaxb", output, products, output, optimize=True)
     n, o, y, _, x, _ = result.shape
     result = result.reshape(n, o, y * m, x * m)[:, :, :rows, :columns]
-    return from_nchw(result, Layout.parse(attrs.out_layout or attrs.data_layout)).astype(data.dtype)
+    layout = Layout.parse(attrs.out_layout or attrs.data_layout)
+    return images_in(result, layout, "HW").astype(data.dtype)
 
 
 winograd_conv2d.spec(

@@ -9,6 +9,17 @@ from weft.strategy.cpu import (
     matmul,
     pool,
     winograd,
+    winograd_choice,
 )
 
-__all__ = ["conv", "default", "dense", "depthwise_conv", "layouts", "matmul", "pool", "winograd"]
+__all__ = [
+    "conv",
+    "default",
+    "dense",
+    "depthwise_conv",
+    "layouts",
+    "matmul",
+    "pool",
+    "winograd",
+    "winograd_choice",
+]

@@ -57,7 +57,8 @@ class WinogradPlan:
     Register tiles are ``tile_rows`` x ``tile_columns`` tile positions by ``vectors`` channel
     blocks. ``by_slice``: the products of so many blocks are interpolated before the next are
     begun, and stay near; else all of a task are computed first, and each point's weights are read
-    once for the whole band.
+    once for the whole band. ``work`` is the estimate of all tasks one after another, ``cycles``
+    that on several threads.
     """
 
     band: int
@@ -66,6 +67,7 @@ class WinogradPlan:
     tile_columns: int
     vectors: int
     by_slice: bool
+    work: float
     cycles: float
 
 
@@ -101,17 +103,18 @@ def _plans(
         far = _far_bytes(size, band, parts, tile.vectors, target, by_slice=by_slice)
         cycles = products * rate + transforms + size.batch * bands * far / FAR_BYTES_PER_CYCLE
         balanced = cycles * imbalance(size.batch * bands * parts)
-        yield WinogradPlan(band, parts, tile.rows, tile.columns, tile.vectors, by_slice, balanced)
+        yield WinogradPlan(band, parts, tile.rows, tile.columns, tile.vectors, by_slice,
+                           cycles, balanced)
 
 
 def _far_bytes(size: WinogradSize, band: int, parts: int, vectors: int, target: Target, *,
                by_slice: bool) -> float:
     """Bytes that one band moves from and to beyond the second-level cache.
 
-    The data at the points and the products stay there if they take half of it; the weights too,
-    from band to band, if they fit beside them.
+    The data at the points and the products stay there if they leave a quarter of it; the weights
+    too, from band to band, if all fit together.
     """
-    near = target.l2_bytes // 2
+    near = target.l2_bytes * 3 // 4
     positions = 4 * size.points * band * size.wide
     weights = 4 * size.points * size.channels * size.outputs
     data, results = positions * size.channels, positions * size.outputs // parts
@@ -123,7 +126,7 @@ def _far_bytes(size: WinogradSize, band: int, parts: int, vectors: int, target: 
         resident = data + results
         moved = 2 * (data + results)
     far = parts * moved if resident > near else 0.0
-    return far + (weights if resident + weights // parts > 2 * near else 0.0)
+    return far + (weights if resident + weights // parts > target.l2_bytes else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from weft import te
 from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, const, int_value, select
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
-from weft.topi.nn.conv2d import NCHW, OIHW, full_padding, pad_spatial
+from weft.topi.nn.conv import data_axes, full_padding, kernel_axes, pad_spatial
 
 TAPS = 3
+NCHW, OIHW = data_axes("HW"), kernel_axes("HW")
 # The finite points, by output positions. Small ones of both signs keep the rounding errors low.
 _POINTS: dict[int, tuple[int, ...]] = {2: (0, 1, -1), 4: (0, 1, -1, 2, -2)}
 TILES = tuple(_POINTS)
@@ -111,64 +112,82 @@ def winograd_conv2d(
     result with the tag ``winograd_conv2d``.
     """
     matrices = transforms(tile)
-    points = tile + TAPS - 1
-    outputs, channels, *_ = convert_shape(kernel_layout, OIHW, weight.shape)
-    batch, _, height, width = convert_shape(data_layout, NCHW, data.shape)
-    top, left, bottom, right = full_padding(padding)
+    _, channels, *_ = convert_shape(kernel_layout, OIHW, weight.shape)
+    _, _, height, width = convert_shape(data_layout, NCHW, data.shape)
+    top, left, bottom, right = full_padding(padding, 2)
     rows, columns = _fixed(height) + top + bottom - 2, _fixed(width) + left + right - 2
     # The last tiles may reach over the end; what they read there does not count.
     border = (top, left, bottom + -rows % tile, right + -columns % tile)
+    padded = pad_spatial(data, data_layout, "HW", border, const(0, data.dtype))
     tall, wide = -(-rows // tile), -(-columns // tile)
-    padded = pad_spatial(data, data_layout, border, const(0, data.dtype))
-    ins, outs = data_layout.factor_of("C"), out_layout.factor_of("C")
-    in_blocks, out_blocks = channels // ins, outputs // outs
-
-    def pixel(n: PrimExpr, block: PrimExpr, lane: PrimExpr, y: PrimExpr, x: PrimExpr) -> PrimExpr:
-        channel = BlockedIndex(block, lane, ins)
-        return padded[data_layout.indices({"N": n, "C": channel, "H": y, "W": x})]
-
-    by_rows = te.compute(
-        (batch, tall, wide, in_blocks, points, points, ins),
-        lambda n, th, tw, c, e, j, lane: _row_of(
-            matrices.data, e, lambda i: pixel(n, c, lane, th * tile + i, tw * tile + j)),
-        name="winograd_rows",
-    )
-    at_points = te.compute(
-        (batch, tall, in_blocks, points, points, wide, ins),
-        lambda n, th, c, e, f, tw, lane: _row_of(
-            matrices.data, f, lambda j: by_rows[n, th, tw, c, e, j, lane]),
-        name="winograd_data",
-    )
-    outer, inner = te.reduce_axis(in_blocks, "ic_outer"), te.reduce_axis(ins, "ic_inner")
-
-    def product(n: PrimExpr, th: PrimExpr, o: PrimExpr, e: PrimExpr, f: PrimExpr, tw: PrimExpr,
-                lane: PrimExpr) -> PrimExpr:
-        taps = kernel_layout.indices({"O": BlockedIndex(o, lane, outs), "H": e, "W": f,
-                                      "I": BlockedIndex(outer.var, inner.var, ins)})
-        values = at_points[n, th, outer.var, e, f, tw, inner.var] * weight[taps]
-        return te.sum(values, [outer, inner])
-
-    products = te.compute((batch, tall, out_blocks, points, points, wide, outs), product,
-                          name="winograd_product")
-    by_columns = te.compute(
-        (batch, tall, wide, out_blocks, tile, points, outs),
-        lambda n, th, tw, o, a, f, lane: _row_of(
-            matrices.output, a, lambda e: products[n, th, o, e, f, tw, lane]),
-        name="winograd_columns",
-    )
+    at_points = _data_at_points(padded, data_layout, channels, tile, tall, wide)
+    products = _products(at_points, weight, kernel_layout, out_layout.factor_of("C"))
+    by_columns = _by_columns(products, matrices.output)
 
     def element(*index: PrimExpr) -> PrimExpr:
         place = out_layout.blocked_indices(index)
-        channel = place["C"]
-        block, lane = ((channel.outer, channel.inner) if isinstance(channel, BlockedIndex)
-                       else (channel, const(0)))
-        y, x = place["H"], place["W"]
+        channel, y, x = place["C"], place["H"], place["W"]
+        split = isinstance(channel, BlockedIndex)
+        block, lane = (channel.outer, channel.inner) if split else (channel, const(0))
         th, tw, a = y // tile, x // tile, y % tile
         return _row_of(matrices.output, x % tile,
                        lambda f: by_columns[place["N"], th, tw, block, a, f, lane])
 
-    shape = convert_shape(NCHW, out_layout, (batch, outputs, rows, columns))
+    outputs = products.shape[2] * products.shape[-1]
+    shape = convert_shape(NCHW, out_layout, (data.shape[0], outputs, rows, columns))
     return te.compute(shape, element, name="winograd", tag="winograd_conv2d")
+
+
+def _data_at_points(
+    padded: te.Tensor, layout: Layout, channels: PrimExpr, tile: int, tall: int, wide: int
+) -> te.Tensor:
+    """(N, tile rows, channel blocks, points, points, tile columns, block)."""
+    matrix, points, block = transforms(tile).data, tile + TAPS - 1, layout.factor_of("C")
+
+    def pixel(n: PrimExpr, outer: PrimExpr, lane: PrimExpr, y: PrimExpr, x: PrimExpr) -> PrimExpr:
+        channel = BlockedIndex(outer, lane, block)
+        return padded[layout.indices({"N": n, "C": channel, "H": y, "W": x})]
+
+    by_rows = te.compute(
+        (padded.shape[0], tall, wide, channels // block, points, points, block),
+        lambda n, th, tw, c, e, j, lane: _row_of(
+            matrix, e, lambda i: pixel(n, c, lane, th * tile + i, tw * tile + j)),
+        name="winograd_rows",
+    )
+    return te.compute(
+        (padded.shape[0], tall, channels // block, points, points, wide, block),
+        lambda n, th, c, e, f, tw, lane: _row_of(
+            matrix, f, lambda j: by_rows[n, th, tw, c, e, j, lane]),
+        name="winograd_data",
+    )
+
+
+def _products(at_points: te.Tensor, weight: te.Tensor, layout: Layout, block: int) -> te.Tensor:
+    """The sums over channels, laid out as the data at the points."""
+    batch, tall, in_blocks, points, _, wide, ins = at_points.shape
+    outer, inner = te.reduce_axis(in_blocks, "ic_outer"), te.reduce_axis(ins, "ic_inner")
+    outputs = convert_shape(layout, OIHW, weight.shape)[0]
+
+    def product(n: PrimExpr, th: PrimExpr, o: PrimExpr, e: PrimExpr, f: PrimExpr, tw: PrimExpr,
+                lane: PrimExpr) -> PrimExpr:
+        taps = layout.indices({"O": BlockedIndex(o, lane, block), "H": e, "W": f,
+                               "I": BlockedIndex(outer.var, inner.var, int_value(ins) or 1)})
+        values = at_points[n, th, outer.var, e, f, tw, inner.var] * weight[taps]
+        return te.sum(values, [outer, inner])
+
+    shape = (batch, tall, outputs // block, points, points, wide, block)
+    return te.compute(shape, product, name="winograd_product")
+
+
+def _by_columns(products: te.Tensor, matrix: Matrix) -> te.Tensor:
+    """Interpolated along columns: (N, tile rows, tile columns, blocks, rows, points, block)."""
+    batch, tall, blocks, points, _, wide, block = products.shape
+    return te.compute(
+        (batch, tall, wide, blocks, len(matrix), points, block),
+        lambda n, th, tw, o, a, f, lane: _row_of(
+            matrix, a, lambda e: products[n, th, o, e, f, tw, lane]),
+        name="winograd_columns",
+    )
 
 
 def _fixed(size: PrimExpr) -> int:
