@@ -38,6 +38,7 @@ from weft.transform import (
     AlterOpLayout,
     CanonicalizeOps,
     DeadCodeElimination,
+    DynamicToStatic,
     EliminateCommonSubexpr,
     FoldConstant,
     FoldScaleAxis,
@@ -72,6 +73,7 @@ PIPELINE: tuple[Phase, ...] = (
     Phase("optimized", (
         SimplifyExpr(),             # fewer nodes between a convolution and its scale
         FoldConstant(),             # scales and shifts become constants
+        DynamicToStatic(),          # and shapes, which fixes sizes
         FoldScaleAxis(),            # and disappear into the weights
         FoldConstant(),             # which are computed here
         SimplifyExpr(),             # additions that scales stood between meet

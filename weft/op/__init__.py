@@ -4,7 +4,7 @@
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.op import nn
+from weft.op import dyn, nn
 from weft.op.bitwise import (
     bitwise_and,
     bitwise_not,
@@ -281,6 +281,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "divide",
+    "dyn",
     "equal",
     "erf",
     "exp",
