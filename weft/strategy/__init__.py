@@ -11,7 +11,7 @@ from weft.strategy.lower_function import (
     lower_function,
     schedule_function,
 )
-from weft.strategy.registry import alter_layout, layout_hooks, select, strategy
+from weft.strategy.registry import alter_layout, implementations, layout_hooks, select, strategy
 
 __all__ = [
     "Implementation",
@@ -20,6 +20,7 @@ __all__ = [
     "ScheduledKernel",
     "alter_layout",
     "cpu",
+    "implementations",
     "layout_hooks",
     "lower_function",
     "schedule_function",
