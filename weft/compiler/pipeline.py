@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.compiler.options import CompileOptions
-from weft.compiler.verification import compare_modules
+from weft.compiler.verification import compare_effects, compare_modules
 from weft.ir import (
     PASSES,
     DumpInstrument,
@@ -138,7 +138,8 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     if config.dump_dir is not None:
         instruments.append(DumpInstrument(config.dump_dir))
     if config.verify >= 2:
-        instruments.append(VerifyInstrument(compare_modules if config.verify >= 3 else None))
+        compare = compare_modules if config.verify >= 3 else compare_effects
+        instruments.append(VerifyInstrument(compare))
     facts: dict[str, Any] = {"alter_layout": layout_hooks(options.target)}
     if config.explain:
         explain = ExplainInstrument(config.explain)
