@@ -18,8 +18,8 @@ from weft.frontend.onnx.registry import Converter, converter_versions, supported
 _INTRO = """\
 # ONNX models
 
-This page is written from the program's own tables; a test holds it to them. weft's own operators
-are in `docs/operators`, and `weft ops` lists them.
+This page is written from the program's own tables; a test holds it to them. `weft ops` lists
+weft's own operators.
 
 ## Models
 
