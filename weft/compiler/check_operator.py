@@ -134,12 +134,13 @@ class _CaseCheck:
                                atol=atol, equal_nan=True)
             if not close.all():
                 index = tuple(int(i) for i in np.argwhere(~close)[0])
+                extent = (f"{(~close).sum()} of {close.size} elements differ, the first at "
+                          f"{list(index)} of output {number}")
                 raise OperatorError(
                     f"{what} computes something else than the reference of {self.op.name}",
                     where=place_of(_reference(self.op)), expected=wanted[index],
                     got=found[index],
-                    notes=(self.where, f"{(~close).sum()} of {close.size} elements differ, the "
-                                       f"first at {list(index)} of output {number}"),
+                    notes=(self.where, extent),
                 )
 
     def _gradient(self) -> None:
