@@ -10,7 +10,7 @@ import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
 from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
 from weft.compiler.dynamic_model import DynamicModel
-from weft.compiler.lowering import is_first_order
+from weft.compiler.lowering import try_lower_program
 from weft.compiler.model_code import ModelCode, build_model
 from weft.compiler.open_inputs import has_open_inputs, manifest_of_module, manifest_of_program
 from weft.compiler.options import CompileOptions
@@ -108,7 +108,9 @@ def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest
         return manifest_of_module(mod, options)
     with progress.task("optimising the graph"):
         mod = run_pipeline(mod, options)
-    code = build_model(mod, options) if is_first_order(mod) else build_vm_model(mod, options)
+    with trace.span("lower program"):
+        program = try_lower_program(mod)
+    code = build_vm_model(mod, options) if program is None else build_model(program, options)
     if cache is not None and key is not None:
         cache.put(key, *code.to_parts())
     return code

@@ -1,8 +1,10 @@
 """From the fused module's ``main`` to a line of kernel calls.
 
-``main`` is first order: calls of primitive functions, tuples, projections, lets, choices. Each
-distinct primitive function becomes one kernel, found by its structural hash. The calls of a branch
-are guarded by its condition; both branches of a choice write their results to the same places.
+``main`` is first order: calls of primitive functions, tuples, projections, lets, choices, and calls
+of functions that are known. Each distinct primitive function becomes one kernel, found by its
+structural hash. The calls of a branch are guarded by its condition; both branches of a choice write
+their results to the same places. Other functions are written out where they are called; one that
+calls itself in tail position becomes a loop, its parameters places that each round writes anew.
 Reshapes that move no data are other names for the same memory. Results that the caller gets are
 written where the caller wants them; what is returned twice, or is an input or a constant, is
 copied there by a kernel.
@@ -11,13 +13,16 @@ copied there by a kernel.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from weft.compiler.kernel_set import KernelSet
-from weft.compiler.program import Guard, Place, PlaceKind, Port, Program, Step, bytes_of
+from weft.compiler.function_calls import FunctionCalls, FunctionKey
+from weft.compiler.invariants import loop_invariants
+from weft.compiler.program import Place, PlaceKind, Port, Program
+from weft.compiler.step_writer import LoopFrame, Mark, StepWriter
 from weft.ir import trampoline
 from weft.ir.dynamic import depends_on_data
 from weft.ir.expr import (
@@ -33,24 +38,34 @@ from weft.ir.expr import (
     Var,
 )
 from weft.ir.module import IRModule
-from weft.ir.op import Op, get_op
+from weft.ir.op import Op
 from weft.ir.trampoline import Routine
-from weft.ir.types import TensorType, TupleType, Type, is_static
-from weft.ir.typing.infer import infer_expr
+from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.support.errors import InternalError, TypeInferenceError, UnsupportedModelError
 from weft.transform.graph import is_primitive
-from weft.transform.scopes import Scopes
 from weft.transform.to_a_normal_form import Normalizer
 
 # Operators whose result holds the same elements in the same order as their first argument.
 RESHAPES = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten"})
 
-# A step has a guard for every choice around it. What nests deeper runs on the virtual machine.
+# A step knows every choice and loop around it. What nests deeper runs on the virtual machine.
 MAX_NESTING = 32
 
 # A tensor's memory, or the memories of a tuple's fields; tuples nest as their types do.
 Value: TypeAlias = "Place | tuple[Value, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """A loop that tail calls go back to; only ``parameters``, by number, change on the way."""
+
+    parameters: tuple[int, ...]
+    frame: LoopFrame
+
+
+# The loops that a tail call may go back to, by the function that each was.
+Tails: TypeAlias = "Mapping[FunctionKey, OpenLoop]"
 
 
 def lower_program(mod: IRModule) -> Program:
@@ -62,63 +77,58 @@ def lower_program(mod: IRModule) -> Program:
     return _Lowering(mod).run()
 
 
+def try_lower_program(mod: IRModule) -> Program | None:
+    """``lower_program``, and ``None`` for what only the virtual machine runs."""
+    try:
+        return lower_program(mod)
+    except UnsupportedModelError:
+        return None
+
+
 def is_first_order(mod: IRModule) -> bool:
-    """Whether ``lower_program`` takes ``mod["main"]``: kernels, tuples, choices, fixed sizes."""
-    main = mod["main"]
-    if not all(is_static(_type_of(p)) for p in main.params):
-        return False
-    nodes = list(post_order(main.body, enter=lambda e: not isinstance(e, Function)))
-    return all(_is_plain(node, mod) for node in nodes) and _nesting(main.body, nodes) <= MAX_NESTING
-
-
-def _nesting(body: Expr, nodes: Sequence[Expr]) -> int:
-    """How many choices stand inside each other at most."""
-    if not any(isinstance(node, If) for node in nodes):
-        return 0
-    return max(scope.depth for scope in Scopes(body).inner.values())
-
-
-def _is_plain(node: Expr, mod: IRModule) -> bool:
-    if isinstance(node, Call):
-        callee = mod[node.op] if isinstance(node.op, GlobalVar) else node.op
-        is_kernel = isinstance(callee, Op) or is_primitive(callee)
-        return is_kernel and is_static(_type_of(node)) and not depends_on_data(callee)
-    if isinstance(node, Function):
-        return is_primitive(node)
-    return isinstance(node, (Var, GlobalVar, Op, Constant, Let, Tuple, TupleGetItem, If))
+    """Whether ``lower_program`` takes ``mod["main"]``."""
+    return try_lower_program(mod) is not None
 
 
 class _Lowering:
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
         self.main = mod["main"]
-        self.body = self.main.body
-        self.guards: list[Guard] = []
+        self.calls = FunctionCalls(mod)
         self.values: dict[int, Value] = {}
         self.bound: dict[Var, Expr] = {}
+        self.computed: set[Var] = set()  # before the loops that they stand in
         self.constants: dict[tuple[object, ...], int] = {}
         self.arrays: list[np.ndarray] = []
-        self.temporaries: list[int] = []
-        self.kernels = KernelSet()
-        self.steps: list[Step] = []
+        self.writer = StepWriter()
 
     def run(self) -> Program:
         inputs = self._bind_parameters()
         nodes = list(post_order(self.main.body, enter=lambda e: not isinstance(e, Function)))
         result_type = _type_of(self.main.body)
         types = flat_types(result_type)
-        if any(isinstance(node, If) for node in nodes):
-            self.body = Normalizer(self.main.body).run()
-            results = _flatten(trampoline.run(self._scope(self.body)))
+        if any(self._has_scope(node) for node in nodes):
+            value = trampoline.run(self._scope(Normalizer(self.main.body).run(), {}))
+            results = _flatten(self._given(value, self.main.body))
         else:
             for node in nodes:
                 self._visit(node)
             results = _flatten(self._value(self.main.body))
-        self._redirect_outputs(results, types)
+        # The kernels that make the results write them where the caller wants them.
+        targets = [Place(PlaceKind.OUTPUT, index) for index in range(len(results))]
+        self.writer.redirect(results, targets, types, Mark(0, 0))
         names = port_names(self.mod.attrs.get("output_names"), "output", len(types))
         outputs = tuple(Port(n, t) for n, t in zip(names, types, strict=True))
+        writer = self.writer
         return Program(inputs, outputs, isinstance(result_type, TupleType), tuple(self.arrays),
-                       tuple(self.temporaries), tuple(self.kernels.sources), tuple(self.steps))
+                       tuple(writer.temporaries), tuple(writer.kernels.sources),
+                       tuple(writer.steps), tuple(writer.jumps))
+
+    def _has_scope(self, node: Expr) -> bool:
+        if isinstance(node, Function):
+            return not is_primitive(node)
+        return isinstance(node, If) or (
+            isinstance(node, GlobalVar) and not is_primitive(self.mod[node]))
 
     def _bind_parameters(self) -> tuple[Port, ...]:
         ports: list[Port] = []
@@ -176,64 +186,16 @@ class _Lowering:
         if is_reshape(call):
             return self._value(call.args[0])
         function = self._callee(call)
+        if depends_on_data(function):
+            raise _not_first_order("an operator whose result's shape depends on data", call)
         alias = alias_of(function)
         if alias is not None:
             return self._value(call.args[alias])
         result = _type_of(call)
         reads = [place for arg in call.args for place in _flatten(self._value(arg))]
-        writes = [self._temporary(t) for t in flat_types(result)]
-        self._step(function, reads, writes)
+        writes = [self.writer.temporary(t) for t in flat_types(result)]
+        self.writer.step(function, reads, writes)
         return _structure(result, writes)
-
-    def _step(self, function: Function, reads: Sequence[Place], writes: Sequence[Place]) -> None:
-        kernel = self.kernels.number_of(function)
-        self.steps.append(Step(kernel, (*reads, *writes), len(writes), tuple(self.guards)))
-
-    def _scope(self, expr: Expr) -> Routine[Value]:
-        """The value of a scope in A-normal form: a chain of lets, some of which are choices."""
-        while isinstance(expr, Let):
-            self.values[id(expr.var)] = yield self._bound(expr.value)
-            expr = expr.body
-        return (yield self._bound(expr))
-
-    def _bound(self, expr: Expr) -> Routine[Value]:
-        computed = expr.cond if isinstance(expr, If) else expr
-        for node in post_order(computed, enter=lambda e: not isinstance(e, Function)):
-            self._visit(node)
-        if not isinstance(expr, If):
-            return self._value(expr)
-        condition = self._value(expr.cond)
-        if not isinstance(condition, Place):
-            raise InternalError("a condition that is no scalar", where=expr.span)
-        types = flat_types(_type_of(expr))
-        results = [self._temporary(t) for t in types]
-        for branch, expected in ((expr.true_branch, True), (expr.false_branch, False)):
-            first_step, first_temporary = len(self.steps), len(self.temporaries)
-            self.guards.append(Guard(condition, expected))
-            chosen = _flatten((yield self._scope(branch)))
-            copies = self._redirect(chosen, results, first_step, first_temporary)
-            for source, target in copies:
-                type_ = types[results.index(target)]
-                self._step(copy_function(type_), (source,), (target,))
-            self.guards.pop()
-        return _structure(_type_of(expr), results)
-
-    def _redirect(self, made: Sequence[Place], wanted: Sequence[Place], first_step: int,
-                  first_temporary: int) -> list[tuple[Place, Place]]:
-        """Let the steps from ``first_step`` on write to the places ``wanted`` what they write to
-        temporaries from ``first_temporary`` on; returns what has to be copied there.
-        """
-        moved: dict[Place, Place] = {}
-        copies = []
-        for place, target in zip(made, wanted, strict=True):
-            own = place.kind is PlaceKind.TEMPORARY and place.index >= first_temporary
-            if own and place not in moved:
-                moved[place] = target
-            else:
-                copies.append((moved.get(place, place), target))
-        if moved:
-            self.steps[first_step:] = [s.moved(moved) for s in self.steps[first_step:]]
-        return copies
 
     def _callee(self, call: Call) -> Function:
         op = call.op
@@ -245,17 +207,103 @@ class _Lowering:
             return op
         if isinstance(op, Op):
             return primitive_of(call)
-        raise _not_first_order("a call of a function", call)
+        raise _not_first_order("a call of a function that is computed", call)
 
-    def _temporary(self, type_: TensorType) -> Place:
-        self.temporaries.append(bytes_of(type_))
-        return Place(PlaceKind.TEMPORARY, len(self.temporaries) - 1)
+    def _scope(self, expr: Expr, tails: Tails) -> Routine[Value | None]:
+        """The value of a scope in A-normal form: a chain of lets, some of them choices and calls.
 
-    def _redirect_outputs(self, results: Sequence[Place], types: Sequence[TensorType]) -> None:
-        """Let the kernels that make the results write them where the caller wants them."""
-        targets = [Place(PlaceKind.OUTPUT, index) for index in range(len(results))]
-        for source, target in self._redirect(results, targets, 0, 0):
-            self._step(copy_function(types[target.index]), (source,), (target,))
+        A call in tail position of a function in ``tails`` goes back to its start. ``None`` where
+        all that the scope does in the end is going back.
+        """
+        while isinstance(expr, Let):
+            value = expr.value
+            if expr.body is expr.var:
+                return (yield self._bound(value, tails))
+            if isinstance(value, Function) and not is_primitive(value):
+                self.calls.define(expr.var, value)
+            elif expr.var not in self.computed:
+                made = yield self._bound(value, {})
+                self.values[id(expr.var)] = self._given(made, value)
+            expr = expr.body
+        return (yield self._bound(expr, tails))
+
+    def _bound(self, expr: Expr, tails: Tails) -> Routine[Value | None]:
+        if isinstance(expr, If):
+            return (yield self._choice(expr, tails))
+        if isinstance(expr, Call) and (key := self.calls.key_of(expr)) is not None:
+            return (yield self._function_call(key, expr, tails))
+        return self._plain(expr)
+
+    def _plain(self, expr: Expr) -> Value:
+        for node in post_order(expr, enter=lambda e: not isinstance(e, Function)):
+            self._visit(node)
+        return self._value(expr)
+
+    def _choice(self, expr: If, tails: Tails) -> Routine[Value | None]:
+        condition = self._plain(expr.cond)
+        if not isinstance(condition, Place):
+            raise InternalError("a condition that is no scalar", where=expr.span)
+        condition = self.writer.lasting(condition)
+        types = flat_types(_type_of(expr))
+        results = [self.writer.temporary(t) for t in types]
+        branches = [(expr.true_branch, True), (expr.false_branch, False)]
+        # Where one branch goes back, what the other one makes is the result as it is.
+        branches.sort(key=lambda branch: not self.calls.ends_in(branch[0], tails))
+        chosen: Value | None = None
+        for number, (branch, expected) in enumerate(branches):
+            is_only = number == 1 and chosen is None
+            with self.writer.branch(condition, expected=expected):
+                if self.writer.depth > MAX_NESTING:
+                    raise _not_first_order(f"nesting deeper than {MAX_NESTING}", expr)
+                start = self.writer.mark()
+                made = yield self._scope(branch, tails)
+                if made is not None and not is_only:
+                    self.writer.redirect(_flatten(made), results, types, start)
+                    made = _structure(_type_of(expr), results)
+            chosen = chosen if made is None else made
+        return chosen
+
+    def _function_call(self, key: FunctionKey, call: Call, tails: Tails) -> Routine[Value | None]:
+        """Write the function out, or go back to its start."""
+        args = [self._plain(arg) for arg in call.args]
+        if key in tails:
+            open_loop = tails[key]
+            changed = [args[number] for number in open_loop.parameters]
+            self.writer.jump(open_loop.frame, [p for value in changed for p in _flatten(value)])
+            return None
+        function = self.calls.enter(key, call)
+        for parameter, value in zip(function.params, args, strict=True):
+            self.values[id(parameter)] = value
+        if self.calls.is_recursive(key):
+            made = yield self._loop(key, function, tails)
+        else:
+            made = yield self._scope(function.body, tails)
+        self.calls.leave(key)
+        return made
+
+    def _loop(self, key: FunctionKey, function: Function, tails: Tails) -> Routine[Value | None]:
+        changing = self.calls.changing_parameters(key)
+        varies = [function.params[number] for number in changing]
+        for var, value in loop_invariants(self.calls, key, varies):
+            self.values[id(var)] = self._plain(value)
+            self.computed.add(var)
+        first = [pair for parameter in varies for pair in self._parts(parameter)]
+        with self.writer.loop(first) as frame:
+            if self.writer.depth > MAX_NESTING:
+                raise _not_first_order(f"nesting deeper than {MAX_NESTING}", function)
+            places = iter(place for place, _ in frame.variables)
+            for parameter in varies:
+                self.values[id(parameter)] = _structure(_type_of(parameter), places)
+            return (yield self._scope(function.body, {**tails, key: OpenLoop(changing, frame)}))
+
+    def _parts(self, parameter: Var) -> list[tuple[Place, TensorType]]:
+        value = _flatten(self.values[id(parameter)])
+        return list(zip(value, flat_types(_type_of(parameter)), strict=True))
+
+    def _given(self, value: Value | None, expr: Expr) -> Value:
+        if value is None:
+            raise _not_first_order("a loop without an end", expr)
+        return value
 
 
 def constant_key(data: np.ndarray) -> tuple[object, ...]:
@@ -270,13 +318,6 @@ def primitive_of(call: Call) -> Function:
                    for i, a in enumerate(call.args))
     body = call.replace(args=params).with_type(_type_of(call))
     return Function(params, body, _type_of(call), attrs={"primitive": True})
-
-
-def copy_function(type_: TensorType) -> Function:
-    """The kernel that copies one tensor."""
-    source = Var("x", type_, checked_type=type_)
-    body = infer_expr(get_op("copy")(source))
-    return Function((source,), body, type_, attrs={"primitive": True})
 
 
 def flat_types(type_: Type) -> list[TensorType]:
@@ -304,7 +345,7 @@ def _type_of(expr: Expr) -> Type:
     return found
 
 
-def _structure(type_: Type, places: Sequence[Place]) -> Value:
+def _structure(type_: Type, places: Iterable[Place]) -> Value:
     """``places`` arranged as the (possibly nested) tuple ``type_``."""
     rest = iter(places)
 
@@ -348,6 +389,6 @@ def port_names(given: object, stem: str, count: int) -> list[str]:
 def _not_first_order(what: str, node: Expr) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{what} cannot be compiled", where=node.span,
-        expected="a first-order program: operators, tuples, lets and choices",
-        help="functions as values, recursion, references and data need the virtual machine",
+        expected="a first-order program: operators, tuples, lets, choices and loops",
+        help="functions as values, other recursion, references and data need the virtual machine",
     )

@@ -1,9 +1,9 @@
 """Where the temporaries of a program lie in one arena.
 
 A walk over the steps hands out the smallest free block that fits (best fit) and takes blocks back
-after their last use, joining neighbours. Control goes forward only, so what lies between a first
-and a last use covers both branches of a choice. The plan depends on sizes and order alone, so the
-same program always gets the same offsets.
+after their last use, joining neighbours. Between a first and a last use in a line lie both branches
+of a choice; what a loop finds at its start stays to its end, where the loop goes back. The plan
+depends on sizes and order alone, so the same program always gets the same offsets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.compiler.program import PlaceKind, Program, Step
+from weft.compiler.program import Jump, Place, PlaceKind, Program, Step, guards_of
 
 ALIGNMENT = 64
 
@@ -39,15 +39,30 @@ class Lifetime:
     last: int
 
 
-def lifetimes(steps: Sequence[Step]) -> dict[int, Lifetime]:
+def lifetimes(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, Lifetime]:
     """The lifetime of every temporary that a step touches, by its number."""
     found: dict[int, Lifetime] = {}
     for at, step in enumerate(steps):
         for place in step.touched:
-            if place.kind is PlaceKind.TEMPORARY:
-                first = found[place.index].first if place.index in found else at
-                found[place.index] = Lifetime(first, at)
+            _touch(found, place, at)
+    for jump in jumps:
+        for guard in guards_of(jump.path):
+            _touch(found, guard.place, jump.at - 1)
+    changed = bool(jumps)
+    while changed:  # what one loop prolongs may reach into another
+        changed = False
+        for jump in jumps:
+            for number, life in found.items():
+                if life.first < jump.loop.first <= life.last < jump.at - 1:
+                    found[number] = Lifetime(life.first, jump.at - 1)
+                    changed = True
     return found
+
+
+def _touch(found: dict[int, Lifetime], place: Place, at: int) -> None:
+    if place.kind is PlaceKind.TEMPORARY:
+        known = found.get(place.index, Lifetime(at, at))
+        found[place.index] = Lifetime(known.first, max(known.last, at))
 
 
 class FreeList:
@@ -101,7 +116,7 @@ class FreeList:
 
 def plan_memory(program: Program, workspace_bytes: Mapping[int, int]) -> MemoryPlan:
     """Offsets for a program whose kernel ``k`` needs ``workspace_bytes.get(k, 0)`` of scratch."""
-    lives = lifetimes(program.steps)
+    lives = lifetimes(program.steps, program.jumps)
     dying: dict[int, list[int]] = {}
     for number, life in lives.items():
         dying.setdefault(life.last, []).append(number)

@@ -13,16 +13,16 @@ from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.compiler.build import build_kernels
 from weft.compiler.kernel import KernelFacts
-from weft.compiler.lowering import lower_program
 from weft.compiler.main_function import main_ir, offset_of
 from weft.compiler.memory_plan import MemoryPlan, aligned, plan_memory
 from weft.compiler.options import CompileOptions
-from weft.compiler.program import Place, PlaceKind, Port, Program
+from weft.compiler.program import Guard, Place, PlaceKind, Port, Program, guards_of
 from weft.ir.dtype import DType
-from weft.ir.module import IRModule
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.manifest import (
     MAIN_SYMBOL,
+    BackJump,
+    Condition,
     ConstantSpec,
     KernelCall,
     Manifest,
@@ -67,10 +67,8 @@ class ModelCode:
         return ModelCode(Manifest.from_json(head["manifest"]), tuple(objects), constants)
 
 
-def build_model(mod: IRModule, options: CompileOptions) -> ModelCode:
-    """Machine code, constants and manifest of a module in the ``lowered`` phase."""
-    with trace.span("lower program"):
-        program = lower_program(mod)
+def build_model(program: Program, options: CompileOptions) -> ModelCode:
+    """Machine code, constants and manifest of a lowered program."""
     target = options.target
     kernels = build_kernels(program.kernels, target)
     facts = [kernel.facts for kernel in kernels]
@@ -122,23 +120,29 @@ def _manifest(program: Program, plan: MemoryPlan, offsets: Sequence[int], consta
             return place.kind.value, place.index
         return place.kind.value, offset_of(place, plan, offsets)
 
+    def conditions(guards: Sequence[Guard]) -> tuple[Condition, ...]:
+        return tuple((argument(guard.place), guard.expected) for guard in guards)
+
     steps = []
     for at, step in enumerate(program.steps):
         known = facts[step.kernel]
         arguments = [argument(place) for place in step.places]
         if known.workspace_bytes:
             arguments.append(("arena", plan.workspaces[at]))
-        guards = tuple((argument(guard.place), guard.expected) for guard in step.guards)
+        guards = conditions(step.guards)
         steps.append(KernelCall(known.symbol, tuple(arguments), known.implementation,
                                 program.kernels[step.kernel].text, known.flops, known.bytes_moved,
                                 guards))
+    jumps = tuple(BackJump(jump.at, jump.loop.first, conditions(guards_of(jump.path)))
+                  for jump in program.jumps)
     constants = tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
                       for array, offset in zip(program.constants, offsets, strict=True))
     return Manifest(
         inputs=_specs(program.inputs), outputs=_specs(program.outputs),
         target=TargetSpec(target.triple, target.cpu, target.features),
         arena_bytes=plan.arena_bytes, constants_bytes=constant_bytes, steps=tuple(steps),
-        constants=constants, output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
+        jumps=jumps, constants=constants, output_is_tuple=program.output_is_tuple,
+        weft_version=weft.__version__,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.compiler.options import CompileOptions
-from weft.compiler.verification import compare_modules
+from weft.compiler.verification import compare_effects, compare_modules
 from weft.ir import (
     PASSES,
     DumpInstrument,
@@ -38,6 +38,7 @@ from weft.transform import (
     AlterOpLayout,
     CanonicalizeOps,
     DeadCodeElimination,
+    DynamicToStatic,
     EliminateCommonSubexpr,
     FoldConstant,
     FoldScaleAxis,
@@ -73,6 +74,7 @@ PIPELINE: tuple[Phase, ...] = (
     Phase("optimized", (
         SimplifyExpr(),             # fewer nodes between a convolution and its scale
         FoldConstant(),             # scales and shifts become constants
+        DynamicToStatic(),          # and shapes, which fixes sizes
         FoldScaleAxis(),            # and disappear into the weights
         FoldConstant(),             # which are computed here
         SimplifyExpr(),             # additions that scales stood between meet
@@ -138,7 +140,8 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     if config.dump_dir is not None:
         instruments.append(DumpInstrument(config.dump_dir))
     if config.verify >= 2:
-        instruments.append(VerifyInstrument(compare_modules if config.verify >= 3 else None))
+        compare = compare_modules if config.verify >= 3 else compare_effects
+        instruments.append(VerifyInstrument(compare))
     facts: dict[str, Any] = {
         "alter_layout": layout_hooks(options.target),
         "legalize": legalizations(options.target),

@@ -1,4 +1,4 @@
-"""A lowered program: a line of kernel calls, some of them guarded, over named places in memory.
+"""A lowered program: a line of kernel calls, guarded and repeated, over named places in memory.
 
 This is what stands between the functional IR and machine code. Nothing here knows of offsets: a
 ``Place`` says which tensor, ``memory_plan`` says where it lies.
@@ -10,6 +10,7 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -59,16 +60,54 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """What is inside, from step ``first`` on, is repeated whenever a ``Jump`` goes back to it."""
+
+    number: int
+    first: int
+
+
+# What stands around a step, outermost first.
+Path: TypeAlias = "tuple[Guard | Loop, ...]"
+
+
+def moved_path(path: Path, places: Mapping[Place, Place]) -> Path:
+    """The same path with conditions in other places."""
+    return tuple(
+        Guard(places.get(part.place, part.place), part.expected) if isinstance(part, Guard)
+        else part for part in path
+    )
+
+
+def guards_of(path: Path) -> tuple[Guard, ...]:
+    """The conditions that a path has."""
+    return tuple(part for part in path if isinstance(part, Guard))
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Before step number ``at``, control that came along ``path`` goes back to ``loop``."""
+
+    at: int
+    loop: Loop
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """Call kernel number ``kernel``; the last ``num_outputs`` places are written.
 
-    The steps of a branch are guarded, those of nested branches by all conditions, outermost first.
+    ``path`` has the conditions of all branches around the step, and all loops.
     """
 
     kernel: int
     places: tuple[Place, ...]
     num_outputs: int
-    guards: tuple[Guard, ...] = ()
+    path: Path = ()
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        return guards_of(self.path)
 
     @property
     def touched(self) -> tuple[Place, ...]:
@@ -77,9 +116,8 @@ class Step:
 
     def moved(self, places: Mapping[Place, Place]) -> Step:
         """The same step with other places."""
-        guards = tuple(Guard(places.get(g.place, g.place), g.expected) for g in self.guards)
         return Step(self.kernel, tuple(places.get(p, p) for p in self.places), self.num_outputs,
-                    guards)
+                    moved_path(self.path, places))
 
     @property
     def reads(self) -> tuple[Place, ...]:
@@ -101,6 +139,7 @@ class Program:
     temporaries: tuple[int, ...]
     kernels: tuple[KernelSource, ...]
     steps: tuple[Step, ...]
+    jumps: tuple[Jump, ...] = ()
 
 
 def bytes_of(type_: TensorType) -> int:

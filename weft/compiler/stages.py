@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.codegen.llvm.build import emit_assembly, emit_llvm
 from weft.compiler.kernel import lower_kernel
-from weft.compiler.lowering import is_first_order, lower_program
+from weft.compiler.lowering import try_lower_program
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
 from weft.compiler.program import KernelSource
@@ -61,8 +61,9 @@ class Stages:
 
 def _kernels(mod: IRModule) -> tuple[KernelSource, ...]:
     """The kernels of a module that have code before it runs."""
-    if is_first_order(mod):
-        return lower_program(mod).kernels
+    program = try_lower_program(mod)
+    if program is not None:
+        return program.kernels
     return tuple(k for k in lower_module(mod).kernels if has_fixed_sizes(k.function))
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.ir.expr import Call, Expr, Function
+from weft.ir.expr import Call, Constant, Expr, Function
 from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type
 from weft.support.errors import InternalError
@@ -70,6 +70,28 @@ def static_form_of(callee: Function | Op) -> StaticForm | None:
     """How a kernel (or an operator) becomes static, ``None`` where it is."""
     op = callee if isinstance(callee, Op) else _operator(callee)
     return op.hook("static_form") if op is not None else None
+
+
+def value_params(function: Function) -> tuple[int, ...]:
+    """The parameters of a kernel whose values its static form needs; they are no tuples."""
+    form = static_form_of(function)
+    if form is None:
+        return ()
+    args = function.body.args  # type: ignore[attr-defined]
+    wanted = {id(args[at]) for at in form.operands}
+    return tuple(n for n, param in enumerate(function.params) if id(param) in wanted)
+
+
+def static_body(function: Function, values: Sequence[np.ndarray]) -> Expr:
+    """What a kernel computes where the parameters in ``value_params`` have ``values``."""
+    form, call = static_form_of(function), function.body
+    if form is None or not isinstance(call, Call):
+        raise InternalError("a kernel of values has no static form", got=str(function))
+    known = {id(function.params[n]): v for n, v in zip(value_params(function), values,
+                                                       strict=True)}
+    operands = [call.args[at] for at in form.operands]
+    return form.make(call, [a.data if isinstance(a, Constant) else known[id(a)]
+                            for a in operands])
 
 
 def depends_on_data(callee: Function | Op) -> bool:

@@ -4,7 +4,7 @@
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.op import nn
+from weft.op import dyn, nn
 from weft.op.bitwise import (
     bitwise_and,
     bitwise_not,
@@ -39,6 +39,7 @@ from weft.op.broadcast import (
     trunc_mod,
     where,
 )
+from weft.op.einsum import EinsumAttrs, einsum
 from weft.op.elementwise import (
     CastAttrs,
     ClipAttrs,
@@ -64,6 +65,14 @@ from weft.op.elementwise import (
     sin,
     sqrt,
     tanh,
+)
+from weft.op.fixed_point import (
+    FixedPointMultiplyAttrs,
+    FixedPointMultiplyPerAxisAttrs,
+    ReinterpretAttrs,
+    fixed_point_multiply,
+    fixed_point_multiply_per_axis,
+    reinterpret,
 )
 from weft.op.inverse_math import (
     acos,
@@ -210,7 +219,10 @@ __all__ = [
     "CollapseSumToAttrs",
     "ConcatenateAttrs",
     "CreateAttrs",
+    "EinsumAttrs",
     "ExpandDimsAttrs",
+    "FixedPointMultiplyAttrs",
+    "FixedPointMultiplyPerAxisAttrs",
     "FullAttrs",
     "GatherAttrs",
     "GatherNDAttrs",
@@ -221,6 +233,7 @@ __all__ = [
     "NdarraySizeAttrs",
     "OneHotAttrs",
     "ReduceAttrs",
+    "ReinterpretAttrs",
     "RepeatAttrs",
     "ReshapeAttrs",
     "ReshapeLikeAttrs",
@@ -281,10 +294,14 @@ __all__ = [
     "cumprod",
     "cumsum",
     "divide",
+    "dyn",
+    "einsum",
     "equal",
     "erf",
     "exp",
     "expand_dims",
+    "fixed_point_multiply",
+    "fixed_point_multiply_per_axis",
     "floor",
     "floor_divide",
     "floor_mod",
@@ -327,6 +344,7 @@ __all__ = [
     "ones_like",
     "power",
     "prod",
+    "reinterpret",
     "repeat",
     "reshape",
     "reshape_like",

@@ -1,16 +1,16 @@
 """What a compiled module is, apart from its code and weights: plain data that goes to JSON.
 
 A manifest names the inputs and outputs, the machine that the code needs, the layout of the
-constants, the size of the arena, and every kernel call that ``weft_main`` makes, in order. The
-calls are not needed to run the module; profiling and printing use them. A program with control
-flow has bytecode for the virtual machine in place of ``weft_main``.
+constants, the size of the arena, and every kernel call that ``weft_main`` makes, in order, with the
+jumps of its loops. The calls are not needed to run the module; profiling and printing use them. A
+program that is not first order has bytecode for the virtual machine in place of ``weft_main``.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ MAIN_SYMBOL = "weft_main"
 # offset) or ("arena", byte offset).
 ARGUMENT_KINDS = ("input", "output", "const", "arena")
 Argument = tuple[str, int]
+# The scalar that a branch depends on, and what it is where the branch is taken.
+Condition = tuple[Argument, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,16 @@ class KernelCall:
     op: str = ""
     flops: int = 0
     bytes_moved: int = 0
-    guards: tuple[tuple[Argument, bool], ...] = ()
+    guards: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackJump:
+    """The end of a round: before call ``at``, go back to call ``to`` if all guards hold."""
+
+    at: int
+    to: int
+    guards: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,7 @@ class Manifest:
     arena_bytes: int
     constants_bytes: int
     steps: tuple[KernelCall, ...] = ()
+    jumps: tuple[BackJump, ...] = ()
     constants: tuple[ConstantSpec, ...] = ()
     output_is_tuple: bool = False
     weft_version: str = ""
@@ -167,6 +179,10 @@ def check_manifest(manifest: Manifest) -> None:
             if not 0 <= value < limits[kind]:
                 raise ArtifactError("a damaged manifest", where=f"arguments of {step.symbol}",
                                     got=f"{kind} {value}")
+    for jump in manifest.jumps:
+        inside = all(0 <= value < limits[kind] for (kind, value), _ in jump.guards)
+        if not (inside and 0 <= jump.to <= jump.at <= len(manifest.steps)):
+            raise ArtifactError("a damaged manifest", where="jumps", got=jump)
     for constant in manifest.constants:
         if constant.offset < 0 or constant.offset + constant.nbytes > manifest.constants_bytes:
             raise ArtifactError("a damaged manifest", where="constants", got=constant)
@@ -184,6 +200,8 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         arena_bytes=_whole(plain["arena_bytes"]),
         constants_bytes=_whole(plain["constants_bytes"]),
         steps=tuple(_step(s) for s in plain["steps"]),
+        jumps=tuple(BackJump(_whole(j["at"]), _whole(j["to"]), _conditions(j["guards"]))
+                    for j in plain.get("jumps", ())),
         constants=tuple(ConstantSpec(_whole(c["offset"]), _text(c["dtype"]),
                                      tuple(map(_whole, c["shape"]))) for c in plain["constants"]),
         output_is_tuple=bool(plain["output_is_tuple"]),
@@ -202,8 +220,12 @@ def _step(plain: Mapping[str, Any]) -> KernelCall:
     args = tuple((_kind(kind), _whole(value)) for kind, value in plain["args"])
     return KernelCall(_text(plain["symbol"]), args, _text(plain["implementation"]),
                       _text(plain["op"]), _whole(plain["flops"]), _whole(plain["bytes_moved"]),
-                      tuple(((_kind(kind), _whole(value)), bool(expected))
-                            for (kind, value), expected in plain.get("guards", ())))
+                      _conditions(plain.get("guards", ())))
+
+
+def _conditions(plain: Iterable[Any]) -> tuple[Condition, ...]:
+    return tuple(((_kind(kind), _whole(value)), bool(expected))
+                 for (kind, value), expected in plain)
 
 
 def _kind(value: object) -> str:

@@ -137,7 +137,7 @@ class CompiledModule:
     def _run_stepwise(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
         """``WEFT_DEBUG=2`` or ``WEFT_TRACE``: the same kernels, one by one and timed."""
         with self._stepper(inputs, outputs) as stepper:
-            report_kernels(self.manifest, stepper.run(), stepper.skipped)
+            report_kernels(stepper.run())
 
     def _stepper(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Stepper:
         return Stepper(self.manifest, self._functions, self._constants_address, self._frames,

@@ -2,7 +2,7 @@
 
 The kernels are called one at a time, in the order of ``weft_main`` and on the same memory, with
 the clock read between them; a call from Python costs about a microsecond, which is part of each
-time. The best of several runs is reported.
+time. The best of several runs is reported. Calls in a loop count as often as they are made.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import ctypes
 import json
 import os
 import time
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from weft.runtime.arena import Pool
 from weft.runtime.frame import Frame
 from weft.runtime.library import Library
-from weft.runtime.manifest import KernelCall, Manifest
+from weft.runtime.manifest import Condition, KernelCall, Manifest
 from weft.runtime.peak import measure_fma_peak
 from weft.runtime.table import render_table
 from weft.support import trace
@@ -32,7 +32,10 @@ from weft.support.log import Level, debug
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One kernel call: its best time, and when it starts if all calls take theirs."""
+    """One kernel call: its time, and the reading of the clock at its start.
+
+    In a profile these are the best time, and the start if all calls take theirs.
+    """
 
     call: KernelCall
     start: float
@@ -129,16 +132,18 @@ class Stepper:
         self._frames = frames
         self._arrays = (inputs, outputs)  # alive while their addresses are in use
         self._frame: Frame | None = None
-        self._calls: list[tuple[Callable[..., None], list[int], list[tuple[int, bool]]]] = []
-        self.skipped: set[int] = set()
+        self._calls: list[tuple[Callable[..., None], list[int], _Flags]] = []
+        self._jumps: dict[int, list[tuple[int, _Flags]]] = {}
 
     def __enter__(self) -> Self:
         frame = self._frame = self._frames.take()
         frame.place(*self._arrays)
         for call, step in zip(self._functions, self.manifest.steps, strict=True):
             pointers = [frame.pointer(a, self._constants) for a in step.args]
-            guards = [(frame.pointer(a, self._constants), expected) for a, expected in step.guards]
-            self._calls.append((call, pointers, guards))
+            self._calls.append((call, pointers, self._flags(frame, step.guards)))
+        for jump in self.manifest.jumps:
+            flags = self._flags(frame, jump.guards)
+            self._jumps.setdefault(jump.at, []).append((jump.to, flags))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -147,21 +152,29 @@ class Stepper:
             self._frames.give_back(self._frame)
             self._frame = None
 
-    def run(self) -> list[float]:
-        """Readings of the clock: before the first kernel and after each.
+    def _flags(self, frame: Frame, guards: Sequence[Condition]) -> _Flags:
+        return [(frame.pointer(place, self._constants), expected) for place, expected in guards]
 
-        ``skipped`` has the numbers of the calls in branches that were not taken.
-        """
+    def run(self) -> list[StepTime]:
+        """Make the calls that the branches and loops of this run come to; their times, in order."""
         clock = time.perf_counter
-        self.skipped.clear()
-        readings = [clock()]
-        for number, (call, pointers, guards) in enumerate(self._calls):
-            if all(_flag(address) is expected for address, expected in guards):
+        calls = self.manifest.steps
+        made: list[StepTime] = []
+        at = 0
+        now = clock()
+        while True:
+            back = next((to for to, flags in self._jumps.get(at, ()) if _hold(flags)), None)
+            if back is not None:
+                at = back
+                continue
+            if at == len(calls):
+                return made
+            call, pointers, flags = self._calls[at]
+            if _hold(flags):
                 call(*pointers)
-            else:
-                self.skipped.add(number)
-            readings.append(clock())
-        return readings
+                before, now = now, clock()
+                made.append(StepTime(calls[at], before, max(now - before, 1e-9)))
+            at += 1
 
 
 def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
@@ -172,33 +185,36 @@ def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
                           got=repr(repeat))
     early_peak = measure_fma_peak(stepper.library, num_threads)
     stepper.run()  # memory is touched, code is paged in
-    runs = [stepper.run() for _ in range(repeat)]
-    best = [min(run[i + 1] - run[i] for run in runs) for i in range(len(runs[0]) - 1)]
-    timed = zip(stepper.manifest.steps, _starts(best), best, strict=True)
-    steps = tuple(StepTime(step, start, max(seconds, 1e-9))
-                  for number, (step, start, seconds) in enumerate(timed)
-                  if number not in stepper.skipped)
+    # Every run has the same inputs, and so makes the same calls.
+    runs = zip(*(stepper.run() for _ in range(repeat)), strict=True)
+    best = [min(times, key=lambda time: time.seconds) for times in runs]
+    starts = _starts([step.seconds for step in best])
+    steps = tuple(replace(s, start=start) for s, start in zip(best, starts, strict=True))
     module = min(_seconds(call) for _ in range(repeat))
     peak = max(early_peak, measure_fma_peak(stepper.library, num_threads))
     return Profile(steps, module, peak, num_threads)
 
 
-def report_kernels(manifest: Manifest, readings: Sequence[float],
-                   skipped: Container[int] = ()) -> None:
+def report_kernels(steps: Sequence[StepTime]) -> None:
     """One line per kernel call for ``WEFT_DEBUG=2``, one span each for ``WEFT_TRACE``."""
     recorder = trace.recorder()
-    for number, step in enumerate(manifest.steps):
-        if number in skipped:
-            continue
-        start, end = readings[number], readings[number + 1]
-        seconds = max(end - start, 1e-9)
+    for number, step in enumerate(steps):
+        call, seconds = step.call, step.seconds
         debug(Level.KERNELS, "kernel",
-              f"{number:3d} {seconds * 1e6:10.1f} us {step.flops * 1e-9 / seconds:8.1f} GFLOP/s "
-              f"{step.bytes_moved * 1e-9 / seconds:7.1f} GB/s  {step.op or step.symbol} "
-              f"({step.implementation})")
+              f"{number:3d} {seconds * 1e6:10.1f} us {call.flops * 1e-9 / seconds:8.1f} GFLOP/s "
+              f"{call.bytes_moved * 1e-9 / seconds:7.1f} GB/s  {call.op or call.symbol} "
+              f"({call.implementation})")
         if recorder is not None:
-            recorder.add(step.op or step.symbol, "kernel", start, end,
-                         implementation=step.implementation)
+            recorder.add(call.op or call.symbol, "kernel", step.start, step.start + seconds,
+                         implementation=call.implementation)
+
+
+# Addresses of the conditions of branches, and what each has to be.
+_Flags: TypeAlias = "list[tuple[int, bool]]"
+
+
+def _hold(flags: _Flags) -> bool:
+    return all(_flag(address) is expected for address, expected in flags)
 
 
 def _flag(address: int) -> bool:

@@ -13,6 +13,7 @@ from weft.strategy.lower_function import (
 )
 from weft.strategy.registry import (
     alter_layout,
+    implementations,
     layout_hooks,
     legalizations,
     legalize,
@@ -27,6 +28,7 @@ __all__ = [
     "ScheduledKernel",
     "alter_layout",
     "cpu",
+    "implementations",
     "layout_hooks",
     "legalizations",
     "legalize",

@@ -14,6 +14,7 @@ from weft.ir.visitor import post_order
 from weft.strategy.contract import check_compute
 from weft.strategy.implementation import Implementation
 from weft.support.errors import LoweringError
+from weft.support.user_code import place_in_traceback
 
 Value: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
 
@@ -93,7 +94,11 @@ def _value_of(expr: Expr, values: dict[int, Value], compute: Any) -> Value:
         function = compute or expr.op.compute
         if function is None:
             raise LoweringError(f"{expr.op.name} has no compute", where=expr.span)
-        result = function(*(values[id(arg)] for arg in expr.args), expr.attrs)
+        try:
+            result = function(*(values[id(arg)] for arg in expr.args), expr.attrs)
+        except LoweringError as error:
+            place = place_in_traceback(error.__traceback__)
+            raise error.at(place, f"in the compute of {expr.op.name}") from error
         check_compute(expr, expr.op, function, result)
         return result
     if isinstance(expr, Tuple):

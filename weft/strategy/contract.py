@@ -22,11 +22,11 @@ from weft.support.user_code import place_of
 def check_compute(call: Call, op: Op, compute: Callable[..., Any], result: Any) -> None:
     """Raise ``OperatorError`` unless ``result`` is what the type of ``call`` says."""
     tensors = result if isinstance(result, tuple) else (result,)
-    stray = next((t for t in tensors if not isinstance(t, te.Tensor)), None)
-    if stray is not None or not tensors:
+    stray = [type(t).__name__ for t in tensors if not isinstance(t, te.Tensor)]
+    if stray or not tensors:
         raise OperatorError(
             f"the compute of {op.name} gives no tensor", where=place_of(compute),
-            expected="a te.Tensor, or a tuple of them", got=f"{type(stray).__name__}",
+            expected="a te.Tensor, or a tuple of them", got=", ".join(stray) or "nothing",
             help="return what te.compute or te.extern gave",
         )
     if depends_on_data(op) or call.checked_type is None:

@@ -51,13 +51,16 @@ class ScheduledKernel:
         return func.with_attrs(num_outputs=self.num_outputs)
 
 
-def schedule_function(function: Function, target: Target) -> ScheduledKernel:
+def schedule_function(
+    function: Function, target: Target, implementation: Implementation | None = None
+) -> ScheduledKernel:
     """Choose an implementation for one primitive function with fixed sizes, and schedule it.
 
-    Raises ``LoweringError`` for what a kernel cannot hold.
+    ``implementation`` is the choice where it has been made already. Raises ``LoweringError`` for
+    what a kernel cannot hold, ``OperatorError`` for a compute that breaks its relation.
     """
     anchor = anchor_of(function)
-    implementation = _choose(function, target)
+    implementation = implementation or _choose(function, target)
     graph = build_tensors(function, anchor, implementation)
     schedule = te.create_schedule(graph.outputs)
     if anchor is not None and implementation is not None:
@@ -69,9 +72,12 @@ def schedule_function(function: Function, target: Target) -> ScheduledKernel:
     )
 
 
-def lower_function(function: Function, target: Target, name: str = "kernel") -> LoweredKernel:
+def lower_function(
+    function: Function, target: Target, name: str = "kernel",
+    implementation: Implementation | None = None,
+) -> LoweredKernel:
     """Lower one primitive function with fixed sizes; raises ``LoweringError`` where it cannot."""
-    kernel = schedule_function(function, target)
+    kernel = schedule_function(function, target, implementation)
     outputs = kernel.tensors[len(kernel.tensors) - kernel.num_outputs:]
     flops = count_flops(outputs)
     func = lower_prim_func(kernel.loop_nest(name))

@@ -78,8 +78,8 @@ def _of_target(hooks: Registry[Hook], target: Target) -> dict[str, Hook]:
     return {n.removeprefix(prefix): hooks.get(n) for n in hooks if n.startswith(prefix)}
 
 
-def select(call: Call, target: Target) -> Implementation:
-    """The cheapest implementation of a call; the operator's family where it has no strategy.
+def implementations(call: Call, target: Target) -> list[Implementation]:
+    """What the operator's strategy offers for a call; its family where it has no strategy.
 
     Raises ``LoweringError`` if a strategy exists and none of its implementations applies.
     """
@@ -88,7 +88,7 @@ def select(call: Call, target: Target) -> Implementation:
         raise LoweringError("only calls of operators have implementations", where=call.span)
     generator = STRATEGIES.find(f"{target.kind}:{op.name}")
     if generator is None:
-        return default_implementation(op, target)
+        return [default_implementation(op, target)]
     candidates = list(generator(call, target))
     if not candidates:
         raise LoweringError(
@@ -96,8 +96,14 @@ def select(call: Call, target: Target) -> Implementation:
             where=call.span,
             got=", ".join(str(a.checked_type) for a in call.args),
         )
+    return candidates
+
+
+def select(call: Call, target: Target) -> Implementation:
+    """The cheapest implementation of a call, the first of equals."""
+    candidates = implementations(call, target)
     chosen = min(candidates, key=lambda candidate: candidate.cost)
-    if "all" in config.explain or op.name in config.explain:
+    if "all" in config.explain or str(call.op) in config.explain:
         _explain(call, chosen, candidates)
     return chosen
 

@@ -95,11 +95,17 @@ class _Matcher:
         before = dict(self.bound)
         try:
             self._all(parts, children(e))
-        except NoMatchError:
-            if type(pattern) not in _COMMUTATIVE:
-                raise
+        except NoMatchError as reason:
             self.bound = before
-            self._all(parts, children(e)[::-1])
+            if type(pattern) not in _COMMUTATIVE or not self._matches(parts, children(e)[::-1]):
+                raise reason from None
+
+    def _matches(self, patterns: Sequence[PrimExpr], exprs: Sequence[PrimExpr]) -> bool:
+        try:
+            self._all(patterns, exprs)
+        except NoMatchError:
+            return False
+        return True
 
     def _all(self, patterns: Sequence[PrimExpr], exprs: Sequence[PrimExpr]) -> None:
         for pattern, e in zip(patterns, exprs, strict=True):

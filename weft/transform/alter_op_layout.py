@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from weft import op
-from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
+from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TupleType, Type
 from weft.ir.visitor import children, post_order, rebuild
 from weft.op.layout_inference import LayoutResult
 from weft.topi.layout import Layout
-from weft.transform.graph import as_function, enters, type_of
+from weft.transform.graph import as_function, enters, tensor_type_of, type_of
 from weft.transform.layout_choice import AlterLayoutHook, LayoutChoice
 
 
@@ -126,14 +126,23 @@ class _Relayout:
         return _Tensor(self._rebuilt(call)) if result is None else result
 
     def _anchor(self, call: Call, choice: LayoutChoice) -> _Value:
+        paddings = choice.paddings or (None,) * len(call.args)
         args = tuple(
-            self._plain(self.values[arg]) if pair is None else self._from_to(arg, *pair)
-            for arg, pair in zip(call.args, choice.input_layouts, strict=True)
+            self._plain(self.values[arg]) if pair is None
+            else self._from_to(arg, *pair) if padding is None
+            else self._convert(self._padded(arg, padding), *pair)
+            for arg, pair, padding in zip(call.args, choice.input_layouts, paddings, strict=True)
         )
         layout = None if choice.output_layout is None else Layout.parse(choice.output_layout)
         if layout is not None and layout.is_primal:
             layout = None
         return _Tensor(call.replace(args=args, attrs=choice.attrs), layout)
+
+    def _padded(self, arg: Expr, zeros: Sequence[int]) -> Expr:
+        """``arg`` as written, with so many zeros behind each axis."""
+        value = self._plain(self.values[arg])
+        zero = const(0, tensor_type_of(arg).dtype)
+        return op.nn.pad(value, zero, pad_width=tuple((0, n) for n in zeros), span=arg.span)
 
     def _from_to(self, arg: Expr, written: str, wanted: str) -> Expr:
         value = self.values[arg]

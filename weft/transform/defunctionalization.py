@@ -28,12 +28,11 @@ from weft.ir.types import (
     TupleType,
     Type,
     TypeCall,
-    component_types,
 )
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import binders, children, post_order, rebuild
 from weft.support.errors import PassError
-from weft.transform.graph import as_function, enters, is_primitive, type_of
+from weft.transform.graph import as_function, enters, holds_function, is_primitive, type_of
 from weft.transform.lambda_lift import LambdaLift, is_partial_application
 
 
@@ -82,19 +81,9 @@ def _check(mod: IRModule) -> None:
             raise PassError("a generic function cannot be made first-order", where=f"@{name}",
                             help="inline it, or write it out for the types that are used")
     for data in mod.type_definitions.values():
-        if any(_holds_function(t) for c in data.constructors for t in c.inputs):
+        if any(holds_function(t) for c in data.constructors for t in c.inputs):
             raise PassError("a data type holds functions", where=str(data.header),
                             help="run partial_eval first, or keep functions out of data")
-
-
-def _holds_function(type_: Type) -> bool:
-    pending = [type_]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, FuncType):
-            return True
-        pending.extend(component_types(current))
-    return False
 
 
 Target: TypeAlias = "GlobalVar | Constructor"

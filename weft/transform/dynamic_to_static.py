@@ -7,7 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.ir.dynamic import static_form_of
 from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType, Type, component_types, has_any, is_static
 from weft.ir.typing.infer import infer_expr
@@ -22,7 +24,8 @@ class DynamicToStatic(FunctionPass):
     """Shapes that are known become constants, and types are inferred again from there.
 
     ``shape_of`` of a tensor of fixed shape is a constant; arithmetic on constant shapes is
-    evaluated, which may fix further shapes. A declared result type with unknown sizes is dropped
+    evaluated, which may fix further shapes. An operator whose shape operands are constants becomes
+    the one that has them as attributes. A declared result type with unknown sizes is dropped
     in favour of the inferred one.
 
     def @main(%x: Tensor[(2, 3), float32]) { add(shape_of(%x), const([1, 1], (2,), int64)) }
@@ -52,11 +55,24 @@ def _visit(node: Expr, memo: dict[Expr, Expr], shapes: set[Expr]) -> Expr:
         node = rebuild(node, parts)
         if isinstance(node, Call):
             node = infer_expr(node, trust=True)
+    node = _static(node)
     folded = _folded(node, shapes)
     if folded is None:
         return node
     shapes.add(folded)
     return folded
+
+
+def _static(node: Expr) -> Expr:
+    """The call of the ordinary operator for one whose shape operands are constant."""
+    form = static_form_of(node.op) if isinstance(node, Call) and isinstance(node.op, Op) else None
+    if form is None or not isinstance(node, Call):
+        return node
+    values = [arg.data for arg in (node.args[at] for at in form.operands)
+              if isinstance(arg, Constant)]
+    if len(values) < len(form.operands):
+        return node
+    return infer_expr(form.make(node, values), trust=True)
 
 
 def _folded(node: Expr, shapes: set[Expr]) -> Expr | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.ir.expr import Call, Constructor, Expr, Function, RefCreate, RefRead, RefWrite
+from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.visitor import children, post_order
 from weft.transform.graph import enters
@@ -25,6 +26,12 @@ class Effects:
                     _is_ordered(node) or any(known[child] for child in children(node))
                 )
         return known[expr]
+
+
+def touches_references(mod: IRModule) -> bool:
+    """Whether anything in ``mod`` makes, reads or writes a reference."""
+    nodes = (node for fn in mod.functions.values() for node in post_order(fn))
+    return any(isinstance(node, (RefCreate, RefRead, RefWrite)) for node in nodes)
 
 
 def ordered_nodes(order: Iterable[Expr]) -> set[Expr]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
 from weft.ir.shape import Shape
-from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.types import FuncType, TensorType, TupleType, Type, component_types
 from weft.ir.visitor import children, post_order, rebuild
 from weft.support.errors import InternalError
 
@@ -56,6 +56,20 @@ def tensor_type_of(expr: Expr) -> TensorType:
     if not isinstance(found, TensorType):
         raise InternalError("a pass expected a tensor", where=expr.span, got=str(found))
     return found
+
+
+def holds_function(type_: Type) -> bool:
+    """Whether there is a function type anywhere in ``type_``."""
+    pending = [type_]
+    seen: set[Type] = set()
+    while pending:
+        current = pending.pop()
+        if isinstance(current, FuncType):
+            return True
+        if current not in seen:
+            seen.add(current)
+            pending.extend(component_types(current))
+    return False
 
 
 def shape_of(expr: Expr) -> Shape:

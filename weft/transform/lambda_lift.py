@@ -143,8 +143,8 @@ class _Lift:
     def _value(self, fn: Function) -> Expr:
         """``fn`` where it is not called at once."""
         target, captured = GlobalVar(self.names[fn], span=fn.span), self.captured[fn]
-        if not captured:
-            return target
+        if not captured and not self._generics(fn):
+            return target  # a generic function would be a value of another type
         params = tuple(fresh_var(p) for p in fn.params)
         call = Call(target, (*captured, *params), span=fn.span)
         return Function(params, call, fn.ret_type, fn.type_params, fn.attrs, span=fn.span)
@@ -154,10 +154,13 @@ class _Lift:
         values: dict[Expr, Expr] = {v: _typed_parameter(v) for v in (*captured, *fn.params)}
         params = tuple(p for p in values.values() if isinstance(p, Var))
         body = fresh_copy(self.memo[fn.body], values)
-        generics = _type_variables((known_type(p) for p in params), fn.type_params)
         self.lifted[self.names[fn]] = Function(
-            params, body, fn.ret_type, generics, fn.attrs, span=fn.span
+            params, body, fn.ret_type, self._generics(fn), fn.attrs, span=fn.span
         )
+
+    def _generics(self, fn: Function) -> tuple[TypeVar, ...]:
+        """Type parameters of the global function: its own, and those of what is around it."""
+        return _type_variables(map(known_type, (*self.captured[fn], *fn.params)), fn.type_params)
 
 
 def _typed_parameter(var: Var) -> Var:

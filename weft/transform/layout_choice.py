@@ -19,12 +19,14 @@ class LayoutChoice:
     for every argument the layout of the call as it is written and the one wanted, such as
     ``("NCHW", "NCHW16c")`` and ``("OIHW", "OIHW16i16o")``, or ``None`` to take the argument as it
     is written. ``output_layout`` is the layout of the result, ``None`` if unchanged; the order of
-    its primal axes is that of the result as written.
+    its primal axes is that of the result as written. ``paddings`` has for an argument the number
+    of zeros to put behind each of its axes before it is laid out, since blocks must divide them.
     """
 
     attrs: Attrs
     input_layouts: tuple[tuple[str, str] | None, ...]
     output_layout: str | None = None
+    paddings: tuple[tuple[int, ...] | None, ...] = ()
 
 
 # (call, types of its arguments, target) -> the choice, or None to leave the call as it is. The

@@ -43,6 +43,18 @@ Value: TypeAlias = Any  # an array, a tuple of values, a Closure, Data, a one-el
 Steps: TypeAlias = Generator[tuple[Expr, "Frame"], Value, Value]
 
 
+# Told of every write to a reference: the reference, as a value, and what it holds from now on.
+OnWrite: TypeAlias = Callable[[Value, Value], None]
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What all frames of one evaluation share."""
+
+    module: IRModule
+    on_write: OnWrite | None = None
+
+
 @dataclass(eq=False)
 class Frame:
     """Variables of one function activation, and what was computed in it so far.
@@ -51,7 +63,7 @@ class Frame:
     what was computed outside serves inside, and not the other way, for it may never be needed.
     """
 
-    module: IRModule
+    world: World
     parent: Frame | None = None
     variables: dict[Var, Value] = field(default_factory=dict)
     computed: dict[Expr, Value] = field(default_factory=dict)
@@ -88,16 +100,21 @@ class Data:
 
 
 def evaluate(
-    program: IRModule | Function, inputs: Sequence[Any] | Mapping[str, Any], *, entry: str = "main"
+    program: IRModule | Function,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    *,
+    entry: str = "main",
+    on_write: OnWrite | None = None,
 ) -> Value:
     """The value of ``entry`` applied to ``inputs`` (by position, or by parameter name).
 
-    Returns an array or a (nested) tuple of arrays. Raises ``InvalidInputError`` for the wrong
+    Returns an array or a (nested) tuple of arrays. ``on_write`` is called for each write to a
+    reference, in order. Raises ``InvalidInputError`` for the wrong
     number or names of inputs, ``PassError`` for an operator without a NumPy reference.
     """
     module = program if isinstance(program, IRModule) else IRModule.from_expr(program)
     function = module[entry]
-    frame = Frame(module)
+    frame = Frame(World(module, on_write))
     frame.variables.update(zip(function.params, _ordered(function, inputs), strict=True))
     return _run(function.body, frame)
 
@@ -195,7 +212,7 @@ def _call(expr: Call, frame: Frame) -> Steps:
     if isinstance(callee, Constructor):
         return Data(callee, args)
     function = callee.function
-    inner = Frame(frame.module, callee.frame, dict(zip(function.params, args, strict=True)))
+    inner = Frame(frame.world, callee.frame, dict(zip(function.params, args, strict=True)))
     return (yield function.body, inner)
 
 
@@ -212,7 +229,7 @@ def _let(expr: Let, frame: Frame) -> Steps:
 
 def _if(expr: If, frame: Frame) -> Steps:
     chosen = expr.true_branch if bool((yield expr.cond, frame)) else expr.false_branch
-    return (yield chosen, Frame(frame.module, frame))
+    return (yield chosen, Frame(frame.world, frame))
 
 
 def _ref_create(expr: RefCreate, frame: Frame) -> Steps:
@@ -226,6 +243,8 @@ def _ref_read(expr: RefRead, frame: Frame) -> Steps:
 def _ref_write(expr: RefWrite, frame: Frame) -> Steps:
     ref = yield expr.ref, frame
     ref[0] = yield expr.value, frame
+    if frame.world.on_write is not None:
+        frame.world.on_write(ref, ref[0])
     return ()
 
 
@@ -234,7 +253,7 @@ def _match(expr: Match, frame: Frame) -> Steps:
     for clause in expr.clauses:
         bound = _bind(clause, data)
         if bound is not None:
-            return (yield clause.rhs, Frame(frame.module, frame, bound))
+            return (yield clause.rhs, Frame(frame.world, frame, bound))
     raise PassError("no clause matches the value", where=expr.span)
 
 
@@ -262,7 +281,7 @@ def _constructor(expr: Constructor, _: Frame) -> Value:
 _STEPS: dict[type, Callable[[Any, Frame], Steps]] = {
     Constant: _immediate(lambda e, _: e.data),
     Var: _immediate(lambda e, frame: frame.look_up(e)),
-    GlobalVar: _immediate(lambda e, f: Closure(f.module[e.name], Frame(f.module))),
+    GlobalVar: _immediate(lambda e, f: Closure(f.world.module[e.name], Frame(f.world))),
     Function: _immediate(Closure),
     Constructor: _immediate(_constructor),
     Tuple: _tuple,

@@ -29,7 +29,7 @@ from weft.ir.types import CompositeType, FuncType, Type, TypeVar, component_type
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, rebuild
 from weft.support.errors import PassError
-from weft.transform.graph import is_primitive, type_of
+from weft.transform.graph import holds_function, is_primitive, type_of
 from weft.transform.to_a_normal_form import ToANormalForm
 
 
@@ -60,7 +60,7 @@ class ToCPS(Pass):
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         for data in mod.type_definitions.values():
-            if any(_holds_function(t) for c in data.constructors for t in c.inputs):
+            if any(holds_function(t) for c in data.constructors for t in c.inputs):
                 raise PassError("a data type holds functions", where=str(data.header),
                                 help="run defunctionalization or partial_eval first")
         normal = infer_type(ToANormalForm().run_module(mod, ctx))
@@ -70,19 +70,6 @@ class ToCPS(Pass):
             if not is_primitive(fn) and not fn.attrs.get("cps")
         }
         return mod.with_functions(changed)
-
-
-def _holds_function(type_: Type) -> bool:
-    pending = [type_]
-    seen: set[Type] = set()
-    while pending:
-        current = pending.pop()
-        if isinstance(current, FuncType):
-            return True
-        if current not in seen:
-            seen.add(current)
-            pending.extend(component_types(current))
-    return False
 
 
 class _Conversion:

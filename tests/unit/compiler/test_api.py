@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 import weft
 from weft.compiler import api, build, model_code
+from weft.compiler.lowering import lower_program
 from weft.compiler.model_code import ModelCode
 from weft.compiler.report import html_report
 from weft.compiler.sources import cache_key
@@ -110,9 +111,13 @@ def test_keys_tell_models_and_options_apart():
     assert cache_key(one + b"location", options) is None
 
 
+def lowered(options):
+    return lower_program(api.run_pipeline(weft.parse(TEXT), options))
+
+
 def test_a_compiled_model_survives_the_cache():
     options = api.CompileOptions.make()
-    code = model_code.build_model(api.run_pipeline(weft.parse(TEXT), options), options)
+    code = model_code.build_model(lowered(options), options)
     again = ModelCode.from_payload(memoryview(b"".join(bytes(p) for p in code.to_parts())))
     assert again.manifest == code.manifest
     assert again.objects == code.objects
@@ -122,7 +127,7 @@ def test_a_compiled_model_survives_the_cache():
 def test_equal_models_give_equal_code():
     options = api.CompileOptions.make()
     with weft.config(no_cache=True):
-        codes = [model_code.build_model(api.run_pipeline(weft.parse(TEXT), options), options)
+        codes = [model_code.build_model(lowered(options), options)
                  for _ in range(2)]
     assert b"".join(map(bytes, codes[0].to_parts())) == b"".join(map(bytes, codes[1].to_parts()))
 

@@ -10,24 +10,26 @@ from collections.abc import Iterator
 
 import onnx
 
-import weft.op
 from weft.frontend.onnx import converters
 from weft.frontend.onnx.checks import MIN_IR_VERSION, MIN_OPSET
 from weft.frontend.onnx.dtypes import supported_dtypes
 from weft.frontend.onnx.registry import Converter, converter_versions, supported_operators
-from weft.ir.op import OPS
 
 _INTRO = """\
-# Models and operators
+# ONNX models
 
-This page is written from the program's own tables; a test holds it to them.
+This page is written from the program's own tables; a test holds it to them. `weft ops` lists
+weft's own operators.
 
 ## Models
 
 ONNX models of IR version {ir} and later, and ai.onnx opset {opset} and later, up to the newest
-that the installed `onnx` package knows. Tensors of {dtypes}. A model's own functions are expanded.
-Not read: sparse initializers, sequences, maps and optionals, subgraphs (`If`, `Loop`, `Scan`),
-operators of other domains. An unsupported model is refused with the list of all that is missing.
+that the installed `onnx` package knows. Tensors of {dtypes}.
+
+A model's own functions are expanded. `If`, `Loop` and `Scan` become control flow of the program;
+where the condition or the number of rounds is known, the branch is chosen and short loops are
+unrolled. Not read: sparse initializers, maps, operators of other domains. An unsupported model is
+refused with the list of all that is missing.
 
 ## ONNX operators
 
@@ -39,20 +41,21 @@ named are refused. Inputs that decide the shape of a result (the target of `Resh
 |---|---|---|---|
 """
 
-_OPERATORS = """
-## Operators of weft
+_FUNCTIONS = """
+## Operators by their definition
 
-| operator | fuses as | what it computes |
-|---|---|---|
+These have no conversion of their own: ONNX defines them by others, and that definition is used.
+
+{names}
 """
 
 
 def render() -> str:
     """The whole page."""
     assert converters.__all__
-    assert weft.op is not None
     intro = _INTRO.format(ir=MIN_IR_VERSION, opset=MIN_OPSET, dtypes=", ".join(supported_dtypes()))
-    return intro + "".join(_onnx_rows()) + _OPERATORS + "".join(_op_rows())
+    names = ", ".join(_defined_by_functions())
+    return intro + "".join(_onnx_rows()) + _FUNCTIONS.format(names=names)
 
 
 def _onnx_rows() -> Iterator[str]:
@@ -76,12 +79,14 @@ def _restrictions(converter: Converter) -> str:
     return "; ".join(parts) or "–"
 
 
-def _op_rows() -> Iterator[str]:
-    for name in OPS:
-        record = OPS.get(name)
-        if record.compute is not None and record.compute.__module__.startswith("weft."):
-            line = record.doc.splitlines()[0].replace("|", "\\|")
-            yield f"| `{name}` | {record.pattern.name.lower()} | {line} |\n"
+def _defined_by_functions() -> list[str]:
+    """Operators of ai.onnx without a converter whose newest version has a function body."""
+    newest = [s for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated]
+    return sorted(
+        s.name
+        for s in newest
+        if (s.has_function or s.has_context_dependent_function) and not converter_versions(s.name)
+    )
 
 
 if __name__ == "__main__":

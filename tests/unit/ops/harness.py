@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.ir.dynamic import Bounds, bounds_of
+from weft.ir.dynamic import Bounds, bounds_of, static_form_of
 from weft.ir.expr import Call, Expr, Function, Tuple, Var, var
 from weft.ir.op import Case, Op
 from weft.ir.types import TensorType, TupleType, Type
@@ -73,6 +73,16 @@ def reference_outputs(call: Call, arrays: list[Any]) -> tuple[np.ndarray, ...]:
 def output_types(type_: Type) -> tuple[TensorType, ...]:
     fields = type_.fields if isinstance(type_, TupleType) else (type_,)
     return tuple(fields)
+
+
+def static_call(call: Call, arrays: list[Any]) -> Call:
+    """The call that has a kernel: for operands that give shapes, that of the ordinary operator."""
+    form = static_form_of(call.op)
+    if form is None:
+        return call
+    typed = infer_expr(form.make(call, [arrays[at] for at in form.operands]))
+    assert isinstance(typed, Call)
+    return typed
 
 
 def bounds_of_call(call: Call) -> Bounds | None:

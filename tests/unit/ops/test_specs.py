@@ -17,6 +17,7 @@ from tests.unit.ops.harness import (
 )
 from weft import op as catalogue
 from weft import te
+from weft.ir.dynamic import static_form_of
 from weft.ir.op import OPS, Case
 from weft.ir.shape import dims_equal
 from weft.te.lower import lower
@@ -34,6 +35,10 @@ ALL_CASES = [
     for name in OPS
     for i, one in enumerate(OPS.get(name).cases)
 ]
+
+
+# Operators with operands for attributes have the computes of others.
+WITH_COMPUTE = [p for p in ALL_CASES if static_form_of(OPS.get(p.values[0])) is None]
 
 
 @pytest.mark.parametrize("name", list(OPS))
@@ -61,7 +66,7 @@ def test_inferred_type_is_that_of_the_reference(name: str, one: Case) -> None:
     assert all(o.flags.c_contiguous for o in outputs)
 
 
-@pytest.mark.parametrize(("name", "one"), ALL_CASES)
+@pytest.mark.parametrize(("name", "one"), WITH_COMPUTE)
 def test_compute_agrees_with_the_reference(name: str, one: Case) -> None:
     op = OPS.get(name)
     arrays = make_inputs(op, one)

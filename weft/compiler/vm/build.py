@@ -14,7 +14,7 @@ from weft.compiler.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of
 from weft.compiler.vm.lower_module import VmSource, lower_module
 from weft.ir.dtype import DType
-from weft.ir.dynamic import bounds_of, result_types, static_form_of
+from weft.ir.dynamic import bounds_of, result_types, static_form_of, value_params
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.types import TensorType, is_static
@@ -77,9 +77,8 @@ def _forms(kernel: KernelSource) -> tuple[TensorForm, ...]:
 
 
 def _open_kernel(kernel: KernelSource) -> VmKernel:
-    form = static_form_of(kernel.function)
     return VmKernel(kernel.name, len(_inputs(kernel)), op=kernel.text,
-                    source=str(kernel.function), value_args=() if form is None else form.operands)
+                    source=str(kernel.function), value_args=value_params(kernel.function))
 
 
 def _inputs(kernel: KernelSource) -> list[TensorType]:

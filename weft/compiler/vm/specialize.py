@@ -18,8 +18,8 @@ from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.compiler.build import build_kernels
 from weft.compiler.kernel_set import kernel_source
 from weft.compiler.vm.build import has_fixed_sizes, vm_kernel
-from weft.ir.dynamic import static_form_of
-from weft.ir.expr import Call, Function, Var
+from weft.ir.dynamic import static_body, static_form_of
+from weft.ir.expr import Function, Var
 from weft.ir.parser import parse_expr
 from weft.ir.structural import structural_hash
 from weft.ir.types import TensorType, TupleType, Type
@@ -43,8 +43,9 @@ class Specializer:
                  ) -> tuple[VmKernel, Library]:
         """Raises ``TypeInferenceError`` for shapes and values that do not fit each other."""
         function = with_shapes(_parsed(kernel), shapes)
-        if values:
-            function = _with_values(function, values)
+        if static_form_of(function) is not None:
+            body = infer_expr(static_body(function, values))
+            function = Function(function.params, body, type_of(body), attrs=function.attrs)
         if not has_fixed_sizes(function):
             raise UnsupportedModelError(
                 f"the sizes that {kernel.op} gives depend on values", got=str(type_of(function))
@@ -71,15 +72,6 @@ def with_shapes(function: Function, shapes: Shapes) -> Function:
         values[param] = Var(param.name, annotation)
     body = infer_expr(substitute(function.body, values))
     return Function(tuple(values.values()), body, type_of(body), attrs=function.attrs)
-
-
-def _with_values(function: Function, values: Sequence[np.ndarray]) -> Function:
-    """The function with the static call in place of its own, whose operands have ``values``."""
-    form, call = static_form_of(function), function.body
-    if form is None or not isinstance(call, Call):
-        raise InternalError("a kernel of values has no static form", got=str(function))
-    body = infer_expr(form.make(call, values))
-    return Function(function.params, body, type_of(body), attrs=function.attrs)
 
 
 def _shaped(type_: Type, shapes: Iterator[tuple[int, ...]]) -> Type:

@@ -16,6 +16,7 @@ _FIELDS: dict[int, str] = {
     AttributeProto.FLOAT: "f",
     AttributeProto.FLOATS: "floats",
     AttributeProto.STRING: "s",
+    AttributeProto.STRINGS: "strings",
     AttributeProto.TENSOR: "t",
 }
 
@@ -60,8 +61,13 @@ class Attributes:
 
     def text(self, name: str, default: str) -> str:
         value = self._read(name, AttributeProto.STRING)
-        if value is None:
-            return default
+        return default if value is None else self._decoded(name, value)
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        values = self._read(name, AttributeProto.STRINGS)
+        return None if values is None else tuple(self._decoded(name, v) for v in values)
+
+    def _decoded(self, name: str, value: bytes) -> str:
         try:
             return str(value, "utf-8")
         except UnicodeDecodeError:

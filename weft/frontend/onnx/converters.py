@@ -6,6 +6,7 @@ from weft.frontend.onnx import (
     ops_activation,
     ops_cast,
     ops_constant,
+    ops_control,
     ops_conv,
     ops_conv_volume,
     ops_einsum,
@@ -22,6 +23,7 @@ from weft.frontend.onnx import (
     ops_recurrent,
     ops_reduce,
     ops_resize,
+    ops_scan,
     ops_shape,
 )
 
@@ -29,6 +31,7 @@ __all__ = [
     "ops_activation",
     "ops_cast",
     "ops_constant",
+    "ops_control",
     "ops_conv",
     "ops_conv_volume",
     "ops_einsum",
@@ -45,5 +48,6 @@ __all__ = [
     "ops_recurrent",
     "ops_reduce",
     "ops_resize",
+    "ops_scan",
     "ops_shape",
 ]

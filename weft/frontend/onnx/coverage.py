@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 
 from onnx import AttributeProto, NodeProto
 
-from weft.frontend.onnx.checks import GraphOrder
+from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
 from weft.frontend.onnx.registry import Converter, find_converter, supported_operators
 from weft.support.errors import UnsupportedModelError
 
@@ -18,15 +18,16 @@ def check_coverage(order: GraphOrder, opset: int, source: str) -> None:
     """Raises ``UnsupportedModelError`` that lists all missing operators, with counts and nodes."""
     gaps: dict[str, list[str]] = {}
     missing_ops: set[str] = set()
-    for node, label in zip(order.nodes, order.labels, strict=True):
-        converter = _converter_of(node, opset)
+    for node, read in _all_nodes(order):
+        proto = node.proto
+        converter = _converter_of(proto, opset)
         if converter is None:
-            name = f"{node.domain}::{node.op_type}" if _is_foreign(node) else node.op_type
+            name = f"{proto.domain}::{proto.op_type}" if _is_foreign(proto) else proto.op_type
             missing_ops.add(name)
-            gaps.setdefault(f"operator {name}", []).append(label)
+            gaps.setdefault(f"operator {name}", []).append(node.label)
         else:
-            for gap in _gaps_of(node, converter, order.read):
-                gaps.setdefault(gap, []).append(label)
+            for gap in _gaps_of(proto, converter, read):
+                gaps.setdefault(gap, []).append(node.label)
     if not gaps:
         return
     notes = [_note(gap, gaps[gap]) for gap in sorted(gaps, key=lambda g: (-len(gaps[g]), g))]
@@ -38,6 +39,14 @@ def check_coverage(order: GraphOrder, opset: int, source: str) -> None:
         notes=notes,
         help=_suggestion(sorted(missing_ops)),
     )
+
+
+def _all_nodes(order: GraphOrder) -> Iterator[tuple[OrderedNode, Container[str]]]:
+    """Every node, those of bodies included, with the names that are read in its graph."""
+    for node in order.nodes:
+        yield node, order.read
+        for body in node.bodies.values():
+            yield from _all_nodes(body)
 
 
 def _is_foreign(node: NodeProto) -> bool:

@@ -15,6 +15,7 @@ import onnx.shape_inference
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
 
 from weft.frontend.onnx.loader import LoadedModel
+from weft.frontend.onnx.nested import nested_graphs, nested_nodes
 from weft.frontend.onnx.registry import find_converter
 
 # Bodies use operators that have bodies themselves.
@@ -38,15 +39,10 @@ def expand_function_bodies(loaded: LoadedModel, opset: int) -> LoadedModel:
 def _expanded_once(proto: ModelProto, opset: int) -> ModelProto | None:
     """``None`` where no node is left that can be expanded; others the coverage check names."""
     versions = {o.domain: o.version for o in proto.opset_import} | {"": opset, "ai.onnx": opset}
-    schemas = {
-        index: schema
-        for index, node in enumerate(proto.graph.node)
-        if (schema := _schema_with_body(node, versions)) is not None
-    }
-    if not schemas:
+    if all(_schema_with_body(node, versions) is None for node in nested_nodes(proto.graph.node)):
         return None
     try:
-        return _inlined(proto, schemas, versions)
+        return _inlined(proto, versions)
     except (RuntimeError, ValueError, onnx.checker.ValidationError):
         return None
 
@@ -63,27 +59,28 @@ def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> Schema | 
     return schema if has_body else None
 
 
-def _inlined(
-    proto: ModelProto, schemas: Mapping[int, Schema], versions: Mapping[str, int]
-) -> ModelProto | None:
+def _inlined(proto: ModelProto, versions: Mapping[str, int]) -> ModelProto | None:
     model = ModelProto()
     model.CopyFrom(proto)
     types = _value_types(proto)
-    found = False
-    for index, schema in schemas.items():
-        node = model.graph.node[index]
+    # Renaming a node changes what ``_schema_with_body`` says of it, so they are found before.
+    found = [
+        (node, schema)
+        for node in nested_nodes(model.graph.node)
+        if (schema := _schema_with_body(node, versions)) is not None
+    ]
+    for index, (node, schema) in enumerate(found):
         node.attribute.extend(_missing_defaults(node, schema))
         body = _body_of(node, schema, types, versions)
         if body is None:
             continue
-        found = True
         body.domain, body.name = _DOMAIN, f"{node.op_type}_{index}"
         # ONNX keeps a body only while its operators mean the same; the inliner compares numbers.
         del body.opset_import[:]
         body.opset_import.extend(proto.opset_import)
         model.functions.append(body)
         node.domain, node.op_type = body.domain, body.name
-    if not found:
+    if not model.functions:
         return None
     model.opset_import.add(domain=_DOMAIN, version=1)
     inlined = onnx.inliner.inline_local_functions(model)
@@ -125,7 +122,9 @@ def _value_types(proto: ModelProto) -> dict[str, TypeProto]:
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
     except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
         graph = proto.graph
-    types = {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
-    for tensor in graph.initializer:
-        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    types: dict[str, TypeProto] = {}
+    for inner in nested_graphs(graph):
+        types |= {v.name: v.type for v in (*inner.value_info, *inner.output, *inner.input)}
+        for tensor in inner.initializer:
+            types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     return types

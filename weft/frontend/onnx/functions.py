@@ -8,6 +8,7 @@ import onnx.inliner
 from onnx import FunctionProto, NodeProto
 
 from weft.frontend.onnx.loader import LoadedModel
+from weft.frontend.onnx.nested import nested_nodes
 from weft.support.errors import InvalidModelError
 
 # A few functions that call each other twice each expand without bound.
@@ -42,7 +43,11 @@ def _function_sizes(functions: Iterable[FunctionProto]) -> dict[Key, int]:
     waiting = {(f.domain, f.name): f for f in functions}
     sizes: dict[Key, int] = {}
     while True:
-        ready = [k for k, f in waiting.items() if not any(_key(n) in waiting for n in f.node)]
+        ready = [
+            key
+            for key, function in waiting.items()
+            if not any(_key(node) in waiting for node in nested_nodes(function.node))
+        ]
         if not ready:
             return sizes
         for key in ready:
@@ -50,7 +55,7 @@ def _function_sizes(functions: Iterable[FunctionProto]) -> dict[Key, int]:
 
 
 def _expanded_size(nodes: Iterable[NodeProto], sizes: Mapping[Key, int]) -> int:
-    return sum(sizes.get(_key(node), 1) for node in nodes)
+    return sum(sizes.get(_key(node), 1) for node in nested_nodes(nodes))
 
 
 def _key(node: NodeProto) -> Key:

@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from onnx import GraphProto, NodeProto, ValueInfoProto
+from onnx import GraphProto, ValueInfoProto
 
 from weft.frontend.onnx import converters as _converters  # noqa: F401 - fills the table
-from weft.frontend.onnx.attributes import Attributes
-from weft.frontend.onnx.checks import (
-    GraphOrder,
-    check_features,
-    check_graph,
-    check_versions,
-    node_checker,
-)
+from weft.frontend.onnx.checks import check_features, check_versions, node_checker
 from weft.frontend.onnx.coverage import check_coverage
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.function_bodies import expand_function_bodies
 from weft.frontend.onnx.functions import inline_functions
+from weft.frontend.onnx.graph_order import GraphOrder, check_graph
 from weft.frontend.onnx.loader import LoadedModel, load_model
-from weft.frontend.onnx.node import Node, Value, tensor_type
-from weft.frontend.onnx.registry import Converted, find_converter
-from weft.frontend.onnx.shape_value import ShapeValue, evaluate_on_shapes
-from weft.frontend.onnx.tensors import tensor_to_numpy
+from weft.frontend.onnx.node import tensor_type
+from weft.frontend.onnx.scope import Scope, Surroundings
+from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.upgrade import upgrade_opset
-from weft.ir.expr import Constant, Expr, Function, Tuple, Var
+from weft.ir.expr import Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.shape import ANY, Dim, Shape, SymDim, as_shape
 from weft.ir.span import Span
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_type
-from weft.support.errors import (
-    AttrsError,
-    InternalError,
-    InvalidInputError,
-    InvalidModelError,
-    WeftError,
-)
+from weft.support.errors import InvalidInputError, InvalidModelError
 
 ShapeOverrides = Mapping[str, Sequence[object]]
 
@@ -66,24 +52,17 @@ class GraphImporter:
         self.source = loaded.source
         self.folder: Path | None = loaded.folder
         self.graph: GraphProto = loaded.proto.graph
-        self.opset = opset
-        self.check_node = node_checker(loaded.proto, opset)
-        self.values: dict[str, Value] = {}
+        check = node_checker(loaded.proto, opset)
+        self.scope = Scope(Surroundings(self.source, self.folder, opset, check), {})
+        self.values = self.scope.values
         self.params: dict[str, Var] = {}
         self.overrides = dict(inputs)
 
     def run(self, order: GraphOrder) -> IRModule:
-        self._import_initializers()
+        self.scope.read_initializers(self.graph)
         self._import_inputs()
-        for node, label in zip(order.nodes, order.labels, strict=True):
-            self._import_node(node, Span(self.source, node=label), order.read)
+        self.scope.convert_nodes(order)
         return self._module()
-
-    def _import_initializers(self) -> None:
-        for tensor in self.graph.initializer:
-            data = tensor_to_numpy(tensor, self.folder, self.source)
-            span = Span(self.source, node=tensor.name)
-            self.values[tensor.name] = Constant(data, span=span)
 
     def _import_inputs(self) -> None:
         """Models of IR version 3 list the initializers among the inputs; those stay constants."""
@@ -147,31 +126,6 @@ class GraphImporter:
         dtype = dtype_of(value.type.tensor_type.elem_type, f"graph value {value.name!r}", where)
         return TensorType(_declared_shape(value, where), dtype)
 
-    def _import_node(self, proto: NodeProto, span: Span, read: Container[str]) -> None:
-        self.check_node(proto, span)
-        names = list(proto.output)
-        while names and not names[-1]:
-            names.pop()
-        inputs = tuple(self.values[n] if n else None for n in proto.input)
-        node = Node(
-            proto.op_type,
-            span,
-            inputs,
-            Attributes.of(proto, span),
-            len(names),
-            max((i + 1 for i, name in enumerate(names) if name in read), default=0),
-            self.opset,
-            self.folder,
-        )
-        results = _convert(node)
-        if len(results) < node.outputs_read:
-            raise node.fail(
-                "there are too many outputs", expected=str(len(results)), got=str(len(names))
-            )
-        for name, result in zip(names, results, strict=False):
-            if name:
-                self.values[name] = result
-
     def _module(self) -> IRModule:
         outputs = [self._output(o) for o in self.graph.output]
         span = Span(self.source)
@@ -202,54 +156,6 @@ class GraphImporter:
                 got=str(actual),
             )
         return result
-
-
-def _convert(node: Node) -> Sequence[Value]:
-    try:
-        if any(isinstance(i, ShapeValue) for i in node.inputs):
-            result = _convert_with_shapes(node)
-        else:
-            result = _run_converter(node)
-    except AttrsError as error:
-        # The attribute records of the operators check values that came from the file.
-        raise InvalidModelError(
-            f"{node.op}: {error.what}",
-            where=node.span,
-            expected=error.expected,
-            got=error.got,
-            help=error.help,
-        ) from None
-    except WeftError as error:
-        if error.where is None:
-            raise type(error)(
-                error.what,
-                where=node.span,
-                expected=error.expected,
-                got=error.got,
-                notes=error.notes,
-                help=error.help,
-            ) from None
-        raise
-    return (result,) if isinstance(result, (Expr, ShapeValue)) else result
-
-
-# Where operators take a shape as an argument, beside the data that they compute with.
-_SHAPE_ARGUMENT = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
-
-
-def _convert_with_shapes(node: Node) -> Converted:
-    places = [i for i, value in enumerate(node.inputs) if isinstance(value, ShapeValue)]
-    if places == [_SHAPE_ARGUMENT.get(node.op)]:
-        return _run_converter(node)
-    result = evaluate_on_shapes(node)
-    return Constant(result, span=node.span) if isinstance(result, np.ndarray) else result
-
-
-def _run_converter(node: Node) -> Converted:
-    converter = find_converter(node.op, node.opset)
-    if converter is None:
-        raise InternalError(f"{node.op} passed the coverage check", where=node.span)
-    return converter.convert(node)
 
 
 def _declared_shape(value: ValueInfoProto, where: Span) -> Shape:

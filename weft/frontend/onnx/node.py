@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -21,12 +22,26 @@ from weft.support.errors import InvalidModelError, UnsupportedModelError
 Value: TypeAlias = "Expr | ShapeValue"
 
 
+class Body(Protocol):
+    """A graph inside a node: what a branch or a loop computes."""
+
+    @property
+    def input_count(self) -> int: ...
+
+    @property
+    def size(self) -> int:
+        """The number of its nodes."""
+
+    def convert(self, inputs: Sequence[Value]) -> list[Value]:
+        """Its outputs for these inputs; each call builds new expressions."""
+
+
 @dataclass(frozen=True)
 class Node:
     """``inputs`` holds ``None`` for optional inputs that are left out.
 
     ``output_count`` counts the outputs up to the last one that has a name; ``outputs_read`` only
-    up to the last one that anything reads.
+    up to the last one that anything reads. ``bodies`` are the graphs among the attributes.
     """
 
     op: str
@@ -37,6 +52,7 @@ class Node:
     outputs_read: int
     opset: int
     folder: Path | None
+    bodies: Mapping[str, Body]
 
     def has_input(self, index: int) -> bool:
         return index < len(self.inputs) and self.inputs[index] is not None
@@ -57,6 +73,12 @@ class Node:
     def all_inputs(self) -> list[Expr]:
         """The inputs of a variadic operator: at least one, and none left out."""
         return [self.input(i) for i in range(max(1, len(self.inputs)))]
+
+    def body(self, name: str) -> Body:
+        """The graph that is attribute ``name``."""
+        if name not in self.bodies:
+            raise self.fail(f"attribute {name!r} is missing")
+        return self.bodies[name]
 
     def shape(self, index: int = 0) -> Shape:
         return tensor_type(self.input(index)).shape

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft import op
-from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.ops_conv_volume import convolve
-from weft.frontend.onnx.ops_linear import multiplied
+from weft.frontend.onnx.ops_linear import multiplied, product_in
 from weft.frontend.onnx.ops_quantize import Scaling, quantized
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
@@ -37,8 +37,52 @@ def _spread(node: Node, vector: Expr, value: int, axis: int) -> Expr:
     return reshape_to(node, vector, (shape[0], *(1,) * (rank - 1 - axis % rank)))
 
 
+def _byte_product(node: Node, a: int, a_zero: int, b: int, b_zero: int) -> Expr:
+    """The product of inputs ``a`` and ``b`` less their zero points, in 32 bits.
+
+    ``(a - x) (b - y) = a b - x sum(b) - sum(a) y + K x y``: the bytes themselves are multiplied,
+    and of constant operands the sums are constants.
+    """
+    left, right = node.input(a), node.input(b)
+    product = product_in(node, left, right, "int32")
+    x = _zero_point(node, a, a_zero, axis=-2)
+    y = _zero_point(node, b, b_zero, axis=-1)
+    depth = tensor_type(left).shape[-1]
+    if x is not None:
+        sums = node.call(op.sum, _wide(node, right), axis=(-2,), keepdims=True)
+        if y is not None:
+            part = node.call(op.multiply, node.constant(depth, "int32"), y)
+            sums = node.call(op.subtract, sums, part)
+        product = node.call(op.subtract, product, node.call(op.multiply, sums, x))
+    if y is not None:
+        sums = node.call(op.sum, _wide(node, left), axis=(-1,), keepdims=True)
+        product = node.call(op.subtract, product, node.call(op.multiply, sums, y))
+    return product
+
+
+def _wide(node: Node, value: Expr) -> Expr:
+    return node.call(op.cast, value, dtype="int32")
+
+
+def _zero_point(node: Node, value: int, zero: int, *, axis: int) -> Expr | None:
+    """The zero point at input ``zero`` in 32 bits; ``None`` where it is 0 for certain."""
+    if not node.has_input(zero):
+        return None
+    known = constant_value(node.input(zero))
+    if known is not None and not known.any():
+        return None
+    return _spread(node, _wide(node, node.input(zero)), value, axis)
+
+
+def _can_multiply_bytes(node: Node, a: int, b: int) -> bool:
+    """Whether both inputs are matrices, or stacks of them, of a known inner size."""
+    return min(node.rank(a), node.rank(b)) > 1 and isinstance(node.shape(a)[-1], int)
+
+
 @converts("MatMulInteger", since=10)
 def matmul_integer(node: Node) -> Expr:
+    if _can_multiply_bytes(node, 0, 1):
+        return _byte_product(node, 0, 2, 1, 3)
     a = _centred(node, 0, 2, vector_axis=-2)
     return multiplied(node, a, _centred(node, 1, 3, vector_axis=-1))
 
@@ -58,8 +102,11 @@ def _convolved(node: Node, x: Expr, weight: Expr) -> Expr:
 @converts("QLinearMatMul", since=10)
 def qlinear_matmul(node: Node) -> Expr:
     """Inputs a, its scale and zero point, b and its, the scale and zero point of the result."""
-    product = multiplied(node, _centred(node, 0, 2, vector_axis=-2),
-                         _centred(node, 3, 5, vector_axis=-1))
+    if _can_multiply_bytes(node, 0, 3):
+        product = _byte_product(node, 0, 2, 3, 5)
+    else:
+        product = multiplied(node, _centred(node, 0, 2, vector_axis=-2),
+                             _centred(node, 3, 5, vector_axis=-1))
     scales = node.call(op.multiply, _spread(node, node.input(1), 0, -2),
                        _spread(node, node.input(4), 3, -1))
     return _requantized(node, product, scales)

@@ -64,12 +64,15 @@ def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
     """The product of matrices or stacks of them; of 16-bit floats summed in 32 and rounded once."""
     dtype = tensor_type(a).dtype
     if not dtype.is_float or dtype.bits >= 32:
-        return _product(node, a, b)
+        return product_in(node, a, b)
+    if dtype.code == "bfloat":  # CPUs multiply these as they are, and sum in 32 bits
+        return node.call(op.cast, product_in(node, a, b, "float32"), dtype=dtype.name)
     wide = [node.call(op.cast, v, dtype="float32") for v in (a, b)]
-    return node.call(op.cast, _product(node, *wide), dtype=dtype.name)
+    return node.call(op.cast, product_in(node, *wide), dtype=dtype.name)
 
 
-def _product(node: Node, a: Expr, b: Expr) -> Expr:
+def product_in(node: Node, a: Expr, b: Expr, out_dtype: str | None = None) -> Expr:
+    """The product of matrices or stacks of them with sums of ``out_dtype``."""
     a_shape, b_shape = tensor_type(a).shape, tensor_type(b).shape
     if dims_equal(a_shape[-1], b_shape[-2]) is False:
         raise node.fail(
@@ -78,13 +81,14 @@ def _product(node: Node, a: Expr, b: Expr) -> Expr:
             got=str(b_shape[-2]),
         )
     if len(b_shape) == _MATRIX and (len(a_shape) > _MATRIX or constant_value(b) is not None):
-        return node.call(op.nn.dense, a, _transposed(node, b))
+        return node.call(op.nn.dense, a, _transposed(node, b), out_dtype=out_dtype)
     if len(a_shape) == len(b_shape) == _MATRIX:
-        return node.call(op.nn.matmul, a, b, transpose_a=False, transpose_b=False)
-    return _batched(node, a, b)
+        return node.call(op.nn.matmul, a, b, transpose_a=False, transpose_b=False,
+                         out_dtype=out_dtype)
+    return _batched(node, a, b, out_dtype)
 
 
-def _batched(node: Node, a: Expr, b: Expr) -> Expr:
+def _batched(node: Node, a: Expr, b: Expr, out_dtype: str | None) -> Expr:
     """Leading axes broadcast to one shape, and flattened to the one that ``batch_matmul`` has."""
     a_shape, b_shape = tensor_type(a).shape, tensor_type(b).shape
     batch = _broadcast_batch(node, a_shape[:-2], b_shape[:-2])
@@ -94,6 +98,7 @@ def _batched(node: Node, a: Expr, b: Expr) -> Expr:
         _stacked(node, b, batch),
         transpose_a=False,
         transpose_b=False,
+        out_dtype=out_dtype,
     )
     return reshape_to(node, product, (*batch, a_shape[-2], b_shape[-1]))
 

@@ -10,6 +10,7 @@ import numpy as np
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import stacked
 from weft.ir.expr import Constant, Expr
 from weft.support.errors import UnsupportedModelError
 
@@ -209,18 +210,10 @@ def recurrent(node: Node) -> Sequence[Expr]:
     kind = node.attrs.one_of("direction", "forward", ("forward", "reverse", "bidirectional"))
     backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[kind]
     runs = [_run(node, cell, x, d, backward=b) for d, b in enumerate(backward)]
-    every = _stack(node, [_stack(node, outputs, 0) for outputs, _ in runs], 1)
-    states = [_stack(node, list(parts), 0)
+    every = stacked(node, [stacked(node, outputs, 0) for outputs, _ in runs], 1)
+    states = [stacked(node, list(parts), 0)
               for parts in zip(*(state for _, state in runs), strict=True)]
     if by_batch:
         every = node.call(op.transpose, every, axes=(2, 0, 1, 3))
         states = [node.call(op.transpose, s, axes=(1, 0, 2)) for s in states]
     return every, *states
-
-
-def _stack(node: Node, parts: list[Expr], axis: int) -> Expr:
-    """``parts`` along a new axis."""
-    widened = [node.call(op.expand_dims, p, axis=axis, num_newaxis=1) for p in parts]
-    if len(widened) == 1:
-        return widened[0]
-    return node.tuple_call(op.concatenate, widened, axis=axis)

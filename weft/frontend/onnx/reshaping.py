@@ -77,5 +77,11 @@ def flatten_at(node: Node, value: Expr, axis: int) -> Expr:
     return reshape_to(node, value, (dim_product(shape[:axis]), dim_product(shape[axis:])))
 
 
+def stacked(node: Node, parts: Sequence[Expr], axis: int) -> Expr:
+    """``parts`` along a new axis."""
+    widened = [node.call(op.expand_dims, p, axis=axis, num_newaxis=1) for p in parts]
+    return widened[0] if len(widened) == 1 else node.tuple_call(op.concatenate, widened, axis=axis)
+
+
 def _text(dims: Sequence[Dim]) -> str:
     return f"({', '.join(map(str, dims))})"

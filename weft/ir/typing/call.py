@@ -16,7 +16,14 @@ from weft.ir.typing.report import (
     type_error,
 )
 from weft.ir.typing.solver import ERROR, TypeSolver, UnifyError
-from weft.support.errors import AttrsError, InternalError, TypeInferenceError, WeftError
+from weft.support.errors import (
+    AttrsError,
+    InternalError,
+    OperatorError,
+    TypeInferenceError,
+    WeftError,
+)
+from weft.support.user_code import place_of
 
 
 class CallContext:
@@ -86,6 +93,9 @@ class CallContext:
         return tuple(known)
 
     def output(self, type_: Type) -> None:
+        if not isinstance(type_, Type):
+            raise self._broken("states a result that is no type",
+                               expected="a TensorType or a TupleType", got=repr(type_))
         try:
             self._solver.unify(self._out, type_)
         except UnifyError as error:
@@ -142,13 +152,23 @@ class CallContext:
             self._give_up()
             return True
         try:
-            return bool(self._op.relation(self))  # type: ignore[misc]
+            done = self._op.relation(self)  # type: ignore[misc]
+            if not isinstance(done, bool):
+                raise self._broken("does not say whether it is done",
+                                   expected="True, or False to be asked again", got=repr(done))
+            return done
         except TypeInferenceError as error:
             report(error if error.where else self._placed(error))
         except AttrsError as error:
             report(self._placed(error))
         self._give_up()
         return True
+
+    def _broken(self, what: str, *, expected: str, got: str) -> OperatorError:
+        """The error for a mistake in the relation itself."""
+        where = None if self._op.relation is None else place_of(self._op.relation)
+        return OperatorError(f"the relation of {self.op_name} {what}", where=where,
+                             expected=expected, got=got)
 
     def _placed(self, error: WeftError) -> WeftError:
         return type_error(

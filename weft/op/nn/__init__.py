@@ -1,8 +1,23 @@
 """Operators of neural networks: ``op.nn.conv2d``, ``op.nn.relu``, …"""
 
 from weft.op.elementwise import leaky_relu, relu
+from weft.op.nn.adaptive_pool import (
+    AdaptivePool1DAttrs,
+    AdaptivePool2DAttrs,
+    AdaptivePool3DAttrs,
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+)
 from weft.op.nn.conv1d import Conv1DAttrs, conv1d
 from weft.op.nn.conv2d import Conv2DAttrs, conv2d
+from weft.op.nn.conv2d_backward_weight import (
+    Conv2DBackwardWeightAttrs,
+    conv2d_backward_weight,
+)
 from weft.op.nn.conv3d import Conv3DAttrs, conv3d
 from weft.op.nn.conv_transpose import (
     Conv1DTransposeAttrs,
@@ -22,6 +37,7 @@ from weft.op.nn.dense import (
     dense,
     matmul,
 )
+from weft.op.nn.dilate import DilateAttrs, MirrorPadAttrs, dilate, mirror_pad
 from weft.op.nn.global_pool import (
     GlobalPool1DAttrs,
     GlobalPool2DAttrs,
@@ -39,6 +55,7 @@ from weft.op.nn.group_norm import (
     group_norm,
     instance_norm,
 )
+from weft.op.nn.loss import NllLossAttrs, cross_entropy, cross_entropy_with_logits, nll_loss
 from weft.op.nn.norm import (
     BatchNormAttrs,
     DropoutAttrs,
@@ -53,8 +70,22 @@ from weft.op.nn.pad import PadAttrs, pad
 from weft.op.nn.pool1d import AvgPool1DAttrs, MaxPool1DAttrs, avg_pool1d, max_pool1d
 from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs, avg_pool2d, max_pool2d
 from weft.op.nn.pool3d import AvgPool3DAttrs, MaxPool3DAttrs, avg_pool3d, max_pool3d
+from weft.op.nn.pool_grad import avg_pool2d_grad, max_pool2d_grad
+from weft.op.nn.prelu import PReluAttrs, prelu
 from weft.op.nn.rms_norm import L2NormalizeAttrs, RmsNormAttrs, l2_normalize, rms_norm
 from weft.op.nn.softmax import SoftmaxAttrs, log_softmax, softmax
+from weft.op.nn.space_to_batch import (
+    BatchToSpaceNDAttrs,
+    SpaceToBatchNDAttrs,
+    batch_to_space_nd,
+    space_to_batch_nd,
+)
+from weft.op.nn.space_to_depth import (
+    DepthToSpaceAttrs,
+    SpaceToDepthAttrs,
+    depth_to_space,
+    space_to_depth,
+)
 from weft.op.nn.winograd import (
     WinogradConv2DAttrs,
     WinogradWeightAttrs,
@@ -64,19 +95,26 @@ from weft.op.nn.winograd import (
 from weft.op.transform.shape import batch_flatten
 
 __all__ = [
+    "AdaptivePool1DAttrs",
+    "AdaptivePool2DAttrs",
+    "AdaptivePool3DAttrs",
     "AvgPool1DAttrs",
     "AvgPool2DAttrs",
     "AvgPool3DAttrs",
     "BatchMatmulAttrs",
     "BatchNormAttrs",
+    "BatchToSpaceNDAttrs",
     "BiasAddAttrs",
     "Conv1DAttrs",
     "Conv1DTransposeAttrs",
     "Conv2DAttrs",
+    "Conv2DBackwardWeightAttrs",
     "Conv2DTransposeAttrs",
     "Conv3DAttrs",
     "Conv3DTransposeAttrs",
     "DenseAttrs",
+    "DepthToSpaceAttrs",
+    "DilateAttrs",
     "DropoutAttrs",
     "GlobalPool1DAttrs",
     "GlobalPool2DAttrs",
@@ -90,25 +128,43 @@ __all__ = [
     "MaxPool1DAttrs",
     "MaxPool2DAttrs",
     "MaxPool3DAttrs",
+    "MirrorPadAttrs",
+    "NllLossAttrs",
+    "PReluAttrs",
     "PadAttrs",
     "RmsNormAttrs",
     "SoftmaxAttrs",
+    "SpaceToBatchNDAttrs",
+    "SpaceToDepthAttrs",
     "WinogradConv2DAttrs",
     "WinogradWeightAttrs",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "avg_pool1d",
     "avg_pool2d",
+    "avg_pool2d_grad",
     "avg_pool3d",
     "batch_flatten",
     "batch_matmul",
     "batch_norm",
+    "batch_to_space_nd",
     "bias_add",
     "conv1d",
     "conv1d_transpose",
     "conv2d",
+    "conv2d_backward_weight",
     "conv2d_transpose",
     "conv3d",
     "conv3d_transpose",
+    "cross_entropy",
+    "cross_entropy_with_logits",
     "dense",
+    "depth_to_space",
+    "dilate",
     "dropout",
     "global_avg_pool1d",
     "global_avg_pool2d",
@@ -126,11 +182,17 @@ __all__ = [
     "matmul",
     "max_pool1d",
     "max_pool2d",
+    "max_pool2d_grad",
     "max_pool3d",
+    "mirror_pad",
+    "nll_loss",
     "pad",
+    "prelu",
     "relu",
     "rms_norm",
     "softmax",
+    "space_to_batch_nd",
+    "space_to_depth",
     "winograd_conv2d",
     "winograd_weight",
 ]

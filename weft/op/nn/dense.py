@@ -68,22 +68,37 @@ def _dense_relation(ctx: RelationContext) -> bool:
     expect_number(ctx, 0, data)
     _expect_factor(ctx, weight, data, attrs.out_dtype)
     units, depth = to_layout(ctx, layout, NK, weight.shape, arg=1)
-    expect_dim(ctx, 1, layout.index_of("K"), depth, data.shape[-1],
-               "the inner sizes do not match", why=" (the last axis of the data)",
-               help=f"the weight layout is {layout}: (units, inner size)" if layout == NK else None)
+    if not _is_filled(depth, data.shape[-1], layout.factor_of("K")):
+        expect_dim(ctx, 1, layout.index_of("K"), depth, data.shape[-1],
+                   "the inner sizes do not match", why=" (the last axis of the data)",
+                   help=f"the weight layout is {layout}: (units, inner size)"
+                   if layout == NK else None)
     if attrs.units is not None:
-        units = expect_dim(ctx, 1, layout.index_of("N"), units, attrs.units,
-                           "the number of units does not match", why=" (the attribute units)")
+        if not _is_filled(units, attrs.units, layout.factor_of("N")):
+            expect_dim(ctx, 1, layout.index_of("N"), units, attrs.units,
+                       "the number of units does not match", why=" (the attribute units)")
+        units = attrs.units
     ctx.output(TensorType((*data.shape[:-1], units), output_dtype(attrs, data.dtype)))
     return True
+
+
+def _is_filled(size: Dim, wanted: Dim, factor: int) -> bool:
+    """Whether the last block of an axis in blocks of ``factor`` is filled up with what is not
+    used.
+    """
+    both = isinstance(size, int) and isinstance(wanted, int)
+    return both and 0 < size - wanted < factor
 
 
 @define_op("nn.dense", attrs=DenseAttrs, relation=_dense_relation,
            pattern=OpPattern.OUT_FUSABLE, level=1)
 def dense(data: te.Tensor, weight: te.Tensor, attrs: DenseAttrs) -> te.Tensor:
-    """out[…, n] = sum over k of data[…, k] * weight[n, k]"""
+    """out[…, n] = sum over k of data[…, k] * weight[n, k]
+
+    Of a weight in panels the last ones may be filled up: ``units`` and the data say what is used.
+    """
     return topi_dense.dense(data, weight, weight_layout=Layout.parse(attrs.weight_layout),
-                            out_dtype=attrs.out_dtype or data.dtype)
+                            out_dtype=attrs.out_dtype or data.dtype, units=attrs.units)
 
 
 def accumulate_in(dtype: Any) -> type:
@@ -92,9 +107,10 @@ def accumulate_in(dtype: Any) -> type:
 
 
 def _dense_reference(data: np.ndarray, weight: np.ndarray, out_dtype: DType | None = None,
-                     weight_layout: str = "NK", **_: Any) -> np.ndarray:
+                     weight_layout: str = "NK", units: int | None = None,
+                     **_: Any) -> np.ndarray:
     wide = accumulate_in(data.dtype)
-    plain = transform_array(weight, Layout.parse(weight_layout), NK)
+    plain = transform_array(weight, Layout.parse(weight_layout), NK)[:units, :data.shape[-1]]
     result = data.astype(wide) @ plain.astype(wide).T
     return np.asarray(result).astype(data.dtype if out_dtype is None else out_dtype.numpy)
 
@@ -102,6 +118,7 @@ def _dense_reference(data: np.ndarray, weight: np.ndarray, out_dtype: DType | No
 dense.spec(_dense_reference, case((3, 5), (4, 5)), case((2, 3, 5), (7, 5), units=7),
            case((5,), (4, 5)), case((3, 5), (5, 4), weight_layout="KN"),
            case((3, 5), (2, 5, 4), weight_layout="NK4n"),
+           case((3, 5), (2, 3, 4, 2), weight_layout="NK4n2k", units=7),
            case((3, 5), (4, 5), dtypes="int32", low=-9, high=9), case((0, 5), (4, 5)),
            case((2, 0), (3, 0)))
 

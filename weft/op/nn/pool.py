@@ -14,7 +14,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import Case, Op, OpPattern, define_op
-from weft.ir.shape import ANY, Dim, dim_add, dim_floordiv
+from weft.ir.shape import ANY, Dim, Shape, dim_add, dim_floordiv
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.layout_inference import image_layout
@@ -78,32 +78,41 @@ def pool_relation(ctx: RelationContext) -> bool:
     if source is None:
         return False
     attrs = attrs_as(ctx, PoolAttrs)
+    layout = layout_of_images(ctx, source, attrs.window.spatial)
+    ctx.output(TensorType(expect_windows(ctx, attrs, layout, source), source.dtype))
+    return True
+
+
+def expect_windows(
+    ctx: RelationContext, attrs: PoolAttrs, layout: Layout, source: TensorType, *, arg: int = 0
+) -> Shape:
+    """The shape with the number of windows along the spatial axes; fails where none fits."""
     window = attrs.window
-    layout = layout_of_images(ctx, source, window.spatial)
     shape = list(source.shape)
     for letter, axis in zip(window.spatial, axis_windows(window), strict=True):
         position = layout.index_of(letter)
         size = shape[position]
         if max(axis.before, axis.after) >= axis.span:
-            ctx.fail("the padding is as large as the window", arg=0, axis=position,
+            ctx.fail("the padding is as large as the window", arg=arg, axis=position,
                      expected=f"padding below {axis.span}", got=max(axis.before, axis.after))
         count = _window_count(axis, size)
         if isinstance(size, int) and (size == 0 or not isinstance(count, int) or count < 1):
-            ctx.fail("the window is larger than the padded data", arg=0, axis=position,
+            ctx.fail("the window is larger than the padded data", arg=arg, axis=position,
                      expected=f"a size of {axis.span} or more",
                      got=size + axis.before + axis.after)
         shape[position] = count
-    ctx.output(TensorType(tuple(shape), source.dtype))
-    return True
+    return tuple(shape)
 
 
-def layout_of_images(ctx: RelationContext, source: TensorType, spatial: str) -> Layout:
+def layout_of_images(
+    ctx: RelationContext, source: TensorType, spatial: str, *, arg: int = 0
+) -> Layout:
     """The attribute ``layout``, which must have the spatial axes unsplit."""
     layout = layout_attr(ctx, "layout")
     if not all(layout.has(a) and layout.factor_of(a) == 1 for a in spatial):
         ctx.fail(f"the layout needs axes {' and '.join(spatial)} that are not split",
                  expected=f"such as NC{spatial}", got=layout)
-    expect_rank(ctx, 0, source, layout.ndim)
+    expect_rank(ctx, arg, source, layout.ndim)
     return layout
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -64,8 +63,7 @@ class VmModule(CompiledModule):
         self._interpret(arrays, None)  # memory is touched, sizes met for the first time compiled
         best, readings = min((self._timed(arrays) for _ in range(repeat)), key=lambda run: run[0])
         start = readings[0][1] if readings else 0.0
-        steps = tuple(StepTime(_kernel_call(r), r[1] - start, max(r[2] - r[1], 1e-9))
-                      for r in readings)
+        steps = tuple(_step_time(reading, start) for reading in readings)
         return Profile(steps, best, measure_fma_peak(self.library, count), count)
 
     def __repr__(self) -> str:
@@ -79,8 +77,7 @@ class VmModule(CompiledModule):
         readings: list[Reading] | None = [] if self._watched else None
         result = self._interpret(arrays, readings)
         if readings:
-            calls = dataclasses.replace(self.manifest, steps=tuple(map(_kernel_call, readings)))
-            report_kernels(calls, [readings[0][1], *(end for _, _, end in readings)])
+            report_kernels([_step_time(reading) for reading in readings])
         if self.program.returns_value:
             return [result]
         return self._own(result, arrays)
@@ -151,7 +148,9 @@ def with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpe
     return TensorSpec(spec.name, spec.dtype, tuple(shape))
 
 
-def _kernel_call(reading: Reading) -> KernelCall:
-    facts = reading[0].facts
-    return KernelCall(facts.symbol, (), facts.implementation, facts.op, facts.flops,
+def _step_time(reading: Reading, origin: float = 0.0) -> StepTime:
+    kernel, start, end = reading
+    facts = kernel.facts
+    call = KernelCall(facts.symbol, (), facts.implementation, facts.op, facts.flops,
                       facts.bytes_moved)
+    return StepTime(call, start - origin, max(end - start, 1e-9))

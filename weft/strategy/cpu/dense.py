@@ -40,7 +40,8 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
     yield from packed_dot_dense(call, layout, target)
     panel = layout.factor_of("N")
     result = call.checked_type
-    if layout.ndim == 3 and panel > 1 and isinstance(result, TensorType) and is_static(result):
+    is_packed = layout.ndim == 3 and panel > 1 and _uses_all(call, panel)
+    if is_packed and isinstance(result, TensorType) and is_static(result):
         tile = _tile(result, panel, target)
         yield Implementation(
             "nn.dense.cpu.packed",
@@ -51,6 +52,12 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
         yield from dot_products("nn.dense", call, target)
         yield from packing_at_run_time("nn.dense", call, target, transpose_b=layout.name == "NK")
     yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
+
+
+def _uses_all(call: Call, panel: int) -> bool:
+    """Whether the last panel of the weight is no wider than the result."""
+    units = attrs_of(call, DenseAttrs).units
+    return units is None or units % panel == 0
 
 
 def _tile(result: TensorType, panel: int, target: Target) -> RegisterTile:

@@ -64,10 +64,13 @@ class DotPlan:
         return SHIFT if (self.right if right else self.left).code == "uint" else -SHIFT
 
 
-def plan_dot_product(left: DType, right: DType, target: Target) -> DotPlan | None:
+def plan_dot_product(
+    left: DType, right: DType, target: Target, *, keeps_right: bool = False
+) -> DotPlan | None:
     """The best plan for operands of these types; ``None`` where the CPU has no instruction.
 
     The wider the registers and the more products in a lane, the better; then the fewer shifts.
+    With ``keeps_right`` the right panels hold the operand as it is.
     """
     plans: list[tuple[tuple[int, int, int], DotPlan]] = []
     for instruction in DOT_PRODUCTS:
@@ -76,6 +79,8 @@ def plan_dot_product(left: DType, right: DType, target: Target) -> DotPlan | Non
         wanted = [b.dtype for b in instruction.operands]
         changes = [_change(have, want) for have, want in zip((left, right), wanted, strict=True)]
         if None in changes or changes == [_SHIFTED, _SHIFTED]:
+            continue
+        if keeps_right and changes[1] != _KEPT:
             continue
         plan = DotPlan(instruction, changes[0] == _SHIFTED, changes[1] == _SHIFTED)
         plans.append(((-plan.lanes, -plan.group, changes.count(_SHIFTED)), plan))

@@ -33,8 +33,11 @@ from weft.topi.layout import Layout
 Element = Callable[[Sequence[PrimExpr], PrimExpr, PrimExpr], PrimExpr]
 
 
-def plan_of(call: Call, target: Target) -> DotPlan | None:
-    """The plan for a product of known sizes whose sums are wanted in 32 bits (or as bfloat16)."""
+def plan_of(call: Call, target: Target, *, is_packed: bool = False) -> DotPlan | None:
+    """The plan for a product of known sizes whose sums are wanted in 32 bits (or as bfloat16).
+
+    ``is_packed``: the right operand is, or shall be, in panels as it is.
+    """
     types: list[Type | None] = [call.checked_type, *(a.checked_type for a in call.args)]
     if not all(isinstance(t, TensorType) and is_static(t) for t in types):
         return None
@@ -44,7 +47,7 @@ def plan_of(call: Call, target: Target) -> DotPlan | None:
     assert isinstance(right, TensorType)
     if 0 in (*result.shape, *left.shape, *right.shape):
         return None
-    plan = plan_dot_product(left.dtype, right.dtype, target)
+    plan = plan_dot_product(left.dtype, right.dtype, target, keeps_right=is_packed)
     if plan is None:
         return None
     wanted = (int32,) if plan.accumulator.is_int else (float32, left.dtype)
@@ -74,7 +77,7 @@ def dot_products(name: str, call: Call, target: Target) -> Iterator[Implementati
 
 def packed_dot_dense(call: Call, layout: Layout, target: Target) -> Iterator[Implementation]:
     """The implementation of ``nn.dense`` with a weight in panels of this layout."""
-    plan, result = plan_of(call, target), call.checked_type
+    plan, result = plan_of(call, target, is_packed=True), call.checked_type
     if plan is None or not is_panel_layout(layout, plan) or not isinstance(result, TensorType):
         return
     *leading, columns = result.concrete_shape
@@ -110,11 +113,14 @@ def _tile_of_panel(
     return RegisterTile(tile.rows, vectors)
 
 
-def panel_layout(units: int, depth: int, plan: DotPlan) -> str | None:
-    """The layout in which a constant weight is packed; ``None`` where its sizes do not divide."""
-    widths = (plan.lanes * n for n in (4, 3, 2, 1))
-    width = next((w for w in widths if units % w == 0), None)
-    return None if width is None or depth % plan.group else f"NK{width}n{plan.group}k"
+def panel_layout(units: int, plan: DotPlan) -> str:
+    """The layout in which a constant weight is packed, filled up where its sizes do not divide.
+
+    The wider of the panels that waste the least.
+    """
+    widths = [plan.lanes * n for n in (4, 3, 2, 1)]
+    width = min(widths, key=lambda w: -units % w)
+    return f"NK{width}n{plan.group}k"
 
 
 def is_panel_layout(layout: Layout, plan: DotPlan) -> bool:
@@ -212,8 +218,8 @@ class _Product:
         shape = (*self.batch, _round_up(self.rows, self.tile.rows),
                  _round_up(self.columns, self.width))
         product = te.compute(shape, element, name="dot", tag="dot_product")
-        corrections = [c for c in (self._column_correction(right, product), self._row_correction(left))
-                       if c is not None]
+        found = (self._column_correction(right, product), self._row_correction(left))
+        corrections = [c for c in found if c is not None]
 
         def corrected(*index: PrimExpr) -> PrimExpr:
             value: PrimExpr = product[index]

@@ -13,6 +13,7 @@ from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
+from weft.topi.layout import Layout
 from weft.transform.layout_choice import LayoutChoice
 
 
@@ -58,10 +59,13 @@ def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCho
         return None
     if weight is None or 0 in weight.concrete_shape:
         return None
-    plan = plan_of(call, target)
-    packed = None if plan is None else panel_layout(*weight.concrete_shape, plan)
-    if packed is not None:
-        return LayoutChoice(attrs.replace(weight_layout=packed), (None, ("NK", packed)))
+    plan = plan_of(call, target, is_packed=True)
+    if plan is not None:
+        units, depth = weight.concrete_shape
+        packed = Layout.parse(panel_layout(units, plan))
+        zeros = (-units % packed.factor_of("N"), -depth % packed.factor_of("K"))
+        return LayoutChoice(attrs.replace(weight_layout=packed.name, units=units),
+                            (None, ("NK", packed.name)), paddings=(None, zeros))
     panel = block_for(weight.concrete_shape[0], target, str(weight.dtype))
     if panel == 1:
         return None

@@ -11,14 +11,16 @@ NK = Layout.parse("NK")
 
 
 def dense(
-    data: te.Tensor, weight: te.Tensor, *, weight_layout: Layout, out_dtype: DType
+    data: te.Tensor, weight: te.Tensor, *, weight_layout: Layout, out_dtype: DType,
+    units: int | None = None,
 ) -> te.Tensor:
     """``data[…, k] * weight[n, k]`` summed over ``k``; tag ``dense`` or ``dense_pack``.
 
-    The weight may be packed in panels (``NK16n``: shape (N // 16, K, 16)) or stored ``KN``.
+    The weight may be packed in panels (``NK16n``: shape (N // 16, K, 16)) or stored ``KN``. With
+    ``units`` only so many columns of it are used.
     """
-    units, depth = convert_shape(weight_layout, NK, weight.shape)
-    k = te.reduce_axis(depth, name="k")
+    columns = convert_shape(weight_layout, NK, weight.shape)[0] if units is None else const(units)
+    k = te.reduce_axis(data.shape[-1], name="k")
 
     def element(*index: PrimExpr) -> PrimExpr:
         value = data[(*index[:-1], k.var)]
@@ -26,7 +28,7 @@ def dense(
         return te.sum(value.astype(out_dtype) * factor.astype(out_dtype), k)
 
     packed = weight_layout.block_index_of("N") is not None
-    return te.compute((*data.shape[:-1], units), element, name="dense",
+    return te.compute((*data.shape[:-1], columns), element, name="dense",
                       tag="dense_pack" if packed else "dense")
 
 

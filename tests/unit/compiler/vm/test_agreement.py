@@ -8,16 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import weft
+from tests.unit.compiler.vm.helpers import check, on_the_machine
 from tests.unit.compiler.vm.programs import texts
 from tests.unit.transform.helpers import random_inputs
 from tests.unit.transform.random_programs import programs
-from weft.codegen.llvm.jit import JitLibrary
 from weft.compiler.lowering import is_first_order
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
-from weft.compiler.vm.build import build_vm_model
-from weft.runtime.manifest import Manifest
-from weft.runtime.vm.module import VmModule
 from weft.transform import evaluate
 
 bounded = settings(max_examples=25, deadline=None, derandomize=True,
@@ -30,27 +27,6 @@ def _quiet_environment(tmp_path_factory):
         patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("WEFT_VERIFY", "1")
         yield
-
-
-def on_the_machine(mod, opt_level=3):
-    """A program on the virtual machine, by way of its file form."""
-    options = CompileOptions.make(opt_level=opt_level)
-    code = build_vm_model(run_pipeline(mod, options), options)
-    manifest = Manifest.from_json(code.manifest.to_json())
-    assert manifest == code.manifest
-    return VmModule(manifest, JitLibrary(code.objects, options.target), code.constants)
-
-
-def flat(value):
-    return [a for v in value for a in flat(v)] if isinstance(value, tuple) else [value]
-
-
-def check(got, expected, rtol=1e-4):
-    for one, other in zip(flat(got), flat(expected), strict=True):
-        assert one.shape == other.shape
-        assert one.dtype == other.dtype
-        scale = max(1.0, float(np.abs(other).max(initial=0)))
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol * scale)
 
 
 @bounded

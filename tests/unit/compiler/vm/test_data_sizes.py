@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft.runtime.vm.plain import from_plain, to_plain
-from weft.support.errors import ArtifactError, InvalidInputError
+from weft.support.errors import ArtifactError, InvalidInputError, TypeInferenceError, WeftError
 from weft.transform import evaluate
 
 FOUND = """
@@ -71,3 +71,38 @@ def test_damaged_counts_are_refused(counted):
     broken = dataclasses.replace(program, kernels=(kernel, *program.kernels[1:]))
     with pytest.raises(ArtifactError, match="damaged program"):
         from_plain(json.loads(json.dumps(to_plain(broken))), 0)
+
+
+SHAPES = """
+def @main(%x: Tensor[(2, 6), float32], %shape: Tensor[(2,), int64], %k: int64) {
+  let %y = dyn.reshape(%x, %shape);
+  let %best = dyn.topk(exp(%y), %k, axis=0);
+  (add(%y, 1f), %best, dyn.full(2f, %shape), dyn.zeros(%shape, dtype="int8"))
+}"""
+
+
+def test_shapes_as_operands_are_met_at_run_time():
+    mod = weft.parse(SHAPES)
+    module = weft.compile(mod)
+    x = np.random.default_rng(1).normal(size=(2, 6)).astype(np.float32)
+    for shape, k in (((3, 4), 2), ((4, 3), 1), ((3, 4), 0), ((12, 1), 12)):
+        inputs = [x, np.int64(shape), np.int64(k)]
+        for got, want in zip(module(*inputs), flat(evaluate(mod, inputs)), strict=True):
+            assert got.shape == want.shape
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+    with pytest.raises(TypeInferenceError, match="fewer elements than asked for"):
+        module(x, np.int64([3, 4]), np.int64(9))
+    with pytest.raises(WeftError, match="number of elements"):
+        module(x, np.int64([5, 4]), np.int64(1))
+
+
+def test_constant_shapes_make_a_static_program():
+    module = weft.compile(weft.parse("""
+        def @main(%x: Tensor[(2, 6), float32]) {
+          let %s = multiply(shape_of(%x), const([2, 1], (2,), int64));
+          dyn.broadcast_to(sum(dyn.reshape(%x, const([3, 4], (2,), int64))), %s)
+        }"""))
+    assert module.outputs[0].shape == (4, 6)
+    assert module.manifest.vm is None
+    np.testing.assert_allclose(module(np.ones((2, 6), np.float32)), np.full((4, 6), 12.0))

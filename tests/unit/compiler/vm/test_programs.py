@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.unit.compiler.vm.helpers import on_the_machine
 from weft import op
 from weft.ir.expr import Function, If, Let, RefCreate, RefRead, Var, const, var
 from weft.runtime.vm.value import Data
@@ -47,7 +48,7 @@ def compile_text(text, **knobs):
 
 @pytest.mark.parametrize(("text", "more"), [(LOOP, ()), (LOCAL_LOOP, (np.int32(2),))])
 def test_tail_calls_take_constant_space(text, more):
-    module = compile_text(text)
+    module = on_the_machine(weft.parse(text))
     result = module(np.int32(100_000), *more)
     assert np.all(result == (200_000 if more else 100_000))
     tracemalloc.start()
@@ -235,7 +236,7 @@ def test_the_bytecode_has_a_text():
 
 
 def test_a_profile_has_every_call():
-    profile = compile_text(LOCAL_LOOP).profile(np.int32(4), np.int32(1), repeat=2)
+    profile = on_the_machine(weft.parse(LOCAL_LOOP)).profile(np.int32(4), np.int32(1), repeat=2)
     assert {kernel.op: kernel.calls for kernel in profile.kernels} == {
         "less": 5, "subtract": 4, "add": 4}
     assert "less" in profile.table()

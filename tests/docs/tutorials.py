@@ -1,0 +1,88 @@
+"""Tutorials as programs: their blocks of Python are files, the blocks of text what these print.
+
+``python -m tests.docs.tutorials`` runs every page and writes what its files print now into it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "tutorials"
+_BLOCK = re.compile(r"^```python\n# ([\w/.-]+)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
+                    re.MULTILINE | re.DOTALL)
+_END = "---- end of a file ----"
+# Imports each module once, in order; an error of weft is part of what a page shows.
+_DRIVER = f"""
+import importlib, sys
+import weft
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except weft.WeftError as error:
+        print(error)
+    print({_END!r}, flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A file of a page, and what the page says that it prints."""
+
+    file: str
+    source: str
+    printed: str
+
+
+def read_blocks(text: str) -> list[Block]:
+    return [Block(m[1], m[2], m[3] or "") for m in _BLOCK.finditer(text)]
+
+
+def run_page(text: str, folder: Path) -> list[str]:
+    """What each block prints, run in one fresh process outside the package."""
+    blocks = read_blocks(text)
+    for block in blocks:
+        path = folder / block.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {block.file}\n{block.source}", encoding="utf-8")
+    names = [b.file.removesuffix(".py") for b in blocks if b.file.endswith(".py")
+             and "/" not in b.file]
+    environment = {**os.environ, "PYTHONPATH": str(folder),
+                   "WEFT_CACHE_DIR": str(folder / ".cache")}
+    done = subprocess.run([sys.executable, "-c", _DRIVER, *names], cwd=folder, env=environment,
+                          capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode:
+        raise AssertionError(done.stdout + done.stderr)
+    printed = done.stdout.replace(f"{folder}/", "").split(f"{_END}\n")
+    outputs = iter(printed)
+    return [next(outputs) if b.file.removesuffix(".py") in names else "" for b in blocks]
+
+
+def with_outputs(text: str, printed: list[str]) -> str:
+    """The page with what its files print now."""
+    outputs: Iterator[str] = iter(printed)
+
+    def block(found: re.Match[str]) -> str:
+        shown = next(outputs)
+        source = f"```python\n# {found[1]}\n{found[2]}```\n"
+        return source + (f"\n```text\n{shown}```\n" if shown else "")
+
+    return _BLOCK.sub(block, text)
+
+
+def main() -> None:
+    for page in sorted(FOLDER.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            page.write_text(with_outputs(text, run_page(text, Path(folder))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

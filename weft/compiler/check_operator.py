@@ -1,0 +1,224 @@
+"""Checking an operator against its own cases, for operators outside weft's own test suite.
+
+For each case of ``op.spec``: the relation gives the type of the reference's result; every
+implementation that the strategy offers computes that result, without an access out of bounds;
+machine code computes it too; the call survives printing and parsing; the gradient is the slope.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.api import compile
+from weft.ir.dtype import DType
+from weft.ir.dynamic import depends_on_data
+from weft.ir.expr import Call, Expr, Function, Tuple, Var, var
+from weft.ir.module import IRModule
+from weft.ir.op import Case, Op, get_op
+from weft.ir.parser import parse
+from weft.ir.shape import dims_equal
+from weft.ir.structural import assert_structural_equal
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.infer import infer_expr, infer_type
+from weft.strategy import implementations, lower_function
+from weft.support.errors import OperatorError
+from weft.support.user_code import place_of
+from weft.target import Target
+from weft.tir import eval as tir_eval
+from weft.transform.gradient_contract import checked_gradients
+from weft.transform.gradient_rules import rule_of
+
+_TOLERANCE = {"float16": 2e-2, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-10}
+_STEP = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """What has been checked, and found right."""
+
+    name: str
+    cases: int
+    implementations: tuple[str, ...]
+    has_gradient: bool
+
+    def __str__(self) -> str:
+        gradient = "gradient checked" if self.has_gradient else "no gradient"
+        return (f"{self.name}: {self.cases} cases on {', '.join(self.implementations)}; "
+                f"{gradient}")
+
+
+def check_operator(op: Op | str, target: str | Target | None = None) -> OperatorReport:
+    """Check ``op`` (or the operator of that name) on its own cases; random numbers are seeded.
+
+    Raises ``OperatorError`` that names the case and what differs from what, and where in the
+    user's file that is.
+    """
+    operator = get_op(op) if isinstance(op, str) else op
+    machine = Target.of(target) if target is not None else Target.host()
+    if operator.reference is None or not operator.cases:
+        raise OperatorError(f"{operator.name} has no cases to check",
+                            help="state them: op.spec(numpy_reference, case((3, 5)), ...)")
+    checks = [_CaseCheck(operator, one, number, machine)
+              for number, one in enumerate(operator.cases)]
+    names = {name: None for check in checks for name in check.run()}
+    return OperatorReport(operator.name, len(checks), tuple(names), rule_of(operator) is not None)
+
+
+class _CaseCheck:
+    """One case: its inputs, the typed call, and what the reference says."""
+
+    def __init__(self, op: Op, one: Case, number: int, target: Target) -> None:
+        self.op, self.one, self.target = op, one, target
+        self.where = f"case {number} of {op.name}"
+        self.arrays = random_arguments(one)
+        self.call = _typed_call(op, one, self.arrays)
+        self.flat = [a for group in self.arrays for a in _as_tuple(group)]
+        self.function = infer_expr(Function(_variables_of(self.call), self.call))
+        self.expected = _as_tuple(_reference(op)(*self.arrays, **dict(self.call.attrs.items())))
+
+    def run(self) -> list[str]:
+        """The names of the implementations that have been checked."""
+        self._types()
+        self._text()
+        names = [] if depends_on_data(self.op) else self._loop_programs()
+        compiled = compile(self.function, target=self.target)(*self.flat)
+        self._compare("machine code", _as_tuple(compiled))
+        if self._is_differentiable():
+            self._gradient()
+        return names
+
+    def _is_differentiable(self) -> bool:
+        """Whether the gradient is compared: one tensor of float32 from tensors of float32."""
+        return (rule_of(self.op) is not None and self.one.dtypes == ("float32",)
+                and isinstance(self.call.checked_type, TensorType)
+                and all(isinstance(a, np.ndarray) for a in self.arrays))
+
+    def _types(self) -> None:
+        type_ = self.call.checked_type
+        types = type_.fields if isinstance(type_, TupleType) else (type_,)
+        found = [f"{e.shape} {e.dtype}" for e in self.expected]
+        fits = len(types) == len(self.expected) and all(map(_fits, types, self.expected))
+        if not fits:
+            raise OperatorError(
+                f"the relation of {self.op.name} gives another type than its reference",
+                where=None if self.op.relation is None else place_of(self.op.relation),
+                expected=f"{', '.join(found)}, as the reference",
+                got=", ".join(map(str, types)), notes=(self.where,),
+            )
+
+    def _text(self) -> None:
+        module = infer_type(IRModule.from_expr(self.function))
+        assert_structural_equal(module, infer_type(parse(str(module))))
+
+    def _loop_programs(self) -> list[str]:
+        function = self.function.replace(attrs={"primitive": True})
+        offered = implementations(self.call, self.target)
+        for implementation in offered:
+            kernel = lower_function(function, self.target, implementation=implementation).func
+            results = [np.zeros(e.shape, e.dtype) for e in self.expected]
+            tir_eval.evaluate(kernel, *self.flat, *results)
+            self._compare(implementation.name, results)
+        return [i.name for i in offered]
+
+    def _compare(self, what: str, results: Sequence[np.ndarray]) -> None:
+        for number, (found, wanted) in enumerate(zip(results, self.expected, strict=True)):
+            tolerance = _TOLERANCE.get(wanted.dtype.name, 0.0)
+            rtol = tolerance if self.one.rtol is None else self.one.rtol
+            atol = tolerance if self.one.atol is None else self.one.atol
+            close = np.isclose(*(a.astype(np.float64) for a in (found, wanted)), rtol=rtol,
+                               atol=atol, equal_nan=True)
+            if not close.all():
+                index = tuple(int(i) for i in np.argwhere(~close)[0])
+                extent = (f"{(~close).sum()} of {close.size} elements differ, the first at "
+                          f"{list(index)} of output {number}")
+                raise OperatorError(
+                    f"{what} computes something else than the reference of {self.op.name}",
+                    where=place_of(_reference(self.op)), expected=wanted[index],
+                    got=found[index],
+                    notes=(self.where, extent),
+                )
+
+    def _gradient(self) -> None:
+        """The gradient in one random direction against central differences, in float64."""
+        one = dataclasses.replace(self.one, dtypes=("float64",))
+        arrays = random_arguments(one)
+        call = _typed_call(self.op, one, arrays)
+        rng = np.random.default_rng(1)
+        reference = _reference(self.op)
+        attrs = dict(call.attrs.items())
+        weights = rng.uniform(-1, 1, np.shape(reference(*arrays, **attrs)))
+        dy = infer_expr(var("dy", weights.shape, "float64"))
+        rule: Any = rule_of(self.op)
+        grads = checked_gradients(call, self.op, rule, dy)
+        for index, grad in enumerate(grads):
+            compiled = compile(Function((*_variables_of(call), dy), grad), target=self.target)
+            direction = rng.uniform(-1, 1, arrays[index].shape)
+            ahead, behind = (
+                reference(*(a + sign * _STEP * direction if i == index else a
+                            for i, a in enumerate(arrays)), **attrs) for sign in (1, -1))
+            slope = float(((ahead - behind) * weights).sum() / (2 * _STEP))
+            found = float((compiled(*arrays, weights) * direction).sum())
+            if not np.isclose(found, slope, rtol=1e-5, atol=1e-7):
+                raise OperatorError(
+                    f"the gradient of {self.op.name} with respect to {self.op.inputs[index]} "
+                    "is not the slope of its reference", where=place_of(rule),
+                    expected=f"{slope:.6g} in a random direction", got=f"{found:.6g}",
+                    notes=(self.where,),
+                )
+
+
+def random_arguments(one: Case, seed: int = 0) -> list[Any]:
+    """An array, or a tuple of arrays, for each argument, as the case bounds and types them."""
+    rng = np.random.default_rng(seed)
+    names = one.dtypes + (one.dtypes[-1],) * len(one.inputs)
+
+    def make(spec: Any, dtype: DType) -> Any:
+        if isinstance(spec, list):
+            return tuple(make(s, dtype) for s in spec)
+        if isinstance(spec, np.ndarray | np.generic):
+            return np.asarray(spec)
+        if dtype.is_bool:
+            return rng.integers(0, 2, spec).astype(bool)
+        if dtype.is_int:
+            return rng.integers(int(one.low), int(one.high) + 1, spec).astype(dtype.numpy)
+        return np.asarray(rng.uniform(one.low, one.high, spec)).astype(dtype.numpy)
+
+    return [make(spec, DType.of(name)) for spec, name in zip(one.inputs, names, strict=False)]
+
+
+def _typed_call(op: Op, one: Case, arrays: Sequence[Any]) -> Call:
+    def variable(name: str, value: Any) -> Expr:
+        if isinstance(value, tuple):
+            return Tuple(tuple(variable(f"{name}_{i}", v) for i, v in enumerate(value)))
+        return var(name, value.shape, DType.of(value.dtype))
+
+    args = [variable(name.lstrip("*"), a) for name, a in zip(op.inputs, arrays, strict=True)]
+    typed = infer_expr(op(*args, **one.attrs))
+    if not isinstance(typed, Call):
+        raise OperatorError(f"a call of {op.name} is no call", got=type(typed).__name__)
+    return typed
+
+
+def _variables_of(call: Call) -> tuple[Var, ...]:
+    fields = (f for a in call.args for f in (a.fields if isinstance(a, Tuple) else (a,)))
+    return tuple(f for f in fields if isinstance(f, Var))
+
+
+def _reference(op: Op) -> Any:
+    return op.reference
+
+
+def _as_tuple(value: Any) -> tuple[np.ndarray, ...]:
+    return tuple(map(np.asarray, value)) if isinstance(value, tuple | list) else (
+        np.asarray(value),)
+
+
+def _fits(type_: Any, array: np.ndarray) -> bool:
+    return isinstance(type_, TensorType) and type_.dtype.numpy == array.dtype and (
+        type_.ndim == array.ndim) and all(
+        dims_equal(a, b) is not False for a, b in zip(type_.shape, array.shape, strict=True))

@@ -1,0 +1,168 @@
+"""Loops of the IR: a recursive function, bound by a let and called in tail position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import op
+from weft.frontend.onnx.node import Node, Value, constant_value, tensor_type
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
+from weft.ir.shape import ANY
+from weft.ir.types import TensorType, TupleType
+from weft.support.errors import UnsupportedModelError
+
+# Unrolled rounds fuse and need no memory of their own, but each is compiled.
+MAX_UNROLLED_NODES = 4096
+# How often the types of what is carried may become less definite.
+_MAX_ROUNDS_OF_TYPING = 4
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``step(i, condition, carried)`` gives the next condition, what is carried on, and scans.
+
+    It runs while the condition holds and ``i < rounds``.
+    """
+
+    node: Node
+    rounds: Expr
+    going: Expr
+    carried: tuple[Expr, ...]
+    step: Callable[[Expr, Expr, Sequence[Expr]], list[Value]]
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The body converted for variables of some types."""
+
+    variables: tuple[Var, ...]
+    condition: Expr
+    carried: tuple[Expr, ...]
+    scanned: tuple[Expr, ...]
+
+
+def run_loop(loop: Loop) -> list[Value]:
+    """The carried values after the last round, and every scan stacked along a new axis 0.
+
+    Raises ``UnsupportedModelError`` where a carried value changes its rank or element type.
+    """
+    node = loop.node
+    once = _typed_round(loop)
+    fixed = _fixed_rounds(loop, once)
+    sums = [_Collected(node, tensor_type(part), fixed) for part in once.scanned]
+    i, condition, *state = once.variables
+    collected = tuple(Var(f"scan{n}", s.type, checked_type=s.type) for n, s in enumerate(sums))
+    variables = (i, condition, *state, *collected)
+    following = (
+        node.call(op.add, i, node.constant(1, "int64")),
+        once.condition,
+        *once.carried,
+        *(s.with_part(total, part, i)
+          for s, total, part in zip(sums, collected, once.scanned, strict=True)),
+    )
+    first = (node.constant(0, "int64"), loop.going, *loop.carried, *(s.empty() for s in sums))
+    goes_on = node.call(op.logical_and, condition, node.call(op.less, i, loop.rounds))
+    result = _recursion(node, variables, goes_on, following, first)
+    places = range(2, len(variables))
+    return [node.field(result, place) for place in places]
+
+
+def _typed_round(loop: Loop) -> _Round:
+    """Sizes that change from round to round are left open."""
+    types = [tensor_type(value) for value in loop.carried]
+    for _ in range(_MAX_ROUNDS_OF_TYPING):
+        once = _converted(loop, types)
+        joined = [
+            _joined(loop.node, before, tensor_type(after))
+            for before, after in zip(types, once.carried, strict=True)
+        ]
+        if joined == types:
+            return once
+        types = joined
+    raise UnsupportedModelError("the sizes that the loop carries do not settle",
+                                where=loop.node.span)  # fmt: skip
+
+
+def _converted(loop: Loop, types: Sequence[TensorType]) -> _Round:
+    index, flag = (TensorType((), DType.of(name)) for name in ("int64", "bool"))
+    names = ["i", "going", *(f"carried{n}" for n in range(len(types)))]
+    variables = tuple(
+        Var(name, type_, span=loop.node.span, checked_type=type_)
+        for name, type_ in zip(names, (index, flag, *types), strict=True)
+    )
+    results = loop.step(variables[0], variables[1], variables[2:])
+    if len(results) < len(types) + 1 or not all(isinstance(r, Expr) for r in results):
+        raise UnsupportedModelError(
+            f"the body of {loop.node.op} gives shapes that are only known at run time",
+            where=loop.node.span,
+        )
+    condition, *rest = results
+    return _Round(variables, condition, tuple(rest[: len(types)]), tuple(rest[len(types) :]))  # type: ignore[arg-type]
+
+
+def _joined(node: Node, before: TensorType, after: TensorType) -> TensorType:
+    if before.dtype != after.dtype or before.ndim != after.ndim:
+        raise UnsupportedModelError(
+            f"a value that {node.op} carries changes its type",
+            where=node.span,
+            expected=str(before),
+            got=str(after),
+        )
+    pairs = zip(before.shape, after.shape, strict=True)
+    return TensorType(tuple(b if b == a else ANY for b, a in pairs), before.dtype)
+
+
+def _fixed_rounds(loop: Loop, once: _Round) -> int | None:
+    """How many rounds there are, where that is known at import."""
+    rounds = constant_value(loop.rounds)
+    known = [constant_value(e) for e in (loop.going, once.condition)]
+    unchanged = once.condition is once.variables[1] and known[0] is not None and bool(known[0])
+    always = unchanged or all(value is not None and bool(value) for value in known)
+    return int(rounds) if rounds is not None and always else None
+
+
+@dataclass(frozen=True)
+class _Collected:
+    """The scans of one output so far: all rounds in place, or as many as there were."""
+
+    node: Node
+    part: TensorType
+    rounds: int | None
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType((ANY if self.rounds is None else self.rounds, *self.part.shape),
+                          self.part.dtype)  # fmt: skip
+
+    def empty(self) -> Expr:
+        sizes = tuple(d if isinstance(d, int) else 0 for d in self.part.shape)
+        zeros = np.zeros((self.rounds or 0, *sizes), self.part.dtype.numpy)
+        return Constant(zeros, span=self.node.span)
+
+    def with_part(self, total: Expr, part: Expr, i: Expr) -> Expr:
+        node = self.node
+        if self.rounds is None:
+            row = node.call(op.expand_dims, part, axis=0, num_newaxis=1)
+            return node.tuple_call(op.concatenate, [total, row], axis=0)
+        place = node.call(op.reshape, i, newshape=(1,))
+        return node.call(op.scatter_nd, total, place, part, mode="update")
+
+
+def _recursion(
+    node: Node, variables: tuple[Var, ...], goes_on: Expr, following: tuple[Expr, ...],
+    first: tuple[Expr, ...],
+) -> Expr:
+    """The tuple of ``variables`` once ``goes_on`` no longer holds."""
+    types = tuple(v.annotation for v in variables)
+    result = TupleType(types)  # type: ignore[arg-type]
+    loop = Var("loop", span=node.span)
+    again = Call(loop, following, span=node.span, checked_type=result)
+    done = Tuple(variables, span=node.span, checked_type=result)
+    choice = If(goes_on, again, done, span=node.span, checked_type=result)
+    function = Function(variables, choice, result, span=node.span)
+    start = Call(loop, first, span=node.span, checked_type=result)
+    return Let(loop, function, start, span=node.span, checked_type=result)

@@ -1,0 +1,130 @@
+"""Converters of control flow: If, Loop, Scan.
+
+What is known at import is done at import: the branch is chosen, a loop whose number of rounds is
+known and small is unrolled. The rest becomes ``If`` and recursive functions of the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.frontend.onnx.loops import MAX_UNROLLED_NODES, Loop, run_loop
+from weft.frontend.onnx.node import Body, Node, Value, constant_value, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import reshape_to, stacked
+from weft.ir.expr import Constant, Expr, If, Tuple
+from weft.ir.types import TupleType
+from weft.support.errors import UnsupportedModelError
+
+_MANY = 1 << 20
+
+
+@converts("If", attributes=("then_branch", "else_branch"), outputs=_MANY)
+def if_(node: Node) -> Sequence[Value]:
+    then, other = node.body("then_branch"), node.body("else_branch")
+    condition = node.input(0)
+    known = constant_value(condition)
+    if known is not None:
+        if known.size != 1:
+            raise node.fail("the condition is not one element", got=f"shape {known.shape}")
+        return (then if known.reshape(()) else other).convert(())
+    sides = [_side(node, body) for body in (then, other)]
+    types = [side.checked_type for side in sides]
+    if types[0] != types[1]:
+        raise UnsupportedModelError(
+            "the branches of If give results of different types",
+            where=node.span,
+            expected=str(types[0]),
+            got=str(types[1]),
+            help="give the condition as a constant, or make the branches agree",
+        )
+    scalar = reshape_to(node, condition, ())
+    chosen = If(scalar, *sides, span=node.span, checked_type=types[0])
+    return [node.field(chosen, i) for i in range(len(sides[0].fields))]
+
+
+def _side(node: Node, body: Body) -> Tuple:
+    results = body.convert(())
+    if not all(isinstance(r, Expr) for r in results):
+        raise UnsupportedModelError(
+            "a branch of If gives a shape that is only known at run time", where=node.span
+        )
+    types = TupleType(tuple(r.checked_type for r in results))  # type: ignore[union-attr, misc]
+    return Tuple(tuple(results), span=node.span, checked_type=types)  # type: ignore[arg-type]
+
+
+@converts("Loop", attributes=("body",), outputs=_MANY)
+def loop(node: Node) -> Sequence[Value]:
+    """Inputs: the number of rounds, whether to begin, and the values that are carried."""
+    body, carried = node.body("body"), list(node.inputs[2:])
+    if body.input_count != len(carried) + 2 or any(v is None for v in carried):
+        raise node.fail(
+            "the body does not take what the loop carries",
+            expected=f"{body.input_count - 2} values",
+            got=str(len(carried)),
+        )
+    unrolled = _unrolled(node, body, carried)  # type: ignore[arg-type]
+    if unrolled is not None:
+        return unrolled
+    rounds = node.input(0) if node.has_input(0) else node.constant(np.iinfo(np.int64).max, "int64")
+    going = node.input(1) if node.has_input(1) else node.constant(True, "bool")
+    rounds, going = (reshape_to(node, value, ()) for value in (rounds, going))
+    first = tuple(node.input(2 + i) for i in range(len(carried)))
+    return run_loop(Loop(
+        node, rounds, going, first, lambda i, condition, state: body.convert((i, condition, *state))
+    ))  # fmt: skip
+
+
+def _unrolled(node: Node, body: Body, carried: list[Value]) -> list[Value] | None:
+    """The rounds one after the other; ``None`` where run time decides how many there are."""
+    limit = _known_scalar(node, 0, None)
+    going = _known_scalar(node, 1, True)
+    if going is None or (node.has_input(0) and limit is None):
+        return None
+    rounds = 0
+    scanned: list[tuple[Value, ...]] = []
+    while going and (limit is None or rounds < limit):
+        if (rounds + 1) * body.size > MAX_UNROLLED_NODES:
+            return None
+        inputs = (node.constant(rounds, "int64"), node.constant(going, "bool"), *carried)
+        condition, *results = body.convert(inputs)
+        known = constant_value(condition) if isinstance(condition, Expr) else None
+        if known is None or known.size != 1:
+            return None
+        going, rounds = bool(known.reshape(())), rounds + 1
+        carried, scan = results[: len(carried)], results[len(carried) :]
+        scanned.append(tuple(scan))
+    if not scanned:
+        blank = body.convert((node.constant(0, "int64"), node.constant(True, "bool"), *carried))
+        return [*carried, *(_empty_stack(node, v) for v in blank[len(carried) + 1 :])]
+    parts = [_tensors(node, part) for part in zip(*scanned, strict=True)]
+    return [*carried, *(stacked(node, part, 0) for part in parts)]
+
+
+def _known_scalar(node: Node, index: int, default: bool | None) -> int | bool | None:
+    if not node.has_input(index):
+        return default
+    value = constant_value(node.input(index))
+    if value is None:
+        return None
+    if value.size != 1:
+        raise node.fail(f"input {index} is not one element", got=f"shape {value.shape}")
+    return value.reshape(()).item()
+
+
+def _tensors(node: Node, values: Sequence[Value]) -> list[Expr]:
+    if not all(isinstance(v, Expr) for v in values):
+        raise UnsupportedModelError(
+            f"{node.op} collects shapes that are only known at run time", where=node.span
+        )
+    return list(values)  # type: ignore[arg-type]
+
+
+def _empty_stack(node: Node, value: Value) -> Expr:
+    """What no round at all collects."""
+    (part,) = _tensors(node, (value,))
+    type_ = tensor_type(part)
+    sizes = tuple(d if isinstance(d, int) else 0 for d in type_.shape)
+    return Constant(np.zeros((0, *sizes), type_.dtype.numpy), span=node.span)

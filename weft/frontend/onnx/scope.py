@@ -1,0 +1,149 @@
+"""Values by name while the nodes of a graph are converted; bodies see those around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from onnx import GraphProto, NodeProto
+
+from weft.frontend.onnx.attributes import Attributes
+from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
+from weft.frontend.onnx.node import Node, Value
+from weft.frontend.onnx.registry import Converted, find_converter
+from weft.frontend.onnx.shape_value import ShapeValue, evaluate_on_shapes
+from weft.frontend.onnx.tensors import tensor_to_numpy
+from weft.ir.expr import Constant, Expr
+from weft.ir.span import Span
+from weft.support.errors import AttrsError, InternalError, InvalidModelError, WeftError
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all graphs of a model have in common."""
+
+    source: str
+    folder: Path | None
+    opset: int
+    check_node: Callable[[NodeProto, object], None]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The value of every name that is known so far in one graph."""
+
+    model: Surroundings
+    values: dict[str, Value]
+
+    def read_initializers(self, graph: GraphProto) -> None:
+        for tensor in graph.initializer:
+            data = tensor_to_numpy(tensor, self.model.folder, self.model.source)
+            span = Span(self.model.source, node=tensor.name)
+            self.values[tensor.name] = Constant(data, span=span)
+
+    def convert_nodes(self, order: GraphOrder) -> None:
+        for node in order.nodes:
+            self._convert_node(node, order.read)
+
+    def _convert_node(self, ordered: OrderedNode, read: Container[str]) -> None:
+        proto, span = ordered.proto, Span(self.model.source, node=ordered.label)
+        self.model.check_node(proto, span)
+        names = list(proto.output)
+        while names and not names[-1]:
+            names.pop()
+        node = Node(
+            proto.op_type,
+            span,
+            tuple(self.values[n] if n else None for n in proto.input),
+            Attributes.of(proto, span),
+            len(names),
+            max((i + 1 for i, name in enumerate(names) if name in read), default=0),
+            self.model.opset,
+            self.model.folder,
+            {name: ScopedBody(self, body) for name, body in ordered.bodies.items()},
+        )
+        results = _convert(node)
+        if len(results) < node.outputs_read:
+            raise node.fail(
+                "there are too many outputs", expected=str(len(results)), got=str(len(names))
+            )
+        for name, result in zip(names, results, strict=False):
+            if name:
+                self.values[name] = result
+
+
+@dataclass(frozen=True)
+class ScopedBody:
+    """A graph inside a node, with the scope whose values it captures."""
+
+    outer: Scope
+    order: GraphOrder
+
+    @property
+    def input_count(self) -> int:
+        return len(self.order.graph.input)
+
+    @property
+    def size(self) -> int:
+        return self.order.size()
+
+    def convert(self, inputs: Sequence[Value]) -> list[Value]:
+        """See ``node.Body``; the node checks that the number of inputs fits."""
+        graph = self.order.graph
+        captured = {name: self.outer.values[name] for name in self.order.captured}
+        scope = Scope(self.outer.model, captured)
+        scope.read_initializers(graph)
+        names = [value.name for value in graph.input]
+        scope.values.update(zip(names, inputs, strict=True))
+        scope.convert_nodes(self.order)
+        return [scope.values[value.name] for value in graph.output]
+
+
+def _convert(node: Node) -> Sequence[Value]:
+    try:
+        if not node.bodies and any(isinstance(i, ShapeValue) for i in node.inputs):
+            result = _convert_with_shapes(node)
+        else:
+            result = _run_converter(node)
+    except AttrsError as error:
+        # The attribute records of the operators check values that came from the file.
+        raise InvalidModelError(
+            f"{node.op}: {error.what}",
+            where=node.span,
+            expected=error.expected,
+            got=error.got,
+            help=error.help,
+        ) from None
+    except WeftError as error:
+        if error.where is None:
+            raise type(error)(
+                error.what,
+                where=node.span,
+                expected=error.expected,
+                got=error.got,
+                notes=error.notes,
+                help=error.help,
+            ) from None
+        raise
+    return (result,) if isinstance(result, (Expr, ShapeValue)) else result
+
+
+# Where operators take a shape as an argument, beside the data that they compute with.
+_SHAPE_ARGUMENT = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
+
+
+def _convert_with_shapes(node: Node) -> Converted:
+    places = [i for i, value in enumerate(node.inputs) if isinstance(value, ShapeValue)]
+    if places == [_SHAPE_ARGUMENT.get(node.op)]:
+        return _run_converter(node)
+    result = evaluate_on_shapes(node)
+    return Constant(result, span=node.span) if isinstance(result, np.ndarray) else result
+
+
+def _run_converter(node: Node) -> Converted:
+    converter = find_converter(node.op, node.opset)
+    if converter is None:
+        raise InternalError(f"{node.op} passed the coverage check", where=node.span)
+    return converter.convert(node)

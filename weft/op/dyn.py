@@ -1,0 +1,244 @@
+"""Operators with a shape, axes or a count as an operand: ``op.dyn.reshape(x, newshape)``.
+
+Each is the operator of that name with an attribute moved to an operand; it has no compute of its
+own. What is not known of its result is ``?``. Once the operand is known, the call becomes one of
+the ordinary operator (see ``weft.ir.dynamic``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.ir.attrs import Attrs, NoAttrs, attr, one_of
+from weft.ir.dtype import DType, float32, int64
+from weft.ir.dynamic import StaticForm
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.shape import ANY, Shape
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op import broadcast, nn
+from weft.op.relations import attrs_as, expect_int, expect_rank, tensors_known
+from weft.op.transform import arange as counting
+from weft.op.transform import create, join, mask, order, repeat
+from weft.op.transform import shape as shapes
+from weft.support.errors import LoweringError
+
+Known = Sequence[TensorType]
+ResultOf = Callable[[RelationContext, Known], Type]
+
+
+def _dynamic(
+    static: Op, inputs: Sequence[str], given: Mapping[str, int], result: ResultOf, *,
+    cases: Sequence[Case], attrs: type[Attrs] = NoAttrs, rank: int = 1, doc: str = "",
+) -> Op:
+    """``static`` with the attributes in ``given`` as operands (attribute to position).
+
+    ``rank`` is that of these operands, which are integers (numbers of any kind for scalars of
+    ``arange``). ``result(ctx, types)`` is the type as far as the types of arguments give it.
+    """
+    operands = tuple(sorted(given.values()))
+
+    def run(*_tensors: Any) -> Any:
+        raise LoweringError(f"dyn.{static.name} has a kernel only once its shape is known",
+                            help="run it on the virtual machine, or make the operand constant")
+
+    def relation(ctx: RelationContext) -> bool:
+        types = tensors_known(ctx, len(inputs))
+        if types is None:
+            return False
+        for position in operands:
+            expect_rank(ctx, position, types[position], rank)
+            if static is not counting.arange:
+                expect_int(ctx, position, types[position])
+        ctx.output(result(ctx, types))
+        return True
+
+    def values_of(args: Sequence[Any]) -> dict[str, Any]:
+        return {name: _attribute(args[at]) for name, at in given.items()}
+
+    def reference(*args: Any, **attributes: Any) -> Any:
+        kept = [a for n, a in enumerate(args) if n not in operands]
+        return static.hooks["reference"](*kept, **attributes, **values_of(args))
+
+    def make(call: Call, values: Sequence[np.ndarray]) -> Expr:
+        kept = [a for n, a in enumerate(call.args) if n not in operands]
+        at = dict(zip(operands, values, strict=True))
+        known = {name: _attribute(at[position]) for name, position in given.items()}
+        return static(*kept, **dict(call.attrs.items()), **known, span=call.span)
+
+    moved = " and ".join(given)
+    run.__doc__ = doc or f"``{static.name}`` with {moved} as operands."
+    op = define_op(f"dyn.{static.name}", attrs=attrs, relation=relation, pattern=OpPattern.OPAQUE,
+                   level=10, inputs=inputs)(run)
+    op.static_form(StaticForm(operands, make))
+    op.spec(reference, *cases)
+    return op
+
+
+def _attribute(operand: Any) -> Any:
+    """An operand as the value of an attribute: a number, or a tuple of numbers or pairs."""
+    array = np.asarray(operand)
+    return array.item() if not array.ndim else tuple(map(_attribute, array))
+
+
+def _unknown(ctx: RelationContext, arg: int, rank: object, dtype: DType) -> TensorType:
+    """A tensor of ``rank`` unknown sizes; the rank is the length of an operand."""
+    if not isinstance(rank, int) or rank < 0:
+        ctx.fail("the rank of the result is not known", arg=arg,
+                 expected="an operand of fixed size", got=ctx.args[arg])
+        return TensorType((), dtype)
+    return TensorType((ANY,) * rank, dtype)
+
+
+def _as_long_as(operand: int) -> ResultOf:
+    """As many axes as an operand has elements, in the dtype of the first argument."""
+    return lambda ctx, types: _unknown(ctx, operand, types[operand].shape[0], types[0].dtype)
+
+
+def _open_at(shape: Shape, axis: int) -> Shape:
+    return (*shape[:axis], ANY, *shape[axis + 1:])
+
+
+def ints(*values: Any) -> np.ndarray:
+    """An operand of a case."""
+    return np.array(values, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReshapeAttrs(Attrs):
+    allowzero: bool = attr(False, "take 0 as a size of zero instead of a copy of the argument's")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DtypeAttrs(Attrs):
+    dtype: DType = attr(float32, "dtype of the result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullAttrs(Attrs):
+    dtype: DType | None = attr(None, "dtype of the result; None for that of the value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneHotAttrs(Attrs):
+    axis: int = attr(-1, "where the new axis is in the result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StridedSliceAttrs(Attrs):
+    axes: tuple[int, ...] | None = attr(None, "axes that are cut; None for the first ones")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopkAttrs(Attrs):
+    axis: int = attr(-1, "axis that is searched")
+    is_ascend: bool = attr(False, "the smallest, not the largest")
+    dtype: DType = attr(int64, "dtype of the positions",
+                        check=lambda d: DType.of(d).is_int, expected="an integer dtype")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpandDimsAttrs(Attrs):
+    num_newaxis: int = attr(1, "how many axes", check=lambda n: n >= 0, expected="0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PadAttrs(Attrs):
+    pad_mode: str = attr("constant", "what the new elements are",
+                         check=one_of("constant", "edge", "reflect"),
+                         expected='"constant", "edge" or "reflect"')
+
+
+def _slice_type(ctx: RelationContext, types: Known) -> Type:
+    source, cuts = types[0], types[1].shape[0]
+    axes = attrs_as(ctx, StridedSliceAttrs).axes
+    cut = axes if axes is not None else range(cuts if isinstance(cuts, int) else source.ndim)
+    named = {normalize_axis(ctx, a, source.ndim, name="axes") for a in cut}
+    return TensorType(tuple(ANY if a in named else d for a, d in enumerate(source.shape)),
+                      source.dtype)
+
+
+def _topk_type(ctx: RelationContext, types: Known) -> Type:
+    attrs, source = attrs_as(ctx, TopkAttrs), types[0]
+    shape = _open_at(source.shape, normalize_axis(ctx, attrs.axis, source.ndim))
+    return TupleType((TensorType(shape, source.dtype), TensorType(shape, attrs.dtype)))
+
+
+def _one_hot_type(ctx: RelationContext, types: Known) -> Type:
+    shape = types[0].shape
+    axis = normalize_axis(ctx, attrs_as(ctx, OneHotAttrs).axis, len(shape) + 1)
+    return TensorType((*shape[:axis], ANY, *shape[axis:]), types[1].dtype)
+
+
+def _created(ctx: RelationContext, types: Known) -> Type:
+    return _unknown(ctx, 0, types[0].shape[0], attrs_as(ctx, DtypeAttrs).dtype)
+
+
+def _full_type(ctx: RelationContext, types: Known) -> Type:
+    dtype = attrs_as(ctx, FullAttrs).dtype or types[0].dtype
+    return _unknown(ctx, 1, types[1].shape[0], dtype)
+
+
+def _tile_type(ctx: RelationContext, types: Known) -> Type:
+    reps = types[1].shape[0]
+    rank = max(reps, types[0].ndim) if isinstance(reps, int) else reps
+    return _unknown(ctx, 1, rank, types[0].dtype)
+
+
+def _squeeze_type(ctx: RelationContext, types: Known) -> Type:
+    count = types[1].shape[0]
+    rank = types[0].ndim - count if isinstance(count, int) else count
+    return _unknown(ctx, 1, rank, types[0].dtype)
+
+
+reshape = _dynamic(
+    shapes.reshape, ("x", "newshape"), {"newshape": 1}, _as_long_as(1), attrs=ReshapeAttrs,
+    cases=(case((2, 6), ints(3, 4)), case((2, 3, 4), ints(0, -1)), case((1,), ints()),
+           case((0, 3), ints(3, 0), allowzero=True)))
+broadcast_to = _dynamic(broadcast.broadcast_to, ("x", "shape"), {"shape": 1}, _as_long_as(1),
+                        cases=(case((3, 1), ints(2, 3, 5)), case((), ints(4))))
+tile = _dynamic(repeat.tile, ("x", "reps"), {"reps": 1}, _tile_type,
+                cases=(case((2, 3), ints(2, 1)), case((3,), ints(2, 2)), case((2, 3), ints(3))))
+full = _dynamic(create.full, ("fill_value", "shape"), {"shape": 1}, _full_type, attrs=FullAttrs,
+                cases=(case((), ints(2, 3)), case((), ints(), dtype="float64")))
+zeros = _dynamic(create.zeros, ("shape",), {"shape": 0}, _created, attrs=DtypeAttrs,
+                 cases=(case(ints(2, 3)), case(ints(0, 2), dtype="int8")))
+ones = _dynamic(create.ones, ("shape",), {"shape": 0}, _created, attrs=DtypeAttrs,
+                cases=(case(ints(2, 3)), case(ints(), dtype="int32")))
+arange = _dynamic(
+    counting.arange, ("start", "stop", "step"), {"start": 0, "stop": 1, "step": 2},
+    lambda ctx, _types: TensorType((ANY,), attrs_as(ctx, DtypeAttrs).dtype), attrs=DtypeAttrs,
+    rank=0, cases=(case(np.int64(2), np.int64(11), np.int64(3)),
+                   case(np.float32(1), np.float32(0), np.float32(-0.25), dtype="float64")))
+one_hot = _dynamic(
+    mask.one_hot, ("indices", "on_value", "off_value", "depth"), {"depth": 3}, _one_hot_type,
+    attrs=OneHotAttrs, rank=0,
+    cases=(case(np.array([1, 0]), (), (), np.int64(3)),
+           case(np.array([1, 0]), (), (), np.int64(2), axis=0)))
+strided_slice = _dynamic(
+    join.strided_slice, ("x", "begin", "end", "strides"), {"begin": 1, "end": 2, "strides": 3},
+    _slice_type, attrs=StridedSliceAttrs,
+    cases=(case((4, 6), ints(1, 0), ints(3, 6), ints(1, 2)),
+           case((2, 7), ints(6), ints(-9), ints(-2), axes=(-1,))))
+topk = _dynamic(order.topk, ("x", "k"), {"k": 1}, _topk_type, attrs=TopkAttrs, rank=0,
+                cases=(case((3, 5), np.int64(2)),
+                       case((4, 2), np.int32(3), axis=0, is_ascend=True, dtype="int32")))
+squeeze = _dynamic(shapes.squeeze, ("x", "axis"), {"axis": 1}, _squeeze_type,
+                   cases=(case((1, 3, 1), ints(0)), case((1, 3, 1), ints(-1, 0))))
+expand_dims = _dynamic(
+    shapes.expand_dims, ("x", "axis"), {"axis": 1},
+    lambda ctx, types: _unknown(ctx, 0, types[0].ndim + attrs_as(ctx, ExpandDimsAttrs).num_newaxis,
+                                types[0].dtype),
+    attrs=ExpandDimsAttrs, rank=0,
+    cases=(case((3, 4), np.int64(1)), case((3,), np.int64(-1), num_newaxis=2)))
+pad = _dynamic(
+    nn.pad, ("x", "pad_width", "pad_value"), {"pad_width": 1},
+    lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=PadAttrs, rank=2,
+    cases=(case((2, 3), ints((1, 0), (0, 2)), ()),
+           case((4,), ints((2, 1)), np.float32(0), pad_mode="reflect")))

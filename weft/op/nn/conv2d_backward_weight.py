@@ -1,0 +1,123 @@
+"""The gradient of a two-dimensional convolution with regard to its kernel, as an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Expr
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import dim_add
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv import padding_attr, positive, steps_attr, tap_span, window_dim
+from weft.op.nn.conv_reference import pad_spatial, windows
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_rank,
+    expect_same_dtype,
+    output_dtype,
+    tensors_known,
+)
+from weft.topi.nn.conv import full_padding, side_padding
+from weft.topi.nn.conv_backward_weight import conv2d_backward_weight as topi_backward_weight
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2DBackwardWeightAttrs(Attrs):
+    kernel_size: tuple[int, int] = attr(doc="height and width of the kernel", check=positive,
+                                        expected="two numbers >= 1")
+    strides: tuple[int, int] = steps_attr(2, "steps of the convolution")
+    padding: tuple[int, ...] = padding_attr(2, "zeros around the data")
+    dilation: tuple[int, int] = steps_attr(2, "distance of the taps")
+    groups: int = attr(1, "groups of channels convolved apart", check=lambda g: g > 0,
+                       expected="1 or more")
+    out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for the data's")
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    grad, data = types
+    attrs = attrs_as(ctx, Conv2DBackwardWeightAttrs)
+    for arg, type_ in enumerate((grad, data)):
+        expect_rank(ctx, arg, type_, 4)
+        expect_float(ctx, arg, type_)
+    expect_same_dtype(ctx, 1, data, grad.dtype)
+    expect_dim(ctx, 0, 0, grad.shape[0], data.shape[0], "the batches differ")
+    for i, (before, after) in enumerate(side_padding(attrs.padding, 2)):
+        padded = dim_add(data.shape[2 + i], before + after)
+        span = tap_span(attrs.kernel_size[i], attrs.dilation[i])
+        expect_dim(ctx, 0, 2 + i, grad.shape[2 + i], window_dim(padded, span, attrs.strides[i]),
+                   "the gradient does not fit the data", why=" (the windows of the data)")
+    outputs, inputs = grad.shape[1], data.shape[1]
+    for arg, channels in enumerate((outputs, inputs)):
+        if not isinstance(channels, int) or channels % attrs.groups:
+            ctx.fail("the channels do not split into groups", arg=arg, axis=1,
+                     expected=f"a number divisible by groups = {attrs.groups}", got=channels)
+    assert isinstance(inputs, int)
+    shape = (outputs, inputs // attrs.groups, *attrs.kernel_size)
+    ctx.output(TensorType(shape, output_dtype(attrs, data.dtype)))
+    return True
+
+
+@define_op("nn.conv2d_backward_weight", attrs=Conv2DBackwardWeightAttrs, relation=_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=2)
+def conv2d_backward_weight(
+    grad: te.Tensor, data: te.Tensor, attrs: Conv2DBackwardWeightAttrs
+) -> te.Tensor:
+    """The gradient of a kernel (OIHW) from that of the result (NCHW) and the data (NCHW).
+
+    out[o, c, i, j] = sum over n, y, x of grad[n, o, y, x] * data[n, c, y * s0 + i * d0 - top,
+    x * s1 + j * d1 - left], where o sees the channels c of its group.
+    """
+    return topi_backward_weight(
+        grad, data, kernel_size=attrs.kernel_size, strides=attrs.strides, padding=attrs.padding,
+        dilation=attrs.dilation, groups=attrs.groups, out_dtype=attrs.out_dtype or data.dtype,
+    )
+
+
+@conv2d_backward_weight.decomposition
+def _as_convolution(call: Call) -> Expr | None:
+    """The data convolved with the gradient, images in the place of channels."""
+    attrs: Any = call.attrs
+    if attrs.groups > 1:
+        return None
+    grad, data = call.args
+    transpose, order = get_op("transpose"), (1, 0, 2, 3)
+    taps = get_op("nn.conv2d")(
+        transpose(data, axes=order), transpose(grad, axes=order), strides=attrs.dilation,
+        dilation=attrs.strides, padding=full_padding(attrs.padding, 2), out_dtype=attrs.out_dtype,
+        span=call.span,
+    )
+    # Rows at the edge that no window reached would give further taps.
+    cut = get_op("strided_slice")(taps, begin=(0, 0), end=attrs.kernel_size, axes=(2, 3))
+    return transpose(cut, axes=order)
+
+
+def _reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndarray:
+    attrs = Conv2DBackwardWeightAttrs(**values)
+    padded = pad_spatial(data.astype(np.float64), full_padding(attrs.padding, 2))
+    taps = windows(padded, attrs.kernel_size, attrs.strides, attrs.dilation)
+    n, channels, rows, columns = taps.shape[:4]
+    grouped = taps.reshape(n, attrs.groups, channels // attrs.groups, *taps.shape[2:])
+    dy = grad.reshape(n, attrs.groups, grad.shape[1] // attrs.groups, rows, columns)
+    result = np.einsum("ngoyx,ngcyxij->gocij", dy, grouped)
+    dtype = data.dtype if attrs.out_dtype is None else attrs.out_dtype.numpy
+    return result.reshape(grad.shape[1], -1, *attrs.kernel_size).astype(dtype)
+
+
+conv2d_backward_weight.spec(
+    _reference,
+    case((2, 3, 4, 4), (2, 2, 6, 6), kernel_size=(3, 3)),
+    case((1, 4, 3, 3), (1, 2, 6, 5), kernel_size=(3, 2), strides=(2, 2), padding=(1, 0, 0, 1)),
+    case((1, 4, 3, 4), (1, 4, 5, 4), kernel_size=(2, 1), dilation=(2, 1), groups=2),
+)

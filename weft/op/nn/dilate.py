@@ -1,0 +1,151 @@
+"""Elements put apart, and mirrored at the ends: dilate, mirror_pad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.expr import Call, Expr, Tuple
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import dim_add, dim_mul
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, tensor_type
+from weft.op.nn.conv import positive
+from weft.op.relations import attrs_as
+from weft.topi.nn import space as topi_space
+
+
+@dataclass(frozen=True, kw_only=True)
+class DilateAttrs(Attrs):
+    strides: tuple[int, ...] = attr(doc="distance of neighbours along each axis", check=positive,
+                                    expected="numbers >= 1")
+    dilation_value: float = attr(0.0, "what lies between them")
+
+
+def _dilate_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    strides = attrs_as(ctx, DilateAttrs).strides
+    if len(strides) != source.ndim:
+        ctx.fail("strides do not fit the argument", arg=0, expected=f"{source.ndim} numbers",
+                 got=f"{len(strides)} numbers")
+    shape = list(source.shape)
+    for axis, (size, stride) in enumerate(zip(source.shape, strides, strict=True)):
+        if size == 0 and stride > 1:
+            ctx.fail("an empty axis cannot be dilated", arg=0, axis=axis,
+                     expected="a size of 1 or more", got=0)
+        if stride > 1:
+            shape[axis] = dim_add(dim_mul(dim_add(size, -1), stride), 1)
+    ctx.output(TensorType(tuple(shape), source.dtype))
+    return True
+
+
+@define_op("nn.dilate", attrs=DilateAttrs, relation=_dilate_relation, pattern=OpPattern.INJECTIVE,
+           level=10)
+def dilate(x: te.Tensor, attrs: DilateAttrs) -> te.Tensor:
+    """``x`` with its elements ``strides`` apart."""
+    return topi_space.dilate(x, attrs.strides, attrs.dilation_value)
+
+
+def _dilate_reference(
+    x: np.ndarray, strides: Sequence[int], dilation_value: float = 0.0
+) -> np.ndarray:
+    shape = [(n - 1) * s + 1 if s > 1 else n for n, s in zip(x.shape, strides, strict=True)]
+    result = np.full(shape, dilation_value, x.dtype)
+    result[tuple(slice(None, None, s) for s in strides)] = x
+    return result
+
+
+@dilate.gradient
+def _dilate_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    strides = attrs_of(call, DilateAttrs).strides
+    sizes = tensor_type(call).concrete_shape
+    return [get_op("strided_slice")(dy, begin=(0,) * len(sizes), end=sizes, strides=strides)]
+
+
+dilate.spec(_dilate_reference, case((3, 4), strides=(2, 3)), case((2, 3, 2), strides=(1, 1, 4),
+            dilation_value=0.5), case((4,), strides=(1,)), case((0, 2), strides=(1, 2)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorPadAttrs(Attrs):
+    pad_width: tuple[tuple[int, int], ...] = attr(
+        doc="elements before and after, for each axis",
+        check=lambda w: all(n >= 0 for pair in w for n in pair), expected="pairs of numbers >= 0",
+    )
+    mode: str = attr("SYMMETRIC", "whether the outermost elements are repeated (SYMMETRIC)",
+                     check=one_of("SYMMETRIC", "REFLECT"), expected='"SYMMETRIC" or "REFLECT"')
+
+
+def _mirror_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    attrs = attrs_as(ctx, MirrorPadAttrs)
+    if len(attrs.pad_width) != source.ndim:
+        ctx.fail("pad_width does not fit the argument", arg=0, expected=f"{source.ndim} pairs",
+                 got=f"{len(attrs.pad_width)} pairs")
+    shape = list(source.shape)
+    for axis, (size, (before, after)) in enumerate(zip(source.shape, attrs.pad_width,
+                                                       strict=True)):
+        most = max(before, after)
+        needed = most + (attrs.mode == "REFLECT") if most else 0
+        if isinstance(size, int) and size < needed:
+            ctx.fail(f"too few elements for mode {attrs.mode}", arg=0, axis=axis,
+                     expected=f"a size of {needed} or more", got=size)
+        shape[axis] = dim_add(size, before + after)
+    ctx.output(TensorType(tuple(shape), source.dtype))
+    return True
+
+
+@define_op("nn.mirror_pad", attrs=MirrorPadAttrs, relation=_mirror_relation,
+           pattern=OpPattern.INJECTIVE, level=2)
+def mirror_pad(x: te.Tensor, attrs: MirrorPadAttrs) -> te.Tensor:
+    """``x`` with its mirror images around it."""
+    return topi_space.mirror_pad(x, attrs.pad_width, repeats_edge=attrs.mode == "SYMMETRIC")
+
+
+def _mirror_reference(
+    x: np.ndarray, pad_width: Sequence[tuple[int, int]], mode: str = "SYMMETRIC"
+) -> np.ndarray:
+    return np.pad(x, pad_width, mode=mode.lower())  # pyrefly: ignore
+
+
+@mirror_pad.expansion
+def _mirror_by_slices(call: Call) -> Expr | None:
+    """Turned slices joined to the ends, axis by axis."""
+    attrs: Any = call.attrs
+    x, skip = call.args[0], int(attrs.mode == "REFLECT")
+    for axis, (size, (before, after)) in enumerate(zip(tensor_type(x).shape, attrs.pad_width,
+                                                       strict=True)):
+        if not isinstance(size, int):
+            return None
+        parts = [x]
+        if before:
+            parts.insert(0, _turned(x, axis, before + skip - 1, skip - 1, size))
+        if after:
+            parts.append(_turned(x, axis, size - 1 - skip, size - 1 - skip - after, size))
+        x = get_op("concatenate")(Tuple(tuple(parts)), axis=axis) if len(parts) > 1 else x
+    return x
+
+
+def _turned(x: Expr, axis: int, first: int, stop: int, size: int) -> Expr:
+    """The elements from ``first`` down to ``stop``, which is not among them."""
+    end = stop if stop >= 0 else stop - size
+    return get_op("strided_slice")(x, begin=(first,), end=(end,), strides=(-1,), axes=(axis,))
+
+
+mirror_pad.spec(
+    _mirror_reference,
+    case((3, 4), pad_width=((1, 2), (4, 0))),
+    case((3, 4), pad_width=((2, 1), (0, 3)), mode="REFLECT"),
+    case((2, 3), pad_width=((0, 0), (0, 0))),
+    case((5,), pad_width=((5, 5),), dtypes="int32", low=-9, high=9),
+)

@@ -1,0 +1,186 @@
+"""Losses of classifiers: cross entropy and negative log likelihood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.expr import Call, Expr, const
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import scalar, tensor_type
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_int,
+    expect_min_rank,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.topi.nn import loss as topi_loss
+
+
+def _entropy_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    predictions, targets = types
+    for arg, type_ in enumerate((predictions, targets)):
+        expect_rank(ctx, arg, type_, 2)
+        expect_float(ctx, arg, type_)
+    expect_same_dtype(ctx, 1, targets, predictions.dtype)
+    for axis in (0, 1):
+        expect_dim(ctx, 1, axis, targets.shape[axis], predictions.shape[axis],
+                   "the targets do not fit the predictions")
+    ctx.output(TensorType((), predictions.dtype))
+    return True
+
+
+@define_op("nn.cross_entropy", relation=_entropy_relation, pattern=OpPattern.OPAQUE, level=10,
+           inputs=("predictions", "targets"))
+def cross_entropy(predictions: te.Tensor, targets: te.Tensor, _attrs: Attrs) -> te.Tensor:
+    """The mean over the batch of -sum(targets * log(predictions)); both are (batch, classes)."""
+    return topi_loss.cross_entropy(predictions, targets, is_log=False)
+
+
+@define_op("nn.cross_entropy_with_logits", relation=_entropy_relation, pattern=OpPattern.OPAQUE,
+           level=10, inputs=("predictions", "targets"))
+def cross_entropy_with_logits(
+    predictions: te.Tensor, targets: te.Tensor, _attrs: Attrs
+) -> te.Tensor:
+    """The mean over the batch of -sum(targets * predictions), which are logarithms already."""
+    return topi_loss.cross_entropy(predictions, targets, is_log=True)
+
+
+def _mean_product(logs: np.ndarray, targets: np.ndarray, dtype: Any) -> np.ndarray:
+    total = (logs.astype(np.float64) * targets).sum()
+    return np.asarray(-total / np.float64(len(logs)), dtype)
+
+
+@cross_entropy.gradient
+def _cross_entropy_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    predictions, targets = call.args
+    share = dy * scalar(-1.0 / max(_batch(call), 1), dy)
+    return [share * targets / predictions, share * get_op("log")(predictions)]
+
+
+@cross_entropy_with_logits.gradient
+def _with_logits_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    predictions, targets = call.args
+    share = dy * scalar(-1.0 / max(_batch(call), 1), dy)
+    return [share * targets, share * predictions]
+
+
+def _batch(call: Call) -> int:
+    return tensor_type(call.args[0]).concrete_shape[0]
+
+
+cross_entropy.spec(
+    lambda p, t: _mean_product(np.log(p), t, p.dtype),
+    case((3, 5), (3, 5), low=0.1, high=1.0), case((1, 2), (1, 2), low=0.1, high=1.0),
+)
+cross_entropy_with_logits.spec(
+    lambda p, t: _mean_product(p, t, p.dtype), case((3, 5), (3, 5)), case((2, 1), (2, 1)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NllLossAttrs(Attrs):
+    reduction: str = attr("mean", "what becomes of the losses",
+                          check=one_of("mean", "sum", "none"),
+                          expected='"mean" (weighted), "sum" or "none"')
+    ignore_index: int = attr(-100, "class whose elements do not count")
+
+
+def _nll_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    predictions, targets, weights = types
+    expect_float(ctx, 0, predictions)
+    expect_min_rank(ctx, 0, predictions, 2)
+    expect_int(ctx, 1, targets)
+    expect_rank(ctx, 1, targets, predictions.ndim - 1)
+    expect_rank(ctx, 2, weights, 1)
+    expect_same_dtype(ctx, 2, weights, predictions.dtype)
+    expect_dim(ctx, 2, 0, weights.shape[0], predictions.shape[1],
+               "there must be one weight for each class")
+    if predictions.shape[1] == 0:
+        ctx.fail("there are no classes", arg=0, axis=1, expected="a size of 1 or more", got=0)
+    for axis, size in enumerate((predictions.shape[0], *predictions.shape[2:])):
+        expect_dim(ctx, 1, axis, targets.shape[axis], size,
+                   "the targets do not fit the predictions")
+    whole = attrs_as(ctx, NllLossAttrs).reduction == "none"
+    ctx.output(TensorType(targets.shape if whole else (), predictions.dtype))
+    return True
+
+
+@define_op("nn.nll_loss", attrs=NllLossAttrs, relation=_nll_relation, pattern=OpPattern.OPAQUE,
+           level=10)
+def nll_loss(
+    predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor, attrs: NllLossAttrs
+) -> te.Tensor:
+    """-weights[t] * predictions[n, t, ...] with t = targets[n, ...], reduced.
+
+    ``predictions`` are logarithms of probabilities (batch, classes, ...). The mean is over the
+    weights that count. Classes beyond the range are those at its ends.
+    """
+    return topi_loss.nll_loss(predictions, targets, weights, reduction=attrs.reduction,
+                              ignore_index=attrs.ignore_index)
+
+
+def _nll_reference(
+    predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray, reduction: str = "mean",
+    ignore_index: int = -100,
+) -> np.ndarray:
+    counts = targets != ignore_index
+    found = np.clip(targets, 0, predictions.shape[1] - 1)
+    picked = np.take_along_axis(predictions.astype(np.float64), np.expand_dims(found, 1), 1)
+    share = np.where(counts, weights[found], 0).astype(np.float64)
+    losses = -picked.squeeze(1) * share
+    if reduction == "none":
+        return losses.astype(predictions.dtype)
+    total = losses.sum() / (share.sum() if reduction == "mean" else 1.0)
+    return np.asarray(total, predictions.dtype)
+
+
+@nll_loss.expansion
+def _expand_nll_loss(call: Call) -> Expr | None:
+    """One row of the identity for each target picks its prediction and its weight."""
+    attrs: Any = call.attrs
+    predictions, targets, weights = call.args
+    type_, kind = tensor_type(predictions), tensor_type(targets).dtype
+    classes = type_.shape[1]
+    if not isinstance(classes, int):
+        return None
+    column = (classes, *(1,) * (type_.ndim - 2))
+    numbers = const(np.arange(classes, dtype=kind.numpy).reshape(column))
+    found = get_op("minimum")(get_op("maximum")(targets, const(0, kind)), const(classes - 1, kind))
+    chosen = get_op("equal")(get_op("expand_dims")(found, axis=1), numbers)
+    counted = get_op("not_equal")(get_op("expand_dims")(targets, axis=1),
+                                  const(attrs.ignore_index, kind))
+    mask = get_op("cast")(get_op("logical_and")(chosen, counted), dtype=type_.dtype)
+    share = mask * get_op("reshape")(weights, newshape=column)
+    total = get_op("sum")
+    losses = get_op("negative")(total(share * predictions, axis=(1,)))
+    if attrs.reduction == "none":
+        return losses
+    return total(losses) / total(share) if attrs.reduction == "mean" else total(losses)
+
+
+_TARGETS = np.array([1, 0, 4, 2], np.int32)
+_PIXELS = np.array([[[0, 1, 2], [2, 2, 1]]], np.int64)
+nll_loss.spec(
+    _nll_reference,
+    case((4, 5), _TARGETS, (5,), low=0.1, high=1.0),
+    case((4, 5), _TARGETS, (5,), low=0.1, high=1.0, reduction="sum", ignore_index=4),
+    case((1, 3, 2, 3), _PIXELS, (3,), low=0.1, high=1.0, reduction="none", ignore_index=2),
+    case((1, 3, 2, 3), _PIXELS, (3,), low=0.1, high=1.0),
+)

@@ -1,0 +1,113 @@
+"""Gradients of pooling over windows of images, as operators."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv_reference import images_in, plain_images
+from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
+from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs
+from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
+from weft.topi.layout import Layout
+from weft.topi.nn import pool_grad as topi_pool
+from weft.topi.nn.pool import PoolWindow, axis_windows
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    grad, data = types
+    attrs = attrs_as(ctx, PoolAttrs)
+    expect_float(ctx, 1, data)
+    layout = layout_of_images(ctx, data, attrs.window.spatial, arg=1)
+    expect_rank(ctx, 0, grad, data.ndim)
+    expected = expect_windows(ctx, attrs, layout, data, arg=1)
+    for axis, (got, size) in enumerate(zip(grad.shape, expected, strict=True)):
+        expect_dim(ctx, 0, axis, got, size, "the gradient does not fit the data",
+                   why=" (the windows of the data)")
+    ctx.output(TensorType(data.shape, data.dtype))
+    return True
+
+
+@define_op("nn.max_pool2d_grad", attrs=MaxPool2DAttrs, relation=_relation,
+           pattern=OpPattern.OPAQUE, level=2)
+def max_pool2d_grad(grad: te.Tensor, data: te.Tensor, attrs: MaxPool2DAttrs) -> te.Tensor:
+    """The gradient of ``nn.max_pool2d(data)`` from that of its result.
+
+    The first element that equals the maximum of a window takes its gradient.
+    """
+    return topi_pool.max_pool_grad(grad, data, attrs.window, Layout.parse(attrs.layout))
+
+
+@define_op("nn.avg_pool2d_grad", attrs=AvgPool2DAttrs, relation=_relation,
+           pattern=OpPattern.OPAQUE, level=2)
+def avg_pool2d_grad(grad: te.Tensor, data: te.Tensor, attrs: AvgPool2DAttrs) -> te.Tensor:
+    """The gradient of ``nn.avg_pool2d(data)`` from that of its result."""
+    return topi_pool.avg_pool_grad(grad, data, attrs.window, Layout.parse(attrs.layout),
+                                   count_include_pad=attrs.count_include_pad)
+
+
+def _taps_inside(window: PoolWindow, place: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+    """The elements of a window that lie in the data, in order."""
+    ranges = []
+    for axis, i, size in zip(axis_windows(window), place, sizes, strict=True):
+        start = i * axis.stride - axis.before
+        taps = range(start, start + axis.span, axis.step)
+        ranges.append([t for t in taps if 0 <= t < size])
+    return itertools.product(*ranges)
+
+
+def _max_reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndarray:
+    attrs = MaxPool2DAttrs(**values)
+    layout = Layout.parse(attrs.layout)
+    x, dy = plain_images(data, layout, "HW"), plain_images(grad, layout, "HW")
+    result = np.zeros_like(x)
+    for place in np.ndindex(*dy.shape[2:]):
+        taps = list(_taps_inside(attrs.window, place, x.shape[2:]))
+        values_ = np.stack([x[(..., *t)] for t in taps])
+        best = values_.argmax(axis=0)
+        for k, tap in enumerate(taps):
+            result[(..., *tap)] += np.where(best == k, dy[(..., *place)], 0)
+    return images_in(result, layout, "HW")
+
+
+def _avg_reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndarray:
+    attrs = AvgPool2DAttrs(**values)
+    layout = Layout.parse(attrs.layout)
+    x, dy = plain_images(data, layout, "HW"), plain_images(grad, layout, "HW")
+    result = np.zeros(x.shape)
+    for place in np.ndindex(*dy.shape[2:]):
+        taps = list(_taps_inside(attrs.window, place, x.shape[2:]))
+        count = len(taps)
+        if attrs.count_include_pad:
+            count = 1
+            for axis, i, size in zip(axis_windows(attrs.window), place, x.shape[2:], strict=True):
+                start = i * axis.stride
+                inside = range(start, min(start + axis.span, size + axis.before + axis.after),
+                               axis.step)
+                count *= len(inside)
+        for tap in taps:
+            result[(..., *tap)] += dy[(..., *place)] / count
+    return images_in(result.astype(data.dtype), layout, "HW")
+
+
+_CASES = (
+    case((1, 2, 3, 3), (1, 2, 6, 7), pool_size=(2, 3), strides=(2, 2), padding=(0, 0)),
+    case((2, 2, 4, 4), (2, 2, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
+    case((1, 1, 3, 4), (1, 1, 7, 7), pool_size=(3, 3), strides=(2, 2), padding=(0, 1, 0, 0),
+         ceil_mode=True),
+    case((1, 5, 4, 2), (1, 6, 6, 2), pool_size=(2, 2), dilation=(1, 2), layout="NHWC"),
+)
+max_pool2d_grad.spec(_max_reference, *_CASES)
+avg_pool2d_grad.spec(
+    _avg_reference, *_CASES,
+    case((1, 1, 6, 6), (1, 1, 6, 6), pool_size=(3, 3), padding=(1, 1), count_include_pad=True),
+)

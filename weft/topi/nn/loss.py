@@ -1,0 +1,58 @@
+"""Losses of classifiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import te
+from weft.ir.dtype import int64
+from weft.tir.expr import PrimExpr, const, maximum, minimum, select
+
+
+def cross_entropy(predictions: te.Tensor, targets: te.Tensor, *, is_log: bool) -> te.Tensor:
+    """-sum(targets * log(predictions)) / batch; stages ``entropy_sum`` and ``entropy_mean``."""
+    n, c = (te.reduce_axis(size, name=name)
+            for size, name in zip(predictions.shape, ("n", "c"), strict=True))
+
+    def term() -> Any:
+        value = predictions[n.var, c.var]
+        return te.sum((value if is_log else te.log(value)) * targets[n.var, c.var], (n, c))
+
+    total = te.compute((), term, name="entropy_sum", tag="comm_reduce")
+    count = predictions.shape[0].astype(predictions.dtype)
+    return te.compute((), lambda: const(0, total.dtype) - total[()] / count, name="entropy_mean",
+                      tag="elemwise")
+
+
+def nll_loss(
+    predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor, *, reduction: str,
+    ignore_index: int,
+) -> te.Tensor:
+    """The weighted losses, their sum, or their mean over the weights that count."""
+    classes = predictions.shape[1]
+
+    def weight_at(index: tuple[PrimExpr, ...]) -> PrimExpr:
+        counts = targets[index].not_equal(const(ignore_index, targets.dtype))
+        return select(counts, weights[_class(targets[index], classes)], const(0, weights.dtype))
+
+    def loss(*index: PrimExpr) -> PrimExpr:
+        picked = predictions[(index[0], _class(targets[index], classes), *index[1:])]
+        return const(0, predictions.dtype) - picked * weight_at(index)
+
+    if reduction == "none":
+        return te.compute(targets.shape, loss, name="nll_loss", tag="nll_loss")
+    total = _sum_of(targets, loss, "nll_sum")
+    if reduction == "sum":
+        return total
+    weight = _sum_of(targets, lambda *i: weight_at(i), "nll_weight")
+    return te.compute((), lambda: total[()] / weight[()], name="nll_mean", tag="elemwise")
+
+
+def _class(target: PrimExpr, classes: PrimExpr) -> PrimExpr:
+    return maximum(minimum(target.astype(int64), classes - 1), 0)
+
+
+def _sum_of(like: te.Tensor, value: Any, name: str) -> te.Tensor:
+    over = [te.reduce_axis(size, name=f"k{axis}") for axis, size in enumerate(like.shape)]
+    return te.compute((), lambda: te.sum(value(*(k.var for k in over)), over), name=name,
+                      tag="comm_reduce")
