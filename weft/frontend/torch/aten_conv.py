@@ -9,6 +9,9 @@ from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 
+_FORWARD = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+_TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
+
 
 @converts("convolution")
 def convolution(
@@ -16,38 +19,22 @@ def convolution(
     padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int,
 ) -> Expr:
-    """Over one or two spatial axes; weights are (out, in / groups, …), transposed (in, out, …)."""
+    """Weights are (out, in / groups, …), and (in, out / groups, …) where transposed."""
     spatial = rank_of(x) - 2
-    if spatial not in (1, 2):
-        raise node.unsupported(f"{spatial} spatial axes", expected="1 or 2")
-    # torch lets one number stand for all axes.
-    sizes = [tuple(v) if len(v) == spatial else (v[0],) * spatial
-             for v in (stride, padding, dilation, output_padding or [0])]
-    if spatial == 1:
-        x, weight = (node.call(op.expand_dims, v, axis=2, num_newaxis=1) for v in (x, weight))
-        neutral = (1, 0, 1, 0)
-        sizes = [(n, *v) for n, v in zip(neutral, sizes, strict=True)]
-    result = (_transposed if transposed else _forward)(node, x, weight, *sizes, groups)
-    if spatial == 1:
-        result = node.call(op.squeeze, result, axis=(2,))
+    if spatial not in _FORWARD:
+        raise node.unsupported(f"{spatial} spatial axes", expected="1, 2 or 3")
+
+    def per_axis(sizes: Sequence[int]) -> tuple[int, ...]:
+        """One number may stand for all axes."""
+        return tuple(sizes) if len(sizes) == spatial else (sizes[0],) * spatial
+
+    first, second, *kernel = shape_in(weight)
+    pads = per_axis(padding)
+    window = {"strides": per_axis(stride), "padding": (*pads, *pads),
+              "dilation": per_axis(dilation), "groups": groups, "kernel_size": tuple(kernel)}
+    if transposed:
+        result = node.call(_TRANSPOSED[spatial], x, weight, channels=second * groups,
+                           output_padding=per_axis(output_padding), **window)
+    else:
+        result = node.call(_FORWARD[spatial], x, weight, channels=first, **window)
     return result if bias is None else node.call(op.nn.bias_add, result, bias, axis=1)
-
-
-Pair = tuple[int, ...]
-
-
-def _forward(node: Node, x: Expr, weight: Expr, stride: Pair, padding: Pair, dilation: Pair,
-             _output_padding: Pair, groups: int) -> Expr:
-    channels, _, *kernel = shape_in(weight)
-    return node.call(op.nn.conv2d, x, weight, strides=stride, padding=(*padding, *padding),
-                     dilation=dilation, groups=groups, channels=channels,
-                     kernel_size=tuple(kernel))
-
-
-def _transposed(node: Node, x: Expr, weight: Expr, stride: Pair, padding: Pair, dilation: Pair,
-                output_padding: Pair, groups: int) -> Expr:
-    _, channels, *kernel = shape_in(weight)
-    return node.call(op.nn.conv2d_transpose, x, weight, strides=stride,
-                     padding=(*padding, *padding), dilation=dilation, groups=groups,
-                     output_padding=output_padding, channels=channels * groups,
-                     kernel_size=tuple(kernel))

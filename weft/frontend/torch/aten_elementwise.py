@@ -53,6 +53,12 @@ _ARITHMETIC: dict[str, Op] = {
     "mul": op.multiply,
     "remainder": op.floor_mod,
 }
+# What arithmetic means for truth values.
+_OF_BOOLS: dict[Op, Op] = {
+    op.maximum: op.logical_or,
+    op.minimum: op.logical_and,
+    op.multiply: op.logical_and,
+}
 _COMPARISONS: dict[str, Op] = {
     "eq": op.equal,
     "ge": op.greater_equal,
@@ -88,7 +94,8 @@ def _keeping(operator: Op, idle_on_integers: bool) -> ConvertFunction:
 def _arithmetic(operator: Op) -> ConvertFunction:
     def convert(node: Node, x: Any, y: Any) -> Expr:
         dtype = node.dtype()
-        return node.call(operator, node.tensor(x, dtype), node.tensor(y, dtype))
+        chosen = _OF_BOOLS.get(operator, operator) if dtype.is_bool else operator
+        return node.call(chosen, node.tensor(x, dtype), node.tensor(y, dtype))
 
     return convert
 

@@ -78,13 +78,19 @@ def _statistics(node: Node, x: Expr, axes: tuple[int, ...], epsilon: float
 @converts("native_group_norm")
 def native_group_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, _n: int,
                       _c: int, _hw: int, groups: int, epsilon: float) -> tuple[Expr, ...]:
-    return _group_norm(node, x, groups, weight, bias, epsilon)
+    """The result, and mean and 1 / deviation by batch and group."""
+    own = shape_in(x)
+    grouped = node.reshape(x, (own[0], groups, math.prod(own[1:]) // groups))
+    moments = _statistics(node, grouped, (2,), epsilon)
+    return (group_norm(node, x, groups, weight, bias, epsilon),
+            *(node.reshape(m, (own[0], groups)) for m in moments))
 
 
 @converts("group_norm")
 def group_norm(node: Node, x: Expr, groups: int, weight: Expr | None, bias: Expr | None,
                epsilon: float, *_options: Any) -> Expr:
-    return _group_norm(node, x, groups, weight, bias, epsilon)[0]
+    return node.call(op.nn.group_norm, x, *_affine(node, x, weight, bias), axis=1,
+                     num_groups=groups, epsilon=float(epsilon))
 
 
 @converts("instance_norm")
@@ -93,25 +99,30 @@ def instance_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None,
                   epsilon: float, *_options: Any) -> Expr:
     if not by_input:
         raise node.unsupported("statistics that were stored", help="use batch_norm")
-    return _group_norm(node, x, shape_in(x)[1], weight, bias, epsilon)[0]
+    return node.call(op.nn.instance_norm, x, *_affine(node, x, weight, bias), axis=1,
+                     epsilon=float(epsilon))
 
 
-def _group_norm(node: Node, x: Expr, groups: int, weight: Expr | None, bias: Expr | None,
-                epsilon: float) -> tuple[Expr, ...]:
-    """The channels of each group normalised as one; mean and 1 / deviation by batch and group."""
-    own = shape_in(x)
-    batch, channels = own[:2]
-    size = math.prod(own[1:]) // groups
-    grouped = node.reshape(x, (batch, groups, size))
-    mean, rest = _statistics(node, grouped, (2,), epsilon)
-    centred = node.call(op.subtract, grouped, mean)
-    result = node.reshape(node.call(op.multiply, centred, rest), own)
-    per_channel = (channels, *(1,) * (len(own) - 2))
+@converts("_native_batch_norm_legit.no_stats")
+def norm_by_batch(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, _train: bool,
+                  _momentum: float, epsilon: float) -> tuple[Expr]:
+    """Each channel normalised by its own mean and deviation over the batch."""
+    axes = (0, *range(2, rank_of(x)))
+    mean, rest = _statistics(node, x, axes, epsilon)
+    result = node.call(op.multiply, node.call(op.subtract, x, mean), rest)
+    per_channel = (shape_in(x)[1], *(1,) * (rank_of(x) - 2))
     if weight is not None:
         result = node.call(op.multiply, result, node.reshape(weight, per_channel))
     if bias is not None:
         result = node.call(op.add, result, node.reshape(bias, per_channel))
-    return result, *(node.reshape(v, (batch, groups)) for v in (mean, rest))
+    return (result,)
+
+
+def _affine(node: Node, x: Expr, weight: Expr | None, bias: Expr | None) -> tuple[Expr, Expr]:
+    """Scale and shift of every channel; those left out do nothing."""
+    one, zero = (Constant(np.full((shape_in(x)[1],), v, dtype_in(x).numpy), span=node.span)
+                 for v in (1, 0))
+    return (one if weight is None else weight), (zero if bias is None else bias)
 
 
 @converts("rms_norm", "_fused_rms_norm")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from weft import op
 from weft.frontend.torch.node import (
     Node,
@@ -16,7 +18,7 @@ from weft.frontend.torch.node import (
     size_of,
 )
 from weft.frontend.torch.registry import converts
-from weft.ir.expr import Expr
+from weft.ir.expr import Constant, Expr
 
 
 @converts("view", "reshape", "_unsafe_view", "_reshape_copy", "view_copy")
@@ -257,3 +259,14 @@ def padded(node: Node, x: Expr, pad: Sequence[int], mode: str, value: float) -> 
         return x
     return node.call(op.nn.pad, x, node.constant(value, dtype_in(x)), pad_width=tuple(width),
                      pad_mode=mode)
+
+
+@converts("unfold")
+def unfold(node: Node, x: Expr, axis: int, size: int, step: int) -> Expr:
+    """Windows of ``size`` along an axis, their elements along a new last axis."""
+    axis, rank = axis_of(axis, rank_of(x)), rank_of(x)
+    starts = np.arange(0, shape_in(x)[axis] - size + 1, step)
+    places = Constant(starts[:, None] + np.arange(size), span=node.span)
+    windows = node.call(op.take, x, places, axis=axis, mode="clip")
+    order = (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1)
+    return node.transpose(windows, order)

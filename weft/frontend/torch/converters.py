@@ -15,6 +15,7 @@ from weft.frontend.torch import (
     aten_pool,
     aten_recurrent,
     aten_reduce,
+    aten_resize,
     aten_shape,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "aten_pool",
     "aten_recurrent",
     "aten_reduce",
+    "aten_resize",
     "aten_shape",
 ]

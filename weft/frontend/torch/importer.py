@@ -26,7 +26,9 @@ from weft.ir.module import IRModule
 from weft.ir.span import Span
 from weft.ir.typing.infer import infer_type
 from weft.runtime.dlpack import from_dlpack
-from weft.support.errors import InternalError, WeftError
+from weft.support.errors import InternalError, UnsupportedModelError, WeftError
+
+_WITHOUT_NUMPY = (torch.bfloat16,)
 
 
 def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]) -> IRModule:
@@ -64,20 +66,29 @@ class GraphImporter:
     def _placeholder(self, node: torch.fx.Node) -> Any:
         weight = self.program.weights.get(node.name)
         if weight is None:
-            return node.meta.get("val")  # a plain number that the example had
+            return self.program.numbers.get(node.name)
         return Constant(array_of(weight), span=Span("<torch>", node=node.name))
 
     def _call(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
-            source, index = node.args
-            return self._value(source)[index]
+            return self._item(node)
         if is_size_query(node):
-            source = self._value(node.args[0])
+            source = self.value(node.args[0])
             return size_of(source) if len(node.args) == 1 else shape_in(source)[node.args[1]]
         function = size_function(node)
         if function is not None:
-            return function(*map(self._value, node.args))
+            return function(*map(self.value, node.args))
         return self._convert(node)
+
+    def _item(self, node: torch.fx.Node) -> Any:
+        source, index = node.args
+        items = self.value(source)
+        if isinstance(index, int) and index >= len(items):
+            raise UnsupportedModelError(
+                f"result {index} of {target_name(source)} is not computed", where=span_of(source),
+                help="gradients need it; without them, run under torch.no_grad()",
+            )
+        return items[index]
 
     def _convert(self, node: torch.fx.Node) -> Any:
         converter = converter_of(node)
@@ -87,18 +98,18 @@ class GraphImporter:
         seen = Node(target_name(node), span_of(node), tuple(map(_traced, raw)),
                     node.meta.get("val"))
         try:
-            return converter(seen, *map(self._value, raw))
+            return converter(seen, *map(self.value, raw))
         except WeftError as error:
             if error.where is not None:
                 raise
             raise type(error)(error.what, where=seen.span, expected=error.expected,
                               got=error.got, notes=error.notes, help=error.help) from None
 
-    def _value(self, argument: Any) -> Any:
+    def value(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):
             return self.values[argument.name]
         if isinstance(argument, (tuple, list)):
-            return [self._value(a) for a in argument]
+            return [self.value(a) for a in argument]
         return argument
 
     def _module(self) -> IRModule:
@@ -121,5 +132,6 @@ def _traced(argument: Any) -> Any:
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's own memory as an array, where it is contiguous."""
-    return from_dlpack(tensor.detach().resolve_conj().resolve_neg())
+    """The tensor's own memory as an array."""
+    plain = tensor.detach()
+    return from_dlpack(plain) if plain.dtype in _WITHOUT_NUMPY else plain.numpy()

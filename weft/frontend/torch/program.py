@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,8 @@ Shapes = Mapping[str, Sequence[object]]
 # What weft has as one operation and is better not taken apart.
 _KEPT = ("scaled_dot_product_attention.default", "linear.default", "matmul.default",
          "layer_norm.default", "silu.default", "hardswish.default", "hardsigmoid.default",
-         "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+         "_scaled_dot_product_flash_attention_for_cpu.default", "lstm.input", "gru.input",
+         "rnn_tanh.input", "rnn_relu.input")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,16 @@ class Port:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchProgram:
-    """``graph`` holds core ATen operators; ``weights`` has the tensors that are no inputs, by the
-    name of their placeholder.
+    """``graph`` holds core ATen operators. ``weights`` has the tensors that are no inputs, and
+    ``numbers`` what is no tensor, by the names of their placeholders.
 
-    Outputs that are no tensors are left out. Sizes that torch left open are named symbols.
+    ``output_nodes`` make the outputs; those that are no tensors are left out. Sizes that torch
+    left open are named symbols.
     """
 
     graph: torch.fx.Graph
     weights: Mapping[str, torch.Tensor]
+    numbers: Mapping[str, Any]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     output_nodes: tuple[str, ...]
@@ -67,9 +71,8 @@ def make_program(
                           help="leave example_inputs out")
     with _quiet():
         exported = exported.run_decompositions(_decompositions())
-    program = _program_of(exported, shapes)
-    check_coverage(program.graph, type(model).__name__)
-    return program
+    check_coverage(exported.graph, type(model).__name__)
+    return _program_of(exported, shapes)
 
 
 def _export(model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | None,
@@ -135,7 +138,11 @@ def _open_axes(name: str, value: torch.Tensor, shape: tuple[object, ...],
 
 
 def _decompositions() -> Any:
-    table = torch.export.default_decompositions()
+    return without_kept(torch.export.default_decompositions())
+
+
+def without_kept(table: Any) -> Any:
+    """A table of decompositions without those of operators that weft converts whole."""
     for name in _KEPT:
         packet, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
@@ -154,20 +161,22 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
     signature = exported.graph_signature
     nodes = {node.name: node for node in exported.graph.nodes}
     tensors = {**exported.state_dict, **exported.constants}
-    weights, inputs = {}, []
+    weights, numbers, inputs = {}, {}, []
     for spec in signature.input_specs:
         if isinstance(spec.arg, TensorArgument):
             if spec.kind is InputKind.USER_INPUT:
                 inputs.append(nodes[spec.arg.name])
             else:
                 weights[spec.arg.name] = tensors[spec.target].detach()
-        elif not isinstance(spec.arg, ConstantArgument):
+        elif isinstance(spec.arg, ConstantArgument):
+            numbers[spec.arg.name] = spec.arg.value
+        else:
             raise UnsupportedModelError(f"input {spec.arg.name!r} is no tensor",
                                         got=type(spec.arg).__name__)
     names = _symbol_names(inputs, shapes)
     ports = tuple(_port(node, names) for node in inputs)
     outputs = [nodes[name] for name in _output_names(signature)]
-    program = TorchProgram(exported.graph, weights, ports,
+    program = TorchProgram(exported.graph, weights, numbers, ports,
                            tuple(_port(node, names) for node in outputs),
                            tuple(node.name for node in outputs))
     return _with_own_weights(program) if program.is_open else program
@@ -176,8 +185,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
 def _with_own_weights(program: TorchProgram) -> TorchProgram:
     """Programs of open sizes are compiled again later, when the module may have been trained."""
     weights = {name: tensor.clone() for name, tensor in program.weights.items()}
-    return TorchProgram(program.graph, weights, program.inputs, program.outputs,
-                        program.output_nodes)
+    return dataclasses.replace(program, weights=weights)
 
 
 def _output_names(signature: Any) -> list[str]:
