@@ -3,7 +3,7 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-onnx lint types layers size bench bench-kernels clean
+.PHONY: help venv demo test test-fast test-onnx test-torch lint types layers size bench bench-kernels clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test-fast: ## the tests that take seconds
 
 test-onnx: ## the backend suite of the onnx package, with counts
 	$(DEV) test-onnx
+
+test-torch: ## PyTorch models and torch.compile (a larger download)
+	$(DEV) test-torch
 
 lint: ## ruff over everything
 	$(DEV) lint

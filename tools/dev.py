@@ -4,6 +4,7 @@
     python3 tools/dev.py test           all tests
     python3 tools/dev.py test-fast      the tests that take seconds
     python3 tools/dev.py test-onnx      the suite of the onnx package, with counts
+    python3 tools/dev.py test-torch     PyTorch models and torch.compile (a larger download)
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
     python3 tools/dev.py bench-kernels  single kernels beside other runtimes and the limits
@@ -32,8 +33,9 @@ PYTHON = "{python}"  # stands for the interpreter of the environment
 COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "venv": ("dev", []),
     "demo": ("dev", [["examples/demo.py"]]),
-    "test": ("dev", [["-m", "pytest", "-q", "-n", "auto"]]),
-    "test-fast": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not slow"]]),
+    "test": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not torch"]]),
+    "test-fast": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not slow and not torch"]]),
+    "test-torch": ("dev,torch-test", [["-m", "pytest", "-q", "-n", "auto", "-m", "torch"]]),
     "test-onnx": ("dev", [["-m", "tests.onnx.count"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),

@@ -22,6 +22,7 @@ from weft.support.errors import WeftError
 
 if TYPE_CHECKING:
     from weft.compiler.api import CompiledModel, DynamicModel, ForeignModel, compile, parse
+    from weft.compiler.torch_backend import torch_backend
     from weft.ir import Function, IRModule
     from weft.ir.from_python import function
     from weft.runtime import CompiledModule
@@ -53,6 +54,7 @@ _LAZY = {
     "case": "weft.ir",
     "define_op": "weft.ir",
     "check_operator": "weft.compiler.check_operator",
+    "torch_backend": "weft.compiler.torch_backend",
 }
 _SUBPACKAGES = ("ir", "op", "te", "tir", "topi", "transform", "strategy", "target", "runtime",
                 "frontend", "export", "compiler")

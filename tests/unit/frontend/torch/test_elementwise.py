@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.frontend.torch.check import check, integers, normal, torch, uniform
 
+pytestmark = pytest.mark.torch
 F = torch.nn.functional
 
 

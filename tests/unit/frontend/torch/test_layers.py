@@ -7,6 +7,7 @@ import pytest
 from tests.unit.frontend.torch.check import check, imported, normal, torch
 from weft.support.errors import UnsupportedModelError
 
+pytestmark = pytest.mark.torch
 F = torch.nn.functional
 sdpa = F.scaled_dot_product_attention
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.frontend.torch.check import check, integers, normal, torch
 
+pytestmark = pytest.mark.torch
 F = torch.nn.functional
 
 
