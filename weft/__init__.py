@@ -22,7 +22,6 @@ from weft.support.errors import WeftError
 
 if TYPE_CHECKING:
     from weft.compiler.api import CompiledModel, DynamicModel, ForeignModel, compile, parse
-    from weft.compiler.torch_backend import torch_backend
     from weft.ir import Function, IRModule
     from weft.ir.from_python import function
     from weft.runtime import CompiledModule
