@@ -1,7 +1,8 @@
 """Well-formedness: what holds of every module between two passes, types aside.
 
-A variable is bound once and used in its scope only; global functions and data types exist; calls
-and projections are complete; with ``typed``, every node has its type.
+A variable is bound once and used in its scope only; what touches a reference has one place in the
+order of evaluation; global functions and data types exist; calls and projections are complete;
+with ``typed``, every node has its type.
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ from weft.ir.expr import (
     Expr,
     Function,
     GlobalVar,
+    If,
     Let,
     Match,
+    RefCreate,
+    RefRead,
+    RefWrite,
     TupleGetItem,
     TypeData,
     Var,
 )
 from weft.ir.module import IRModule
 from weft.ir.op import Op
+from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.report import describe, place_of
-from weft.ir.visitor import children, pattern_vars, post_order
+from weft.ir.visitor import children, evaluated, pattern_vars, post_order
 from weft.support.errors import WellFormedError
 
 
@@ -95,6 +101,7 @@ class _Rules:
         )
 
 
+_EFFECTS = (RefCreate, RefRead, RefWrite)
 _ENTER, _OPEN, _EXIT = 0, 1, 2
 # Where a node can stand: the innermost scope it needs, as (depth, number of the scope).
 _Need = tuple[int, int]
@@ -106,7 +113,9 @@ class _Scopes:
     """One walk in order of evaluation, with the stack of open scopes.
 
     A shared node is visited once, and remembered with the innermost scope that it needs; another
-    use is right where that scope is open. The outer scopes it needs are open then as well.
+    use is right where that scope is open. The outer scopes it needs are open then as well. What
+    touches a reference is evaluated where the first use stands, and another use is right where
+    that has been passed: not in the other branch, and not in a closure that runs later.
     """
 
     def __init__(self, rules: _Rules) -> None:
@@ -116,6 +125,8 @@ class _Scopes:
         self.scopes = 0
         self.home: dict[int, _Need] = {}
         self.needs: dict[int, _Need] = {}
+        self.effects: dict[int, _Need] = {}  # where it was evaluated
+        self.reach: dict[int, int] = {}
         self._clause_open: set[int] = set()
         self.stack: list[_Step] = []
 
@@ -134,9 +145,14 @@ class _Scopes:
         if isinstance(node, Var):
             self._use(node)
         elif id(node) in self.needs:
-            depth, scope = self.needs[id(node)]
-            if depth >= len(self.open) or self.open[depth] != scope:
+            if not self._is_open(self.needs[id(node)]):
                 self.rules.fail(node, f"{describe(node)} is used where its variables are not bound")
+            if not self._is_open(self.effects.get(id(node), _NOWHERE)):
+                self.rules.fail(
+                    node,
+                    f"{describe(node)} touches a reference, in scopes that do not see each other",
+                    "one place in the order of evaluation: bind it by let, or copy it",
+                )
         else:
             self.stack.append((node, _EXIT, ()))
             self.stack.extend(reversed(self._steps(node)))
@@ -153,20 +169,28 @@ class _Scopes:
             for clause in node.clauses:
                 steps += [(node, _OPEN, pattern_vars(clause.lhs)), (clause.rhs, _ENTER, ())]
             return steps
+        if isinstance(node, If):
+            branches = (node.true_branch, node.false_branch)
+            opened = [[(node, _OPEN, ()), (b, _ENTER, ())] for b in branches]
+            return [(node.cond, _ENTER, ()), *opened[0], *opened[1]]
         return [(child, _ENTER, ()) for child in children(node)]
 
+    def _is_open(self, place: _Need) -> bool:
+        depth, scope = place
+        return depth < len(self.open) and self.open[depth] == scope
+
     def _use(self, variable: Var) -> None:
-        depth, scope = self.home.get(id(variable), _NOWHERE)
+        place = self.home.get(id(variable), _NOWHERE)
         known = id(variable) in self.home
-        if known and (depth >= len(self.open) or self.open[depth] != scope):
+        if not self._is_open(place):
             self.rules.fail(variable, f"%{variable.name} is used outside the scope that binds it")
         if not known and self.rules.function is not None:
             self.rules.fail(variable, f"%{variable.name} is not bound")
-        self.needs[id(variable)] = (depth, scope)
+        self.needs[id(variable)] = place
 
     def _open(self, node: Expr, variables: tuple[Var, ...]) -> None:
         self.scopes += 1
-        if isinstance(node, Match):
+        if isinstance(node, (If, Match)):
             self._close_clause(node)
         self.open.append(self.scopes)
         for variable in variables:
@@ -176,14 +200,45 @@ class _Scopes:
             self.home[id(variable)] = (len(self.open) - 1, self.scopes)
 
     def _close_clause(self, node: Expr) -> None:
-        """The scope of the clause before ends where the next one begins."""
+        """The scope of the branch or clause before ends where the next one begins."""
         if id(node) in self._clause_open:
             self.open.pop()
         self._clause_open.add(id(node))
 
     def _exit(self, node: Expr) -> None:
-        if isinstance(node, (Function, Let)) or (isinstance(node, Match) and node.clauses):
+        if isinstance(node, (Function, If, Let)) or (isinstance(node, Match) and node.clauses):
             self.open.pop()
         depth = len(self.open)
         inner = [self.needs[id(c)] for c in children(node) if id(c) in self.needs]
         self.needs[id(node)] = max((n for n in inner if n[0] < depth), default=_NOWHERE)
+        reach = self._reach(node)
+        if reach is not None:
+            self.effects[id(node)] = (len(self.open) - 1, self.open[-1])
+            self.reach[id(node)] = reach
+
+    def _reach(self, node: Expr) -> int | None:
+        """The depth of the outermost reference that evaluating ``node`` touches, if any."""
+        inside = () if isinstance(node, Function) else evaluated(node)  # a closure runs later
+        found = [self.reach[id(c)] for c in inside if id(c) in self.effects]
+        if isinstance(node, _EFFECTS):
+            ref = None if isinstance(node, RefCreate) else node.ref
+            found.append(self.home.get(id(ref), _NOWHERE)[0])
+        if isinstance(node, Let) and found and isinstance(node.value, RefCreate):
+            # A reference that is made, used and forgotten inside is nobody else's business.
+            depth = self.home[id(node.var)][0]
+            inner = self.reach.get(id(node.body), depth) >= depth
+            if inner and id(node.value.value) not in self.effects and _holds_tensors(node):
+                return None
+        return min(found, default=None)
+
+
+def _holds_tensors(node: Expr) -> bool:
+    """Whether no reference can leave ``node`` by way of its value."""
+    pending = [node.checked_type]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TupleType):
+            pending.extend(current.fields)
+        elif not isinstance(current, TensorType):
+            return False
+    return True

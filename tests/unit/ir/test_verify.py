@@ -15,6 +15,9 @@ from weft.ir import (
     IRModule,
     Let,
     NoAttrs,
+    RefCreate,
+    RefRead,
+    RefWrite,
     Var,
     const,
     infer_type,
@@ -122,3 +125,53 @@ def test_many_uses_of_many_variables_take_linear_time():
     for name in reversed(names):
         total = Let(name, op.exp(X), total)
     verify_module(IRModule.from_expr(Function((X,), total)), typed=False)
+
+
+def _in_both_branches(effect, build) -> IRModule:
+    """``fn (x, c)`` whose ``build(effect, x, c, r)`` stands under ``let r = ref(x)``."""
+    x, c, r = var("x", (2,)), var("c", (), "bool"), Var("r")
+    body = build(effect(r, x), x, c)
+    return infer_type(IRModule.from_expr(Function((x, c), Let(r, RefCreate(x), body))))
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [lambda r, _: RefRead(r), lambda r, _: op.exp(RefRead(r)), lambda _, x: RefRead(RefCreate(x))],
+    ids=["a read", "what holds a read", "a reference of its own"],
+)
+def test_effects_have_one_place_in_the_order_of_evaluation(effect):
+    def in_branches(e, x, c):
+        return If(c, op.add(e, x), op.tanh(e))
+
+    def in_closure_first(e, x, c):
+        return If(c, Call(Function((), e), ()), x) + e
+
+    def before_both(e, x, c):
+        return op.add(e, If(c, op.add(e, x), op.tanh(e)))
+
+    def named(e, x, c):
+        v = Var("v")
+        return Let(v, e, If(c, op.add(v, x), op.tanh(v)))
+
+    for build in (in_branches, in_closure_first):
+        with pytest.raises(WellFormedError, match="touches a reference"):
+            verify_module(_in_both_branches(effect, build))
+    for build in (before_both, named):
+        verify_module(_in_both_branches(effect, build))
+
+
+def test_effects_that_stay_inside_may_be_shared():
+    def local(r, x, *, writes_to=None):
+        s, u = Var("s"), Var("u")
+        write = RefWrite(writes_to or s, op.exp(x))
+        return Let(s, RefCreate(x), Let(u, write, RefRead(s)))
+
+    def in_branches(e, x, c):
+        return If(c, op.add(e, x), op.tanh(e))
+
+    verify_module(_in_both_branches(local, in_branches))
+    further_out = _in_both_branches(lambda r, x: local(r, x, writes_to=r), in_branches)
+    read_first = _in_both_branches(lambda r, _: local(r, RefRead(r)), in_branches)
+    for wrong in (further_out, read_first):
+        with pytest.raises(WellFormedError, match="touches a reference"):
+            verify_module(wrong)
