@@ -24,6 +24,7 @@ from weft.frontend.onnx import (
     ops_reduce,
     ops_resize,
     ops_scan,
+    ops_search,
     ops_shape,
 )
 
@@ -49,5 +50,6 @@ __all__ = [
     "ops_reduce",
     "ops_resize",
     "ops_scan",
+    "ops_search",
     "ops_shape",
 ]

@@ -28,6 +28,24 @@ def cast_like(node: Node) -> Expr:
     return _converted(node, node.dtype(1))
 
 
+@converts("BitCast", since=26, attributes=("to",))
+def bit_cast(node: Node) -> Expr:
+    """The bits of each element as a number of another type of that size."""
+    code = node.attrs.integer("to", TensorProto.UNDEFINED)
+    dtype, source = dtype_of(code, "the result of BitCast", node.span), node.dtype()
+    if dtype == source:
+        return node.input(0)
+    if dtype.itemsize != source.itemsize:
+        raise node.fail("the types differ in size", expected=str(source), got=str(dtype))
+    value = node.input(0)
+    if source.is_bool:  # stored as a byte that is 0 or 1
+        value, source = node.call(op.cast, value, dtype="uint8"), DType.of("uint8")
+    if dtype.is_bool:
+        byte = node.call(op.reinterpret, value, dtype="uint8") if source.name != "uint8" else value
+        return node.call(op.cast, byte, dtype="bool")
+    return value if dtype == source else node.call(op.reinterpret, value, dtype=dtype.name)
+
+
 def _converted(node: Node, dtype: DType) -> Expr:
     """Input 0 as ``dtype``; ``saturate`` and ``round_mode`` speak of 8-bit floats alone."""
     saturate = node.attrs.flag("saturate", True)

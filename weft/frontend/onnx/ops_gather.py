@@ -139,14 +139,3 @@ def reverse_sequence(node: Node) -> Expr:
     places = node.call(op.where, node.call(op.less, step, lengths), last, step)
     return node.call(op.gather, node.input(0), node.call(op.broadcast_to, places, shape=shape),
                      axis=time)
-
-
-@converts("Compress", since=9, attributes=("axis",))
-def compress(node: Node) -> Expr:
-    """The length of the result depends on the condition, which must be known."""
-    kept = np.flatnonzero(node.array(1, "condition"))
-    axis = node.attrs.integer("axis", 0) if "axis" in node.attrs else None
-    if axis is not None:
-        axis = node.axis(axis, node.rank())
-    return node.call(op.take, node.input(0), Constant(kept, span=node.span), axis=axis,
-                     mode="clip")
