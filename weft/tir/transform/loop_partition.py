@@ -17,6 +17,7 @@ from weft.tir.func import PrimFunc
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.scoped import ScopedRewriter
+from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
 from weft.tir.visitor import (
     all_exprs,
     exprs_of,
@@ -31,6 +32,11 @@ from weft.tir.visitor import (
 _STATIC = (ForKind.UNROLLED, ForKind.VECTORIZED)
 # Splitting doubles what is inside; beyond this many expressions a guard costs less than the code.
 _MAX_NODES = 20000
+
+
+def _is_static(loop: s.For) -> bool:
+    """Whether the extent of a loop must stay constant."""
+    return loop.kind in _STATIC or TENSORIZE in loop.annotations
 
 
 def orders_in(condition: PrimExpr, hinted: bool = False) -> Iterator[PrimExpr]:
@@ -65,7 +71,9 @@ def _guards(node: Stmt, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
         yield from _lazy_guards(root, inner)
     match node:
         case s.For():
-            yield from _guards(node.body, (*inner, node))
+            keeps_extent = _is_static(node) or any(TENSORIZE in n.annotations for n in inner)
+            kind = ForKind.UNROLLED if keeps_extent else node.kind
+            yield from _guards(node.body, (*inner, node.replace(kind=kind)))
         case s.Allocate() | s.LetStmt() | s.AttrStmt():
             yield from _guards(node.body, inner)
         case s.IfThenElse():
@@ -103,11 +111,11 @@ class _Partition(ScopedRewriter):
         for guard, worst in self._open_guards(node):
             if node.kind is not ForKind.PARALLEL:
                 cut = self._cut(node, worst)
-                if cut is not None and (node.kind not in _STATIC or int_value(cut) is not None):
+                if cut is not None and (not _is_static(node) or int_value(cut) is not None):
                     return self._halves(node, guard, worst, cut)
-            if node.kind not in _STATIC and _size(node.body) <= _MAX_NODES:
+            if not _is_static(node) and _size(node.body) <= _MAX_NODES:
                 return node.replace(body=self._versions(node, guard, worst))
-        if node.kind is ForKind.SERIAL:
+        if node.kind is ForKind.SERIAL and not _is_static(node):
             for guard in self._never_whole(node):
                 self._done.add((node.loop_var, guard.order))
                 result = self._mixed_half(node, guard)

@@ -1,0 +1,146 @@
+"""Products of bytes and bfloat16 on every kind of CPU: which instruction, and what comes out."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+from tests.unit.codegen.conftest import Compiler
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, primitive
+from weft import op
+from weft.ir.dtype import DType
+from weft.ir.expr import Function, const, var
+from weft.strategy import LoweredKernel, lower_function
+from weft.strategy.cpu.dot_product import plan_dot_product
+from weft.target import Target
+from weft.tir.eval import evaluate
+from weft.topi.layout import Layout, transform_array
+
+ARM_CPU = Target.of(
+    "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic -mattr=+dotprod,+i8mm,+bf16")
+OLD_ARM = Target.of("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic -mattr=+dotprod")
+NO_VECTORS = Target.of("llvm -mcpu=x86-64")
+PAIRS = [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"),
+         ("bfloat16", "bfloat16"), ("int16", "int16")]
+
+
+def draw(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """All values of a byte; int16 small enough for sums that do not wrap."""
+    rng = np.random.default_rng(seed)
+    if dtype == "bfloat16":
+        return rng.standard_normal(shape).astype(ml_dtypes.bfloat16)
+    ends = np.iinfo(dtype if dtype != "int16" else "int8")
+    return rng.integers(ends.min, ends.max, shape, endpoint=True).astype(dtype)
+
+
+def expected(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    wide = np.float64 if a.dtype == ml_dtypes.bfloat16 else np.int64
+    return a.astype(wide) @ b.astype(wide)
+
+
+def check(kernel: LoweredKernel, arrays: list[np.ndarray], want: np.ndarray) -> None:
+    out = np.zeros(want.shape, np.float32 if want.dtype == np.float64 else np.int32)
+    evaluate(kernel.func, *arrays, out)
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=0 if want.dtype == np.int64 else 1e-4)
+    assert "not_tensorized" not in str(kernel.func)
+
+
+@pytest.mark.parametrize(("target", "left", "right", "name"), [
+    (WIDE_CPU, "uint8", "int8", "vpdpbusd_512"),
+    (WIDE_CPU, "int8", "uint8", "vpdpbusd_512_swapped"),
+    (WIDE_CPU, "int8", "int8", "vpdpbusd_512"),
+    (WIDE_CPU, "bfloat16", "bfloat16", "vdpbf16ps_512"),
+    (WIDE_CPU, "int16", "int16", "vpmaddwd_512"),
+    (SMALL_CPU, "uint8", "uint8", "vpmaddwd_256"),
+    (SMALL_CPU, "bfloat16", "bfloat16", None),
+    (ARM_CPU, "uint8", "int8", "usdot_128"),
+    (ARM_CPU, "uint8", "uint8", "udot_128"),
+    (ARM_CPU, "bfloat16", "bfloat16", "bfdot_128"),
+    (OLD_ARM, "uint8", "int8", "sdot_128"),
+    (OLD_ARM, "bfloat16", "bfloat16", None),
+    (NO_VECTORS, "uint8", "int8", None),
+    (WIDE_CPU, "float32", "float32", None),
+])
+def test_the_instruction_of_a_cpu(target, left, right, name):
+    plan = plan_dot_product(DType.of(left), DType.of(right), target)
+    assert (None if plan is None else plan.instruction.name) == name
+
+
+@pytest.mark.parametrize("target", [WIDE_CPU, SMALL_CPU, ARM_CPU], ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+@pytest.mark.parametrize(("rows", "columns", "depth", "swap"),
+                         [(3, 21, 10, False), (1, 16, 3, True)])
+def test_matmul(target, left, right, rows, columns, depth, swap):
+    if plan_dot_product(DType.of(left), DType.of(right), target) is None:
+        pytest.skip("this CPU multiplies them as floats")
+    a = var("a", (depth, rows) if swap else (rows, depth), left)
+    b = var("b", (columns, depth) if swap else (depth, columns), right)
+    out = "float32" if left == "bfloat16" else "int32"
+    kernel = lower_function(primitive([a, b], op.nn.matmul(
+        a, b, transpose_a=swap, transpose_b=swap, out_dtype=out)), target)
+    x, y = draw(left, (rows, depth), 0), draw(right, (depth, columns), 1)
+    given = [np.ascontiguousarray(v.T) if swap else v for v in (x, y)]
+    check(kernel, given, expected(x, y))
+    assert kernel.implementation.split(".")[-1] not in ("generic", "packed")
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS[:3])
+def test_stacks_of_matrices_broadcast(left, right):
+    a, b = var("a", (3, 5, 6), left), var("b", (1, 18, 6), right)
+    kernel = lower_function(
+        primitive([a, b], op.nn.batch_matmul(a, b, out_dtype="int32")), WIDE_CPU)
+    x, y = draw(left, (3, 5, 6), 0), draw(right, (1, 18, 6), 1)
+    check(kernel, [x, y], expected(x, y.swapaxes(-1, -2)))
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS[:5])
+@pytest.mark.parametrize(("lead", "units", "depth"), [((2, 3), 40, 9), ((33,), 7, 5)])
+def test_weights_in_panels_that_are_filled_up(left, right, lead, units, depth):
+    group = 2 if left == "bfloat16" else 4
+    layout = f"NK48n{group}k"
+    weight = draw(right, (units, depth), 1)
+    padded = np.pad(weight, ((0, -units % 48), (0, -depth % group)))
+    packed = transform_array(padded, Layout.parse("NK"), Layout.parse(layout))
+    x, w = var("x", (*lead, depth), left), var("w", packed.shape, right)
+    out = "float32" if left == "bfloat16" else "int32"
+    y = op.nn.dense(x, w, units=units, weight_layout=layout, out_dtype=out)
+    kernel = lower_function(primitive([x, w], y), WIDE_CPU)
+    data = draw(left, (*lead, depth), 0)
+    if (left, right) == ("uint8", "uint8"):
+        assert kernel.implementation == "nn.dense.cpu.vpdpbusd_512_swapped"
+    check(kernel, [data, packed], expected(data, weight.T))
+
+
+def test_bfloat16_sums_are_rounded_once():
+    a, b = var("a", (2, 300), "bfloat16"), var("b", (300, 16), "bfloat16")
+    kernel = lower_function(primitive([a, b], op.nn.matmul(a, b)), WIDE_CPU)
+    x, y = draw("bfloat16", (2, 300), 0), draw("bfloat16", (300, 16), 1)
+    out = np.zeros((2, 16), ml_dtypes.bfloat16)
+    evaluate(kernel.func, x, y, out)
+    want = expected(x, y)
+    np.testing.assert_allclose(out.astype(float), want, rtol=2**-8, atol=1e-4)
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS[:5])
+def test_compiled_models_use_them(left, right):
+    weight = draw(right, (37, 70), 1)
+    x = var("x", (3, 70), left)
+    out = "float32" if left == "bfloat16" else "int32"
+    body = op.add(op.nn.dense(x, const(weight), out_dtype=out), const(np.ones(37, out)))
+    module = weft.compile(Function((x,), body))
+    data = draw(left, (3, 70), 0)
+    want = expected(data, weight.T) + 1
+    np.testing.assert_allclose(module(data), want, rtol=1e-5,
+                               atol=1e-4 if left == "bfloat16" else 0)
+
+
+def test_a_fused_result_is_in_registers_when_it_is_read():
+    x, w = var("x", (9, 16), "uint8"), var("w", (1, 4, 32, 4), "int8")
+    y = op.nn.dense(x, w, weight_layout="NK32n4k", out_dtype="int32")
+    z = op.cast(op.nn.relu(op.cast(y, dtype="float32")), dtype="uint8")
+    kernel = lower_function(primitive([x, w], z), WIDE_CPU)
+    assert "vpdpbusd_512" in kernel.implementation
+    assert kernel.func.attrs.get("workspace_bytes", 0) < 9 * 32 * 4
+    Compiler().compile(kernel.func)
