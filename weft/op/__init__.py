@@ -4,7 +4,7 @@
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.op import dyn, nn
+from weft.op import dyn, image, nn, random
 from weft.op.bitwise import (
     bitwise_and,
     bitwise_not,
@@ -311,6 +311,7 @@ __all__ = [
     "gather_nd",
     "greater",
     "greater_equal",
+    "image",
     "invert_permutation",
     "isfinite",
     "isinf",
@@ -344,6 +345,7 @@ __all__ = [
     "ones_like",
     "power",
     "prod",
+    "random",
     "reinterpret",
     "repeat",
     "reshape",

@@ -1,0 +1,35 @@
+"""Random operators: a key goes in, and with the numbers comes the key to use next."""
+
+from __future__ import annotations
+
+from weft.op.random.distributions import (
+    MultinomialAttrs,
+    NormalAttrs,
+    RandintAttrs,
+    bernoulli,
+    multinomial,
+    normal,
+    randint,
+    uniform,
+)
+from weft.op.random.threefry import (
+    ThreefryGenerateAttrs,
+    threefry_generate,
+    threefry_key,
+    threefry_split,
+)
+
+__all__ = [
+    "MultinomialAttrs",
+    "NormalAttrs",
+    "RandintAttrs",
+    "ThreefryGenerateAttrs",
+    "bernoulli",
+    "multinomial",
+    "normal",
+    "randint",
+    "threefry_generate",
+    "threefry_key",
+    "threefry_split",
+    "uniform",
+]
