@@ -1,0 +1,206 @@
+"""Sparse tensors in coordinates (one row of indices for each value) on their way to dense ones:
+sparse_to_dense, sparse_fill_empty_rows, sparse_reshape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import bool_, int64
+from weft.ir.dynamic import Bounds
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import ANY, dim_add
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_int,
+    expect_rank,
+    expect_same_dtype,
+    tensor_of,
+    tensors_known,
+)
+from weft.topi import sparse as topi
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseToDenseAttrs(Attrs):
+    output_shape: tuple[int, ...] = attr(doc="sizes of the dense tensor", expected="sizes >= 0",
+                                         check=lambda s: all(d >= 0 for d in s))
+
+
+def _expect_rows(ctx: RelationContext, arg: int, indices: TensorType, rank: int) -> None:
+    """``indices`` are rows of as many integers as the tensor has axes."""
+    expect_int(ctx, arg, indices)
+    expect_rank(ctx, arg, indices, 2)
+    expect_dim(ctx, arg, 1, indices.shape[1], rank, "an index has not one number for each axis")
+
+
+def _sparse_to_dense_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    indices, values, default = types
+    shape = attrs_as(ctx, SparseToDenseAttrs).output_shape
+    _expect_rows(ctx, 0, indices, len(shape))
+    expect_rank(ctx, 1, values, 1)
+    expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "there is not one value an index")
+    expect_rank(ctx, 2, default, 0)
+    expect_same_dtype(ctx, 2, default, values.dtype)
+    ctx.output(TensorType(shape, values.dtype))
+    return True
+
+
+@define_op("sparse_to_dense", attrs=SparseToDenseAttrs, relation=_sparse_to_dense_relation, level=3)
+def sparse_to_dense(
+    indices: te.Tensor, values: te.Tensor, default: te.Tensor, attrs: SparseToDenseAttrs
+) -> te.Tensor:
+    """A tensor of ``default`` with the values at their indices; the last of equals stays.
+
+    Indices beyond the shape are left out.
+    """
+    return topi.sparse_to_dense(indices, values, default, attrs.output_shape)
+
+
+def _sparse_to_dense_reference(
+    indices: np.ndarray, values: np.ndarray, default: np.ndarray, output_shape: Sequence[int]
+) -> np.ndarray:
+    result = np.full(output_shape, default, values.dtype)
+    for row, value in zip(indices.tolist(), values, strict=True):
+        if all(0 <= i < size for i, size in zip(row, output_shape, strict=True)):
+            result[tuple(row)] = value
+    return result
+
+
+_ROWS = np.array([[0, 1], [2, 3], [2, 3], [5, 0]])
+sparse_to_dense.spec(
+    _sparse_to_dense_reference, case(_ROWS, (4,), (), output_shape=(3, 4)),
+    case(np.array([[1], [4]], np.int32), (2,), (), output_shape=(5,), dtypes="int32", high=9),
+    case(np.zeros((0, 2), np.int64), (0,), (), output_shape=(2, 0)),
+)
+
+
+def _fill_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 4)
+    if types is None:
+        return False
+    indices, values, shape, default = types
+    expect_int(ctx, 2, shape)
+    expect_rank(ctx, 2, shape, 1)
+    rank = shape.shape[0]
+    _expect_rows(ctx, 0, indices, rank if isinstance(rank, int) else 0)
+    expect_rank(ctx, 1, values, 1)
+    expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "there is not one value an index")
+    expect_rank(ctx, 3, default, 0)
+    expect_same_dtype(ctx, 3, default, values.dtype)
+    rows = attrs_as(ctx, FillEmptyRowsAttrs).num_rows
+    ctx.output(TupleType((TensorType((ANY, rank), int64), TensorType((ANY,), values.dtype),
+                          TensorType((rows,), bool_))))
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillEmptyRowsAttrs(Attrs):
+    num_rows: int = attr(doc="how many rows there are: the first size of the dense shape",
+                         check=lambda n: n >= 0, expected="0 or more")
+
+
+@define_op("sparse_fill_empty_rows", attrs=FillEmptyRowsAttrs, relation=_fill_relation,
+           pattern=OpPattern.OPAQUE, level=3,
+           inputs=("indices", "values", "dense_shape", "default"))
+def sparse_fill_empty_rows(
+    indices: te.Tensor, values: te.Tensor, _dense_shape: te.Tensor, default: te.Tensor,
+    attrs: FillEmptyRowsAttrs,
+) -> tuple[te.Tensor, ...]:
+    """Indices and values with ``default`` at the first place of each empty row; which were empty.
+
+    The result is in order of rows, and within a row in the order of the argument. Indices in no
+    row are left out.
+    """
+    return topi.fill_empty_rows(indices, values, default, attrs.num_rows)
+
+
+@sparse_fill_empty_rows.bounds
+def _fill_bounds(attrs: FillEmptyRowsAttrs, types: Sequence[Type]) -> Bounds:
+    indices, values = tensor_of(types[0]), tensor_of(types[1])
+    most = dim_add(indices.shape[0], attrs.num_rows)
+    return Bounds((TensorType((most, indices.shape[1]), int64), TensorType((most,), values.dtype),
+                   TensorType((attrs.num_rows,), bool_)), ((0, 0, 0), (1, 0, 0)))
+
+
+def _fill_reference(
+    indices: np.ndarray, values: np.ndarray, dense_shape: np.ndarray, default: np.ndarray,
+    num_rows: int,
+) -> tuple[np.ndarray, ...]:
+    rows, numbers = [], []
+    for row in range(num_rows):
+        here = np.flatnonzero(indices[:, 0] == row)
+        rows += [indices[n] for n in here] or [np.array([row] + [0] * (len(dense_shape) - 1))]
+        numbers += [values[n] for n in here] or [default]
+    empty = ~np.isin(np.arange(num_rows), indices[:, 0])
+    return (np.array(rows, np.int64).reshape(len(rows), len(dense_shape)),
+            np.array(numbers, values.dtype), empty)
+
+
+_SPARSE = np.array([[3, 1], [0, 2], [3, 0], [7, 0]])
+sparse_fill_empty_rows.spec(
+    _fill_reference, case(_SPARSE, (4,), np.array([5, 4]), (), num_rows=5),
+    case(np.zeros((0, 2), np.int64), (0,), np.array([2, 2]), (), num_rows=2),
+    case(np.array([[0]], np.int32), (1,), np.array([1]), (), num_rows=1),
+)
+
+
+def _sparse_reshape_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    indices, before, after = types
+    for arg, shape in ((1, before), (2, after)):
+        expect_int(ctx, arg, shape)
+        expect_rank(ctx, arg, shape, 1)
+    rank = before.shape[0]
+    _expect_rows(ctx, 0, indices, rank if isinstance(rank, int) else 0)
+    ctx.output(TupleType((TensorType((indices.shape[0], after.shape[0]), indices.dtype),
+                          TensorType(after.shape, after.dtype))))
+    return True
+
+
+@define_op("sparse_reshape", relation=_sparse_reshape_relation, pattern=OpPattern.OPAQUE, level=3,
+           inputs=("indices", "old_shape", "new_shape"))
+def sparse_reshape(
+    indices: te.Tensor, old_shape: te.Tensor, new_shape: te.Tensor, _attrs: Attrs
+) -> tuple[te.Tensor, ...]:
+    """The indices of the same elements under another shape, of which one size may be -1; the shape
+    itself with that size filled in.
+    """
+    return topi.sparse_reshape(indices, old_shape, new_shape)
+
+
+def _sparse_reshape_reference(
+    indices: np.ndarray, old_shape: np.ndarray, new_shape: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    known = math.prod(s for s in new_shape.tolist() if s != -1)
+    total = math.prod(old_shape.tolist())
+    shape = [total // max(known, 1) if s == -1 else s for s in new_shape.tolist()]
+    flat = [sum(i * math.prod(old_shape.tolist()[a + 1:]) for a, i in enumerate(row))
+            for row in indices.tolist()]
+    rows = [[f // max(math.prod(shape[a + 1:]), 1) % max(size, 1) for a, size in enumerate(shape)]
+            for f in flat]
+    return (np.array(rows, indices.dtype).reshape(len(flat), len(shape)),
+            np.array(shape, new_shape.dtype))
+
+
+sparse_reshape.spec(
+    _sparse_reshape_reference,
+    case(np.array([[0, 0, 1], [1, 2, 3]]), np.array([2, 3, 4]), np.array([6, 4])),
+    case(np.array([[0, 3], [2, 1]], np.int32), np.array([3, 4], np.int32),
+         np.array([2, -1, 3], np.int32)),
+    case(np.zeros((0, 1), np.int64), np.array([4]), np.array([2, 2])),
+)

@@ -1,0 +1,131 @@
+"""Discrete Fourier transforms: dft, stft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr, TupleGetItem
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import Dim, dim_add, dim_floordiv, dim_sub
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of, scalar, tensor_type
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_min_rank,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.topi import spectrum as topi
+
+
+@dataclass(frozen=True, kw_only=True)
+class DFTAttrs(Attrs):
+    inverse: bool = attr(False, "transform back, and divide by the length")
+
+
+def _dft_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    real, imaginary = types
+    expect_float(ctx, 0, real)
+    expect_min_rank(ctx, 0, real, 1)
+    expect_same_dtype(ctx, 1, imaginary, real.dtype)
+    expect_rank(ctx, 1, imaginary, real.ndim)
+    for axis, size in enumerate(real.shape):
+        expect_dim(ctx, 1, axis, imaginary.shape[axis], size, "the parts differ in shape")
+    ctx.output(TupleType((real, real)))
+    return True
+
+
+@define_op("dft", attrs=DFTAttrs, relation=_dft_relation, pattern=OpPattern.OPAQUE, level=3)
+def dft(real: te.Tensor, imaginary: te.Tensor, attrs: DFTAttrs) -> tuple[te.Tensor, ...]:
+    """The Fourier transform of complex numbers along the last axis, as real and imaginary part."""
+    return topi.dft(real, imaginary, inverse=attrs.inverse)
+
+
+def _dft_reference(
+    real: np.ndarray, imaginary: np.ndarray, inverse: bool = False
+) -> tuple[np.ndarray, ...]:
+    if not real.shape[-1]:
+        return real.copy(), imaginary.copy()
+    found = (np.fft.ifft if inverse else np.fft.fft)(real + 1j * imaginary)
+    return (np.ascontiguousarray(found.real).astype(real.dtype),
+            np.ascontiguousarray(found.imag).astype(real.dtype))
+
+
+dft.spec(_dft_reference, case((2, 8), (2, 8)), case((7,), (7,), inverse=True), case((1,), (1,)),
+         case((2, 3, 5), (2, 3, 5)), case((0, 4), (0, 4)))
+
+
+@dft.gradient
+def _dft_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """The conjugate transpose of the matrix: the transform the other way, scaled back."""
+    inverse = attrs_of(call, DFTAttrs).inverse
+    size = tensor_type(call.args[0]).concrete_shape[-1]
+    real, imaginary = TupleGetItem(dy, 0), TupleGetItem(dy, 1)
+    back = dft(real, imaginary, inverse=not inverse)
+    scale = scalar(1.0 / size if inverse else float(size), call.args[0])
+    return [TupleGetItem(back, 0) * scale, TupleGetItem(back, 1) * scale]
+
+
+@dataclass(frozen=True, kw_only=True)
+class STFTAttrs(Attrs):
+    n_fft: int = attr(doc="length of a frame", check=lambda n: n > 0, expected="1 or more")
+    hop_length: int = attr(doc="distance of neighbouring frames", check=lambda n: n > 0,
+                           expected="1 or more")
+    normalized: bool = attr(False, "divide by the square root of the length")
+    onesided: bool = attr(True, "leave out the frequencies that are mirror images")
+
+
+def _stft_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    data, window = types
+    attrs = attrs_as(ctx, STFTAttrs)
+    expect_float(ctx, 0, data)
+    expect_rank(ctx, 0, data, 2)
+    expect_rank(ctx, 1, window, 1)
+    expect_same_dtype(ctx, 1, window, data.dtype)
+    expect_dim(ctx, 1, 0, window.shape[0], attrs.n_fft, "the window is not as long as a frame")
+    size = data.shape[1]
+    if isinstance(size, int) and size < attrs.n_fft:
+        ctx.fail("the signal is shorter than a frame", arg=0, axis=1,
+                 expected=f"{attrs.n_fft} or more", got=size)
+    frames: Dim = dim_add(dim_floordiv(dim_sub(size, attrs.n_fft), attrs.hop_length), 1)
+    shape = (data.shape[0], topi.frequencies(attrs.n_fft, onesided=attrs.onesided), frames, 2)
+    ctx.output(TensorType(shape, data.dtype))
+    return True
+
+
+@define_op("stft", attrs=STFTAttrs, relation=_stft_relation, pattern=OpPattern.OPAQUE, level=3)
+def stft(data: te.Tensor, window: te.Tensor, attrs: STFTAttrs) -> te.Tensor:
+    """Fourier transforms of windowed frames: (batch, frequency, frame, real and imaginary part)."""
+    return topi.stft(data, window, attrs.hop_length, normalized=attrs.normalized,
+                     onesided=attrs.onesided)
+
+
+def _stft_reference(
+    data: np.ndarray, window: np.ndarray, n_fft: int, hop_length: int, normalized: bool = False,
+    onesided: bool = True,
+) -> np.ndarray:
+    frames = np.lib.stride_tricks.sliding_window_view(data, n_fft, 1)[:, ::hop_length]
+    found = np.fft.fft(frames * window)[..., :topi.frequencies(n_fft, onesided=onesided)]
+    found = found / np.sqrt(n_fft) if normalized else found
+    parts = np.stack([found.real, found.imag], -1).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(parts).astype(data.dtype)
+
+
+stft.spec(_stft_reference, case((2, 16), (8,), n_fft=8, hop_length=4),
+          case((1, 11), (5,), n_fft=5, hop_length=2, normalized=True, onesided=False),
+          case((3, 4), (4,), n_fft=4, hop_length=9))
+

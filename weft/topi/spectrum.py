@@ -1,0 +1,80 @@
+"""Fourier transforms as products with the matrix of roots of unity.
+
+The work is quadratic in the length, all of it multiply-adds over vectors; the roots come from one
+table, so that the angle of root ``k * n`` is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft import te
+from weft.ir.dtype import DType, float32, float64
+from weft.tir.expr import PrimExpr, const, select
+
+
+def _roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
+    """Cosine and sine of ``2 pi n / size`` for n below ``size``."""
+    kind = float64 if dtype == float64 else float32
+
+    def angle(n: PrimExpr) -> PrimExpr:
+        return n.astype(kind) * const(2 * math.pi, kind) / size.astype(kind)
+
+    cosine = te.compute((size,), lambda n: te.cos(angle(n)).astype(dtype), name="cosine",
+                        tag="elemwise")
+    sine = te.compute((size,), lambda n: te.sin(angle(n)).astype(dtype), name="sine",
+                      tag="elemwise")
+    return cosine, sine
+
+
+def dft(
+    real: te.Tensor, imaginary: te.Tensor, *, inverse: bool
+) -> tuple[te.Tensor, te.Tensor]:
+    """``sum(x[n] * exp(-2 pi i k n / size))``; with ``inverse`` the other sign, and the mean."""
+    size = real.shape[-1]
+    cosine, sine = _roots(size, real.dtype)
+    sign = const(1 if inverse else -1, real.dtype)
+
+    def part(name: str, first: te.Tensor, second: te.Tensor, factor: PrimExpr) -> te.Tensor:
+        n = te.reduce_axis(size, name="n")
+
+        def element(*i: PrimExpr) -> PrimExpr:
+            root, at = (i[-1] * n.var) % size, (*i[:-1], n.var)
+            return te.sum(first[at] * cosine[root] + factor * second[at] * sine[root], n)
+
+        total = te.compute(real.shape, element, name=name, tag="comm_reduce")
+        if not inverse:
+            return total
+        count = size.astype(real.dtype)
+        return te.compute(real.shape, lambda *i: total[i] / count, name=f"{name}_mean",
+                          tag="elemwise")
+
+    minus = const(-1, real.dtype) * sign
+    return part("real", real, imaginary, minus), part("imaginary", imaginary, real, sign)
+
+
+def frequencies(n_fft: int, *, onesided: bool) -> int:
+    """How many frequencies there are, without the mirror images where ``onesided``."""
+    return n_fft // 2 + 1 if onesided else n_fft
+
+
+def stft(
+    data: te.Tensor, window: te.Tensor, hop: int, *, normalized: bool, onesided: bool
+) -> te.Tensor:
+    """Transforms of the frames of each signal: (batch, frequency, frame, part)."""
+    (n_fft,) = window.static_shape or (0,)
+    cosine, sine = _roots(const(n_fft), data.dtype)
+    frames = (data.shape[1] - n_fft) // hop + 1
+    shape: Sequence[PrimExpr | int] = (data.shape[0], frequencies(n_fft, onesided=onesided),
+                                       frames, 2)
+    n = te.reduce_axis(n_fft, name="n")
+
+    def element(b: PrimExpr, k: PrimExpr, frame: PrimExpr, part: PrimExpr) -> PrimExpr:
+        root = (k * n.var) % n_fft
+        factor = select(part.equal(0), cosine[root], const(-1, data.dtype) * sine[root])
+        return te.sum(data[b, frame * hop + n.var] * window[n.var] * factor, n)
+
+    total = te.compute(shape, element, name="stft", tag="comm_reduce")
+    scale = const(1 / math.sqrt(n_fft) if normalized else 1.0, data.dtype)
+    return te.compute(shape, lambda *i: total[i] * scale, name="scaled", tag="elemwise")
