@@ -86,6 +86,7 @@ from weft.op.nn.space_to_depth import (
     depth_to_space,
     space_to_depth,
 )
+from weft.op.nn.upsampling import UpSampling3DAttrs, UpSamplingAttrs, upsampling, upsampling3d
 from weft.op.transform.shape import batch_flatten
 
 __all__ = [
@@ -130,6 +131,8 @@ __all__ = [
     "SoftmaxAttrs",
     "SpaceToBatchNDAttrs",
     "SpaceToDepthAttrs",
+    "UpSampling3DAttrs",
+    "UpSamplingAttrs",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
@@ -185,4 +188,6 @@ __all__ = [
     "softmax",
     "space_to_batch_nd",
     "space_to_depth",
+    "upsampling",
+    "upsampling3d",
 ]

@@ -1,5 +1,5 @@
 """Strategies and schedule families for CPUs; importing a module registers what it holds."""
 
-from weft.strategy.cpu import conv, default, dense, depthwise_conv, layouts, matmul, pool
+from weft.strategy.cpu import conv, default, dense, depthwise_conv, layouts, matmul, pool, staged
 
-__all__ = ["conv", "default", "dense", "depthwise_conv", "layouts", "matmul", "pool"]
+__all__ = ["conv", "default", "dense", "depthwise_conv", "layouts", "matmul", "pool", "staged"]
