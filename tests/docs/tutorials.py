@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ def run_page(text: str, folder: Path) -> list[str]:
         path = folder / block.file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {block.file}\n{block.source}", encoding="utf-8")
+    _install(text, folder)
     names = [b.file.removesuffix(".py") for b in blocks if b.file.endswith(".py")
              and "/" not in b.file]
     environment = {**os.environ, "PYTHONPATH": str(folder),
@@ -63,6 +65,19 @@ def run_page(text: str, folder: Path) -> list[str]:
     printed = done.stdout.replace(f"{folder}/", "").split(f"{_END}\n")
     outputs = iter(printed)
     return [next(outputs) if b.file.removesuffix(".py") in names else "" for b in blocks]
+
+
+def _install(text: str, folder: Path) -> None:
+    """What an installer leaves of the page's pyproject.toml: the metadata beside the package."""
+    for block in re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        project = tomllib.loads(block)["project"]
+        info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+        (info / "entry_points.txt").write_text("".join(
+            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+            for group, entries in project["entry-points"].items()))
 
 
 def with_outputs(text: str, printed: list[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict
 
 import click
 
@@ -14,8 +14,10 @@ from weft.export.linker import find_linkers
 from weft.runtime.cpu import machine
 from weft.support.cache import default_directory, open_cache
 from weft.support.config import config, knobs
+from weft.support.plugins import load_plugins
+from weft.support.versions import library_version
 
-_LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "torch")
+_LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", "torch")
 
 
 @click.command("ops")
@@ -63,11 +65,16 @@ def targets_command(*, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def doctor_command(*, as_json: bool) -> None:
     """Check what weft finds on this machine, and list every setting."""
-    facts = {**_machine(), **{name: _version(name) for name in _LIBRARIES}}
+    facts = {**_machine(), **{name: library_version(name) for name in _LIBRARIES}}
+    plugins = load_plugins()
     if as_json:
-        print_json({**facts, "settings": {k.env: getattr(config, n) for n, k in knobs().items()}})
+        print_json({**facts, "plugins": [asdict(p) for p in plugins],
+                    "settings": {k.env: getattr(config, n) for n, k in knobs().items()}})
         return
     print_table("", ("what", "found"), list(facts.items()))
+    if plugins:
+        print_table("\nplug-ins", ("name", "package", "entry point", "state"),
+                    [(p.name, p.package, p.value, p.error or "loaded") for p in plugins])
     rows = [(k.env, getattr(config, n), k.doc) for n, k in knobs().items()]
     print_table("\nsettings (environment variables)", ("variable", "now", "meaning"), rows)
 
@@ -82,10 +89,3 @@ def _machine() -> dict[str, str]:
         "cache": f"{default_directory()} ({entries} entries, {size / 1e6:.1f} MB)",
         "linker": ", ".join(linkers) or "none on the path (pip install weft[linker])",
     }
-
-
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return "not installed"

@@ -25,6 +25,7 @@ from weft.ir import (
     parse_pipeline,
 )
 from weft.support.errors import ParseError
+from weft.support.plugins import load_plugins
 
 
 @click.command("opt")
@@ -50,6 +51,7 @@ def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | 
     if list_passes:
         click.echo(pipeline_text())
         return
+    load_plugins()
     timing = TimingInstrument()
     instruments = [timing, *([PrintInstrument()] if print_between_passes else []),
                    *([VerifyInstrument()] if verify else [])]

@@ -25,6 +25,7 @@ from weft.support.cache import open_cache
 from weft.support.config import config
 from weft.support.errors import InternalError
 from weft.support.log import Level, debug, enabled
+from weft.support.plugins import load_plugins
 
 __all__ = ["CompiledModel", "DynamicModel", "ForeignModel", "compile", "parse"]
 
@@ -34,6 +35,7 @@ def parse(text: str) -> IRModule:
 
     Raises ``ParseError`` and ``TypeInferenceError``.
     """
+    load_plugins()
     return ir.infer_type(ir.parse(text))
 
 
@@ -60,6 +62,7 @@ def compile(
     ``OptionError`` and ``TargetError``, all of them ``WeftError``.
     """
     with config(**knobs):
+        load_plugins()
         options = CompileOptions.make(target, opt_level, inputs)
         model = prepare(model, example_inputs, inputs)
         manifest = manifest_of_program(model, options)

@@ -7,7 +7,7 @@ from typing import Any
 from weft.ir.expr import Call, Function
 from weft.ir.op import OPS, Op
 from weft.ir.visitor import post_order
-from weft.strategy.registry import LAYOUT_HOOKS, STRATEGIES
+from weft.strategy.registry import layout_hooks, strategies_of
 from weft.target import Target
 
 
@@ -18,7 +18,7 @@ def is_self_contained(function: Function, target: Target) -> bool:
     that has not run the user's program.
     """
     operators = (node.op for node in post_order(function.body) if isinstance(node, Call))
-    return all(_is_own_op(op) and _is_own(STRATEGIES.find(f"{target.kind}:{op.name}"))
+    return all(_is_own_op(op) and all(map(_is_own, strategies_of(op.name, target.kind)))
                for op in operators if isinstance(op, Op))
 
 
@@ -28,11 +28,10 @@ def may_use_extensions(content: bytes, target: Target) -> bool:
     It does where it names an operator of the user's, and it may where the user has another
     strategy or layout for operators that exist.
     """
-    prefix = f"{target.kind}:"
-    makers = [registry.get(name) for registry in (STRATEGIES, LAYOUT_HOOKS) for name in registry
-              if name.startswith(prefix) and _is_own_op(OPS.find(name.removeprefix(prefix)))]
-    return not all(map(_is_own, makers)) or any(
-        name.encode() in content for name in OPS if not _is_own_op(OPS.get(name)))
+    foreign = [name for name in OPS if not _is_own_op(OPS.get(name))]
+    makers = [*layout_hooks(target).values(), *(
+        s for name in OPS if name not in foreign for s in strategies_of(name, target.kind))]
+    return not all(map(_is_own, makers)) or any(name.encode() in content for name in foreign)
 
 
 def _is_own_op(op: Op | None) -> bool:

@@ -33,6 +33,8 @@ def encode_value(value: Any) -> str:
 
     Raises ``InternalError`` for objects that have no value of their own.
     """
+    if isinstance(value, np.generic):
+        value = value.item()  # NumPy's scalars are the numbers that they hold
     if value is None or isinstance(value, (bool, str, bytes)):
         return repr(value)
     if isinstance(value, (int, float)) and not isinstance(value, enum.Enum):
@@ -56,8 +58,8 @@ def _encode_object(value: Any) -> str:
         return encode_attrs(value)
     if isinstance(value, Type):
         return TypeEncoder().encode(value)
-    if isinstance(value, (np.ndarray, np.generic)):
-        return f"array:{array_digest(np.asarray(value))}"
+    if isinstance(value, np.ndarray):
+        return f"array:{array_digest(value)}"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return f"{type(value).__name__}{encode_value(fields)}"

@@ -214,10 +214,26 @@ def parse_value(tokens: Tokens) -> Any:
         return tokens.fail("a minus sign stands before a number")
     if tokens.kind == "number":
         return _plain_number(tokens)
+    if tokens.at("bytes") and tokens.following() == "(":
+        return _bytes(tokens)
     if tokens.kind == "name" and (tokens.text in _WORDS or _dtype_named(tokens.text)):
         word = tokens.next()
         return _WORDS.get(word, word)
     return tokens.fail("this is no attribute value", expected='a number, "text", [..], True, None')
+
+
+def _bytes(tokens: Tokens) -> bytes:
+    """``bytes("aGVsbG8=")``: raw bytes in base64."""
+    tokens.next()
+    tokens.expect("(")
+    offset = tokens.offset
+    text = string_value(tokens)
+    try:
+        value = base64.b64decode(text, validate=True)
+    except ValueError:
+        tokens.fail("this is no base64", got=text, offset=offset)
+    tokens.expect(")")
+    return value
 
 
 def _dictionary(tokens: Tokens) -> dict[str, Any]:

@@ -90,6 +90,8 @@ def value_text(value: Any) -> str:
         return str(value)
     if isinstance(value, str):
         return json.dumps(value)
+    if isinstance(value, bytes):
+        return f'bytes("{base64.b64encode(value).decode()}")'
     if isinstance(value, DType):
         return f'"{value}"'
     if isinstance(value, (tuple, list)):

@@ -12,7 +12,7 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type
 from weft.strategy.build_tensors import anchor_of, build_tensors
 from weft.strategy.implementation import Implementation, ScheduleContext
-from weft.strategy.registry import default_implementation, select
+from weft.strategy.registry import default_implementation, select, strategies_of
 from weft.strategy.work import count_flops
 from weft.support.errors import LoweringError, ScheduleError
 from weft.support.user_code import place_in_traceback
@@ -97,10 +97,11 @@ def _choose(function: Function, target: Target) -> Implementation | None:
     anchor = anchor_of(function)
     if anchor is None:
         return None
-    if isinstance(anchor.op, Op) and anchor.op.pattern <= 3:
+    op = anchor.op
+    if isinstance(op, Op) and op.pattern <= 3 and not strategies_of(op.name, target.kind):
         # An elementwise or injective chain has no anchor in particular, and a reduction's
-        # schedule depends on the shape of its stages alone.
-        return default_implementation(anchor.op, target)
+        # schedule depends on the shape of its stages alone; a user may say otherwise.
+        return default_implementation(op, target)
     return select(anchor, target)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
-from weft.ir.op import Op
+from weft.ir.op import OPS, Op
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.support.config import config
-from weft.support.errors import LoweringError
+from weft.support.errors import LoweringError, RegistryError
 from weft.support.registry import Registry
 from weft.target import Target
 from weft.transform.legalize import LegalizeHook
@@ -20,19 +20,43 @@ LayoutHook: TypeAlias = Callable[..., Any]
 Hook = TypeVar("Hook")
 FamilySchedule: TypeAlias = Callable[[ScheduleContext], None]
 
-STRATEGIES: Registry[Strategy] = Registry("strategy")
+# By target and operator: weft's own generator, then those of users.
+STRATEGIES: Registry[tuple[Strategy, ...]] = Registry("strategy")
 FAMILIES: Registry[FamilySchedule] = Registry("schedule family")
 LAYOUT_HOOKS: Registry[LayoutHook] = Registry("layout hook")
 LEGALIZATIONS: Registry[LegalizeHook] = Registry("legalization")
 
 
 def strategy(op_name: str, *, target: str) -> Callable[[Strategy], Strategy]:
-    """Register a generator of implementations of ``op_name`` for targets of kind ``target``."""
+    """Register a generator of implementations of ``op_name`` for targets of kind ``target``.
+
+    An operator may have several: their implementations compete. A generator of the same module
+    and name takes the place of the one before it, so that a notebook's cell can be run again.
+    Raises ``RegistryError`` for an operator or a kind of target that does not exist.
+    """
+    OPS.get(op_name)
+    if f"{target}:default" not in FAMILIES and target != "cpu":
+        kinds = sorted({name.partition(":")[0] for name in FAMILIES})
+        raise RegistryError(f"unknown kind of target {target!r}", help=f"there is {', '.join(kinds)}")
 
     def wrap(function: Strategy) -> Strategy:
-        return STRATEGIES.register(f"{target}:{op_name}", function)
+        key = f"{target}:{op_name}"
+        others = tuple(f for f in strategies_of(op_name, target) if _name(f) != _name(function))
+        if key in STRATEGIES:
+            STRATEGIES.remove(key)
+        STRATEGIES.register(key, (*others, function))
+        return function
 
     return wrap
+
+
+def strategies_of(op_name: str, target: str) -> tuple[Strategy, ...]:
+    """The generators of an operator's implementations on a kind of target, first come first."""
+    return STRATEGIES.find(f"{target}:{op_name}") or ()
+
+
+def _name(function: Strategy) -> tuple[str, str]:
+    return function.__module__, function.__qualname__
 
 
 def family(name: str, *, target: str) -> Callable[[FamilySchedule], FamilySchedule]:
@@ -79,17 +103,17 @@ def _of_target(hooks: Registry[Hook], target: Target) -> dict[str, Hook]:
 
 
 def implementations(call: Call, target: Target) -> list[Implementation]:
-    """What the operator's strategy offers for a call; its family where it has no strategy.
+    """What the operator's strategies offer for a call; its family where it has none of its own.
 
-    Raises ``LoweringError`` if a strategy exists and none of its implementations applies.
+    Raises ``LoweringError`` if weft has a strategy for the operator and nothing applies.
     """
     op = call.op
     if not isinstance(op, Op):
         raise LoweringError("only calls of operators have implementations", where=call.span)
-    generator = STRATEGIES.find(f"{target.kind}:{op.name}")
-    if generator is None:
+    generators = strategies_of(op.name, target.kind)
+    candidates = [i for generator in generators for i in generator(call, target)]
+    if not candidates and not any(map(_is_complete, generators)):
         return [default_implementation(op, target)]
-    candidates = list(generator(call, target))
     if not candidates:
         raise LoweringError(
             f"{op.name} has no implementation for this call on {target}",
@@ -97,6 +121,11 @@ def implementations(call: Call, target: Target) -> list[Implementation]:
             got=", ".join(str(a.checked_type) for a in call.args),
         )
     return candidates
+
+
+def _is_complete(generator: Strategy) -> bool:
+    """weft's own strategies cover every call that is meant to run; those of users need not."""
+    return generator.__module__.startswith("weft.")
 
 
 def select(call: Call, target: Target) -> Implementation:

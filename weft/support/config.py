@@ -150,6 +150,8 @@ class Config:
                    "have run on")
     no_cache = Knob("WEFT_NO_CACHE", False, _flag, "0 or 1",
                     "neither read nor write the disk cache")
+    no_plugins = Knob("WEFT_NO_PLUGINS", False, _flag, "0 or 1",
+                      "load no plug-ins (packages with entry points in the group weft.plugins)")
     cache_dir = Knob("WEFT_CACHE_DIR", None, _optional(_path), "a folder",
                      "where compiled code is kept (default: the user's cache folder)")
     cache_size = Knob("WEFT_CACHE_SIZE", 4 << 30, _size, "a size such as 512M or 4G",

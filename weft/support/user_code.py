@@ -15,7 +15,11 @@ def place_of(function: Callable[..., Any], line: int | None = None) -> str:
     function = getattr(function, "py_func", function)  # below numba's decorator
     code = getattr(function, "__code__", None)
     name = getattr(function, "__qualname__", type(function).__name__)
-    return name if code is None else f"{code.co_filename}:{line or code.co_firstlineno} in {name}"
+    if code is None:
+        return name
+    file = code.co_filename  # weft's own is named from the package on
+    file = file.replace(f"{_PACKAGE_ROOT}/", "weft/") if file.startswith(_PACKAGE_ROOT) else file
+    return f"{file}:{line or code.co_firstlineno} in {name}"
 
 
 def place_in_traceback(traceback: TracebackType | None) -> str | None:

@@ -41,10 +41,18 @@ def _expand(original: Expr, node: Expr) -> Expr:
     if not isinstance(node, Call) or not isinstance(original, Call):
         return node
     if rule is None:
-        expanded = decomposed(node, "expansion")
-        return decomposed(node) if expanded is node else expanded
+        return _by_hooks(node)
     expanded = rule(node, tensor_type_of(original.args[0]).ndim)
     return infer_expr(expanded, trust=True)
+
+
+def _by_hooks(call: Call) -> Expr:
+    """The ``expansion`` of the operator, else its ``decomposition``, as far as they lead."""
+    expanded = decomposed(call, "expansion")
+    expanded = decomposed(call) if expanded is call else expanded
+    while isinstance(expanded, Call) and expanded is not call:
+        call, expanded = expanded, decomposed(expanded, "expansion")
+    return expanded
 
 
 def _layer_norm(call: Call, ndim: int) -> Expr:

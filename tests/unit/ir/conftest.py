@@ -1,61 +1,30 @@
-"""Every module that a test infers or prints must come back from its own text."""
+"""The tests of the language check all the modules that they make, larger ones among them."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from weft.ir import (
-    IRModule,
-    as_text,
-    assert_structural_equal,
-    install_printer,
-    parse,
-    verify_module,
-)
-from weft.ir.visitor import post_order
-from weft.support.errors import WellFormedError
+from tests.round_trip import Sampler
+from weft.ir import IRModule, as_text, install_printer
 
-# Larger programs are printed and parsed by tests of their own.
-LARGEST = 400
+
+@pytest.fixture
+def round_trip_sampler() -> Sampler:
+    return Sampler(largest=400, ratio=1)
 
 
 @pytest.fixture(autouse=True)
-def round_trip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    seen: dict[int, IRModule] = {}
-    rebuild = IRModule.with_functions
-
-    def with_functions(mod: IRModule, functions: Any) -> IRModule:
-        made = rebuild(mod, functions)
-        seen[id(made)] = made
-        return made
+def printed_modules(round_trip_sampler: Sampler) -> Iterator[None]:
+    """What is printed is checked too, whenever it was made."""
 
     def render(node: Any) -> str:
         if isinstance(node, IRModule):
-            seen[id(node)] = node
+            round_trip_sampler.made(node)
         return as_text(node)
 
-    monkeypatch.setattr(IRModule, "with_functions", with_functions)
     install_printer(render)
     yield
     install_printer(as_text)
-    monkeypatch.undo()
-    for mod in list(seen.values())[:50]:
-        if _is_small(mod) and _is_well_formed(mod):
-            assert_structural_equal(parse(as_text(mod)), mod)
-
-
-def _is_well_formed(mod: IRModule) -> bool:
-    try:
-        verify_module(mod, typed=False)
-    except WellFormedError:
-        return False  # tests of the verifier break programs on purpose
-    return True
-
-
-def _is_small(mod: IRModule) -> bool:
-    nodes = itertools.chain.from_iterable(map(post_order, mod.functions.values()))
-    return next(itertools.islice(nodes, LARGEST, None), None) is None

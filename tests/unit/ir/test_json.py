@@ -76,9 +76,11 @@ def test_sharing_is_kept():
 
 
 def test_special_attribute_values():
-    attrs = {"a": float("inf"), "b": (1, (2.5, None)), "c": {"k": True}, "d": np.float32(0.5)}
+    attrs = {"a": float("inf"), "b": (1, (2.5, None)), "c": {"k": True}, "d": np.float32(0.5),
+             "e": b"\0raw\xff"}
     mod = IRModule({}, attrs=attrs)
     assert load_json(save_json(mod)).attrs == {**attrs, "d": 0.5}
+    assert parse(str(mod)).attrs == {**attrs, "d": 0.5}
 
 
 @pytest.mark.parametrize("path", sorted(OLD.iterdir()), ids=lambda p: p.name)

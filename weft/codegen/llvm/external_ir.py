@@ -170,7 +170,6 @@ def _check_closed(function: PythonFunction, module: llvm.ModuleRef) -> None:
         return
     if any(name.startswith("NRT_") for name in needed):
         raise CodegenError(f"{body.__name__} allocates memory", where=place_of(body),
-                           got=", ".join(n for n in needed if n.startswith("NRT_")),
                            help="take arrays to work in as scratch=[(shape, dtype), ...], and "
                                 "write loops where NumPy would make a new array")
     if _RAISED in needed and "numba_gil_ensure" not in needed:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,11 +14,10 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from weft.frontend.torch.coverage import check_coverage
 from weft.frontend.torch.dims import shape_of, symbol_of
 from weft.frontend.torch.dtypes import dtype_of
-from weft.ir.shape import AnyDim, Shape, SymDim, as_dim
+from weft.frontend.torch.export import Shapes, export_module, quiet
+from weft.ir.shape import Shape
 from weft.ir.types import TensorType, is_static
-from weft.support.errors import InvalidModelError, OptionError, UnsupportedModelError
-
-Shapes = Mapping[str, Sequence[object]]
+from weft.support.errors import OptionError, UnsupportedModelError
 
 # What weft has as one operation and is better not taken apart.
 _KEPT = ("scaled_dot_product_attention.default", "linear.default", "matmul.default",
@@ -43,7 +40,7 @@ class TorchProgram:
     ``numbers`` what is no tensor, by the names of their placeholders.
 
     ``output_nodes`` make the outputs; those that are no tensors are left out. Sizes that torch
-    left open are named symbols.
+    left open are named symbols, and ``ranges`` says which values of a name the graph holds for.
     """
 
     graph: torch.fx.Graph
@@ -52,6 +49,7 @@ class TorchProgram:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     output_nodes: tuple[str, ...]
+    ranges: Mapping[str, range] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -65,76 +63,14 @@ def make_program(
     """See ``weft.frontend.torch.torch_program``."""
     exported = model
     if isinstance(model, torch.nn.Module):
-        exported = _export(model, example_inputs, shapes)
+        exported = export_module(model, example_inputs, shapes)
     elif example_inputs is not None:
         raise OptionError("an exported program has its example inputs already",
                           help="leave example_inputs out")
-    with _quiet():
+    with quiet():
         exported = exported.run_decompositions(_decompositions())
     check_coverage(exported.graph, type(model).__name__)
     return _program_of(exported, shapes)
-
-
-def _export(model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | None,
-            shapes: Shapes) -> torch.export.ExportedProgram:
-    if example_inputs is None:
-        raise OptionError("a torch module is compiled by what it does with example inputs",
-                          got="no example_inputs",
-                          help="weft.compile(module, example_inputs=(torch.zeros(1, 3, 32, 32),))")
-    if model.training:
-        raise InvalidModelError("the module is in training mode", where=type(model).__name__,
-                                help="call model.eval() first")
-    named = isinstance(example_inputs, Mapping)
-    args = () if named else tuple(example_inputs)
-    kwargs = dict(example_inputs) if named else None
-    try:
-        with _quiet():
-            return torch.export.export(model, args, kwargs,
-                                       dynamic_shapes=_dynamic_shapes(model, args, kwargs, shapes))
-    except Exception as error:  # any code of the model's may have run
-        raise InvalidModelError("torch.export cannot trace the module", where=type(model).__name__,
-                                got=f"{type(error).__name__}: {error}") from error
-
-
-def _dynamic_shapes(model: torch.nn.Module, args: tuple[Any, ...],
-                    kwargs: Mapping[str, Any] | None, shapes: Shapes) -> Any:
-    """Which axes of which argument stay open, in the form of ``torch.export``."""
-    given = inspect.signature(model.forward).bind(*args, **(kwargs or {})).arguments
-    unknown = [name for name in shapes if not isinstance(given.get(name), torch.Tensor)]
-    if unknown:
-        raise OptionError(f"the module has no tensor argument {', '.join(map(repr, unknown))}",
-                          expected=", ".join(n for n, v in given.items()
-                                             if isinstance(v, torch.Tensor)),
-                          help="for tensors inside others, pass a torch.export.ExportedProgram")
-    named: dict[str, Any] = {}
-
-    def axes_of(name: str, value: Any) -> Any:
-        if name not in shapes or not isinstance(value, torch.Tensor):
-            return None
-        return _open_axes(name, value, tuple(shapes[name]), named)
-
-    return {name: axes_of(name, value) for name, value in given.items()} if shapes else None
-
-
-def _open_axes(name: str, value: torch.Tensor, shape: tuple[object, ...],
-               named: dict[str, Any]) -> dict[int, Any]:
-    if len(shape) != value.ndim:
-        raise OptionError(f"the shape given for input {name!r} has the wrong rank",
-                          expected=f"{value.ndim} dimensions", got=str(shape))
-    axes: dict[int, Any] = {}
-    for axis, size in enumerate(shape):
-        dim = as_dim(size)
-        if isinstance(dim, AnyDim):
-            axes[axis] = torch.export.Dim.DYNAMIC
-        elif isinstance(dim, SymDim):
-            symbol = str(dim)
-            if not symbol.isidentifier():
-                raise OptionError("an open size of a torch module is a name", got=symbol)
-            axes[axis] = named.setdefault(symbol, torch.export.Dim(symbol))
-        elif dim != value.shape[axis]:
-            raise OptionError(f"axis {axis} of the example for input {name!r} has another size",
-                              expected=str(dim), got=str(value.shape[axis]))
-    return axes
 
 
 def _decompositions() -> Any:
@@ -147,14 +83,6 @@ def without_kept(table: Any) -> Any:
         packet, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
     return table
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Torch warns of its own deprecated calls while it exports."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> TorchProgram:
@@ -178,7 +106,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
     outputs = [nodes[name] for name in _output_names(signature)]
     program = TorchProgram(exported.graph, weights, numbers, ports,
                            tuple(_port(node, names) for node in outputs),
-                           tuple(node.name for node in outputs))
+                           tuple(node.name for node in outputs), _ranges(exported, names))
     return _with_own_weights(program) if program.is_open else program
 
 
@@ -211,6 +139,19 @@ def _symbol_names(inputs: Sequence[torch.fx.Node], shapes: Shapes) -> dict[str, 
             if symbol is not None and isinstance(name, str) and name.isidentifier():
                 names[symbol] = name
     return names
+
+
+def _ranges(exported: torch.export.ExportedProgram, names: Mapping[str, str]
+            ) -> dict[str, range]:
+    """The values of each name for which the graph is what the module does."""
+    ranges: dict[str, range] = {}
+    for symbol, values in exported.range_constraints.items():
+        name = names.get(str(symbol), str(symbol))
+        low = max(int(values.lower), 0) if values.lower.is_Integer else 0
+        high = int(values.upper) if values.upper.is_Integer else sys.maxsize - 1
+        before = ranges.get(name, range(sys.maxsize))
+        ranges[name] = range(max(low, before.start), min(high + 1, before.stop))
+    return ranges
 
 
 def _port(node: torch.fx.Node, names: Mapping[str, str]) -> Port:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 
 from weft.frontend.torch.program import TorchProgram
@@ -32,15 +33,26 @@ def input_types(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
     return types
 
 
+def _range_text(values: range) -> str:
+    last = "" if values.stop >= sys.maxsize else f" to {values.stop - 1}"
+    return f"from {values.start}{last}"
+
+
 def check_sizes(program: TorchProgram, types: Sequence[TensorType]) -> None:
     """One name is one size, and a size that was fixed in the example stays what it was."""
     symbols: dict[str, Dim] = {}
     pairs = [(port, declared, given)
              for port, type_ in zip(program.inputs, types, strict=True)
              for declared, given in zip(port.type.shape, type_.concrete_shape, strict=True)]
-    for _, declared, given in pairs:
+    for port, declared, given in pairs:
         if isinstance(declared, SymDim) and str(declared).isidentifier():
-            symbols.setdefault(str(declared), given)
+            name = str(declared)
+            symbols.setdefault(name, given)
+            if given not in program.ranges.get(name, range(given + 1)):
+                raise InvalidInputError(
+                    f"input {port.name!r} has a size that the model was not traced for",
+                    expected=f"{name} {_range_text(program.ranges[name])}", got=str(given),
+                    help="torch.export found these bounds in the module, or was given them")
     for port, declared, given in pairs:
         expected = substitute_dim(declared, symbols)
         if isinstance(expected, int) and expected != given:

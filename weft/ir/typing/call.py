@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.ir.attrs import Attrs
+from weft.ir.dtype import DType
 from weft.ir.expr import Call
 from weft.ir.op import Op
 from weft.ir.types import IncompleteType, TensorType, TupleType, Type, is_complete
@@ -93,9 +94,10 @@ class CallContext:
         return tuple(known)
 
     def output(self, type_: Type) -> None:
-        if not isinstance(type_, Type):
-            raise self._broken("states a result that is no type",
-                               expected="a TensorType or a TupleType", got=repr(type_))
+        is_type = isinstance(type_, Type)
+        if not is_type or (isinstance(type_, TensorType) and not isinstance(type_.dtype, DType)):
+            raise self._broken("states a result that is no type", got=repr(type_),
+                               expected="TensorType.of(shape, dtype), or a TupleType")
         try:
             self._solver.unify(self._out, type_)
         except UnifyError as error:

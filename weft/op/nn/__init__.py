@@ -86,6 +86,7 @@ from weft.op.nn.space_to_depth import (
     depth_to_space,
     space_to_depth,
 )
+from weft.op.nn.upsampling import UpSampling3DAttrs, UpSamplingAttrs, upsampling, upsampling3d
 from weft.op.nn.winograd import (
     WinogradConv2DAttrs,
     WinogradWeightAttrs,
@@ -136,6 +137,8 @@ __all__ = [
     "SoftmaxAttrs",
     "SpaceToBatchNDAttrs",
     "SpaceToDepthAttrs",
+    "UpSampling3DAttrs",
+    "UpSamplingAttrs",
     "WinogradConv2DAttrs",
     "WinogradWeightAttrs",
     "adaptive_avg_pool1d",
@@ -193,6 +196,8 @@ __all__ = [
     "softmax",
     "space_to_batch_nd",
     "space_to_depth",
+    "upsampling",
+    "upsampling3d",
     "winograd_conv2d",
     "winograd_weight",
 ]

@@ -8,6 +8,7 @@ from weft.strategy.cpu import (
     layouts,
     matmul,
     pool,
+    staged,
     winograd,
     winograd_choice,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "layouts",
     "matmul",
     "pool",
+    "staged",
     "winograd",
     "winograd_choice",
 ]

@@ -1,0 +1,50 @@
+"""The tutorials run as they stand, each in a fresh process outside the package."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from tests.docs.tutorials import FOLDER, read_blocks, run_page
+
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
+MOST_LINES = 40
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tutorial_prints_what_it_shows(page: str, tmp_path: Path) -> None:
+    """After a change of a message, ``python -m tests.docs.tutorials`` writes the new ones."""
+    if "te.python_extern" in PAGES[page]:
+        pytest.importorskip("numba")
+    blocks = read_blocks(PAGES[page])
+    printed = run_page(PAGES[page], tmp_path)
+    assert {b.file: text for b, text in zip(blocks, printed, strict=True)} == {
+        b.file: b.printed for b in blocks}
+
+
+def test_every_block_of_python_is_read() -> None:
+    for page, text in PAGES.items():
+        assert text.count("```python\n") == len(read_blocks(text)), page
+
+
+def test_the_mistakes_that_the_page_promises_are_there() -> None:
+    shown = "".join(b.printed for b in read_blocks(PAGES["add_operator"]))
+    for words in ("does not give what its relation says", "gives no tensor", "E0600",
+                  "the gradient of acme.square with respect to x has the wrong type"):
+        assert words in shown
+
+
+def test_an_operator_takes_at_most_forty_lines() -> None:
+    """Attributes, relation, compute, strategy, gradient and specification, imports among them."""
+    (source,) = (b.source for b in read_blocks(PAGES["add_operator"]) if b.file == "acme_ops.py")
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+               tokenize.ENDMARKER}
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    lines = {line for token in tokens if token.type not in skipped
+             for line in range(token.start[0], token.end[0] + 1)}
+    assert len(lines) <= MOST_LINES, len(lines)
+    for part in ("relation=", "@define_op", "@strategy", ".gradient", ".spec("):
+        assert part in source

@@ -1,0 +1,71 @@
+"""Plug-in packages on the path, with the metadata that an installer writes."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PLUGIN = """
+from weft import define_op, te
+from weft.ir.typing.relations import same_type_as
+
+
+def register():
+    @define_op("acme.twice", relation=same_type_as(0))
+    def twice(x, attrs):
+        '''Each element doubled.'''
+        return te.compute(x.shape, lambda *i: x[i] + x[i])
+"""
+USE = """
+import numpy as np, sys, weft
+assert "acme_weft" not in sys.modules, "loaded before it is used"
+module = weft.compile(weft.parse("def @main(%x: Tensor[(3,), float32]) { acme.twice(%x) }"))
+print(module(np.ones(3, np.float32)))
+"""
+
+
+def install(folder, package, entries, source):
+    """What ``pip install`` leaves behind: the module, METADATA and entry_points.txt."""
+    (folder / f"{package}.py").write_text(source)
+    info = folder / f"{package}-1.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
+    (info / "entry_points.txt").write_text("[weft.plugins]\n" + "\n".join(entries) + "\n")
+
+
+@pytest.fixture
+def run(tmp_path):
+    def call(*arguments, **environment):
+        settings = {**os.environ, "PYTHONPATH": str(tmp_path), **environment,
+                    "WEFT_CACHE_DIR": str(tmp_path / "cache")}
+        return subprocess.run([sys.executable, *arguments], env=settings, text=True, check=False,
+                              capture_output=True, cwd=tmp_path)
+    return call
+
+
+def test_a_plugin_is_loaded_when_a_program_is_parsed(tmp_path, run):
+    install(tmp_path, "acme_weft", ["acme = acme_weft:register"], PLUGIN)
+    done = run("-c", USE)
+    assert done.stdout == "[2. 2. 2.]\n", done.stderr
+    assert not done.stderr
+    refused = run("-c", USE, WEFT_NO_PLUGINS="1")
+    assert "unknown operator or constructor 'acme.twice'" in refused.stderr
+
+
+def test_a_broken_plugin_is_reported_and_the_others_work(tmp_path, run):
+    install(tmp_path, "acme_weft", ["acme = acme_weft:register"], PLUGIN)
+    install(tmp_path, "broken_weft", ["broken = broken_weft", "gone = no_such_module"],
+            "raise RuntimeError('not today')\n")
+    done = run("-c", USE)
+    assert done.stdout == "[2. 2. 2.]\n"
+    assert done.stderr == textwrap.dedent("""\
+        weft: plug-in broken (broken_weft 1.5): broken_weft: could not be loaded: \
+RuntimeError: not today
+        weft: plug-in gone (broken_weft 1.5): no_such_module: could not be loaded: \
+ModuleNotFoundError: No module named 'no_such_module'
+        """)
+    table = run("-m", "weft", "doctor").stdout
+    assert "acme_weft:register" in table
+    assert "RuntimeError: not today" in table

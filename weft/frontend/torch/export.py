@@ -1,0 +1,120 @@
+"""From a torch module to an exported program, with sizes that stay open."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._dynamo.exc import UserError
+
+from weft.ir.shape import AnyDim, SymDim, as_dim
+from weft.support.errors import InvalidModelError, OptionError
+
+Shapes = Mapping[str, Sequence[object]]
+# The name of each open axis, for every argument of a module that has some.
+OpenAxes = dict[str, dict[int, str] | None]
+
+
+def export_module(model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | None,
+                  shapes: Shapes) -> torch.export.ExportedProgram:
+    """The program of a module in eval mode for examples of its arguments.
+
+    ``shapes`` names the sizes that stay open. Raises ``OptionError`` for examples and shapes that
+    do not fit the module, ``InvalidModelError`` where torch cannot trace it.
+    """
+    if example_inputs is None:
+        raise OptionError("a torch module is compiled by what it does with example inputs",
+                          got="no example_inputs",
+                          help="weft.compile(module, example_inputs=(torch.zeros(1, 3, 32, 32),))")
+    if model.training:
+        raise InvalidModelError("the module is in training mode", where=type(model).__name__,
+                                help="call model.eval() first")
+    named = isinstance(example_inputs, Mapping)
+    args = () if named else tuple(example_inputs)
+    kwargs = dict(example_inputs) if named else None
+    axes = _open_axes(model, args, kwargs, shapes)
+    try:
+        return _traced(model, args, kwargs, axes)
+    except Exception as error:  # any code of the model's may have run
+        raise InvalidModelError("torch.export cannot trace the module", where=type(model).__name__,
+                                got=f"{type(error).__name__}: {error}") from error
+
+
+def _traced(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None,
+            axes: OpenAxes) -> torch.export.ExportedProgram:
+    """Where torch finds that a size is bounded (by a table of positions, say), within its bounds.
+
+    A size that torch finds to be one number is refused, as the caller wants it open.
+    """
+    with quiet():
+        try:
+            return torch.export.export(model, args, kwargs, dynamic_shapes=_dims(axes, {}))
+        except UserError as error:
+            fixes = dict(_FIX.findall(str(error)))
+            bounds = {name: dict(_BOUND.findall(fix)) for name, fix in fixes.items()}
+            if not bounds or not all(fix.startswith("Dim(") for fix in fixes.values()):
+                raise
+            return torch.export.export(model, args, kwargs, dynamic_shapes=_dims(axes, bounds))
+
+
+# Of the message of torch: the bounds that it found, ``seq = Dim('seq', max=32)``.
+_FIX = re.compile(r"^ *(\w+) = (.+)$", re.MULTILINE)
+_BOUND = re.compile(r"(min|max)=(\d+)")
+
+
+def _dims(axes: OpenAxes, bounds: Mapping[str, Mapping[str, str]]) -> Any:
+    """The form that ``torch.export`` takes, one ``Dim`` for each name."""
+    if not any(axes.values()):
+        return None
+    names = dict.fromkeys(name for named in axes.values() for name in (named or {}).values())
+    dims = {name: torch.export.Dim(name, **{k: int(v) for k, v in bounds.get(name, {}).items()})
+            for name in names}
+    return {argument: named and {axis: dims[name] for axis, name in named.items()}
+            for argument, named in axes.items()}
+
+
+def _open_axes(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None,
+               shapes: Shapes) -> OpenAxes:
+    """Which axes of which argument stay open, and under which names."""
+    given = inspect.signature(model.forward).bind(*args, **(kwargs or {})).arguments
+    unknown = [name for name in shapes if not isinstance(given.get(name), torch.Tensor)]
+    if unknown:
+        raise OptionError(f"the module has no tensor argument {', '.join(map(repr, unknown))}",
+                          expected=", ".join(n for n, v in given.items()
+                                             if isinstance(v, torch.Tensor)),
+                          help="for tensors inside others, pass a torch.export.ExportedProgram")
+    return {name: _axes_of(name, value, tuple(shapes[name])) if name in shapes else None
+            for name, value in given.items()}
+
+
+def _axes_of(name: str, value: torch.Tensor, shape: tuple[object, ...]) -> dict[int, str]:
+    if len(shape) != value.ndim:
+        raise OptionError(f"the shape given for input {name!r} has the wrong rank",
+                          expected=f"{value.ndim} dimensions", got=str(shape))
+    axes: dict[int, str] = {}
+    for axis, size in enumerate(shape):
+        dim = as_dim(size)
+        if isinstance(dim, AnyDim):
+            axes[axis] = f"{name}_{axis}"
+        elif isinstance(dim, SymDim):
+            symbol = str(dim)
+            if not symbol.isidentifier():
+                raise OptionError("an open size of a torch module is a name", got=symbol)
+            axes[axis] = symbol
+        elif dim != value.shape[axis]:
+            raise OptionError(f"axis {axis} of the example for input {name!r} has another size",
+                              expected=str(dim), got=str(value.shape[axis]))
+    return axes
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Torch warns of its own deprecated calls while it exports."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,165 @@
+"""Enlargement of images and volumes by factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.shape import Dim, dim_mul
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import tensor_type
+from weft.op.layout_inference import image_layout
+from weft.op.nn.pool import layout_of_images
+from weft.op.relations import attrs_as, expect_number
+from weft.topi.image.reference import resized
+from weft.topi.image.resize import repeat_nearest, resize
+from weft.topi.image.taps import Resampling
+from weft.topi.layout import Layout
+
+_METHODS = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "trilinear": "linear",
+            "bicubic": "cubic"}
+
+
+def _scale_attr(axis: str) -> Any:
+    return attr(1.0, f"factor along the {axis}", check=lambda s: s > 0, expected="a number > 0")
+
+
+def _method_attr(default: str, *choices: str) -> Any:
+    return attr(default, "how new elements are filled", check=one_of(*choices),
+                expected=", ".join(choices))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpSamplingAttrs(Attrs):
+    scale_h: float = _scale_attr("height")
+    scale_w: float = _scale_attr("width")
+    layout: str = attr("NCHW", "layout of the data and the result")
+    method: str = _method_attr("nearest_neighbor", "nearest_neighbor", "bilinear", "bicubic")
+    align_corners: bool = attr(False, "put the outermost elements upon each other")
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """The factors by the letters of their axes."""
+        return {"H": self.scale_h, "W": self.scale_w}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpSampling3DAttrs(Attrs):
+    scale_d: float = _scale_attr("depth")
+    scale_h: float = _scale_attr("height")
+    scale_w: float = _scale_attr("width")
+    layout: str = attr("NCDHW", "layout of the data and the result")
+    method: str = _method_attr("nearest_neighbor", "nearest_neighbor", "trilinear")
+    align_corners: bool = attr(False, "put the outermost elements upon each other")
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """The factors by the letters of their axes."""
+        return {"D": self.scale_d, "H": self.scale_h, "W": self.scale_w}
+
+
+def _is_repetition(attrs: Any) -> bool:
+    """Whether every element is repeated a whole number of times."""
+    return (attrs.method == "nearest_neighbor" and not attrs.align_corners
+            and all(s.is_integer() for s in attrs.scales.values()))
+
+
+def _enlarged(attrs: Any, size: Dim, letter: str) -> Dim | None:
+    """The size along an axis; ``None`` where the size it depends on is open."""
+    scale = attrs.scales[letter]
+    if isinstance(size, int):
+        return round(size * scale)
+    return dim_mul(size, int(scale)) if _is_repetition(attrs) else None
+
+
+def _relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_number(ctx, 0, source)
+    attrs: Any = attrs_as(ctx, Attrs)
+    layout = layout_of_images(ctx, source, "".join(attrs.scales))
+    shape = list(source.shape)
+    for letter in attrs.scales:
+        axis = layout.index_of(letter)
+        size = _enlarged(attrs, shape[axis], letter)
+        if size is None or size == 0:
+            ctx.fail("the data cannot be enlarged", arg=0, axis=axis,
+                     expected="a fixed size of 1 or more", got=shape[axis])
+        else:
+            shape[axis] = size
+    ctx.output(TensorType(tuple(shape), source.dtype))
+    return True
+
+
+def _axes(attrs: Any, shape: Sequence[int]) -> dict[int, Resampling]:
+    """Relay's convention: positions are multiples of the inverse factor."""
+    layout = Layout.parse(attrs.layout)
+    mode = "align_corners" if attrs.align_corners else "asymmetric"
+    axes = {}
+    for letter, scale in attrs.scales.items():
+        axis = layout.index_of(letter)
+        axes[axis] = Resampling(round(shape[axis] * scale), _METHODS[attrs.method], mode, "floor",
+                                cubic_alpha=-0.5)
+    return axes
+
+
+def _as_resize(call: Call) -> Expr | None:
+    attrs: Any = call.attrs
+    shape = tensor_type(call.args[0]).shape
+    layout, letters = Layout.parse(attrs.layout), tuple(attrs.scales)
+    sizes = tuple(_enlarged(attrs, shape[layout.index_of(a)], a) for a in letters)
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    return get_op(f"image.resize{len(letters)}d")(
+        call.args[0], size=sizes, layout=attrs.layout, method=_METHODS[attrs.method],
+        coordinate_transformation_mode="align_corners" if attrs.align_corners else "asymmetric",
+        rounding_method="floor", cubic_alpha=-0.5,
+    )
+
+
+def _define(name: str, attrs_type: type[Attrs], cases: Sequence[Case]) -> Op:
+    def run(x: te.Tensor, attrs: Any) -> te.Tensor:
+        layout = Layout.parse(attrs.layout)
+        if _is_repetition(attrs):
+            return repeat_nearest(x, {layout.index_of(a): int(s) for a, s in attrs.scales.items()})
+        return resize(x, _axes(attrs, x.static_shape), x.dtype, 0.0)
+
+    def reference(x: np.ndarray, **values: Any) -> np.ndarray:
+        return resized(x, _axes(attrs_type(**values), x.shape), x.dtype, 0.0)
+
+    run.__doc__ = (
+        "The data enlarged (or shrunk) by factors along its spatial axes.\n\n"
+        "Output position i lies at i / scale on the input; with ``align_corners`` the outermost\n"
+        "positions fall together instead."
+    )
+    op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
+                   level=2, inputs=("x",))(run)
+    op.layout(image_layout)
+    op.expansion(_as_resize)
+    op.spec(reference, *cases)
+    return op
+
+
+upsampling = _define("nn.upsampling", UpSamplingAttrs, (
+    case((1, 2, 3, 4), scale_h=2.0, scale_w=3.0),
+    case((1, 2, 3, 4), scale_h=2.0, scale_w=2.0, method="bilinear"),
+    case((1, 2, 4, 3), scale_h=1.5, scale_w=2.0, method="bilinear", align_corners=True),
+    case((1, 3, 3, 2), scale_h=2.0, scale_w=2.0, method="bicubic", layout="NHWC"),
+    case((1, 1, 4, 4), scale_h=0.5, scale_w=1.5),
+    case((1, 1, 3, 3, 4), scale_h=2.0, scale_w=2.0, layout="NCHW4c"),
+    case((1, 1, 2, 2), scale_h=2.0, scale_w=1.0, dtypes="int32", low=-9, high=9),
+))
+upsampling3d = _define("nn.upsampling3d", UpSampling3DAttrs, (
+    case((1, 2, 2, 3, 2), scale_d=2.0, scale_h=2.0, scale_w=3.0),
+    case((1, 1, 3, 2, 2), scale_d=1.0, scale_h=2.0, scale_w=2.5, method="trilinear",
+         align_corners=True),
+))

@@ -1,0 +1,73 @@
+"""Plug-ins: packages that add operators, strategies and passes to weft when it is used.
+
+A package names itself in the entry-point group ``weft.plugins``; the entry refers to a module,
+whose import registers what it has, or to a function without parameters. Plug-ins are loaded once,
+when the first program is parsed or compiled. One that fails is reported and left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+from weft.support.config import config
+from weft.support.log import logger
+
+GROUP = "weft.plugins"
+_loading = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """An entry point of the group; ``error`` says why it is left out."""
+
+    name: str
+    value: str
+    package: str
+    error: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.name} ({self.package}): {self.value}"
+        return text if self.error is None else f"{text}: could not be loaded: {self.error}"
+
+
+def load_plugins() -> tuple[Plugin, ...]:
+    """Load every plug-in that is installed, the first time; returns all of them, by name.
+
+    Failures are written to standard error once. ``WEFT_NO_PLUGINS=1`` loads none.
+    """
+    if config.no_plugins or getattr(_loading, "now", False):
+        return ()  # a plug-in that parses a program while it is loaded
+    return _load_once()
+
+
+@functools.lru_cache(maxsize=1)
+def _load_once() -> tuple[Plugin, ...]:
+    _loading.now = True
+    try:
+        return tuple(_load(entry) for entry in _installed())
+    finally:
+        _loading.now = False
+
+
+def _installed() -> Iterator[EntryPoint]:
+    """The entry points in an order that does not depend on the path."""
+    return iter(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)))
+
+
+def _load(entry: EntryPoint) -> Plugin:
+    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown package"
+    try:
+        target = entry.load()
+        if callable(target):
+            target()
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises
+        plugin = Plugin(entry.name, entry.value, package, f"{type(error).__name__}: {error}")
+        logger("plugins").debug("plug-in %s", entry.name, exc_info=True)
+        sys.stderr.write(f"weft: plug-in {plugin}\n")
+        return plugin
+    return Plugin(entry.name, entry.value, package)

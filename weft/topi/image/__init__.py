@@ -1,0 +1,1 @@
+"""Computes of images: resampling on grids, sampling at positions, grey-scale morphology."""

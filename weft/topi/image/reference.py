@@ -1,0 +1,53 @@
+"""The NumPy meaning of resampling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.topi.image.taps import Resampling, taps_of
+
+
+def taps_matrix(axis: Resampling, size: int) -> np.ndarray:
+    """The matrix (new size, size) that resampling an axis multiplies by."""
+    matrix = np.zeros((axis.new_size, size))
+    for i, row in enumerate(taps_of(axis, size)):
+        for place, weight in row:
+            matrix[i, place] += weight
+    return matrix
+
+
+def resized(x: np.ndarray, axes: Mapping[int, Resampling], dtype: Any, fill: float) -> np.ndarray:
+    """The NumPy meaning: one matrix for each axis."""
+    moving = {a: axis for a, axis in axes.items() if not axis.keeps(x.shape[a])}
+    interpolates = any(axis.method != "nearest_neighbor" for axis in moving.values())
+    result = x.astype(np.float64) if interpolates else x
+    outside = beyond(moving, x.shape)
+    for a, axis in moving.items():
+        along = [1] * x.ndim
+        along[a] = axis.new_size
+        taps = taps_of(axis, x.shape[a])
+        parts = [np.take(result, [row[k][0] for row in taps], a) for k in range(len(taps[0]))]
+        if interpolates:
+            parts = [part * np.array([row[k][1] for row in taps]).reshape(along)
+                     for k, part in enumerate(parts)]
+        result = sum(parts[1:], parts[0])
+    if outside.any():
+        result = np.where(outside, np.asarray(fill, result.dtype), result)
+    if interpolates and np.issubdtype(dtype, np.integer):
+        result = np.rint(result)
+    return np.ascontiguousarray(result.astype(dtype))
+
+
+def beyond(axes: Mapping[int, Resampling], shape: Sequence[int]) -> np.ndarray:
+    """Which output positions lie beyond the data, as ``tf_crop_and_resize`` allows."""
+    found = np.zeros((1,) * len(shape), bool)
+    for a, axis in axes.items():
+        if axis.transform != "tf_crop_and_resize":
+            continue
+        places = [axis.source(float(i), float(shape[a])) for i in range(axis.new_size)]
+        outside = np.array([not 0 <= p <= shape[a] - 1 for p in places])
+        found = found | outside.reshape([-1 if i == a else 1 for i in range(len(shape))])
+    return found

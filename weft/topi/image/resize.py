@@ -1,0 +1,187 @@
+"""Resampling of axes on a regular grid, one axis after the other.
+
+Positions and weights along an axis are small tables, computed in float64 once for all that share
+them: stages with the tag ``table``. A stage with the tag ``resample`` follows for each axis.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from weft import te
+from weft.ir.dtype import DType, float32, float64, int64
+from weft.tir.expr import (
+    PrimExpr,
+    all_of,
+    any_of,
+    as_prim,
+    const,
+    int_value,
+    maximum,
+    minimum,
+    not_,
+    select,
+)
+from weft.topi.image.taps import Arithmetic, Resampling
+
+# Sums over more taps than this are loops.
+MAX_WRITTEN_OUT = 8
+
+
+class _Expressions:
+    """The arithmetic of tensor expressions, in float64."""
+
+    @staticmethod
+    def floor(x: PrimExpr) -> PrimExpr:
+        return te.floor(x)
+
+    @staticmethod
+    def ceil(x: PrimExpr) -> PrimExpr:
+        return te.ceil(x)
+
+    @staticmethod
+    def choose(condition: PrimExpr, yes: PrimExpr, no: PrimExpr) -> PrimExpr:
+        return select(condition, yes, no)
+
+
+EXPRESSIONS: Arithmetic = _Expressions()
+
+
+def resize(
+    x: te.Tensor, axes: Mapping[int, Resampling], out_dtype: DType, extrapolation_value: float
+) -> te.Tensor:
+    """``x`` with its ``axes`` resampled; integers are interpolated in float32 and rounded.
+
+    Positions beyond the data are ``extrapolation_value`` for ``tf_crop_and_resize``, else those
+    at the end. Axes that shrink go first and, of the rest, the innermost: so the least is
+    gathered.
+    """
+    moving = {a: axis for a, axis in axes.items() if not _keeps(axis, x.shape[a])}
+    interpolates = any(axis.method != "nearest_neighbor" for axis in moving.values())
+    work = x.dtype if not interpolates or x.dtype in (float32, float64) else float32
+    outside = {a: _outside(axis, x.shape[a]) for a, axis in moving.items()
+               if axis.transform == "tf_crop_and_resize"}
+    result = x
+    for a in sorted(moving, key=lambda a: _order(moving[a], x.shape[a], a)):
+        result = _resample(result, a, moving[a], work)
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        value = result[index]
+        if outside:
+            beyond = any_of(*(flags[index[a]].not_equal(0) for a, flags in outside.items()))
+            value = select(beyond, const(extrapolation_value, value.dtype), value)
+        if interpolates and out_dtype.is_int:
+            value = te.round(value)
+        return value.astype(out_dtype)
+
+    if not outside and result.dtype == out_dtype and result is not x:
+        return result
+    return te.compute(result.shape, element, name="resized", tag="injective")
+
+
+def _keeps(axis: Resampling, size: PrimExpr) -> bool:
+    known = int_value(size)
+    return known is not None and axis.keeps(known)
+
+
+def _order(axis: Resampling, size: PrimExpr, position: int) -> tuple[bool, int]:
+    known = int_value(size)
+    grows = known is None or axis.new_size >= known
+    return grows, -position if grows else position
+
+
+def _place(axis: Resampling, i: PrimExpr, size: PrimExpr) -> PrimExpr:
+    return as_prim(axis.source(i.astype(float64), size.astype(float64)))
+
+
+def _outside(axis: Resampling, size: PrimExpr) -> te.Tensor:
+    """1 for the output positions that lie beyond the data."""
+
+    def flag(i: PrimExpr) -> PrimExpr:
+        place = _place(axis, i, size)
+        inside = all_of(place >= const(0, float64), place <= (size - 1).astype(float64))
+        return select(not_(inside), const(1, int64), const(0, int64))
+
+    return te.compute((axis.new_size,), flag, name="outside", tag="table")
+
+
+def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.Tensor:
+    size = x.shape[position]
+    shape = (*x.shape[:position], axis.new_size, *x.shape[position + 1:])
+
+    def read(index: tuple[PrimExpr, ...], at: PrimExpr) -> PrimExpr:
+        return x[(*index[:position], at, *index[position + 1:])]
+
+    if axis.method == "nearest_neighbor":
+        nearest = _table(axis, lambda i, _: _clamped(
+            axis.nearest(_place(axis, i, size), EXPRESSIONS), size), 1, "nearest")
+        return te.compute(shape, lambda *i: read(i, nearest[i[position], 0]), name="resample",
+                          tag="injective,resample")
+    places, weights, count = _linear_combination(axis, size, work)
+
+    def element(*index: PrimExpr) -> Any:
+        i = index[position]
+
+        def term(k: PrimExpr) -> PrimExpr:
+            return read(index, places[i, k]).astype(work) * weights[i, k]
+
+        if count <= MAX_WRITTEN_OUT:
+            return functools.reduce(operator.add, (term(const(k)) for k in range(count)))
+        k = te.reduce_axis(count, name="k")
+        return te.sum(term(k.var), k)
+
+    return te.compute(shape, element, name="resample", tag="resample")
+
+
+def _table(axis: Resampling, value: Any, count: int, name: str) -> te.Tensor:
+    return te.compute((axis.new_size, count), value, name=name, tag="table")
+
+
+def _clamped(place: PrimExpr, size: PrimExpr) -> PrimExpr:
+    return maximum(minimum(place.astype(int64), size - 1), 0)
+
+
+def _linear_combination(
+    axis: Resampling, size: PrimExpr, work: DType
+) -> tuple[te.Tensor, te.Tensor, int]:
+    """Positions and weights (new size, taps), and how many taps there are."""
+    known = int_value(size)
+    shrink = 1.0 if known is None else axis.shrink(known)
+    count = axis.count(shrink)
+
+    def tap(i: PrimExpr, k: PrimExpr) -> PrimExpr:
+        first = axis.first(_place(axis, i, size), shrink, EXPRESSIONS)
+        return first + k.astype(float64)
+
+    def weight(i: PrimExpr, k: PrimExpr) -> PrimExpr:
+        at = tap(i, k)
+        away = te.abs(_place(axis, i, size) - at) * const(shrink, float64)
+        value = as_prim(axis.weigh(away, EXPRESSIONS))
+        if not axis.exclude_outside:
+            return value
+        inside = all_of(at >= const(0, float64), at < size.astype(float64))
+        return select(inside, value, const(0, float64))
+
+    places = _table(axis, lambda i, k: _clamped(tap(i, k), size), count, "places")
+    if not axis.is_normalised:
+        return places, _table(axis, lambda i, k: weight(i, k).astype(work), count, "weights"), count
+    raw = _table(axis, weight, count, "raw_weights")
+    k = te.reduce_axis(count, name="k")
+    total = te.compute((axis.new_size,), lambda i: te.sum(raw[i, k.var], k), name="total",
+                       tag="table")
+    weights = _table(axis, lambda i, k: (raw[i, k] / total[i]).astype(work), count, "weights")
+    return places, weights, count
+
+
+def repeat_nearest(x: te.Tensor, factors: Mapping[int, int]) -> te.Tensor:
+    """``x`` with every element repeated ``factors`` times along axes."""
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        return x[tuple(i // factors[a] if factors.get(a, 1) > 1 else i
+                       for a, i in enumerate(index))]
+
+    shape = [s * factors[a] if factors.get(a, 1) > 1 else s for a, s in enumerate(x.shape)]
+    return te.compute(shape, element, name="repeat_nearest", tag="injective")

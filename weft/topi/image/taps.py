@@ -1,0 +1,150 @@
+"""Which input positions an output position of a resampled axis mixes, and with which weights.
+
+The formulas are those of ONNX's Resize (opsets 10 to 19), which hold those of Relay's
+``image.resize2d`` and of torch's ``interpolate``. ``x`` may be a number or a tensor expression
+wherever the functions below take arithmetic from ``Arithmetic``, so that compute and NumPy
+reference share every formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+METHODS = ("nearest_neighbor", "linear", "cubic")
+TRANSFORMS = ("half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric",
+              "pytorch_half_pixel", "tf_half_pixel_for_nn", "tf_crop_and_resize")
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+class Arithmetic(Protocol):
+    """The functions that differ between numbers and expressions."""
+
+    def floor(self, x: Any) -> Any: ...
+
+    def ceil(self, x: Any) -> Any: ...
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """How one axis is resampled: everything but its size.
+
+    ``scale`` is the factor as stated, ``None`` for the ratio of the sizes. ``start`` and ``end``
+    bound the region that ``tf_crop_and_resize`` reads, in shares of the axis.
+    """
+
+    new_size: int
+    method: str = "linear"
+    transform: str = "half_pixel"
+    rounding: str = "round_prefer_floor"
+    cubic_alpha: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+    scale: float | None = None
+    start: float = 0.0
+    end: float = 1.0
+
+    def source(self, place: Any, size: Any) -> Any:
+        """Where the output position ``place`` lies on an axis of ``size`` elements (floats)."""
+        scaled = float(self.new_size) if self.scale is None else size * self.scale
+        scale = scaled / size if self.scale is None else self.scale
+        if self.transform == "align_corners":
+            return place * (size - 1.0) / max(self.new_size - 1.0, 1.0)
+        if self.transform == "asymmetric":
+            return place / scale
+        if self.transform == "tf_half_pixel_for_nn":
+            return (place + 0.5) / scale
+        if self.transform == "tf_crop_and_resize":
+            width = (self.end - self.start) * (size - 1.0)
+            if self.new_size == 1:
+                return place * 0.0 + (size - 1.0) * (0.5 * (self.start + self.end))
+            return (size - 1.0) * self.start + place * width / (self.new_size - 1.0)
+        if self.transform == "pytorch_half_pixel" and self.new_size == 1:
+            return place * 0.0 - 0.5
+        half = (place + 0.5) / scale - 0.5
+        if self.transform != "half_pixel_symmetric":
+            return half
+        return half + size / 2.0 * (1.0 - self.new_size / scaled)
+
+    def nearest(self, x: Any, math_: Arithmetic) -> Any:
+        """The input position that stands for ``x``."""
+        if self.rounding == "round_prefer_floor":
+            return math_.ceil(x - 0.5)
+        if self.rounding == "round_prefer_ceil":
+            return math_.floor(x + 0.5)
+        return math_.floor(x) if self.rounding == "floor" else math_.ceil(x)
+
+    def shrink(self, size: int) -> float:
+        """Antialiasing stretches the kernel where the axis shrinks."""
+        scale = self.new_size / size if self.scale is None else self.scale
+        return min(scale, 1.0) if self.antialias else 1.0
+
+    @property
+    def reach(self) -> float:
+        """How far the kernel reaches on either side."""
+        return 1.0 if self.method == "linear" else 2.0
+
+    def count(self, shrink: float) -> int:
+        """How many input positions the stretched kernel may touch."""
+        if self.method == "nearest_neighbor":
+            return 1
+        return math.ceil(2 * self.reach / shrink) + (shrink < 1.0)
+
+    def first(self, x: Any, shrink: float, math_: Arithmetic) -> Any:
+        """The first of them."""
+        return math_.floor(x - self.reach / shrink) + 1
+
+    def weigh(self, distance: Any, math_: Arithmetic) -> Any:
+        """The kernel at a distance >= 0; Keys' for cubic."""
+        if self.method == "linear":
+            return math_.choose(distance < 1.0, 1.0 - distance, distance * 0.0)
+        d, a = distance, self.cubic_alpha
+        near = ((a + 2) * d - (a + 3)) * d * d + 1.0
+        far = (((d - 5.0) * d + 8.0) * d - 4.0) * a
+        return math_.choose(d <= 1.0, near, math_.choose(d < 2.0, far, d * 0.0))
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether the weights must be divided by their sum."""
+        return self.exclude_outside or self.antialias
+
+    def keeps(self, size: int) -> bool:
+        """Whether the axis stays as it is."""
+        whole = (self.start, self.end) == (0.0, 1.0) or self.transform != "tf_crop_and_resize"
+        shifts = self.transform == "tf_half_pixel_for_nn"
+        return size == self.new_size and self.scale in (None, 1.0) and whole and not shifts
+
+
+class _Numbers:
+    floor: Callable[[Any], Any] = staticmethod(math.floor)
+    ceil: Callable[[Any], Any] = staticmethod(math.ceil)
+
+    @staticmethod
+    def choose(condition: bool, yes: float, no: float) -> float:
+        return yes if condition else no
+
+
+NUMBERS: Arithmetic = _Numbers()
+
+
+def taps_of(axis: Resampling, size: int) -> list[list[tuple[int, float]]]:
+    """(input position, weight) of the taps of each output position, for an axis of ``size``."""
+    result = []
+    shrink = axis.shrink(size)
+    for place in range(axis.new_size):
+        x = axis.source(float(place), float(size))
+        if axis.method == "nearest_neighbor":
+            result.append([(min(max(axis.nearest(x, NUMBERS), 0), size - 1), 1.0)])
+            continue
+        first = axis.first(x, shrink, NUMBERS)
+        taps = [(p, axis.weigh(abs(x - p) * shrink, NUMBERS))
+                for p in range(first, first + axis.count(shrink))]
+        if axis.exclude_outside:
+            taps = [(p, w if 0 <= p < size else 0.0) for p, w in taps]
+        total = sum(w for _, w in taps) if axis.is_normalised else 1.0
+        result.append([(min(max(p, 0), size - 1), w / total) for p, w in taps])
+    return result
