@@ -47,7 +47,9 @@ from weft.transform.graph import is_primitive
 from weft.transform.to_a_normal_form import Normalizer
 
 # Operators whose result holds the same elements in the same order as their first argument.
-RESHAPES = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten"})
+RESHAPES = frozenset({
+    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.stop_fusion",
+})  # fmt: skip
 
 # A step knows every choice and loop around it. What nests deeper runs on the virtual machine.
 MAX_NESTING = 32

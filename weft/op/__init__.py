@@ -4,7 +4,7 @@
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.op import dyn, image, nn, random
+from weft.op import annotation, dyn, image, nn, random
 from weft.op.bitwise import (
     bitwise_and,
     bitwise_not,
@@ -66,6 +66,7 @@ from weft.op.elementwise import (
     sqrt,
     tanh,
 )
+from weft.op.fast_math import fast_erf, fast_exp, fast_tanh
 from weft.op.fixed_point import (
     FixedPointMultiplyAttrs,
     FixedPointMultiplyPerAxisAttrs,
@@ -277,6 +278,7 @@ __all__ = [
     "add",
     "adv_index",
     "all",
+    "annotation",
     "any",
     "arange",
     "argmax",
@@ -313,6 +315,9 @@ __all__ = [
     "erf",
     "exp",
     "expand_dims",
+    "fast_erf",
+    "fast_exp",
+    "fast_tanh",
     "fixed_point_multiply",
     "fixed_point_multiply_per_axis",
     "floor",

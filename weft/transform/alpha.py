@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from weft.ir.expr import Expr, Function, Var
 from weft.ir.visitor import binders, children, post_order, rebuild
+from weft.transform.effects import has_effect
 from weft.transform.graph import as_function
 
 
@@ -19,7 +20,8 @@ def fresh_copy(expr: Expr, values: Mapping[Expr, Expr] | None = None) -> Expr:
     """``expr`` with every variable that it binds replaced by a new one.
 
     ``values`` replaces further nodes (free variables, say), which are not looked into. Types are
-    kept; parts that hold neither stay shared with the original.
+    kept. Parts that hold neither stay shared with the original, unless they have effects: the copy
+    has effects of its own.
     """
     memo: dict[Expr, Expr] = dict(values or {})
     for node in post_order(expr, enter=lambda e: e not in memo):
@@ -29,7 +31,10 @@ def fresh_copy(expr: Expr, values: Mapping[Expr, Expr] | None = None) -> Expr:
         if node not in memo:
             parts = [memo[c] for c in children(node)]
             same = all(a is b for a, b in zip(parts, children(node), strict=True))
-            memo[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+            if same:
+                memo[node] = dataclasses.replace(node) if has_effect(node) else node
+            else:
+                memo[node] = rebuild(node, parts, checked_type=node.checked_type)
     return memo[expr]
 
 

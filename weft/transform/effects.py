@@ -23,7 +23,7 @@ class Effects:
         for node in post_order(expr, enter=lambda n: n not in known and enters(n)):
             if node not in known:
                 known[node] = enters(node) and (
-                    _is_ordered(node) or any(known[child] for child in children(node))
+                    has_effect(node) or any(known[child] for child in children(node))
                 )
         return known[expr]
 
@@ -40,12 +40,13 @@ def ordered_nodes(order: Iterable[Expr]) -> set[Expr]:
     for node in order:
         if not enters(node):
             continue
-        if _is_ordered(node) or any(child in found for child in children(node)):
+        if has_effect(node) or any(child in found for child in children(node)):
             found.add(node)
     return found
 
 
-def _is_ordered(node: Expr) -> bool:
+def has_effect(node: Expr) -> bool:
+    """Whether evaluating ``node`` alone may do more than give a value, or gives a closure."""
     if isinstance(node, Call):
         return not isinstance(node.op, (Op, Constructor, Function))
     return isinstance(node, (RefCreate, RefRead, RefWrite, Function))

@@ -17,7 +17,9 @@ from weft.transform.fusion_groups import FusionGroups
 from weft.transform.graph import enters, op_name, shape_of, type_of
 
 # These give the memory of their argument another shape: no work, hence no kernel.
-ALIASING_OPS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten"})
+ALIASING_OPS = frozenset({
+    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.stop_fusion",
+})  # fmt: skip
 
 
 @register_pass

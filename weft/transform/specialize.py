@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -271,7 +272,8 @@ class Specializer:
         for name in names:
             value = yield self._value(getattr(expr, name), frame)
             parts[name] = yield self._code(value, frame)
-        return frame.block.emit(expr.replace(**parts))
+        # A node of its own: code that is unfolded twice has its effects twice.
+        return frame.block.emit(dataclasses.replace(expr, **parts, checked_type=None))
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -286,7 +288,7 @@ class Specializer:
             return (yield self._unfold(callee, args, frame))
         op = callee if isinstance(callee, Op) else (yield self._code(callee, frame))
         code = yield self._codes(args, frame)
-        call = expr.replace(op=op, args=code)
+        call = dataclasses.replace(expr, op=op, args=code, checked_type=None)
         if isinstance(op, Op):
             folded = _folded(call)
             if folded is not None:

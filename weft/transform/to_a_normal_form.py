@@ -66,7 +66,7 @@ class Normalizer:
     def run(self) -> Expr:
         for node in self.scopes.order:
             self._visit(node)
-        return self.scopes.root.close(self.memo[self.body])
+        return self.scopes.root.close(self._known(self.body))
 
     def _visit(self, node: Expr) -> None:
         if isinstance(node, Var):
@@ -99,7 +99,15 @@ class Normalizer:
 
     def _operand(self, node: Expr, position: int, child: Expr) -> Expr:
         scope = self.scopes.inner.get((node, position))
-        return self.memo[child] if scope is None else scope.close(self.memo[child])
+        known = self._known(child)
+        return known if scope is None else scope.close(known)
+
+    def _known(self, node: Expr) -> Expr:
+        """What stands for ``node``; a variable may stand for one whose value came later."""
+        known = self.memo[node]
+        while isinstance(known, Var) and self.memo.get(known, known) is not known:
+            known = self.memo[known]
+        return known
 
     def _name_for(self, node: Expr) -> Var:
         if isinstance(node, Function) and node in self.named:

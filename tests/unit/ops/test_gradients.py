@@ -27,10 +27,12 @@ from weft.transform.reference import evaluate
 assert catalogue.__all__, "the import registers the operators"
 
 STEP = 1e-6
+# They have the gradients of exp, tanh and erf, and no float64 in which differences are exact.
+FLOAT32_ONLY = {"fast_exp", "fast_tanh", "fast_erf"}
 CASES = [
     pytest.param(name, one, id=f"{name}-{i}")
     for name in OPS
-    if OPS.get(name).hook("gradient") is not None
+    if OPS.get(name).hook("gradient") is not None and name not in FLOAT32_ONLY
     for i, one in enumerate(OPS.get(name).cases)
     if one.dtypes == ("float32",)
 ]
