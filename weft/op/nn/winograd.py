@@ -86,11 +86,11 @@ def _matrix(rows: Any) -> np.ndarray:
 
 def _weight_reference(weight: np.ndarray, *, tile: int = 4) -> np.ndarray:
     kernel = _matrix(transforms(tile).kernel)
-    taps = weight.astype(np.float64).transpose(2, 3, 0, 1)
-    rows = np.tensordot(kernel, taps, 1)
-    result = np.tensordot(kernel, rows, (1, 1)).transpose(1, 0, 2, 3)
-    return np.ascontiguousarray(result).astype(weight.dtype)
-
+    # One product over both directions: the taps of a kernel lie side by side.
+    outputs, inputs = weight.shape[:2]
+    taps = weight.reshape(outputs * inputs, TAPS * TAPS).astype(np.float64)
+    points = np.kron(kernel, kernel) @ taps.T
+    return points.astype(weight.dtype).reshape(len(kernel), len(kernel), outputs, inputs)
 
 winograd_weight.spec(
     _weight_reference,

@@ -77,7 +77,7 @@ def plan_winograd(size: WinogradSize, target: Target) -> WinogradPlan:
     return min(
         (
             plan
-            for band in range(1, size.tall + 1)
+            for band in sorted({-(-size.tall // bands) for bands in range(1, size.tall + 1)})
             for parts in _divisors(size.blocks)
             for plan in _plans(size, band, parts, target)
         ),
@@ -146,8 +146,9 @@ def _register_tile(
     step = registers(size.block, target.lanes("float32"))
     best: tuple[float, _Tile] | None = None
     for vectors in range(1, min(blocks, 8) + 1):
-        for columns in range(1, size.wide + 1):
-            for rows in range(1, band + 1 if columns == size.wide else 2):
+        most = (target.vector_registers - 1) // (vectors * step)
+        for columns in range(1, min(size.wide, most) + 1):
+            for rows in range(1, min(band, most) + 1 if columns == size.wide else 2):
                 tile = RegisterTile(rows * columns, vectors * step)
                 if not fits_registers(tile, target):
                     break
