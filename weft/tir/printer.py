@@ -34,8 +34,13 @@ class _Namer:
         found = self._names.get(thing)
         if found is None:
             count = self._taken.get(thing.name, 0)
+            found = f"{thing.name}_{count}" if count else thing.name
+            while count and found in self._taken:  # a name that looks like a numbered one
+                count += 1
+                found = f"{thing.name}_{count}"
             self._taken[thing.name] = count + 1
-            found = self._names[thing] = f"{thing.name}_{count}" if count else thing.name
+            self._taken.setdefault(found, 1)
+            self._names[thing] = found
         return found
 
 
@@ -178,8 +183,8 @@ class _StmtText:
                 self.line(depth, f"{self.namer.of(node.var)} = {text(node.value)}")
                 self.stmt(node.body, depth)
             case s.AttrStmt():
-                value = text(node.value) if isinstance(node.value, PrimExpr) else node.value
-                self.line(depth, f"# {node.key} = {value}")
+                value = text(node.value) if isinstance(node.value, PrimExpr) else repr(node.value)
+                self.line(depth, f"attr({node.key!r}, {value})")
                 self.stmt(node.body, depth)
             case s.Evaluate():
                 self.line(depth, text(node.value))

@@ -270,3 +270,16 @@ def unfold(node: Node, x: Expr, axis: int, size: int, step: int) -> Expr:
     windows = node.call(op.take, x, places, axis=axis, mode="clip")
     order = (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1)
     return node.transpose(windows, order)
+
+
+@converts("as_strided")
+def as_strided(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
+               offset: int | None) -> Expr:
+    """Another order of the same elements in memory, which is torch's own business."""
+    traced = node.traced[0]
+    same_places = all(mine == theirs or size == 1 for mine, theirs, size
+                      in zip(stride, traced.stride(), shape, strict=False))
+    if tuple(shape) != shape_in(x) or offset or not same_places:
+        raise node.unsupported("other elements than the tensor has, or in another order",
+                               help="use slices and permutations")
+    return x

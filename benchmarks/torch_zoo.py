@@ -1,0 +1,116 @@
+"""The architectures of torch and transformers, small for tests and at the size of their papers.
+
+Everything is built from configurations with seeded random weights; nothing is downloaded. The
+convolutional ones are in ``torch_vision.py``, those of transformers in ``torch_language.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from benchmarks import torch_language as language
+from benchmarks import torch_vision as vision
+
+Inputs = tuple[torch.Tensor, ...]
+Axes = dict[int, str]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """``build(full=...)`` gives the module, ``inputs(batch, length, full=...)`` its arguments.
+
+    ``open_axes`` names, for each argument, the axes that may vary; ``length`` is that of the
+    sequence, and no matter to images.
+    """
+
+    build: Callable[..., torch.nn.Module]
+    inputs: Callable[..., Inputs]
+    open_axes: Sequence[Axes] = field(default_factory=lambda: ({0: "batch"},))
+
+    def module(self, *, full: bool = False) -> torch.nn.Module:
+        """The same weights every time, in eval mode."""
+        torch.manual_seed(0)
+        module = self.build(full=full).eval()
+        _randomize_statistics(module)
+        return module
+
+
+def _randomize_statistics(module: torch.nn.Module) -> None:
+    """Batch norms that do nothing would hide mistakes in folding them."""
+    for part in module.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            part.running_mean.uniform_(-0.1, 0.1)
+            part.running_var.uniform_(0.8, 1.2)
+
+
+def images(small: int, large: int = 224) -> Callable[..., Inputs]:
+    """Square images, of ``small`` pixels a side in tests."""
+
+    def make(batch: int = 1, length: int = 0, *, full: bool = False) -> Inputs:  # noqa: ARG001
+        side = large if full else small
+        return (torch.randn(batch, 3, side, side, generator=_generator()),)
+
+    return make
+
+
+def tokens(vocabulary: int) -> Callable[..., Inputs]:
+    def make(batch: int = 1, length: int = 7, *, full: bool = False) -> Inputs:  # noqa: ARG001
+        return (torch.randint(0, vocabulary, (batch, length), generator=_generator()),)
+
+    return make
+
+
+def masked_tokens(batch: int = 1, length: int = 7, *, full: bool = False) -> Inputs:
+    """The last sequence is padded, unless it is the only one."""
+    (ids,) = tokens(language.VOCABULARY)(batch, length, full=full)
+    mask = torch.ones_like(ids)
+    if batch > 1:
+        mask[-1, length // 2 :] = 0
+    return ids, mask
+
+
+def next_token(batch: int = 1, length: int = 7, *, full: bool = False) -> Inputs:
+    """One token, and keys and values of ``length`` tokens before it."""
+    layers, heads, size = language.gpt2_form(full=full)
+    generator = _generator()
+    past = [torch.randn(batch, heads, length, size, generator=generator)
+            for _ in range(2 * layers)]
+    return torch.randint(0, language.VOCABULARY, (batch, 1), generator=generator), *past
+
+
+def series(batch: int = 1, length: int = 7, *, full: bool = False) -> Inputs:
+    return (torch.randn(batch, length, 64 if full else 5, generator=_generator()),)
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(1)
+
+
+_SEQUENCE: Axes = {0: "batch", 1: "length"}
+_PAST: Axes = {0: "batch", 2: "past"}
+_TOKENS = tokens(language.VOCABULARY)
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "resnet50": Architecture(vision.resnet50, images(32)),
+    "mobilenet_v2": Architecture(vision.mobilenet_v2, images(32)),
+    "efficientnet": Architecture(vision.efficientnet, images(32)),
+    "convnext": Architecture(vision.convnext, images(32)),
+    "unet": Architecture(vision.unet, images(16, 128)),
+    "detector": Architecture(vision.detector, images(32, 224)),
+    "lstm": Architecture(language.lstm, series, (_SEQUENCE,)),
+    "bert": Architecture(language.bert, masked_tokens, (_SEQUENCE, _SEQUENCE)),
+    "vit": Architecture(language.vit, images(32)),
+    "gpt2": Architecture(language.gpt2, _TOKENS, (_SEQUENCE,)),
+    "gpt2_past": Architecture(language.gpt2_past, next_token, ({0: "batch"}, *(_PAST,) * 4)),
+    "llama": Architecture(language.llama, _TOKENS, (_SEQUENCE,)),
+}
+
+
+def open_axes(name: str, inputs: Sequence[Any]) -> tuple[Axes, ...]:
+    """The open axes of every argument; arguments beyond the last that is named are like it."""
+    listed = tuple(ARCHITECTURES[name].open_axes)
+    return (*listed[: len(inputs)], *(listed[-1],) * (len(inputs) - len(listed)))

@@ -1,0 +1,270 @@
+"""Loop programs from their text: ``parse_func(str(func))`` prints as ``func`` does.
+
+The text is what ``weft.tir.printer`` writes. An allocation, a let and a remark hold for the rest
+of their block.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from weft.ir.dtype import int64
+from weft.support.errors import ParseError
+from weft.tir import expr as x
+from weft.tir import stmt as s
+from weft.tir.buffer import SCOPES, Buffer
+from weft.tir.expr import Var, const
+from weft.tir.func import PrimFunc
+from weft.tir.parse_expr import Line, Names
+from weft.tir.stmt import ForKind, Stmt
+
+_INDENT = 4
+_NOTE = re.compile(r"\s+# ")
+_HOLDS = re.compile(r"# workspace\[(\d+):\] holds (\S+)$")
+_ATTRIBUTE = re.compile(r"# (\w+) = (.*)$")
+_KINDS = {"range": ForKind.SERIAL, **{kind.value: kind for kind in ForKind}}
+
+
+def parse_func(text: str) -> PrimFunc:
+    """The function that prints as ``text``.
+
+    Raises ``ParseError`` with the line for text that is no loop program, or that names a variable
+    or buffer before it is there.
+    """
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise ParseError("an empty text is no loop program")
+    return _Parser(lines).func()
+
+
+class _Parser:
+    def __init__(self, lines: list[tuple[int, str]]) -> None:
+        self.lines = lines
+        self.place = 0
+        self.names = Names()
+        self.offsets: list[tuple[str, int]] = []
+
+    def func(self) -> PrimFunc:
+        head = self._line(self.lines[0][1])
+        if head.next() != "def":
+            raise head.error("a function starts with 'def'")
+        name = head.name()
+        params = self._params(head)
+        head.expect(":")
+        head.end()
+        self.place = 1
+        attrs: dict[str, Any] = self._attributes()
+        body = self._block(_INDENT)
+        if self.place < len(self.lines):
+            raise self._line(self.lines[self.place][1]).error("the text goes on after the function")
+        if self.offsets:
+            attrs["workspace_offsets"] = {self.names.buffers[b]: at for b, at in self.offsets}
+        return PrimFunc(name, params, body, attrs)
+
+    # the head
+
+    def _params(self, head: Line) -> tuple[Buffer | Var, ...]:
+        """Sizes first: shapes of buffers before them in the list use them."""
+        head.expect("(")
+        start = head.place
+        for token, after, kind in zip(head.tokens, head.tokens[1:], head.tokens[2:], strict=False):
+            if token[0] == "name" and after[1] == ":" and kind[1] == "int64":
+                self.names.variables.setdefault(token[1], Var(token[1]))
+        head.place = start
+        params: list[Buffer | Var] = []
+        while not head.accept(")"):
+            if params:
+                head.expect(",")
+            name = head.name()
+            head.expect(":")
+            params.append(self._param(head, name))
+        return tuple(params)
+
+    def _param(self, head: Line, name: str) -> Buffer | Var:
+        dtype = head.dtype()
+        if head.ahead == "[":
+            head.place -= 1
+            made = self.names.buffers[name] = self._buffer(head, name)
+            return made
+        known = self.names.variables.get(name)
+        if known is None or known.dtype is not dtype:
+            known = self.names.variables[name] = Var(name, dtype)
+        return known
+
+    def _buffer(self, line: Line, name: str) -> Buffer:
+        """``float32[4, 8] strides=[16, 1] local``."""
+        dtype = line.dtype()
+        line.expect("[")
+        shape = line.list("]")
+        strides, scope = None, "global"
+        if line.accept("strides"):
+            line.expect("=")
+            line.expect("[")
+            strides = line.list("]")
+        if line.kind == "name":
+            scope = line.next()
+        if scope not in SCOPES:
+            raise line.error("there is no such scope", expected=", ".join(SCOPES), got=scope)
+        return Buffer(name, shape, dtype, scope, strides)
+
+    def _attributes(self) -> dict[str, Any]:
+        attrs: dict[str, Any] = {}
+        while self.place < len(self.lines):
+            text = self.lines[self.place][1].strip()
+            holds, found = _HOLDS.match(text), _ATTRIBUTE.match(text)
+            if holds is not None:
+                self.offsets.append((holds[2], int(holds[1])))
+            elif found is not None:
+                attrs[found[1]] = _value(found[2])
+            else:
+                break
+            self.place += 1
+        return attrs
+
+    # statements
+
+    def _block(self, indent: int) -> Stmt:
+        stmts: list[Stmt] = []
+        while self.place < len(self.lines) and self._indent() >= indent:
+            if self._indent() > indent:
+                raise self._line(self.lines[self.place][1]).error("the line is indented too far")
+            stmts.append(self._stmt(indent))
+        return s.seq(stmts)
+
+    def _inner(self, line: Line, indent: int) -> Stmt:
+        """The block under the head of a loop or a branch."""
+        start = self.place
+        body = self._block(indent + _INDENT)
+        if self.place == start:
+            raise line.error("a block is empty", expected="pass, or a statement")
+        return body
+
+    def _indent(self) -> int:
+        text = self.lines[self.place][1]
+        return len(text) - len(text.lstrip())
+
+    def _line(self, text: str) -> Line:
+        return Line(text, self.lines[min(self.place, len(self.lines) - 1)][0], self.names)
+
+    def _stmt(self, indent: int) -> Stmt:
+        text, *notes = _NOTE.split(self.lines[self.place][1].rstrip())
+        line = self._line(text)
+        self.place += 1
+        if line.accept("pass"):
+            line.end()
+            return s.SeqStmt(())
+        if line.accept("for"):
+            return self._loop(line, dict(_note(n) for n in notes), indent)
+        if line.accept("if"):
+            return self._branch(line, indent)
+        if line.ahead == "attr" and line.tokens[1:2] == [("symbol", "(")]:
+            return self._remark(line, indent)
+        is_name = line.kind == "name"
+        if is_name and line.ahead in self.names.buffers and line.tokens[1:2] == [("symbol", "[")]:
+            return self._store(line)
+        if is_name and line.tokens[1:2] == [("symbol", "=")]:
+            return self._binding(line, indent)
+        value = line.expr()
+        line.end()
+        return s.Evaluate(value)
+
+    def _store(self, line: Line) -> Stmt:
+        where = line.access(self.names.buffers[line.next()])
+        line.expect("=")
+        value = line.expr()
+        line.end()
+        return s.BufferStore(where.buffer, value, where.indices, where.predicate)
+
+    def _loop(self, line: Line, notes: dict[str, Any], indent: int) -> Stmt:
+        name = line.name()
+        var = self._variable(name, int64)
+        line.expect("in")
+        kind = line.name()
+        if kind not in _KINDS:
+            raise line.error("there is no such kind of loop", expected=", ".join(_KINDS), got=kind)
+        line.expect("(")
+        arguments = line.list(")")
+        line.expect(":")
+        line.end()
+        tag = arguments[-1].value if isinstance(arguments[-1], x.StringImm) else None
+        start, stop = const(0), arguments[0]
+        if len(arguments) - (tag is not None) == 2:
+            start, stop = arguments[0], arguments[1]
+        extent = stop if start is const(0) else _difference(stop, start)
+        body = self._inner(line, indent)
+        return s.For(var, start, extent, _KINDS[kind], body, tag, notes)
+
+    def _variable(self, name: str, dtype: x.DType) -> Var:
+        """The variable of that name, which several loops may use one after the other."""
+        known = self.names.variables.get(name)
+        if known is None or known.dtype is not dtype:
+            known = self.names.variables[name] = Var(name, dtype)
+        return known
+
+    def _branch(self, line: Line, indent: int) -> Stmt:
+        condition = line.expr()
+        line.expect(":")
+        line.end()
+        then_case, other = self._inner(line, indent), None
+        if self.place < len(self.lines) and self.lines[self.place][1] == " " * indent + "else:":
+            self.place += 1
+            other = self._inner(line, indent)
+        return s.IfThenElse(condition, then_case, other)
+
+    def _remark(self, line: Line, indent: int) -> Stmt:
+        line.next()
+        line.expect("(")
+        key = line.expr()
+        line.expect(",")
+        value = line.expr()
+        line.expect(")")
+        line.end()
+        if not isinstance(key, x.StringImm):
+            raise line.error("the key of a remark is a string")
+        plain = value.value if isinstance(value, x.StringImm) else value
+        return s.AttrStmt(key.value, plain, self._block(indent))
+
+    def _binding(self, line: Line, indent: int) -> Stmt:
+        name = line.next()
+        line.expect("=")
+        if line.ahead == "allocate":
+            return self._allocation(line, name, indent)
+        value = line.expr()
+        line.end()
+        var = self._variable(name, value.dtype)
+        return s.LetStmt(var, value, self._block(indent))
+
+    def _allocation(self, line: Line, name: str, indent: int) -> Stmt:
+        line.next()
+        line.expect("(")
+        made = self._buffer(line, name)
+        line.expect(")")
+        line.end()
+        known = self.names.buffers.get(name)
+        # Copies of one statement allocate one buffer several times.
+        if known is None or (known.shape, known.dtype, known.scope) != (made.shape, made.dtype,
+                                                                      made.scope):
+            known = self.names.buffers[name] = made
+        return s.Allocate(known, self._block(indent))
+
+
+def _difference(stop: x.PrimExpr, start: x.PrimExpr) -> x.PrimExpr:
+    """The extent whose sum with ``start`` is ``stop``, as the printer adds them."""
+    if isinstance(stop, x.Add) and stop.a is start:
+        return stop.b
+    return stop - start
+
+
+def _note(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition(" = ")
+    return key, _value(value)
+
+
+def _value(text: str) -> Any:
+    """A literal, else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
