@@ -1,0 +1,86 @@
+"""Matrix products and convolutions: the distinct layers of known networks, and drawn shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+
+from benchmarks.kernel_models import Kernel
+from benchmarks.models import GraphBuilder, conv_layer, matmul
+
+SQUARES = (256, 384, 512, 768, 1024, 1536, 2048)
+# (output features, input features) of the layers; BERT-base and GPT-2 have the same widths.
+BERT = ((768, 768), (3072, 768), (768, 3072))
+GPT2 = ((2304, 768), (768, 768), (3072, 768), (768, 3072), (50257, 768))
+# Input channels, output channels, kernel, stride, size.
+RESNET50 = (
+    (3, 64, 7, 2, 224),
+    (64, 64, 1, 1, 56), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (256, 64, 1, 1, 56),
+    (256, 128, 1, 1, 56), (128, 128, 3, 2, 56), (128, 512, 1, 1, 28), (256, 512, 1, 2, 56),
+    (512, 128, 1, 1, 28), (128, 128, 3, 1, 28),
+    (512, 256, 1, 1, 28), (256, 256, 3, 2, 28), (256, 1024, 1, 1, 14), (512, 1024, 1, 2, 28),
+    (1024, 256, 1, 1, 14), (256, 256, 3, 1, 14),
+    (1024, 512, 1, 1, 14), (512, 512, 3, 2, 14), (512, 2048, 1, 1, 7), (1024, 2048, 1, 2, 14),
+    (2048, 512, 1, 1, 7), (512, 512, 3, 1, 7),
+)
+MOBILENET_V2 = (
+    (3, 32, 3, 2, 224), (32, 16, 1, 1, 112), (16, 96, 1, 1, 112), (96, 24, 1, 1, 56),
+    (24, 144, 1, 1, 56), (144, 32, 1, 1, 28), (32, 192, 1, 1, 28), (192, 64, 1, 1, 14),
+    (64, 384, 1, 1, 14), (384, 96, 1, 1, 14), (96, 576, 1, 1, 14), (576, 160, 1, 1, 7),
+    (160, 960, 1, 1, 7), (960, 320, 1, 1, 7), (320, 1280, 1, 1, 7),
+)
+VGG16 = (
+    (3, 64, 3, 1, 224), (64, 64, 3, 1, 224), (64, 128, 3, 1, 112), (128, 128, 3, 1, 112),
+    (128, 256, 3, 1, 56), (256, 256, 3, 1, 56), (256, 512, 3, 1, 28), (512, 512, 3, 1, 28),
+    (512, 512, 3, 1, 14),
+)
+DRAWS = 12
+
+
+def layer(rows: int, outputs: int, inputs: int) -> onnx.ModelProto:
+    """``rows`` activations by a constant weight, as the layers of a model are."""
+    g = GraphBuilder("layer", (rows, inputs), seed=5)
+    return g.build(g.node("MatMul", "x", g.weight((inputs, outputs), inputs)))
+
+
+def _product(m: int, n: int, k: int) -> Kernel:
+    return Kernel(f"gemm {m}x{n}x{k}", lambda: matmul(m, n, k), 2.0 * m * n * k)
+
+
+def _layer(network: str, m: int, n: int, k: int) -> Kernel:
+    return Kernel(f"{network} {m}x{n}x{k}", lambda: layer(m, n, k), 2.0 * m * n * k)
+
+
+def _convolution(network: str, shape: tuple[int, int, int, int, int]) -> Kernel:
+    c_in, c_out, kernel, stride, size = shape
+    flops = 2.0 * c_in * c_out * kernel**2 * (size // stride) ** 2
+    name = f"{network} conv{kernel}x{kernel}/{stride} {c_in}-{c_out}@{size}"
+    return Kernel(name, lambda: conv_layer(*shape), flops)
+
+
+def _drawn() -> Iterator[Kernel]:
+    """Shapes that nobody tuned for: few rows, and sizes that divide nothing."""
+    rng = np.random.default_rng(2026)
+    for number in range(DRAWS):
+        m = int(rng.integers(1, 17)) if number % 2 else int(rng.integers(17, 700))
+        n, k = (int(v) for v in rng.integers(30, 2000, 2))
+        yield _layer("drawn", m, n, k)
+    for _ in range(DRAWS // 2):
+        c_in, c_out = (int(v) for v in rng.integers(3, 300, 2))
+        kernel, stride, size = int(rng.choice([1, 3, 5])), int(rng.choice([1, 2])), 0
+        size = int(rng.integers(7, 60)) // stride * stride + stride
+        yield _convolution("drawn", (c_in, c_out, kernel, stride, size))
+
+
+CONTRACTIONS: list[Kernel] = [
+    *(_product(n, n, n) for n in SQUARES),
+    *(_layer("bert", 128, n, k) for n, k in BERT),
+    *(_layer("gpt2", 1, n, k) for n, k in GPT2),
+    *(_layer("gpt2", 128, n, k) for n, k in GPT2[:1]),
+    *(_convolution("resnet50", shape) for shape in RESNET50),
+    *(_convolution("mobilenet", shape) for shape in MOBILENET_V2),
+    *(_convolution("vgg16", shape) for shape in VGG16),
+    *_drawn(),
+]
