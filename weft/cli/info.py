@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import asdict
+from importlib.util import find_spec
 
 import click
 
@@ -24,26 +25,39 @@ _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", 
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="print the catalogue as JSON")
 def ops_command(name: str | None, *, as_json: bool) -> None:
-    """List the operators, or describe the one called NAME.
+    """List the operators, those that mention a word, or show the page of the one called NAME.
 
     \b
     weft ops
+    weft ops conv
     weft ops nn.conv2d
     """
     import weft.op  # noqa: F401 - fills the registry
     from weft.ir import OPS
 
-    if name is not None:
-        op = OPS.get(name)
-        click.echo(f"{op.name}({', '.join(op.inputs)})\n\n{op.doc}\n")
-        for field in op.attrs_type.__dataclass_fields__.values():
-            click.echo(f"  {field.name}: {field.type}  {field.metadata.get('doc', '')}")
+    load_plugins()
+    if name is not None and name in OPS and not as_json:
+        click.echo(_page(name))
         return
-    rows = [(o, ", ".join(OPS.get(o).inputs), OPS.get(o).doc.splitlines()[0]) for o in OPS]
+    word = (name or "").lower()
+    found = [o for o in OPS if word in o.lower() or word in OPS.get(o).doc.lower()]
+    if not found:
+        OPS.get(word)  # says what is meant
+    rows = [(o, ", ".join(OPS.get(o).inputs), OPS.get(o).doc.splitlines()[0]) for o in found]
     if as_json:
         print_json([{"name": n, "inputs": i, "doc": d} for n, i, d in rows])
     else:
         print_table(f"{len(rows)} operators", ("operator", "inputs", "what it computes"), rows)
+
+
+def _page(name: str) -> str:
+    """The page of an operator, with its ONNX names where the onnx package is installed."""
+    from weft.cli.operator_page import page_of
+    from weft.cli.operator_uses import onnx_names
+    from weft.ir import OPS
+
+    has_onnx = find_spec("onnx") is not None
+    return page_of(OPS.get(name), {"ONNX": onnx_names()} if has_onnx else {})
 
 
 @click.command("targets")
