@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 
@@ -15,6 +16,7 @@ from weft.export.linker import find_linkers
 from weft.runtime.cpu import machine
 from weft.support.cache import default_directory, open_cache
 from weft.support.config import config, knobs
+from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
 from weft.support.versions import library_version
 
@@ -78,28 +80,62 @@ def targets_command(*, as_json: bool) -> None:
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def doctor_command(*, as_json: bool) -> None:
-    """Check what weft finds on this machine, and list every setting."""
+    """Check what weft finds on this machine, and list every setting.
+
+    Settings that cannot be used are all shown; the exit code is 2 if there are any.
+    """
+    settings, wrong = _settings()
     facts = {**_machine(), **{name: library_version(name) for name in _LIBRARIES}}
     plugins = load_plugins()
     if as_json:
         print_json({**facts, "plugins": [asdict(p) for p in plugins],
-                    "settings": {k.env: getattr(config, n) for n, k in knobs().items()}})
+                    "settings": settings})
+        _refuse(wrong)
         return
     print_table("", ("what", "found"), list(facts.items()))
     if plugins:
         print_table("\nplug-ins", ("name", "package", "entry point", "state"),
                     [(p.name, p.package, p.value, p.error or "loaded") for p in plugins])
-    rows = [(k.env, getattr(config, n), k.doc) for n, k in knobs().items()]
+    rows = [(k.env, settings[k.env], k.doc) for k in knobs().values()]
     print_table("\nsettings (environment variables)", ("variable", "now", "meaning"), rows)
+    _refuse(wrong)
+
+
+def _settings() -> tuple[dict[str, object], list[OptionError]]:
+    """The value of every setting by its variable, and what is wrong with some."""
+    found: dict[str, object] = {}
+    wrong: list[OptionError] = []
+    for name, knob in knobs().items():
+        try:
+            found[knob.env] = getattr(config, name)
+        except OptionError as error:
+            found[knob.env] = f"cannot be used: {error.got}"
+            wrong.append(error)
+    return found, wrong
+
+
+def _refuse(wrong: Sequence[OptionError]) -> None:
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        raise OptionError(f"{len(wrong)} settings cannot be used",
+                          notes=[f"{e.what}: expected {e.expected}, got {e.got}" for e in wrong])
 
 
 def _machine() -> dict[str, str]:
-    cache = open_cache()
-    entries, size = cache.size() if cache is not None else (0, 0)
     linkers = [str(linker) for linker in find_linkers(machine())]
     return {
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
         "cpus": str(len(os.sched_getaffinity(0))),
-        "cache": f"{default_directory()} ({entries} entries, {size / 1e6:.1f} MB)",
+        "cache": _cache(),
         "linker": ", ".join(linkers) or "none on the path (pip install weft[linker])",
     }
+
+
+def _cache() -> str:
+    try:
+        cache = open_cache()
+    except OptionError as error:
+        return f"not opened: {error.what}"
+    entries, size = cache.size() if cache is not None else (0, 0)
+    return f"{default_directory()} ({entries} entries, {size / 1e6:.1f} MB)"

@@ -57,6 +57,17 @@ def test_a_bad_setting_is_code_2(capsys, monkeypatch):
     assert "WEFT_DEBUG" in err
 
 
+def test_the_doctor_shows_all_that_is_wrong(capsys, monkeypatch):
+    for name, value in (("WEFT_DEBUG", "loud"), ("WEFT_THREADS", "many"), ("WEFT_SEED", "x")):
+        monkeypatch.setenv(name, value)
+    code, out, err = run(["doctor", "--json"], capsys)
+    assert code == 2
+    found = json.loads(out)
+    assert found["settings"]["WEFT_THREADS"] == "cannot be used: 'many'"
+    assert found["weft"]
+    assert all(name in err for name in ("3 settings", "WEFT_DEBUG", "WEFT_THREADS", "WEFT_SEED"))
+
+
 def test_ops_are_listed_and_described(capsys):
     code, out, _ = run(["ops", "--json"], capsys)
     assert code == 0
