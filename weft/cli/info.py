@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 
 import click
 
@@ -14,6 +16,7 @@ from weft.export.linker import find_linkers
 from weft.runtime.cpu import machine
 from weft.support.cache import default_directory, open_cache
 from weft.support.config import config, knobs
+from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
 from weft.support.versions import library_version
 
@@ -24,26 +27,39 @@ _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", 
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="print the catalogue as JSON")
 def ops_command(name: str | None, *, as_json: bool) -> None:
-    """List the operators, or describe the one called NAME.
+    """List the operators, those that mention a word, or show the page of the one called NAME.
 
     \b
     weft ops
+    weft ops conv
     weft ops nn.conv2d
     """
     import weft.op  # noqa: F401 - fills the registry
     from weft.ir import OPS
 
-    if name is not None:
-        op = OPS.get(name)
-        click.echo(f"{op.name}({', '.join(op.inputs)})\n\n{op.doc}\n")
-        for field in op.attrs_type.__dataclass_fields__.values():
-            click.echo(f"  {field.name}: {field.type}  {field.metadata.get('doc', '')}")
+    load_plugins()
+    if name is not None and name in OPS and not as_json:
+        click.echo(_page(name))
         return
-    rows = [(o, ", ".join(OPS.get(o).inputs), OPS.get(o).doc.splitlines()[0]) for o in OPS]
+    word = (name or "").lower()
+    found = [o for o in OPS if word in o.lower() or word in OPS.get(o).doc.lower()]
+    if not found:
+        OPS.get(word)  # says what is meant
+    rows = [(o, ", ".join(OPS.get(o).inputs), OPS.get(o).doc.splitlines()[0]) for o in found]
     if as_json:
         print_json([{"name": n, "inputs": i, "doc": d} for n, i, d in rows])
     else:
         print_table(f"{len(rows)} operators", ("operator", "inputs", "what it computes"), rows)
+
+
+def _page(name: str) -> str:
+    """The page of an operator, with its ONNX names where the onnx package is installed."""
+    from weft.cli.operator_page import page_of
+    from weft.cli.operator_uses import onnx_names
+    from weft.ir import OPS
+
+    has_onnx = find_spec("onnx") is not None
+    return page_of(OPS.get(name), {"ONNX": onnx_names()} if has_onnx else {})
 
 
 @click.command("targets")
@@ -64,28 +80,62 @@ def targets_command(*, as_json: bool) -> None:
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def doctor_command(*, as_json: bool) -> None:
-    """Check what weft finds on this machine, and list every setting."""
+    """Check what weft finds on this machine, and list every setting.
+
+    Settings that cannot be used are all shown; the exit code is 2 if there are any.
+    """
+    settings, wrong = _settings()
     facts = {**_machine(), **{name: library_version(name) for name in _LIBRARIES}}
     plugins = load_plugins()
     if as_json:
         print_json({**facts, "plugins": [asdict(p) for p in plugins],
-                    "settings": {k.env: getattr(config, n) for n, k in knobs().items()}})
+                    "settings": settings})
+        _refuse(wrong)
         return
     print_table("", ("what", "found"), list(facts.items()))
     if plugins:
         print_table("\nplug-ins", ("name", "package", "entry point", "state"),
                     [(p.name, p.package, p.value, p.error or "loaded") for p in plugins])
-    rows = [(k.env, getattr(config, n), k.doc) for n, k in knobs().items()]
+    rows = [(k.env, settings[k.env], k.doc) for k in knobs().values()]
     print_table("\nsettings (environment variables)", ("variable", "now", "meaning"), rows)
+    _refuse(wrong)
+
+
+def _settings() -> tuple[dict[str, object], list[OptionError]]:
+    """The value of every setting by its variable, and what is wrong with some."""
+    found: dict[str, object] = {}
+    wrong: list[OptionError] = []
+    for name, knob in knobs().items():
+        try:
+            found[knob.env] = getattr(config, name)
+        except OptionError as error:
+            found[knob.env] = f"cannot be used: {error.got}"
+            wrong.append(error)
+    return found, wrong
+
+
+def _refuse(wrong: Sequence[OptionError]) -> None:
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        raise OptionError(f"{len(wrong)} settings cannot be used",
+                          notes=[f"{e.what}: expected {e.expected}, got {e.got}" for e in wrong])
 
 
 def _machine() -> dict[str, str]:
-    cache = open_cache()
-    entries, size = cache.size() if cache is not None else (0, 0)
     linkers = [str(linker) for linker in find_linkers(machine())]
     return {
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
         "cpus": str(len(os.sched_getaffinity(0))),
-        "cache": f"{default_directory()} ({entries} entries, {size / 1e6:.1f} MB)",
+        "cache": _cache(),
         "linker": ", ".join(linkers) or "none on the path (pip install weft[linker])",
     }
+
+
+def _cache() -> str:
+    try:
+        cache = open_cache()
+    except OptionError as error:
+        return f"not opened: {error.what}"
+    entries, size = cache.size() if cache is not None else (0, 0)
+    return f"{default_directory()} ({entries} entries, {size / 1e6:.1f} MB)"

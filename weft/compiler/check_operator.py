@@ -76,9 +76,9 @@ class _CaseCheck:
         self.op, self.one, self.target = op, one, target
         self.where = f"case {number} of {op.name}"
         self.arrays = random_arguments(one)
-        self.call = _typed_call(op, one, self.arrays)
+        self.call = typed_call(op, one, self.arrays)
         self.flat = [a for group in self.arrays for a in _as_tuple(group)]
-        self.function = infer_expr(Function(_variables_of(self.call), self.call))
+        self.function = infer_expr(Function(variables_of(self.call), self.call))
         self.expected = _as_tuple(_reference(op)(*self.arrays, **dict(self.call.attrs.items())))
 
     def run(self) -> list[str]:
@@ -116,7 +116,8 @@ class _CaseCheck:
         assert_structural_equal(module, infer_type(parse(str(module))))
 
     def _loop_programs(self) -> list[str]:
-        function = self.function.replace(attrs={"primitive": True})
+        function = Function(self.function.params, self.function.body, self.function.ret_type,
+                            attrs={"primitive": True})
         offered = implementations(self.call, self.target)
         for implementation in offered:
             kernel = lower_function(function, self.target, implementation=implementation).func
@@ -147,16 +148,16 @@ class _CaseCheck:
         """The gradient in one random direction against central differences, in float64."""
         one = dataclasses.replace(self.one, dtypes=("float64",))
         arrays = random_arguments(one)
-        call = _typed_call(self.op, one, arrays)
+        call = typed_call(self.op, one, arrays)
         rng = np.random.default_rng(1)
         reference = _reference(self.op)
         attrs = dict(call.attrs.items())
         weights = rng.uniform(-1, 1, np.shape(reference(*arrays, **attrs)))
-        dy = infer_expr(var("dy", weights.shape, "float64"))
+        dy = var("dy", weights.shape, "float64")
         rule: Any = rule_of(self.op)
         grads = checked_gradients(call, self.op, rule, dy)
         for index, grad in enumerate(grads):
-            compiled = compile(Function((*_variables_of(call), dy), grad), target=self.target)
+            compiled = compile(Function((*variables_of(call), dy), grad), target=self.target)
             direction = rng.uniform(-1, 1, arrays[index].shape)
             ahead, behind = (
                 reference(*(a + sign * _STEP * direction if i == index else a
@@ -191,7 +192,8 @@ def random_arguments(one: Case, seed: int = 0) -> list[Any]:
     return [make(spec, DType.of(name)) for spec, name in zip(one.inputs, names, strict=False)]
 
 
-def _typed_call(op: Op, one: Case, arrays: Sequence[Any]) -> Call:
+def typed_call(op: Op, one: Case, arrays: Sequence[Any]) -> Call:
+    """The call of a case over variables of its arguments' types, typed."""
     def variable(name: str, value: Any) -> Expr:
         if isinstance(value, tuple):
             return Tuple(tuple(variable(f"{name}_{i}", v) for i, v in enumerate(value)))
@@ -204,7 +206,8 @@ def _typed_call(op: Op, one: Case, arrays: Sequence[Any]) -> Call:
     return typed
 
 
-def _variables_of(call: Call) -> tuple[Var, ...]:
+def variables_of(call: Call) -> tuple[Var, ...]:
+    """The arguments of such a call, tuples taken apart."""
     fields = (f for a in call.args for f in (a.fields if isinstance(a, Tuple) else (a,)))
     return tuple(f for f in fields if isinstance(f, Var))
 

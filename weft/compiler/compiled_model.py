@@ -53,6 +53,17 @@ class Compiled:
         export_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
 
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Code and weights; not the model that they were made of, so stages are left behind.
+
+        Raises ``ArtifactError`` for a model that is compiled as sizes come.
+        """
+        if getattr(self, "_code", None) is None:
+            raise ArtifactError("a model with sizes that are not fixed cannot be pickled",
+                                help="give all sizes, or hand on the model and compile it there")
+        return _unpickled, (b"".join(map(bytes, self._code.to_parts())), self.options)
+
+
 class CompiledModel(Compiled, CompiledModule):
     """A model compiled for this machine: call it, profile it, export it, look inside."""
 
@@ -103,6 +114,10 @@ class ForeignModel(Compiled):
 
     run = __call__
     profile = __call__
+
+
+def _unpickled(payload: bytes, options: CompileOptions) -> CompiledModel | ForeignModel:
+    return open_code(ModelCode.from_payload(memoryview(payload)), Stages(None, options))
 
 
 def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:

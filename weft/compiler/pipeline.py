@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from weft.compiler.options import CompileOptions
 from weft.compiler.verification import compare_effects, compare_modules
 from weft.ir import (
+    OPS,
     PASSES,
     DumpInstrument,
     ExplainInstrument,
@@ -29,6 +31,7 @@ from weft.ir import (
 )
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
+from weft.ir.rewrite import KNOWN_RULES
 from weft.strategy import layout_hooks, legalizations
 from weft.support import trace
 from weft.support.config import config
@@ -133,7 +136,9 @@ def _run_phase(phase: Phase, mod: IRModule, context: PassContext) -> IRModule:
 def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     """What passes run with: target, layout hooks, and the instruments the configuration wants."""
     instruments: list[Instrument] = list(further)
-    _check_pass_names()
+    _check_names("WEFT_PRINT_BEFORE", config.print_before, "passes", PASSES)
+    _check_names("WEFT_PRINT_AFTER", config.print_after, "passes", PASSES)
+    _check_names("WEFT_EXPLAIN", config.explain, "rules or operators", (*KNOWN_RULES, *OPS))
     after = ("all",) if enabled(Level.PASSES) else config.print_after
     if after or config.print_before:
         instruments.append(PrintInstrument(before=config.print_before, after=after))
@@ -154,13 +159,12 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     return PassContext(options.opt_level, options.target, tuple(instruments), facts)
 
 
-def _check_pass_names() -> None:
-    """A name that is no pass's would print nothing, without a word."""
-    for knob, names in (("WEFT_PRINT_BEFORE", config.print_before),
-                        ("WEFT_PRINT_AFTER", config.print_after)):
-        for name in names:
-            if name != "all" and name not in PASSES:
-                close = difflib.get_close_matches(name, PASSES, n=1)
-                raise OptionError(f"{knob} names a pass that does not exist", got=name,
-                                  expected="names of passes, or all",
-                                  help=f"did you mean {close[0]!r}?" if close else None)
+def _check_names(knob: str, names: Iterable[str], what: str, known: Iterable[str]) -> None:
+    """A name that nothing has would print nothing, without a word."""
+    there = {"all", *known}
+    for name in names:
+        if name not in there:
+            close = difflib.get_close_matches(name, sorted(there), n=1)
+            raise OptionError(f"{knob} has a name that nothing has", got=name,
+                              expected=f"names of {what}, or all",
+                              help=f"did you mean {close[0]!r}?" if close else None)

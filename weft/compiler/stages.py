@@ -40,7 +40,7 @@ _COMMENT = {"llvm": ";"}
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The way of one model through the compiler."""
+    """The way of one model through the compiler; ``None`` is a model that is not at hand."""
 
     model: Any
     options: CompileOptions
@@ -49,6 +49,9 @@ class Stages:
         """The text of a stage; ``OptionError`` for an unknown one."""
         if stage not in STAGES:
             raise OptionError(f"there is no stage {stage!r}", expected=", ".join(STAGES))
+        if self.model is None:
+            raise OptionError("a module that was pickled has left its model behind", got=stage,
+                              help="ask for the text where the model was compiled")
         graph_stage = stage if stage in PHASE_NAMES else "lowered"
         mod = run_pipeline(import_model(self.model, self.options), self.options,
                            stop_at=graph_stage)

@@ -54,7 +54,7 @@ def _make(name: str, options: str) -> Pass:
         if value is _REFUSED:
             raise PassError(
                 f"option {key!r} of the pass {name} has the wrong type",
-                expected=str(hints[key]),
+                expected=getattr(hints[key], "__name__", str(hints[key])),
                 got=repr(text),
             )
         values[key] = value

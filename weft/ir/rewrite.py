@@ -65,6 +65,10 @@ class Rule:
         return f"{self.name} ({self.where})"
 
 
+# Every rule that was made, by name, and where it is: what may be asked to be explained.
+KNOWN_RULES: dict[str, str] = {}
+
+
 def rule(*patterns: Term, group: str = "") -> Callable[[Callable[..., Expr | NoMatch]], Rule]:
     """Make a rule of the decorated function; several patterns are alternatives.
 
@@ -89,6 +93,7 @@ def rule(*patterns: Term, group: str = "") -> Callable[[Callable[..., Expr | NoM
             )
         code = function.__code__
         where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        KNOWN_RULES.setdefault(function.__name__, where)
         return Rule(function.__name__, pattern, function, group, doc, where, parameters)
 
     return wrap

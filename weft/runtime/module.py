@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from weft.runtime.ndarray import to_numpy
 from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
 from weft.runtime.signature import Signature
 from weft.support import trace
-from weft.support.errors import InternalError, InvalidInputError
+from weft.support.errors import ArtifactError, InternalError, InvalidInputError
 from weft.support.log import Level, enabled
 
 _POINTER = ctypes.c_void_p
@@ -95,6 +95,19 @@ class CompiledModule:
         outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
         with self._stepper(arrays, outputs) as stepper:
             return profile_module(stepper, lambda: self._execute(arrays), repeat, count)
+
+    def __copy__(self) -> Self:
+        """The module itself: nothing about it changes, and calls share it anyway."""
+        return self
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise ArtifactError(
+            "a loaded module cannot be pickled", got=self.manifest.signature(),
+            help="hand on the path of its artifact, and weft.load it there",
+        )
 
     def __repr__(self) -> str:
         target = self.manifest.target

@@ -20,6 +20,7 @@ LayoutHook: TypeAlias = Callable[..., Any]
 Hook = TypeVar("Hook")
 FamilySchedule: TypeAlias = Callable[[ScheduleContext], None]
 
+TARGET_KINDS = ("cpu",)  # what ``Target.kind`` may be
 # By target and operator: weft's own generator, then those of users.
 STRATEGIES: Registry[tuple[Strategy, ...]] = Registry("strategy")
 FAMILIES: Registry[FamilySchedule] = Registry("schedule family")
@@ -35,9 +36,8 @@ def strategy(op_name: str, *, target: str) -> Callable[[Strategy], Strategy]:
     Raises ``RegistryError`` for an operator or a kind of target that does not exist.
     """
     OPS.get(op_name)
-    if f"{target}:default" not in FAMILIES and target != "cpu":
-        kinds = sorted({name.partition(":")[0] for name in FAMILIES})
-        raise RegistryError(f"unknown kind of target {target!r}", help=f"there is {', '.join(kinds)}")
+    if target not in TARGET_KINDS:
+        raise RegistryError(f"unknown kind of target {target!r}", expected=", ".join(TARGET_KINDS))
 
     def wrap(function: Strategy) -> Strategy:
         key = f"{target}:{op_name}"
@@ -124,7 +124,7 @@ def implementations(call: Call, target: Target) -> list[Implementation]:
 
 
 def _is_complete(generator: Strategy) -> bool:
-    """weft's own strategies cover every call that is meant to run; those of users need not."""
+    """Whether the strategy is weft's: these all that is meant to run, those of users need not."""
     return generator.__module__.startswith("weft.")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.ir.dtype import DType, float32, float64
-from weft.tir.expr import PrimExpr, const, select
+from weft.tir.expr import PrimExpr, const, maximum, select
 
 
 def _roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
@@ -40,7 +40,7 @@ def dft(
         n = te.reduce_axis(size, name="n")
 
         def element(*i: PrimExpr) -> PrimExpr:
-            root, at = (i[-1] * n.var) % size, (*i[:-1], n.var)
+            root, at = (i[-1] * n.var) % maximum(size, 1), (*i[:-1], n.var)
             return te.sum(first[at] * cosine[root] + factor * second[at] * sine[root], n)
 
         total = te.compute(real.shape, element, name=name, tag="comm_reduce")

@@ -130,6 +130,27 @@ def test_explanations_come_from_passes_not_from_the_cache(program, capsys, monke
     assert "applied 1" in run(["inspect", program], capsys)[2]
 
 
+def test_names_that_nothing_has_are_refused(program, capsys, monkeypatch):
+    monkeypatch.setenv("WEFT_EXPLAIN", "negation_undoes_itsel")
+    code, _, err = run(["inspect", program], capsys)
+    assert code == 2
+    assert "WEFT_EXPLAIN" in err
+    assert "did you mean 'negation_undoes_itself'?" in err
+
+
+@pytest.mark.parametrize(("passes", "words"), [
+    ("fold_constan", ("unknown pass", "did you mean 'fold_constant'")),
+    ("fuse_ops{max_dept=8}", ("no option 'max_dept'", "max_depth")),
+    ("fuse_ops{max_depth=x}", ("'max_depth'", "expected: int", "got: 'x'")),
+    ("fuse_ops{max_depth=8", ("cannot be read", "name{option=value")),
+    ("fold_constant fuse_ops", ("cannot be read", "separated by commas")),
+])
+def test_pipelines_that_mean_nothing_are_refused(passes, words, program, capsys):
+    code, _, err = run(["opt", program, "-p", passes], capsys)
+    assert code in (1, 2)
+    assert all(word in err for word in words)
+
+
 def test_the_choice_of_an_implementation_is_explained(program, capsys, monkeypatch):
     program.write_text("def @main(%x: Tensor[(32, 64), float32], %w: Tensor[(48, 64), float32]) "
                        "{ nn.dense(%x, %w) }")

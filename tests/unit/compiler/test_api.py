@@ -1,5 +1,7 @@
 """``weft.compile`` from every kind of model to numbers."""
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -122,6 +124,22 @@ def test_a_compiled_model_survives_the_cache():
     assert again.manifest == code.manifest
     assert again.objects == code.objects
     np.testing.assert_array_equal(again.constants, code.constants)
+
+
+def test_modules_are_copied_and_pickled(tmp_path):
+    module = weft.compile(weft.parse(TEXT))
+    assert copy.copy(module) is module
+    assert copy.deepcopy({"m": module})["m"] is module
+    again = pickle.loads(pickle.dumps(module))
+    for one, other in zip(again(X, Y), module(X, Y), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(OptionError, match="left its model behind"):
+        again.as_text("lowered")
+    module.export(tmp_path / "m.weft")
+    loaded = weft.load(tmp_path / "m.weft")
+    assert copy.deepcopy(loaded) is loaded
+    with pytest.raises(ArtifactError, match="cannot be pickled"):
+        pickle.dumps(loaded)
 
 
 def test_equal_models_give_equal_code():

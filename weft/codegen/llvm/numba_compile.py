@@ -36,6 +36,7 @@ def compile_body(function: PythonFunction, target: Target) -> NumbaCode:
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
+    native: Any = cpu_target
     body = plain_function(function.body)
     arguments = (*map(_array_type, function.arrays), *map(_scalar_type, function.scalars))
     flags: Any = compiler.Flags()
@@ -47,10 +48,10 @@ def compile_body(function: PythonFunction, target: Target) -> NumbaCode:
     is_native = target.arch == Target.host().arch
     try:
         with global_compiler_lock:
-            context = cpu_target.target_context.with_aot_codegen(
+            context = native.target_context.with_aot_codegen(
                 function.symbol, cpu_name=target.cpu if is_native else "")
             result = compiler.compile_extra(
-                cpu_target.typing_context, context, body, arguments, None, flags, {})
+                native.typing_context, context, body, arguments, None, flags, {})
             result.library.finalize()
             text = result.library.get_llvm_str()
     except errors.NumbaError as error:

@@ -112,7 +112,8 @@ def _reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndarray:
     dy = grad.reshape(n, attrs.groups, grad.shape[1] // attrs.groups, rows, columns)
     result = np.einsum("ngoyx,ngcyxij->gocij", dy, grouped)
     dtype = data.dtype if attrs.out_dtype is None else attrs.out_dtype.numpy
-    return result.reshape(grad.shape[1], -1, *attrs.kernel_size).astype(dtype)
+    return result.reshape(grad.shape[1], channels // attrs.groups,
+                          *attrs.kernel_size).astype(dtype)
 
 
 conv2d_backward_weight.spec(

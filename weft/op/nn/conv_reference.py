@@ -5,6 +5,7 @@ Images are (N, C, spatial axes…), kernels (O, I, spatial axes…), with one to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,8 +52,8 @@ def conv_plain(
     for g in range(groups):
         part = taps[:, g * group_size:(g + 1) * group_size]
         order = (0, *places, 1, *(p + spatial for p in places))
-        columns = part.transpose(order).reshape(-1, kernel[0].size)
-        rows = kernel[g * outputs:(g + 1) * outputs].reshape(outputs, kernel[0].size).astype(wide)
+        columns = part.transpose(order).reshape(n * math.prod(sizes), math.prod(kernel.shape[1:]))
+        rows = kernel[g * outputs:(g + 1) * outputs].reshape(outputs, columns.shape[1]).astype(wide)
         product = (columns @ rows.T).reshape(n, *sizes, outputs)
         result[:, g * outputs:(g + 1) * outputs] = np.moveaxis(product, -1, 1)
     return result

@@ -215,6 +215,8 @@ def _lrn_reference(
     widths = [(0, 0)] * data.ndim
     widths[axis] = (before, size - 1 - before)
     squares = np.square(np.pad(data.astype(np.float64), widths))
+    if not data.size:
+        return data.copy()
     total = np.lib.stride_tricks.sliding_window_view(squares, size, axis=axis).sum(axis=-1)
     return (data / (bias + alpha / size * total) ** beta).astype(data.dtype)
 

@@ -14,7 +14,14 @@ from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv_reference import images_in, plain_images
 from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
 from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs
-from weft.op.relations import attrs_as, expect_dim, expect_float, expect_rank, tensors_known
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
 from weft.topi.layout import Layout
 from weft.topi.nn import pool_grad as topi_pool
 from weft.topi.nn.pool import PoolWindow, axis_windows
@@ -27,6 +34,7 @@ def _relation(ctx: RelationContext) -> bool:
     grad, data = types
     attrs = attrs_as(ctx, PoolAttrs)
     expect_float(ctx, 1, data)
+    expect_same_dtype(ctx, 0, grad, data.dtype)
     layout = layout_of_images(ctx, data, attrs.window.spatial, arg=1)
     expect_rank(ctx, 0, grad, data.ndim)
     expected = expect_windows(ctx, attrs, layout, data, arg=1)

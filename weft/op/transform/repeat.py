@@ -21,6 +21,7 @@ from weft.op.relations import (
     tensors_known,
 )
 from weft.op.transform.like import zeros_like
+from weft.tir.expr import maximum
 from weft.topi import indexing
 
 
@@ -52,7 +53,8 @@ def tile(x: te.Tensor, attrs: TileAttrs) -> te.Tensor:
     shape = [n if i < lead else x.shape[i - lead] * n for i, n in enumerate(times)]
     return te.compute(
         shape,
-        lambda *i: x[tuple(p % size for p, size in zip(i[lead:], x.shape, strict=True))],
+        lambda *i: x[tuple(p % maximum(size, 1)  # an empty axis has no element to ask for
+                           for p, size in zip(i[lead:], x.shape, strict=True))],
         name="tile",
         tag="injective",
     )

@@ -95,6 +95,8 @@ def _fill_relation(ctx: RelationContext) -> bool:
     expect_int(ctx, 2, shape)
     expect_rank(ctx, 2, shape, 1)
     rank = shape.shape[0]
+    if rank == 0:
+        ctx.fail("a scalar has no rows", arg=2, expected="one size or more", got=shape)
     _expect_rows(ctx, 0, indices, rank if isinstance(rank, int) else 0)
     expect_rank(ctx, 1, values, 1)
     expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "there is not one value an index")

@@ -106,4 +106,5 @@ def _split(channel: PrimExpr, groups: int, outputs: int) -> tuple[PrimExpr, Prim
     """The group of an output channel, and its number in the group."""
     if groups == 1:
         return const(0), channel
-    return channel // outputs, channel % outputs
+    divisor = max(outputs, 1)  # a kernel without outputs has no channel to ask for
+    return channel // divisor, channel % divisor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft import te
-from weft.tir.expr import PrimExpr, const, int_value
+from weft.tir.expr import PrimExpr, const, int_value, maximum
 
 
 def group_norm(
@@ -27,9 +27,9 @@ def group_norm(
     single = int_value(group_size) == 1  # every channel on its own
 
     def group_of(c: PrimExpr) -> PrimExpr:
-        return c if single else c // group_size
+        return c if single else c // maximum(group_size, 1)
 
-    groups = x.shape[axis] if single else x.shape[axis] // group_size
+    groups = x.shape[axis] if single else x.shape[axis] // maximum(group_size, 1)
     count = group_size.astype(x.dtype)
     for position, size in enumerate(x.shape):
         if position not in (0, axis):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from weft import te
-from weft.tir.expr import PrimExpr, all_of, as_prim, const, if_then_else, select
+from weft.tir.expr import PrimExpr, all_of, as_prim, const, if_then_else, maximum, select
 from weft.topi.layout import Layout
 
 
@@ -52,12 +52,12 @@ def space_to_batch(
     x: te.Tensor, block: Sequence[int], paddings: Sequence[tuple[int, int]], value: float
 ) -> te.Tensor:
     """The padded data with every ``block`` of axes 1, 2, … in the batch, its place first."""
-    batch = x.shape[0]
+    batch, whole = x.shape[0], maximum(x.shape[0], 1)
     rank = len(block)
     padded = [s + (b + a) for s, (b, a) in zip(x.shape[1:], paddings, strict=False)]
 
     def element(*index: PrimExpr) -> PrimExpr:
-        place, source = index[0] // batch, [index[0] % batch]
+        place, source = index[0] // whole, [index[0] % whole]
         offsets = _digits(place, block)
         inside = []
         for i in range(rank):

@@ -1,0 +1,218 @@
+"""The page of one operator, written from its record: docs/operators, and ``weft ops NAME``."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.check_operator import random_arguments, typed_call, variables_of
+from weft.ir.dynamic import depends_on_data
+from weft.ir.expr import Call, Function
+from weft.ir.module import IRModule
+from weft.ir.op import Case, Op, OpPattern
+from weft.ir.types import TupleType, Type
+from weft.ir.typing.infer import infer_type
+from weft.strategy import implementations
+from weft.target import Target
+from weft.transform.gradient_rules import ZERO_GRADIENT, rule_of
+
+_TARGETS = ("llvm -mcpu=haswell", "llvm -mcpu=znver4")
+_MOST_TYPES = 4
+_FUSION = {
+    OpPattern.ELEMWISE: "with everything around it, element by element",
+    OpPattern.BROADCAST: "with everything around it, with broadcasting",
+    OpPattern.INJECTIVE: "with what comes before and after it",
+    OpPattern.COMM_REDUCE: "with what it reduces",
+    OpPattern.OUT_FUSABLE: "with elementwise operators that follow it",
+    OpPattern.TUPLE: "as a tuple",
+    OpPattern.OPAQUE: "with nothing",
+}
+Uses = Mapping[str, Mapping[str, Sequence[str]]]
+
+
+def signature(op: Op) -> str:
+    """``nn.softmax(x, axis=-1)``."""
+    attributes = [f.name if f.default is MISSING else f"{f.name}={_value(f.default)}"
+                  for f in fields(op.attrs_type)]
+    return f"{op.name}({', '.join([*op.inputs, *attributes])})"
+
+
+def page_of(op: Op, uses: Uses) -> str:
+    """Markdown; ``uses`` has, by the name of a format, what each operator serves in it."""
+    sections = [
+        f"# {op.name}", f"```text\n{signature(op)}\n```", op.doc, _attributes(op), _types(op),
+        _meaning(op), _example(op), _facts(op, uses),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _value(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _attributes(op: Op) -> str:
+    rows = []
+    for field in fields(op.attrs_type):
+        default = "required" if field.default is MISSING else f"`{_value(field.default)}`"
+        expected = field.metadata.get("expected")
+        text = "; ".join(filter(None, (field.metadata.get("doc"), expected)))
+        kind = field.type if isinstance(field.type, str) else field.type.__name__
+        rows.append(f"| `{field.name}` | {cell(kind)} | {default} | {cell(text)} |")
+    head = "## Attributes\n\n| name | type | default | meaning |\n|---|---|---|---|\n"
+    return head + "\n".join(rows) if rows else ""
+
+
+def cell(text: str) -> str:
+    """``text`` as a cell of a table in Markdown."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _types(op: Op) -> str:
+    """The relation in words where it has any, and what it gives for the operator's own cases."""
+    words = inspect.getdoc(op.relation) or ""
+    rows: dict[str, None] = {}
+    for one in op.cases:
+        call = typed_call(op, one, random_arguments(one))
+        attributes = ", ".join(f"{k}={_value(v)}" for k, v in call.attrs.non_default_items())
+        arguments = ", ".join(_type(a.checked_type) for a in call.args)
+        rows[f"| {arguments} | {cell(attributes)} | {_type(call.checked_type)} |"] = None
+    table = "\n".join(list(rows)[:_MOST_TYPES])
+    if depends_on_data(op):
+        words += "\n\nA `?` is a size that the data decides; it is known when the program runs."
+    head = "| arguments | attributes | result |\n|---|---|---|\n"
+    return "\n\n".join(filter(None, ("## Types", words.strip(), head + table)))
+
+
+def _type(type_: Type | None) -> str:
+    if isinstance(type_, TupleType):
+        return f"({', '.join(map(_type, type_.fields))})"
+    return f"`{str(type_).removeprefix('Tensor[').removesuffix(']')}`"
+
+
+def _meaning(op: Op) -> str:
+    if op.reference is None:
+        return ""
+    return f"## Meaning in NumPy\n\n```python\n{source_of(op.reference)}\n```"
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """The source of a reference; functions that it closes over are named below it."""
+    if not inspect.isfunction(function):
+        module = getattr(function, "__module__", None) or "numpy"
+        return f"{module}.{getattr(function, '__name__', function)}"
+    text = _lambda(function) if function.__name__ == "<lambda>" else textwrap.dedent(
+        inspect.getsource(function)).rstrip()
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    notes = [f"# {name}: {_closed_over(cell.cell_contents)}" for name, cell in cells]
+    return "\n".join([text, *notes])
+
+
+def _closed_over(value: object) -> str:
+    if callable(value):
+        lines = source_of(value).splitlines()
+        return lines[0] if len(lines) == 1 else "\n" + "\n".join(f"#     {line}" for line in lines)
+    return repr(value)
+
+
+def _lambda(function: Any) -> str:
+    """The expression of a lambda, cut out of the lines where it stands."""
+    code = function.__code__
+    spans = [((a, c), (b, d)) for a, b, c, d in code.co_positions()
+             if a and b and c is not None and d]
+    (top, left), (bottom, right) = min(s for s, _ in spans), max(e for _, e in spans)
+    rows = inspect.findsource(function)[0][top - 1:bottom]
+    rows[-1] = rows[-1].encode()[:right].decode()
+    rows[0] = rows[0].encode()[left:].decode()
+    body = " ".join(row.strip() for row in rows)
+    return f"lambda {', '.join(inspect.signature(function).parameters)}: {body}"
+
+
+def _example(op: Op) -> str:
+    """A program of one case with data, compiled and run."""
+    cases = sorted(op.cases, key=_size)
+    if not cases:
+        return ""
+    one = next((c for c in cases if _size(c) > 1), cases[-1])
+    arrays = random_arguments(one)
+    module = infer_type(IRModule.from_expr(_function(typed_call(op, one, arrays))))
+    inputs = list(_arguments(one, arrays))
+    names = ", ".join(f"x{i}" for i in range(len(inputs)))
+    lines = [
+        "import numpy as np", "", "import weft", "",
+        f'program = weft.parse("""\n{_program(module)}\n""")',
+        *(["rng = np.random.default_rng(0)"] if any("rng." in a for a in inputs) else []),
+        *(f"x{i} = {a}" for i, a in enumerate(inputs)),
+        f"print(weft.compile(program)({names}))",
+    ]
+    return "## Example\n\n```python\n" + "\n".join(lines) + "\n```"
+
+
+def _program(module: IRModule) -> str:
+    """The text of a module without the line that says its version."""
+    return "\n".join(line for line in str(module).splitlines() if not line.startswith("#["))
+
+
+def _size(one: Case) -> int:
+    """The elements of all inputs together."""
+    return sum(a.size for group in random_arguments(one) for a in _flat(group))
+
+
+def _flat(group: Any) -> tuple[Any, ...]:
+    return group if isinstance(group, tuple) else (group,)
+
+
+def _function(call: Call) -> Function:
+    return Function(variables_of(call), call)
+
+
+def _arguments(one: Case, arrays: Sequence[Any]) -> Iterator[str]:
+    """Python that makes the data: drawn as the case says, or as it gives it."""
+    for spec, group in zip(one.inputs, arrays, strict=False):
+        parts = spec if isinstance(spec, list) else [spec]
+        for part, array in zip(parts, _flat(group), strict=True):
+            if isinstance(part, np.ndarray | np.generic):
+                yield f"np.array({array.tolist()}, {array.dtype.name!r})"
+            elif array.dtype.kind == "f":
+                bounds = f"{one.low}, {one.high}, {array.shape}"
+                yield f"rng.uniform({bounds}).astype({array.dtype.name!r})"
+            elif array.dtype.kind == "b":
+                yield f"rng.integers(0, 2, {array.shape}).astype('bool')"
+            else:
+                low, high = int(one.low), int(one.high) + 1
+                yield f"rng.integers({low}, {high}, {array.shape}).astype({array.dtype.name!r})"
+
+
+def _facts(op: Op, uses: Uses) -> str:
+    rows = [("fuses", _FUSION[op.pattern]), ("gradient", _gradient(op)),
+            ("layouts", "follows those of its arguments" if op.hook("layout") else "plain")]
+    rows += [(f"on {name}", ", ".join(found)) for name, found in _implementations(op).items()]
+    rows += [(f"used for {form}", ", ".join(served[op.name])) for form, served in uses.items()
+             if op.name in served]
+    table = "\n".join(f"| {name} | {cell(text)} |" for name, text in rows)
+    return f"## Facts\n\n| | |\n|---|---|\n{table}"
+
+
+def _gradient(op: Op) -> str:
+    if op.hook("decomposition") or op.hook("expansion"):
+        return "that of the operators it stands for"
+    if op.name in ZERO_GRADIENT:
+        return "zero"
+    return "yes" if rule_of(op) is not None else "no"
+
+
+def _implementations(op: Op) -> dict[str, list[str]]:
+    """The implementations that the cases meet, by kind of target."""
+    found: dict[str, list[str]] = {}
+    if depends_on_data(op):
+        return found
+    for target in map(Target.of, _TARGETS):
+        names = found.setdefault(target.kind, [])
+        for one in op.cases:
+            call = typed_call(op, one, random_arguments(one))
+            names += [i.name for i in implementations(call, target) if i.name not in names]
+    return found

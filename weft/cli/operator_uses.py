@@ -1,0 +1,80 @@
+"""Which operators of model formats an operator serves, found in the converters themselves."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType, ModuleType
+from typing import Any
+
+from weft.ir.op import Op
+
+_LOADS = ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def onnx_names() -> Mapping[str, list[str]]:
+    """By operator, the ONNX operators that convert to it (among others)."""
+    from weft.frontend.onnx import converters, registry
+
+    _ = converters  # the import fills the table
+    names = ((name, converter.convert) for name in registry.supported_operators()
+             for converter in registry.converter_versions(name))
+    return _by_operator(names)
+
+
+def torch_names() -> Mapping[str, list[str]]:
+    """By operator, the ATen operators of torch that convert to it (among others)."""
+    from weft.frontend.torch import converters, registry
+
+    _ = converters
+    names = ((f"aten.{name}", registry.find_converter(f"aten.{name}"))
+             for name in registry.supported_operators())
+    return _by_operator((name, function) for name, function in names if function is not None)
+
+
+def _by_operator(names: Iterator[tuple[str, Callable[..., Any]]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, function in names:
+        for op in _operators_of(function):
+            known = found.setdefault(op.name, [])
+            if name not in known:
+                known.append(name)
+    return found
+
+
+def _operators_of(converter: Callable[..., Any]) -> dict[Op, None]:
+    """The operators that a converter, or a helper of its package, names."""
+    found: dict[Op, None] = {}
+    seen: set[int] = set()
+    pending: list[Any] = [converter]
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Op):
+            found[value] = None
+        elif isinstance(value, functools.partial):
+            pending += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, tuple | list):
+            pending += value
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, FunctionType) and value.__module__.startswith("weft.frontend."):
+            pending += _mentioned(value)
+    return found
+
+
+def _mentioned(function: FunctionType) -> Iterator[Any]:
+    """What a function closes over, has as defaults, and names: ``op.nn.conv2d`` is one name."""
+    yield from (cell.cell_contents for cell in function.__closure__ or ())
+    yield from function.__defaults__ or ()
+    current: Any = None
+    for instruction in dis.get_instructions(function):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield current
+            current = function.__globals__.get(instruction.argval)
+        elif instruction.opname in _LOADS and isinstance(current, ModuleType):
+            current = getattr(current, instruction.argval, None)
+    yield current
