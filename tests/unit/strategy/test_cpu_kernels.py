@@ -9,6 +9,7 @@ import pytest
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.ir.expr import var
+from weft.strategy.cpu.blocking import panel_width
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 
@@ -106,6 +107,22 @@ def test_packed_dense_with_packed_rows(target, shape, columns, panel):
     kernel = check(primitive([x, w, r], op.add(op.nn.relu(y), r)), target)
     assert kernel.implementation == "nn.dense.cpu.packed"
     assert "a_panels" in str(kernel.func)
+
+
+@TARGETS
+@pytest.mark.parametrize(("shape", "columns"), [((5, 9), 19), ((2, 7, 19), 83), ((1, 4), 1)])
+def test_packed_dense_with_a_panel_filled_up(target, shape, columns):
+    """What fills up the last panel reaches no result."""
+    panels = -(-columns // 16)
+    x, w = var("x", shape), var("w", (panels, shape[-1], 16))
+    y = op.nn.dense(x, w, units=columns, weight_layout="NK16n")
+    kernel = check(primitive([x, w], op.nn.relu(y)), target)
+    assert kernel.implementation == "nn.dense.cpu.packed"
+
+
+@pytest.mark.parametrize(("columns", "width"), [(64, 16), (24, 24), (382, 16), (85, 16), (7, 16)])
+def test_width_of_panels(columns, width):
+    assert panel_width(columns, 16) == width
 
 
 @TARGETS

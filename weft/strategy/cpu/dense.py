@@ -25,6 +25,7 @@ from weft.strategy.cpu.machine import RegisterTile, choose_tile
 from weft.strategy.cpu.matmul import CHUNK, line_panels, packing_at_run_time, schedule_packed
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
+from weft.support.errors import InternalError
 from weft.target import Target
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout
@@ -40,7 +41,7 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
     yield from packed_dot_dense(call, layout, target)
     panel = layout.factor_of("N")
     result = call.checked_type
-    is_packed = layout.ndim == 3 and panel > 1 and _uses_all(call, panel)
+    is_packed = layout.ndim == 3 and panel > 1
     if is_packed and isinstance(result, TensorType) and is_static(result):
         tile = _tile(result, panel, target)
         yield Implementation(
@@ -52,12 +53,6 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
         yield from dot_products("nn.dense", call, target)
         yield from packing_at_run_time("nn.dense", call, target, transpose_b=layout.name == "NK")
     yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
-
-
-def _uses_all(call: Call, panel: int) -> bool:
-    """Whether the last panel of the weight is no wider than the result."""
-    units = attrs_of(call, DenseAttrs).units
-    return units is None or units % panel == 0
 
 
 def _tile(result: TensorType, panel: int, target: Target) -> RegisterTile:
@@ -72,8 +67,12 @@ def _tile(result: TensorType, panel: int, target: Target) -> RegisterTile:
 def packed_dense(
     data: te.Tensor, weight: te.Tensor, attrs: Attrs, *, layout: Layout, height: int
 ) -> te.Tensor:
-    """``out[…, n] = sum over k of data[…, k] * weight[n // p, k, n % p]``."""
-    assert isinstance(attrs, DenseAttrs)
+    """``out[…, n] = sum over k of data[…, k] * weight[n // p, k, n % p]``.
+
+    The product has all columns of all panels; the result leaves out those that fill up the last.
+    """
+    if not isinstance(attrs, DenseAttrs):
+        raise InternalError(f"packed dense got {type(attrs).__name__}")
     dtype = attrs.out_dtype or data.dtype
     *leading, depth = data.shape
     rows = row_count(leading)
@@ -96,9 +95,10 @@ def packed_dense(
         return te.sum(value.astype(dtype) * factor.astype(dtype), k)
 
     product = te.compute((rows, columns), element, name="dense", tag="dense_pack")
-    if len(leading) == 1:
+    units = attrs.units if attrs.units is not None else columns
+    if len(leading) == 1 and units is columns:
         return product
     return te.compute(
-        (*leading, columns), lambda *i: product[ravel(i[:-1], leading), i[-1]],
+        (*leading, units), lambda *i: product[ravel(i[:-1], leading), i[-1]],
         name="dense_rows", tag="injective",
     )

@@ -8,7 +8,7 @@ from weft.ir.expr import Call, Constant
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.dense import DenseAttrs
-from weft.strategy.cpu.blocking import block_for
+from weft.strategy.cpu.blocking import block_for, panel_width
 from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
@@ -66,11 +66,12 @@ def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCho
         zeros = (-units % packed.factor_of("N"), -depth % packed.factor_of("K"))
         return LayoutChoice(attrs.replace(weight_layout=packed.name, units=units),
                             (None, ("NK", packed.name)), paddings=(None, zeros))
-    panel = block_for(weight.concrete_shape[0], target, str(weight.dtype))
-    if panel == 1:
-        return None
+    units = weight.concrete_shape[0]
+    panel = panel_width(units, target.lanes(str(weight.dtype)))
     layout = f"NK{panel}n"
-    return LayoutChoice(attrs.replace(weight_layout=layout), (None, ("NK", layout)))
+    filling = (-units % panel, 0)
+    return LayoutChoice(attrs.replace(weight_layout=layout, units=units if filling[0] else None),
+                        (None, ("NK", layout)), paddings=(None, filling if filling[0] else None))
 
 
 def _fixed(type_: Type) -> TensorType | None:
