@@ -78,7 +78,7 @@ class _CaseCheck:
         self.arrays = random_arguments(one)
         self.call = typed_call(op, one, self.arrays)
         self.flat = [a for group in self.arrays for a in _as_tuple(group)]
-        self.function = infer_expr(Function(variables_of(self.call), self.call))
+        self.function = Function(variables_of(self.call), self.call)
         self.expected = _as_tuple(_reference(op)(*self.arrays, **dict(self.call.attrs.items())))
 
     def run(self) -> list[str]:
@@ -116,8 +116,7 @@ class _CaseCheck:
         assert_structural_equal(module, infer_type(parse(str(module))))
 
     def _loop_programs(self) -> list[str]:
-        function = Function(self.function.params, self.function.body, self.function.ret_type,
-                            attrs={"primitive": True})
+        function = self.function.replace(attrs={"primitive": True})
         offered = implementations(self.call, self.target)
         for implementation in offered:
             kernel = lower_function(function, self.target, implementation=implementation).func

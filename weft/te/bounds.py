@@ -8,10 +8,12 @@ tile does; the loop nest guards such elements, so that shapes of tiles stay cons
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from weft.te.domain import axis_values, loop_extents
 from weft.te.plan import (
+    PrefetchPlan,
     StagePlan,
     check_attachments,
     check_inside,
@@ -19,7 +21,8 @@ from weft.te.plan import (
     tensors_of,
 )
 from weft.te.span import MaybeSpan, Span, SpanOf, counted
-from weft.te.state import INLINE, AttachAt, Fuse, ScheduleState, Split, StageState
+from weft.te.state import INLINE, AttachAt, Fuse, Prefetch, ScheduleState, Split, StageState
+from weft.te.storage import padded_shape
 from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
 from weft.te.walk import loads_of
 from weft.tir.buffer import Buffer
@@ -71,8 +74,31 @@ class _Inference:
     def run(self) -> dict[StageState, StagePlan]:
         for stage in reversed(self.schedule.stages):
             if stage.attach != INLINE:
-                self.plans[stage] = self._plan(stage)
+                plan = self.plans[stage] = self._plan(stage)
+                ahead = tuple(self._prefetch(stage, p) for p in stage.prefetches)
+                self.plans[stage] = dataclasses.replace(plan, prefetches=ahead)
         return self.plans
+
+    def _prefetch(self, stage: StageState, ahead: Prefetch) -> PrefetchPlan:
+        """What one iteration of the loop reads of the tensor."""
+        loads = [e for e in loads_of(self.bodies[stage]) if e.producer is ahead.tensor]
+        if not loads:
+            raise stage.error(f"prefetch of {ahead.tensor.name}, which it does not read any more")
+        at = AttachAt(stage, ahead.axis)
+        standing = self._standing(at)
+        of_loops = SpanOf(self.analyzer, {v: s for v, s in self.loops.items()
+                                          if v not in standing})
+        of_axes = SpanOf(self.analyzer, self._axis_spans(stage, at, of_loops, standing))
+        spans = self._joined(of_loops, [[of_axes(i) for i in e.indices] for e in loads])
+        box = [self._clip(s, n) for s, n in zip(spans, ahead.tensor.shape, strict=True)]
+        return PrefetchPlan(ahead, tuple(b[0] for b in box), tuple(b[1] for b in box))
+
+    def _joined(self, of_loops: SpanOf, boxes: list[list[MaybeSpan]]) -> list[MaybeSpan]:
+        """The smallest box around all of them."""
+        spans = boxes[0]
+        for box in boxes[1:]:
+            spans = [of_loops.hull(a, b) for a, b in zip(spans, box, strict=True)]
+        return spans
 
     def _readers(self) -> dict[Tensor, dict[StageState, list[ProducerLoad]]]:
         """For each tensor who reads it, and where; no places for an extern body: it reads all."""
@@ -112,7 +138,7 @@ class _Inference:
 
     def _buffer(self, stage: StageState, tensor: Tensor, shape: tuple[PrimExpr, ...]) -> Buffer:
         given = self.given.get(tensor)
-        size = shape if isinstance(stage.op, ComputeOp) else tensor.shape
+        size = padded_shape(stage, shape) if isinstance(stage.op, ComputeOp) else tensor.shape
         return given or Buffer(tensor.name, size, tensor.dtype, stage.scope)
 
     def _region(self, stage: StageState, at: AttachAt) -> list[tuple[PrimExpr, PrimExpr]]:
@@ -134,9 +160,7 @@ class _Inference:
                      for i in load.indices]
                     for load in loads
                 )
-        spans = boxes[0]
-        for box in boxes[1:]:
-            spans = [of_loops.hull(a, b) for a, b in zip(spans, box, strict=True)]
+        spans = self._joined(of_loops, boxes)
         sizes = stage.tensors[0].shape
         box = [self._clip(s, n) for s, n in zip(spans, sizes, strict=True)]
         return [self._whole(*b, n, step)

@@ -15,7 +15,8 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
-from weft.tir.stmt import Allocate, Stmt, seq
+from weft.tir.stmt import Allocate, AttrStmt, Stmt, seq
+from weft.tir.transform.inject_double_buffer import KEY as DOUBLE_BUFFER
 
 
 def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main") -> PrimFunc:
@@ -81,6 +82,8 @@ class _Lowering:
             for buffer in self.plans[stage].buffers:
                 if buffer not in self.given.values():
                     body = Allocate(buffer, body)
+            if stage.is_double_buffered and isinstance(stage.attach, AttachAt):
+                body = AttrStmt(DOUBLE_BUFFER, stage.name, body)
             rest = body
         return seq([rest])
 

@@ -14,10 +14,11 @@ from weft.tir import expr as tir
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, PrimExpr, ProducerLoad, Reduce, Var, const, int_value
 from weft.tir.simplify import Analyzer
-from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
+from weft.tir.stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
 from weft.tir.visitor import post_order, substitute
 
+CACHE_LINE = 64  # bytes that a hint fetches
 Inside = Callable[[IterVar, Stmt], Stmt]
 Locate = Callable[[Tensor], tuple[Buffer, tuple[PrimExpr, ...]]]
 
@@ -60,12 +61,25 @@ class NestBuilder:
         first, reduce = self._first_reduce_loop(), self.plan.body[0]
         update = self._update()
         for depth in reversed(range(len(self.leaves))):
+            update = seq([*self._prefetches(self.leaves[depth]), update])
             update = self.inside(self.leaves[depth], update)
             update = self._guarded(update, depth)
             update = self._loop(self.leaves[depth], update)
             if depth == first and isinstance(reduce, Reduce):
                 update = seq([self._initialisation(reduce, first), update])
         return self._guarded(update, -1)
+
+    def _prefetches(self, leaf: IterVar) -> list[Stmt]:
+        """Hints for each cache line of what a later iteration of loop ``leaf`` reads."""
+        var = self.plan.loop_vars[leaf]
+        hints = []
+        for plan in self.plan.prefetches:
+            if plan.ahead.axis is leaf and isinstance(var, Var):
+                buffer, low = self.locate(plan.ahead.tensor)
+                later = {var: var + plan.ahead.offset}
+                first = [substitute(a, later) - b for a, b in zip(plan.low, low, strict=True)]
+                hints.append(_hints(buffer, first, plan.shape))
+        return hints
 
     def _first_reduce_loop(self) -> int:
         places = [i for i, a in enumerate(self.leaves) if a.kind == REDUCE]
@@ -206,6 +220,25 @@ class NestBuilder:
         for var, value in reversed(list(zip(new, values, strict=True))):
             body = LetStmt(var, value, body)
         return body
+
+
+def _hints(buffer: Buffer, first: list[PrimExpr], shape: tuple[PrimExpr, ...]) -> Stmt:
+    """A prefetch of each cache line of the box from ``first``, ``shape`` elements."""
+    line = max(1, CACHE_LINE // buffer.dtype.itemsize)
+    steps = [1] * (len(shape) - 1) + [line]
+    indices, loops = list[PrimExpr](), list[tuple[Var, PrimExpr]]()
+    for low, size, step in zip(first, shape, steps, strict=False):
+        extent = (size + (step - 1)) // step
+        if int_value(extent) == 1:
+            indices.append(low)
+            continue
+        var = Var(f"{buffer.name}.ahead")
+        loops.append((var, extent))
+        indices.append(low + var * step)
+    body: Stmt = Evaluate(tir.call("handle", "prefetch", BufferLoad(buffer, tuple(indices))))
+    for var, extent in reversed(loops):
+        body = For(var, const(0), extent, ForKind.SERIAL, body)
+    return body
 
 
 def _conjuncts(condition: PrimExpr) -> list[PrimExpr]:

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 
 from weft.support.errors import ScheduleError
 from weft.te.domain import Exprs
-from weft.te.state import INLINE, AttachAt, ScheduleState, StageState
+from weft.te.state import INLINE, AttachAt, Prefetch, ScheduleState, StageState
 from weft.te.tensor import ComputeOp, IterVar, Tensor
 from weft.te.walk import rewrite_body
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, ProducerLoad, Var
 from weft.tir.stmt import ForKind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefetchPlan:
+    """The box from ``low``, ``shape`` elements, that an iteration of loop ``ahead.axis`` reads."""
+
+    ahead: Prefetch
+    low: tuple[PrimExpr, ...]
+    shape: tuple[PrimExpr, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +41,7 @@ class StagePlan:
     extents: Exprs
     loop_vars: Exprs
     values: Exprs
+    prefetches: tuple[PrefetchPlan, ...] = ()
 
     def absolute(self, axis: IterVar, place: int) -> PrimExpr:
         """The value of root axis ``axis``, number ``place`` of all of them."""

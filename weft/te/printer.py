@@ -15,8 +15,11 @@ def as_text(schedule: ScheduleState) -> str:
 
 def _stage(stage: StageState) -> str:
     shape = ", ".join(str(d) for d in stage.tensors[0].shape)
-    scope = "" if stage.scope == "global" else f", {stage.scope}"
-    lines = [f"{stage.name}({shape}): {_place(stage)}{scope}"]
+    notes = [_place(stage)] + ([] if stage.scope == "global" else [stage.scope])
+    notes += [f"{axis.name} apart by {factor} * n + {offset}"
+              for axis, (factor, offset) in stage.alignments.items()]
+    notes += ["double buffer"] * stage.is_double_buffered
+    lines = [f"{stage.name}({shape}): {', '.join(notes)}"]
     if stage.attach != "inline":
         lines += [f"  {_loop(stage, axis)}" for axis in stage.leaf_iter_vars]
     return "\n".join(lines)
@@ -35,5 +38,7 @@ def _loop(stage: StageState, axis: IterVar) -> str:
     words += [] if kind is ForKind.SERIAL else [stage.thread_tags.get(axis, kind.value)]
     if stage.tensorized is not None and stage.tensorized[0] is axis:
         words.append(stage.tensorized[1].name)
+    words += [f"prefetch {p.tensor.name} {p.offset} ahead" for p in stage.prefetches
+              if p.axis is axis]
     words += [f"{key}={value}" for key, value in stage.pragmas.get(axis, {}).items()]
     return f"{text}: {', '.join(words)}" if words else text

@@ -16,13 +16,16 @@ from weft.te.primitives.cache_write import cache_write
 from weft.te.primitives.compute_at import compute_at
 from weft.te.primitives.compute_inline import compute_inline
 from weft.te.primitives.compute_root import compute_root
+from weft.te.primitives.double_buffer import double_buffer
 from weft.te.primitives.fuse import fuse
 from weft.te.primitives.parallel import parallel
 from weft.te.primitives.pragma import pragma
+from weft.te.primitives.prefetch import prefetch
 from weft.te.primitives.reorder import reorder
 from weft.te.primitives.rfactor import rfactor
 from weft.te.primitives.set_scope import set_scope
 from weft.te.primitives.split import split
+from weft.te.primitives.storage_align import storage_align
 from weft.te.primitives.tensorize import tensorize
 from weft.te.primitives.tile import tile
 from weft.te.primitives.unroll import unroll
@@ -50,6 +53,9 @@ class Stage(StageState):
     compute_inline = compute_inline
     compute_root = compute_root
     set_scope = set_scope
+    storage_align = storage_align
+    double_buffer = double_buffer
+    prefetch = prefetch
 
     def __repr__(self) -> str:
         return f"Stage({self.name})"

@@ -64,12 +64,21 @@ def ceil_div(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return a if width == 1 else floordiv(a + (b - 1), b)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class AttachAt:
     """Computed inside loop ``axis`` of ``stage``."""
 
     stage: StageState
     axis: IterVar
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefetch:
+    """In loop ``axis``, ask for what is read of ``tensor`` in the iteration ``offset`` later."""
+
+    tensor: Tensor
+    axis: IterVar
+    offset: int
 
 
 ROOT = "root"
@@ -97,6 +106,9 @@ class StageState:
     attach: Attach = ROOT
     scope: str = "global"
     tensorized: tuple[IterVar, Instruction] | None = None
+    prefetches: list[Prefetch] = field(default_factory=list)
+    alignments: dict[IterVar, tuple[int, int]] = field(default_factory=dict)
+    is_double_buffered: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.op, ComputeOp):
@@ -162,6 +174,10 @@ class StageState:
                 help=f"{primitive} first, then choose how the resulting loops run",
             )
         self.require_no_instruction(axis, primitive)
+        for ahead in self.prefetches:
+            if ahead.axis is axis:
+                raise self.error(f"{primitive} of axis {axis.name}, in which {ahead.tensor.name} "
+                                 "is prefetched", help=f"{primitive} first, then prefetch")
         for stage in self.schedule.stages:
             at = stage.attach
             if isinstance(at, AttachAt) and at.stage is self and at.axis is axis:

@@ -10,16 +10,18 @@ import math
 from collections.abc import Sequence
 
 from weft import te
-from weft.ir.dtype import DType, float32, float64
+from weft.ir.dtype import DType, float64
 from weft.tir.expr import PrimExpr, const, maximum, select
 
 
 def _roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
-    """Cosine and sine of ``2 pi n / size`` for n below ``size``."""
-    kind = float64 if dtype == float64 else float32
+    """Cosine and sine of ``2 pi n / size`` for n below ``size``.
+
+    In float64: the sine of pi rounded to float32 is 1e-7, which would show in sums that cancel.
+    """
 
     def angle(n: PrimExpr) -> PrimExpr:
-        return n.astype(kind) * const(2 * math.pi, kind) / size.astype(kind)
+        return n.astype(float64) * const(2 * math.pi, float64) / size.astype(float64)
 
     cosine = te.compute((size,), lambda n: te.cos(angle(n)).astype(dtype), name="cosine",
                         tag="elemwise")

@@ -22,6 +22,8 @@ from weft.ir.module import IRModule
 from weft.ir.op import OPS, Case
 from weft.ir.types import TupleType
 from weft.ir.typing.infer import infer_type
+from weft.support.errors import PassError
+from weft.transform.gradient_rules import rule_of
 from weft.transform.reference import evaluate
 
 assert catalogue.__all__, "the import registers the operators"
@@ -32,7 +34,7 @@ FLOAT32_ONLY = {"fast_exp", "fast_tanh", "fast_erf"}
 CASES = [
     pytest.param(name, one, id=f"{name}-{i}")
     for name in OPS
-    if OPS.get(name).hook("gradient") is not None and name not in FLOAT32_ONLY
+    if rule_of(OPS.get(name)) is not None and name not in FLOAT32_ONLY
     for i, one in enumerate(OPS.get(name).cases)
     if one.dtypes == ("float32",)
 ]
@@ -70,12 +72,21 @@ def test_gradient_is_the_slope(name: str, one: Case) -> None:
     arrays = [_wide(a) for a in make_inputs(operator, one, seed=5)]
     call = make_call(operator, one, arrays)
     rng = np.random.default_rng(6)
-    shapes = [t.concrete_shape for t in output_types(call.checked_type)]
+    floats = [a for a in flatten(arrays) if a.dtype.kind == "f"]
+    if not any(t.dtype.is_float for t in output_types(call.checked_type)) or not all(
+        np.isfinite(a).all() for a in floats
+    ):
+        return  # a case of integers, or of numbers without neighbours
+    shapes = [y.shape for y in reference_outputs(call, arrays)]
     weights = [np.asarray(rng.uniform(-1, 1, shape)) for shape in shapes]
     arriving = [var(f"dy{n}", w.shape, "float64") for n, w in enumerate(weights)]
     is_tuple = isinstance(call.checked_type, TupleType)
     dy = Tuple(tuple(arriving)) if is_tuple else arriving[0]
-    gradients = operator.hook("gradient")(call, call, dy)
+    try:
+        gradients = rule_of(operator)(call, call, dy)
+    except PassError as error:  # some attributes have no gradient, and the error says so
+        assert "gradient" in str(error)  # noqa: PT017
+        return
     assert len(gradients) == len(arrays)
     for index, gradient in enumerate(gradients):
         params = (*parameters_of(call), *arriving)

@@ -15,7 +15,17 @@ from weft.tir.func import PrimFunc
 from weft.tir.instruction import Instruction
 from weft.tir.intrinsics import intrinsic
 from weft.tir.printer import as_text
-from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
+from weft.tir.stmt import (
+    Allocate,
+    AttrStmt,
+    BufferStore,
+    For,
+    ForKind,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+    seq,
+)
 from weft.tir.transform.pipeline import TIR_PIPELINE, TirPass
 from weft.tir.transform.remove_no_op import remove_no_op
 
@@ -58,6 +68,9 @@ class Reader:
             assert isinstance(nodes[0], ast.Assign)
             buffer = self.allocation(nodes[0])
             return Allocate(buffer, self.block(nodes[1:]))
+        match nodes:
+            case [ast.Expr(value=ast.Call(func=ast.Name(id="attr"), args=[key, value])), *rest]:
+                return AttrStmt(ast.literal_eval(key), ast.literal_eval(value), self.block(rest))
         if not nodes:
             return seq([])
         return seq([self.stmt(nodes[0]), self.block(nodes[1:])])

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.ir.dtype import float32
+from weft.tir.buffer import Buffer
 from weft.tir.eval import evaluate_expr
 from weft.tir.expr import (
     TRUE,
@@ -192,3 +194,13 @@ def test_ranges_bound_under_a_condition_end_with_it():
     analyzer.bind(o, 0, 4)
     assert not analyzer.can_prove(o >= i)
     assert not analyzer.can_prove(i >= 1)
+
+
+def test_reads_in_a_select_stay_guarded_whichever_side_is_chosen():
+    i = Var("i")
+    data = Buffer("data", (const(4),), float32)
+    guarded = data.load(maximum(i, 0))
+    chosen = select(i >= 0, guarded, const(0.0, float32))
+    assert simplify(chosen) is chosen
+    skipped = if_then_else(i >= 0, guarded, const(0.0, float32))
+    assert str(simplify(skipped)) == "if_then_else(i >= 0, data[i], 0.0)"

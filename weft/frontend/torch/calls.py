@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -43,8 +44,19 @@ def is_size_query(node: torch.fx.Node) -> bool:
     return node.target in (torch.ops.aten.sym_size.int, torch.ops.aten.sym_numel.default)
 
 
+def attribute_tensor(node: torch.fx.Node) -> torch.Tensor | None:
+    """The tensor that a node gets from the module of the graph, where it gets one."""
+    module = node.graph.owning_module
+    if node.op != "get_attr" or module is None:
+        return None
+    value = attrgetter(str(node.target))(module)
+    return value if isinstance(value, torch.Tensor) else None
+
+
 def is_converted(node: torch.fx.Node) -> bool:
     """Whether the importer takes the node."""
+    if attribute_tensor(node) is not None:
+        return True
     if node.op != "call_function":
         return False
     return is_check(node) or is_size_query(node) or size_function(node) is not None \

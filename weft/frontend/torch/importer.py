@@ -11,6 +11,7 @@ import torch
 import torch.fx
 
 from weft.frontend.torch.calls import (
+    attribute_tensor,
     bound_arguments,
     converter_of,
     is_check,
@@ -59,6 +60,8 @@ class GraphImporter:
             if node.op == "placeholder":
                 if node.name not in self.values:
                     self.values[node.name] = self._placeholder(node)
+            elif node.op == "get_attr":
+                self.values[node.name] = _weight(attribute_tensor(node), node)
             elif node.op == "call_function" and not is_check(node):
                 self.values[node.name] = self._call(node)
         return self._module()
@@ -67,7 +70,7 @@ class GraphImporter:
         weight = self.program.weights.get(node.name)
         if weight is None:
             return self.program.numbers.get(node.name)
-        return Constant(array_of(weight), span=Span("<torch>", node=node.name))
+        return _weight(weight, node)
 
     def _call(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
@@ -125,6 +128,12 @@ class GraphImporter:
             "output_names": tuple(port.name for port in program.outputs),
         }
         return infer_type(IRModule({"main": Function(tuple(self.params), body)}, attrs=attrs))
+
+
+def _weight(tensor: torch.Tensor | None, node: torch.fx.Node) -> Constant:
+    if tensor is None:
+        raise InternalError(f"{node.name} passed the coverage check")
+    return Constant(array_of(tensor), span=Span("<torch>", node=node.name))
 
 
 def _traced(argument: Any) -> Any:

@@ -134,11 +134,12 @@ def _as_slices(reduce: str) -> Callable[[Call], Expr | None]:
     return expand
 
 
-def _define(kind: str, attrs_type: type[AdaptivePoolAttrs], cases: Sequence[Case]) -> Op:
+def _define(
+    kind: str, axes: int, attrs_type: type[AdaptivePoolAttrs], cases: Sequence[Case]
+) -> Op:
     compute = topi_pool.adaptive_avg_pool if kind == "avg" else topi_pool.adaptive_max_pool
     reduce: Callable[..., Any] = np.mean if kind == "avg" else np.max
     relation: Relation = checked(expect_float if kind == "avg" else expect_number, _relation)
-    axes = {AdaptivePool1DAttrs: 1, AdaptivePool2DAttrs: 2, AdaptivePool3DAttrs: 3}[attrs_type]
 
     def run(x: te.Tensor, attrs: AdaptivePoolAttrs) -> te.Tensor:
         return compute(x, attrs.output_size, Layout.parse(attrs.layout), attrs.spatial)
@@ -167,11 +168,11 @@ _CASES_3D = (case((1, 2, 3, 4, 5), output_size=(2, 2, 3)),
              case((1, 3, 2, 3, 2), output_size=(2, 2, 1), layout="NDHWC"))
 _INTEGERS = {"dtypes": "int32", "low": -9, "high": 9}
 
-adaptive_avg_pool1d = _define("avg", AdaptivePool1DAttrs, _CASES_1D)
-adaptive_avg_pool2d = _define("avg", AdaptivePool2DAttrs, _CASES_2D)
-adaptive_avg_pool3d = _define("avg", AdaptivePool3DAttrs, _CASES_3D)
-adaptive_max_pool1d = _define("max", AdaptivePool1DAttrs, (
+adaptive_avg_pool1d = _define("avg", 1, AdaptivePool1DAttrs, _CASES_1D)
+adaptive_avg_pool2d = _define("avg", 2, AdaptivePool2DAttrs, _CASES_2D)
+adaptive_avg_pool3d = _define("avg", 3, AdaptivePool3DAttrs, _CASES_3D)
+adaptive_max_pool1d = _define("max", 1, AdaptivePool1DAttrs, (
     *_CASES_1D, case((1, 2, 5), output_size=(2,), **_INTEGERS)))
-adaptive_max_pool2d = _define("max", AdaptivePool2DAttrs, (
+adaptive_max_pool2d = _define("max", 2, AdaptivePool2DAttrs, (
     *_CASES_2D, case((1, 1, 5, 4), output_size=(2, 3), **_INTEGERS)))
-adaptive_max_pool3d = _define("max", AdaptivePool3DAttrs, _CASES_3D)
+adaptive_max_pool3d = _define("max", 3, AdaptivePool3DAttrs, _CASES_3D)

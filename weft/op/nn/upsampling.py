@@ -19,6 +19,7 @@ from weft.op.gradients import tensor_type
 from weft.op.layout_inference import image_layout
 from weft.op.nn.pool import layout_of_images
 from weft.op.relations import attrs_as, expect_number
+from weft.tir.expr import int_value
 from weft.topi.image.reference import resized
 from weft.topi.image.resize import repeat_nearest, resize
 from weft.topi.image.taps import Resampling
@@ -131,7 +132,8 @@ def _define(name: str, attrs_type: type[Attrs], cases: Sequence[Case]) -> Op:
         layout = Layout.parse(attrs.layout)
         if _is_repetition(attrs):
             return repeat_nearest(x, {layout.index_of(a): int(s) for a, s in attrs.scales.items()})
-        return resize(x, _axes(attrs, x.static_shape), x.dtype, 0.0)
+        sizes = [int_value(size) or 0 for size in x.shape]  # those to resample are fixed
+        return resize(x, _axes(attrs, sizes), x.dtype, 0.0)
 
     def reference(x: np.ndarray, **values: Any) -> np.ndarray:
         return resized(x, _axes(attrs_type(**values), x.shape), x.dtype, 0.0)

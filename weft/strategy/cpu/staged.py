@@ -64,6 +64,7 @@ def _staged(call: Call, target: Target) -> Iterator[Implementation]:
 
 
 for _name in (
-    "image.resize1d", "image.resize2d", "image.resize3d", "nn.upsampling", "nn.upsampling3d",
+    "image.crop_and_resize", "image.grid_sample", "image.resize1d", "image.resize2d",
+    "image.resize3d", "nn.upsampling", "nn.upsampling3d",
 ):  # fmt: skip
     strategy(_name, target="cpu")(_staged)

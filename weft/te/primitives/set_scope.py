@@ -34,4 +34,7 @@ def set_scope(self: StageState, scope: str) -> None:
         raise self.error(f"set_scope {scope!r} of {what}, which is the caller's memory",
                          help=f"cache_{'write' if self.is_output else 'read'} makes a stage of "
                               f"its own in scope {scope}")
+    if scope == "local" and self.is_double_buffered:
+        raise self.error("set_scope 'local' of a double buffer: registers have no index that "
+                         "changes")
     self.scope = scope

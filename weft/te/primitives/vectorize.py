@@ -37,4 +37,8 @@ def vectorize(self: StageState, axis: IterVar) -> None:
         at = stage.attach
         if isinstance(at, AttachAt) and at.stage is self and at.axis is axis:
             raise self.error(f"vectorize of axis {axis.name}, at which {stage.name} is computed")
+    for ahead in self.prefetches:
+        if self.leaf_index(ahead.axis) >= self.leaf_index(axis):
+            raise self.error(f"vectorize of axis {axis.name}, inside which {ahead.tensor.name} is "
+                             "prefetched")
     self.set_kind(axis, ForKind.VECTORIZED)

@@ -18,7 +18,7 @@ from weft.tir.simplify.facts import Facts, linear_of_canonical, product_atom
 from weft.tir.simplify.interval import finite
 from weft.tir.simplify.linear import Linear
 from weft.tir.simplify.scalar import fold_float, fold_vector
-from weft.tir.visitor import map_children
+from weft.tir.visitor import map_children, post_order
 
 
 class Analyzer:
@@ -317,6 +317,11 @@ class Analyzer:
         return condition, t, f
 
     def _select(self, e: x.Select) -> PrimExpr:
+        """Both sides are evaluated: what they read must be there whichever is chosen."""
+        if any(isinstance(n, x.BufferLoad | x.ProducerLoad)
+               for side in (e.true_value, e.false_value) for n in post_order(side)):
+            return x.select(self.simplify(e.condition), self.simplify(e.true_value),
+                            self.simplify(e.false_value))
         return x.select(*self._chosen(e.condition, e.true_value, e.false_value))
 
     def _call(self, e: x.Call) -> PrimExpr:

@@ -9,6 +9,7 @@ from weft.tir.func import PrimFunc
 from weft.tir.transform.check_local import check_local
 from weft.tir.transform.combine_lanes import combine_lanes
 from weft.tir.transform.flatten_buffer import flatten_buffer
+from weft.tir.transform.inject_double_buffer import inject_double_buffer
 from weft.tir.transform.loop_partition import loop_partition
 from weft.tir.transform.lower_intrinsics import lower_intrinsics
 from weft.tir.transform.plan_workspace import plan_workspace
@@ -33,6 +34,7 @@ class TirInstrument(Protocol):
 TIR_PIPELINE: tuple[TirPass, ...] = (
     simplify,          # proves guards away, so that fewer loops are cut
     loop_partition,    # main and tail: no guard in a hot loop
+    inject_double_buffer,  # loops without guards alone can run ahead
     tensorize_loop,    # on main parts without guards, before their loops become vectors
     combine_lanes,     # trees over the vectors that the next pass makes
     transpose_tile,    # before the loops that it takes whole become gathers

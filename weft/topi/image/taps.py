@@ -9,7 +9,6 @@ reference share every formula.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -120,8 +119,13 @@ class Resampling:
 
 
 class _Numbers:
-    floor: Callable[[Any], Any] = staticmethod(math.floor)
-    ceil: Callable[[Any], Any] = staticmethod(math.ceil)
+    @staticmethod
+    def floor(x: float) -> int:
+        return math.floor(x)
+
+    @staticmethod
+    def ceil(x: float) -> int:
+        return math.ceil(x)
 
     @staticmethod
     def choose(condition: bool, yes: float, no: float) -> float:

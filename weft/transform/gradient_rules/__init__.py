@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
-from weft.transform.gradient_rules import arithmetic, convolution, linear, pooling, reduce, shape
+from weft.transform.gradient_rules import (
+    arithmetic,
+    convolution,
+    linear,
+    moving,
+    pooling,
+    reduce,
+    shape,
+)
 
 GradientRule = Callable[[Call, Expr, Expr], Sequence[Expr]]
 
@@ -18,6 +26,7 @@ RULES: dict[str, GradientRule] = {
     **arithmetic.RULES,
     **convolution.RULES,
     **linear.RULES,
+    **moving.RULES,
     **pooling.RULES,
     **reduce.RULES,
     **shape.RULES,
@@ -25,7 +34,8 @@ RULES: dict[str, GradientRule] = {
 
 # Steps: their slope is zero wherever there is one.
 ZERO_GRADIENT = frozenset({
-    "ceil", "floor", "floor_divide", "ones", "round", "shape_of", "sign", "zeros",
+    "argmax", "argmin", "argsort", "argwhere", "ceil", "floor", "floor_divide", "ones", "round",
+    "ndarray_size", "searchsorted", "shape_of", "sign", "trunc", "trunc_divide", "zeros",
 })  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from weft import op
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import scalar, tensor_type
+from weft.support.errors import PassError
 from weft.topi.nn.conv import side_padding
 from weft.transform.gradient_rules.convolution import to_order
 from weft.transform.gradient_rules.shape import cut_to, place, static_shape
@@ -32,6 +33,10 @@ class _Windows:
         self.attrs = attrs
         self.spatial = attrs.window.spatial
         self.plain = "NC" + self.spatial
+        if sorted(attrs.layout) != sorted(self.plain):
+            raise PassError("pooling in blocked layouts has no gradient", where=call.span,
+                            expected=f"{self.plain} in any order", got=attrs.layout,
+                            help="differentiate before layouts are chosen")
         self.axes = tuple(range(2, 2 + len(self.spatial)))
         self.data = to_order(call.args[0], attrs.layout, self.plain)
         self.shape = static_shape(self.data, call)

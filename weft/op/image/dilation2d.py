@@ -1,0 +1,98 @@
+"""Grey-scale dilation of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import dim_add
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv import padding_attr, steps_attr, tap_span, window_dim
+from weft.op.nn.conv_reference import images_in, pad_spatial, plain_images, windows
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_rank,
+    expect_same_dtype,
+    layout_attr,
+    tensors_known,
+)
+from weft.topi.image.dilation2d import dilation2d as topi_dilation2d
+from weft.topi.layout import Layout, transform_array
+from weft.topi.nn.conv import full_padding, side_padding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dilation2DAttrs(Attrs):
+    strides: tuple[int, int] = steps_attr(2, "steps along height and width")
+    padding: tuple[int, ...] = padding_attr(2, "elements around the data that never win")
+    dilations: tuple[int, int] = steps_attr(2, "distance of the taps")
+    data_layout: str = attr("NCHW", "layout of the data and the result")
+    kernel_layout: str = attr("IHW", "layout of the structuring element")
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    data, weight = types
+    attrs = attrs_as(ctx, Dilation2DAttrs)
+    data_layout, kernel_layout = layout_attr(ctx, "data_layout"), layout_attr(ctx, "kernel_layout")
+    for name, layout, axes in (("data_layout", data_layout, "CHNW"),
+                               ("kernel_layout", kernel_layout, "HIW")):
+        if not layout.is_primal or "".join(sorted(layout.primal_axes)) != axes:
+            ctx.fail(f"{name} does not fit", expected=f"the axes {', '.join(axes)}", got=layout)
+    expect_rank(ctx, 0, data, 4)
+    expect_rank(ctx, 1, weight, 3)
+    expect_float(ctx, 0, data)
+    expect_same_dtype(ctx, 1, weight, data.dtype)
+    expect_dim(ctx, 1, kernel_layout.index_of("I"), weight.shape[kernel_layout.index_of("I")],
+               data.shape[data_layout.index_of("C")], "the channels do not match")
+    shape = list(data.shape)
+    for i, (letter, (before, after)) in enumerate(zip("HW", side_padding(attrs.padding, 2),
+                                                      strict=True)):
+        axis = data_layout.index_of(letter)
+        padded = dim_add(shape[axis], before + after)
+        span = tap_span(weight.shape[kernel_layout.index_of(letter)], attrs.dilations[i])
+        if isinstance(padded, int) and isinstance(span, int) and not 0 < span <= padded:
+            ctx.fail("the structuring element does not fit the padded data", arg=1,
+                     expected=f"a span from 1 to {padded}", got=span)
+        shape[axis] = window_dim(padded, span, attrs.strides[i])
+    ctx.output(TensorType(tuple(shape), data.dtype))
+    return True
+
+
+@define_op("image.dilation2d", attrs=Dilation2DAttrs, relation=_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=2)
+def dilation2d(data: te.Tensor, weight: te.Tensor, attrs: Dilation2DAttrs) -> te.Tensor:
+    """The largest sum of a window of each channel and the channel's structuring element."""
+    return topi_dilation2d(
+        data, weight, strides=attrs.strides, padding=attrs.padding, dilations=attrs.dilations,
+        data_layout=Layout.parse(attrs.data_layout),
+        kernel_layout=Layout.parse(attrs.kernel_layout),
+    )
+
+
+def _reference(data: np.ndarray, weight: np.ndarray, **values: Any) -> np.ndarray:
+    attrs = Dilation2DAttrs(**values)
+    layout = Layout.parse(attrs.data_layout)
+    taps = transform_array(weight, Layout.parse(attrs.kernel_layout), Layout.parse("IHW"))
+    padded = pad_spatial(plain_images(data, layout, "HW"), full_padding(attrs.padding, 2), -np.inf)
+    view = windows(padded, taps.shape[1:], attrs.strides, attrs.dilations)
+    found = (view + taps[None, :, None, None]).max(axis=(4, 5))
+    return images_in(found.astype(data.dtype), layout, "HW")
+
+
+dilation2d.spec(
+    _reference,
+    case((1, 2, 5, 6), (2, 3, 2), padding=(1, 0)),
+    case((2, 5, 5, 3), (2, 2, 3), data_layout="NHWC", kernel_layout="HWI", strides=(2, 1)),
+    case((1, 1, 6, 6), (1, 2, 2), dilations=(2, 3), padding=(0, 1, 1, 0)),
+)

@@ -1,0 +1,280 @@
+"""Sampling at given positions: grid_sample, affine_grid, crop_and_resize."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.expr import Call, Expr, const
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import tensor_type
+from weft.op.nn.pool import layout_of_images
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_int,
+    expect_number,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.topi.image import sample as topi_sample
+from weft.topi.image.taps import NUMBERS
+from weft.topi.layout import Layout
+
+
+def _positive_sizes(sizes: tuple[int, ...]) -> bool:
+    return all(n > 0 for n in sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSampleAttrs(Attrs):
+    method: str = attr("bilinear", "how positions between elements are filled",
+                       check=one_of("nearest", "bilinear", "bicubic"),
+                       expected='"nearest", "bilinear" or "bicubic"')
+    layout: str = attr("NCHW", "layout of the data and the result",
+                       check=one_of("NCHW", "NCDHW"), expected='"NCHW" or "NCDHW"')
+    padding_mode: str = attr("zeros", "what lies beyond the data",
+                             check=one_of("zeros", "border", "reflection"),
+                             expected='"zeros", "border" or "reflection"')
+    align_corners: bool = attr(True, "-1 and 1 are the outermost elements, not their far edges")
+
+
+def _grid_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    data, grid = types
+    rank = len(attrs_as(ctx, GridSampleAttrs).layout)
+    for arg, type_ in enumerate((data, grid)):
+        expect_rank(ctx, arg, type_, rank)
+        expect_float(ctx, arg, type_)
+    expect_same_dtype(ctx, 1, grid, data.dtype)
+    expect_dim(ctx, 1, 0, grid.shape[0], data.shape[0], "the batches differ")
+    expect_dim(ctx, 1, 1, grid.shape[1], rank - 2, "the grid does not fit the data",
+               why=" (one coordinate for each axis)")
+    for axis in range(2, rank):
+        if data.shape[axis] == 0:
+            ctx.fail("there is nothing to sample", arg=0, axis=axis,
+                     expected="a size of 1 or more", got=0)
+    ctx.output(TensorType((*data.shape[:2], *grid.shape[2:]), data.dtype))
+    return True
+
+
+@define_op("image.grid_sample", attrs=GridSampleAttrs, relation=_grid_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=5)
+def grid_sample(data: te.Tensor, grid: te.Tensor, attrs: GridSampleAttrs) -> te.Tensor:
+    """The data at the positions of a grid (N, coordinates, height, width) from -1 to 1.
+
+    The first coordinate is along the width, the last along the first spatial axis.
+    """
+    return topi_sample.grid_sample(data, grid, method=attrs.method, padding=attrs.padding_mode,
+                                   align_corners=attrs.align_corners)
+
+
+def _reflected(p: np.ndarray, size: int, align_corners: bool) -> np.ndarray:
+    low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
+    if high <= low:
+        return np.zeros_like(p)
+    away = np.mod(np.abs(p - low), 2 * (high - low))
+    return np.clip(low + np.minimum(away, 2 * (high - low) - away), 0, size - 1)
+
+
+def _axis_taps(p: np.ndarray, size: int, attrs: GridSampleAttrs) -> list[Any]:
+    """(index, weight, whether it exists) of every tap along an axis."""
+    p = ((p + 1) / 2 * (size - 1) if attrs.align_corners else ((p + 1) * size - 1) / 2)
+    fold = {"zeros": lambda q: q, "border": lambda q: np.clip(q, 0, size - 1),
+            "reflection": lambda q: _reflected(q, size, attrs.align_corners)}[attrs.padding_mode]
+    if attrs.method == "nearest":
+        pairs = [(fold(np.rint(fold(p))), np.ones_like(p))]
+    else:
+        p = fold(p) if attrs.method == "bilinear" else p
+        kernel = topi_sample.KERNELS[attrs.method]
+        first = np.floor(p - kernel.reach) + 1
+        pairs = []
+        for k in range(kernel.count(1.0)):
+            weigh = np.vectorize(lambda d: kernel.weigh(d, NUMBERS), otypes=[float])
+            at = first + k
+            pairs.append((fold(at) if attrs.method == "bicubic" else at, weigh(np.abs(p - at))))
+    return [(np.clip(at, 0, size - 1).astype(int), weight, (at >= 0) & (at <= size - 1))
+            for at, weight in pairs]
+
+
+def _grid_reference(data: np.ndarray, grid: np.ndarray, **values: Any) -> np.ndarray:
+    attrs = GridSampleAttrs(**values)
+    spatial = data.ndim - 2
+    result = np.zeros((*data.shape[:2], *grid.shape[2:]))
+    for n in range(len(data)):
+        taps = [_axis_taps(grid[n, spatial - 1 - a].astype(np.float64), data.shape[2 + a], attrs)
+                for a in range(spatial)]
+        for corner in itertools.product(*taps):
+            value = data[n][(slice(None), *(at for at, _, _ in corner))].astype(np.float64)
+            for _, weight, inside in corner:
+                value = np.where(inside, value, 0.0) * weight
+            result[n] += value
+    return result.astype(data.dtype)
+
+
+grid_sample.spec(
+    _grid_reference,
+    case((1, 2, 4, 5), (1, 2, 3, 4), low=-1.2, high=1.2),
+    case((2, 1, 3, 3), (2, 2, 2, 2), padding_mode="border", align_corners=False, low=-1.9,
+         high=1.9),
+    case((1, 2, 4, 3), (1, 2, 3, 3), method="bicubic", padding_mode="reflection", low=-1.9,
+         high=1.9),
+    case((1, 1, 4, 4), (1, 2, 3, 3), method="nearest", align_corners=False),
+    case((1, 1, 3, 4), (1, 2, 5, 2), padding_mode="reflection", align_corners=False, low=-3.0,
+         high=3.0),
+    case((1, 2, 2, 3, 4), (1, 3, 2, 2, 3), layout="NCDHW"),
+    case((1, 1, 1, 1), (1, 2, 2, 2), padding_mode="reflection"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffineGridAttrs(Attrs):
+    target_shape: tuple[int, int] = attr(doc="height and width of the grid",
+                                         check=_positive_sizes, expected="two numbers >= 1")
+
+
+def _affine_relation(ctx: RelationContext) -> bool:
+    theta = ctx.tensor(0)
+    if theta is None:
+        return False
+    expect_rank(ctx, 0, theta, 3)
+    expect_float(ctx, 0, theta)
+    for axis, size in ((1, 2), (2, 3)):
+        expect_dim(ctx, 0, axis, theta.shape[axis], size, "not an affine map of the plane")
+    size = attrs_as(ctx, AffineGridAttrs).target_shape
+    ctx.output(TensorType((theta.shape[0], 2, *size), theta.dtype))
+    return True
+
+
+@define_op("image.affine_grid", attrs=AffineGridAttrs, relation=_affine_relation,
+           pattern=OpPattern.INJECTIVE, level=5)
+def affine_grid(data: te.Tensor, attrs: AffineGridAttrs) -> te.Tensor:
+    """A regular grid of positions from -1 to 1, moved by the affine map ``data`` (N, 2, 3)."""
+    return topi_sample.affine_grid(data, attrs.target_shape)
+
+
+def _base_grid(size: tuple[int, int]) -> np.ndarray:
+    """(x, y, 1) of every place, as a matrix."""
+    rows, columns = (np.linspace(-1, 1, n) if n > 1 else np.array([-1.0]) for n in size)
+    x, y = np.meshgrid(columns, rows)
+    return np.stack([x.ravel(), y.ravel(), np.ones(x.size)])
+
+
+@affine_grid.gradient
+def _affine_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    type_, attrs = tensor_type(call.args[0]), call.attrs
+    size = attrs.target_shape  # type: ignore[attr-defined]
+    places = const(_base_grid(size).astype(type_.dtype.numpy))
+    rows = get_op("reshape")(dy, newshape=(0, 2, size[0] * size[1]))
+    return [get_op("nn.dense")(rows, places)]
+
+
+affine_grid.spec(
+    lambda data, target_shape: (data.astype(np.float64) @ _base_grid(target_shape)).reshape(
+        len(data), 2, *target_shape).astype(data.dtype),
+    case((2, 2, 3), target_shape=(3, 4)), case((1, 2, 3), target_shape=(1, 2)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CropAndResizeAttrs(Attrs):
+    crop_size: tuple[int, int] = attr(doc="height and width of the results",
+                                      check=_positive_sizes, expected="two numbers >= 1")
+    layout: str = attr("NCHW", "layout of the data and the result")
+    method: str = attr("bilinear", "how positions between elements are filled",
+                       check=one_of("bilinear", "nearest_neighbor"),
+                       expected='"bilinear" or "nearest_neighbor"')
+    extrapolation_value: float = attr(0.0, "value beyond the data")
+
+
+def _crop_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    data, boxes, numbers = types
+    attrs = attrs_as(ctx, CropAndResizeAttrs)
+    expect_number(ctx, 0, data)
+    layout = layout_of_images(ctx, data, "HW")
+    if not layout.is_primal or layout.index_of("N") != 0:
+        ctx.fail("the layout must begin with the batch", expected="NCHW or NHWC", got=layout)
+    expect_rank(ctx, 1, boxes, 2)
+    expect_float(ctx, 1, boxes)
+    expect_dim(ctx, 1, 1, boxes.shape[1], 4, "a box has four numbers", why=" (y1, x1, y2, x2)")
+    expect_rank(ctx, 2, numbers, 1)
+    expect_int(ctx, 2, numbers)
+    expect_dim(ctx, 2, 0, numbers.shape[0], boxes.shape[0], "there must be one image for each box")
+    shape = list(data.shape)
+    if 0 in shape and boxes.shape[0] != 0:
+        ctx.fail("there is nothing to crop", arg=0, expected="sizes of 1 or more", got=data)
+    shape[0] = boxes.shape[0]
+    for letter, size in zip("HW", attrs.crop_size, strict=True):
+        shape[layout.index_of(letter)] = size
+    ctx.output(TensorType(tuple(shape), boxes.dtype))
+    return True
+
+
+@define_op("image.crop_and_resize", attrs=CropAndResizeAttrs, relation=_crop_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=5)
+def crop_and_resize(
+    data: te.Tensor, boxes: te.Tensor, box_indices: te.Tensor, attrs: CropAndResizeAttrs
+) -> te.Tensor:
+    """Each box (y1, x1, y2, x2 in shares of its image) resampled to one size.
+
+    ``box_indices`` names the image of each box. The result has the dtype of the boxes.
+    """
+    layout = Layout.parse(attrs.layout)
+    return topi_sample.crop_and_resize(
+        data, boxes, box_indices, size=attrs.crop_size, method=attrs.method,
+        extrapolation_value=attrs.extrapolation_value, channels=layout.index_of("C"),
+        rows=layout.index_of("H"), columns=layout.index_of("W"),
+    )
+
+
+def _crop_reference(
+    data: np.ndarray, boxes: np.ndarray, numbers: np.ndarray, **values: Any
+) -> np.ndarray:
+    attrs = CropAndResizeAttrs(**values)
+    layout = Layout.parse(attrs.layout)
+    order = [layout.index_of(a) for a in "NCHW"]
+    images = data.transpose(order).astype(np.float64)
+    result = np.full((len(boxes), images.shape[1], *attrs.crop_size), attrs.extrapolation_value)
+    for b, y, x in np.ndindex(len(boxes), *attrs.crop_size):
+        at = []
+        for i, (j, size) in enumerate(zip((y, x), attrs.crop_size, strict=True)):
+            span, (first, last) = images.shape[2 + i] - 1, boxes[b, [i, i + 2]].astype(np.float64)
+            at.append(0.5 * (first + last) * span if size == 1
+                      else first * span + j * (last - first) * span / (size - 1))
+        if not all(0 <= p <= n - 1 for p, n in zip(at, images.shape[2:], strict=True)):
+            continue
+        image = images[min(max(int(numbers[b]), 0), len(images) - 1)]
+        if attrs.method == "nearest_neighbor":
+            result[b, :, y, x] = image[:, int(at[0] + 0.5), int(at[1] + 0.5)]
+            continue
+        (top, down), (left, right) = ((int(p), p - int(p)) for p in at)
+        below, beside = min(top + 1, image.shape[1] - 1), min(left + 1, image.shape[2] - 1)
+        result[b, :, y, x] = (
+            (image[:, top, left] * (1 - right) + image[:, top, beside] * right) * (1 - down)
+            + (image[:, below, left] * (1 - right) + image[:, below, beside] * right) * down)
+    back = np.argsort(order)
+    return np.ascontiguousarray(result.transpose(back).astype(boxes.dtype))
+
+
+_BOXES = np.array([[0.1, 0.2, 0.8, 0.9], [-0.2, 0.0, 0.6, 1.2], [0.9, 0.7, 0.2, 0.1]], np.float32)
+_IMAGES = np.array([1, 0, 1], np.int32)
+crop_and_resize.spec(
+    _crop_reference,
+    case((2, 3, 5, 6), _BOXES, _IMAGES, crop_size=(3, 4)),
+    case((2, 4, 5, 2), _BOXES, _IMAGES, crop_size=(1, 3), layout="NHWC", extrapolation_value=0.5),
+    case((2, 1, 4, 4), _BOXES, _IMAGES, crop_size=(2, 2), method="nearest_neighbor"),
+)

@@ -1,0 +1,48 @@
+"""``prefetch``: memory that a later iteration reads is asked for early."""
+
+from __future__ import annotations
+
+from weft.te.state import AttachAt, Prefetch, StageState
+from weft.te.tensor import IterVar, Tensor
+from weft.te.walk import input_tensors
+from weft.tir.stmt import ForKind
+
+
+def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -> None:
+    """In each iteration of loop ``axis``, fetch into the caches what this stage reads of
+    ``tensor`` in the iteration ``offset`` later.
+
+    One hint for each cache line of the bounding box of the reads; values never change.
+
+    >>> B = te.compute((4, 25), lambda i, j: A[i * 25 + j] + 1.0, name="B")
+    >>> s = te.create_schedule(B)
+    >>> print(s)
+    B(4, 25): root
+      i in 4
+      j in 25
+    >>> s[B].prefetch(A, B.op.axis[0], offset=2)
+    >>> print(s)
+    B(4, 25): root
+      i in 4: prefetch A 2 ahead
+      j in 25
+    """
+    op = self.require_compute("prefetch")
+    place = self.leaf_index(axis)
+    if tensor not in input_tensors(op):
+        raise self.error(f"prefetch of {getattr(tensor, 'name', tensor)}, which it does not read")
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 1:
+        raise self.error(f"prefetch {offset!r} iterations ahead: it must be a positive integer")
+    for leaf in self.leaf_iter_vars[: place + 1]:
+        if self.kinds.get(leaf) is ForKind.VECTORIZED:
+            raise self.error(f"prefetch inside the vectorized axis {leaf.name}",
+                             help="name a loop outside")
+    self.require_no_instruction(axis, "prefetch in a loop")
+    source = self.schedule.stage_of(tensor)
+    if source.scope == "local":
+        raise self.error(f"prefetch of {tensor.name}, which is kept in registers")
+    if isinstance(source.attach, AttachAt) and source.attach.stage is self:
+        inside = self.leaf_iter_vars[place:]
+        if source.attach.axis in inside:
+            raise self.error(f"prefetch of {tensor.name}, which is computed in the iteration that "
+                             "reads it")
+    self.prefetches.append(Prefetch(tensor, axis, offset))

@@ -1,0 +1,151 @@
+"""Stages that are computed one iteration ahead of their use, in memory for two iterations."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from weft.tir import expr as x
+from weft.tir import stmt as s
+from weft.tir.buffer import Buffer, next_uid
+from weft.tir.expr import BufferLoad, PrimExpr, const
+from weft.tir.func import PrimFunc
+from weft.tir.stmt import ForKind, Stmt
+from weft.tir.visitor import (
+    all_exprs,
+    map_body,
+    map_stmts,
+    post_order_stmts,
+    substitute,
+    transform_expr,
+    transform_stmt,
+)
+
+KEY = "double_buffer"
+
+
+def _reads(node: Stmt) -> set[Buffer]:
+    return {e.buffer for e in all_exprs(node) if type(e) is BufferLoad}
+
+
+def _writes(node: Stmt) -> set[Buffer]:
+    return {n.buffer for n in post_order_stmts(node) if isinstance(n, s.BufferStore)}
+
+
+def _allocates(node: Stmt) -> set[Buffer]:
+    return {n.buffer for n in post_order_stmts(node) if isinstance(n, s.Allocate)}
+
+
+def _in_half(node: Stmt, buffer: Buffer, twice: Buffer, half: PrimExpr) -> Stmt:
+    """``node`` with accesses of ``buffer`` in one half of ``twice``."""
+    memo: dict[PrimExpr, PrimExpr] = {}
+
+    def on_expr(e: PrimExpr) -> PrimExpr:
+        if type(e) is BufferLoad and e.buffer is buffer:
+            return BufferLoad(twice, (half, *e.indices), e.predicate)
+        return e
+
+    def on_stmt(inner: Stmt) -> Stmt:
+        if isinstance(inner, s.BufferStore) and inner.buffer is buffer:
+            return inner.replace(buffer=twice, indices=(half, *inner.indices))
+        return inner
+
+    return transform_stmt(node, on_stmt, lambda e: transform_expr(e, on_expr, memo))
+
+
+def _pipelined(loop: s.For) -> Stmt | None:
+    """The loop with its first marked stage ahead; ``None`` where there is none such."""
+    for node in _directly_inside(loop.body):
+        if isinstance(node, s.AttrStmt) and node.key == KEY:
+            place = node.body
+            if isinstance(place, s.Allocate) and _can_run_ahead(loop, *_parts(place)):
+                return _ahead(loop, node, place)
+    return None
+
+
+def _parts(place: s.Allocate) -> tuple[Stmt, Stmt]:
+    """What fills the buffer, which comes first, and the rest."""
+    body = place.body
+    stmts = body.stmts if isinstance(body, s.SeqStmt) else (body,)
+    filling = list(itertools.takewhile(lambda n: place.buffer in _writes(n), stmts))
+    return s.seq(filling), s.seq(stmts[len(filling):])
+
+
+def _can_run_ahead(loop: s.For, fill: Stmt, rest: Stmt) -> bool:
+    """Whether filling writes one buffer only, and reads nothing that the loop changes."""
+    inner = _allocates(fill)
+    written = _writes(fill) - inner
+    others = _writes(loop.body) - inner - written
+    return len(written) == 1 and not written & _writes(rest) and not _reads(fill) & others
+
+
+def _directly_inside(node: Stmt) -> list[Stmt]:
+    """The statements that run once in each iteration."""
+    found, stack = [], [node]
+    while stack:
+        inner = stack.pop()
+        found.append(inner)
+        if isinstance(inner, s.SeqStmt):
+            stack.extend(reversed(inner.stmts))
+        elif isinstance(inner, s.Allocate | s.LetStmt | s.AttrStmt):
+            stack.append(inner.body)
+    return found
+
+
+def _ahead(loop: s.For, marked: s.AttrStmt, place: s.Allocate) -> Stmt:
+    buffer, var = place.buffer, loop.loop_var
+    twice = dataclasses.replace(buffer, shape=(const(2), *buffer.shape), uid=next_uid())
+    number = var - loop.min
+    fill, rest = _parts(place)
+    following = substitute(fill, {var: var + 1})
+    body = s.seq([
+        s.IfThenElse(x.compare(x.LT, number + 1, loop.extent),
+                     _in_half(following, buffer, twice, (number + 1) % 2)),
+        _in_half(rest, buffer, twice, number % 2),
+    ])
+
+    def without(node: Stmt) -> Stmt:
+        return body if node is marked else map_stmts(node, without)
+
+    start = _in_half(substitute(fill, {var: loop.min}), buffer, twice, const(0))
+    nonempty = x.compare(x.GT, loop.extent, const(0))
+    if nonempty is not x.TRUE:
+        start = s.IfThenElse(nonempty, start)
+    return s.Allocate(twice, s.seq([start, loop.replace(body=without(loop.body))]))
+
+
+def _rewrite(node: Stmt) -> Stmt:
+    node = map_stmts(node, _rewrite)
+    if isinstance(node, s.For) and node.kind is ForKind.SERIAL:
+        return _pipelined(node) or node
+    return node
+
+
+def _unmarked(node: Stmt) -> Stmt:
+    node = map_stmts(node, _unmarked)
+    return node.body if isinstance(node, s.AttrStmt) and node.key == KEY else node
+
+
+def inject_double_buffer(func: PrimFunc) -> PrimFunc:
+    """Compute marked stages for the next iteration before the rest of this one.
+
+    for i in range(4):
+        attr('double_buffer', 'T')
+        T = allocate(float32[8])
+        for j in range(8):
+            T[j] = A[i, j]
+        for j in range(8):
+            B[i, j] = T[j] * 2.0
+    =>
+    T = allocate(float32[2, 8])
+    for j in range(8):
+        T[0, j] = A[0, j]
+    for i in range(4):
+        if i + 1 < 4:
+            for j in range(8):
+                T[(i + 1) % 2, j] = A[i + 1, j]
+        for j in range(8):
+            B[i, j] = T[i % 2, j] * 2.0
+    """
+    marked = any(isinstance(n, s.AttrStmt) and n.key == KEY for n in post_order_stmts(func.body))
+    return map_body(map_body(func, _rewrite), _unmarked) if marked else func
