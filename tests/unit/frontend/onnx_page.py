@@ -28,8 +28,8 @@ that the installed `onnx` package knows. Tensors of {dtypes}.
 
 A model's own functions are expanded. `If`, `Loop` and `Scan` become control flow of the program;
 where the condition or the number of rounds is known, the branch is chosen and short loops are
-unrolled. Not read: sparse initializers, maps, operators of other domains. An unsupported model is
-refused with the list of all that is missing.
+unrolled. Not read: sparse initializers, maps, operators of other domains but those listed. An
+unsupported model is refused with the list of all that is missing.
 
 ## ONNX operators
 
@@ -61,14 +61,17 @@ def render() -> str:
 def _onnx_rows() -> Iterator[str]:
     for name in supported_operators():
         for converter in converter_versions(name):
-            since = max(converter.since, MIN_OPSET, _first_opset(name))
+            since = max(converter.since, _first_opset(name))
             attributes = ", ".join(sorted(converter.attributes)) or "–"
             yield f"| {name} | {since} | {attributes} | {_restrictions(converter)} |\n"
 
 
 def _first_opset(name: str) -> int:
+    """The first version of its domain that has the operator, and that is read."""
+    domain, _, plain = name.rpartition("::")
     schemas = onnx.defs.get_all_schemas_with_history()
-    return min(s.since_version for s in schemas if s.name == name and s.domain == "")
+    first = min(s.since_version for s in schemas if s.name == plain and s.domain == domain)
+    return first if domain else max(first, MIN_OPSET)
 
 
 def _restrictions(converter: Converter) -> str:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.ir.module import IRModule
 from weft.support.errors import OptionError
 
-__all__ = ["from_onnx"]
+if TYPE_CHECKING:
+    from weft.frontend.onnx.signature import Declared
+
+__all__ = ["from_onnx", "onnx_signature"]
 
 
 def from_onnx(
@@ -32,12 +35,24 @@ def from_onnx(
     ``UnsupportedModelError``, naming everything at once, for operators, attributes, opsets and
     dtypes that weft lacks, and ``TypeInferenceError`` where shapes do not fit.
     """
-    return _importer().import_model(model, inputs or {})
+    return _load("importer").import_model(model, inputs or {})
 
 
-def _importer() -> Any:
+def onnx_signature(
+    model: str | os.PathLike[str] | bytes | Any,
+    *,
+    inputs: Mapping[str, Sequence[object]] | None = None,
+) -> tuple[Declared, Declared]:
+    """Name and type of every input and output, as the model declares them and ``inputs`` overrides.
+
+    This also serves models whose nodes can only be converted once all sizes are known.
+    """
+    return _load("signature").declared_signature(model, inputs or {})
+
+
+def _load(name: str) -> Any:
     try:
-        return importlib.import_module("weft.frontend.onnx.importer")
+        return importlib.import_module(f"weft.frontend.onnx.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("onnx", "google"):
             raise

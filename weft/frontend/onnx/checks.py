@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from weft.frontend.onnx.loader import LoadedModel
+from weft.frontend.onnx.nested import nested_nodes
+from weft.frontend.onnx.registry import DEFAULT_DOMAIN
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 MIN_OPSET = 7
@@ -16,8 +18,8 @@ _CHECKER_LIMIT_BYTES = 64 * 2**20
 _SHOWN = 12
 
 
-def check_versions(loaded: LoadedModel) -> int:
-    """The opset of the default domain; raises for versions that cannot be read."""
+def check_versions(loaded: LoadedModel) -> dict[str, int]:
+    """The opset of every domain, ``""`` for the default one; raises for what cannot be read."""
     proto = loaded.proto
     if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
         raise UnsupportedModelError(
@@ -26,7 +28,10 @@ def check_versions(loaded: LoadedModel) -> int:
             expected=f"{MIN_IR_VERSION} to {onnx.IR_VERSION}",
             help="upgrade the onnx package" if proto.ir_version > onnx.IR_VERSION else None,
         )
-    versions = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
+    versions = [o.version for o in proto.opset_import if o.domain in DEFAULT_DOMAIN]
+    newest = onnx.defs.onnx_opset_version()
+    if not versions and all(n.domain not in DEFAULT_DOMAIN for n in nested_nodes(proto.graph.node)):
+        versions = [newest]
     if len(versions) != 1:
         raise InvalidModelError(
             "the model does not say once which ai.onnx opset it uses",
@@ -34,7 +39,6 @@ def check_versions(loaded: LoadedModel) -> int:
             expected='one opset_import with domain ""',
             got=", ".join(f"{o.domain!r} {o.version}" for o in proto.opset_import) or "none",
         )
-    newest = onnx.defs.onnx_opset_version()
     if not MIN_OPSET <= versions[0] <= newest:
         raise UnsupportedModelError(
             f"the model uses ai.onnx opset {versions[0]}",
@@ -44,7 +48,7 @@ def check_versions(loaded: LoadedModel) -> int:
             if versions[0] < MIN_OPSET
             else "upgrade the onnx package, or export for an older opset",
         )
-    return int(versions[0])
+    return {o.domain: o.version for o in proto.opset_import} | {"": versions[0]}
 
 
 def check_features(proto: ModelProto, source: str) -> None:
@@ -60,7 +64,9 @@ def check_features(proto: ModelProto, source: str) -> None:
             )
 
 
-def node_checker(proto: ModelProto, opset: int) -> Callable[[NodeProto, object], None]:
+def node_checker(
+    proto: ModelProto, opsets: Mapping[str, int]
+) -> Callable[[NodeProto, object], None]:
     """A function that holds one node against its ONNX schema: ``check(node, where)``.
 
     Raises ``InvalidModelError`` for missing inputs, missing or ill-typed attributes and so on. Of
@@ -69,7 +75,7 @@ def node_checker(proto: ModelProto, opset: int) -> Callable[[NodeProto, object],
     """
     context = onnx.checker.C.CheckerContext()
     context.ir_version = proto.ir_version
-    context.opset_imports = {"": opset}
+    context.opset_imports = dict(opsets)
 
     def check(node: NodeProto, where: object) -> None:
         if node.ByteSize() > _CHECKER_LIMIT_BYTES:  # a large Constant, which is read anyway

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 
 from onnx import AttributeProto, NodeProto
 
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
-from weft.frontend.onnx.registry import Converter, find_converter, supported_operators
+from weft.frontend.onnx.registry import (
+    DEFAULT_DOMAIN,
+    Converter,
+    find_converter,
+    operator_name,
+    opset_of,
+    supported_operators,
+)
 from weft.support.errors import UnsupportedModelError
 
 _NAMES_SHOWN = 3
 
 
-def check_coverage(order: GraphOrder, opset: int, source: str) -> None:
+def check_coverage(order: GraphOrder, opsets: Mapping[str, int], source: str) -> None:
     """Raises ``UnsupportedModelError`` that lists all missing operators, with counts and nodes."""
     gaps: dict[str, list[str]] = {}
     missing_ops: set[str] = set()
     for node, read in _all_nodes(order):
         proto = node.proto
-        converter = _converter_of(proto, opset)
+        name = operator_name(proto)
+        converter = _converter_of(proto, opsets)
         if converter is None:
-            name = f"{proto.domain}::{proto.op_type}" if _is_foreign(proto) else proto.op_type
             missing_ops.add(name)
             gaps.setdefault(f"operator {name}", []).append(node.label)
         else:
@@ -34,7 +41,7 @@ def check_coverage(order: GraphOrder, opset: int, source: str) -> None:
     count = len(missing_ops)
     what = f"{count} operator{'s' if count != 1 else ''}" if count else "operator attributes"
     raise UnsupportedModelError(
-        f"the model uses {what} that weft does not support at opset {opset}",
+        f"the model uses {what} that weft does not support at opset {opsets['']}",
         where=source,
         notes=notes,
         help=_suggestion(sorted(missing_ops)),
@@ -49,12 +56,11 @@ def _all_nodes(order: GraphOrder) -> Iterator[tuple[OrderedNode, Container[str]]
             yield from _all_nodes(body)
 
 
-def _is_foreign(node: NodeProto) -> bool:
-    return node.domain not in ("", "ai.onnx")
-
-
-def _converter_of(node: NodeProto, opset: int) -> Converter | None:
-    return None if _is_foreign(node) else find_converter(node.op_type, opset)
+def _converter_of(node: NodeProto, opsets: Mapping[str, int]) -> Converter | None:
+    """``None`` also for a domain that the model does not import."""
+    if node.domain not in (*DEFAULT_DOMAIN, *opsets):
+        return None
+    return find_converter(operator_name(node), opset_of(node, opsets))
 
 
 def _gaps_of(node: NodeProto, converter: Converter, read: Container[str]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
 
 from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.nested import nested_graphs, nested_nodes
-from weft.frontend.onnx.registry import find_converter
+from weft.frontend.onnx.registry import DEFAULT_DOMAIN, find_converter, operator_name
 
 # Bodies use operators that have bodies themselves.
 _MAX_ROUNDS = 8
@@ -25,34 +25,35 @@ _DOMAIN = "weft.function_bodies"
 Schema: TypeAlias = Any
 
 
-def expand_function_bodies(loaded: LoadedModel, opset: int) -> LoadedModel:
+def expand_function_bodies(loaded: LoadedModel, opsets: Mapping[str, int]) -> LoadedModel:
     """``loaded`` with every node that needs it expanded; operators without a body stay."""
     proto = loaded.proto
     for _ in range(_MAX_ROUNDS):
-        expanded = _expanded_once(proto, opset)
+        expanded = _expanded_once(proto, opsets)
         if expanded is None:
             break
         proto = expanded
     return loaded if proto is loaded.proto else LoadedModel(proto, loaded.source, loaded.folder)
 
 
-def _expanded_once(proto: ModelProto, opset: int) -> ModelProto | None:
+def _expanded_once(proto: ModelProto, opsets: Mapping[str, int]) -> ModelProto | None:
     """``None`` where no node is left that can be expanded; others the coverage check names."""
-    versions = {o.domain: o.version for o in proto.opset_import} | {"": opset, "ai.onnx": opset}
-    if all(_schema_with_body(node, versions) is None for node in nested_nodes(proto.graph.node)):
+    if all(_schema_with_body(node, opsets) is None for node in nested_nodes(proto.graph.node)):
         return None
     try:
-        return _inlined(proto, versions)
+        return _inlined(proto, opsets)
     except (RuntimeError, ValueError, onnx.checker.ValidationError):
         return None
 
 
 def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> Schema | None:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain == "" and find_converter(node.op_type, versions[""]) is not None:
+    domain = "" if node.domain in DEFAULT_DOMAIN else node.domain
+    if domain not in versions:
+        return None
+    if find_converter(operator_name(node), versions[domain]) is not None:
         return None
     try:
-        schema: Schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), domain)
+        schema: Schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)
     except onnx.defs.SchemaError:
         return None
     has_body = schema.has_function or schema.has_context_dependent_function

@@ -36,24 +36,26 @@ ShapeOverrides = Mapping[str, Sequence[object]]
 def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: ShapeOverrides) -> IRModule:
     """See ``weft.frontend.onnx.from_onnx``."""
     loaded = upgrade_opset(load_model(model))
-    opset = check_versions(loaded)
-    loaded = expand_function_bodies(inline_functions(loaded), opset)
+    opsets = check_versions(loaded)
+    loaded = expand_function_bodies(inline_functions(loaded), opsets)
     graph = loaded.proto.graph
     check_features(loaded.proto, loaded.source)
     order = check_graph(graph, loaded.source)
-    check_coverage(order, opset, loaded.source)
-    return GraphImporter(loaded, opset, inputs).run(order)
+    check_coverage(order, opsets, loaded.source)
+    return GraphImporter(loaded, opsets, inputs).run(order)
 
 
 class GraphImporter:
     """Holds the value of every name while the nodes are converted."""
 
-    def __init__(self, loaded: LoadedModel, opset: int, inputs: ShapeOverrides) -> None:
+    def __init__(
+        self, loaded: LoadedModel, opsets: Mapping[str, int], inputs: ShapeOverrides
+    ) -> None:
         self.source = loaded.source
         self.folder: Path | None = loaded.folder
         self.graph: GraphProto = loaded.proto.graph
-        check = node_checker(loaded.proto, opset)
-        self.scope = Scope(Surroundings(self.source, self.folder, opset, check), {})
+        check = node_checker(loaded.proto, opsets)
+        self.scope = Scope(Surroundings(self.source, self.folder, opsets, check), {})
         self.values = self.scope.values
         self.params: dict[str, Var] = {}
         self.overrides = dict(inputs)

@@ -41,7 +41,8 @@ class Node:
     """``inputs`` holds ``None`` for optional inputs that are left out.
 
     ``output_count`` counts the outputs up to the last one that has a name; ``outputs_read`` only
-    up to the last one that anything reads. ``bodies`` are the graphs among the attributes.
+    up to the last one that anything reads. ``bodies`` are the graphs among the attributes,
+    ``known`` the values of the graph so far.
     """
 
     op: str
@@ -53,6 +54,7 @@ class Node:
     opset: int
     folder: Path | None
     bodies: Mapping[str, Body]
+    known: Mapping[str, Value]
 
     def has_input(self, index: int) -> bool:
         return index < len(self.inputs) and self.inputs[index] is not None

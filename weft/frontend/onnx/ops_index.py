@@ -151,6 +151,7 @@ def pad_by_attributes(node: Node) -> Expr:
 
 
 @converts("Pad", since=11, only={"mode": _PAD_MODES})
+@converts("Pad", since=19, only={"mode": (*_PAD_MODES, "wrap")})
 def pad_by_inputs(node: Node) -> Expr:
     fill = node.input(2) if node.has_input(2) else node.scalar_like(0, node.input(0))
     return _pad(node, node.ints(1, "pads"), node.optional_ints(3, "axes"), fill)
@@ -173,9 +174,25 @@ def _pad(node: Node, pads: tuple[int, ...], axes: tuple[int, ...] | None, fill: 
     width = [(max(b, 0), max(a, 0)) for b, a in width]
     if not any(map(any, width)):
         return data
-    fill = node.call(op.reshape, fill, newshape=()) if tensor_type(fill).shape else fill
     mode = node.attrs.text("mode", "constant")
+    if mode == "wrap":
+        return _wrapped(node, data, width)
+    fill = node.call(op.reshape, fill, newshape=()) if tensor_type(fill).shape else fill
     return node.call(op.nn.pad, data, fill, pad_width=tuple(width), pad_mode=mode)
+
+
+def _wrapped(node: Node, data: Expr, width: list[tuple[int, int]]) -> Expr:
+    """The tensor repeated along its axes, as on a torus."""
+    for axis, (before, after) in enumerate(width):
+        size = tensor_type(data).shape[axis]
+        if not before and not after:
+            continue
+        if not isinstance(size, int) or size == 0:
+            raise UnsupportedModelError("Pad wraps an axis of symbolic or no size",
+                                        where=node.span)  # fmt: skip
+        places = node.constant(np.arange(-before, size + after) % size, "int64")
+        data = node.call(op.take, data, places, axis=axis, mode="clip")
+    return data
 
 
 def _cropped(node: Node, width: list[tuple[int, int]]) -> Expr:

@@ -10,6 +10,7 @@ import numpy as np
 from weft import op
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.terms import Term
 from weft.ir.expr import Constant, Expr
 from weft.support.errors import UnsupportedModelError
 
@@ -23,6 +24,32 @@ def batch_normalization(node: Node) -> Expr:
     inputs = [node.input(i) for i in range(5)]
     epsilon = node.attrs.number("epsilon", 1e-5)
     return node.field(node.call(op.nn.batch_norm, *inputs, axis=1, epsilon=epsilon), 0)
+
+
+@converts(
+    "BatchNormalization",
+    since=14,
+    attributes=("epsilon", "momentum", "training_mode"),
+    outputs=3,
+)
+def batch_normalization_or_training(node: Node) -> Sequence[Expr]:
+    """In training the statistics are those of the batch, and the running ones follow them."""
+    if not node.attrs.flag("training_mode"):
+        return (batch_normalization(node),)
+    rank, momentum = node.rank(), node.attrs.number("momentum", 0.9)
+    axes = tuple(i for i in range(rank) if i != 1)
+    standard = _standardized(node, node.input(0), axes, node.attrs.number("epsilon", 1e-5))
+    scale, bias = (
+        Term(node, node.call(op.expand_dims, node.input(i), axis=1, num_newaxis=rank - 2))
+        for i in (1, 2)
+    )
+    result = Term(node, standard.value) * scale + bias
+    running = (
+        momentum * Term(node, node.input(place))
+        + (1 - momentum) * Term(node, node.call(op.squeeze, batch, axis=axes))
+        for place, batch in ((3, standard.mean), (4, standard.variance))
+    )
+    return result.expr, *(term.expr for term in running)
 
 
 @converts("LRN", attributes=("alpha", "beta", "bias", "size"))
@@ -84,6 +111,7 @@ class Standardized:
 
     value: Expr
     mean: Expr
+    variance: Expr
     deviation: Expr
 
 
@@ -94,7 +122,7 @@ def _standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> S
     variance = node.call(op.mean, square, axis=tuple(axes), keepdims=True)
     spread = node.call(op.add, variance, node.scalar_like(epsilon, x))
     deviation = node.call(op.sqrt, spread)
-    return Standardized(node.call(op.divide, centred, deviation), mean, deviation)
+    return Standardized(node.call(op.divide, centred, deviation), mean, variance, deviation)
 
 
 @converts("InstanceNormalization", attributes=("epsilon",))
@@ -109,8 +137,9 @@ def instance_normalization(node: Node) -> Expr:
 
 @converts("Dropout", attributes=("ratio", "seed"), outputs=2)
 def dropout(node: Node) -> Sequence[Expr]:
-    """At inference nothing is dropped; the mask of opset 12 on keeps everything."""
-    if node.has_input(2):
+    """Where nothing is dropped, at inference, the mask of opset 12 on keeps everything."""
+    ratio = constant_value(node.input(1)) if node.has_input(1) else None
+    if node.has_input(2) and (ratio is None or ratio.any()):
         training = constant_value(node.input(2))
         if training is None or training.any():
             raise UnsupportedModelError(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.pool_places import places_of_largest
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window, window_of
@@ -19,9 +20,13 @@ from weft.ir.shape import dim_product
 _IMAGE_RANK = 4
 
 
-@converts("MaxPool", attributes=(*WINDOW_ATTRIBUTES, "ceil_mode"), only={"storage_order": (0,)})
-def max_pool(node: Node) -> Expr:
-    return _pool(node, op.nn.max_pool2d)
+@converts("MaxPool", attributes=(*WINDOW_ATTRIBUTES, "ceil_mode", "storage_order"), outputs=2)
+def max_pool(node: Node) -> Sequence[Expr]:
+    largest = _pool(node, op.nn.max_pool2d)
+    if node.outputs_read <= 1:
+        return (largest,)
+    window = window_of(node, node.attrs.integers("kernel_shape") or (), node.shape()[2:])
+    return largest, places_of_largest(node, window, tensor_type(largest).shape)
 
 
 @converts("AveragePool", attributes=(*WINDOW_ATTRIBUTES, "ceil_mode", "count_include_pad"))

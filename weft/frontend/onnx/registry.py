@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from onnx import NodeProto
+
 from weft.frontend.onnx.node import Node, Value
 
 Converted: TypeAlias = "Value | Sequence[Value]"
@@ -28,6 +30,7 @@ class Converter:
     outputs: int = 1
 
 
+DEFAULT_DOMAIN = ("", "ai.onnx")
 _CONVERTERS: dict[str, list[Converter]] = {}
 
 
@@ -63,6 +66,16 @@ def register(
     versions = _CONVERTERS.setdefault(op, [])
     versions.append(Converter(op, since, function, names, only, outputs))
     versions.sort(key=lambda c: c.since)
+
+
+def operator_name(node: NodeProto) -> str:
+    """How an operator is called in the table: ``Conv``, ``ai.onnx.ml::Binarizer``."""
+    return node.op_type if node.domain in DEFAULT_DOMAIN else f"{node.domain}::{node.op_type}"
+
+
+def opset_of(node: NodeProto, opsets: Mapping[str, int]) -> int:
+    """The version of the domain of ``node``."""
+    return opsets["" if node.domain in DEFAULT_DOMAIN else node.domain]
 
 
 def find_converter(op: str, opset: int) -> Converter | None:

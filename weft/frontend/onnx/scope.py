@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto
 from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
 from weft.frontend.onnx.node import Node, Value
-from weft.frontend.onnx.registry import Converted, find_converter
+from weft.frontend.onnx.registry import Converted, find_converter, operator_name, opset_of
 from weft.frontend.onnx.shape_value import ShapeValue, evaluate_on_shapes
 from weft.frontend.onnx.tensors import tensor_to_numpy
 from weft.ir.expr import Constant, Expr
@@ -26,7 +26,7 @@ class Surroundings:
 
     source: str
     folder: Path | None
-    opset: int
+    opsets: Mapping[str, int]
     check_node: Callable[[NodeProto, object], None]
 
 
@@ -54,15 +54,16 @@ class Scope:
         while names and not names[-1]:
             names.pop()
         node = Node(
-            proto.op_type,
+            operator_name(proto),
             span,
             tuple(self.values[n] if n else None for n in proto.input),
             Attributes.of(proto, span),
             len(names),
             max((i + 1 for i, name in enumerate(names) if name in read), default=0),
-            self.model.opset,
+            opset_of(proto, self.model.opsets),
             self.model.folder,
             {name: ScopedBody(self, body) for name, body in ordered.bodies.items()},
+            self.values,
         )
         results = _convert(node)
         if len(results) < node.outputs_read:

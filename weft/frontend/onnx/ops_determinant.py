@@ -1,0 +1,67 @@
+"""Converter of Det: elimination with the largest pivot of each column."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft import op
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.terms import Term
+from weft.ir.expr import Expr
+from weft.support.errors import UnsupportedModelError
+
+# Every column is a step with kernels of its own.
+_LARGEST = 64
+
+
+@converts("Det", since=11)
+def det(node: Node) -> Expr:
+    """The product of the pivots, negative for an odd number of exchanged rows."""
+    shape = node.shape()
+    size = shape[-1] if shape else None
+    if len(shape) < 2 or shape[-2] != size:
+        raise node.fail("the matrices are not square", got=str(tensor_type(node.input(0))))
+    if not isinstance(size, int) or size > _LARGEST:
+        raise UnsupportedModelError("Det of matrices of this size", where=node.span,
+                                    expected=f"at most {_LARGEST}", got=str(size))  # fmt: skip
+    matrix = node.input(0)
+    result: Term | None = None
+    for _ in range(size):
+        matrix, pivot = _eliminated(node, matrix)
+        result = pivot if result is None else result * pivot
+    if result is None:
+        ones = node.call(op.sum, matrix, axis=(-2, -1))
+        return node.call(op.add, ones, node.scalar_like(1, ones))
+    return result.expr
+
+
+def _eliminated(node: Node, matrix: Expr) -> tuple[Expr, Term]:
+    """What remains after the first column, and the pivot with the sign of the exchange."""
+    rank = len(tensor_type(matrix).shape)
+    size = tensor_type(matrix).concrete_shape[-1]
+    column = _slice(node, matrix, 0, 1, rank - 1)
+    place = node.call(op.argmax, node.call(op.abs, column), axis=(rank - 2,), keepdims=True)
+    rows = node.constant(np.arange(size).reshape(size, 1), tensor_type(place).dtype)
+    chosen = node.call(op.equal, rows, place)
+    kept = node.call(op.cast, chosen, dtype=tensor_type(matrix).dtype.name)
+    picked = node.call(op.multiply, matrix, kept)
+    pivots = node.call(op.sum, picked, axis=(rank - 2,), keepdims=True)
+    first = _slice(node, matrix, 0, 1, rank - 2)
+    swapped = node.call(op.where, chosen, first, matrix)  # the first row is not needed any more
+    pivot = Term(node, _slice(node, pivots, 0, 1, rank - 1))
+    moved = Term(node, place).above(0)
+    one = 0 * pivot + 1
+    sign = moved.where(-1.0, one)
+    signed = Term(node, node.call(op.squeeze, (pivot * sign).expr, axis=(rank - 2, rank - 1)))
+    rest = _slice(node, _slice(node, swapped, 1, size, rank - 2), 1, size, rank - 1)
+    below = Term(node, _slice(node, _slice(node, swapped, 1, size, rank - 2), 0, 1, rank - 1))
+    beside = Term(node, _slice(node, pivots, 1, size, rank - 1))
+    # A column of zeros has pivot 0: the determinant is 0 whatever the rest becomes.
+    is_zero = Term(node, node.call(op.equal, pivot.expr, node.scalar_like(0, pivot.expr)))
+    divisor = is_zero.where(1.0, pivot)
+    return (Term(node, rest) - below / divisor * beside).expr, signed
+
+
+def _slice(node: Node, x: Expr, begin: int, end: int, axis: int) -> Expr:
+    return node.call(op.strided_slice, x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))

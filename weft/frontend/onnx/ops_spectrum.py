@@ -1,0 +1,151 @@
+"""Converters of Fourier transforms: DFT, STFT, MelWeightMatrix.
+
+Complex numbers are pairs of real ones along the last axis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from weft import op
+from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import stacked
+from weft.ir.expr import Constant, Expr
+from weft.support.errors import UnsupportedModelError
+
+
+@converts("DFT", since=17, attributes=("axis", "inverse", "onesided"))
+def dft_by_attribute(node: Node) -> Expr:
+    return _dft(node, node.attrs.integer("axis", 1))
+
+
+@converts("DFT", since=20, attributes=("inverse", "onesided"))
+def dft_by_input(node: Node) -> Expr:
+    return _dft(node, node.ints(2, "axis")[0] if node.has_input(2) else -2)
+
+
+def _dft(node: Node, axis: int) -> Expr:
+    x, rank = node.input(0), node.rank()
+    if rank < 2 or node.shape()[-1] not in (1, 2):
+        raise node.fail("the last axis does not hold real and imaginary parts",
+                        expected="size 1 or 2", got=str(tensor_type(x)))  # fmt: skip
+    axis = node.axis(axis, rank)
+    size = node.shape()[axis]
+    if axis == rank - 1 or not isinstance(size, int):
+        raise UnsupportedModelError("DFT along an axis of symbolic size, or of the parts",
+                                    where=node.span)  # fmt: skip
+    inverse, onesided = node.attrs.flag("inverse"), node.attrs.flag("onesided")
+    halved = inverse and onesided
+    given = node.ints(1, "dft_length")[0] if node.has_input(1) else None
+    length = given if given is not None else 2 * (size - 1) if halved else size
+    if length < 1:
+        raise node.fail("the transform has no length", got=str(length))
+    parts = [_part(node, x, i, axis) for i in range(2)]
+    if halved:
+        parts = _mirrored(node, parts, length)
+    parts = [_resized(node, part, length) for part in parts]
+    found = node.call(op.dft, *parts, inverse=inverse)
+    results = [node.field(found, i) for i in range(1 if halved else 2)]
+    if onesided and not inverse:
+        results = [_first(node, part, length // 2 + 1) for part in results]
+    pair = stacked(node, results, rank - 1)
+    return node.call(op.transpose, pair, axes=_moved(rank, rank - 2, axis))
+
+
+def _part(node: Node, x: Expr, index: int, axis: int) -> Expr:
+    """The real or the imaginary part with ``axis`` last; zeros where there is no imaginary one."""
+    shape = tensor_type(x).shape
+    place = node.constant(min(index, 0 if shape[-1] == 1 else 1), "int64")
+    part = node.call(op.take, x, place, axis=len(shape) - 1, mode="clip")
+    if index and shape[-1] == 1:
+        part = node.call(op.multiply, part, node.scalar_like(0, part))
+    return node.call(op.transpose, part, axes=_moved(len(shape) - 1, axis, len(shape) - 2))
+
+
+def _moved(rank: int, start: int, end: int) -> tuple[int, ...]:
+    """The order of axes in which axis ``start`` comes to stand at ``end``."""
+    order = [i for i in range(rank) if i != start]
+    order.insert(end, start)
+    return tuple(order)
+
+
+def _mirrored(node: Node, parts: list[Expr], length: int) -> list[Expr]:
+    """All frequencies of a real signal from the first half: the others are conjugates."""
+    half = length // 2 + 1
+    real, imaginary = (_resized(node, part, half) for part in parts)
+    places = [k if k < half else length - k for k in range(length)]
+    signs = [0.0 if k in (0, length / 2) else 1.0 if k < half else -1.0 for k in range(length)]
+    taken = [_at(node, part, places) for part in (real, imaginary)]
+    factor = node.constant(signs, tensor_type(imaginary).dtype)
+    return [taken[0], node.call(op.multiply, taken[1], factor)]
+
+
+def _at(node: Node, x: Expr, places: list[int]) -> Expr:
+    axis = len(tensor_type(x).shape) - 1
+    return node.call(op.take, x, node.constant(places, "int64"), axis=axis, mode="clip")
+
+
+def _first(node: Node, x: Expr, count: int) -> Expr:
+    axis = len(tensor_type(x).shape) - 1
+    return node.call(op.strided_slice, x, begin=(0,), end=(count,), strides=(1,), axes=(axis,))
+
+
+def _resized(node: Node, x: Expr, length: int) -> Expr:
+    """The last axis cut, or filled up with zeros."""
+    shape = tensor_type(x).shape
+    size = shape[-1]
+    if size == length:
+        return x
+    if not isinstance(size, int) or size > length:
+        return _first(node, x, length)
+    width = ((0, 0),) * (len(shape) - 1) + ((0, length - size),)
+    return node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=width)
+
+
+@converts("STFT", since=17, attributes=("onesided",))
+def stft(node: Node) -> Expr:
+    """Transforms of windowed frames of a signal [batch, length, 1]."""
+    signal, shape = node.input(0), node.shape()
+    if len(shape) != 3 or shape[2] != 1:
+        raise UnsupportedModelError("STFT of complex signals", where=node.span, got=str(shape),
+                                    expected="[batch, length, 1]")  # fmt: skip
+    step = node.ints(1, "frame_step")[0]
+    if node.has_input(3):
+        length = node.ints(3, "frame_length")[0]
+    elif node.has_input(2) and isinstance(node.shape(2)[0], int):
+        length = int(node.shape(2)[0])  # type: ignore[call-overload]
+    else:
+        raise node.fail("there is neither a window nor a frame_length")
+    dtype = tensor_type(signal).dtype
+    window = node.input(2) if node.has_input(2) else node.constant([1.0] * length, dtype)
+    data = node.call(op.squeeze, signal, axis=(2,))
+    found = node.call(op.stft, data, window, n_fft=length, hop_length=step,
+                      onesided=node.attrs.flag("onesided", True))  # fmt: skip
+    return node.call(op.transpose, found, axes=(0, 2, 1, 3))
+
+
+@converts("MelWeightMatrix", since=17, attributes=("output_datatype",))
+def mel_weight_matrix(node: Node) -> Expr:
+    """Triangles over the frequencies, as far apart as the ear hears; all inputs are known."""
+    names = ("num_mel_bins", "dft_length", "sample_rate")
+    bins, length, rate = (node.ints(i, name)[0] for i, name in enumerate(names))
+    low, high = (float(node.array(i, name).reshape(-1)[0])
+                 for i, name in ((3, "lower_edge_hertz"), (4, "upper_edge_hertz")))  # fmt: skip
+    code = node.attrs.integer("output_datatype", TensorProto.FLOAT)
+    dtype = dtype_of(code, "the result of MelWeightMatrix", node.span)
+    ends = [2595 * np.log10(1 + hertz / 700) for hertz in (low, high)]
+    mels = ends[0] + np.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
+    places = ((length + 1) * 700 * (10 ** (mels / 2595) - 1) // rate).astype(np.int64)
+    if bins < 1 or rate < 1 or places[0] < 0 or places[-1] > length // 2 + 1:
+        raise node.fail("the edges lie beyond the frequencies of the transform",
+                        got=f"{low} to {high} Hz at {rate} Hz")  # fmt: skip
+    matrix = np.zeros((length // 2 + 1, bins))
+    for i, (left, centre, right) in enumerate(zip(places, places[1:], places[2:], strict=False)):
+        rising = np.arange(left, centre + 1)
+        matrix[rising, i] = 1 if centre == left else (rising - left) / (centre - left)
+        falling = np.arange(centre, right)
+        matrix[falling, i] = (right - falling) / max(right - centre, 1)
+    return Constant(matrix.astype(dtype.numpy), span=node.span)

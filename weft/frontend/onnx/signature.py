@@ -1,0 +1,44 @@
+"""What an ONNX model declares of its inputs and outputs, without converting any node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnx import ValueInfoProto
+
+from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.loader import load_model
+from weft.ir.shape import ANY, Dim, as_shape
+from weft.ir.types import TensorType
+
+Declared = tuple[tuple[str, TensorType], ...]
+
+
+def declared_signature(
+    model: str | os.PathLike[str] | bytes | Any, inputs: Mapping[str, Sequence[object]]
+) -> tuple[Declared, Declared]:
+    """Name and type of every input and output; ``inputs`` overrides shapes.
+
+    Sizes that are neither numbers nor plain names are ``ANY``. Raises ``InvalidModelError`` for a
+    model that cannot be read, ``UnsupportedModelError`` for element types that weft lacks.
+    """
+    graph = load_model(model).proto.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    given = [value for value in graph.input if value.name not in constants]
+    return (tuple((v.name, _type_of(v, inputs.get(v.name))) for v in given),
+            tuple((v.name, _type_of(v, None)) for v in graph.output))
+
+
+def _type_of(value: ValueInfoProto, shape: Sequence[object] | None) -> TensorType:
+    tensor = value.type.tensor_type
+    dtype = dtype_of(tensor.elem_type, f"graph value {value.name!r}", value.name)
+    dims = as_shape(shape) if shape is not None else tuple(map(_dim_of, tensor.shape.dim))
+    return TensorType(dims, dtype)
+
+
+def _dim_of(dim: Any) -> Dim:
+    if dim.WhichOneof("value") == "dim_value":
+        return int(dim.dim_value)
+    return as_shape((dim.dim_param,))[0] if dim.dim_param.isidentifier() else ANY
