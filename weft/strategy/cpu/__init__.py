@@ -2,6 +2,7 @@
 
 from weft.strategy.cpu import (
     conv,
+    conv_legalize,
     default,
     dense,
     depthwise_conv,
@@ -15,6 +16,7 @@ from weft.strategy.cpu import (
 
 __all__ = [
     "conv",
+    "conv_legalize",
     "default",
     "dense",
     "depthwise_conv",

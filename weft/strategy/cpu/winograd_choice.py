@@ -15,7 +15,7 @@ from weft.strategy.cpu.blocking import block_for
 from weft.strategy.cpu.machine import FAR_BYTES_PER_CYCLE, FMA_PER_CYCLE
 from weft.strategy.cpu.winograd_plan import WinogradSize, plan_winograd
 from weft.strategy.implementation import attrs_of
-from weft.strategy.registry import alter_layout, legalize
+from weft.strategy.registry import alter_layout
 from weft.target import Target
 from weft.topi.nn.conv import full_padding
 from weft.topi.nn.winograd import TAPS, TILES
@@ -24,7 +24,6 @@ from weft.transform.layout_choice import LayoutChoice
 WORTH = 0.8  # of the direct time: less is not worth the larger weights and rounding errors
 
 
-@legalize("nn.conv2d", target="cpu")
 def use_winograd(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:
     """``nn.winograd_conv2d`` for 3 x 3 kernels with stride 1, constant weights and float32.
 
