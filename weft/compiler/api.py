@@ -12,7 +12,12 @@ from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
 from weft.compiler.dynamic_model import DynamicModel
 from weft.compiler.lowering import try_lower_program
 from weft.compiler.model_code import ModelCode, build_model
-from weft.compiler.open_inputs import has_open_inputs, manifest_of_module, manifest_of_program
+from weft.compiler.open_inputs import (
+    has_open_inputs,
+    manifest_of_module,
+    manifest_of_onnx,
+    manifest_of_program,
+)
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.sources import cache_key, import_model, prepare, unchanged_file
@@ -23,7 +28,7 @@ from weft.runtime.manifest import Manifest
 from weft.support import progress, trace
 from weft.support.cache import open_cache
 from weft.support.config import config
-from weft.support.errors import InternalError
+from weft.support.errors import InternalError, UnsupportedModelError
 from weft.support.log import Level, debug, enabled
 from weft.support.plugins import load_plugins
 
@@ -95,6 +100,18 @@ def _compile(model: Any, options: CompileOptions) -> ModelCode | Manifest:
     return code
 
 
+def _import_or_signature(model: Any, options: CompileOptions) -> IRModule | Manifest:
+    """The module; the signature of a model that can only be imported once its sizes are known."""
+    try:
+        return import_model(model, options)
+    except UnsupportedModelError as error:
+        # Missing operators are listed in notes, and known sizes would not help them.
+        manifest = None if error.notes else manifest_of_onnx(model, options)
+        if manifest is None:
+            raise
+        return manifest
+
+
 def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest:
     # Whoever wants to see the way through must not get it from the cache.
     watched = (enabled(Level.CHOICES) or config.dump_dir or config.print_after
@@ -106,7 +123,9 @@ def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest
         debug(Level.CACHE, "compiler", "the whole model was in the cache")
         return ModelCode.from_payload(found)
     with progress.task("importing the model"), trace.span("import"):
-        mod = import_model(model, options)
+        mod = _import_or_signature(model, options)
+    if isinstance(mod, Manifest):
+        return mod
     if has_open_inputs(mod):
         return manifest_of_module(mod, options)
     with progress.task("optimising the graph"):

@@ -8,8 +8,10 @@ from typing import Any
 import weft
 from weft.compiler.options import CompileOptions
 from weft.compiler.program import Port
+from weft.compiler.sources import is_onnx
 from weft.compiler.vm.build import spec_of
 from weft.compiler.vm.lower_module import input_ports, is_flat, output_ports
+from weft.frontend.onnx import onnx_signature
 from weft.frontend.torch import is_torch_program
 from weft.ir.module import IRModule
 from weft.ir.types import TupleType, is_static
@@ -37,6 +39,18 @@ def manifest_of_program(model: Any, options: CompileOptions) -> Manifest | None:
         return None
     inputs, outputs = ([Port(p.name, p.type) for p in ports]
                        for ports in (model.inputs, model.outputs))
+    return _manifest(inputs, outputs, options, output_is_tuple=len(outputs) != 1)
+
+
+def manifest_of_onnx(model: Any, options: CompileOptions) -> Manifest | None:
+    """The signature of an ONNX model of open sizes; ``None`` for anything else."""
+    if not is_onnx(model):
+        return None
+    ports = [[Port(name, type_) for name, type_ in declared]
+             for declared in onnx_signature(model, inputs=options.input_shapes)]
+    inputs, outputs = ports
+    if all(is_static(port.type) for port in inputs):
+        return None
     return _manifest(inputs, outputs, options, output_is_tuple=len(outputs) != 1)
 
 

@@ -39,16 +39,22 @@ def import_model(model: Any, options: CompileOptions) -> IRModule:
         if path.suffix == ARTIFACT_SUFFIX:
             raise InvalidModelError(f"{path} is a compiled artifact", expected="a model",
                                     help=f"run it with weft.load({str(path)!r})")
-        return from_onnx(path, inputs=options.input_shapes)
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        return from_onnx(bytes(model), inputs=options.input_shapes)
-    if hasattr(model, "SerializeToString") and hasattr(model, "graph"):
-        return from_onnx(model, inputs=options.input_shapes)
+    if is_onnx(model):
+        data = bytes(model) if isinstance(model, (bytearray, memoryview)) else model
+        return from_onnx(data, inputs=options.input_shapes)
     raise InvalidModelError(
         "this cannot be compiled", got=type(model).__name__,
         expected="a path, the bytes of an ONNX model, onnx.ModelProto, a torch module or "
                  "ExportedProgram, IRModule or Function",
     )
+
+
+def is_onnx(model: Any) -> bool:
+    """Whether ``import_model`` reads ``model`` as an ONNX model."""
+    if isinstance(model, (str, os.PathLike)):
+        return Path(model).suffix not in (*TEXT_SUFFIXES, ARTIFACT_SUFFIX)
+    return isinstance(model, (bytes, bytearray, memoryview)) \
+        or (hasattr(model, "SerializeToString") and hasattr(model, "graph"))
 
 
 def _shaped(mod: IRModule, options: CompileOptions) -> IRModule:
