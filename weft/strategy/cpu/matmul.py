@@ -35,7 +35,8 @@ from weft.target import Target
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
 from weft.topi.broadcast import broadcast_shape
 
-MIN_PACKED_SIZE = 8
+# Below these, packing costs more than it saves: measured from 2 to 16 of each.
+MIN_PACKED_ROWS, MIN_PACKED_COLUMNS = 4, 3
 # Depth of a slice. Deeper slices write the result back less often; a panel of one is then as large
 # as the first-level cache, which the hardware's prefetching forgives (measured 128 to 512: best).
 SLICE_DEPTH = 512
@@ -62,7 +63,7 @@ def packing_at_run_time(
 ) -> Iterator[Implementation]:
     """The implementation that packs both operands, where the call is large enough for it."""
     rows, columns, depth = _sizes(call, transpose_a=transpose_a)
-    if min(rows, columns, depth) >= MIN_PACKED_SIZE:
+    if rows >= MIN_PACKED_ROWS and columns >= MIN_PACKED_COLUMNS and depth:
         tile = _tile(rows, columns, target)
         product = functools.partial(
             packed_matmul, transpose_a=transpose_a, transpose_b=transpose_b, tile=tile,
@@ -102,6 +103,8 @@ def packed_matmul(
 ) -> te.Tensor:
     """The product over packed panels; what lies beyond the matrices is zero, so nothing is guarded.
 
+    It has whole vectors of columns, of which the result leaves out those that are too many.
+
     ``b_panels[.., n // width, k, n % width]`` has the columns of one depth side by side. The left
     panels are ``[.., m // height, k // 16, m % height, k % 16]`` where a line of ``a`` is
     contiguous along the depth, so that packing copies whole cache lines; where it is contiguous
@@ -123,7 +126,12 @@ def packed_matmul(
         y = right[(*_batch_index(b, at), n // width, k, n % width)]
         return te.sum(x * y, k)
 
-    return te.compute((*batch, rows, columns), element, name="matmul", tag="matmul")
+    whole = (columns + (lanes - 1)) // lanes * lanes
+    product = te.compute((*batch, rows, whole), element, name="matmul", tag="matmul")
+    if int_value(columns) == int_value(whole):
+        return product
+    return te.compute((*batch, rows, columns), lambda *i: product[i], name="matmul_columns",
+                      tag="injective")
 
 
 def _pick(shape: tuple[PrimExpr, ...], *, transposed: bool) -> tuple[PrimExpr, PrimExpr]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.tir import stmt as s
-from weft.tir.expr import BufferLoad, Call
+from weft.tir.expr import Broadcast, BufferLoad, Call, PrimExpr, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import SeqStmt, Stmt
 from weft.tir.visitor import all_exprs, map_body, map_stmts, post_order, post_order_stmts
@@ -27,10 +27,18 @@ def _rewrite(stmt: Stmt) -> Stmt:
             return SeqStmt(()) if _is_empty(stmt.body) else stmt
         case s.Allocate():
             return stmt if _uses(stmt.body, stmt) else stmt.body
+        case s.BufferStore():
+            return SeqStmt(()) if _is_never(stmt.predicate) else stmt
         case s.Evaluate():
             has_effect = any(type(e) is Call for e in post_order(stmt.value))
             return stmt if has_effect else SeqStmt(())
     return stmt
+
+
+def _is_never(predicate: PrimExpr | None) -> bool:
+    """Whether a mask has no lane: a tail leaves whole vectors out."""
+    value = predicate.value if isinstance(predicate, Broadcast) else predicate
+    return value is not None and int_value(value) == 0
 
 
 def _uses(body: Stmt, allocation: s.Allocate) -> bool:
