@@ -18,6 +18,7 @@ from weft.transform.gradient_rules import (
     pooling,
     reduce,
     shape,
+    writing,
 )
 
 GradientRule = Callable[[Call, Expr, Expr], Sequence[Expr]]
@@ -30,6 +31,7 @@ RULES: dict[str, GradientRule] = {
     **pooling.RULES,
     **reduce.RULES,
     **shape.RULES,
+    **writing.RULES,
 }
 
 # Steps: their slope is zero wherever there is one.
