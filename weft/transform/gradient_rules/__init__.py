@@ -36,8 +36,9 @@ RULES: dict[str, GradientRule] = {
 
 # Steps: their slope is zero wherever there is one.
 ZERO_GRADIENT = frozenset({
-    "argmax", "argmin", "argsort", "argwhere", "ceil", "floor", "floor_divide", "ones", "round",
-    "ndarray_size", "searchsorted", "shape_of", "sign", "trunc", "trunc_divide", "zeros",
+    "arange", "argmax", "argmin", "argsort", "argwhere", "ceil", "dyn.arange", "dyn.ones",
+    "dyn.zeros", "floor", "floor_divide", "ndarray_size", "ones", "round", "searchsorted", "shape_of",
+    "sign", "trunc", "trunc_divide", "zeros",
 })  # fmt: skip
 
 
