@@ -37,8 +37,8 @@ RULES: dict[str, GradientRule] = {
 # Steps: their slope is zero wherever there is one.
 ZERO_GRADIENT = frozenset({
     "arange", "argmax", "argmin", "argsort", "argwhere", "ceil", "dyn.arange", "dyn.ones",
-    "dyn.zeros", "floor", "floor_divide", "ndarray_size", "ones", "round", "searchsorted", "shape_of",
-    "sign", "trunc", "trunc_divide", "zeros",
+    "dyn.zeros", "floor", "floor_divide", "ndarray_size", "ones", "round", "searchsorted",
+    "shape_of", "sign", "trunc", "trunc_divide", "zeros",
 })  # fmt: skip
 
 
