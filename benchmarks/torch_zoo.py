@@ -6,6 +6,7 @@ convolutional ones are in ``torch_vision.py``, those of transformers in ``torch_
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +24,8 @@ Axes = dict[int, str]
 class Architecture:
     """``build(full=...)`` gives the module, ``inputs(batch, length, full=...)`` its arguments.
 
-    ``open_axes`` names, for each argument, the axes that may vary; ``length`` is that of the
-    sequence, and no matter to images.
+    ``open_axes`` names, for each argument, the axes that may vary. ``length`` is that of the
+    sequence, and no matter to images. torch unrolls an LSTM, whose length is therefore fixed.
     """
 
     build: Callable[..., torch.nn.Module]
@@ -101,7 +102,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "convnext": Architecture(vision.convnext, images(32)),
     "unet": Architecture(vision.unet, images(16, 128)),
     "detector": Architecture(vision.detector, images(32, 224)),
-    "lstm": Architecture(language.lstm, series, (_SEQUENCE,)),
+    "lstm": Architecture(language.lstm, series),
     "bert": Architecture(language.bert, masked_tokens, (_SEQUENCE, _SEQUENCE)),
     "vit": Architecture(language.vit, images(32)),
     "gpt2": Architecture(language.gpt2, _TOKENS, (_SEQUENCE,)),
@@ -110,7 +111,17 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def open_axes(name: str, inputs: Sequence[Any]) -> tuple[Axes, ...]:
-    """The open axes of every argument; arguments beyond the last that is named are like it."""
-    listed = tuple(ARCHITECTURES[name].open_axes)
-    return (*listed[: len(inputs)], *(listed[-1],) * (len(inputs) - len(listed)))
+def dynamic_shapes(name: str, module: torch.nn.Module) -> tuple[Any, ...]:
+    """The open axes in the form of ``torch.export``, where ``*args`` are one argument."""
+    dims: dict[str, Any] = {}
+
+    def named(axes: Axes) -> dict[int, Any]:
+        return {axis: dims.setdefault(label, torch.export.Dim(label, max=512))
+                for axis, label in axes.items()}
+
+    given = [named(axes) for axes in ARCHITECTURES[name].open_axes]
+    kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return tuple(given)
+    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*given[:first], tuple(given[first:]))

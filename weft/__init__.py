@@ -52,6 +52,8 @@ _LAZY = {
     "attr": "weft.ir",
     "case": "weft.ir",
     "define_op": "weft.ir",
+    # For code generators of one's own: docs/codegen.md.
+    "register_external_codegen": "weft.transform",
     "check_operator": "weft.compiler.check_operator",
     "torch_backend": "weft.compiler.torch_backend",
 }
@@ -82,6 +84,7 @@ __all__ = [
     "grad",
     "load",
     "parse",
+    "register_external_codegen",
 ]
 
 

@@ -1,23 +1,24 @@
 """Run the whole suite and print the counts: ``python -m tests.onnx.count [FRAGMENT ...]``.
 
-Each test runs in one of two worker processes, so that one that ends its process is a failure of
+Tests run in worker processes, one for each CPU, so that one that ends its process is a failure of
 its own. With fragments only the tests whose names contain one of them run. ``--write FILE`` keeps
-the failures, one ``name: reason`` a line.
+the failures, one ``name: reason`` a line. Ends with 1 where a test fails that is not excluded,
+an excluded one passes, or an exclusion names no test.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from tests.onnx.suite import load_exclusions, load_suite
-
-_WORKERS = 2
 
 
 def run_one(name: str) -> str | None:
@@ -39,10 +40,15 @@ def serve() -> None:
         print(json.dumps(run_one(line.strip())), flush=True)
 
 
-def _run_share(names: list[str]) -> dict[str, str | None]:
+def _work(names: SimpleQueue[str]) -> dict[str, str | None]:
+    """Take names until none is left; a worker process that ends is replaced."""
     results: dict[str, str | None] = {}
     worker: subprocess.Popen[str] | None = None
-    for name in names:
+    while True:
+        try:
+            name = names.get_nowait()
+        except Empty:
+            break
         worker = worker or _start()
         assert worker.stdin is not None
         assert worker.stdout is not None
@@ -60,14 +66,19 @@ def _run_share(names: list[str]) -> dict[str, str | None]:
 
 
 def _start() -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from tests.onnx.count import serve; serve()"]
+    # The generators of the suite overflow on purpose, in every process.
+    command = [sys.executable, "-W", "ignore", "-c", "from tests.onnx.count import serve; serve()"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def run_many(names: list[str]) -> dict[str, str | None]:
     """The result of every test, in the order of ``names``."""
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        shares = list(pool.map(_run_share, [names[i::_WORKERS] for i in range(_WORKERS)]))
+    queue: SimpleQueue[str] = SimpleQueue()
+    for name in names:
+        queue.put(name)
+    workers = os.cpu_count() or 1
+    with ThreadPoolExecutor(workers) as pool:
+        shares = list(pool.map(lambda _: _work(queue), range(workers)))
     merged = {name: result for share in shares for name, result in share.items()}
     return {name: merged[name] for name in names}
 
@@ -77,19 +88,24 @@ def main() -> int:
     parser.add_argument("fragments", nargs="*")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    names = [n for n in load_suite()
-             if not options.fragments or any(f in n for f in options.fragments)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        suite = load_suite()
+    names = [n for n in suite if not options.fragments or any(f in n for f in options.fragments)]
     results = run_many(names)
     failures = {name: reason for name, reason in results.items() if reason is not None}
     excluded = load_exclusions()
     if options.write is not None:
         options.write.write_text("".join(f"{n}: {r}\n" for n, r in failures.items()))
     unexpected = [n for n in names if (n in failures) != (n in excluded)]
+    unknown = [n for n in excluded if n not in suite]
     for name in unexpected:
         print(f"{name}: {failures.get(name, 'passes, and is excluded')}")
+    for name in unknown:
+        print(f"{name}: is excluded, and is no test of the suite")
     print(f"{len(names) - len(failures)} passed, {len(failures)} failed of {len(names)} CPU tests; "
           f"{len(excluded)} excluded, {len(unexpected)} not as the exclusions say")
-    return 1 if unexpected else 0
+    return 1 if unexpected or unknown else 0
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def compile(
     inputs: Mapping[str, Sequence[object]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     opt_level: int = 3,
+    codegens: Sequence[str] = (),
     **knobs: Any,
 ) -> CompiledModel | DynamicModel | ForeignModel:
     """Compile ``model`` for ``target``.
@@ -59,8 +60,9 @@ def compile(
     ONNX model, an ``onnx.ModelProto``, a ``torch.nn.Module`` (with ``example_inputs``), a
     ``torch.export.ExportedProgram``, an ``IRModule`` or a ``Function``. ``inputs`` overrides
     shapes by input name; a size that is a name stays open, and the model is compiled for each that
-    it meets (``DynamicModel``). ``opt_level`` is 0 (no optimisation) to 3. ``knobs`` are settings
-    of ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``. For a
+    it meets (``DynamicModel``). ``opt_level`` is 0 (no optimisation) to 3. ``codegens`` name code
+    generators of others that take parts of the program (docs/codegen.md). ``knobs`` are settings of
+    ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``. For a
     target that this machine cannot run the result can be exported and printed, not called.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
@@ -68,7 +70,7 @@ def compile(
     """
     with config(**knobs):
         load_plugins()
-        options = CompileOptions.make(target, opt_level, inputs)
+        options = CompileOptions.make(target, opt_level, inputs, codegens)
         model = prepare(model, example_inputs, inputs)
         manifest = manifest_of_program(model, options)
         made = manifest if manifest is not None else _compile(model, options)

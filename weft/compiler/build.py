@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from weft.compiler import kernel_dump
 from weft.compiler.extensions import is_self_contained
+from weft.compiler.external_kernel import check_distinct
 from weft.compiler.fingerprint import key_of
 from weft.compiler.kernel import BuiltKernel, build_kernel
 from weft.compiler.program import KernelSource
@@ -47,6 +48,7 @@ def build_kernels(kernels: Sequence[KernelSource], target: Target) -> list[Built
         built.update(_build_missing(kernels, missing, target, cache))
         _store(cache, keys, missing, built)
     _announce(kernels, built)
+    check_distinct([(built[n].facts.symbol, kernels[n].text) for n in range(len(kernels))])
     return [built[number] for number in range(len(kernels))]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NoReturn
+
+import numpy as np
 
 from weft.codegen.llvm.jit import JitLibrary
 from weft.compiler.model_code import ModelCode
@@ -43,6 +46,7 @@ class Compiled:
         Raises ``LinkerError`` where no linker is found, and ``ArtifactError`` for a model whose
         kernels are compiled for the sizes they meet.
         """
+        self._code.check_portable()
         program = self._code.manifest.vm
         if program is not None and program.has_open_kernels:
             raise ArtifactError(
@@ -61,6 +65,7 @@ class Compiled:
         if getattr(self, "_code", None) is None:
             raise ArtifactError("a model with sizes that are not fixed cannot be pickled",
                                 help="give all sizes, or hand on the model and compile it there")
+        self._code.check_portable()
         return _unpickled, (b"".join(map(bytes, self._code.to_parts())), self.options)
 
 
@@ -72,6 +77,12 @@ class CompiledModel(Compiled, CompiledModule):
         self._stages = stages
         library = JitLibrary(code.objects, stages.options.target)
         super().__init__(code.manifest, library, code.constants)
+
+    def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
+        results = super()._execute(values)
+        for callback in self._code.callbacks:
+            callback.raise_error()
+        return results
 
 
 class VmModel(CompiledModel, VmModule):

@@ -9,6 +9,7 @@ from weft.ir.op import OPS, Op
 from weft.ir.visitor import post_order
 from weft.strategy.registry import layout_hooks, strategies_of
 from weft.target import Target
+from weft.transform.generate_external import EXTERNAL_CODE
 
 
 def is_self_contained(function: Function, target: Target) -> bool:
@@ -35,7 +36,7 @@ def may_use_extensions(content: bytes, target: Target) -> bool:
 
 
 def _is_own_op(op: Op | None) -> bool:
-    return op is not None and _is_own(op.compute)
+    return op is not None and _is_own(op.compute) and op.hook(EXTERNAL_CODE) is None
 
 
 def _is_own(maker: Any) -> bool:

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 
 from weft.codegen.llvm.build import build_object, emit_own_llvm
 from weft.compiler import kernel_dump
+from weft.compiler.external_kernel import Callback, callback_object, checked_object
 from weft.compiler.fingerprint import key_of
+from weft.compiler.kernel_set import operator_names
 from weft.ir.expr import Function
 from weft.strategy import LoweredKernel, lower_function
 from weft.support import trace
@@ -16,6 +18,8 @@ from weft.support.config import config
 from weft.target import Target
 from weft.tir.func import PrimFunc
 from weft.tir.verify import verify_func
+from weft.transform.external import ObjectCode, PythonCode
+from weft.transform.generate_external import external_code_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,11 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class BuiltKernel:
+    """``callback`` is the Python function that the code calls, where it calls one."""
+
     facts: KernelFacts
     object_code: bytes
+    callback: Callback | None = None
 
     def to_bytes(self) -> bytes:
         """The form in which caches and workers pass a kernel on."""
@@ -62,6 +69,9 @@ def build_kernel(name: str, function: Function, target: Target, number: int = 0,
     ``cache`` keeps objects by what they are made of. It serves kernels with a user's operators,
     of which lowering alone tells what they compute.
     """
+    external = external_code_of(function)
+    if external is not None:
+        return _external_kernel(name, external, function, target)
     lowered = lower_kernel(name, function, target)
     if kernel_dump.is_wanted():
         kernel_dump.show_kernel(number, lowered, target)
@@ -70,6 +80,16 @@ def build_kernel(name: str, function: Function, target: Target, number: int = 0,
     facts = KernelFacts(name, lowered.implementation, lowered.flops, lowered.bytes_moved,
                         int(lowered.func.attrs.get("workspace_bytes", 0)))
     return BuiltKernel(facts, code)
+
+
+def _external_kernel(name: str, code: ObjectCode | PythonCode, function: Function,
+                     target: Target) -> BuiltKernel:
+    if isinstance(code, ObjectCode):
+        facts = KernelFacts(code.symbol, "external object", 0, 0, 0)
+        return BuiltKernel(facts, checked_object(code, name))
+    region = " + ".join(operator_names(function))
+    made, callback = callback_object(name, region, code, function, target)
+    return BuiltKernel(KernelFacts(name, "external Python", 0, 0, 0), made, callback)
 
 
 def _object_code(func: PrimFunc, target: Target, cache: DiskCache | None) -> bytes:

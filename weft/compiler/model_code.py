@@ -12,7 +12,8 @@ import weft
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.compiler.build import build_kernels
-from weft.compiler.kernel import KernelFacts
+from weft.compiler.external_kernel import Callback
+from weft.compiler.kernel import BuiltKernel, KernelFacts
 from weft.compiler.main_function import main_ir, offset_of
 from weft.compiler.memory_plan import MemoryPlan, aligned, plan_memory
 from weft.compiler.options import CompileOptions
@@ -30,16 +31,30 @@ from weft.runtime.manifest import (
     TensorSpec,
 )
 from weft.support import trace
+from weft.support.errors import ArtifactError
 from weft.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCode:
-    """``objects`` link into one library; ``constants`` is one 64-byte aligned blob."""
+    """``objects`` link into one library; ``constants`` is one 64-byte aligned blob.
+
+    Code with ``callbacks`` calls Python, and so is good in this process alone.
+    """
 
     manifest: Manifest
     objects: tuple[bytes, ...]
     constants: np.ndarray
+    callbacks: tuple[Callback, ...] = ()
+
+    def check_portable(self) -> None:
+        """Raise ``ArtifactError`` for code that is good in this process alone."""
+        if self.callbacks:
+            raise ArtifactError(
+                "parts of the model are Python functions, which cannot leave this process",
+                got=", ".join(callback.name for callback in self.callbacks),
+                help="compile without the code generator that gave PythonCode",
+            )
 
     def to_parts(self) -> list[bytes | memoryview]:
         """What the cache stores: a head, the constants (aligned), the objects."""
@@ -78,7 +93,13 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
         main = _build_main(program, plan, offsets, facts, target)
     objects = (main, *(k.object_code for k in kernels), build_runtime_support(target).object)
     manifest = _manifest(program, plan, offsets, total, facts, target)
-    return ModelCode(manifest, objects, pack_constants(program.constants, offsets, total))
+    return ModelCode(manifest, objects, pack_constants(program.constants, offsets, total),
+                     callbacks_of(kernels))
+
+
+def callbacks_of(kernels: Sequence[BuiltKernel]) -> tuple[Callback, ...]:
+    """What the code of the kernels calls back."""
+    return tuple(k.callback for k in kernels if k.callback is not None)
 
 
 def _build_main(program: Program, plan: MemoryPlan, offsets: Sequence[int],

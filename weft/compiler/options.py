@@ -18,19 +18,22 @@ class CompileOptions:
     """``inputs`` are the overridden shapes by input name, in the order given.
 
     ``winograd`` says whether convolutions may run by minimal filtering, as the setting of that
-    name did when the options were made.
+    name did when the options were made. ``codegens`` name the code generators of others that
+    may take parts of the program, those first that choose first.
     """
 
     target: Target
     opt_level: int = 3
     inputs: tuple[tuple[str, tuple[object, ...]], ...] = ()
     winograd: bool = True
+    codegens: tuple[str, ...] = ()
 
     @staticmethod
     def make(
         target: Target | str | None = None,
         opt_level: int = 3,
         inputs: Mapping[str, Sequence[object]] | None = None,
+        codegens: Sequence[str] = (),
     ) -> CompileOptions:
         """Checked options; raises ``OptionError`` and ``TargetError``."""
         known = isinstance(opt_level, int) and not isinstance(opt_level, bool)
@@ -38,7 +41,8 @@ class CompileOptions:
             raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
                               got=repr(opt_level))
         chosen = Target.of(config.target if target is None else target)
-        return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd)
+        return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
+                              _names(codegens))
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -51,6 +55,13 @@ class CompileOptions:
     def key_text(self) -> str:
         """Equal for options that give the same code."""
         return f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}"
+
+
+def _names(codegens: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(codegens, str) or not all(isinstance(name, str) for name in codegens):
+        raise OptionError("codegens cannot be used", got=repr(codegens),
+                          expected='names of code generators: ["acc"]')
+    return tuple(codegens)
 
 
 def _shapes(

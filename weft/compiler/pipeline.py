@@ -46,7 +46,10 @@ from weft.transform import (
     FoldConstant,
     FoldScaleAxis,
     FuseOps,
+    GenerateExternal,
+    Inline,
     Legalize,
+    PartitionGraph,
     RemoveUnusedFunctions,
     SimplifyExpr,
     SimplifyInference,
@@ -111,7 +114,7 @@ def run_pipeline(
     timing = TimingInstrument()
     context = make_context(options, timing)
     mod = infer_type(mod)
-    for phase in PIPELINE:
+    for phase in _phases(options):
         with trace.span(phase.name, "phase"):
             mod = _run_phase(phase, mod, context)
         if phase.name == stop_at:
@@ -119,6 +122,18 @@ def run_pipeline(
     if config.time_passes:
         sys.stderr.write(timing.table() + "\n")
     return mod
+
+
+def _phases(options: CompileOptions) -> tuple[Phase, ...]:
+    """The pipeline, with the code generators of others before all that changes the program."""
+    if not options.codegens:
+        return PIPELINE
+    passes: list[Pass] = [ToGraphNormalForm()]  # regions are cut along sharing, not along lets
+    for name in options.codegens:
+        passes += [PartitionGraph(compiler=name), GenerateExternal(compiler=name)]
+    passes += [Inline(), RemoveUnusedFunctions()]  # what stands for a region
+    imported, canonical, *rest = PIPELINE
+    return imported, Phase(canonical.name, (*passes, *canonical.passes)), *rest
 
 
 def _run_phase(phase: Phase, mod: IRModule, context: PassContext) -> IRModule:

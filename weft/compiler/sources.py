@@ -109,8 +109,10 @@ def cache_key(model: Any, options: CompileOptions) -> str | None:
 
     Neither importing nor parsing is needed for a path or bytes. A model that may refer to other
     files (ONNX external data always has the word ``location``) has no key, nor does one with
-    operators or strategies of the user's, whose sources are not at hand.
+    operators, strategies or code generators of the user's, whose sources are not at hand.
     """
+    if options.codegens:
+        return None
     content = _content(model, options.target)
     if content is None or b"location" in content or may_use_extensions(content, options.target):
         return None

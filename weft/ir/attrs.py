@@ -164,3 +164,21 @@ def _convert_tuple(value: Any, args: tuple[Any, ...]) -> Any:
 
 
 NO_ATTRS = NoAttrs()
+
+
+def attrs_without(record: type[Attrs], *names: str, module: str) -> type[Attrs]:
+    """The record without the attributes in ``names``, for an operator that has them elsewhere.
+
+    ``module`` is the caller's ``__name__``, in which it gives the class its own name (pickles look
+    for it there).
+    """
+    kept = [
+        (name, hint, dataclasses.field(default=field.default, metadata=field.metadata))
+        for (name, hint, _), field in zip(_fields_of(record), dataclasses.fields(record),
+                                          strict=True)
+        if name not in names
+    ]
+    made = dataclasses.make_dataclass(record.__name__, kept, bases=(Attrs,), frozen=True,
+                                      kw_only=True)
+    made.__module__, made.__doc__ = module, record.__doc__
+    return made

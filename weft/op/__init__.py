@@ -4,7 +4,7 @@
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.op import annotation, dyn, image, nn, random
+from weft.op import annotation, dyn, image, nn, qnn, random, vision
 from weft.op.bitwise import (
     bitwise_and,
     bitwise_not,
@@ -39,6 +39,7 @@ from weft.op.broadcast import (
     trunc_mod,
     where,
 )
+from weft.op.composites import logsumexp, mean_std, mean_variance, segment_sum, std
 from weft.op.einsum import EinsumAttrs, einsum
 from weft.op.elementwise import (
     CastAttrs,
@@ -184,6 +185,7 @@ from weft.op.transform.repeat import (
     reverse_sequence,
     tile,
 )
+from weft.op.transform.reverse_reshape import ReverseReshapeAttrs, reverse_reshape
 from weft.op.transform.scatter import (
     ScatterElementsAttrs,
     ScatterNDAttrs,
@@ -249,6 +251,7 @@ __all__ = [
     "ReshapeAttrs",
     "ReshapeLikeAttrs",
     "ReverseAttrs",
+    "ReverseReshapeAttrs",
     "ReverseSequenceAttrs",
     "STFTAttrs",
     "ScanAttrs",
@@ -345,10 +348,13 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "logsumexp",
     "matrix_set_diag",
     "max",
     "maximum",
     "mean",
+    "mean_std",
+    "mean_variance",
     "meshgrid",
     "min",
     "minimum",
@@ -363,12 +369,14 @@ __all__ = [
     "ones_like",
     "power",
     "prod",
+    "qnn",
     "random",
     "reinterpret",
     "repeat",
     "reshape",
     "reshape_like",
     "reverse",
+    "reverse_reshape",
     "reverse_sequence",
     "right_shift",
     "round",
@@ -376,6 +384,7 @@ __all__ = [
     "scatter_elements",
     "scatter_nd",
     "searchsorted",
+    "segment_sum",
     "sequence_mask",
     "shape_of",
     "sigmoid",
@@ -392,6 +401,7 @@ __all__ = [
     "sqrt",
     "squeeze",
     "stack",
+    "std",
     "stft",
     "strided_set",
     "strided_slice",
@@ -410,6 +420,7 @@ __all__ = [
     "unique",
     "unravel_index",
     "variance",
+    "vision",
     "where",
     "zeros",
     "zeros_like",

@@ -8,13 +8,12 @@ the ordinary operator (see ``weft.ir.dynamic``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft.ir.attrs import Attrs, NoAttrs, attr, one_of
-from weft.ir.dtype import DType, float32, int64
+from weft.ir.attrs import Attrs, NoAttrs, attrs_without
+from weft.ir.dtype import DType
 from weft.ir.dynamic import StaticForm
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op
@@ -22,14 +21,15 @@ from weft.ir.shape import ANY, Shape
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op import broadcast, nn
-from weft.op.relations import attrs_as, expect_int, expect_rank, tensors_known
+from weft.op import broadcast, image, nn
+from weft.op.relations import expect_int, expect_rank, tensors_known
 from weft.op.transform import arange as counting
-from weft.op.transform import create, join, mask, order, repeat
+from weft.op.transform import create, join, mask, order, repeat, sparse
 from weft.op.transform import shape as shapes
 from weft.support.errors import LoweringError
 
 Known = Sequence[TensorType]
+_ANY_NUMBER = ("arange", "nn.upsampling", "nn.upsampling3d")
 ResultOf = Callable[[RelationContext, Known], Type]
 
 
@@ -39,8 +39,8 @@ def _dynamic(
 ) -> Op:
     """``static`` with the attributes in ``given`` as operands (attribute to position).
 
-    ``rank`` is that of these operands, which are integers (numbers of any kind for scalars of
-    ``arange``). ``result(ctx, types)`` is the type as far as the types of arguments give it.
+    ``rank`` is that of these operands, which are integers unless ``static`` takes other numbers.
+    ``result(ctx, types)`` is the type as far as the types of arguments give it.
     """
     operands = tuple(sorted(given.values()))
 
@@ -54,7 +54,7 @@ def _dynamic(
             return False
         for position in operands:
             expect_rank(ctx, position, types[position], rank)
-            if static is not counting.arange:
+            if static.name not in _ANY_NUMBER:
                 expect_int(ctx, position, types[position])
         ctx.output(result(ctx, types))
         return True
@@ -101,6 +101,11 @@ def _as_long_as(operand: int) -> ResultOf:
     return lambda ctx, types: _unknown(ctx, operand, types[operand].shape[0], types[0].dtype)
 
 
+def _attrs_of(ctx: RelationContext) -> Any:
+    """The attributes; their record is made of that of the static operator."""
+    return ctx.attrs
+
+
 def _open_at(shape: Shape, axis: int) -> Shape:
     return (*shape[:axis], ANY, *shape[axis + 1:])
 
@@ -110,79 +115,53 @@ def ints(*values: Any) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReshapeAttrs(Attrs):
-    allowzero: bool = attr(False, "take 0 as a size of zero instead of a copy of the argument's")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DtypeAttrs(Attrs):
-    dtype: DType = attr(float32, "dtype of the result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FullAttrs(Attrs):
-    dtype: DType | None = attr(None, "dtype of the result; None for that of the value")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OneHotAttrs(Attrs):
-    axis: int = attr(-1, "where the new axis is in the result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class StridedSliceAttrs(Attrs):
-    axes: tuple[int, ...] | None = attr(None, "axes that are cut; None for the first ones")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopkAttrs(Attrs):
-    axis: int = attr(-1, "axis that is searched")
-    is_ascend: bool = attr(False, "the smallest, not the largest")
-    dtype: DType = attr(int64, "dtype of the positions",
-                        check=lambda d: DType.of(d).is_int, expected="an integer dtype")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpandDimsAttrs(Attrs):
-    num_newaxis: int = attr(1, "how many axes", check=lambda n: n >= 0, expected="0 or more")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PadAttrs(Attrs):
-    pad_mode: str = attr("constant", "what the new elements are",
-                         check=one_of("constant", "edge", "reflect"),
-                         expected='"constant", "edge" or "reflect"')
+ReshapeAttrs = attrs_without(shapes.ReshapeAttrs, "newshape", module=__name__)
+CreateAttrs = attrs_without(create.CreateAttrs, "shape", module=__name__)
+FullAttrs = attrs_without(create.FullAttrs, "shape", module=__name__)
+ArangeAttrs = attrs_without(counting.ArangeAttrs, "start", "stop", "step", module=__name__)
+OneHotAttrs = attrs_without(mask.OneHotAttrs, "depth", module=__name__)
+StridedSliceAttrs = attrs_without(join.StridedSliceAttrs, "begin", "end", "strides",
+                                  module=__name__)
+TopkAttrs = attrs_without(order.TopkAttrs, "k", module=__name__)
+ExpandDimsAttrs = attrs_without(shapes.ExpandDimsAttrs, "axis", module=__name__)
+PadAttrs = attrs_without(nn.PadAttrs, "pad_width", module=__name__)
+Resize2DAttrs = attrs_without(image.Resize2DAttrs, "size", module=__name__)
+UpSamplingAttrs = attrs_without(nn.UpSamplingAttrs, "scale_h", "scale_w", module=__name__)
+UpSampling3DAttrs = attrs_without(nn.UpSampling3DAttrs, "scale_d", "scale_h", "scale_w",
+                                  module=__name__)
 
 
 def _slice_type(ctx: RelationContext, types: Known) -> Type:
     source, cuts = types[0], types[1].shape[0]
-    axes = attrs_as(ctx, StridedSliceAttrs).axes
-    cut = axes if axes is not None else range(cuts if isinstance(cuts, int) else source.ndim)
+    axes = _attrs_of(ctx).axes
+    cut = range(cuts if isinstance(cuts, int) else source.ndim) if axes is None else axes
     named = {normalize_axis(ctx, a, source.ndim, name="axes") for a in cut}
     return TensorType(tuple(ANY if a in named else d for a, d in enumerate(source.shape)),
                       source.dtype)
 
 
 def _topk_type(ctx: RelationContext, types: Known) -> Type:
-    attrs, source = attrs_as(ctx, TopkAttrs), types[0]
+    attrs = _attrs_of(ctx)
+    source = types[0]
     shape = _open_at(source.shape, normalize_axis(ctx, attrs.axis, source.ndim))
     return TupleType((TensorType(shape, source.dtype), TensorType(shape, attrs.dtype)))
 
 
 def _one_hot_type(ctx: RelationContext, types: Known) -> Type:
+    attrs = _attrs_of(ctx)
     shape = types[0].shape
-    axis = normalize_axis(ctx, attrs_as(ctx, OneHotAttrs).axis, len(shape) + 1)
+    axis = normalize_axis(ctx, attrs.axis, len(shape) + 1)
     return TensorType((*shape[:axis], ANY, *shape[axis:]), types[1].dtype)
 
 
 def _created(ctx: RelationContext, types: Known) -> Type:
-    return _unknown(ctx, 0, types[0].shape[0], attrs_as(ctx, DtypeAttrs).dtype)
+    attrs = _attrs_of(ctx)
+    return _unknown(ctx, 0, types[0].shape[0], attrs.dtype)
 
 
 def _full_type(ctx: RelationContext, types: Known) -> Type:
-    dtype = attrs_as(ctx, FullAttrs).dtype or types[0].dtype
-    return _unknown(ctx, 1, types[1].shape[0], dtype)
+    attrs = _attrs_of(ctx)
+    return _unknown(ctx, 1, types[1].shape[0], attrs.dtype or types[0].dtype)
 
 
 def _tile_type(ctx: RelationContext, types: Known) -> Type:
@@ -207,13 +186,13 @@ tile = _dynamic(repeat.tile, ("x", "reps"), {"reps": 1}, _tile_type,
                 cases=(case((2, 3), ints(2, 1)), case((3,), ints(2, 2)), case((2, 3), ints(3))))
 full = _dynamic(create.full, ("fill_value", "shape"), {"shape": 1}, _full_type, attrs=FullAttrs,
                 cases=(case((), ints(2, 3)), case((), ints(), dtype="float64")))
-zeros = _dynamic(create.zeros, ("shape",), {"shape": 0}, _created, attrs=DtypeAttrs,
+zeros = _dynamic(create.zeros, ("shape",), {"shape": 0}, _created, attrs=CreateAttrs,
                  cases=(case(ints(2, 3)), case(ints(0, 2), dtype="int8")))
-ones = _dynamic(create.ones, ("shape",), {"shape": 0}, _created, attrs=DtypeAttrs,
+ones = _dynamic(create.ones, ("shape",), {"shape": 0}, _created, attrs=CreateAttrs,
                 cases=(case(ints(2, 3)), case(ints(), dtype="int32")))
 arange = _dynamic(
     counting.arange, ("start", "stop", "step"), {"start": 0, "stop": 1, "step": 2},
-    lambda ctx, _types: TensorType((ANY,), attrs_as(ctx, DtypeAttrs).dtype), attrs=DtypeAttrs,
+    lambda ctx, _types: TensorType((ANY,), _attrs_of(ctx).dtype), attrs=ArangeAttrs,
     rank=0, cases=(case(np.int64(2), np.int64(11), np.int64(3)),
                    case(np.float32(1), np.float32(0), np.float32(-0.25), dtype="float64")))
 one_hot = _dynamic(
@@ -229,11 +208,16 @@ strided_slice = _dynamic(
 topk = _dynamic(order.topk, ("x", "k"), {"k": 1}, _topk_type, attrs=TopkAttrs, rank=0,
                 cases=(case((3, 5), np.int64(2)),
                        case((4, 2), np.int32(3), axis=0, is_ascend=True, dtype="int32")))
+sparse_to_dense = _dynamic(
+    sparse.sparse_to_dense, ("indices", "values", "default", "output_shape"), {"output_shape": 3},
+    lambda ctx, types: _unknown(ctx, 3, types[3].shape[0], types[1].dtype),
+    cases=(case(np.array([[0, 1], [2, 3]]), (2,), (), ints(3, 4)),
+           case(np.array([[1]]), (1,), (), ints(3))))
 squeeze = _dynamic(shapes.squeeze, ("x", "axis"), {"axis": 1}, _squeeze_type,
                    cases=(case((1, 3, 1), ints(0)), case((1, 3, 1), ints(-1, 0))))
 expand_dims = _dynamic(
     shapes.expand_dims, ("x", "axis"), {"axis": 1},
-    lambda ctx, types: _unknown(ctx, 0, types[0].ndim + attrs_as(ctx, ExpandDimsAttrs).num_newaxis,
+    lambda ctx, types: _unknown(ctx, 0, types[0].ndim + _attrs_of(ctx).num_newaxis,
                                 types[0].dtype),
     attrs=ExpandDimsAttrs, rank=0,
     cases=(case((3, 4), np.int64(1)), case((3,), np.int64(-1), num_newaxis=2)))
@@ -242,3 +226,17 @@ pad = _dynamic(
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=PadAttrs, rank=2,
     cases=(case((2, 3), ints((1, 0), (0, 2)), ()),
            case((4,), ints((2, 1)), np.float32(0), pad_mode="reflect")))
+resize2d = _dynamic(
+    image.resize2d, ("data", "size"), {"size": 1},
+    lambda ctx, types: _unknown(ctx, 0, types[0].ndim,
+                                _attrs_of(ctx).out_dtype or types[0].dtype), attrs=Resize2DAttrs,
+    cases=(case((1, 2, 3, 4), ints(5, 2)), case((1, 4, 4, 2), ints(3, 7), layout="NHWC")))
+upsampling = _dynamic(
+    nn.upsampling, ("data", "scale_h", "scale_w"), {"scale_h": 1, "scale_w": 2},
+    lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=UpSamplingAttrs,
+    rank=0, cases=(case((1, 2, 3, 4), np.float32(2), np.float32(1.5)),))
+upsampling3d = _dynamic(
+    nn.upsampling3d, ("data", "scale_d", "scale_h", "scale_w"),
+    {"scale_d": 1, "scale_h": 2, "scale_w": 3},
+    lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=UpSampling3DAttrs,
+    rank=0, cases=(case((1, 1, 2, 3, 2), np.float32(2), np.float32(1), np.float32(2)),))

@@ -36,6 +36,7 @@ from weft.te.math import (
     trunc,
 )
 from weft.te.python_extern import python_extern
+from weft.te.recurrence import scan
 from weft.te.reduce import (
     Reducer,
     all,
@@ -57,18 +58,19 @@ from weft.te.tensor import (
     IterVar,
     Operation,
     PlaceholderOp,
+    ScanOp,
     Tensor,
 )
 from weft.tir.expr import all_of, any_of, const, if_then_else, maximum, minimum, not_, select
 
 __all__ = [
-    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Reducer", "Schedule",
-    "Stage", "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmin",
+    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Reducer", "ScanOp",
+    "Schedule", "Stage", "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmin",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer",
     "compute", "const", "cos", "create_schedule", "erf", "exp", "extern", "floor", "fma",
     "if_then_else", "instruction", "isnan", "likely", "log", "lower", "max", "max_value",
     "maximum", "min", "min_value", "minimum", "not_", "placeholder", "popcount", "pow", "power",
-    "prefetch", "prod", "python_extern", "reduce_axis", "reinterpret", "round", "rsqrt",
+    "prefetch", "prod", "python_extern", "reduce_axis", "reinterpret", "round", "rsqrt", "scan",
     "select", "shift_left", "shift_right", "sigmoid", "sin", "sqrt", "sum", "tanh", "trunc",
     "var",
 ]

@@ -15,6 +15,7 @@ from weft.te.domain import axis_values, loop_extents
 from weft.te.plan import (
     PrefetchPlan,
     StagePlan,
+    attach_to_scans,
     check_attachments,
     check_inside,
     inlined_bodies,
@@ -23,8 +24,8 @@ from weft.te.plan import (
 from weft.te.span import MaybeSpan, Span, SpanOf, counted
 from weft.te.state import INLINE, AttachAt, Fuse, Prefetch, ScheduleState, Split, StageState
 from weft.te.storage import padded_shape
-from weft.te.tensor import ComputeOp, ExternOp, IterVar, Tensor
-from weft.te.walk import loads_of
+from weft.te.tensor import ComputeOp, ExternOp, IterVar, ScanOp, Tensor
+from weft.te.walk import input_tensors, loads_of
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value, maximum, minimum
 from weft.tir.simplify import Analyzer
@@ -41,6 +42,7 @@ def infer_bounds(
     Binds the loop variables in ``analyzer``. Raises ``ScheduleError`` for a stage that is read
     outside the loop at which it is computed.
     """
+    attach_to_scans(schedule)
     check_attachments(schedule)
     for var in symbolic_sizes([t for s in schedule.stages for t in s.tensors]):
         analyzer.bind(var, 0, None)
@@ -69,6 +71,8 @@ class _Inference:
         self.bodies = inlined_bodies(schedule)
         self.plans: dict[StageState, StagePlan] = {}
         self.loops: dict[Var, Span] = {}
+        self.scans = {t: s.op for s in schedule.stages if isinstance(s.op, ScanOp)
+                      for t in (*s.op.init, *s.op.update)}
         self.readers = self._readers()
 
     def run(self) -> dict[StageState, StagePlan]:
@@ -104,8 +108,8 @@ class _Inference:
         """For each tensor who reads it, and where; no places for an extern body: it reads all."""
         found: dict[Tensor, dict[StageState, list[ProducerLoad]]] = {}
         for stage in self.schedule.stages:
-            if isinstance(stage.op, ExternOp):
-                for tensor in stage.op.inputs:
+            if isinstance(stage.op, ExternOp | ScanOp):
+                for tensor in input_tensors(stage.op):
                     found.setdefault(tensor, {})[stage] = []
             for load in loads_of(self.bodies.get(stage, ())):
                 found.setdefault(load.producer, {}).setdefault(stage, []).append(load)
@@ -113,19 +117,24 @@ class _Inference:
 
     def _plan(self, stage: StageState) -> StagePlan:
         box = [(ZERO, size) for size in stage.tensors[0].shape]
-        if isinstance(stage.attach, AttachAt) and isinstance(stage.op, ComputeOp):
+        scan = self.scans.get(stage.tensors[0])
+        if scan is not None and stage.tensors[0] in scan.update:
+            box[0] = (self.plans[self.schedule.stage_of(scan)].absolute(scan.axis, 0), const(1))
+        elif isinstance(stage.attach, AttachAt) and isinstance(stage.op, ComputeOp):
             box = self._region(stage, stage.attach)
         low, shape = tuple(b[0] for b in box), tuple(b[1] for b in box)
-        roots: dict[IterVar, PrimExpr] = {}
+        if isinstance(stage.op, ScanOp):
+            low = shape = ()
+        roots: dict[IterVar, PrimExpr] = {a: a.extent for a in stage.root_iter_vars}
         if isinstance(stage.op, ComputeOp):
             roots.update(zip(stage.op.axis, shape, strict=True))
-            roots.update((a, a.extent) for a in stage.op.reduce_axis)
         extents = loop_extents(stage, roots)
         loop_vars = {a: self._loop_var(a, extents) for a in stage.leaf_iter_vars}
         values = axis_values(stage.relations, loop_vars, extents)
         buffers = tuple(self._buffer(stage, t, shape) for t in stage.tensors)
         body = self.bodies.get(stage, ())
-        return StagePlan(stage, body, low, shape, buffers, extents, loop_vars, values)
+        return StagePlan(stage, body, low, shape, buffers, extents, loop_vars, values,
+                         is_part_of_scan=scan is not None)
 
     def _loop_var(self, leaf: IterVar, extents: dict[IterVar, PrimExpr]) -> PrimExpr:
         extent = extents[leaf] = self.analyzer.simplify(extents[leaf])
@@ -137,6 +146,10 @@ class _Inference:
         return var
 
     def _buffer(self, stage: StageState, tensor: Tensor, shape: tuple[PrimExpr, ...]) -> Buffer:
+        scan = self.scans.get(tensor)
+        if scan is not None:
+            place = scan.place_of(tensor) or 0
+            return self.plans[self.schedule.stage_of(scan)].buffers[place]
         given = self.given.get(tensor)
         size = padded_shape(stage, shape) if isinstance(stage.op, ComputeOp) else tensor.shape
         return given or Buffer(tensor.name, size, tensor.dtype, stage.scope)

@@ -10,12 +10,12 @@ from weft.te.bounds import infer_bounds, symbolic_sizes
 from weft.te.nest import NestBuilder
 from weft.te.plan import StagePlan
 from weft.te.state import INLINE, ROOT, AttachAt, ScheduleState, StageState
-from weft.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, Tensor
+from weft.te.tensor import ComputeOp, ExternOp, IterVar, PlaceholderOp, ScanOp, Tensor
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr
+from weft.tir.expr import PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
-from weft.tir.stmt import Allocate, AttrStmt, Stmt, seq
+from weft.tir.stmt import Allocate, AttrStmt, For, ForKind, Stmt, seq
 from weft.tir.transform.inject_double_buffer import KEY as DOUBLE_BUFFER
 
 
@@ -70,6 +70,12 @@ class _Lowering:
         self.analyzer = Analyzer()
         self.plans = infer_bounds(schedule, self.analyzer, given)
         self.owner = {t: s for s in schedule.stages for t in s.tensors}
+        # In updates, states stand for the results of their scan.
+        self._places: dict[Tensor, int] = {}
+        for stage in schedule.stages:
+            if isinstance(stage.op, ScanOp):
+                self.owner.update(dict.fromkeys(stage.op.states, stage))
+                self._places.update((t, i) for i, t in enumerate(stage.op.states))
 
     def run(self) -> Stmt:
         stages = [s for s in self.schedule.stages if s.attach == ROOT and not s.is_placeholder]
@@ -79,7 +85,7 @@ class _Lowering:
         """The stages one after the other, then ``rest``; each buffer lives to the end of it."""
         for stage in reversed(stages):
             body = seq([self._nest(stage), rest])
-            for buffer in self.plans[stage].buffers:
+            for buffer in self._own_buffers(stage):
                 if buffer not in self.given.values():
                     body = Allocate(buffer, body)
             if stage.is_double_buffered and isinstance(stage.attach, AttachAt):
@@ -87,10 +93,20 @@ class _Lowering:
             rest = body
         return seq([rest])
 
+    def _own_buffers(self, stage: StageState) -> tuple[Buffer, ...]:
+        """What is allocated in front of a stage; the memory of a scan in front of its starts."""
+        starts = {t for s in self.schedule.stages if isinstance(s.op, ScanOp) for t in s.op.init}
+        plan = self.plans[stage]
+        is_later = isinstance(stage.op, ScanOp) or (
+            plan.is_part_of_scan and stage.tensors[0] not in starts)
+        return () if is_later else plan.buffers
+
     def _nest(self, stage: StageState) -> Stmt:
         plan = self.plans[stage]
         if isinstance(stage.op, ExternOp):
             return self._extern(plan, stage.op)
+        if isinstance(stage.op, ScanOp):
+            return self._scan(plan, stage.op)
         if not isinstance(stage.op, ComputeOp):
             raise InternalError(f"{stage.name} has nothing to compute")
 
@@ -108,7 +124,16 @@ class _Lowering:
         if stage.attach == INLINE:
             raise InternalError(f"{tensor.name} is inlined and has no memory")
         plan = self.plans[stage]
-        return plan.buffers[tensor.value_index], plan.low
+        return plan.buffers[self._places.get(tensor, tensor.value_index)], (
+            plan.origin or tuple(const(0) for _ in tensor.shape))
+
+    def _scan(self, plan: StagePlan, op: ScanOp) -> Stmt:
+        """The loop over time; the updates inside write the scan's memory."""
+        body = self._in_order(self._computed_at(plan.stage, op.axis), None)
+        var, extent = plan.loop_vars[op.axis], plan.extents[op.axis]
+        if int_value(extent) == 0:
+            return seq([])
+        return For(var, const(0), extent, ForKind.SERIAL, body) if isinstance(var, Var) else body
 
     def _extern(self, plan: StagePlan, op: ExternOp) -> Stmt:
         return op.build(tuple(self._locate(t)[0] for t in op.inputs), plan.buffers)

@@ -52,7 +52,8 @@ class NestBuilder:
         self.depths = {plan.loop_vars[a]: i for i, a in enumerate(self.leaves)}
         self.body = self._lowered_body()
         self.indices = tuple(
-            analyzer.simplify(plan.values[a]) for a in self.axes[: len(plan.shape)]
+            analyzer.simplify(plan.values[a] + (low - origin))
+            for a, low, origin in zip(self.axes, plan.low, plan.origin, strict=False)
         )
         self.guards = self._guards()
 

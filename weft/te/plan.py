@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from weft.support.errors import ScheduleError
 from weft.te.domain import Exprs
-from weft.te.state import INLINE, AttachAt, Prefetch, ScheduleState, StageState
-from weft.te.tensor import ComputeOp, IterVar, Tensor
-from weft.te.walk import rewrite_body
+from weft.te.state import INLINE, ROOT, AttachAt, Prefetch, ScheduleState, StageState
+from weft.te.tensor import ComputeOp, IterVar, ScanOp, Tensor
+from weft.te.walk import input_tensors, rewrite_body
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, ProducerLoad, Var
+from weft.tir.expr import PrimExpr, ProducerLoad, Var, const
 from weft.tir.stmt import ForKind
 
 
@@ -29,8 +29,9 @@ class StagePlan:
     """One stage ready to become loops.
 
     The stage computes the elements from ``low``, ``shape`` of them, into ``buffers``, whose
-    element 0 is the one at ``low``. ``values`` are relative to ``low`` and to the minima of
-    reduction axes; ``loop_vars`` holds the constant 0 for a loop that runs once.
+    element 0 is the one at ``low`` (of a start or update of a scan: the scan's first). ``values``
+    are relative to ``low`` and to the minima of reduction axes; ``loop_vars`` holds the constant
+    0 for a loop that runs once.
     """
 
     stage: StageState
@@ -42,6 +43,12 @@ class StagePlan:
     loop_vars: Exprs
     values: Exprs
     prefetches: tuple[PrefetchPlan, ...] = ()
+    is_part_of_scan: bool = False
+
+    @property
+    def origin(self) -> tuple[PrimExpr, ...]:
+        """The index of the first element of the buffers."""
+        return tuple(const(0) for _ in self.low) if self.is_part_of_scan else self.low
 
     def absolute(self, axis: IterVar, place: int) -> PrimExpr:
         """The value of root axis ``axis``, number ``place`` of all of them."""
@@ -64,8 +71,8 @@ def inlined_bodies(schedule: ScheduleState) -> dict[StageState, tuple[PrimExpr, 
     bodies: dict[StageState, tuple[PrimExpr, ...]] = {}
 
     def on_load(e: ProducerLoad) -> PrimExpr:
-        stage = by_tensor[e.producer]
-        if stage.attach != INLINE or not isinstance(stage.op, ComputeOp):
+        stage = by_tensor.get(e.producer)
+        if stage is None or stage.attach != INLINE or not isinstance(stage.op, ComputeOp):
             return e
         values = {a.var: i for a, i in zip(stage.op.axis, e.indices, strict=True)}
         return rewrite_body((bodies[stage][e.producer.value_index],), values)[0]
@@ -78,6 +85,37 @@ def inlined_bodies(schedule: ScheduleState) -> dict[StageState, tuple[PrimExpr, 
 
 def tensors_of(stage: StageState) -> dict[Tensor, int]:
     return {t: i for i, t in enumerate(stage.tensors)}
+
+
+def attach_to_scans(schedule: ScheduleState) -> None:
+    """Put what depends on the state of a scan into its loop, where it is at the root.
+
+    Raises ``ScheduleError`` for a stage that reads the state and is no part of an update.
+    """
+    for scan in schedule.stages:
+        if not isinstance(scan.op, ScanOp):
+            continue
+        updates = [schedule.stage_of(t) for t in scan.op.update]
+        for stage in _reading(schedule, scan.op.states) | dict.fromkeys(updates):
+            if stage not in updates and not any(schedule.reads_through(stage, u)
+                                                for u in updates):
+                raise stage.error(f"it reads the state of {scan.name} and is no part of an update",
+                                  help=f"read {scan.name} itself")
+            if stage.attach == ROOT:
+                stage.attach = AttachAt(scan, scan.op.axis)
+
+
+def _reading(
+    schedule: ScheduleState, states: tuple[Tensor, ...]
+) -> dict[StageState, None]:
+    """The stages that read ``states``, directly or through others, in order."""
+    found: dict[StageState, None] = {}
+    for stage in schedule.stages:
+        if not isinstance(stage.op, ScanOp) and any(
+            t in states or schedule.stage_of(t) in found for t in input_tensors(stage.op)
+        ):
+            found[stage] = None
+    return found
 
 
 def check_attachments(schedule: ScheduleState) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from weft.support.errors import ScheduleError
+from weft.te.plan import attach_to_scans
 from weft.te.primitives.bind import bind
 from weft.te.primitives.cache_read import cache_read
 from weft.te.primitives.cache_write import cache_write
@@ -32,7 +33,7 @@ from weft.te.primitives.unroll import unroll
 from weft.te.primitives.vectorize import vectorize
 from weft.te.printer import as_text
 from weft.te.state import ScheduleState, StageState
-from weft.te.tensor import Operation, PlaceholderOp, Tensor
+from weft.te.tensor import Operation, PlaceholderOp, ScanOp, Tensor
 from weft.te.walk import input_tensors
 
 
@@ -71,9 +72,12 @@ class Schedule(ScheduleState):
     def __init__(self, outputs: Sequence[Tensor]) -> None:
         self.outputs = tuple(outputs)
         ops = _topological(self.outputs)
+        states = {t.op for op in ops if isinstance(op, ScanOp) for t in op.states}
+        ops = [op for op in ops if op not in states]
         self.stages = [self.make_stage(op, op.outputs) for op in ops]
         for t in self.outputs:
             self.stage_of(t).is_output = True
+        attach_to_scans(self)
 
     def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> Stage:
         return Stage(self, op, tensors)

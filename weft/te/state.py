@@ -14,6 +14,7 @@ from weft.te.tensor import (
     IterVar,
     Operation,
     PlaceholderOp,
+    ScanOp,
     Tensor,
 )
 from weft.te.walk import input_tensors
@@ -113,6 +114,8 @@ class StageState:
     def __post_init__(self) -> None:
         if isinstance(self.op, ComputeOp):
             self.leaf_iter_vars = [*self.op.axis, *self.op.reduce_axis]
+        elif isinstance(self.op, ScanOp):
+            self.leaf_iter_vars = [self.op.axis]
 
     @property
     def name(self) -> str:
@@ -139,6 +142,8 @@ class StageState:
     @property
     def root_iter_vars(self) -> tuple[IterVar, ...]:
         op = self.op
+        if isinstance(op, ScanOp):
+            return (op.axis,)
         return (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ()
 
     def leaf_index(self, axis: IterVar) -> int:
@@ -163,8 +168,20 @@ class StageState:
         """The compute definition; ``ScheduleError`` where there is none to schedule."""
         if isinstance(self.op, ComputeOp):
             return self.op
-        kind = "an extern body" if isinstance(self.op, ExternOp) else "a placeholder"
+        kinds = {ExternOp: "an extern body", ScanOp: "a scan"}
+        kind = kinds.get(type(self.op), "a placeholder")
         raise self.error(f"{primitive} does not apply to {kind}")
+
+    def require_own_place(self, primitive: str) -> None:
+        """Refuse to move what belongs to a scan."""
+        if isinstance(self.op, ScanOp):
+            raise self.error(f"{primitive} of a scan: its loop stands at the root")
+        for stage in self.schedule.stages:
+            op = stage.op
+            if isinstance(op, ScanOp) and any(t in (*op.init, *op.update) for t in self.tensors):
+                raise self.error(f"{primitive} of a start or an update of {stage.name}, in whose "
+                                 "memory and loop it is computed",
+                                 help="cache_write it and move the new stage")
 
     def require_unused(self, axis: IterVar, primitive: str) -> None:
         """Refuse to restructure a loop that already has a kind or stages computed at it."""

@@ -230,6 +230,30 @@ class ExternOp(Operation):
         self._define(*self.types)
 
 
+@dataclass(slots=True, eq=False)
+class ScanOp(Operation):
+    """Tensors along whose first axis ``update`` goes on, from what ``init`` starts.
+
+    ``axis`` runs over the entries that updates compute. ``states`` stand for the results in the
+    updates, and have no memory of their own; nor have ``init`` and ``update``.
+    """
+
+    axis: IterVar
+    init: tuple[Tensor, ...]
+    update: tuple[Tensor, ...]
+    states: tuple[Tensor, ...]
+
+    def __post_init__(self) -> None:
+        self._define(*((t.shape, t.dtype) for t in self.states))
+
+    def place_of(self, tensor: Tensor) -> int | None:
+        """The number of the result whose memory ``tensor`` is."""
+        for number, same in enumerate(zip(self.init, self.update, self.states, strict=True)):
+            if tensor in same:
+                return number
+        return None
+
+
 def data_axis(name: str, extent: PrimExpr) -> IterVar:
     return IterVar(Var(name), const(0), extent, DATA)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from weft.te.tensor import ComputeOp, ExternOp, Operation, Tensor
+from weft.te.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var
 from weft.tir.visitor import post_order, transform_expr
 
@@ -27,6 +27,8 @@ def input_tensors(op: Operation) -> list[Tensor]:
     """The tensors that ``op`` reads, each once."""
     if isinstance(op, ExternOp):
         return list(dict.fromkeys(op.inputs))
+    if isinstance(op, ScanOp):
+        return [*op.init, *op.update]
     if isinstance(op, ComputeOp):
         return list(dict.fromkeys(e.producer for e in loads_of(op.body)))
     return []

@@ -22,12 +22,21 @@ from weft.transform.eliminate_identity import EliminateIdentity
 from weft.transform.equivalence import check_same_values
 from weft.transform.eta_expand import EtaExpand
 from weft.transform.expand_for_gradient import ExpandForGradient
-from weft.transform.external import CompositePattern, ExternalCodegen, register_external_codegen
+from weft.transform.external import (
+    CompositePattern,
+    ExternalCodegen,
+    ObjectCode,
+    PythonCode,
+    Region,
+    TensorCode,
+    register_external_codegen,
+)
 from weft.transform.fast_math import FastMath
 from weft.transform.fixed_point import FixedPoint
 from weft.transform.fold_constant import FoldConstant
 from weft.transform.fold_scale_axis import FoldScaleAxis
 from weft.transform.fuse_ops import FuseOps
+from weft.transform.generate_external import GenerateExternal
 from weft.transform.gradient import Gradient, gradient
 from weft.transform.inline import Inline
 from weft.transform.lambda_lift import LambdaLift
@@ -77,6 +86,7 @@ __all__ = [
     "FoldConstant",
     "FoldScaleAxis",
     "FuseOps",
+    "GenerateExternal",
     "Gradient",
     "Inline",
     "LambdaLift",
@@ -85,13 +95,17 @@ __all__ = [
     "Legalize",
     "LegalizeHook",
     "MergeComposite",
+    "ObjectCode",
     "PartialEval",
     "PartitionGraph",
     "PrintIR",
+    "PythonCode",
     "Recompute",
+    "Region",
     "RemoveUnusedFunctions",
     "SimplifyExpr",
     "SimplifyInference",
+    "TensorCode",
     "ToANormalForm",
     "ToBasicBlockNormalForm",
     "ToCPS",

@@ -8,7 +8,7 @@ import weft
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.compiler.build import build_kernels
 from weft.compiler.kernel import BuiltKernel
-from weft.compiler.model_code import ModelCode, constant_layout, pack_constants
+from weft.compiler.model_code import ModelCode, callbacks_of, constant_layout, pack_constants
 from weft.compiler.options import CompileOptions
 from weft.compiler.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of
@@ -31,7 +31,8 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
     with trace.span("lower program"):
         source = lower_module(mod)
     fixed = [kernel for kernel in source.kernels if has_fixed_sizes(kernel.function)]
-    built = iter(build_kernels(fixed, options.target))
+    codes = build_kernels(fixed, options.target)
+    built = iter(codes)
     kernels: list[VmKernel] = []
     objects: list[bytes] = []
     for kernel in source.kernels:
@@ -45,7 +46,7 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
     offsets, total = constant_layout(source.constants)
     manifest = _manifest(source, kernels, offsets, total, options.target)
     return ModelCode(manifest, (*objects, support),
-                     pack_constants(source.constants, offsets, total))
+                     pack_constants(source.constants, offsets, total), callbacks_of(codes))
 
 
 def program_text(source: VmSource) -> str:

@@ -34,6 +34,7 @@ def compute_at(self: StageState, stage: StageState, axis: IterVar) -> None:
     """
     if self.is_placeholder:
         raise self.error("compute_at of an input: it is computed by the caller")
+    self.require_own_place("compute_at")
     if self.is_output:
         raise self.error("compute_at of an output: all of it must be written")
     if self is stage or not self.schedule.reads_through(self, stage):

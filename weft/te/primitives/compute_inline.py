@@ -24,6 +24,7 @@ def compute_inline(self: StageState) -> None:
       i in 100
     """
     self.require_compute("compute_inline")
+    self.require_own_place("compute_inline")
     if self.is_output:
         raise self.error("compute_inline of an output: it must be written")
     if self.is_reduction:

@@ -18,6 +18,7 @@ from weft.transform.gradient_rules import (
     pooling,
     reduce,
     shape,
+    writing,
 )
 
 GradientRule = Callable[[Call, Expr, Expr], Sequence[Expr]]
@@ -30,12 +31,14 @@ RULES: dict[str, GradientRule] = {
     **pooling.RULES,
     **reduce.RULES,
     **shape.RULES,
+    **writing.RULES,
 }
 
 # Steps: their slope is zero wherever there is one.
 ZERO_GRADIENT = frozenset({
-    "argmax", "argmin", "argsort", "argwhere", "ceil", "floor", "floor_divide", "ones", "round",
-    "ndarray_size", "searchsorted", "shape_of", "sign", "trunc", "trunc_divide", "zeros",
+    "arange", "argmax", "argmin", "argsort", "argwhere", "ceil", "dyn.arange", "dyn.ones",
+    "dyn.zeros", "floor", "floor_divide", "ndarray_size", "ones", "round", "searchsorted",
+    "shape_of", "sign", "trunc", "trunc_divide", "zeros",
 })  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def _moved_back(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     places = Constant(np.arange(total).reshape(shape))
     origin = op.reshape(call.op(places, *others, **dict(call.attrs.items())), newshape=(-1,))
     flat = op.reshape(dy, newshape=(-1,))
-    if total == 0 or 0 in tensor_type(call).concrete_shape:
+    if total == 0 or 0 in tensor_type(call).shape:
         return [zeros_like(x), *map(zeros_like, others)]
     clear = op.zeros(shape=(total,), dtype=tensor_type(x).dtype)
     added = op.scatter_elements(clear, origin, flat, reduction="add")
@@ -93,7 +93,9 @@ def _sort(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 def _topk(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     attrs: Any = call.attrs
-    return [_at_places(call.args[0], TupleGetItem(y, 1), TupleGetItem(dy, 0), attrs.axis)]
+    x, *count = call.args
+    return [_at_places(x, TupleGetItem(y, 1), TupleGetItem(dy, 0), attrs.axis),
+            *map(zeros_like, count)]
 
 
 def _gather(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
@@ -171,6 +173,10 @@ RULES: dict[str, Rule] = {
     "topk": _topk,
     "dyn.broadcast_to": lambda call, _y, dy: [
         op.collapse_sum_like(dy, call.args[0]), zeros_like(call.args[1])],
+    "dyn.full": lambda call, _y, dy: [op.sum(dy), zeros_like(call.args[1])],
+    "dyn.strided_slice": _moved_back,
+    "dyn.tile": _moved_back,
+    "dyn.topk": _topk,
     "dyn.expand_dims": lambda call, _y, dy: [
         op.reshape_like(dy, call.args[0]), zeros_like(call.args[1])],
     "dyn.reshape": lambda call, _y, dy: [

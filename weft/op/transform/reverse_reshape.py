@@ -1,0 +1,84 @@
+"""Reshaping whose special sizes are read from the right: reverse_reshape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import Dim, Shape, dim_floordiv, dim_product, dims_equal
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import attrs_as
+from weft.topi import transform
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReverseReshapeAttrs(Attrs):
+    newshape: tuple[int, ...] = attr(
+        doc="sizes of the result; 0 copies that size of the argument, counted from the last, "
+            "-1 stands for the rest",
+        check=lambda s: all(d >= -1 for d in s) and s.count(-1) <= 1,
+        expected="sizes >= 0, 0 to copy, and at most one -1",
+    )
+
+
+def _copied(newshape: tuple[int, ...], source: Shape) -> list[Dim]:
+    """``newshape`` with its zeros filled in from the right."""
+    lead = len(newshape) - len(source)
+    return [source[axis - lead] if size == 0 else size for axis, size in enumerate(newshape)]
+
+
+def _relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    newshape = attrs_as(ctx, ReverseReshapeAttrs).newshape
+    lead = len(newshape) - source.ndim
+    if any(size == 0 and axis < lead for axis, size in enumerate(newshape)):
+        ctx.fail("newshape copies an axis that the argument has not", arg=0,
+                 expected=f"0 at most in the last {source.ndim} places", got=newshape)
+    shape = _copied(newshape, source.shape)
+    total = dim_product(source.shape)
+    if -1 in newshape:
+        hole = newshape.index(-1)
+        shape[hole] = 1
+        known = dim_product(tuple(shape))
+        exact = isinstance(total, int) and isinstance(known, int)
+        if known == 0 or (exact and total % known):  # type: ignore[operator]
+            ctx.fail("the elements do not fit newshape", arg=0,
+                     expected=f"a number of elements divisible by {known}", got=total)
+        shape[hole] = dim_floordiv(total, known)
+    elif dims_equal(total, dim_product(tuple(shape))) is False:
+        ctx.fail("the number of elements changes", arg=0, expected=f"{total} elements",
+                 got=f"newshape {newshape}")
+    ctx.output(TensorType(tuple(shape), source.dtype))
+    return True
+
+
+@define_op("reverse_reshape", attrs=ReverseReshapeAttrs, relation=_relation,
+           pattern=OpPattern.INJECTIVE, level=10)
+def reverse_reshape(x: te.Tensor, attrs: ReverseReshapeAttrs) -> te.Tensor:
+    """The elements of x in row-major order under another shape, written from its last size on."""
+    shape = tuple(reversed(transform.resolve_shape(tuple(reversed(x.shape)),
+                                                   tuple(reversed(attrs.newshape)))))
+    return transform.reshape(x, shape)
+
+
+def _reference(x: np.ndarray, newshape: tuple[int, ...]) -> np.ndarray:
+    lead = len(newshape) - x.ndim
+    return x.reshape([x.shape[a - lead] if d == 0 else d for a, d in enumerate(newshape)])
+
+
+reverse_reshape.spec(_reference, case((10, 5, 4), newshape=(-1, 0)),
+                     case((2, 3, 4), newshape=(6, 4)), case((2, 3, 4), newshape=(1, -1, 0, 0)),
+                     case((), newshape=(1,)), case((0, 3), newshape=(-1, 3)))
+
+
+@reverse_reshape.gradient
+def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    return [get_op("reshape_like")(dy, call.args[0])]
