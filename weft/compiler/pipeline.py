@@ -50,6 +50,7 @@ from weft.transform import (
     Inline,
     Legalize,
     PartitionGraph,
+    QnnCanonicalize,
     RemoveUnusedFunctions,
     SimplifyExpr,
     SimplifyInference,
@@ -72,6 +73,7 @@ PIPELINE: tuple[Phase, ...] = (
     Phase("import", ()),
     Phase("canonical", (
         ToGraphNormalForm(),        # sharing instead of lets, which the rules below match through
+        QnnCanonicalize(),          # scales and zero points are arithmetic
         SimplifyInference(),        # batch norm is arithmetic, dropout is nothing
         CanonicalizeOps(),          # one spelling for each computation
         EliminateCommonSubexpr(),   # before folding, so that a constant is folded once

@@ -124,8 +124,10 @@ class _Lowering:
         if stage.attach == INLINE:
             raise InternalError(f"{tensor.name} is inlined and has no memory")
         plan = self.plans[stage]
+        # Results of a body are whole, and need not have the rank of the first.
+        origin = () if isinstance(stage.op, ExternOp) else plan.origin
         return plan.buffers[self._places.get(tensor, tensor.value_index)], (
-            plan.origin or tuple(const(0) for _ in tensor.shape))
+            origin or tuple(const(0) for _ in tensor.shape))
 
     def _scan(self, plan: StagePlan, op: ScanOp) -> Stmt:
         """The loop over time; the updates inside write the scan's memory."""

@@ -47,6 +47,7 @@ from weft.transform.merge_composite import MergeComposite
 from weft.transform.partial_eval import PartialEval
 from weft.transform.partition_graph import PartitionGraph
 from weft.transform.print_ir import PrintIR
+from weft.transform.qnn_canonicalize import QnnCanonicalize
 from weft.transform.recompute import Recompute
 from weft.transform.reference import evaluate
 from weft.transform.remove_unused_functions import RemoveUnusedFunctions
@@ -100,6 +101,7 @@ __all__ = [
     "PartitionGraph",
     "PrintIR",
     "PythonCode",
+    "QnnCanonicalize",
     "Recompute",
     "Region",
     "RemoveUnusedFunctions",

@@ -64,7 +64,13 @@ def evaluate_on_shapes(node: Node) -> ShapeValue | np.ndarray:
     inputs = [_as_objects(node, i) for i in range(len(node.inputs))]
     try:
         return settle(rule(node, inputs))
-    except (ArithmeticError, IndexError, TypeError, ValueError) as error:
+    except TypeError:
+        raise UnsupportedModelError(
+            f"{node.op} of a shape needs a number that is only known at run time",
+            where=node.span,
+            help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
+        ) from None
+    except (ArithmeticError, IndexError, ValueError) as error:
         # Axes and indices come from the file; NumPy is the one to find them out of range.
         raise node.fail("the shape cannot be computed", got=str(error)) from None
 

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from weft import te
 from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cpu.injective import schedule_injective
 from weft.strategy.cpu.reduction import schedule_reductions
 from weft.strategy.implementation import ScheduleContext
 from weft.strategy.registry import family
 from weft.te.tensor import ExternOp
+from weft.te.walk import input_tensors
 
 
 @family("default", target="cpu")
 def schedule_default(ctx: ScheduleContext) -> None:
     """Injective where nothing is reduced, else the reduction family.
 
-    Bodies that are loops already, which no group fuses, stay as they are written.
+    Bodies that are loops already, which no group fuses, stay as they are written, and so does
+    all around those that read computed tensors: these must be in memory as a whole.
     """
-    if any(isinstance(t.op, ExternOp) for t in ctx.outputs):
+    if any(isinstance(t.op, ExternOp) for t in ctx.outputs) or _feeds_a_body(ctx.outputs):
         return
     if any(is_reduction(op) for op in computes_below(ctx.outputs)):
         schedule_reductions(ctx)
     else:
         schedule_injective(ctx)
+
+
+def _feeds_a_body(outputs: Sequence[te.Tensor]) -> bool:
+    """Whether loops written as statements read something that is computed."""
+    pending, seen = [t.op for t in outputs], set[int]()
+    while pending:
+        op = pending.pop()
+        if id(op) in seen:
+            continue
+        seen.add(id(op))
+        sources = [t.op for t in input_tensors(op)]
+        if isinstance(op, ExternOp) and any(isinstance(s, te.ComputeOp) for s in sources):
+            return True
+        pending.extend(sources)
+    return False

@@ -1,0 +1,40 @@
+"""Operators on quantised numbers: integers that store real numbers by a scale and a zero point.
+
+``op.qnn.add`` and so on are the operator records. Each is said by operators on plain integers and
+floats (``composed``), which the pass ``qnn_canonicalize`` puts in its place.
+"""
+
+from weft.op.qnn.arithmetic import qnn_abs as abs
+from weft.op.qnn.arithmetic import qnn_add as add
+from weft.op.qnn.arithmetic import qnn_erf as erf
+from weft.op.qnn.arithmetic import qnn_exp as exp
+from weft.op.qnn.arithmetic import qnn_hardswish as hardswish
+from weft.op.qnn.arithmetic import qnn_leaky_relu as leaky_relu
+from weft.op.qnn.arithmetic import qnn_log as log
+from weft.op.qnn.arithmetic import qnn_mul as mul
+from weft.op.qnn.arithmetic import qnn_rsqrt as rsqrt
+from weft.op.qnn.arithmetic import qnn_sigmoid as sigmoid
+from weft.op.qnn.arithmetic import qnn_sqrt as sqrt
+from weft.op.qnn.arithmetic import qnn_subtract as subtract
+from weft.op.qnn.arithmetic import qnn_tanh as tanh
+from weft.op.qnn.convert import (
+    dequantize,
+    quantize,
+    requantize,
+    simulated_dequantize,
+    simulated_quantize,
+)
+from weft.op.qnn.products import qnn_batch_matmul as batch_matmul
+from weft.op.qnn.products import qnn_conv2d as conv2d
+from weft.op.qnn.products import qnn_conv2d_transpose as conv2d_transpose
+from weft.op.qnn.products import qnn_dense as dense
+from weft.op.qnn.structure import qnn_avg_pool2d as avg_pool2d
+from weft.op.qnn.structure import qnn_concatenate as concatenate
+from weft.op.qnn.structure import qnn_softmax as softmax
+
+__all__ = [
+    "abs", "add", "avg_pool2d", "batch_matmul", "concatenate", "conv2d", "conv2d_transpose",
+    "dense", "dequantize", "erf", "exp", "hardswish", "leaky_relu", "log", "mul", "quantize",
+    "requantize", "rsqrt", "sigmoid", "simulated_dequantize", "simulated_quantize", "softmax",
+    "sqrt", "subtract", "tanh",
+]

@@ -1,0 +1,209 @@
+"""Operators that are said by simpler ones: their types, computes and lowering follow from that.
+
+``build(*arguments, attrs)`` gives the expression that a call stands for. The pass
+``qnn_canonicalize`` puts it in the place of the call; its type is the type of the call; and the
+computes of the operators in it, one after the other, are the compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft import te
+from weft.ir.attrs import Attrs, NoAttrs
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from weft.ir.op import Case, Op, OpPattern, define_op
+from weft.ir.types import TensorType, TupleType, Type, is_complete
+from weft.ir.typing.infer import infer_expr
+from weft.ir.typing.relation import Relation, RelationContext
+from weft.ir.visitor import post_order
+from weft.support.errors import LoweringError, TypeInferenceError
+
+Build: TypeAlias = Callable[..., Expr]
+Tensors: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """An argument of floating point."""
+
+    def check(self, ctx: RelationContext, index: int) -> None:
+        """Refuse another dtype."""
+        for type_ in _tensors(ctx, index, many=False):
+            if not type_.dtype.is_float:
+                ctx.fail("real numbers are quantised", arg=index, expected="a float dtype",
+                         got=type_.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """An argument of stored integers, or a tuple of ``many`` such."""
+
+    dtypes: tuple[str, ...] = INTEGERS
+    many: bool = False
+
+    def check(self, ctx: RelationContext, index: int) -> None:
+        """Refuse another dtype."""
+        for type_ in _tensors(ctx, index, many=self.many):
+            if type_.dtype.name not in self.dtypes:
+                ctx.fail("the argument is not quantised", arg=index,
+                         expected=" or ".join(self.dtypes), got=type_.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A scale (float32) or a zero point (int32): one number, or one along an axis of ``of``.
+
+    ``axis`` finds that axis by the attributes and the rank; without it there is one number.
+    ``many``: a tuple with one for each tensor of the first argument.
+    """
+
+    dtype: str
+    of: int | None = None
+    axis: Callable[[Any, int], int] | None = None
+    many: bool = False
+
+    def check(self, ctx: RelationContext, index: int) -> None:
+        """Refuse another dtype and sizes that fit no axis."""
+        if self.many and len(ctx.tensors(index) or ()) != len(ctx.tensors(0) or ()):
+            ctx.fail("there is not one for each tensor", arg=index, expected=ctx.args[0],
+                     got=ctx.args[index])
+        for type_ in _tensors(ctx, index, many=self.many):
+            if type_.dtype.name != self.dtype:
+                what = "a scale" if self.dtype == "float32" else "a zero point"
+                ctx.fail(f"{what} has the wrong dtype", arg=index, expected=self.dtype,
+                         got=type_.dtype)
+            if type_.shape in ((), (1,)):
+                continue
+            data = None if self.of is None else ctx.tensor(self.of)
+            if data is None or self.axis is None or type_.ndim != 1:
+                ctx.fail("there is one number for the whole tensor", arg=index,
+                         expected="shape () or (1,)", got=type_.shape)
+                return
+            axis = self.axis(ctx.attrs, data.ndim)
+            if not -data.ndim <= axis < data.ndim:
+                ctx.fail("there is no such axis", expected=f"an axis of {data}", got=axis)
+            if type_.shape[0] != data.shape[axis]:
+                ctx.fail("the numbers do not fit the axis", arg=index,
+                         expected=f"({data.shape[axis]},), as axis {axis} of the data, or one",
+                         got=type_.shape)
+
+
+Role: TypeAlias = "Real | Quantized | Parameter"
+
+
+def scale(
+    of: int | None = None, axis: Callable[[Any, int], int] | None = None, *, many: bool = False
+) -> Parameter:
+    """A scale."""
+    return Parameter("float32", of, axis, many)
+
+
+def zero(
+    of: int | None = None, axis: Callable[[Any, int], int] | None = None, *, many: bool = False
+) -> Parameter:
+    """A zero point."""
+    return Parameter("int32", of, axis, many)
+
+
+def define_composed(
+    name: str,
+    build: Build,
+    reference: Callable[..., Any],
+    *cases: Case,
+    roles: Sequence[tuple[str, Role]],
+    doc: str,
+    attrs: type[Attrs] = NoAttrs,
+    pattern: OpPattern = OpPattern.OPAQUE,
+) -> Op:
+    """The operator ``name``; ``roles`` names its arguments and says what each may be."""
+
+    def compute(*arguments: Any) -> Tensors:
+        *tensors, attributes = arguments
+        return _compose(build, tensors, attributes)
+
+    compute.__doc__ = doc
+    relation = _relation(build, tuple(role for _, role in roles))
+    op = define_op(name, attrs=attrs, relation=relation, pattern=pattern, level=11,
+                   inputs=tuple(n for n, _ in roles))(compute)
+    op.decomposition(lambda call: build(*call.args, call.attrs))
+    op.spec(reference, *cases)
+    return op
+
+
+def _relation(build: Build, roles: tuple[Role, ...]) -> Relation:
+    def relate(ctx: RelationContext) -> bool:
+        """The type of what the operator stands for, after its scales and zero points are
+        checked.
+        """
+        if not all(map(is_complete, ctx.args)):
+            return False
+        for index, role in enumerate(roles):
+            role.check(ctx, index)
+        try:
+            meaning = infer_expr(build(*map(_variable, ctx.args), ctx.attrs))
+        except TypeInferenceError as error:
+            first = error.errors[0] if error.errors else error
+            ctx.fail(first.what, expected=first.expected, got=first.got, help=first.help)
+            raise
+        if meaning.checked_type is not None:
+            ctx.output(meaning.checked_type)
+        return True
+
+    return relate
+
+
+def _tensors(ctx: RelationContext, index: int, *, many: bool) -> tuple[TensorType, ...]:
+    """The tensor, or the tensors of the tuple, at ``index``."""
+    if many:
+        return ctx.tensors(index) or ()
+    found = ctx.tensor(index)
+    return () if found is None else (found,)
+
+
+def _variable(type_: Type) -> Expr:
+    if isinstance(type_, TupleType):
+        fields = tuple(map(_variable, type_.fields))
+        return Tuple(fields, checked_type=type_)
+    return Var("x", type_)
+
+
+def _compose(build: Build, tensors: Sequence[Tensors], attrs: Attrs) -> Tensors:
+    arguments = [_variable(_type_of(t)) for t in tensors]
+    values: dict[Expr, Tensors] = {}
+    for argument, tensor in zip(arguments, tensors, strict=True):
+        values[argument] = tensor
+        if isinstance(argument, Tuple) and isinstance(tensor, tuple):
+            values.update(zip(argument.fields, tensor, strict=True))
+    meaning = infer_expr(build(*arguments, attrs))
+    for node in post_order(meaning):
+        if node not in values and not isinstance(node, Op):
+            values[node] = _value(node, values)
+    return values[meaning]
+
+
+def _value(node: Expr, values: dict[Expr, Tensors]) -> Tensors:
+    if isinstance(node, Call) and isinstance(node.op, Op) and node.op.compute is not None:
+        result: Tensors = node.op.compute(*(values[a] for a in node.args), node.attrs)
+        return result
+    if isinstance(node, Tuple):
+        return tuple(t for f in node.fields for t in [values[f]] if isinstance(t, te.Tensor))
+    if isinstance(node, TupleGetItem):
+        fields = values[node.tuple_value]
+        return fields[node.index] if isinstance(fields, tuple) else fields
+    if isinstance(node, Constant) and node.data.size == 1:
+        number, dtype = node.data.reshape(()).item(), DType.of(node.data.dtype)
+        return te.compute(node.data.shape, lambda *_: te.const(number, dtype), name="constant")
+    raise LoweringError(f"{type(node).__name__} has no compute", where=node.span)
+
+
+def _type_of(value: Tensors) -> Type:
+    if isinstance(value, tuple):
+        return TupleType(tuple(map(_type_of, value)))
+    if value.static_shape is None:
+        raise LoweringError(f"{value.name} has a symbolic size", expected="fixed sizes")
+    return TensorType(value.static_shape, value.dtype)

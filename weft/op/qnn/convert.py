@@ -1,0 +1,176 @@
+"""Between real and stored numbers: quantize, dequantize, requantize, and their simulations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.ir.attrs import attr
+from weft.ir.dtype import DType
+from weft.ir.expr import Expr
+from weft.ir.op import OpPattern, case
+from weft.op.broadcast import add, divide, multiply, subtract
+from weft.op.elementwise import cast, clip
+from weft.op.qnn.composed import INTEGERS, Quantized, Real, define_composed, scale, zero
+from weft.op.qnn.scaling import (
+    FLOAT,
+    RoundingAttrs,
+    along,
+    dequantized,
+    dtype_of,
+    limits,
+    ndim_of,
+    np_along,
+    np_dequantized,
+    np_quantized,
+    quantized,
+    rounded,
+)
+
+_STORED = INTEGERS[:-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeAttrs(RoundingAttrs):
+    axis: int = attr(-1, "axis along which scales and zero points vary, if they do")
+    out_dtype: DType = attr(DType.of("int8"), "integer dtype of the result",
+                            check=lambda d: d.name in INTEGERS, expected=" or ".join(INTEGERS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DequantizeAttrs(RoundingAttrs):
+    axis: int = attr(-1, "axis along which scales and zero points vary, if they do")
+
+
+def _axis(attrs: Any, _: int) -> int:
+    axis: int = attrs.axis
+    return axis
+
+
+def _float(data: Expr) -> Expr:
+    return data if dtype_of(data) == FLOAT else cast(data, dtype=FLOAT)
+
+
+def _quantize(data: Expr, s: Expr, z: Expr, attrs: QuantizeAttrs) -> Expr:
+    return quantized(_float(data), ndim_of(data), s, z, attrs.out_dtype, axis=attrs.axis,
+                     rounding=attrs.rounding)
+
+
+def _quantize_reference(x: np.ndarray, s: np.ndarray, z: np.ndarray, axis: int = -1,
+                        out_dtype: Any = "int8", rounding: str = "even") -> np.ndarray:
+    return np_quantized(x, s, z, DType.of(out_dtype), axis=axis, rounding=rounding)
+
+
+_HALVES = np.float32([[-2.5, -1.5, -0.5, 0.5], [1.5, 2.5, 130.0, -200.0]])
+_S, _Z = np.float32(0.0625), np.int32(3)
+_S4, _Z4 = np.float32([0.1, 0.02, 1.0, 0.5]), np.int32([0, -3, 7, 100])
+ONE = (np.float32(1), np.int32(0))
+
+quantize = define_composed(
+    "qnn.quantize", _quantize, _quantize_reference,
+    *(case(_HALVES, *ONE, rounding=r) for r in ("even", "upward", "away")),
+    case((3, 5), _S, _Z, low=-9, high=9), case((), _S, _Z), case((0, 4), _S4, _Z4),
+    case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
+    case((2, 4), _S4, _Z4, out_dtype="int16", low=-900, high=900),
+    case((3,), np.float32([1e-7]), np.int32([5]), out_dtype="int32", low=-400, high=400),
+    case((3, 4), _S, _Z, dtypes="float16"),
+    attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
+    roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
+    doc="The nearest integer to ``data / scale``, plus ``zero_point``, clipped to ``out_dtype``.",
+)
+
+
+def _dequantize(data: Expr, s: Expr, z: Expr, attrs: DequantizeAttrs) -> Expr:
+    return dequantized(data, s, z, attrs.axis)
+
+
+def _dequantize_reference(x: np.ndarray, s: np.ndarray, z: np.ndarray, axis: int = -1,
+                          **_: Any) -> np.ndarray:
+    return np_dequantized(x, s, z, axis)
+
+
+dequantize = define_composed(
+    "qnn.dequantize", _dequantize, _dequantize_reference,
+    case((3, 5), _S, _Z, dtypes="int8", low=-128, high=127),
+    case((), _S, _Z, dtypes="uint8", low=0, high=255),
+    case((2, 4, 3), _S4, _Z4, axis=-2, dtypes="uint8", low=0, high=255),
+    case((0, 4), _S4, _Z4, dtypes="int32"), case((5,), _S, _Z, dtypes="int16", low=-99, high=99),
+    attrs=DequantizeAttrs, pattern=OpPattern.BROADCAST,
+    roles=(("data", Quantized()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
+    doc="``(data - zero_point) * scale`` in float32.",
+)
+
+
+def _requantize(data: Expr, s: Expr, z: Expr, out_s: Expr, out_z: Expr,
+                attrs: QuantizeAttrs) -> Expr:
+    real = dequantized(data, s, z, attrs.axis)
+    return quantized(real, ndim_of(data), out_s, out_z, attrs.out_dtype, axis=attrs.axis,
+                     rounding=attrs.rounding)
+
+
+def _requantize_reference(
+    x: np.ndarray, s: np.ndarray, z: np.ndarray, out_s: np.ndarray, out_z: np.ndarray,
+    axis: int = -1, out_dtype: Any = "int8", rounding: str = "even",
+) -> np.ndarray:
+    return np_quantized(np_dequantized(x, s, z, axis), out_s, out_z, DType.of(out_dtype),
+                        axis=axis, rounding=rounding)
+
+
+requantize = define_composed(
+    "qnn.requantize", _requantize, _requantize_reference,
+    case((3, 5), np.float32(0.001), np.int32(0), _S, _Z, dtypes="int32", low=-9000, high=9000),
+    case((2, 4), _S4, _Z4, np.float32(0.25), np.int32(128), dtypes="int32", out_dtype="uint8",
+         low=-99, high=99),
+    case((2, 4, 3), _S4, _Z4, _S4[::-1].copy(), _Z4, axis=1, dtypes="int8", low=-128, high=127),
+    *(case(np.int32([[-5, -3, -1, 1, 3, 5]]), np.float32(0.5), np.int32(0), *ONE, rounding=r)
+      for r in ("even", "upward", "away")),
+    case((), _S, _Z, _S, _Z, dtypes="int8"), case((0, 3), _S, _Z, _S, _Z, dtypes="int8"),
+    attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
+    roles=(("data", Quantized()), ("input_scale", scale(0, _axis)),
+           ("input_zero_point", zero(0, _axis)), ("output_scale", scale(0, _axis)),
+           ("output_zero_point", zero(0, _axis))),
+    doc="The same real numbers stored with another scale and zero point.\n\n"
+        "``round((data - input_zero_point) * input_scale / output_scale) + output_zero_point``.",
+)
+
+
+def _simulated_quantize(data: Expr, s: Expr, z: Expr, attrs: QuantizeAttrs) -> Expr:
+    ndim = ndim_of(data)
+    steps = rounded(divide(_float(data), along(s, attrs.axis, ndim)), attrs.rounding)
+    moved = add(steps, cast(along(z, attrs.axis, ndim), dtype=FLOAT))
+    low, high = limits(attrs.out_dtype)
+    return clip(moved, a_min=low, a_max=high)
+
+
+simulated_quantize = define_composed(
+    "qnn.simulated_quantize", _simulated_quantize,
+    lambda *arrays, **attrs: _quantize_reference(*arrays, **attrs).astype(np.float32),
+    case((3, 5), _S, _Z, low=-9, high=9),
+    case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
+    attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
+    roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
+    doc="The numbers that ``qnn.quantize`` gives, kept in float32.",
+)
+
+
+def _simulated_dequantize(data: Expr, s: Expr, z: Expr, attrs: DequantizeAttrs) -> Expr:
+    ndim = ndim_of(data)
+    point = cast(along(z, attrs.axis, ndim), dtype=FLOAT)
+    return multiply(subtract(_float(data), point), along(s, attrs.axis, ndim))
+
+
+def _simulated_dequantize_reference(x: np.ndarray, s: np.ndarray, z: np.ndarray, axis: int = -1,
+                                    **_: Any) -> np.ndarray:
+    point = np_along(z, axis, x.ndim).astype(np.float32)
+    return (x.astype(np.float32) - point) * np_along(s, axis, x.ndim)
+
+
+simulated_dequantize = define_composed(
+    "qnn.simulated_dequantize", _simulated_dequantize, _simulated_dequantize_reference,
+    case((3, 5), _S, _Z, low=-9, high=9), case((2, 4, 3), _S4, _Z4, axis=1, low=-9, high=9),
+    attrs=DequantizeAttrs, pattern=OpPattern.BROADCAST,
+    roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
+    doc="``(data - zero_point) * scale`` of integers that are kept as floats.",
+)

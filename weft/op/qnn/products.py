@@ -1,0 +1,180 @@
+"""Products of stored numbers: the sums of ``(x - zero) * (w - zero)``, exact in int32.
+
+The result is stored at the product of both scales with zero point 0; ``qnn.requantize`` brings it
+back to bytes. The scales are operands all the same: they say what the numbers mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.ir.attrs import Attrs
+from weft.ir.expr import Expr
+from weft.ir.op import OpPattern, case
+from weft.op.broadcast import multiply, subtract
+from weft.op.elementwise import cast
+from weft.op.gradients import tensor_type
+from weft.op.nn.conv2d import Conv2DAttrs, conv2d
+from weft.op.nn.conv_transpose import Conv2DTransposeAttrs, conv2d_transpose
+from weft.op.nn.dense import BatchMatmulAttrs, DenseAttrs, batch_matmul, dense
+from weft.op.qnn.composed import Quantized, Role, define_composed, scale, zero
+from weft.op.qnn.scaling import INT, along, centred, is_zero, ndim_of, np_centred
+from weft.op.reduce import sum as sum_op
+from weft.topi.layout import Layout
+
+BYTES = ("int8", "uint8")
+
+
+def _roles(weight: str, axis: Any) -> tuple[tuple[str, Role], ...]:
+    """The arguments in Relay's order: both tensors, their zero points, their scales."""
+    return (("data", Quantized()), (weight, Quantized()),
+            ("input_zero_point", zero()), (f"{weight}_zero_point", zero(1, axis)),
+            ("input_scale", scale()), (f"{weight}_scale", scale(1, axis)))
+
+
+def _in_int32(attrs: Attrs) -> dict[str, Any]:
+    """The attributes, with sums in int32."""
+    return {**dict(attrs.items()), "out_dtype": INT}
+
+
+def _are_bytes(*values: Expr) -> bool:
+    return all(tensor_type(v).dtype.name in BYTES for v in values)
+
+
+def _weight_rows(attrs: Any, _: int) -> int:
+    return Layout.parse(attrs.weight_layout).index_of("N")
+
+
+def _dense(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr, attrs: DenseAttrs) -> Expr:
+    """``(x - a)(w - b) = x w - a sum(w - b) - b sum(x)``, where bytes can be multiplied."""
+    is_plain = attrs.weight_layout == "NK" and min(ndim_of(x), ndim_of(w)) > 0
+    if not (_are_bytes(x, w) and is_plain):
+        rows = centred(w, wz, _weight_rows(attrs, 2))
+        return dense(centred(x, xz), rows, **_in_int32(attrs))
+    product = dense(x, w, **_in_int32(attrs))
+    a, b = along(xz, 0, 1), along(wz, -1, 1)
+    if not is_zero(xz):
+        sums = sum_op(centred(w, wz, 0), axis=(1,))
+        product = subtract(product, multiply(sums, a))
+    if not is_zero(wz):
+        sums = sum_op(cast(x, dtype=INT), axis=(-1,), keepdims=True)
+        product = subtract(product, multiply(sums, b))
+    return product
+
+
+def _dense_reference(x: np.ndarray, w: np.ndarray, xz: np.ndarray, wz: np.ndarray, *_: Any,
+                     weight_layout: str = "NK", **__: Any) -> np.ndarray:
+    wide = np_centred(w, wz, 0 if weight_layout == "NK" else 1).astype(np.int64)
+    product = np_centred(x, xz).astype(np.int64) @ (wide.T if weight_layout == "NK" else wide)
+    return product.astype(np.int32)
+
+
+_ZX, _ZW = np.int32(5), np.int32(-3)
+_ONE, _NONE = np.float32(0.5), np.int32(0)
+_Z4 = np.int32([0, -3, 7, 100])
+_S4 = np.float32([0.1, 0.02, 1.0, 0.5])
+_BYTES = {"low": -128, "high": 127, "dtypes": "int8"}
+_MIXED = {"low": 0, "high": 127, "dtypes": ("uint8", "int8")}
+
+
+qnn_dense = define_composed(
+    "qnn.dense", _dense, _dense_reference,
+    case((3, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
+    case((2, 3, 5), (4, 5), _ZX, _Z4, _ONE, _S4, units=4, **_MIXED),
+    case((3, 5), (4, 5), _NONE, _NONE, _ONE, _ONE, **_BYTES),
+    case((3, 5), (5, 4), _ZX, _Z4, _ONE, _S4, weight_layout="KN", **_BYTES),
+    case((3, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, dtypes="int16", low=-999, high=999),
+    case((0, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
+    roles=_roles("weight", _weight_rows), attrs=DenseAttrs, pattern=OpPattern.OUT_FUSABLE,
+    doc="``nn.dense`` of stored numbers, summed in int32.\n\n"
+        "The result is stored at ``input_scale * weight_scale`` with zero point 0.",
+)
+
+
+def _batch_matmul(x: Expr, y: Expr, xz: Expr, yz: Expr, _xs: Expr, _ys: Expr,
+                  attrs: BatchMatmulAttrs) -> Expr:
+    return batch_matmul(centred(x, xz), centred(y, yz), **_in_int32(attrs))
+
+
+def _batch_matmul_reference(
+    x: np.ndarray, y: np.ndarray, xz: np.ndarray, yz: np.ndarray, *_: Any,
+    transpose_a: bool = False, transpose_b: bool = True, **__: Any,
+) -> np.ndarray:
+    a, b = np_centred(x, xz).astype(np.int64), np_centred(y, yz).astype(np.int64)
+    a, b = a.swapaxes(1, 2) if transpose_a else a, b.swapaxes(1, 2) if transpose_b else b
+    return (a @ b).astype(np.int32)
+
+
+qnn_batch_matmul = define_composed(
+    "qnn.batch_matmul", _batch_matmul, _batch_matmul_reference,
+    case((2, 3, 5), (2, 4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
+    case((1, 5, 3), (2, 5, 4), _ZX, _NONE, _ONE, _ONE, transpose_a=True, transpose_b=False,
+         **_MIXED),
+    roles=_roles("rhs", None), attrs=BatchMatmulAttrs, pattern=OpPattern.OUT_FUSABLE,
+    doc="``nn.batch_matmul`` of stored numbers, summed in int32.\n\n"
+        "The result is stored at ``input_scale * rhs_scale`` with zero point 0.",
+)
+
+
+def _kernel_outputs(attrs: Any, _: int) -> int:
+    return Layout.parse(attrs.kernel_layout).index_of("O")
+
+
+def _conv2d(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr,
+            attrs: Conv2DAttrs) -> Expr:
+    """Padding is of real zeros, so zero points are taken off before it."""
+    kernel = centred(w, wz, _kernel_outputs(attrs, 4))
+    return conv2d(centred(x, xz), kernel, **_in_int32(attrs))
+
+
+def _conv2d_reference(x: np.ndarray, w: np.ndarray, xz: np.ndarray, wz: np.ndarray, *_: Any,
+                      kernel_layout: str = "OIHW", **attrs: Any) -> np.ndarray:
+    kernel = np_centred(w, wz, Layout.parse(kernel_layout).index_of("O"))
+    meaning: Any = conv2d.reference
+    attrs["out_dtype"] = INT
+    return meaning(np_centred(x, xz), kernel, kernel_layout=kernel_layout, **attrs)
+
+
+qnn_conv2d = define_composed(
+    "qnn.conv2d", _conv2d, _conv2d_reference,
+    case((1, 3, 5, 6), (4, 3, 3, 3), _ZX, _Z4, _ONE, _S4, padding=(1, 1), **_BYTES),
+    case((2, 4, 7, 5), (6, 2, 3, 2), _ZX, _ZW, _ONE, _ONE, strides=(2, 1), padding=(0, 1, 2, 0),
+         groups=2, **_MIXED),
+    case((1, 5, 5, 3), (3, 3, 3, 4), _ZX, _Z4, _ONE, _S4, data_layout="NHWC",
+         kernel_layout="HWIO", dilation=(2, 1), **_BYTES),
+    case((0, 3, 5, 5), (4, 3, 1, 1), _NONE, _NONE, _ONE, _ONE, **_BYTES),
+    roles=_roles("kernel", _kernel_outputs), attrs=Conv2DAttrs, pattern=OpPattern.OUT_FUSABLE,
+    doc="``nn.conv2d`` of stored numbers, summed in int32, around the data real zeros.\n\n"
+        "The result is stored at ``input_scale * kernel_scale`` with zero point 0.",
+)
+
+
+def _conv2d_transpose(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr,
+                      attrs: Conv2DTransposeAttrs) -> Expr:
+    kernel = centred(w, wz, _kernel_outputs(attrs, 4))
+    return conv2d_transpose(centred(x, xz), kernel, **_in_int32(attrs))
+
+
+def _conv2d_transpose_reference(
+    x: np.ndarray, w: np.ndarray, xz: np.ndarray, wz: np.ndarray, *_: Any,
+    kernel_layout: str = "IOHW", **attrs: Any,
+) -> np.ndarray:
+    kernel = np_centred(w, wz, Layout.parse(kernel_layout).index_of("O"))
+    meaning: Any = conv2d_transpose.reference
+    attrs["out_dtype"] = INT
+    return meaning(np_centred(x, xz), kernel, kernel_layout=kernel_layout, **attrs)
+
+
+qnn_conv2d_transpose = define_composed(
+    "qnn.conv2d_transpose", _conv2d_transpose, _conv2d_transpose_reference,
+    case((1, 3, 4, 5), (3, 4, 3, 3), _ZX, _Z4, _ONE, _S4, strides=(2, 2), padding=(1, 1),
+         **_BYTES),
+    case((1, 2, 3, 3), (2, 3, 2, 2), _ZX, _ZW, _ONE, _ONE, strides=(2, 2),
+         output_padding=(1, 0), **_MIXED),
+    roles=_roles("kernel", _kernel_outputs), attrs=Conv2DTransposeAttrs,
+    pattern=OpPattern.OUT_FUSABLE,
+    doc="``nn.conv2d_transpose`` of stored numbers, summed in int32.\n\n"
+        "The result is stored at ``input_scale * kernel_scale`` with zero point 0.",
+)

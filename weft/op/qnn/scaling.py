@@ -1,0 +1,136 @@
+"""Between integers and the real numbers that they store: ``real = scale * (integer - zero)``.
+
+All arithmetic on the way back is in float32, in the order in which it is written here, and rounds
+once to an integer: halves go to the even neighbour unless the attribute ``rounding`` says
+otherwise. That is what ONNX's QuantizeLinear does. The references below do the same in NumPy, bit
+for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.dtype import DType
+from weft.ir.expr import Constant, Expr, const
+from weft.op.broadcast import add, divide, multiply, subtract
+from weft.op.elementwise import abs as absolute
+from weft.op.elementwise import cast, clip, floor, sign
+from weft.op.elementwise import round as round_even
+from weft.op.gradients import tensor_type
+from weft.op.transform.shape import expand_dims, squeeze
+
+FLOAT, INT = DType.of("float32"), DType.of("int32")
+ROUNDINGS = ("even", "upward", "away")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundingAttrs(Attrs):
+    rounding: str = attr("even", "where halves go: to the even neighbour, upward, or away from 0",
+                         check=one_of(*ROUNDINGS), expected=" or ".join(ROUNDINGS))
+
+
+def ndim_of(expr: Expr) -> int:
+    return tensor_type(expr).ndim
+
+
+def dtype_of(expr: Expr) -> DType:
+    return tensor_type(expr).dtype
+
+
+def is_zero(expr: Expr) -> bool:
+    """Whether a zero point is a constant 0."""
+    return isinstance(expr, Constant) and not expr.data.any()
+
+
+def along(parameter: Expr, axis: int, ndim: int) -> Expr:
+    """A scale or zero point in the shape in which it broadcasts with a tensor of ``ndim`` axes."""
+    type_ = tensor_type(parameter)
+    if type_.ndim == 0:
+        return parameter
+    if type_.shape == (1,):
+        return squeeze(parameter, axis=(0,))
+    trailing = ndim - 1 - axis % ndim
+    return expand_dims(parameter, axis=1, num_newaxis=trailing) if trailing else parameter
+
+
+def centred(data: Expr, zero: Expr, axis: int = -1) -> Expr:
+    """``data - zero`` in int32."""
+    wide = data if dtype_of(data) == INT else cast(data, dtype=INT)
+    return wide if is_zero(zero) else subtract(wide, along(zero, axis, ndim_of(data)))
+
+
+def dequantized(data: Expr, scale: Expr, zero: Expr, axis: int = -1) -> Expr:
+    """``(data - zero) * scale`` in float32."""
+    steps = data if is_zero(zero) else centred(data, zero, axis)
+    real = cast(steps, dtype=FLOAT)
+    return multiply(real, along(scale, axis, ndim_of(data)))
+
+
+def quantized(
+    real: Expr, ndim: int, scale: Expr, zero: Expr, dtype: DType, *, axis: int = -1,
+    rounding: str = "even",
+) -> Expr:
+    """``round(real / scale) + zero``, clipped to the range of ``dtype``."""
+    steps = rounded(divide(real, along(scale, axis, ndim)), rounding)
+    if not is_zero(zero):
+        steps = add(steps, cast(along(zero, axis, ndim), dtype=FLOAT))
+    low, high = limits(dtype)
+    return cast(clip(steps, a_min=low, a_max=high), dtype=dtype)
+
+
+def rounded(steps: Expr, rounding: str) -> Expr:
+    """Whole numbers, in float32."""
+    half = const(0.5, FLOAT)
+    if rounding == "even":
+        return round_even(steps)
+    if rounding == "upward":
+        return floor(add(steps, half))
+    return multiply(sign(steps), floor(add(absolute(steps), half)))
+
+
+def limits(dtype: DType) -> tuple[float, float]:
+    """The range of an integer dtype, as far as float32 has it."""
+    info = np.iinfo(dtype.numpy)
+    high = np.float32(info.max)
+    return float(info.min), float(high if int(high) <= info.max else np.nextafter(
+        high, np.float32(0)))
+
+
+def np_along(parameter: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+    if parameter.size == 1:
+        return parameter.reshape(())
+    return parameter.reshape(-1, *(1,) * (ndim - 1 - axis % ndim))
+
+
+def np_centred(data: np.ndarray, zero: np.ndarray, axis: int = -1) -> np.ndarray:
+    """``data - zero`` in int32."""
+    return data.astype(np.int32) - np_along(zero, axis, data.ndim)
+
+
+def np_dequantized(
+    data: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int = -1
+) -> np.ndarray:
+    """``(data - zero) * scale`` in float32."""
+    return np_centred(data, zero, axis).astype(np.float32) * np_along(scale, axis, data.ndim)
+
+
+def np_quantized(
+    real: np.ndarray, scale: np.ndarray, zero: np.ndarray, dtype: DType | np.dtype, *,
+    axis: int = -1, rounding: str = "even",
+) -> np.ndarray:
+    """``round(real / scale) + zero``, clipped."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        steps = np.asarray(real, np.float32) / np_along(scale, axis, np.ndim(real))
+        half = np.float32(0.5)
+        if rounding == "even":
+            whole = np.rint(steps)
+        elif rounding == "upward":
+            whole = np.floor(steps + half)
+        else:
+            whole = np.sign(steps) * np.floor(np.abs(steps) + half)
+    target = DType.of(dtype)
+    moved = whole + np_along(zero, axis, np.ndim(real)).astype(np.float32)
+    return np.asarray(np.clip(moved, *np.float32(limits(target)))).astype(target.numpy)

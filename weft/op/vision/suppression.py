@@ -1,0 +1,303 @@
+"""Suppression of overlapping boxes: non_max_suppression and what goes before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import int32, int64
+from weft.ir.dynamic import Bounds
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import ANY, dim_mul
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_int,
+    expect_rank,
+    tensor_of,
+    tensors_known,
+)
+from weft.topi.vision import suppression as topi
+
+
+def _expect_one(ctx: RelationContext, arg: int, type_: TensorType) -> None:
+    """A tensor of a single element."""
+    if any(d != 1 for d in type_.shape):
+        ctx.fail("not one number", arg=arg, expected="shape () or (1,)", got=type_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetValidCountsAttrs(Attrs):
+    score_threshold: float = attr(0.0, "boxes count whose score is above this")
+    id_index: int = attr(0, "element with the class, which must not be negative; -1 for none")
+    score_index: int = attr(1, "element with the score")
+
+
+def _valid_relation(ctx: RelationContext) -> bool:
+    data = ctx.tensor(0)
+    if data is None:
+        return False
+    attrs = attrs_as(ctx, GetValidCountsAttrs)
+    expect_rank(ctx, 0, data, 3)
+    expect_float(ctx, 0, data)
+    _expect_elements(ctx, data, score_index=attrs.score_index, id_index=max(attrs.id_index, 0))
+    batch, size, _ = data.shape
+    ctx.output(TupleType((TensorType((batch,), int32), data, TensorType((batch, size), int32))))
+    return True
+
+
+def _expect_elements(ctx: RelationContext, data: TensorType, **indices: int) -> None:
+    """Every index names an element of a row."""
+    count = data.shape[2]
+    for name, index in indices.items():
+        if not isinstance(count, int) or not 0 <= index < count:
+            ctx.fail(f"{name} names no element of a row", arg=0, axis=2,
+                     expected=f"more than {index} elements", got=count)
+
+
+@define_op("vision.get_valid_counts", attrs=GetValidCountsAttrs, relation=_valid_relation,
+           pattern=OpPattern.OPAQUE, level=5)
+def get_valid_counts(data: te.Tensor, attrs: GetValidCountsAttrs) -> tuple[te.Tensor, ...]:
+    """How many rows of each batch have a score above the threshold; these rows; their numbers.
+
+    Rows and numbers are in the order of the data, in front, followed by -1.
+    """
+    return topi.get_valid_counts(data, threshold=attrs.score_threshold,
+                                 score_index=attrs.score_index, id_index=attrs.id_index)
+
+
+def _valid_reference(data: np.ndarray, **values: Any) -> tuple[np.ndarray, ...]:
+    attrs = GetValidCountsAttrs(**values)
+    passes = data[:, :, attrs.score_index].astype(np.float64) > attrs.score_threshold
+    if attrs.id_index >= 0:
+        passes &= data[:, :, attrs.id_index] >= 0
+    rows, numbers = np.full_like(data, -1), np.full(data.shape[:2], -1, np.int32)
+    for batch, chosen in enumerate(passes):
+        found = np.flatnonzero(chosen)
+        rows[batch, :len(found)], numbers[batch, :len(found)] = data[batch, found], found
+    return passes.sum(axis=1).astype(np.int32), rows, numbers
+
+
+get_valid_counts.spec(
+    _valid_reference,
+    case((2, 5, 6), score_threshold=0.1), case((1, 4, 5), id_index=-1, score_index=0),
+    case((1, 0, 6)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonMaxSuppressionAttrs(Attrs):
+    force_suppress: bool = attr(False, "boxes of different classes suppress each other")
+    top_k: int = attr(-1, "how many of the best take part; all where not positive")
+    coord_start: int = attr(2, "first of the four elements with two opposite corners",
+                            check=lambda n: n >= 0, expected="0 or more")
+    score_index: int = attr(1, "element with the score")
+    id_index: int = attr(0, "element with the class; -1 for none")
+    return_indices: bool = attr(True, "give the numbers of the boxes that stay, not the rows")
+    invalid_to_bottom: bool = attr(False, "rows that stay are in front; else at their rank")
+
+
+def _suppression_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 5)
+    if types is None:
+        return False
+    data, valid, numbers, most, overlap = types
+    attrs = attrs_as(ctx, NonMaxSuppressionAttrs)
+    expect_rank(ctx, 0, data, 3)
+    expect_float(ctx, 0, data)
+    _expect_elements(ctx, data, score_index=attrs.score_index, id_index=max(attrs.id_index, 0),
+                     coord_start=attrs.coord_start + 3)
+    for arg, type_, rank in ((1, valid, 1), (2, numbers, 2)):
+        expect_rank(ctx, arg, type_, rank)
+        expect_int(ctx, arg, type_)
+        for axis in range(rank):
+            expect_dim(ctx, arg, axis, type_.shape[axis], data.shape[axis],
+                       "the argument does not fit the boxes")
+    _expect_one(ctx, 3, most)
+    expect_int(ctx, 3, most)
+    _expect_one(ctx, 4, overlap)
+    expect_float(ctx, 4, overlap)
+    batch, size, _ = data.shape
+    ctx.output(TupleType((TensorType((batch, size), int32), TensorType((batch, 1), int32)))
+               if attrs.return_indices else data)
+    return True
+
+
+@define_op("vision.non_max_suppression", attrs=NonMaxSuppressionAttrs,
+           relation=_suppression_relation, pattern=OpPattern.OPAQUE, level=5)
+def non_max_suppression(
+    data: te.Tensor, valid_count: te.Tensor, indices: te.Tensor, max_output_size: te.Tensor,
+    iou_threshold: te.Tensor, attrs: NonMaxSuppressionAttrs,
+) -> Any:
+    """The boxes that overlap no better one, by falling score, and -1 where there are no more.
+
+    ``data`` is (batch, boxes, elements), of which the first ``valid_count`` take part. A box goes
+    if the area it shares with a kept one is more than ``iou_threshold`` of what both cover. The
+    result has the ``indices`` of the boxes and how many there are, or the rows themselves.
+    """
+    found = topi.non_max_suppression(
+        data, valid_count, indices, max_output_size, iou_threshold, coord_start=attrs.coord_start,
+        score_index=attrs.score_index, id_index=attrs.id_index,
+        force_suppress=attrs.force_suppress, top_k=attrs.top_k,
+        return_indices=attrs.return_indices, invalid_to_bottom=attrs.invalid_to_bottom,
+    )
+    return found if attrs.return_indices else found[0]
+
+
+def overlaps(box: np.ndarray, others: np.ndarray, edge: float = 0.0) -> np.ndarray:
+    """The shared area over the covered area, of a box and each of others."""
+    low = np.maximum(np.minimum(box[:2], box[2:]), np.minimum(others[:, :2], others[:, 2:]))
+    high = np.minimum(np.maximum(box[:2], box[2:]), np.maximum(others[:, :2], others[:, 2:]))
+    shared = np.prod(np.maximum(high - low + edge, 0), axis=1)
+    covered = (np.prod(np.abs(box[2:] - box[:2]) + edge)
+               + np.prod(np.abs(others[:, 2:] - others[:, :2]) + edge, axis=1) - shared)
+    return np.divide(shared, covered, out=np.zeros_like(shared), where=covered > 0)
+
+
+def keep_best(
+    boxes: np.ndarray, order: Sequence[int], overlap: float, most: int, edge: float = 0.0,
+    classes: np.ndarray | None = None,
+) -> list[int]:
+    """Which of ``order`` (by falling score) stay: each suppresses the ones behind it."""
+    left, kept = list(order), []
+    while left and (most < 0 or len(kept) < most):
+        best = left.pop(0)
+        kept.append(best)
+        shared = overlaps(boxes[best], boxes[left], edge) if left else np.zeros(0)
+        apart = np.zeros(len(left), bool) if classes is None else classes[left] != classes[best]
+        left = [i for i, s, other in zip(left, shared, apart, strict=True)
+                if other or not s > overlap]
+    return kept
+
+
+def _suppression_reference(
+    data: np.ndarray, valid: np.ndarray, numbers: np.ndarray, most: np.ndarray,
+    overlap: np.ndarray, **values: Any,
+) -> Any:
+    attrs = NonMaxSuppressionAttrs(**values)
+    rows = np.full_like(data, -1)
+    found, counts = np.full(data.shape[:2], -1, np.int32), np.zeros((len(data), 1), np.int32)
+    for b in range(len(data)):
+        count = int(np.clip(valid[b], 0, data.shape[1]))
+        order = np.argsort(-data[b, :count, attrs.score_index], kind="stable").tolist()
+        order = order[:attrs.top_k] if attrs.top_k > 0 else order
+        boxes = data[b, :, attrs.coord_start:attrs.coord_start + 4]
+        alike = attrs.force_suppress or attrs.id_index < 0
+        classes = None if alike else data[b, :, attrs.id_index]
+        kept = keep_best(boxes, order, np.asarray(overlap, data.dtype).item(),
+                         int(np.asarray(most).item()), classes=classes)
+        places = range(len(kept)) if attrs.invalid_to_bottom else [order.index(k) for k in kept]
+        rows[b, list(places)] = data[b, kept]
+        found[b, :len(kept)], counts[b] = numbers[b, kept], len(kept)
+    return (found, counts) if attrs.return_indices else rows
+
+
+def _boxes(seed: int, *shape: int) -> np.ndarray:
+    """Rows (class, score, x0, y0, x1, y1) of boxes that overlap a good deal."""
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(0, 1, (*shape, 6)).astype(np.float32)
+    rows[..., 0] = rng.integers(0, 2, shape)
+    rows[..., 4:] = rows[..., 2:4] + rng.uniform(0.3, 1.0, (*shape, 2))
+    return rows
+
+
+def _corners(seed: int, *shape: int) -> np.ndarray:
+    return np.ascontiguousarray(_boxes(seed, *shape)[..., 2:])
+
+
+_NUMBERS = np.arange(24, dtype=np.int32).reshape(2, 12)
+_COUNTS = np.array([12, 7], np.int32)
+_ALL, _THREE = np.asarray(-1, np.int32), np.asarray([3], np.int32)
+_HALF, _THIRD = np.asarray(0.5, np.float32), np.asarray([0.3], np.float32)
+non_max_suppression.spec(
+    _suppression_reference,
+    case(_boxes(0, 2, 12), _COUNTS, _NUMBERS, _ALL, _HALF),
+    case(_boxes(1, 2, 12), _COUNTS, _NUMBERS, _THREE, _THIRD, force_suppress=True, top_k=9),
+    case(_boxes(2, 2, 12), _COUNTS, _NUMBERS, _ALL, _THIRD, return_indices=False,
+         invalid_to_bottom=True),
+    case(_boxes(3, 2, 12), _COUNTS, _NUMBERS, _THREE, _HALF, return_indices=False, id_index=-1),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllClassNonMaxSuppressionAttrs(Attrs):
+    center_point_box: bool = attr(False, "boxes are (x, y, width, height) of their centre, not "
+                                  "two opposite corners")
+
+
+def _all_class_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 5)
+    if types is None:
+        return False
+    boxes, scores, most, overlap, threshold = types
+    for arg, type_ in enumerate((boxes, scores)):
+        expect_rank(ctx, arg, type_, 3)
+        expect_float(ctx, arg, type_)
+    expect_dim(ctx, 0, 2, boxes.shape[2], 4, "a box has four numbers")
+    expect_dim(ctx, 1, 0, scores.shape[0], boxes.shape[0], "the batches differ")
+    expect_dim(ctx, 1, 2, scores.shape[2], boxes.shape[1], "there must be one score for each box")
+    _expect_one(ctx, 2, most)
+    expect_int(ctx, 2, most)
+    for arg, type_ in ((3, overlap), (4, threshold)):
+        _expect_one(ctx, arg, type_)
+        expect_float(ctx, arg, type_)
+    ctx.output(TensorType((ANY, 3), int64))
+    return True
+
+
+@define_op("vision.all_class_non_max_suppression", attrs=AllClassNonMaxSuppressionAttrs,
+           relation=_all_class_relation, pattern=OpPattern.OPAQUE, level=5)
+def all_class_non_max_suppression(
+    boxes: te.Tensor, scores: te.Tensor, max_output_boxes_per_class: te.Tensor,
+    iou_threshold: te.Tensor, score_threshold: te.Tensor, attrs: AllClassNonMaxSuppressionAttrs,
+) -> tuple[te.Tensor, ...]:
+    """The boxes of each class that overlap no better one, as rows (batch, class, box).
+
+    ``boxes`` is (batch, boxes, 4) and ``scores`` (batch, classes, boxes); only scores above the
+    threshold count. There are as many rows as boxes stay, by batch, class and falling score.
+    """
+    return topi.all_class_suppression(
+        boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold,
+        center_point_box=attrs.center_point_box,
+    )
+
+
+@all_class_non_max_suppression.bounds
+def _all_class_bounds(_attrs: Attrs, types: Sequence[Type]) -> Bounds:
+    batch, classes, size = tensor_of(types[1]).shape
+    most = dim_mul(dim_mul(batch, classes), size)
+    return Bounds((TensorType((most, 3), int64),), ((0, 0, 0),))
+
+
+def _all_class_reference(
+    boxes: np.ndarray, scores: np.ndarray, most: np.ndarray, overlap: np.ndarray,
+    threshold: np.ndarray, center_point_box: bool = False,
+) -> np.ndarray:
+    if center_point_box:
+        centre, half = boxes[..., [1, 0]], boxes[..., [3, 2]] / 2
+        boxes = np.concatenate([centre - half, centre + half], axis=-1)
+    rows = []
+    for b, c in np.ndindex(*scores.shape[:2]):
+        order = [i for i in np.argsort(-scores[b, c], kind="stable")
+                 if scores[b, c, i] > threshold]
+        kept = keep_best(boxes[b], order, np.asarray(overlap).item(), int(np.asarray(most).item()))
+        rows += [(b, c, i) for i in kept]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+_LOW = np.asarray(0.2, np.float32)
+all_class_non_max_suppression.spec(
+    _all_class_reference,
+    case(_corners(4, 2, 9), (2, 3, 9), np.asarray(9, np.int64), _HALF, _LOW),
+    case(_corners(5, 1, 7), (1, 2, 7), _THREE, _THIRD, _LOW, center_point_box=True),
+    case(_corners(6, 1, 5), (1, 1, 5), np.asarray(0, np.int32), _HALF, _LOW),
+    case((1, 0, 4), (1, 2, 0), _ALL, _HALF, _LOW),
+)

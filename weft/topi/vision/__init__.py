@@ -1,0 +1,1 @@
+"""Computes of detectors: boxes, regions of interest, suppression of overlaps."""

@@ -1,0 +1,127 @@
+"""Pooling of regions of interest, whose bins depend on data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft import te
+from weft.tir.expr import PrimExpr
+from weft.topi.vision.suppression import widened
+
+
+def align(
+    data: Any, rois: Any, out: Any, scale: float, ratio: int, is_max: bool, offset: float
+) -> None:
+    """``out`` (roi, channel, row, column): the mean (or maximum) of bilinear samples of each bin.
+
+    ``data`` is (batch, channel, height, width), a row of ``rois`` (batch, x0, y0, x1, y1).
+    ``ratio`` samples lie along each side of a bin, as many as it is long where not positive.
+    ``offset`` is taken off the scaled corners; without one a region is a pixel or more.
+    """
+    height, width = data.shape[2], data.shape[3]
+    rows, columns = out.shape[2], out.shape[3]
+    for r in range(rois.shape[0]):
+        image = int(rois[r, 0])
+        image = min(max(image, 0), data.shape[0] - 1)
+        x0, y0 = rois[r, 1] * scale - offset, rois[r, 2] * scale - offset
+        long, high = rois[r, 3] * scale - offset - x0, rois[r, 4] * scale - offset - y0
+        if offset == 0:
+            long, high = max(long, 1.0), max(high, 1.0)
+        bin_high, bin_long = high / rows, long / columns
+        down = ratio if ratio > 0 else math.ceil(bin_high)
+        across = ratio if ratio > 0 else math.ceil(bin_long)
+        count = max(down * across, 1)
+        for row in range(rows):
+            for column in range(columns):
+                for c in range(data.shape[1]):
+                    out[r, c, row, column] = -math.inf if is_max and down * across > 0 else 0.0
+                for i in range(down):
+                    y = y0 + row * bin_high + (i + 0.5) * bin_high / down
+                    for j in range(across):
+                        x = x0 + column * bin_long + (j + 0.5) * bin_long / across
+                        # Beyond the first pixel around the image there is nothing.
+                        exists = -1.0 <= y <= height and -1.0 <= x <= width
+                        py = min(max(y, 0.0), height - 1.0) if exists else 0.0
+                        px = min(max(x, 0.0), width - 1.0) if exists else 0.0
+                        top, left = int(py), int(px)
+                        below, beside = min(top + 1, height - 1), min(left + 1, width - 1)
+                        dy, dx = py - top, px - left
+                        for c in range(data.shape[1]):
+                            value = 0.0
+                            if exists:
+                                value = (
+                                    (1 - dy) * ((1 - dx) * data[image, c, top, left]
+                                                + dx * data[image, c, top, beside])
+                                    + dy * ((1 - dx) * data[image, c, below, left]
+                                            + dx * data[image, c, below, beside]))
+                            if is_max:
+                                out[r, c, row, column] = max(out[r, c, row, column], value)
+                            else:
+                                out[r, c, row, column] += value / count
+
+
+def pool(data: Any, rois: Any, out: Any, scale: float) -> None:
+    """``out`` (roi, channel, row, column): the largest element of each bin, 0 for empty ones.
+
+    The corners are rounded to whole pixels, which belong to the region.
+    """
+    height, width = data.shape[2], data.shape[3]
+    rows, columns = out.shape[2], out.shape[3]
+    for r in range(rois.shape[0]):
+        image = min(max(int(rois[r, 0]), 0), data.shape[0] - 1)
+        x0, y0 = math.floor(rois[r, 1] * scale + 0.5), math.floor(rois[r, 2] * scale + 0.5)
+        x1, y1 = math.floor(rois[r, 3] * scale + 0.5), math.floor(rois[r, 4] * scale + 0.5)
+        high, long = max(y1 - y0 + 1, 1), max(x1 - x0 + 1, 1)
+        for row in range(rows):
+            top = min(max(math.floor(row * high / rows) + y0, 0), height)
+            below = min(max(math.ceil((row + 1) * high / rows) + y0, 0), height)
+            for column in range(columns):
+                left = min(max(math.floor(column * long / columns) + x0, 0), width)
+                right = min(max(math.ceil((column + 1) * long / columns) + x0, 0), width)
+                for c in range(data.shape[1]):
+                    best = -math.inf
+                    for y in range(int(top), int(below)):
+                        for x in range(int(left), int(right)):
+                            best = max(best, data[image, c, y, x])
+                    out[r, c, row, column] = best if best > -math.inf else 0.0
+
+
+def roi_align(
+    data: te.Tensor, rois: te.Tensor, *, size: tuple[int, int], scale: float, ratio: int,
+    mode: str, aligned: bool,
+) -> te.Tensor:
+    """(rois, channels, rows, columns) of data (batch, channels, height, width)."""
+    wide, regions = widened(data), widened(rois)
+    out = te.python_extern(
+        [(rois.shape[0], data.shape[1], *size)], [wide, regions], align, [wide.dtype],
+        scalars=[scale, ratio, mode == "max", 0.5 if aligned else 0.0], name="roi_align",
+    )[0]
+    return _narrowed(out, data)
+
+
+def roi_pool(
+    data: te.Tensor, rois: te.Tensor, *, size: tuple[int, int], scale: float
+) -> te.Tensor:
+    """(rois, channels, rows, columns) of data (batch, channels, height, width)."""
+    wide, regions = widened(data), widened(rois)
+    out = te.python_extern([(rois.shape[0], data.shape[1], *size)], [wide, regions], pool,
+                           [wide.dtype], scalars=[scale], name="roi_pool")[0]
+    return _narrowed(out, data)
+
+
+def _narrowed(x: te.Tensor, like: te.Tensor) -> te.Tensor:
+    if x.dtype == like.dtype:
+        return x
+    return te.compute(x.shape, lambda *i: x[i].astype(like.dtype), name="narrowed", tag="elemwise")
+
+
+def in_order(x: te.Tensor, order: tuple[int, ...]) -> te.Tensor:
+    """The axes of ``x`` in another order; ``x`` itself where it is the same."""
+    if order == tuple(range(x.ndim)):
+        return x
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        return x[tuple(index[order.index(a)] for a in range(x.ndim))]
+
+    return te.compute([x.shape[a] for a in order], element, name="in_order", tag="injective")

@@ -1,0 +1,270 @@
+"""Non-maximum suppression: of boxes that overlap, the one with the best score stays.
+
+One loop serves all operators. It looks at the candidates of a group in the order of their scores
+and keeps each that overlaps none kept before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import te
+from weft.ir.dtype import float32, float64, int32, int64
+from weft.tir.expr import PrimExpr, all_of, const, maximum, minimum, not_, select
+from weft.topi import sort as topi_sort
+
+
+def suppress(
+    boxes: Any, order: Any, valid: Any, classes: Any, overlap: Any, most: Any, kept: Any,
+    count: Any, edge: float, any_class: bool,
+) -> None:
+    """Fill ``kept`` (group, rank) with 1 where the candidate of that rank stays, and count them.
+
+    ``boxes`` is (batch, boxes, 4), two opposite corners each; ``order`` (group, rank) names the
+    boxes by falling score, of which ``valid`` are candidates; groups of a batch are neighbours.
+    Boxes of different ``classes`` overlap only for ``any_class``. A box that shares more than
+    ``overlap`` of the area of both with a kept one goes, as do all after the ``most``th (all stay
+    where it is negative). ``edge`` is what a box reaches beyond its corners.
+    """
+    per_batch = order.shape[0] // max(boxes.shape[0], 1)
+    for group in range(order.shape[0]):
+        batch = group // per_batch
+        found = 0
+        for rank in range(order.shape[1]):
+            kept[group, rank] = 0
+            stays = rank < valid[group] and (most[group] < 0 or found < most[group])
+            if not stays:
+                continue
+            a = order[group, rank]
+            top, bottom = boxes[batch, a, 0], boxes[batch, a, 2]
+            left, right = boxes[batch, a, 1], boxes[batch, a, 3]
+            area = (abs(bottom - top) + edge) * (abs(right - left) + edge)
+            for before in range(rank):
+                b = order[group, before]
+                same = any_class or classes[group, a] == classes[group, b]
+                if kept[group, before] == 0 or not same:
+                    continue
+                y0, y1 = boxes[batch, b, 0], boxes[batch, b, 2]
+                x0, x1 = boxes[batch, b, 1], boxes[batch, b, 3]
+                height = min(max(top, bottom), max(y0, y1)) - max(min(top, bottom), min(y0, y1))
+                width = min(max(left, right), max(x0, x1)) - max(min(left, right), min(x0, x1))
+                shared = max(height + edge, 0) * max(width + edge, 0)
+                other = (abs(y1 - y0) + edge) * (abs(x1 - x0) + edge)
+                both = area + other - shared
+                if both > 0 and shared > overlap[group] * both:
+                    stays = False
+                    break
+            if stays:
+                kept[group, rank] = 1
+                found += 1
+        count[group] = found
+
+
+def widened(x: te.Tensor) -> te.Tensor:
+    """Floats of 16 bits as float32, in which bodies compute."""
+    if x.dtype in (float32, float64):
+        return x
+    return te.compute(x.shape, lambda *i: x[i].astype(float32), name="widened", tag="elemwise")
+
+
+def by_score(scores: te.Tensor, valid: te.Tensor | None = None) -> te.Tensor:
+    """The numbers of the boxes of each group (group, boxes) by falling score.
+
+    Only the first ``valid`` of a group take part; the others come last.
+    """
+    if valid is not None:
+        lowest = te.min_value(scores.dtype)
+        scores = te.compute(
+            scores.shape, lambda g, i: select(i < valid[g].astype(int64), scores[g, i], lowest),
+            name="candidate_scores", tag="injective")
+    return topi_sort.argsort(scores, 1, is_ascend=False)
+
+
+def kept_by_rank(
+    boxes: te.Tensor, order: te.Tensor, valid: te.Tensor, classes: te.Tensor | None,
+    overlap: te.Tensor, most: te.Tensor, *, edge: float = 0.0,
+) -> tuple[te.Tensor, ...]:
+    """``suppress`` as tensors: kept (group, rank) and count (group); one class where it is None."""
+    groups, size = order.shape
+    own = te.compute((groups, size), lambda *_: const(0, int32), name="one_class",
+                     tag="injective") if classes is None else classes
+    return te.python_extern(
+        [(groups, size), (groups,)], [boxes, order, valid, own, overlap, most], suppress,
+        [int32, int64], scalars=[edge, classes is None], name="suppress",
+    )
+
+
+def compact_ranks(kept: Any, places: Any) -> None:
+    """``places`` (group, n): the ranks that are kept, in order, then -1."""
+    for group in range(kept.shape[0]):
+        found = 0
+        for rank in range(kept.shape[1]):
+            if kept[group, rank] != 0 and found < places.shape[1]:
+                places[group, found] = rank
+                found += 1
+        for rest in range(found, places.shape[1]):
+            places[group, rest] = -1
+
+
+def ranks_kept(kept: te.Tensor, size: PrimExpr | int) -> te.Tensor:
+    """The first ``size`` ranks that are kept in each group, then -1."""
+    return te.python_extern([(kept.shape[0], size)], [kept], compact_ranks, [int64],
+                            name="compact_ranks")[0]
+
+
+def spread(value: te.Tensor, groups: PrimExpr, dtype: Any) -> te.Tensor:
+    """A tensor of one element as one for each group."""
+    zeros = (0,) * value.ndim
+    return te.compute((groups,), lambda _: value[zeros].astype(dtype), name="spread",
+                      tag="injective")
+
+
+def non_max_suppression(
+    data: te.Tensor, valid_count: te.Tensor, indices: te.Tensor, max_output_size: te.Tensor,
+    iou_threshold: te.Tensor, *, coord_start: int, score_index: int, id_index: int,
+    force_suppress: bool, top_k: int, return_indices: bool, invalid_to_bottom: bool,
+) -> tuple[te.Tensor, ...]:
+    """The rows of ``data`` (batch, boxes, elements) that stay, by falling score, and -1 for others.
+
+    With ``return_indices`` the numbers ``indices`` of the boxes that stay (batch, boxes), and
+    how many (batch, 1).
+    """
+    batch, size, elements = data.shape
+    wide = widened(data)
+    boxes = te.compute((batch, size, 4), lambda b, i, k: wide[b, i, k + coord_start],
+                       name="boxes", tag="injective")
+    scores = te.compute((batch, size), lambda b, i: data[b, i, score_index], name="scores",
+                        tag="injective")
+    classes = None if force_suppress or id_index < 0 else te.compute(
+        (batch, size), lambda b, i: wide[b, i, id_index], name="classes", tag="injective")
+    valid = _candidates(valid_count, size, top_k)
+    order = by_score(scores, valid_count)
+    overlap, most = spread(iou_threshold, batch, wide.dtype), spread(max_output_size, batch, int64)
+    kept, count = kept_by_rank(boxes, order, valid, classes, overlap, most)
+    if return_indices:
+        place = ranks_kept(kept, size)
+        found = te.compute((batch, size), lambda b, i: select(
+            place[b, i] >= 0, indices[b, order[b, maximum(place[b, i], 0)]].astype(int32),
+            const(-1, int32)), name="kept_indices", tag="injective")
+        return found, te.compute((batch, 1), lambda b, _: count[b].astype(int32),
+                                 name="valid_box_count", tag="injective")
+    if invalid_to_bottom:
+        place = ranks_kept(kept, size)
+    else:
+        place = te.compute((batch, size), lambda b, i: select(
+            kept[b, i].not_equal(0), i, const(-1, int64)), name="place", tag="injective")
+    return (te.compute((batch, size, elements), lambda b, i, k: select(
+        place[b, i] >= 0, data[b, order[b, maximum(place[b, i], 0)], k], const(-1, data.dtype)),
+        name="suppressed", tag="injective"),)
+
+
+def _candidates(valid_count: te.Tensor, size: PrimExpr, top_k: int) -> te.Tensor:
+    """How many boxes of each batch take part."""
+
+    def count(b: PrimExpr) -> PrimExpr:
+        valid = maximum(minimum(valid_count[b].astype(int64), size), 0)
+        return minimum(valid, top_k) if top_k > 0 else valid
+
+    return te.compute(valid_count.shape, count, name="candidates", tag="injective")
+
+
+def all_class_suppression(
+    boxes: te.Tensor, scores: te.Tensor, max_output: te.Tensor, iou_threshold: te.Tensor,
+    score_threshold: te.Tensor, *, center_point_box: bool,
+) -> tuple[te.Tensor, ...]:
+    """Rows (batch, class, box) of what stays of each class, in that order, and how many.
+
+    ``boxes`` is (batch, boxes, 4), ``scores`` (batch, classes, boxes); of the boxes only those
+    with a score above the threshold take part.
+    """
+    batch, classes, size = scores.shape
+    groups = batch * classes
+    wide_scores = widened(scores)
+    flat = te.compute((groups, size), lambda g, i: wide_scores[g // classes, g % classes, i],
+                      name="flat_scores", tag="injective")
+    order = by_score(flat)
+    zeros = (0,) * score_threshold.ndim
+    passing = te.reduce_axis(size, name="k")
+
+    def above(g: PrimExpr) -> Any:
+        score = flat[g, passing.var]
+        least = score_threshold[zeros].astype(score.dtype)
+        passes = all_of(score > least, not_(te.isnan(score)))
+        return te.sum(select(passes, const(1, int64), const(0, int64)), passing)
+
+    valid = te.compute((groups,), above, name="candidates", tag="comm_reduce")
+    wide = widened(boxes)
+    corners = _corners(wide) if center_point_box else wide
+    kept, count = kept_by_rank(corners, order, valid, None,
+                               spread(iou_threshold, groups, wide.dtype),
+                               spread(max_output, groups, int64))
+    return te.python_extern(
+        [(groups * size, 3), (1,)], [kept, order, count], collect, [int64, int64],
+        scalars=[classes], name="collect",
+    )
+
+
+def _corners(boxes: te.Tensor) -> te.Tensor:
+    """Boxes given by centre and size (x, y, width, height), by two corners."""
+    half = const(0.5, boxes.dtype)
+
+    def element(b: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
+        centre, extent = boxes[b, i, 1 - k % 2], boxes[b, i, 3 - k % 2]
+        return select(k < 2, centre - extent * half, centre + extent * half)
+
+    return te.compute(boxes.shape, element, name="corners", tag="injective")
+
+
+def collect(
+    kept: Any, order: Any, count: Any, rows: Any, total: Any, classes: int
+) -> None:
+    """The kept boxes of all groups as rows (batch, class, box)."""
+    found = 0
+    for group in range(kept.shape[0]):
+        left = count[group]
+        for rank in range(kept.shape[1]):
+            if kept[group, rank] != 0 and left > 0:
+                rows[found, 0] = group // classes
+                rows[found, 1] = group % classes
+                rows[found, 2] = order[group, rank]
+                found += 1
+                left -= 1
+    total[0] = found
+
+
+def valid_counts(
+    data: Any, count: Any, rows: Any, numbers: Any, threshold: float, score: int, klass: int
+) -> None:
+    """The rows of ``data`` (batch, boxes, elements) with a score above the threshold, in front."""
+    for batch in range(data.shape[0]):
+        found = 0
+        for i in range(data.shape[1]):
+            if data[batch, i, score] > threshold and (klass < 0 or data[batch, i, klass] >= 0):
+                for k in range(data.shape[2]):
+                    rows[batch, found, k] = data[batch, i, k]
+                numbers[batch, found] = i
+                found += 1
+        count[batch] = found
+        for i in range(found, data.shape[1]):
+            for k in range(data.shape[2]):
+                rows[batch, i, k] = -1
+            numbers[batch, i] = -1
+
+
+def get_valid_counts(
+    data: te.Tensor, *, threshold: float, score_index: int, id_index: int
+) -> tuple[te.Tensor, ...]:
+    """How many rows have a score above the threshold; those in front; their numbers; then -1."""
+    batch, size, _ = data.shape
+    wide = widened(data)
+    count, rows, numbers = te.python_extern(
+        [(batch,), data.shape, (batch, size)], [wide], valid_counts, [int32, wide.dtype, int32],
+        scalars=[threshold, score_index, id_index], name="valid_counts",
+    )
+    if wide is data:
+        return count, rows, numbers
+    narrow = te.compute(rows.shape, lambda *i: rows[i].astype(data.dtype), name="rows",
+                        tag="elemwise")
+    return count, narrow, numbers
+
+
