@@ -14,6 +14,7 @@ from weft.transform.alpha import fresh_copy, fresh_var
 from weft.transform.effects import Effects
 from weft.transform.graph import as_function, is_primitive, rewrite_typed
 from weft.transform.to_a_normal_form import is_atom
+from weft.transform.to_basic_block_normal_form import name_captures
 
 
 @register_pass
@@ -50,7 +51,7 @@ class Inline(Pass):
             fn = mod[name]
             if not is_primitive(fn):
                 expansion = _Expansion(bodies, self.literals, effects)
-                fn = as_function(rewrite_typed(fn, expansion.step))
+                fn = as_function(rewrite_typed(name_captures(fn), expansion.step))
                 changed[name] = fn
             if self._is_wanted(name, fn, references) and not _refers_to(fn, {name}):
                 bodies[name] = fn

@@ -14,6 +14,7 @@ from weft.ir.types import Type, TypeVar, component_types
 from weft.ir.visitor import binders, children, free_vars, post_order, rebuild
 from weft.transform.alpha import fresh_copy, fresh_var
 from weft.transform.graph import as_function, enters, is_primitive, known_type
+from weft.transform.to_basic_block_normal_form import name_captures
 
 
 @register_pass
@@ -45,7 +46,7 @@ class LambdaLift(Pass):
         for name, fn in mod.functions.items():
             if is_primitive(fn) or not needs_lifting(fn):
                 continue
-            lift = _Lift(fn, self.prefix, names)
+            lift = _Lift(name_captures(fn), self.prefix, names)
             changed[name] = lift.run()
             changed.update(lift.lifted)
         return mod.with_functions(changed)

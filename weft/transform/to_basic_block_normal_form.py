@@ -9,6 +9,7 @@ from weft.ir.expr import Expr, Function, Let
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children
 from weft.transform.effects import ordered_nodes
+from weft.transform.graph import is_primitive
 from weft.transform.scopes import Scopes
 from weft.transform.to_a_normal_form import Normalizer
 
@@ -44,6 +45,20 @@ class ToBasicBlockNormalForm(FunctionPass):
             return fn
         body = Normalizer(fn.body, named.__contains__).run()
         return fn.replace(body=body, checked_type=fn.checked_type)
+
+
+def name_captures(fn: Function) -> Function:
+    """``fn`` in which local functions refer to what is computed outside of them by name.
+
+    A body can then be copied, or moved out, without what it shares with the code around it.
+    """
+    scopes = Scopes(fn.body)
+    if not any(isinstance(node, Function) and not is_primitive(node) for node in scopes.order):
+        return fn
+    if not any(children(node) for node in scopes.crossing):
+        return fn
+    named = Normalizer(fn.body, _named_nodes(fn.body).__contains__).run()
+    return fn.replace(body=named, checked_type=fn.checked_type)
 
 
 def _named_nodes(body: Expr) -> set[Expr]:

@@ -41,7 +41,7 @@ class ToCPS(Pass):
     Calls of functions pass on what is left to do as a function; operators stay as they are. The
     functions become generic in the type of the final answer, and have the attribute ``cps``.
     ``un_cps`` puts functions of the old signatures around them. Raises ``PassError`` for data
-    types that hold functions.
+    types that hold functions, and for modules with functions that take continuations already.
 
     def @main(%x: Tensor[(2,), float32]) { exp(@double(%x)) }
     def @double(%x: Tensor[(2,), float32]) { add(%x, %x) }
@@ -63,6 +63,14 @@ class ToCPS(Pass):
             if any(holds_function(t) for c in data.constructors for t in c.inputs):
                 raise PassError("a data type holds functions", where=str(data.header),
                                 help="run defunctionalization or partial_eval first")
+        done = [name for name, fn in mod.functions.items() if fn.attrs.get("cps")]
+        plain = [n for n, fn in mod.functions.items() if n not in done and not is_primitive(fn)]
+        if done and plain:
+            # A plain function calls the others as they are, without a continuation of its own.
+            raise PassError("some functions take continuations already", where=f"@{done[0]}",
+                            expected="a module of which none does, or all do",
+                            got=", ".join(f"@{name}" for name in plain),
+                            help="run to_cps once; un_cps gives the old signatures back")
         normal = infer_type(ToANormalForm().run_module(mod, ctx))
         changed = {
             name: _Conversion().function(fn)

@@ -65,6 +65,14 @@ def test_functions_in_data_are_refused():
         ToCPS()(mod)
 
 
+def test_functions_with_continuations_are_not_converted_again():
+    mod = parse_program("def @main(%x: Tensor[(2,), float32]) { exp(%x) }")
+    cps = ToCPS()(mod)
+    assert ToCPS()(cps) is cps
+    with pytest.raises(PassError, match="take continuations already"):
+        ToCPS()(UnCPS()(cps))
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow],
           derandomize=True)
 @given(mod=programs(control=True))
