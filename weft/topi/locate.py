@@ -103,7 +103,7 @@ def searchsorted(
             finish = BufferStore(outputs[0], low.astype(dtype), i)
             return Allocate(bounds, seq([*start, loop, finish]))
 
-        return nest(sought.shape, look, ForKind.PARALLEL)
+        return nest(sought.shape, look, independent=True, work=steps)
 
     return te.extern([values.shape], [sequence, values], build, [dtype], "searchsorted")[0]
 

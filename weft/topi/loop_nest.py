@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from weft.ir.dtype import int64
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const
+from weft.tir.expr import PrimExpr, Var, const, int_value
 from weft.tir.stmt import BufferStore, For, ForKind, Stmt
 
+# Below so many elements threads cost more than they save.
+_PARALLEL_ELEMENTS = 20_000
 Body = Callable[[tuple[PrimExpr, ...]], Stmt]
 
 
-def nest(shape: Sequence[PrimExpr], body: Body, outermost: ForKind = ForKind.SERIAL) -> Stmt:
+def nest(shape: Sequence[PrimExpr], body: Body, *, independent: bool = False,
+         work: int = 1) -> Stmt:
     """``body(index)`` for every index of ``shape``, in row-major order.
 
-    With ``outermost`` parallel, what different indices of the first axis do must commute.
+    Where indices of the first axis are ``independent`` of each other, they are shared among
+    threads if there is enough to do, at ``work`` elements a body.
     """
+    outermost = ForKind.PARALLEL if independent and _is_large(shape, work) else ForKind.SERIAL
     index = tuple(Var(f"i{axis}", int64) for axis in range(len(shape)))
     stmt = body(index)
     for axis in reversed(range(len(index))):
         kind = ForKind.SERIAL if axis else outermost
         stmt = For(index[axis], const(0), shape[axis], kind, stmt)
     return stmt
+
+
+def _is_large(shape: Sequence[PrimExpr], work: int) -> bool:
+    sizes = [int_value(size) for size in shape]
+    return len(sizes) > 0 and None not in sizes and (
+        work * math.prod(s for s in sizes if s is not None) >= _PARALLEL_ELEMENTS)
 
 
 def copy(source: Buffer, target: Buffer) -> Stmt:

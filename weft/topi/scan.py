@@ -35,6 +35,6 @@ def scan(
             value = if_then_else(first, start, COMBINE[combine](target.load(*before), taken))
             return BufferStore(target, value, here)
 
-        return nest(source.shape, advance)
+        return nest(source.shape, advance, independent=axis != 0)
 
     return te.extern([x.shape], [x], build, [dtype], f"cum_{combine}")[0]

@@ -106,8 +106,8 @@ def _merge_sorted(x: te.Tensor, axis: int, size: int, *, is_ascend: bool) -> te.
 
             return merge_sort(size, goes_before, emit)
 
-        return nest((*source.shape[:axis], *source.shape[axis + 1:]), line,
-                    ForKind.PARALLEL)
+        return nest((*source.shape[:axis], *source.shape[axis + 1:]), line, independent=True,
+                    work=size * size.bit_length())
 
     return te.extern([x.shape], [x], build, [int64], "merge_sort")[0]
 
