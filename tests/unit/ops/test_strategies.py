@@ -17,10 +17,10 @@ from tests.unit.ops.harness import (
     static_call,
 )
 from weft import op as catalogue
-from weft.ir.expr import Function
-from weft.ir.op import OPS, Case
+from weft.ir.expr import Call, Expr, Function
+from weft.ir.op import OPS, Case, Op
 from weft.ir.typing.infer import infer_expr
-from weft.strategy import lower_function
+from weft.strategy import Implementation, implementations, lower_function
 from weft.target import Target
 from weft.tir.eval import evaluate
 
@@ -41,11 +41,32 @@ def test_scheduled_kernel_agrees_with_the_reference(name: str, one: Case, target
     dynamic = make_call(operator, one, arrays)
     call = static_call(dynamic, arrays)
     function = infer_expr(Function(parameters_of(dynamic), call, attrs={"primitive": True}))
-    kernel = lower_function(function, Target.of(target)).func
     expected = reference_outputs(dynamic, arrays)
-    results = make_results(call, expected)
-    arguments = [*flatten(arrays), *results]
-    workspace = [np.zeros(p.static_shape, p.dtype.numpy) for p in kernel.params[len(arguments):]]
-    evaluate(kernel, *arguments, *workspace)
-    for got, want in zip(cut_results(call, results), expected, strict=True):
-        assert_close(got, want, one)
+    for implementation in offered(call, Target.of(target)):
+        kernel = lower_function(function, Target.of(target), implementation=implementation).func
+        results = make_results(call, expected)
+        arguments = [*flatten(arrays), *results]
+        rest = kernel.params[len(arguments):]
+        workspace = [np.zeros(p.static_shape, p.dtype.numpy) for p in rest]
+        evaluate(kernel, *arguments, *workspace)
+        for got, want in zip(cut_results(call, results), expected, strict=True):
+            assert_close(got, want, one)
+
+
+def offered(call: Expr, target: Target) -> list[Implementation | None]:
+    """All that the strategy of a call has; ``None`` for what is more than one operator."""
+    if isinstance(call, Call) and isinstance(call.op, Op):
+        return list(implementations(call, target))
+    return [None]
+
+
+def test_some_operators_have_several_implementations() -> None:
+    """And so the test above runs more than what would be chosen."""
+    target = Target.of("llvm -mcpu=znver4")
+    names: set[str] = set()
+    for name in ("nn.conv2d", "nn.dense", "nn.batch_matmul"):
+        operator = OPS.get(name)
+        for one in operator.cases:
+            call = make_call(operator, one, make_inputs(operator, one))
+            names |= {i.name for i in offered(call, target) if i is not None}
+    assert len(names) > len(("nn.conv2d", "nn.dense", "nn.batch_matmul"))

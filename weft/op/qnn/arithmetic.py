@@ -76,7 +76,8 @@ def _binary(name: str, combine: Op, reference: Callable[..., np.ndarray], doc: s
         real = reference(np_dequantized(x, xs, xz, lhs_axis), np_dequantized(y, ys, yz, rhs_axis))
         return np_quantized(real, s, z, x.dtype, rounding=rounding)
 
-    per_channel = (np.float32([0.1, 0.02, 0.3, 0.004]), np.int32([0, -3, 7, 100]))
+    per_channel = (np.array([0.1, 0.02, 0.3, 0.004], np.float32),
+                   np.array([0, -3, 7, 100], np.int32))
     bytes_ = {"dtypes": "int8", "low": -128, "high": 127}
     return define_composed(
         name, build, meaning,
@@ -127,8 +128,8 @@ def _unary(
 _BYTES = {"dtypes": "int8", "low": -128, "high": 127}
 _ANY = (case((3, 5), *_IN, *_OUT, **_BYTES), case((), *_IN, *_OUT, **_BYTES),
         case((0, 4), *_IN, *_OUT, **_BYTES),
-        case((2, 9), np.float32([0.02]), np.int32([128]), *_PLAIN, dtypes="uint8", low=0, high=255,
-             rounding="away"))
+        case((2, 9), np.array([0.02], np.float32), np.array([128], np.int32), *_PLAIN,
+             dtypes="uint8", low=0, high=255, rounding="away"))
 _POSITIVE = tuple(case(shape, np.float32(0.05), np.int32(-1), *_OUT, dtypes="int8", low=0, high=127)
                   for shape in ((3, 5), (), (0, 4)))
 

@@ -63,9 +63,10 @@ def _quantize_reference(x: np.ndarray, s: np.ndarray, z: np.ndarray, axis: int =
     return np_quantized(x, s, z, DType.of(out_dtype), axis=axis, rounding=rounding)
 
 
-_HALVES = np.float32([[-2.5, -1.5, -0.5, 0.5], [1.5, 2.5, 130.0, -200.0]])
+_HALVES = np.array([[-2.5, -1.5, -0.5, 0.5], [1.5, 2.5, 130.0, -200.0]], np.float32)
+_ODD = np.array([[-5, -3, -1, 1, 3, 5]], np.int32)
 _S, _Z = np.float32(0.0625), np.int32(3)
-_S4, _Z4 = np.float32([0.1, 0.02, 1.0, 0.5]), np.int32([0, -3, 7, 100])
+_S4, _Z4 = np.array([0.1, 0.02, 1.0, 0.5], np.float32), np.array([0, -3, 7, 100], np.int32)
 ONE = (np.float32(1), np.int32(0))
 
 quantize = define_composed(
@@ -74,7 +75,8 @@ quantize = define_composed(
     case((3, 5), _S, _Z, low=-9, high=9), case((), _S, _Z), case((0, 4), _S4, _Z4),
     case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
     case((2, 4), _S4, _Z4, out_dtype="int16", low=-900, high=900),
-    case((3,), np.float32([1e-7]), np.int32([5]), out_dtype="int32", low=-400, high=400),
+    case((3,), np.array([1e-7], np.float32), np.array([5], np.int32), out_dtype="int32",
+         low=-400, high=400),
     case((3, 4), _S, _Z, dtypes="float16"),
     attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
@@ -124,7 +126,7 @@ requantize = define_composed(
     case((2, 4), _S4, _Z4, np.float32(0.25), np.int32(128), dtypes="int32", out_dtype="uint8",
          low=-99, high=99),
     case((2, 4, 3), _S4, _Z4, _S4[::-1].copy(), _Z4, axis=1, dtypes="int8", low=-128, high=127),
-    *(case(np.int32([[-5, -3, -1, 1, 3, 5]]), np.float32(0.5), np.int32(0), *ONE, rounding=r)
+    *(case(_ODD, np.float32(0.5), np.int32(0), *ONE, rounding=r)
       for r in ("even", "upward", "away")),
     case((), _S, _Z, _S, _Z, dtypes="int8"), case((0, 3), _S, _Z, _S, _Z, dtypes="int8"),
     attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,

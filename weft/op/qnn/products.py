@@ -73,8 +73,8 @@ def _dense_reference(x: np.ndarray, w: np.ndarray, xz: np.ndarray, wz: np.ndarra
 
 _ZX, _ZW = np.int32(5), np.int32(-3)
 _ONE, _NONE = np.float32(0.5), np.int32(0)
-_Z4 = np.int32([0, -3, 7, 100])
-_S4 = np.float32([0.1, 0.02, 1.0, 0.5])
+_Z4 = np.array([0, -3, 7, 100], np.int32)
+_S4 = np.array([0.1, 0.02, 1.0, 0.5], np.float32)
 _BYTES = {"low": -128, "high": 127, "dtypes": "int8"}
 _MIXED = {"low": 0, "high": 127, "dtypes": ("uint8", "int8")}
 

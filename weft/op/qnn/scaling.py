@@ -133,4 +133,5 @@ def np_quantized(
             whole = np.sign(steps) * np.floor(np.abs(steps) + half)
     target = DType.of(dtype)
     moved = whole + np_along(zero, axis, np.ndim(real)).astype(np.float32)
-    return np.asarray(np.clip(moved, *np.float32(limits(target)))).astype(target.numpy)
+    low, high = (np.float32(limit) for limit in limits(target))
+    return np.asarray(np.clip(moved, low, high)).astype(target.numpy)
