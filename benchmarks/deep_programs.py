@@ -40,6 +40,7 @@ OPTIONS = {
     "combine_parallel_op": "op=tanh,min_branches=2",
     "convert_layout": "layouts=(nn.conv2d:NHWC:HWIO)",
     "fixed_point": "passes=(simplify_expr fold_constant eliminate_identity)",
+    "generate_external": f"compiler={CODEGEN}",
     "merge_composite": f"compiler={CODEGEN}",
     "partition_graph": f"compiler={CODEGEN}",
 }
@@ -55,7 +56,9 @@ def deep_codegen() -> Iterator[None]:
     """A code generator that takes ``exp`` and composites of ``relu`` and ``add``, while open."""
     x, y = any_("x"), any_("y")
     pattern = CompositePattern("add_relu", op.nn.relu(op.add(x, y)))
-    register_external_codegen(CODEGEN, supports=["exp"], patterns=[pattern])
+    register_external_codegen(
+        CODEGEN, supports=["exp"], patterns=[pattern], generate=lambda region: region.function
+    )
     try:
         yield
     finally:
