@@ -27,10 +27,9 @@ class AlignedBlock:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        # One byte at least, for an empty array need not point anywhere.
-        whole = _mapped(nbytes) if nbytes >= _HUGE_PAGE else _on_heap(max(nbytes, 1))
-        self.address = address_of(whole)
-        self.array = whole[:nbytes]
+        memory, start = aligned_memory(max(nbytes, 1))  # an empty array need not point anywhere
+        self.array = memory[start : start + nbytes]
+        self.address = address_of(memory) + start
 
 
 def address_of(array: np.ndarray) -> int:
@@ -38,24 +37,28 @@ def address_of(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _on_heap(nbytes: int) -> np.ndarray:
-    block = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -address_of(block) % ALIGNMENT
-    return block[start : start + nbytes]
+def aligned_memory(nbytes: int) -> tuple[np.ndarray, int]:
+    """Memory that no array shares, and where in it ``nbytes`` aligned bytes start.
+
+    Raises ``MemoryError`` where there is not enough.
+    """
+    if nbytes < _HUGE_PAGE:
+        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+        return memory, -address_of(memory) % ALIGNMENT
+    memory = _mapped(nbytes + _HUGE_PAGE)
+    return memory, -address_of(memory) % _HUGE_PAGE
 
 
 def _mapped(nbytes: int) -> np.ndarray:
     """Fewer, larger pages: weights and arenas of many MB otherwise miss the TLB all the time."""
     try:
-        pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError):
         raise MemoryError(f"{nbytes} bytes for compiled code are not to be had") from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without them
             pages.madvise(mmap.MADV_HUGEPAGE)
-    block = np.frombuffer(pages, np.uint8)
-    start = -address_of(block) % _HUGE_PAGE
-    return block[start : start + nbytes]
+    return np.frombuffer(pages, np.uint8)
 
 
 def aligned_bytes(data: bytes | bytearray | memoryview | np.ndarray | AlignedBlock) -> np.ndarray:

@@ -15,6 +15,7 @@ from weft.runtime.frame import Frame
 from weft.runtime.library import Library, function
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
 from weft.runtime.ndarray import to_numpy
+from weft.runtime.outputs import OutputMemory
 from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
 from weft.runtime.signature import Signature
 from weft.support import trace
@@ -57,7 +58,7 @@ class CompiledModule:
         self._main = function(self.library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
         self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest))
         self._given = [(s, s.numpy_dtype, s.concrete_shape) for s in manifest.inputs]
-        self._made = [(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
+        self._made = [OutputMemory(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -92,7 +93,7 @@ class CompiledModule:
         arrays = self._arrays(self._signature.bind(args, kwargs))
         count = threads.num_threads()
         self._threading.apply(count)
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
+        outputs = [memory.make() for memory in self._made]
         with self._stepper(arrays, outputs) as stepper:
             return profile_module(stepper, lambda: self._execute(arrays), repeat, count)
 
@@ -116,7 +117,7 @@ class CompiledModule:
 
     def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
         arrays = self._arrays(values)
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
+        outputs = [memory.make() for memory in self._made]
         self._threading.apply(threads.num_threads())
         if self._watched:
             self._run_stepwise(arrays, outputs)

@@ -1,0 +1,80 @@
+"""Memory of results is used again, and never while somebody can see it."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from weft.runtime.outputs import KEPT, SMALLEST, OutputMemory
+
+FLOATS = SMALLEST // 4
+F32 = np.dtype(np.float32)
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("shape", [(FLOATS,), (3, FLOATS), (1 << 20,)])
+def test_memory_comes_back_when_the_result_is_gone(shape) -> None:
+    memory = OutputMemory(shape, F32)
+    first = memory.make()
+    assert first.shape == shape
+    assert first.dtype == F32
+    assert first.flags.c_contiguous
+    assert first.flags.writeable
+    assert address(first) % 64 == 0
+    place = address(first)
+    del first
+    assert address(memory.make()) == place
+
+
+@pytest.mark.parametrize("view", [
+    lambda a: a[3:], lambda a: a.reshape(2, -1).T, lambda a: a.view(np.uint8), memoryview,
+    np.asarray, np.from_dlpack, lambda a: a[-1:],
+])
+def test_a_view_keeps_the_memory(view) -> None:
+    memory = OutputMemory((FLOATS,), F32)
+    first = memory.make()
+    first[:] = 7
+    place = address(first)
+    kept = view(first)
+    del first
+    others = [memory.make() for _ in range(KEPT + 2)]
+    assert place not in map(address, others)
+    assert len({address(o) for o in others}) == len(others)
+    assert np.asarray(kept).view(np.float32).ravel()[-1] == 7
+
+
+def test_results_that_are_held_do_not_fill_the_queue() -> None:
+    memory = OutputMemory((FLOATS,), F32)
+    held = [memory.make() for _ in range(KEPT + 3)]
+    assert len({address(h) for h in held}) == len(held)
+    place = address(memory.make())
+    assert address(memory.make()) == place
+
+
+def test_small_results_are_plain_arrays() -> None:
+    assert OutputMemory((4, 4), F32).make().flags.owndata
+    assert OutputMemory((0, 4), F32).make().shape == (0, 4)
+
+
+def test_threads_never_share_a_result() -> None:
+    memory = OutputMemory((FLOATS,), F32)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(300):
+            mine = memory.make()
+            mine[::997] = number
+            if not (mine[::997] == number).all():
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
