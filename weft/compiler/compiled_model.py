@@ -13,11 +13,11 @@ from weft.compiler.model_code import ModelCode
 from weft.compiler.options import CompileOptions
 from weft.compiler.stages import Stages
 from weft.compiler.vm.specialize import Specializer
-from weft.export.artifact import export_artifact
+from weft.export import export_artifact, export_c
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.artifact import check_target
 from weft.runtime.vm.module import VmModule
-from weft.support.errors import ArtifactError, TargetError
+from weft.support.errors import ArtifactError, OptionError, TargetError
 
 
 class Compiled:
@@ -40,12 +40,16 @@ class Compiled:
         """
         return self._stages.as_text(stage)
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write one file that ``weft.load`` runs without a compiler.
+    def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
+        """Write the model for where no compiler is.
 
-        Raises ``LinkerError`` where no linker is found, and ``ArtifactError`` for a model whose
-        kernels are compiled for the sizes they meet.
+        ``kind="weft"`` is one file that ``weft.load`` runs. ``kind="c"`` makes the folder ``path``
+        with an object, a header and a ``main.c``, for programs without Python; the folder names
+        the functions. Raises ``LinkerError`` where no linker is found, ``OptionError`` for another
+        kind, and ``ArtifactError`` for a model whose kernels are compiled for the sizes they meet.
         """
+        if kind not in ("weft", "c"):
+            raise OptionError("kind cannot be used", got=repr(kind), expected="'weft' or 'c'")
         self._code.check_portable()
         program = self._code.manifest.vm
         if program is not None and program.has_open_kernels:
@@ -54,7 +58,12 @@ class Compiled:
                 got=self._code.manifest.signature(),
                 help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
             )
-        export_artifact(path, self._code.manifest, self._code.objects, self._code.constants)
+        code = self._code
+        if kind == "c":
+            *own, _ = code.objects  # the last is the runtime support, which is for weft.load
+            export_c(path, code.manifest, own, code.constants, self.options.target)
+        else:
+            export_artifact(path, code.manifest, code.objects, code.constants)
 
 
     def __reduce__(self) -> tuple[Any, ...]:

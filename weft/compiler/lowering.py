@@ -48,7 +48,8 @@ from weft.transform.to_a_normal_form import Normalizer
 
 # Operators whose result holds the same elements in the same order as their first argument.
 RESHAPES = frozenset({
-    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.stop_fusion",
+    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.checkpoint",
+    "annotation.stop_fusion",
 })  # fmt: skip
 
 # A step knows every choice and loop around it. What nests deeper runs on the virtual machine.

@@ -1,4 +1,4 @@
-"""Objects into a shared object, with whatever linker there is.
+"""Objects into a shared object, or into one larger object, with whatever linker there is.
 
 A linker proper is tried first, for the objects need no C library; then C compilers, which know
 one; then the linker inside the ``ziglang`` package. For another architecture than this machine's
@@ -22,6 +22,7 @@ from weft.support.errors import LinkerError
 # The same objects give the same bytes: no build number, no paths. Code needs no executable stack.
 _OPTIONS = ("-shared", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-z", "now",
             "-Bsymbolic", "--strip-debug")
+_RELOCATABLE = ("-r", "--build-id=none", "--strip-debug")
 _EMULATION = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux", "riscv64": "elf64lriscv"}
 _LINKERS = ("ld", "ld.lld", "ld.bfd", "ld.gold", "mold")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -58,16 +59,24 @@ def link_shared(objects: Sequence[bytes], arch: str | None = None) -> bytes:
     Equal objects give equal bytes. ``LinkerError`` where no linker is found or all refuse, with
     what each said.
     """
-    arch = arch or machine()
+    return _link(objects, arch or machine(), _OPTIONS)
+
+
+def link_relocatable(objects: Sequence[bytes], arch: str | None = None) -> bytes:
+    """One relocatable object of several, to be linked into a program. As ``link_shared``."""
+    return _link(objects, arch or machine(), _RELOCATABLE)
+
+
+def _link(objects: Sequence[bytes], arch: str, options: tuple[str, ...]) -> bytes:
     complaints = []
     with tempfile.TemporaryDirectory(prefix="weft-link-") as folder:
         names = [Path(folder) / f"{number:05d}.o" for number in range(len(objects))]
         for name, code in zip(names, objects, strict=True):
             name.write_bytes(code)
-        output = Path(folder) / "lib.so"
+        output = Path(folder) / "linked"
         # Names within the folder keep its random path out of the result.
         relative = [Path(name.name) for name in names]
-        for linker in find_linkers(arch):
+        for linker in _search(arch, options):
             complaint = linker.link(relative, output)
             if complaint is None:
                 return output.read_bytes()
@@ -80,28 +89,29 @@ def link_shared(objects: Sequence[bytes], arch: str | None = None) -> bytes:
 
 def find_linkers(arch: str) -> tuple[Linker, ...]:
     """The linkers at hand for an architecture, in the order in which they are tried."""
-    return tuple(_search(arch))
+    return tuple(_search(arch, _OPTIONS))
 
 
-def _search(arch: str) -> Iterator[Linker]:
+def _search(arch: str, options: tuple[str, ...]) -> Iterator[Linker]:
     native = arch == machine()
     emulation = ("-m", _EMULATION[arch]) if arch in _EMULATION else ()
     for name in (*(_LINKERS if native else ("ld.lld",)), f"{arch}-linux-gnu-ld"):
         found = shutil.which(name)
         if found:
-            yield Linker((found,), (*emulation, *_OPTIONS))
+            yield Linker((found,), (*emulation, *options))
     for name in _COMPILERS if native else (f"{arch}-linux-gnu-gcc",):
         found = shutil.which(name)
         if found:
-            yield Linker((found,), _compiler_options())
+            yield Linker((found,), _compiler_options(options))
     if importlib.util.find_spec("ziglang") is not None:
         # The compiler driver, not its bare ld.lld, which not every release lets one call.
         target = ("-target", f"{arch}-linux-gnu")
-        yield Linker((sys.executable, "-m", "ziglang", "cc"), (*target, *_compiler_options()))
+        command = (sys.executable, "-m", "ziglang", "cc")
+        yield Linker(command, (*target, *_compiler_options(options)))
 
 
-def _compiler_options() -> tuple[str, ...]:
+def _compiler_options(options: tuple[str, ...]) -> tuple[str, ...]:
     """The linker's options as a C compiler passes them on."""
-    passed = [f"-Wl,{option}" for option in ("--build-id=none", "-z,noexecstack", "-z,relro",
-                                             "-z,now", "-Bsymbolic", "--strip-debug")]
-    return ("-shared", "-nostdlib", *passed)
+    kind, *rest = options
+    words = " ".join(rest).replace("-z ", "-z,").split()
+    return (kind, "-nostdlib", *(f"-Wl,{word}" for word in words))

@@ -1,4 +1,4 @@
-"""Remarks for passes in a program: stop_fusion."""
+"""Remarks for passes in a program: stop_fusion, checkpoint. They cost nothing."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.op import Op, OpPattern, case, define_op
 from weft.ir.typing.relations import identity_relation
 from weft.op.layout_inference import keep_layout
 from weft.topi import elementwise
 
 
-@define_op("annotation.stop_fusion", relation=identity_relation, pattern=OpPattern.OPAQUE,
-           level=10, inputs=("x",))
-def stop_fusion(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
-    """``x``, which is written to memory: what comes before and after is not one kernel."""
-    return elementwise.identity(x)
+def _remark(name: str, doc: str) -> Op:
+    """An operator that gives its argument, under another name for the same memory."""
+
+    def run(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
+        return elementwise.identity(x)
+
+    run.__doc__ = doc
+    op = define_op(f"annotation.{name}", relation=identity_relation, pattern=OpPattern.OPAQUE,
+                   level=10, inputs=("x",))(run)
+    op.layout(keep_layout)
+    op.spec(np.copy, case((3, 5)), case(()), case((0, 4)), case((2,), dtypes="bool"))
+    op.gradient(lambda _call, _y, dy: [dy])
+    return op
 
 
-stop_fusion.layout(keep_layout)
-stop_fusion.spec(np.copy, case((3, 5)), case(()), case((0, 4)), case((2,), dtypes="bool"))
-stop_fusion.gradient(lambda _call, _y, dy: [dy])
+stop_fusion = _remark("stop_fusion", "``x``, written to memory: what comes before and what comes "
+                      "after are not one kernel.")
+checkpoint = _remark("checkpoint", "``x``, which is kept: the pass ``recompute`` computes later "
+                     "values again from here, and not this one.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.te.compute import compute, extern, placeholder, reduce_axis, var
-from weft.te.instruction import instruction
+from weft.te.instruction import find_instruction, instruction
 from weft.te.lower import lower
 from weft.te.math import (
     abs,
@@ -67,10 +67,10 @@ __all__ = [
     "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Reducer", "ScanOp",
     "Schedule", "Stage", "Tensor", "abs", "all", "all_of", "any", "any_of", "argmax", "argmin",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "comm_reducer",
-    "compute", "const", "cos", "create_schedule", "erf", "exp", "extern", "floor", "fma",
-    "if_then_else", "instruction", "isnan", "likely", "log", "lower", "max", "max_value",
-    "maximum", "min", "min_value", "minimum", "not_", "placeholder", "popcount", "pow", "power",
-    "prefetch", "prod", "python_extern", "reduce_axis", "reinterpret", "round", "rsqrt", "scan",
-    "select", "shift_left", "shift_right", "sigmoid", "sin", "sqrt", "sum", "tanh", "trunc",
-    "var",
+    "compute", "const", "cos", "create_schedule", "erf", "exp", "extern", "find_instruction",
+    "floor", "fma", "if_then_else", "instruction", "isnan", "likely", "log", "lower", "max",
+    "max_value", "maximum", "min", "min_value", "minimum", "not_", "placeholder", "popcount",
+    "pow", "power", "prefetch", "prod", "python_extern", "reduce_axis", "reinterpret", "round",
+    "rsqrt", "scan", "select", "shift_left", "shift_right", "sigmoid", "sin", "sqrt", "sum",
+    "tanh", "trunc", "var",
 ]

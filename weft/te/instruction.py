@@ -10,7 +10,7 @@ from weft.te.tensor import PlaceholderOp, Tensor
 from weft.te.update import Update
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, const, int_value
-from weft.tir.instruction import Emit, Instruction, register_instruction
+from weft.tir.instruction import INSTRUCTIONS, Emit, Instruction, register_instruction
 from weft.tir.visitor import substitute
 
 
@@ -51,7 +51,14 @@ def instruction(
     buffers = tuple(update.buffers.get(t) or Buffer(t.name, t.shape, t.dtype) for t in inputs)
     moving = tuple((var, extent) for var, extent in loops if extent != 1)
     still: dict[Var, PrimExpr] = {var: const(0) for var, extent in loops if extent == 1}
+    store = store.replace(value=substitute(store.value, still),
+                          indices=tuple(substitute(i, still) for i in store.indices))
     return register_instruction(Instruction(
-        name, moving, substitute(store, still), buffers, tuple(archs), tuple(features),
+        name, moving, store, buffers, tuple(archs), tuple(features),
         emit,
     ))
+
+
+def find_instruction(name: str) -> Instruction:
+    """The instruction that was defined by this name; ``RegistryError`` where there is none."""
+    return INSTRUCTIONS.get(name)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from weft.support.errors import ScheduleError
+from weft.te.journal import Journal, recorded
 from weft.te.plan import attach_to_scans
 from weft.te.primitives.bind import bind
 from weft.te.primitives.cache_read import cache_read
@@ -40,23 +41,23 @@ from weft.te.walk import input_tensors
 class Stage(StageState):
     """One operation under a schedule, with the primitives that change its loops."""
 
-    split = split
-    tile = tile
-    fuse = fuse
-    reorder = reorder
-    parallel = parallel
-    vectorize = vectorize
-    unroll = unroll
-    tensorize = tensorize
-    bind = bind
-    pragma = pragma
-    compute_at = compute_at
-    compute_inline = compute_inline
-    compute_root = compute_root
-    set_scope = set_scope
-    storage_align = storage_align
-    double_buffer = double_buffer
-    prefetch = prefetch
+    split = recorded(split)
+    tile = recorded(tile)
+    fuse = recorded(fuse)
+    reorder = recorded(reorder)
+    parallel = recorded(parallel)
+    vectorize = recorded(vectorize)
+    unroll = recorded(unroll)
+    tensorize = recorded(tensorize)
+    bind = recorded(bind)
+    pragma = recorded(pragma)
+    compute_at = recorded(compute_at)
+    compute_inline = recorded(compute_inline)
+    compute_root = recorded(compute_root)
+    set_scope = recorded(set_scope)
+    storage_align = recorded(storage_align)
+    double_buffer = recorded(double_buffer)
+    prefetch = recorded(prefetch)
 
     def __repr__(self) -> str:
         return f"Stage({self.name})"
@@ -65,9 +66,9 @@ class Stage(StageState):
 class Schedule(ScheduleState):
     """The stages of a program; ``schedule[tensor]`` is the one that computes ``tensor``."""
 
-    cache_write = cache_write
-    cache_read = cache_read
-    rfactor = rfactor
+    cache_write = recorded(cache_write)
+    cache_read = recorded(cache_read)
+    rfactor = recorded(rfactor)
 
     def __init__(self, outputs: Sequence[Tensor]) -> None:
         self.outputs = tuple(outputs)
@@ -78,6 +79,10 @@ class Schedule(ScheduleState):
         for t in self.outputs:
             self.stage_of(t).is_output = True
         attach_to_scans(self)
+        self.tensors = tuple(stage.tensors[0] for stage in self.stages)
+        self.journal = Journal(self)
+        for tensor in self.tensors:
+            self.journal.name(tensor)
 
     def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> Stage:
         return Stage(self, op, tensors)
@@ -87,6 +92,13 @@ class Schedule(ScheduleState):
 
     def __str__(self) -> str:
         return as_text(self)
+
+    def as_python(self) -> str:
+        """Python that makes this schedule of the same computation: ``schedule(outputs)``.
+
+        The text needs ``from weft import te``. Instructions are named, so they must be defined.
+        """
+        return self.journal.as_python(self.tensors)
 
 
 def create_schedule(outputs: Tensor | Operation | Sequence[Tensor | Operation]) -> Schedule:

@@ -168,7 +168,7 @@ class StageState:
         """The compute definition; ``ScheduleError`` where there is none to schedule."""
         if isinstance(self.op, ComputeOp):
             return self.op
-        kinds = {ExternOp: "an extern body", ScanOp: "a scan"}
+        kinds: dict[type, str] = {ExternOp: "an extern body", ScanOp: "a scan"}
         kind = kinds.get(type(self.op), "a placeholder")
         raise self.error(f"{primitive} does not apply to {kind}")
 

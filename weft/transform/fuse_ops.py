@@ -18,7 +18,8 @@ from weft.transform.graph import enters, op_name, shape_of, type_of
 
 # These give the memory of their argument another shape: no work, hence no kernel.
 ALIASING_OPS = frozenset({
-    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.stop_fusion",
+    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.checkpoint",
+    "annotation.stop_fusion",
 })  # fmt: skip
 
 

@@ -21,7 +21,9 @@ class Recompute(FunctionPass):
     A program with gradients reads values of its forward part long after they were computed; until
     then they occupy memory. Calls no costlier than ``pattern`` allows (elementwise and broadcast
     by default; ``ops`` names further ones) are computed again for late uses, from operands that
-    are recomputed or kept. ``eliminate_common_subexpr`` undoes this, so it comes before.
+    are recomputed or kept. With ``everything`` all calls are cheap but those of
+    ``annotation.checkpoint``, whose values are kept (Chen et al. 2016).
+    ``eliminate_common_subexpr`` undoes this, so it comes before.
 
     With ``distance=2``:
 
@@ -40,6 +42,7 @@ class Recompute(FunctionPass):
     distance: int = 32
     ops: tuple[str, ...] = ()
     expensive: tuple[str, ...] = ("erf", "exp", "log", "power", "tanh")
+    everything: bool = False
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         order = [n for n in post_order(fn, enter=enters) if isinstance(n, Call)]
@@ -77,6 +80,6 @@ class Recompute(FunctionPass):
     def _is_cheap(self, node: Expr) -> bool:
         if not isinstance(node, Call) or not isinstance(node.op, Op) or not node.args:
             return False
-        if node.op.name in self.ops:
-            return True
+        if self.everything or node.op.name in self.ops:
+            return node.op.name != "annotation.checkpoint"
         return node.op.pattern <= OpPattern.BROADCAST and node.op.name not in self.expensive

@@ -56,6 +56,31 @@ def test_workers_build_the_same_code_as_this_process(kernels):
     assert [k.facts.symbol for k in here] == [k.name for k in kernels]
 
 
+def test_workers_compile_python_bodies(monkeypatch):
+    """Those of weft's own operators: a worker finds them where this process does."""
+    pytest.importorskip("numba")
+    kernels = kernels_of("""
+        def @main(%x: Tensor[(1, 3, 7, 8), float32], %r: Tensor[(3, 5), float32]) {
+          %0 = vision.roi_pool(tanh(%x), %r, pooled_size=(2, 3));
+          sum(nn.softmax(sqrt(%0)), axis=(1,))
+        }""")
+    sent = []
+    build_there = worker_pool.Worker.build
+
+    def record(worker, kernel, target):
+        sent.append(kernel.text)
+        return build_there(worker, kernel, target)
+
+    monkeypatch.setattr(worker_pool.Worker, "build", record)
+    monkeypatch.setattr(build, "_build_here", lambda *_: None)  # leave all to the workers
+    with weft.config(no_cache=True, build_jobs=2):
+        there = build_kernels(kernels, TARGET)
+    assert any("roi_pool" in text for text in sent)
+    monkeypatch.undo()
+    with weft.config(no_cache=True, build_jobs=1):
+        assert build_kernels(kernels, TARGET) == there
+
+
 def test_the_second_build_comes_from_the_cache(kernels, tmp_path, monkeypatch):
     with weft.config(cache_dir=tmp_path, build_jobs=1):
         first = build_kernels(kernels, TARGET)

@@ -103,6 +103,9 @@ OTHERWISE = {
     "nn.contrib_conv2d_winograd_weight_transform": "nn.winograd_weight",
     "nn.contrib_conv2d_winograd_without_weight_transform": "nn.winograd_conv2d",
     "qnn.contrib_dense_pack": "qnn.dense",
+    "nn.contrib_conv3d_winograd_weight_transform": "nn.conv3d",
+    "nn.contrib_conv3d_winograd_without_weight_transform": "nn.conv3d",
+    "nn.fast_softmax": "nn.softmax",
     "vm.reshape_tensor": "dyn.reshape",
     "vm.shape_of": "shape_of",
 }
@@ -139,6 +142,22 @@ NO_PLACE = {
     "relay.op.annotation.simulated_quantize": "qnn.simulated_quantize",
     "torch_op": _LIBRARY,
     "vm.invoke_tvm_op": _MACHINERY,
+}
+
+
+# Relay's name: what would be needed.
+WANTED = {
+    "nn.bitpack": "numbers of one bit",
+    "nn.bitserial_conv2d": "numbers of one bit",
+    "nn.bitserial_dense": "numbers of one bit",
+    "nn.correlation": "a compute of its own",
+    "nn.deformable_conv2d": "a compute of its own",
+    "nn.fifo_buffer": "a compute of its own",
+    "nn.sparse_add": "sparse matrices by rows",
+    "nn.sparse_conv2d": "sparse matrices by rows",
+    "nn.sparse_dense": "sparse matrices by rows",
+    "nn.sparse_transpose": "sparse matrices by rows",
+    "vision.regular_non_max_suppression": "the variant of TFLite",
 }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from weft import te
+from weft.support.errors import ScheduleError
 from weft.te import primitives
 
 NAMES = sorted(m.name for m in pkgutil.iter_modules(primitives.__path__))
@@ -107,3 +108,43 @@ def test_tiles_that_overlap_are_cut(run, random):
     sch[y].split(inner, 3)
     v = random(16)
     np.testing.assert_allclose(run(sch, [x, y], [v])[0], [v.sum()], rtol=1e-4)
+
+
+def test_a_schedule_prints_as_python_that_makes_it_again():
+    x = te.placeholder((9, 12), name="x")
+    k = te.reduce_axis(12, "k")
+    y = te.compute((9,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    sch = te.create_schedule(y)
+    outer, _ = sch[y].split(k, factor=4)
+    with pytest.raises(ScheduleError):
+        sch[y].vectorize(outer)
+    partial = sch.rfactor(y, outer)
+    sch[partial].compute_at(sch[y], y.op.axis[0])
+    sch[y].pragma(sch[y].leaf_iter_vars[-1], "note", "in words")
+    assert sch.as_python() == """\
+def schedule(outputs):
+    s = te.create_schedule(outputs)
+    x, y = s.tensors
+    k = s[y].reduce_axis[0]
+    k_outer, k_inner = s[y].split(k, factor=4)
+    y_rf = s.rfactor(y, k_outer)
+    i = s[y].axis[0]
+    s[y_rf].compute_at(s[y], i)
+    k_outer_v = s[y].reduce_axis[0]
+    s[y].pragma(k_outer_v, 'note', 'in words')
+    return s
+"""
+
+
+def test_a_refused_primitive_changes_nothing():
+    x = te.placeholder((8, 6), name="x")
+    y = te.compute((8, 6), lambda i, j: x[i, j] + 1.0, name="y")
+    sch = te.create_schedule(y)
+    i, j = y.op.axis
+    sch[y].parallel(j)
+    before = str(sch), sch.as_python()
+    for call in (lambda: sch[y].tile(i, j, 4, 2), lambda: sch[y].tile(i, i, 4, 2),
+                 lambda: sch[y].fuse(i, j), lambda: sch[y].tile(i, j, 4, 0)):
+        with pytest.raises(ScheduleError):
+            call()
+    assert (str(sch), sch.as_python()) == before

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft import te
-from weft.support.errors import ScheduleError
+from weft.support.errors import LoweringError, ScheduleError
 from weft.te.schedule import Schedule, Stage
 from weft.te.tensor import REDUCE
-from weft.tir.eval import evaluate
+from weft.te.walk import input_tensors
+from weft.tir.eval import evaluate, evaluate_expr
+from weft.tir.expr import Var
 from weft.tir.func import PrimFunc
+from weft.tir.instruction import Instruction
+from weft.tir.parser import parse_func
 from weft.tir.transform.pipeline import lower_prim_func
 
 Program = tuple[list[te.Tensor], int]  # arguments, and how many of them are inputs
+Size = int | Var
 
 
-def chain(n: int, m: int) -> Program:
+def chain(n: Size, m: Size) -> Program:
     x = te.placeholder((n, m), name="x")
     a = te.compute((n, m), lambda i, j: x[i, j] * 2.0, name="a")
     b = te.compute((m, n), lambda i, j: a[j, i] + 1.0, name="b")
@@ -27,7 +33,7 @@ def chain(n: int, m: int) -> Program:
     return [x, y], 1
 
 
-def stencil(n: int, m: int) -> Program:
+def stencil(n: Size, m: Size) -> Program:
     x = te.placeholder((n, m), name="x")
     pad = te.compute(
         (n + 2, m + 2),
@@ -40,7 +46,7 @@ def stencil(n: int, m: int) -> Program:
     return [x, y], 1
 
 
-def product(n: int, m: int) -> Program:
+def product(n: Size, m: Size) -> Program:
     a, b = te.placeholder((n, 7), name="a"), te.placeholder((7, m), name="b")
     k = te.reduce_axis(7, "k")
     packed = te.compute(
@@ -52,7 +58,7 @@ def product(n: int, m: int) -> Program:
     return [a, b, y], 2
 
 
-def rows(n: int, m: int) -> Program:
+def rows(n: Size, m: Size) -> Program:
     x = te.placeholder((n, m), name="x")
     k1, k2 = te.reduce_axis(m, "k1"), te.reduce_axis(m, "k2")
     top = te.compute((n,), lambda i: te.max(x[i, k1], axis=k1), name="top")
@@ -61,7 +67,7 @@ def rows(n: int, m: int) -> Program:
     return [x, y], 1
 
 
-def strided(n: int, m: int) -> Program:
+def strided(n: Size, m: Size) -> Program:
     x = te.placeholder((2 * n + 1, m), name="x")
     a = te.compute((2 * n + 1, m), lambda i, j: x[i, j] + 1.0, name="a")
     k = te.reduce_axis((1, 3), "k")
@@ -70,7 +76,7 @@ def strided(n: int, m: int) -> Program:
     return [x, y], 1
 
 
-def flipped(n: int, m: int) -> Program:
+def flipped(n: Size, m: Size) -> Program:
     x = te.placeholder((n, m), name="x")
     a = te.compute((n, m), lambda i, j: x[n - 1 - i, j] + 1.0, name="a")
     y = te.compute(
@@ -78,7 +84,45 @@ def flipped(n: int, m: int) -> Program:
     return [x, y], 1
 
 
-PROGRAMS = [chain, stencil, product, rows, strided, flipped]
+def dots(n: Size, m: Size) -> Program:
+    """Groups of two along the depth, as dot product instructions take them."""
+    a = te.placeholder((n, 6), name="a")
+    b = te.placeholder(((m + 3) // 4, 3, 4, 2), name="b")
+    g, k = te.reduce_axis(3, "g"), te.reduce_axis(2, "k")
+    c = te.compute(
+        (n, (m + 3) // 4 * 4),
+        lambda i, j: te.sum(a[i, g * 2 + k] * b[j // 4, g, j % 4, k], axis=[g, k]), name="c")
+    y = te.compute((n, m), lambda i, j: c[i, j] + 1.0, name="y")
+    return [a, b, y], 2
+
+
+def running(n: Size, m: Size) -> Program:
+    x = te.placeholder((n + 1, m), name="x")
+    state = te.placeholder((n + 1, m), name="state")
+    first = te.compute((1, m), lambda _, i: x[0, i], name="first")
+    top = te.compute((n + 1, m), lambda t, i: te.maximum(state[t - 1, i], 0.0), name="top")
+    following = te.compute((n + 1, m), lambda t, i: top[t, i] - x[t, i], name="following")
+    total = te.scan(first, following, state, name="total")
+    y = te.compute((n + 1, m), lambda t, i: total[t, i] * 2.0, name="y")
+    return [x, y], 1
+
+
+PROGRAMS = [chain, stencil, product, rows, strided, flipped, dots, running]
+
+
+def define_instructions() -> list[Instruction]:
+    """Four lanes of a multiple, a multiply-add, and a dot product of pairs."""
+    a, b = te.placeholder((4,), name="a"), te.placeholder((1,), name="b")
+    pair, pairs = te.placeholder((2,), name="pair"), te.placeholder((4, 2), name="pairs")
+    one, two = te.reduce_axis(1, "one"), te.reduce_axis(2, "two")
+    double = te.compute((4,), lambda i: a[i] * 2.0, name="double")
+    fma = te.compute((4,), lambda i: te.sum(b[one] * a[i], axis=one), name="fma")
+    dot = te.compute((4,), lambda i: te.sum(pair[two] * pairs[i, two], axis=two), name="dot")
+    return [te.instruction(f"random_{out.name}", inputs, out, lambda *_: "")
+            for inputs, out in (([a], double), ([b, a], fma), ([pair, pairs], dot))]
+
+
+INSTRUCTIONS = define_instructions()
 
 
 def split(data, sch, stage):
@@ -129,7 +173,45 @@ def factor_reduction(data, sch, stage):
         sch.rfactor(stage.tensors[0], pick(data, leaves), data.draw(st.integers(0, 1)))
 
 
-STEPS = [split, split, fuse, reorder, annotate, place, place, cache, factor_reduction]
+def tile(data, sch, stage):
+    place = data.draw(st.integers(0, max(0, len(stage.leaf_iter_vars) - 2)))
+    pair = stage.leaf_iter_vars[place : place + 2]
+    if len(pair) == 2:
+        stage.tile(*pair, data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4)))
+
+
+def remark(data, sch, stage):
+    stage.pragma(draw_axis(data, stage), "note", data.draw(st.integers(0, 3)))
+
+
+def store(data, sch, stage):
+    kind = data.draw(st.integers(0, 2))
+    if kind == 0:
+        factor, offset = data.draw(st.integers(1, 8)), data.draw(st.integers(0, 3))
+        stage.storage_align(stage.axis[0], factor, offset)
+    elif kind == 1:
+        stage.double_buffer()
+    else:
+        stage.compute_root()
+
+
+def fetch(data, sch, stage):
+    tensor = pick(data, input_tensors(stage.op))
+    stage.prefetch(tensor, draw_axis(data, stage), data.draw(st.integers(1, 3)))
+
+
+def tensorize(data, sch, stage):
+    """The loops of an instruction inside, if they are there; most of the time they are not."""
+    lanes = stage.axis[-1]
+    inner = stage.split(lanes, 4)[1] if data.draw(st.booleans()) else lanes
+    last = [a for a in stage.reduce_axis[1:] if a in stage.leaf_iter_vars]
+    first = [a for a in stage.leaf_iter_vars if a not in (*last, inner)]
+    stage.reorder(*first, inner, *last)
+    stage.tensorize(inner, pick(data, INSTRUCTIONS))
+
+
+STEPS = [split, split, fuse, tile, reorder, annotate, place, place, cache, factor_reduction,
+         remark, store, store, fetch, tensorize, tensorize]
 
 
 def pick(data, items):
@@ -157,25 +239,57 @@ def small_integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
 
 
-def outputs_of(func: PrimFunc, args, values) -> list[np.ndarray]:
-    outputs = [np.zeros(t.static_shape, t.dtype.numpy) for t in args[len(values) :]]
-    evaluate(func, *values, *outputs)
+def shape_of(tensor: te.Tensor, sizes: dict[Var, int]) -> tuple[int, ...]:
+    return tuple(int(evaluate_expr(n, sizes)) for n in tensor.shape)
+
+
+def outputs_of(func: PrimFunc, args, values, sizes: dict[Var, int]) -> list[np.ndarray]:
+    outputs = [np.zeros(shape_of(t, sizes), t.dtype.numpy) for t in args[len(values) :]]
+    named = {var.name: size for var, size in sizes.items()}
+    scalars = [named[p.name] for p in func.params if isinstance(p, Var)]
+    evaluate(func, *values, *outputs, *scalars)
     return outputs
 
 
-@settings(max_examples=100, deadline=None,
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-@given(data=st.data(), program=st.sampled_from(PROGRAMS),
-       n=st.integers(1, 7), m=st.integers(1, 9))
-def test_schedules_keep_values(run, data, program, n, m):
-    args, inputs = program(n, m)
-    values = [small_integers(t.static_shape, i) for i, t in enumerate(args[:inputs])]
-    want = run(te.create_schedule(args[inputs:]), args, values)
+def rebuilt(sch: Schedule) -> Schedule:
+    scope: dict[str, Any] = {"te": te}
+    exec(sch.as_python(), scope)
+    return scope["schedule"](list(sch.outputs))
+
+
+def check_random_schedule(data, program, n: int, m: int, *, symbolic: bool) -> bool:
+    """Whether a schedule came out that is legal; its values are those of plain loops."""
+    names = (Var("n"), Var("m")) if symbolic else (n, m)
+    sizes = {v: k for v, k in zip(names, (n, m), strict=True) if isinstance(v, Var)}
+    args, inputs = program(*names)
+    values = [small_integers(shape_of(t, sizes), i) for i, t in enumerate(args[:inputs])]
+    plain = te.lower(te.create_schedule(args[inputs:]), args)
+    want = outputs_of(plain, args, values, sizes)
     sch = te.create_schedule(args[inputs:])
     scramble(data, sch)
     try:
         func = te.lower(sch, args)
     except ScheduleError:  # computed at a loop that does not hold all readers: refused
-        return
-    for form in (func, lower_prim_func(func, verify=True)):
-        np.testing.assert_array_equal(outputs_of(form, args, values), want)
+        return False
+    again = rebuilt(sch)
+    assert str(again) == str(sch), sch.as_python()
+    assert str(te.lower(again, args)) == str(func)
+    forms = [func, parse_func(str(func))]
+    try:
+        lowered = lower_prim_func(func, verify=True)
+    except LoweringError as error:
+        assert "symbolic size" in str(error)  # noqa: PT017 - what else it says is drawn
+    else:
+        forms.append(lowered)
+    assert str(forms[1]) == str(func)
+    for form in forms:
+        np.testing.assert_array_equal(outputs_of(form, args, values, sizes), want)
+    return True
+
+
+@settings(max_examples=200, deadline=None,
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(data=st.data(), program=st.sampled_from(PROGRAMS),
+       n=st.integers(1, 7), m=st.integers(1, 9), symbolic=st.booleans())
+def test_schedules_keep_values(data, program, n, m, symbolic):
+    check_random_schedule(data, program, n, m, symbolic=symbolic)

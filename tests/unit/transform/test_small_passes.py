@@ -218,6 +218,20 @@ def test_recomputed_values_are_equal_and_near():
     assert_structural_equal(once, mod)
 
 
+def test_marked_values_are_kept_and_others_computed_again():
+    mod = parse_program("""
+        def @main(%x: Tensor[(3,), float32]) {
+          sum(tanh(exp(annotation.checkpoint(sin(cos(%x))))))
+        }""")
+    grad = Gradient()(mod)
+    after = Recompute(distance=4, everything=True)(grad)
+    check_values(grad, after)
+    before, calls = op_calls(grad), op_calls(after)
+    assert calls.count("exp") > before.count("exp")
+    assert calls.count("annotation.checkpoint") == before.count("annotation.checkpoint") == 1
+    assert calls.count("sin") == before.count("sin")
+
+
 def test_constructors_as_values_are_written_out():
     mod = parse_program("""
         type Box { Some(Tensor[(2,), float32]), None }

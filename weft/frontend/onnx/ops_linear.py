@@ -67,8 +67,8 @@ def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
         return product_in(node, a, b)
     if dtype.code == "bfloat":  # CPUs multiply these as they are, and sum in 32 bits
         return node.call(op.cast, product_in(node, a, b, "float32"), dtype=dtype.name)
-    wide = [node.call(op.cast, v, dtype="float32") for v in (a, b)]
-    return node.call(op.cast, product_in(node, *wide), dtype=dtype.name)
+    wide_a, wide_b = (node.call(op.cast, v, dtype="float32") for v in (a, b))
+    return node.call(op.cast, product_in(node, wide_a, wide_b), dtype=dtype.name)
 
 
 def product_in(node: Node, a: Expr, b: Expr, out_dtype: str | None = None) -> Expr:

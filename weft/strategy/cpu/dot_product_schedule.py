@@ -24,14 +24,13 @@ def schedule_dot_product(
     for op in computes_below(ctx.outputs):
         stage, tags = s[op.output(0)], op.tag.split(",")
         if "dot_product" in tags:
-            product = op
+            _schedule_tiles(ctx, op, plan, tile, flat_rows=flat_rows)
         elif "dot_sums" in tags:
             _schedule_sums(stage, plan)
         elif "panels" in tags:
             _schedule_packing(stage, op, ctx.target.lanes(op.output(0).dtype))
         elif op is not ctx.output.op and "ones" not in tags:
             stage.compute_inline()
-    _schedule_tiles(ctx, product, plan, tile, flat_rows=flat_rows)
 
 
 def _schedule_packing(stage: te.Stage, op: te.ComputeOp, lanes: int) -> None:
@@ -56,26 +55,28 @@ def _schedule_tiles(
 ) -> None:
     """The whole reduction inside a register tile."""
     s, stage = ctx.schedule, ctx.schedule[ctx.output]
-    *batch, row, column = stage.axis if stage.axis[1:] else (None, *stage.axis)
-    if flat_rows:
-        leading = [a for a in (*batch, row) if a is not None]
-        batch, row = [], stage.fuse(*leading) if len(leading) > 1 else leading[0]
+    *leading, column = stage.axis
+    if flat_rows and len(leading) > 1:
+        leading = [stage.fuse(*leading)]
     panels, inside = stage.split(column, factor=tile.vectors * plan.lanes)
     vector, lane = stage.split(inside, factor=plan.lanes)
-    tall, short = stage.split(row, factor=tile.rows)
-    stage.reorder(*batch, panels, tall, short, vector, lane)
-    stage.unroll(short)
+    around, within_tile = [*leading[:-1], panels], [vector, lane]
+    if leading:  # a product with a vector has no rows
+        tall, short = stage.split(leading[-1], factor=tile.rows)
+        around, within_tile = [*around, tall], [short, *within_tile]
+        stage.unroll(short)
+    stage.reorder(*around, *within_tile)
     stage.unroll(vector)
     stage.vectorize(lane)
-    task = stage.fuse(*batch, panels, tall)
+    task = stage.fuse(*around)
     acc = s[product.output(0)]
     acc.set_scope("local")
     acc.compute_at(stage, task)
-    *around, acc_row, acc_column = acc.axis
+    *acc_batch, acc_row, acc_column = acc.axis
     group, inner = acc.reduce_axis
     chunk, within = acc.split(group, factor=CHUNK)
     vectors, lanes = acc.split(acc_column, factor=plan.lanes)
-    acc.reorder(*around, chunk, within, acc_row, vectors, lanes, inner)
+    acc.reorder(*acc_batch, chunk, within, acc_row, vectors, lanes, inner)
     acc.unroll(acc_row)
     acc.unroll(vectors)
     acc.tensorize(lanes, plan.instruction)

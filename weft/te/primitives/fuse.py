@@ -25,15 +25,18 @@ def fuse(self: StageState, *axes: IterVar) -> IterVar:
     self.require_compute("fuse")
     if not axes:
         raise self.error("fuse needs at least one axis")
+    places = [self.leaf_index(axis) for axis in axes]
+    for outer, inner, place in zip(axes, axes[1:], places, strict=False):
+        _check_two(self, outer, inner, place)
+    for axis in axes if len(axes) > 1 else ():
+        self.require_unused(axis, "fuse")
     fused = axes[0]
-    self.leaf_index(fused)
     for axis in axes[1:]:
         fused = _fuse_two(self, fused, axis)
     return fused
 
 
-def _fuse_two(stage: StageState, outer: IterVar, inner: IterVar) -> IterVar:
-    place = stage.leaf_index(outer)
+def _check_two(stage: StageState, outer: IterVar, inner: IterVar, place: int) -> None:
     if stage.leaf_index(inner) != place + 1:
         raise stage.error(
             f"fuse of {outer.name} and {inner.name}, which are not nested directly in this order",
@@ -42,8 +45,10 @@ def _fuse_two(stage: StageState, outer: IterVar, inner: IterVar) -> IterVar:
     if outer.kind != inner.kind:
         raise stage.error(f"fuse of {outer.kind} axis {outer.name} and {inner.kind} axis "
                           f"{inner.name}")
-    for axis in (outer, inner):
-        stage.require_unused(axis, "fuse")
+
+
+def _fuse_two(stage: StageState, outer: IterVar, inner: IterVar) -> IterVar:
+    place = stage.leaf_index(outer)
     name = f"{outer.name.removesuffix('.fused')}.{inner.name}.fused"
     fused = stage.new_axis(name, outer.extent * inner.extent, outer.kind)
     stage.relations.append(Fuse(outer, inner, fused))

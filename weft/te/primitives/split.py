@@ -25,18 +25,26 @@ def split(
       i.outer in 7
       i.inner in 16
     """
-    self.require_compute("split")
+    check_split(self, parent, factor, nparts)
     place = self.leaf_index(parent)
-    self.require_unused(parent, "split")
-    if (factor is None) == (nparts is None):
-        raise self.error("split needs either factor or nparts")
-    size = factor if factor is not None else nparts
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise self.error(f"split of axis {parent.name} by {size!r}: it must be a positive integer")
     outer, inner = _new_axes(self, parent, factor, nparts)
     self.relations.append(Split(parent, outer, inner, factor, nparts))
     self.leaf_iter_vars[place : place + 1] = [outer, inner]
     return outer, inner
+
+
+def check_split(
+    stage: StageState, parent: IterVar, factor: int | None, nparts: int | None
+) -> None:
+    """Refuse a split that is not legal."""
+    stage.require_compute("split")
+    stage.leaf_index(parent)
+    stage.require_unused(parent, "split")
+    if (factor is None) == (nparts is None):
+        raise stage.error("split needs either factor or nparts")
+    size = factor if factor is not None else nparts
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise stage.error(f"split of axis {parent.name} by {size!r}: it must be a positive integer")
 
 
 def _new_axes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.te.primitives.reorder import reorder
-from weft.te.primitives.split import split
+from weft.te.primitives.split import check_split, split
 from weft.te.state import StageState
 from weft.te.tensor import IterVar
 
@@ -27,6 +27,10 @@ def tile(
       i.inner in 4
       j.inner in 50
     """
+    for axis, factor in ((x, x_factor), (y, y_factor)):
+        check_split(self, axis, factor, None)
+    if x is y:
+        raise self.error(f"tile of axis {x.name} with itself")
     x_outer, x_inner = split(self, x, factor=x_factor)
     y_outer, y_inner = split(self, y, factor=y_factor)
     reorder(self, x_outer, y_outer, x_inner, y_inner)

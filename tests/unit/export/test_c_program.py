@@ -1,0 +1,157 @@
+"""Artifacts for C: compiled by the system's compiler and run without Python."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import weft
+from weft import op
+from weft.cli.main import main
+from weft.codegen.llvm.elf import symbols
+from weft.export.linker import find_linkers
+from weft.ir import Function, Tuple, const, var
+from weft.ir.builder import while_loop
+from weft.runtime.cpu import machine
+from weft.support.errors import ArtifactError, OptionError
+
+CC = shutil.which("cc")
+needs_cc = pytest.mark.skipif(CC is None, reason="there is no C compiler")
+needs_linker = pytest.mark.skipif(not find_linkers(machine()), reason="there is no linker")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def model(scale=1.0):
+    """Rounds of a layer with weights; whether the input is positive."""
+    n, x = var("n", (), "int32"), var("x", (2, 16))
+    weights = np.random.default_rng(0).standard_normal((16, 16), np.float32) * np.float32(scale)
+    loop = while_loop(lambda i, _: op.less(i, n),
+                      lambda i, s: (i + 1, op.nn.softmax(op.nn.dense(s, const(weights)))),
+                      const(0), x)
+    return weft.compile(Function((n, x), Tuple((loop[1], op.greater(x, const(0.0))))))
+
+
+def build(folder, *files, program="main"):
+    target = folder / program
+    subprocess.run([CC, "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", folder, *files, "-lm",
+                    "-o", target], check=True)
+    return target
+
+
+@needs_cc
+@needs_linker
+def test_a_program_in_c_gives_the_same_bytes(tmp_path):
+    module = model()
+    folder = tmp_path / "my-net.1"
+    module.export(folder, kind="c")
+    assert sorted(p.name for p in folder.iterdir()) == ["main.c", "my_net_1.h", "my_net_1.o"]
+    program = build(folder, folder / "main.c", folder / "my_net_1.o")
+    n, x = np.int32(3), np.random.default_rng(1).standard_normal((2, 16), np.float32)
+    (tmp_path / "n").write_bytes(n.tobytes())
+    (tmp_path / "x").write_bytes(x.tobytes())
+    subprocess.run([program, *(tmp_path / name for name in ("n", "x", "y", "flags"))], check=True)
+    y, flags = module(n, x)
+    assert (tmp_path / "y").read_bytes() == y.tobytes()
+    assert (tmp_path / "flags").read_bytes() == flags.tobytes()
+
+
+CALLER = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "one.h"
+#include "two.h"
+int main(void) {
+  int n = 1;
+  float x[32] = {0}, y[32], z[32];
+  unsigned char flags[32];
+  const void *inputs[] = {&n, x};
+  void *outputs[] = {y, flags}, *others[] = {z, flags}, *missing[] = {NULL, flags};
+  size_t size = (one_workspace_size() + two_workspace_size() + 127) / 64 * 64;
+  char *workspace = aligned_alloc(64, size);
+  x[0] = 1.0f;
+  printf("%d %d ", one_run(inputs, outputs, workspace), two_run(inputs, others, workspace));
+  printf("%d %d %d ", one_run(inputs, missing, workspace), one_run(NULL, outputs, workspace),
+         one_run(inputs, outputs, NULL));
+  printf("%d %d", one_run(inputs, outputs, workspace + 1), y[0] != z[0]);
+  return 0;
+}
+"""
+
+
+@needs_cc
+@needs_linker
+def test_two_models_in_one_program_and_the_error_codes(tmp_path):
+    model().export(tmp_path / "one", kind="c")
+    model(scale=2.0).export(tmp_path / "two", kind="c")
+    source = tmp_path / "caller.c"
+    source.write_text(CALLER)
+    program = tmp_path / "caller"
+    subprocess.run([CC, "-I", tmp_path / "one", "-I", tmp_path / "two", source,
+                    tmp_path / "one" / "one.o", tmp_path / "two" / "two.o", "-lm", "-o", program],
+                   check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 0 1 1 1 2 1"
+
+
+@needs_linker
+def test_the_command_line_writes_the_folder(tmp_path, capsys):
+    path = tmp_path / "net.ir"
+    path.write_text("def @main(%x: Tensor[(4,), float32]) { tanh(%x) }")
+    with pytest.raises(SystemExit) as end:
+        main(["compile", str(path), "--kind", "c"])
+    assert end.value.code == 0
+    assert "wrote" in capsys.readouterr().out
+    assert {p.name for p in (tmp_path / "net").iterdir()} == {"main.c", "net.h", "net.o"}
+
+
+@needs_linker
+def test_the_object_shows_two_names_and_keeps_no_state(tmp_path):
+    module = model()
+    module.export(tmp_path / "net", kind="c")
+    first = (tmp_path / "net" / "net.o").read_bytes()
+    visible = {s.name for s in symbols(first) if s.is_defined and s.is_global}
+    assert visible == {"net_run", "net_workspace_size"}
+    needed = {s.name for s in symbols(first) if not s.is_defined}
+    assert needed <= {"memset", "memcpy", "memmove"}
+    assert b".bss" not in first or b"weft.threads" not in first
+    module.export(tmp_path / "again" / "net", kind="c")
+    assert (tmp_path / "again" / "net" / "net.o").read_bytes() == first
+
+
+@needs_cc
+@needs_linker
+def test_models_without_inputs_constants_and_elements(tmp_path):
+    text = 'def @main() { (zeros(shape=(2,), dtype="int64"), zeros(shape=(0, 3), dtype="int8")) }'
+    weft.compile(weft.parse(text)).export(tmp_path / "9", kind="c")
+    program = build(tmp_path / "9", tmp_path / "9" / "main.c", tmp_path / "9" / "net_9.o")
+    subprocess.run([program, tmp_path / "a", tmp_path / "b"], check=True)
+    assert (tmp_path / "a").read_bytes() == bytes(16)
+    assert (tmp_path / "b").read_bytes() == b""
+    wrong = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "usage" in wrong.stderr
+
+
+def test_what_is_no_artifact_for_c(tmp_path):
+    module = weft.compile(weft.parse("""
+        def @f(%n: int32) -> int32 {
+          if (less(%n, 1)) { 1 } else { multiply(%n, @f(subtract(%n, 1))) }
+        }
+        def @main(%n: int32) { @f(%n) }"""))
+    with pytest.raises(ArtifactError, match="virtual machine"):
+        module.export(tmp_path / "net", kind="c")
+    with pytest.raises(OptionError, match="kind cannot be used"):
+        module.export(tmp_path / "net", kind="wasm")
+    if find_linkers(machine()):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ArtifactError, match="cannot be written"):
+            model().export(tmp_path / "file", kind="c")

@@ -1,0 +1,28 @@
+"""Nothing of Relay's inventory is forgotten: it is here, has no place here, or is named missing."""
+
+from __future__ import annotations
+
+from tests.unit.ops.relay_inventory import (
+    LEVELS,
+    NO_PLACE,
+    OTHERWISE,
+    WANTED,
+    missing,
+    relay_operators,
+)
+from weft.ir.op import OPS
+
+
+def test_the_list_is_whole():
+    counts = {level: len(names.split()) for level, names in LEVELS.items()}
+    assert counts == {"1": 54, "2": 31, "3": 58, "4": 38, "5": 25, "6": 5, "10": 50, "11": 34,
+                      "none": 9}
+    assert len(relay_operators()) == 304
+
+
+def test_every_name_leads_somewhere():
+    assert set(OTHERWISE.values()) <= set(OPS)
+    assert not set(OTHERWISE) & set(NO_PLACE)
+    assert set(OTHERWISE) | set(NO_PLACE) <= set(relay_operators())
+    assert not set(NO_PLACE) & set(OPS)
+    assert set(missing()) <= set(WANTED)
