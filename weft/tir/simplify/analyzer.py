@@ -179,7 +179,7 @@ class Analyzer:
             if rule is None or e.dtype is not int64:
                 found = linear_of_canonical(self.simplify(e)) if rule is None else Linear.of_atom(e)
             else:
-                found = self._settled(divmod.recombine(rule(self, e)))
+                found = self._settled(divmod.recombine(self._facts, rule(self, e)))
             self._sums[e] = found
         return found
 

@@ -111,16 +111,16 @@ def split_symbolic(facts: Facts, total: Linear, divisor: PrimExpr) -> tuple[Line
     return None
 
 
-def recombine(total: Linear) -> Linear:
+def recombine(facts: Facts, total: Linear) -> Linear:
     """``a // c * (m*c) + a % c * m`` is ``a * m``; ``a * m - a // c * (m*c)`` is ``a % c * m``.
 
     One digit higher, ``a // c % d * (m*c) + a % c * m`` is ``a % (c*d) * m``.
     """
     for atom, coefficient in total.terms.items():
         if type(atom) is x.FloorMod:
-            merged_digits = _join_digits(total, atom, coefficient)
+            merged_digits = _join_digits(facts, total, atom, coefficient)
             if merged_digits is not None:
-                return recombine(merged_digits)
+                return recombine(facts, merged_digits)
         if type(atom) is not x.FloorDiv:
             continue
         divisor = x.int_value(atom.b)
@@ -132,10 +132,10 @@ def recombine(total: Linear) -> Linear:
         remainder = _remainder_in(without, numerator, divisor, factor)
         if remainder is not None:
             merged = without.plus(Linear.of_atom(remainder), -factor).plus(numerator, factor)
-            return recombine(merged)
+            return recombine(facts, merged)
         if all(without.terms.get(a) == -factor * c for a, c in numerator.terms.items()):
             rest = Linear.of_atom(x.FloorMod(atom.a, atom.b))
-            return recombine(without.plus(numerator, factor).plus(rest, -factor))
+            return recombine(facts, without.plus(numerator, factor).plus(rest, -factor))
     return total
 
 
@@ -158,7 +158,9 @@ def _remainder_in(
     return None
 
 
-def _join_digits(total: Linear, atom: x.FloorMod, coefficient: int) -> Linear | None:
+def _join_digits(
+    facts: Facts, total: Linear, atom: x.FloorMod, coefficient: int
+) -> Linear | None:
     """``total`` with digit ``a // c % d`` and the digit ``a % c`` below it as one."""
     high, digits = atom.a, x.int_value(atom.b)
     if type(high) is not x.FloorDiv or digits is None or digits <= 0:
@@ -170,6 +172,7 @@ def _join_digits(total: Linear, atom: x.FloorMod, coefficient: int) -> Linear | 
     low = _remainder_in(total, linear_of_canonical(high.a), divisor, factor)
     if low is None:
         return None
-    joined = Linear.of_atom(x.FloorMod(high.a, IntImm(divisor * digits, x.int64)), factor)
+    # Once more with what is known of ranges: the digits together may be simpler than each.
+    joined = floormod(facts, linear_of_canonical(high.a), divisor * digits)
     return total.plus(Linear.of_atom(atom), -coefficient).plus(
-        Linear.of_atom(low), -factor).plus(joined)
+        Linear.of_atom(low), -factor).plus(joined, factor)
