@@ -235,6 +235,7 @@ class ScheduleState(ABC):
 
     stages: list[StageState]
     outputs: tuple[Tensor, ...]
+    journal: Any  # weft.te.journal.Journal
 
     @abstractmethod
     def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> StageState:
