@@ -9,7 +9,8 @@ There are two kinds of operators with such results, and a hook of the record for
 - An operand holds what is an attribute of another operator: a shape, axes, a count
   (``dyn.reshape``, ``dyn.full``). ``op.static_form`` gives the call that stands for it once the
   values of these operands are known: when they are constants (``dynamic_to_static``), or when
-  the program runs, where a kernel is made for the values it meets.
+  the program runs, where a kernel is made for the values it meets. An operator with bounds too
+  (``dyn.strided_slice``) has one kernel, which reads the values.
 
 In types the sizes that are not known are ``?``.
 """
@@ -72,10 +73,16 @@ def static_form_of(callee: Function | Op) -> StaticForm | None:
     return op.hook("static_form") if op is not None else None
 
 
+def needs_values(callee: Function | Op) -> bool:
+    """Whether a kernel (or an operator) has code only for given values of its operands."""
+    op = callee if isinstance(callee, Op) else _operator(callee)
+    return op is not None and bool(op.hook("static_form")) and not op.hook("bounds")
+
+
 def value_params(function: Function) -> tuple[int, ...]:
     """The parameters of a kernel whose values its static form needs; they are no tuples."""
     form = static_form_of(function)
-    if form is None:
+    if form is None or not needs_values(function):
         return ()
     args = function.body.args  # type: ignore[attr-defined]
     wanted = {id(args[at]) for at in form.operands}

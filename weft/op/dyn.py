@@ -14,19 +14,20 @@ import numpy as np
 
 from weft.ir.attrs import Attrs, NoAttrs, attrs_without
 from weft.ir.dtype import DType
-from weft.ir.dynamic import StaticForm
+from weft.ir.dynamic import Bounds, StaticForm
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op
 from weft.ir.shape import ANY, Shape
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
-from weft.ir.typing.relations import normalize_axis
+from weft.ir.typing.relations import normalize_axes, normalize_axis
 from weft.op import broadcast, image, nn
-from weft.op.relations import expect_int, expect_rank, tensors_known
+from weft.op.relations import expect_dim, expect_int, expect_rank, tensor_of, tensors_known
 from weft.op.transform import arange as counting
 from weft.op.transform import create, join, mask, order, repeat, sparse
 from weft.op.transform import shape as shapes
 from weft.support.errors import LoweringError
+from weft.topi import locate
 
 Known = Sequence[TensorType]
 _ANY_NUMBER = ("arange", "nn.upsampling", "nn.upsampling3d")
@@ -35,16 +36,20 @@ ResultOf = Callable[[RelationContext, Known], Type]
 
 def _dynamic(
     static: Op, inputs: Sequence[str], given: Mapping[str, int], result: ResultOf, *,
-    cases: Sequence[Case], attrs: type[Attrs] = NoAttrs, rank: int = 1, doc: str = "",
+    cases: Sequence[Case], attrs: type[Attrs] = NoAttrs, rank: int = 1,
+    compute: Callable[..., Any] | None = None,
 ) -> Op:
     """``static`` with the attributes in ``given`` as operands (attribute to position).
 
     ``rank`` is that of these operands, which are integers unless ``static`` takes other numbers.
-    ``result(ctx, types)`` is the type as far as the types of arguments give it.
+    ``result(ctx, types)`` is the type as far as the types of arguments give it. With ``compute``,
+    which reads the operands, the operator has bounds too.
     """
     operands = tuple(sorted(given.values()))
 
-    def run(*_tensors: Any) -> Any:
+    def run(*tensors: Any) -> Any:
+        if compute is not None:
+            return compute(*tensors)
         raise LoweringError(f"dyn.{static.name} has a kernel only once its shape is known",
                             help="run it on the virtual machine, or make the operand constant")
 
@@ -73,7 +78,7 @@ def _dynamic(
         return static(*kept, **dict(call.attrs.items()), **known, span=call.span)
 
     moved = " and ".join(given)
-    run.__doc__ = doc or f"``{static.name}`` with {moved} as operands."
+    run.__doc__ = f"``{static.name}`` with {moved} as operands."
     op = define_op(f"dyn.{static.name}", attrs=attrs, relation=relation, pattern=OpPattern.OPAQUE,
                    level=10, inputs=inputs)(run)
     op.static_form(StaticForm(operands, make))
@@ -132,12 +137,24 @@ UpSampling3DAttrs = attrs_without(nn.UpSampling3DAttrs, "scale_d", "scale_h", "s
 
 
 def _slice_type(ctx: RelationContext, types: Known) -> Type:
-    source, cuts = types[0], types[1].shape[0]
+    source, count = types[0], types[1].shape[0]
+    for arg in (2, 3):
+        expect_dim(ctx, arg, 0, types[arg].shape[0], count, "the bounds differ in length")
     axes = _attrs_of(ctx).axes
-    cut = range(cuts if isinstance(cuts, int) else source.ndim) if axes is None else axes
-    named = {normalize_axis(ctx, a, source.ndim, name="axes") for a in cut}
-    return TensorType(tuple(ANY if a in named else d for a, d in enumerate(source.shape)),
+    if not isinstance(count, int) or not 0 < count <= source.ndim or (
+        axes is not None and len(axes) != count
+    ):
+        ctx.fail("the bounds do not fit the axes", arg=1,
+                 expected=f"one number for each cut axis, at most {source.ndim}", got=types[1])
+    cut = normalize_axes(ctx, range(count) if axes is None else axes, source.ndim, name="axes")
+    return TensorType(tuple(ANY if a in cut else d for a, d in enumerate(source.shape)),
                       source.dtype)
+
+
+def _cut_axes(axes: Sequence[int] | None, bounds: Sequence[int] | None, ndim: int) -> list[int]:
+    """The axes that are cut; ``bounds`` is the shape of an operand with one number for each."""
+    named = range(bounds[0]) if axes is None and bounds is not None else axes or ()
+    return [axis % ndim for axis in named]
 
 
 def _topk_type(ctx: RelationContext, types: Known) -> Type:
@@ -203,8 +220,20 @@ one_hot = _dynamic(
 strided_slice = _dynamic(
     join.strided_slice, ("x", "begin", "end", "strides"), {"begin": 1, "end": 2, "strides": 3},
     _slice_type, attrs=StridedSliceAttrs,
+    compute=lambda x, begin, end, strides, attrs: locate.strided_slice(
+        x, begin, end, strides, _cut_axes(attrs.axes, begin.static_shape, x.ndim)),
     cases=(case((4, 6), ints(1, 0), ints(3, 6), ints(1, 2)),
-           case((2, 7), ints(6), ints(-9), ints(-2), axes=(-1,))))
+           case((2, 7), ints(6), ints(-9), ints(-2), axes=(-1,)),
+           case((5, 2), ints(-2), ints(99), ints(1)), case((3,), ints(2), ints(1), ints(1))))
+
+
+@strided_slice.bounds
+def _slice_bounds(attrs: Any, types: Sequence[Type]) -> Bounds:
+    x, begin = tensor_of(types[0]), tensor_of(types[1])
+    cut = _cut_axes(attrs.axes, begin.concrete_shape, x.ndim)
+    return Bounds((x,), tuple((0, axis, n) for n, axis in enumerate(cut)))
+
+
 topk = _dynamic(order.topk, ("x", "k"), {"k": 1}, _topk_type, attrs=TopkAttrs, rank=0,
                 cases=(case((3, 5), np.int64(2)),
                        case((4, 2), np.int32(3), axis=0, is_ascend=True, dtype="int32")))

@@ -82,7 +82,7 @@ def _scaled(
 
 
 def _multiply_reference(x: np.ndarray, multiplier: int, shift: int = 0) -> np.ndarray:
-    return _scaled(x, np.int64(multiplier), np.int64(max(shift, 0)), np.int64(max(-shift, 0)))
+    return _scaled(x, *map(np.asarray, (multiplier, max(shift, 0), max(-shift, 0))))
 
 
 _WIDE = np.array([[7, -7, 0, 123456], [-99999, 2**20, 1, -1]], np.int32)

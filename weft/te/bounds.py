@@ -85,6 +85,7 @@ class _Inference:
 
     def _prefetch(self, stage: StageState, ahead: Prefetch) -> PrefetchPlan:
         """What one iteration of the loop reads of the tensor."""
+        stage.require_ahead(ahead)
         loads = [e for e in loads_of(self.bodies[stage]) if e.producer is ahead.tensor]
         if not loads:
             raise stage.error(f"prefetch of {ahead.tensor.name}, which it does not read any more")

@@ -6,15 +6,14 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from weft.te.plan import attach_to_scans
 from weft.te.state import ScheduleState, StageState
 from weft.te.tensor import ComputeOp, IterVar, Tensor
 from weft.tir.instruction import Instruction
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 _INDENT = "    "
 
 
@@ -103,11 +102,11 @@ _RESERVED = frozenset(["False", "None", "True", "and", "as", "def", "del", "for"
                        "import", "in", "is", "lambda", "not", "or", "return", "while", "with"])
 
 
-def recorded(primitive: Callable[P, R]) -> Callable[P, R]:
+def recorded(primitive: F) -> F:
     """``primitive`` as a method that writes itself into the journal where it succeeds."""
 
     @functools.wraps(primitive)
-    def method(*args: P.args, **kwargs: P.kwargs) -> R:
+    def method(*args: Any, **kwargs: Any) -> Any:
         target: Any = args[0]
         schedule = target if isinstance(target, ScheduleState) else target.schedule
         journal: Journal = schedule.journal
@@ -129,4 +128,4 @@ def recorded(primitive: Callable[P, R]) -> Callable[P, R]:
             journal.record(call, result)
         return result
 
-    return method
+    return cast("F", method)

@@ -203,6 +203,17 @@ class StageState:
                     help=f"{primitive} first, then compute_at one of the resulting loops",
                 )
 
+    def require_ahead(self, ahead: Prefetch) -> None:
+        """Refuse a prefetch of what is made in the iteration that reads it, or has no address."""
+        source = self.schedule.stage_of(ahead.tensor)
+        if source.scope == "local":
+            raise self.error(f"prefetch of {ahead.tensor.name}, which is kept in registers")
+        at = source.attach
+        is_here = isinstance(at, AttachAt) and at.stage is self
+        if is_here and self.leaf_index(at.axis) >= self.leaf_index(ahead.axis):
+            raise self.error(f"prefetch of {ahead.tensor.name}, which is computed in the iteration "
+                             "that reads it")
+
     def require_no_instruction(self, axis: IterVar, primitive: str) -> None:
         """Refuse to change a loop that an instruction replaces."""
         place = self.leaf_index(axis)
@@ -235,6 +246,7 @@ class ScheduleState(ABC):
 
     stages: list[StageState]
     outputs: tuple[Tensor, ...]
+    journal: Any  # weft.te.journal.Journal
 
     @abstractmethod
     def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> StageState:

@@ -133,6 +133,49 @@ def strided_set(
     return te.compute(x.shape, element, name="strided_set", tag="injective")
 
 
+def strided_slice(
+    x: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor, axes: Sequence[int]
+) -> tuple[te.Tensor, ...]:
+    """``x[begin:end:strides]`` at the front of memory for all of ``x``, and its sizes along
+    ``axes``; a stride of zero takes nothing. Bounds are read when the kernel runs.
+    """
+    cut = {axis: as_prim(n) for n, axis in enumerate(axes)}
+
+    def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
+        source, result, counts = inputs[0], outputs[0], outputs[1]
+        first = Buffer("first", (as_prim(max(len(axes), 1)),), int64)
+        step = Buffer("step", (as_prim(max(len(axes), 1)),), int64)
+        given = [[b.load(n).astype(int64) for b in inputs[1:]] for n in cut.values()]
+        start: list[Stmt] = []
+        for (axis, n), (low, high, stride) in zip(cut.items(), given, strict=True):
+            begins, count = _span(low, high, stride, source.shape[axis])
+            start += [BufferStore(first, begins, (n,)), BufferStore(step, stride, (n,)),
+                      BufferStore(counts, count, (n,))]
+
+        def take(i: tuple[PrimExpr, ...]) -> Stmt:
+            places = tuple(first.load(cut[a]) + p * step.load(cut[a]) if a in cut else p
+                           for a, p in enumerate(i))
+            return BufferStore(result, source.load(*places), i)
+
+        sizes = [counts.load(cut[a]) if a in cut else s for a, s in enumerate(source.shape)]
+        return Allocate(first, Allocate(step, seq([*start, nest(sizes, take)])))
+
+    return te.extern([x.shape, (max(len(axes), 1),)], [x, begin, end, strides], build,
+                     [x.dtype, int64], "strided_slice")
+
+
+def _span(
+    begin: PrimExpr, end: PrimExpr, stride: PrimExpr, size: PrimExpr
+) -> tuple[PrimExpr, PrimExpr]:
+    """The first position of a slice, and how many there are."""
+    back = stride < 0
+    first, last = _bound(begin, size, back), _bound(end, size, back)
+    distance = select(back, first - last, last - first)
+    length = maximum(select(back, const(0) - stride, stride), 1)
+    count = maximum((distance + length - 1) // length, 0)
+    return first, select(stride.equal(0), const(0), count)
+
+
 def _bound(position: PrimExpr, size: PrimExpr, back: PrimExpr) -> PrimExpr:
     """A bound of a slice as Python reads it: from the end where negative, within the axis."""
     found = select(position < 0, position + size, position)

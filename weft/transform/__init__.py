@@ -5,6 +5,7 @@
 
 from weft.transform.alter_op_layout import AlterOpLayout
 from weft.transform.annotate_spans import AnnotateSpans
+from weft.transform.backward_fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.canonicalize_cast import CanonicalizeCast
 from weft.transform.canonicalize_ops import CanonicalizeOps
 from weft.transform.combine_parallel_batch_matmul import CombineParallelBatchMatmul
@@ -35,6 +36,7 @@ from weft.transform.fast_math import FastMath
 from weft.transform.fixed_point import FixedPoint
 from weft.transform.fold_constant import FoldConstant
 from weft.transform.fold_scale_axis import FoldScaleAxis
+from weft.transform.forward_fold_scale_axis import ForwardFoldScaleAxis
 from weft.transform.fuse_ops import FuseOps
 from weft.transform.generate_external import GenerateExternal
 from weft.transform.gradient import Gradient, gradient
@@ -64,6 +66,7 @@ __all__ = [
     "AlterLayoutHook",
     "AlterOpLayout",
     "AnnotateSpans",
+    "BackwardFoldScaleAxis",
     "CanonicalizeCast",
     "CanonicalizeOps",
     "CombineParallelBatchMatmul",
@@ -86,6 +89,7 @@ __all__ = [
     "FixedPoint",
     "FoldConstant",
     "FoldScaleAxis",
+    "ForwardFoldScaleAxis",
     "FuseOps",
     "GenerateExternal",
     "Gradient",

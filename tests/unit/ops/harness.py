@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.ir.dynamic import Bounds, bounds_of, static_form_of
+from weft.ir.dynamic import Bounds, bounds_of, needs_values, static_form_of
 from weft.ir.expr import Call, Expr, Function, Tuple, Var, var
 from weft.ir.op import Case, Op
 from weft.ir.types import TensorType, TupleType, Type
@@ -78,7 +78,7 @@ def output_types(type_: Type) -> tuple[TensorType, ...]:
 def static_call(call: Call, arrays: list[Any]) -> Call:
     """The call that has a kernel: for operands that give shapes, that of the ordinary operator."""
     form = static_form_of(call.op)
-    if form is None:
+    if form is None or not needs_values(call.op):
         return call
     typed = infer_expr(form.make(call, [arrays[at] for at in form.operands]))
     assert isinstance(typed, Call)

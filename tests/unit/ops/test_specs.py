@@ -17,7 +17,7 @@ from tests.unit.ops.harness import (
 )
 from weft import op as catalogue
 from weft import te
-from weft.ir.dynamic import static_form_of
+from weft.ir.dynamic import needs_values
 from weft.ir.op import OPS, Case
 from weft.ir.shape import dims_equal
 from weft.te.lower import lower
@@ -38,7 +38,7 @@ ALL_CASES = [
 
 
 # Operators with operands for attributes have the computes of others.
-WITH_COMPUTE = [p for p in ALL_CASES if static_form_of(OPS.get(p.values[0])) is None]
+WITH_COMPUTE = [p for p in ALL_CASES if not needs_values(OPS.get(p.values[0]))]
 
 
 @pytest.mark.parametrize("name", list(OPS))

@@ -169,6 +169,11 @@ def test_illegal_prefetches():
         sch[b].split(i, 2)
     with pytest.raises(ScheduleError, match="vectorize of axis i, inside which x is prefetched"):
         sch[b].vectorize(i)
+    sch[c].prefetch(b, c.op.axis[0])
+    sch[b].compute_at(sch[c], c.op.axis[1])
+    with pytest.raises(ScheduleError, match="computed in the iteration that reads it"):
+        te.lower(sch, [x, c])
+    sch[c].prefetches.clear()
     sch[b].vectorize(j)
     sch[b].compute_at(sch[c], c.op.axis[0])
     with pytest.raises(ScheduleError, match="computed in the iteration that reads it"):

@@ -11,14 +11,19 @@ from weft.ir.expr import Constant, Function, Tuple, TupleGetItem, const, var
 from weft.ir.module import IRModule
 from weft.ir.passes import Sequential
 from weft.ir.typing.infer import infer_type
+from weft.transform.backward_fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.canonicalize_ops import CanonicalizeOps
 from weft.transform.fold_constant import FoldConstant
 from weft.transform.fold_scale_axis import FoldScaleAxis
+from weft.transform.forward_fold_scale_axis import ForwardFoldScaleAxis
 from weft.transform.simplify_inference import SimplifyInference
 
 
 @pytest.mark.parametrize(
-    "pass_", [FoldConstant(), SimplifyInference(), CanonicalizeOps(), FoldScaleAxis()], ids=str
+    "pass_",
+    [FoldConstant(), SimplifyInference(), CanonicalizeOps(), FoldScaleAxis(),
+     ForwardFoldScaleAxis(), BackwardFoldScaleAxis()],
+    ids=str,
 )
 def test_example(pass_):
     check_example(pass_)
@@ -210,3 +215,69 @@ def test_a_scale_absorbs_the_scale_behind_its_shift():
     crossing = op.multiply(op.multiply(X, weight(4, 1, 1)), weight(5))
     mod = module(crossing, X)
     assert FoldScaleAxis()(mod) is mod
+
+
+# What stands between the scale and the weights, and whether only positive scales pass.
+BETWEEN = {
+    "relu": (op.nn.relu, True),
+    "leaky_relu": (lambda x: op.nn.leaky_relu(x, alpha=0.1), True),
+    "max_pool2d": (lambda x: op.nn.max_pool2d(x, pool_size=(3, 3), padding=(1, 1, 1, 1)), True),
+    "avg_pool2d": (lambda x: op.nn.avg_pool2d(x, pool_size=(2, 2), strides=(2, 2)), False),
+    "global_avg_pool2d": (op.nn.global_avg_pool2d, False),
+    "add": (lambda x: op.add(x, const(3.0)), False),
+    "subtract": (lambda x: op.subtract(const(3.0), x), False),
+}
+
+
+def per_channel(channels, *, positive):
+    values = np.random.default_rng(5).uniform(0.5, 2, (channels, 1, 1)).astype(np.float32)
+    values[1] *= 1 if positive else -1
+    return const(values)
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("positive", [True, False])
+def test_what_a_scale_passes_on_its_way_back(name, positive):
+    between, only_positive = BETWEEN[name]
+    y = op.multiply(between(conv(X)), per_channel(8, positive=positive))
+    mod = module(y, X)
+    after = changed(BackwardFoldScaleAxis(), mod) if positive or not only_positive else mod
+    assert ("multiply" in op_calls(after)) == (only_positive and not positive)
+    assert BackwardFoldScaleAxis()(after) is after
+    assert ForwardFoldScaleAxis()(mod) is mod
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("positive", [True, False])
+def test_what_a_scale_passes_on_its_way_forward(name, positive):
+    between, only_positive = BETWEEN[name]
+    y = conv(between(op.multiply(X, per_channel(4, positive=positive))))
+    mod = module(y, X)
+    after = changed(ForwardFoldScaleAxis(), mod) if positive or not only_positive else mod
+    assert ("multiply" in op_calls(after)) == (only_positive and not positive)
+    assert ForwardFoldScaleAxis()(after) is after
+    assert BackwardFoldScaleAxis()(mod) is mod
+
+
+def test_both_sides_of_a_sum_take_a_scale_or_neither():
+    scale = per_channel(8, positive=True)
+    both = op.multiply(op.nn.relu(op.add(conv(X), op.add(conv(X), const(1.0)))), scale)
+    after = changed(BackwardFoldScaleAxis(), module(both, X))
+    assert sorted(op_calls(after)) == ["add", "add", "nn.conv2d", "nn.conv2d", "nn.relu"]
+    y = conv(X)
+    for one in (op.add(conv(X), op.exp(conv(X))), op.add(y, y)):
+        mod = module(op.multiply(one, scale), X)
+        assert BackwardFoldScaleAxis()(mod) is mod
+
+
+def test_what_stops_a_scale_on_its_way_forward():
+    scale, pool = per_channel(4, positive=True), {"pool_size": (5, 5)}
+    scaled = op.multiply(X, scale)
+    used_twice = op.add(conv(op.nn.relu(scaled)), op.mean(scaled))
+    per_pixel = conv(op.nn.max_pool2d(op.multiply(X, weight(5, 5)), **pool))
+    by_nothing = conv(op.add(op.multiply(X, const(np.float32([[[0]]] * 4))), const(1.0)))
+    too_small = conv(op.add(op.multiply(X, const(1e-37)), const(1e10)))
+    other = conv(op.tanh(scaled))
+    for body in (used_twice, per_pixel, by_nothing, too_small, other):
+        mod = module(body, X)
+        assert ForwardFoldScaleAxis()(mod) is mod

@@ -14,7 +14,7 @@ from weft.compiler.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of
 from weft.compiler.vm.lower_module import VmSource, lower_module
 from weft.ir.dtype import DType
-from weft.ir.dynamic import bounds_of, result_types, static_form_of, value_params
+from weft.ir.dynamic import bounds_of, needs_values, result_types, value_params
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.types import TensorType, is_static
@@ -58,7 +58,7 @@ def program_text(source: VmSource) -> str:
 
 def has_fixed_sizes(function: Function) -> bool:
     """Whether a kernel can be built before its arguments are known."""
-    if static_form_of(function) or not all(is_static(type_of(p)) for p in function.params):
+    if needs_values(function) or not all(is_static(type_of(p)) for p in function.params):
         return False
     return is_static(type_of(function.body)) or bounds_of(function) is not None
 

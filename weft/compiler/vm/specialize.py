@@ -18,7 +18,7 @@ from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.compiler.build import build_kernels
 from weft.compiler.kernel_set import kernel_source
 from weft.compiler.vm.build import has_fixed_sizes, vm_kernel
-from weft.ir.dynamic import static_body, static_form_of
+from weft.ir.dynamic import needs_values, static_body
 from weft.ir.expr import Function, Var
 from weft.ir.parser import parse_expr
 from weft.ir.structural import structural_hash
@@ -43,7 +43,7 @@ class Specializer:
                  ) -> tuple[VmKernel, Library]:
         """Raises ``TypeInferenceError`` for shapes and values that do not fit each other."""
         function = with_shapes(_parsed(kernel), shapes)
-        if static_form_of(function) is not None:
+        if needs_values(function):
             body = infer_expr(static_body(function, values))
             function = Function(function.params, body, type_of(body), attrs=function.attrs)
         if not has_fixed_sizes(function):

@@ -27,6 +27,8 @@ from weft.op.nn.conv_transpose import (
     conv2d_transpose,
     conv3d_transpose,
 )
+from weft.op.nn.correlation import CorrelationAttrs, correlation
+from weft.op.nn.deformable_conv2d import DeformableConv2DAttrs, deformable_conv2d
 from weft.op.nn.dense import (
     BatchMatmulAttrs,
     BiasAddAttrs,
@@ -38,6 +40,7 @@ from weft.op.nn.dense import (
     matmul,
 )
 from weft.op.nn.dilate import DilateAttrs, MirrorPadAttrs, dilate, mirror_pad
+from weft.op.nn.fifo_buffer import FifoBufferAttrs, fifo_buffer
 from weft.op.nn.global_pool import (
     GlobalPool1DAttrs,
     GlobalPool2DAttrs,
@@ -86,6 +89,12 @@ from weft.op.nn.space_to_depth import (
     depth_to_space,
     space_to_depth,
 )
+from weft.op.nn.sparse import (
+    SparseDenseAttrs,
+    sparse_add,
+    sparse_dense,
+    sparse_transpose,
+)
 from weft.op.nn.upsampling import UpSampling3DAttrs, UpSamplingAttrs, upsampling, upsampling3d
 from weft.op.nn.winograd import (
     WinogradConv2DAttrs,
@@ -113,10 +122,13 @@ __all__ = [
     "Conv2DTransposeAttrs",
     "Conv3DAttrs",
     "Conv3DTransposeAttrs",
+    "CorrelationAttrs",
+    "DeformableConv2DAttrs",
     "DenseAttrs",
     "DepthToSpaceAttrs",
     "DilateAttrs",
     "DropoutAttrs",
+    "FifoBufferAttrs",
     "GlobalPool1DAttrs",
     "GlobalPool2DAttrs",
     "GlobalPool3DAttrs",
@@ -137,6 +149,7 @@ __all__ = [
     "SoftmaxAttrs",
     "SpaceToBatchNDAttrs",
     "SpaceToDepthAttrs",
+    "SparseDenseAttrs",
     "UpSampling3DAttrs",
     "UpSamplingAttrs",
     "WinogradConv2DAttrs",
@@ -163,12 +176,15 @@ __all__ = [
     "conv2d_transpose",
     "conv3d",
     "conv3d_transpose",
+    "correlation",
     "cross_entropy",
     "cross_entropy_with_logits",
+    "deformable_conv2d",
     "dense",
     "depth_to_space",
     "dilate",
     "dropout",
+    "fifo_buffer",
     "global_avg_pool1d",
     "global_avg_pool2d",
     "global_avg_pool3d",
@@ -196,6 +212,9 @@ __all__ = [
     "softmax",
     "space_to_batch_nd",
     "space_to_depth",
+    "sparse_add",
+    "sparse_dense",
+    "sparse_transpose",
     "upsampling",
     "upsampling3d",
     "winograd_conv2d",

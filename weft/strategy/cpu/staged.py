@@ -65,6 +65,6 @@ def _staged(call: Call, target: Target) -> Iterator[Implementation]:
 
 for _name in (
     "image.crop_and_resize", "image.grid_sample", "image.resize1d", "image.resize2d",
-    "image.resize3d", "nn.upsampling", "nn.upsampling3d",
+    "image.resize3d", "nn.deformable_conv2d", "nn.upsampling", "nn.upsampling3d",
 ):  # fmt: skip
     strategy(_name, target="cpu")(_staged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.te.state import AttachAt, Prefetch, StageState
+from weft.te.state import Prefetch, StageState
 from weft.te.tensor import IterVar, Tensor
 from weft.te.walk import input_tensors
 from weft.tir.stmt import ForKind
@@ -37,12 +37,6 @@ def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -
             raise self.error(f"prefetch inside the vectorized axis {leaf.name}",
                              help="name a loop outside")
     self.require_no_instruction(axis, "prefetch in a loop")
-    source = self.schedule.stage_of(tensor)
-    if source.scope == "local":
-        raise self.error(f"prefetch of {tensor.name}, which is kept in registers")
-    if isinstance(source.attach, AttachAt) and source.attach.stage is self:
-        inside = self.leaf_iter_vars[place:]
-        if source.attach.axis in inside:
-            raise self.error(f"prefetch of {tensor.name}, which is computed in the iteration that "
-                             "reads it")
-    self.prefetches.append(Prefetch(tensor, axis, offset))
+    ahead = Prefetch(tensor, axis, offset)
+    self.require_ahead(ahead)
+    self.prefetches.append(ahead)

@@ -10,7 +10,8 @@ from weft import te
 from weft.ir.dtype import DType, int32, int64
 from weft.tir.expr import PrimExpr, const, maximum, minimum, select
 from weft.topi.indexing import full
-from weft.topi.vision.suppression import by_score, kept_by_rank, ranks_kept, widened
+from weft.topi.vision.suppression import by_score, kept_by_rank, ranks_kept
+from weft.topi.wide import converted, widened
 
 
 def choose(index: PrimExpr, values: Sequence[float], dtype: DType) -> PrimExpr:
@@ -108,11 +109,7 @@ def multibox_transform_loc(
         [wide.dtype, int32], scalars=[threshold, *variances, clip, keep_background],
         name="multibox_transform",
     )
-    if wide is cls_prob:
-        return rows, counts
-    narrow = te.compute(rows.shape, lambda *i: rows[i].astype(cls_prob.dtype), name="rows",
-                        tag="elemwise")
-    return narrow, counts
+    return converted(rows, cls_prob.dtype), counts
 
 
 def decode(

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft import te
 from weft.tir.expr import PrimExpr
-from weft.topi.vision.suppression import widened
+from weft.topi.wide import converted, widened
 
 
 def align(
@@ -97,7 +97,7 @@ def roi_align(
         [(rois.shape[0], data.shape[1], *size)], [wide, regions], align, [wide.dtype],
         scalars=[scale, ratio, mode == "max", 0.5 if aligned else 0.0], name="roi_align",
     )[0]
-    return _narrowed(out, data)
+    return converted(out, data.dtype)
 
 
 def roi_pool(
@@ -107,13 +107,7 @@ def roi_pool(
     wide, regions = widened(data), widened(rois)
     out = te.python_extern([(rois.shape[0], data.shape[1], *size)], [wide, regions], pool,
                            [wide.dtype], scalars=[scale], name="roi_pool")[0]
-    return _narrowed(out, data)
-
-
-def _narrowed(x: te.Tensor, like: te.Tensor) -> te.Tensor:
-    if x.dtype == like.dtype:
-        return x
-    return te.compute(x.shape, lambda *i: x[i].astype(like.dtype), name="narrowed", tag="elemwise")
+    return converted(out, data.dtype)
 
 
 def in_order(x: te.Tensor, order: tuple[int, ...]) -> te.Tensor:

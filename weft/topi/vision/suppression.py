@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from weft import te
-from weft.ir.dtype import float32, float64, int32, int64
+from weft.ir.dtype import int32, int64
 from weft.tir.expr import PrimExpr, all_of, const, maximum, minimum, not_, select
 from weft.topi import sort as topi_sort
+from weft.topi.wide import converted, widened
 
 
 def suppress(
@@ -58,13 +59,6 @@ def suppress(
                 kept[group, rank] = 1
                 found += 1
         count[group] = found
-
-
-def widened(x: te.Tensor) -> te.Tensor:
-    """Floats of 16 bits as float32, in which bodies compute."""
-    if x.dtype in (float32, float64):
-        return x
-    return te.compute(x.shape, lambda *i: x[i].astype(float32), name="widened", tag="elemwise")
 
 
 def by_score(scores: te.Tensor, valid: te.Tensor | None = None) -> te.Tensor:
@@ -261,10 +255,6 @@ def get_valid_counts(
         [(batch,), data.shape, (batch, size)], [wide], valid_counts, [int32, wide.dtype, int32],
         scalars=[threshold, score_index, id_index], name="valid_counts",
     )
-    if wide is data:
-        return count, rows, numbers
-    narrow = te.compute(rows.shape, lambda *i: rows[i].astype(data.dtype), name="rows",
-                        tag="elemwise")
-    return count, narrow, numbers
+    return count, converted(rows, data.dtype), numbers
 
 

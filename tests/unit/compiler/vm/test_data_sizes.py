@@ -106,3 +106,17 @@ def test_constant_shapes_make_a_static_program():
     assert module.outputs[0].shape == (4, 6)
     assert module.manifest.vm is None
     np.testing.assert_allclose(module(np.ones((2, 6), np.float32)), np.full((4, 6), 12.0))
+
+
+def test_slices_move_without_new_code(tmp_path):
+    module = weft.compile(weft.parse("""
+        def @main(%x: Tensor[(5, 7), float32], %at: Tensor[(1,), int64], %to: Tensor[(1,), int64]) {
+          dyn.strided_slice(%x, %at, %to, const([2], (1,), int64), axes=(1,))
+        }"""))
+    module.export(tmp_path / "m.weft")  # there is one kernel for all places
+    loaded = weft.load(tmp_path / "m.weft")
+    x = np.arange(35, dtype=np.float32).reshape(5, 7)
+    for start, stop in ((0, 7), (3, 4), (-4, 99), (6, 2)):
+        got = loaded(x, np.int64([start]), np.int64([stop]))
+        np.testing.assert_array_equal(got, x[:, start:stop:2])
+        assert got.flags.c_contiguous

@@ -1,4 +1,4 @@
-"""Detector operators compiled to machine code: bodies in Python become part of the kernel."""
+"""Operators with bodies in plain Python, compiled: the body becomes part of the kernel."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from tests.unit.ops.harness import (
     parameters_of,
     reference_outputs,
 )
+from weft import op as catalogue
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.op import OPS
 from weft.ir.typing.infer import infer_type
 
+assert catalogue.__all__, "the import registers the operators"
+
 NAMES = [
+    "nn.sparse_add", "nn.sparse_dense", "nn.sparse_transpose",
     "vision.all_class_non_max_suppression", "vision.get_valid_counts",
     "vision.multibox_transform_loc", "vision.non_max_suppression", "vision.proposal",
     "vision.roi_align", "vision.roi_pool",

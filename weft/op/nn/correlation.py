@@ -1,0 +1,110 @@
+"""Correlation of two maps of features at shifts, the heart of FlowNet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import dim_add
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv import padding_attr, window_dim
+from weft.op.nn.conv_reference import pad_spatial, windows
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.topi.nn.conv import full_padding, side_padding
+from weft.topi.nn.correlation import correlation as topi_correlation
+
+
+def _step_attr(doc: str) -> Any:
+    return attr(1, doc, check=lambda n: n > 0, expected="1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelationAttrs(Attrs):
+    kernel_size: int = attr(1, "side of the windows that are compared",
+                            check=lambda k: k > 0 and k % 2 == 1, expected="an odd number")
+    max_displacement: int = attr(1, "largest shift of the second map", check=lambda d: d >= 0,
+                                 expected="0 or more")
+    stride1: int = _step_attr("distance of the windows in the first map")
+    stride2: int = _step_attr("distance of the shifts")
+    padding: tuple[int, ...] = padding_attr(2, "zeros around both maps")
+    is_multiply: bool = attr(True, "multiply, not the absolute difference")
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    a, b = types
+    attrs = attrs_as(ctx, CorrelationAttrs)
+    for arg, type_ in enumerate(types):
+        expect_rank(ctx, arg, type_, 4)
+        expect_float(ctx, arg, type_)
+    expect_same_dtype(ctx, 1, b, a.dtype)
+    for axis in range(4):
+        expect_dim(ctx, 1, axis, b.shape[axis], a.shape[axis], "the maps have different shapes")
+    if a.shape[1] == 0:
+        ctx.fail("there are no channels", arg=0, axis=1, expected="1 or more", got=0)
+    span = 2 * (attrs.max_displacement + (attrs.kernel_size - 1) // 2) + 1
+    sizes = []
+    for i, (before, after) in enumerate(side_padding(attrs.padding, 2)):
+        padded = dim_add(a.shape[2 + i], before + after)
+        if isinstance(padded, int) and padded < span:
+            ctx.fail("the windows and their shifts do not fit the padded data", arg=0, axis=2 + i,
+                     expected=f"a size of {span} or more", got=padded)
+        sizes.append(window_dim(padded, span, attrs.stride1))
+    shifts = 2 * (attrs.max_displacement // attrs.stride2) + 1
+    ctx.output(TensorType((a.shape[0], shifts * shifts, *sizes), a.dtype))
+    return True
+
+
+@define_op("nn.correlation", attrs=CorrelationAttrs, relation=_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=2)
+def correlation(data1: te.Tensor, data2: te.Tensor, attrs: CorrelationAttrs) -> te.Tensor:
+    """The mean product of windows of one map (NCHW) and those of another, at each shift.
+
+    The channels of the result are the shifts, row by row from the upper left one.
+    """
+    return topi_correlation(
+        data1, data2, kernel_size=attrs.kernel_size, max_displacement=attrs.max_displacement,
+        stride1=attrs.stride1, stride2=attrs.stride2, padding=attrs.padding,
+        is_multiply=attrs.is_multiply,
+    )
+
+
+def _reference(a: np.ndarray, b: np.ndarray, **values: Any) -> np.ndarray:
+    attrs = CorrelationAttrs(**values)
+    size, most = (attrs.kernel_size,) * 2, attrs.max_displacement
+    first, second = (windows(pad_spatial(x.astype(np.float64), full_padding(attrs.padding, 2)),
+                             size, (1, 1), (1, 1)) for x in (a, b))
+    rows, columns = first.shape[2] - 2 * most, first.shape[3] - 2 * most
+    reach = most // attrs.stride2
+    parts = []
+    for dy, dx in np.ndindex(2 * reach + 1, 2 * reach + 1):
+        down, across = (most + (d - reach) * attrs.stride2 for d in (dy, dx))
+        left = first[:, :, most:most + rows, most:most + columns]
+        right = second[:, :, down:down + rows, across:across + columns]
+        value = left * right if attrs.is_multiply else np.abs(left - right)
+        parts.append(value.mean(axis=(1, 4, 5))[:, ::attrs.stride1, ::attrs.stride1])
+    return np.stack(parts, axis=1).astype(a.dtype)
+
+
+correlation.spec(
+    _reference,
+    case((1, 3, 6, 7), (1, 3, 6, 7), max_displacement=2),
+    case((2, 2, 7, 6), (2, 2, 7, 6), kernel_size=3, max_displacement=2, stride1=2, stride2=2,
+         padding=(1, 2)),
+    case((1, 2, 4, 4), (1, 2, 4, 4), max_displacement=1, is_multiply=False, padding=(1,)),
+)

@@ -1,0 +1,141 @@
+"""Two-dimensional convolution whose taps are moved by offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import dim_add, dim_floordiv
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv import padding_attr, steps_attr, tap_span, window_dim
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_rank,
+    expect_same_dtype,
+    output_dtype,
+    tensors_known,
+)
+from weft.topi.nn.conv import side_padding
+from weft.topi.nn.deformable_conv2d import deformable_conv2d as topi_deformable_conv2d
+
+
+def _groups_attr(doc: str) -> Any:
+    return attr(1, doc, check=lambda g: g > 0, expected="1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeformableConv2DAttrs(Attrs):
+    strides: tuple[int, int] = steps_attr(2, "steps along height and width")
+    padding: tuple[int, ...] = padding_attr(2, "zeros around the data")
+    dilation: tuple[int, int] = steps_attr(2, "distance of the taps before they are moved")
+    deformable_groups: int = _groups_attr("groups of channels with offsets of their own")
+    groups: int = _groups_attr("groups of channels convolved apart")
+    out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for the data's")
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    data, offset, kernel = types
+    attrs = attrs_as(ctx, DeformableConv2DAttrs)
+    for arg, type_ in enumerate(types):
+        expect_rank(ctx, arg, type_, 4)
+        expect_float(ctx, arg, type_)
+        expect_same_dtype(ctx, arg, type_, data.dtype)
+    outputs, inputs, *taps = kernel.shape
+    if not all(isinstance(d, int) and d > 0 for d in kernel.shape):
+        ctx.fail("the kernel needs fixed sizes of 1 or more", arg=2, got=kernel)
+    for arg, axis, size, groups in ((0, 1, data.shape[1], attrs.groups),
+                                    (2, 0, outputs, attrs.groups),
+                                    (0, 1, data.shape[1], attrs.deformable_groups)):
+        if not isinstance(size, int) or size % groups:
+            ctx.fail("the channels do not split into groups", arg=arg, axis=axis,
+                     expected=f"a number divisible by {groups}", got=size)
+    expect_dim(ctx, 2, 1, inputs, dim_floordiv(data.shape[1], attrs.groups),
+               "input channels do not match", why=" (input channels / groups)")
+    sizes = []
+    for i, (before, after) in enumerate(side_padding(attrs.padding, 2)):
+        padded = dim_add(data.shape[2 + i], before + after)
+        span = tap_span(taps[i], attrs.dilation[i])
+        if data.shape[2 + i] == 0 or (isinstance(padded, int) and isinstance(span, int)
+                                      and padded < span):
+            ctx.fail("the kernel is larger than the padded data", arg=0, axis=2 + i,
+                     expected=f"a size of {span} or more", got=padded)
+        sizes.append(window_dim(padded, span, attrs.strides[i]))
+    assert isinstance(taps[0], int)
+    assert isinstance(taps[1], int)
+    expected = (data.shape[0], 2 * attrs.deformable_groups * taps[0] * taps[1], *sizes)
+    for axis, (got, size) in enumerate(zip(offset.shape, expected, strict=True)):
+        expect_dim(ctx, 1, axis, got, size, "the offsets do not fit the windows")
+    ctx.output(TensorType((data.shape[0], outputs, *sizes), output_dtype(attrs, data.dtype)))
+    return True
+
+
+@define_op("nn.deformable_conv2d", attrs=DeformableConv2DAttrs, relation=_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=5)
+def deformable_conv2d(
+    data: te.Tensor, offset: te.Tensor, kernel: te.Tensor, attrs: DeformableConv2DAttrs
+) -> te.Tensor:
+    """A convolution (NCHW, OIHW) that reads each tap between pixels, ``offset`` away.
+
+    Offsets are (N, deformable groups * taps * 2, height, width): for each tap the way down, then
+    the way to the right. Beyond the data there are zeros.
+    """
+    return topi_deformable_conv2d(
+        data, offset, kernel, strides=attrs.strides, padding=attrs.padding,
+        dilation=attrs.dilation, deformable_groups=attrs.deformable_groups, groups=attrs.groups,
+        out_dtype=attrs.out_dtype or data.dtype,
+    )
+
+
+def _pixel(image: np.ndarray, y: float, x: float) -> np.ndarray:
+    """All channels of an image between pixels, zeros around it."""
+    top, left = int(np.floor(y)), int(np.floor(x))
+    total = np.zeros(len(image))
+    for i, j in np.ndindex(2, 2):
+        row, column = top + i, left + j
+        if 0 <= row < image.shape[1] and 0 <= column < image.shape[2]:
+            total += image[:, row, column] * (1 - abs(y - row)) * (1 - abs(x - column))
+    return total
+
+
+def _reference(
+    data: np.ndarray, offset: np.ndarray, kernel: np.ndarray, **values: Any
+) -> np.ndarray:
+    attrs = DeformableConv2DAttrs(**values)
+    (top, _), (left, _) = side_padding(attrs.padding, 2)
+    outputs, inputs, rows, columns = kernel.shape
+    n, _, height, width = offset.shape
+    moved = offset.reshape(n, attrs.deformable_groups, rows, columns, 2, height, width)
+    share, per_group = data.shape[1] // attrs.deformable_groups, outputs // attrs.groups
+    result = np.zeros((n, outputs, height, width))
+    for b, y, x, i, j in np.ndindex(n, height, width, rows, columns):
+        pixel = np.concatenate([
+            _pixel(data[b, g * share:(g + 1) * share].astype(np.float64),
+                   y * attrs.strides[0] - top + i * attrs.dilation[0] + moved[b, g, i, j, 0, y, x],
+                   x * attrs.strides[1] - left + j * attrs.dilation[1] + moved[b, g, i, j, 1, y, x])
+            for g in range(attrs.deformable_groups)
+        ])
+        for o in range(outputs):
+            first = o // per_group * inputs
+            result[b, o, y, x] += pixel[first:first + inputs] @ kernel[o, :, i, j]
+    dtype = data.dtype if attrs.out_dtype is None else attrs.out_dtype.numpy
+    return result.astype(dtype)
+
+
+deformable_conv2d.spec(
+    _reference,
+    case((1, 2, 5, 5), (1, 18, 3, 3), (3, 2, 3, 3)),
+    case((1, 4, 4, 5), (1, 16, 2, 3), (2, 2, 2, 2), strides=(2, 2), padding=(0, 1, 1, 0),
+         deformable_groups=2, groups=2, low=-1.5, high=1.5),
+)

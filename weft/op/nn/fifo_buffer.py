@@ -1,0 +1,84 @@
+"""A queue of fixed length along an axis, for models that run on streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr, Tuple
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import Dim
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, tensor_type
+from weft.op.relations import attrs_as, expect_dim, expect_rank, expect_same_dtype, tensors_known
+from weft.tir.expr import PrimExpr, if_then_else
+
+
+@dataclass(frozen=True, kw_only=True)
+class FifoBufferAttrs(Attrs):
+    axis: int = attr(0, "axis along which elements move on")
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    data, buffer = types
+    expect_rank(ctx, 1, buffer, data.ndim)
+    expect_same_dtype(ctx, 1, buffer, data.dtype)
+    along = normalize_axis(ctx, attrs_as(ctx, FifoBufferAttrs).axis, data.ndim)
+    for axis, (size, held) in enumerate(zip(data.shape, buffer.shape, strict=True)):
+        if axis != along:
+            expect_dim(ctx, 1, axis, held, size, "the buffer does not fit the data")
+        elif _is_longer(size, held):
+            ctx.fail("the data is longer than the buffer", arg=0, axis=axis,
+                     expected=f"at most {held}", got=size)
+    ctx.output(buffer)
+    return True
+
+
+def _is_longer(size: Dim, held: Dim) -> bool:
+    return isinstance(size, int) and isinstance(held, int) and size > held
+
+
+@define_op("nn.fifo_buffer", attrs=FifoBufferAttrs, relation=_relation,
+           pattern=OpPattern.INJECTIVE, level=3)
+def fifo_buffer(data: te.Tensor, buffer: te.Tensor, attrs: FifoBufferAttrs) -> te.Tensor:
+    """The buffer moved on along an axis by the length of the data, which fills its end."""
+    axis = attrs.axis % data.ndim
+    step = data.shape[axis]
+    held = buffer.shape[axis] - step
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        def at(place: PrimExpr) -> tuple[PrimExpr, ...]:
+            return (*index[:axis], place, *index[axis + 1:])
+
+        return if_then_else(index[axis] < held, buffer[at(index[axis] + step)],
+                            data[at(index[axis] - held)])
+
+    return te.compute(buffer.shape, element, name="fifo_buffer", tag="injective")
+
+
+def _reference(data: np.ndarray, buffer: np.ndarray, axis: int = 0) -> np.ndarray:
+    step = data.shape[axis]
+    kept = np.take(buffer, range(step, buffer.shape[axis]), axis)
+    return np.concatenate([kept, data], axis=axis)
+
+
+@fifo_buffer.expansion
+def _as_concatenation(call: Call) -> Expr | None:
+    data, buffer = call.args
+    axis = attrs_of(call, FifoBufferAttrs).axis % tensor_type(data).ndim
+    step, size = tensor_type(data).shape[axis], tensor_type(buffer).shape[axis]
+    if not isinstance(step, int) or not isinstance(size, int):
+        return None
+    kept = get_op("strided_slice")(buffer, begin=(step,), end=(size,), axes=(axis,))
+    return get_op("concatenate")(Tuple((kept, data)), axis=axis)
+
+
+fifo_buffer.spec(_reference, case((2, 3), (5, 3)), case((2, 1, 2), (2, 3, 2), axis=-2),
+                 case((0, 3), (2, 3)))

@@ -1,0 +1,186 @@
+"""Products and sums with sparse matrices: sparse_dense, sparse_add, sparse_transpose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import dim_add, dim_mul
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_int,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.topi.nn import sparse as topi
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseDenseAttrs(Attrs):
+    sparse_lhs: bool = attr(False, "the sparse matrix is the left factor, not the right one")
+
+
+def _expect_rows(
+    ctx: RelationContext, first: int, data: TensorType, indices: TensorType, indptr: TensorType
+) -> None:
+    """Arguments ``first`` and on are a sparse matrix."""
+    expect_float(ctx, first, data)
+    for arg, type_ in ((first + 1, indices), (first + 2, indptr)):
+        expect_rank(ctx, arg, type_, 1)
+        expect_int(ctx, arg, type_)
+    expect_dim(ctx, first + 1, 0, indices.shape[0], data.shape[0],
+               "there must be one column for each entry")
+    if indptr.shape[0] == 0:
+        ctx.fail("the ends of the rows are missing", arg=first + 2, axis=0,
+                 expected="one more than there are rows", got=0)
+
+
+def _sparse_dense_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 4)
+    if types is None:
+        return False
+    dense, data, indices, indptr = types
+    expect_rank(ctx, 0, dense, 2)
+    expect_float(ctx, 0, dense)
+    expect_rank(ctx, 1, data, 1, 3)
+    expect_same_dtype(ctx, 1, data, dense.dtype)
+    _expect_rows(ctx, 1, data, indices, indptr)
+    rows = dim_add(indptr.shape[0], -1)
+    if data.ndim == 3:
+        depth, columns = dense.shape[1], data.shape[2]
+        rows = dim_mul(rows, data.shape[1])
+        if columns == 0 or (isinstance(depth, int) and isinstance(columns, int)
+                            and depth % columns):
+            ctx.fail("the blocks do not divide the dense matrix", arg=0, axis=1,
+                     expected=f"a size divisible by {columns}", got=depth)
+    shape = (dense.shape[0], rows)
+    is_left = attrs_as(ctx, SparseDenseAttrs).sparse_lhs
+    ctx.output(TensorType(shape[::-1] if is_left else shape, dense.dtype))
+    return True
+
+
+@define_op("nn.sparse_dense", attrs=SparseDenseAttrs, relation=_sparse_dense_relation,
+           pattern=OpPattern.OPAQUE, level=1)
+def sparse_dense(
+    dense_data: te.Tensor, sparse_data: te.Tensor, sparse_indices: te.Tensor,
+    sparse_indptr: te.Tensor, attrs: SparseDenseAttrs,
+) -> te.Tensor:
+    """``dense`` (M, K) times the transpose of a sparse matrix (N, K), by rows or rows of blocks.
+
+    With ``sparse_lhs`` the sparse matrix times the transpose of ``dense``.
+    """
+    return topi.sparse_dense(dense_data, sparse_data, sparse_indices, sparse_indptr,
+                             is_left=attrs.sparse_lhs)
+
+
+def dense_of(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, columns: int
+) -> np.ndarray:
+    """The sparse matrix with all its zeros, in float64."""
+    block = data.shape[1:] if data.ndim == 3 else (1, 1)
+    blocks = data.reshape(len(data), *block).astype(np.float64)
+    result = np.zeros((len(indptr) - 1, columns // block[1], *block))
+    for row in range(len(indptr) - 1):
+        for p in range(indptr[row], indptr[row + 1]):
+            result[row, indices[p]] += blocks[p]
+    return result.transpose(0, 2, 1, 3).reshape((len(indptr) - 1) * block[0], columns)
+
+
+def _sparse_dense_reference(
+    dense: np.ndarray, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray,
+    sparse_lhs: bool = False,
+) -> np.ndarray:
+    matrix = dense_of(data, indices, indptr, dense.shape[1])
+    product = dense.astype(np.float64) @ matrix.T
+    return np.ascontiguousarray(product.T if sparse_lhs else product).astype(dense.dtype)
+
+
+_COLUMNS = np.array([0, 3, 1, 1, 4, 0], np.int32)
+_ENDS = np.array([0, 2, 2, 5, 6], np.int32)
+_BLOCK_COLUMNS, _BLOCK_ENDS = np.array([1, 0, 2], np.int32), np.array([0, 1, 3], np.int32)
+sparse_dense.spec(
+    _sparse_dense_reference,
+    case((3, 5), (6,), _COLUMNS, _ENDS),
+    case((3, 5), (6,), _COLUMNS, _ENDS, sparse_lhs=True),
+    case((2, 6), (3, 4, 2), _BLOCK_COLUMNS, _BLOCK_ENDS),
+    case((2, 9), (3, 1, 3), _BLOCK_COLUMNS, _BLOCK_ENDS, sparse_lhs=True),
+)
+
+
+def _add_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 4)
+    if types is None:
+        return False
+    dense, data, indices, indptr = types
+    expect_rank(ctx, 0, dense, 2)
+    expect_float(ctx, 0, dense)
+    expect_rank(ctx, 1, data, 1)
+    expect_same_dtype(ctx, 1, data, dense.dtype)
+    _expect_rows(ctx, 1, data, indices, indptr)
+    expect_dim(ctx, 3, 0, indptr.shape[0], dim_add(dense.shape[0], 1),
+               "the matrices have different rows")
+    ctx.output(dense)
+    return True
+
+
+@define_op("nn.sparse_add", relation=_add_relation, pattern=OpPattern.OPAQUE, level=1,
+           inputs=("dense_data", "sparse_data", "sparse_indices", "sparse_indptr"))
+def sparse_add(
+    dense_data: te.Tensor, sparse_data: te.Tensor, sparse_indices: te.Tensor,
+    sparse_indptr: te.Tensor, _attrs: Attrs,
+) -> te.Tensor:
+    """``dense`` plus a sparse matrix of its shape, stored by rows."""
+    return topi.sparse_add(dense_data, sparse_data, sparse_indices, sparse_indptr)
+
+
+def _add_reference(
+    dense: np.ndarray, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
+) -> np.ndarray:
+    return (dense + dense_of(data, indices, indptr, dense.shape[1])).astype(dense.dtype)
+
+
+sparse_add.spec(_add_reference, case((4, 5), (6,), _COLUMNS, _ENDS))
+
+
+def _transpose_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    data, indices, indptr = types
+    expect_rank(ctx, 0, data, 1)
+    _expect_rows(ctx, 0, data, indices, indptr)
+    ctx.output(TupleType((data, indices, indptr)))
+    return True
+
+
+@define_op("nn.sparse_transpose", relation=_transpose_relation, pattern=OpPattern.OPAQUE, level=1,
+           inputs=("sparse_data", "sparse_indices", "sparse_indptr"))
+def sparse_transpose(
+    sparse_data: te.Tensor, sparse_indices: te.Tensor, sparse_indptr: te.Tensor, _attrs: Attrs
+) -> tuple[te.Tensor, ...]:
+    """The transpose of a square sparse matrix, stored by rows; its columns are in order."""
+    return topi.sparse_transpose(sparse_data, sparse_indices, sparse_indptr)
+
+
+def _transpose_reference(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    order = np.argsort(indices, kind="stable")
+    counts = np.bincount(indices, minlength=len(indptr) - 1)
+    ends = np.concatenate([[0], np.cumsum(counts)]).astype(indptr.dtype)
+    return data[order], rows[order].astype(indices.dtype), ends
+
+
+_SQUARE: Any = (np.array([0, 3, 1, 1, 2, 0], np.int32), _ENDS)
+sparse_transpose.spec(_transpose_reference, case((6,), *_SQUARE))

@@ -1,0 +1,132 @@
+"""Products and sums with sparse matrices, stored by rows (CSR) or by rows of blocks (BSR).
+
+A matrix is ``data`` (values, or blocks), ``indices`` (the column of each), and ``indptr`` (where
+each row starts, and where the last ends). Entries that name a column beyond the matrix do not
+count, and row ends beyond the data are those of the data: every access is inside its array.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import te
+from weft.tir.expr import PrimExpr
+from weft.topi.wide import converted, widened
+
+
+def csr_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any, is_left: bool) -> None:
+    """``out[m, n]``: row m of ``dense`` by sparse row n; the other way round for ``is_left``."""
+    depth = dense.shape[1]
+    for row in range(indptr.shape[0] - 1):
+        first = min(max(indptr[row], 0), data.shape[0])
+        last = min(max(indptr[row + 1], first), data.shape[0])
+        for m in range(dense.shape[0]):
+            total = 0.0
+            for p in range(first, last):
+                k = indices[p]
+                if 0 <= k < depth:
+                    total += dense[m, k] * data[p]
+            if is_left:
+                out[row, m] = total
+            else:
+                out[m, row] = total
+
+
+def bsr_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any, is_left: bool) -> None:
+    """As ``csr_rows``, for blocks (rows, columns) of values."""
+    rows, columns = data.shape[1], data.shape[2]
+    blocks = dense.shape[1] // columns
+    for row in range(indptr.shape[0] - 1):
+        first = min(max(indptr[row], 0), data.shape[0])
+        last = min(max(indptr[row + 1], first), data.shape[0])
+        for m in range(dense.shape[0]):
+            for r in range(rows):
+                total = 0.0
+                for p in range(first, last):
+                    k = indices[p]
+                    if 0 <= k < blocks:
+                        for c in range(columns):
+                            total += dense[m, k * columns + c] * data[p, r, c]
+                if is_left:
+                    out[row * rows + r, m] = total
+                else:
+                    out[m, row * rows + r] = total
+
+
+def add_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any) -> None:
+    """``out``: ``dense`` plus the sparse matrix."""
+    for row in range(dense.shape[0]):
+        for k in range(dense.shape[1]):
+            out[row, k] = dense[row, k]
+        first = min(max(indptr[row], 0), data.shape[0])
+        last = min(max(indptr[row + 1], first), data.shape[0])
+        for p in range(first, last):
+            k = indices[p]
+            if 0 <= k < dense.shape[1]:
+                out[row, k] += data[p]
+
+
+def turned_rows(
+    data: Any, indices: Any, indptr: Any, out: Any, columns: Any, starts: Any, places: Any
+) -> None:
+    """The rows of the transpose: count each column, then deal the entries out in order."""
+    size = starts.shape[0] - 1
+    for k in range(size + 1):
+        starts[k] = 0
+    for p in range(data.shape[0]):
+        if 0 <= indices[p] < size:
+            starts[indices[p] + 1] += 1
+    for k in range(size):
+        starts[k + 1] += starts[k]
+        places[k] = starts[k]
+    for p in range(starts[size], data.shape[0]):
+        out[p] = 0
+        columns[p] = 0
+    for row in range(size):
+        first = min(max(indptr[row], 0), data.shape[0])
+        last = min(max(indptr[row + 1], first), data.shape[0])
+        for p in range(first, last):
+            k = indices[p]
+            if 0 <= k < size and places[k] < data.shape[0]:
+                out[places[k]] = data[p]
+                columns[places[k]] = row
+                places[k] += 1
+
+
+def sparse_dense(
+    dense: te.Tensor, data: te.Tensor, indices: te.Tensor, indptr: te.Tensor, *, is_left: bool
+) -> te.Tensor:
+    """``dense`` (M, K) by the transpose of the sparse matrix (N, K); or that by ``dense``."""
+    rows: PrimExpr = indptr.shape[0] - 1
+    rows = rows * data.shape[1] if data.ndim == 3 else rows
+    shape = (rows, dense.shape[0]) if is_left else (dense.shape[0], rows)
+    body = bsr_rows if data.ndim == 3 else csr_rows
+    wide = widened(dense)
+    product = te.python_extern([shape], [wide, widened(data), indices, indptr], body, [wide.dtype],
+                               scalars=[is_left], name="sparse_dense")[0]
+    return converted(product, dense.dtype)
+
+
+def sparse_add(
+    dense: te.Tensor, data: te.Tensor, indices: te.Tensor, indptr: te.Tensor
+) -> te.Tensor:
+    """``dense`` (N, K) plus the sparse matrix."""
+    wide = widened(dense)
+    total = te.python_extern([dense.shape], [wide, widened(data), indices, indptr], add_rows,
+                             [wide.dtype], name="sparse_add")[0]
+    return converted(total, dense.dtype)
+
+
+def sparse_transpose(
+    data: te.Tensor, indices: te.Tensor, indptr: te.Tensor
+) -> tuple[te.Tensor, ...]:
+    """The transpose of a square matrix, its columns in order."""
+    wide = widened(data)
+    values, columns, ends = te.python_extern(
+        [data.shape, indices.shape, indptr.shape], [wide, indices, indptr], turned_rows,
+        [wide.dtype, indices.dtype, indptr.dtype],
+        scratch=[((indptr.shape[0],), indptr.dtype)], name="sparse_transpose",
+    )
+    return converted(values, data.dtype), columns, ends
+
+

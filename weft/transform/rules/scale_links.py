@@ -1,0 +1,131 @@
+"""How a scale by constants passes through an operator that stands between it and the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.ir.expr import Call, Constant, Expr
+from weft.topi.layout import Layout
+from weft.transform.graph import known_type, op_name
+from weft.transform.rules.scale import channel_vector
+
+# f(x * s) = f(x) * s for positive s alone.
+_MONOTONE = frozenset({"nn.relu", "nn.leaky_relu"})
+_MAXIMA = frozenset({"nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.global_max_pool2d"})
+# And for every s.
+_MEANS = frozenset({
+    "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d", "nn.global_avg_pool2d",
+    "nn.adaptive_avg_pool2d",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A call that passes a scale on: ``operands`` are those that carry it.
+
+    ``rebuild`` makes the call of new operands, with its constants adapted to the scale.
+    """
+
+    operands: tuple[Expr, ...]
+    rebuild: Callable[[Sequence[Expr]], Expr]
+
+
+def backward_link(call: Call, scale: Constant) -> Link | None:
+    """``call(x) * scale`` as a call of ``x * scale``; ``None`` where there is none."""
+    if op_name(call) in ("add", "subtract"):
+        return _sum_link(call, lambda bias: _product(bias, scale), two_sided=True)
+    return _homogeneous_link(call, scale)
+
+
+def forward_link(call: Call, scale: Constant) -> Link | None:
+    """``call(x * scale)`` as a call of ``x`` that is scaled; ``None`` where there is none."""
+    if op_name(call) in ("add", "subtract"):
+        inverse, split = reciprocal(scale), constant_operand(call)
+        if inverse is None or split is None:
+            return None
+        if not np.isfinite(_product(split[1], inverse).data).all():
+            return None  # the constant would not fit any more
+        return _sum_link(call, lambda bias: _product(bias, inverse), two_sided=False)
+    return _homogeneous_link(call, scale)
+
+
+def carried_operand(call: Call) -> Expr | None:
+    """The operand of ``call`` in which to look for a scale that might pass through ``call``."""
+    if op_name(call) in _MONOTONE | _MAXIMA | _MEANS:
+        return call.args[0]
+    link = _sum_link(call, lambda bias: bias, two_sided=False)
+    return None if link is None else link.operands[0]
+
+
+def constant_operand(call: Expr) -> tuple[Expr, Constant] | None:
+    """The operands of a binary call of which exactly one is constant, that one last."""
+    if not isinstance(call, Call) or len(call.args) != 2:
+        return None
+    left, right = call.args
+    if isinstance(right, Constant) and not isinstance(left, Constant):
+        return left, right
+    if isinstance(left, Constant) and not isinstance(right, Constant):
+        return right, left
+    return None
+
+
+def reciprocal(divisor: Constant) -> Constant | None:
+    """``1 / divisor``, where multiplying by it gives nearly the same quotients."""
+    if not divisor.tensor_type.dtype.is_float:
+        return None
+    with np.errstate(all="ignore"):
+        inverse = np.asarray(1 / divisor.data, divisor.data.dtype)
+    # A denormal or zero divisor has no such reciprocal.
+    return Constant(inverse, span=divisor.span) if np.isfinite(inverse).all() else None
+
+
+def _homogeneous_link(call: Call, scale: Constant) -> Link | None:
+    name = op_name(call)
+    if name in _MONOTONE | _MAXIMA and not bool((scale.data > 0).all()):
+        return None
+    if name in _MAXIMA | _MEANS and not _is_per_channel(call, scale):
+        return None
+    if name not in _MONOTONE | _MAXIMA | _MEANS:
+        return None
+    return Link(call.args, lambda parts: _with_args(call, parts))
+
+
+def _is_per_channel(pool: Call, scale: Constant) -> bool:
+    layout = Layout.parse(pool.attrs.layout)  # type: ignore[attr-defined]
+    if not layout.is_primal:
+        return False
+    return channel_vector(scale, pool.args[0], layout.index_of("C")) is not None
+
+
+def _sum_link(
+    call: Call, adapted: Callable[[Constant], Constant], *, two_sided: bool
+) -> Link | None:
+    """Through ``x + bias``, in any order, and with ``two_sided`` through ``x + y``."""
+    if op_name(call) not in ("add", "subtract"):
+        return None
+    split = constant_operand(call)
+    carried = call.args if split is None else (split[0],)
+    if any(known_type(x) != known_type(call) for x in carried):
+        return None  # the sum spreads its operand
+    if split is None:
+        return Link(carried, lambda parts: _with_args(call, parts)) if two_sided else None
+    bias = split[1]
+
+    def rebuild(parts: Sequence[Expr]) -> Expr:
+        (x,) = parts
+        return _with_args(call, [adapted(bias) if a is bias else x for a in call.args])
+
+    return Link(carried, rebuild)
+
+
+def _with_args(call: Call, args: Sequence[Expr]) -> Call:
+    return call.replace(args=tuple(args), checked_type=call.checked_type)
+
+
+def _product(bias: Constant, scale: Constant) -> Constant:
+    with np.errstate(over="ignore"):
+        product = np.asarray(bias.data * scale.data, bias.data.dtype)
+    return Constant(product, span=bias.span)
