@@ -171,7 +171,7 @@ def _scaled_sum(node: Node, operator: Op, x: Any, y: Any, alpha: Any) -> Expr:
     return node.call(operator, x, y)
 
 
-@converts("div")
+@converts("div", "true_divide")
 def div(node: Node, x: Any, y: Any, rounding_mode: str | None = None) -> Expr:
     dtype = node.dtype()
     x, y = node.tensor(x, dtype), node.tensor(y, dtype)
@@ -304,7 +304,7 @@ def clamp(node: Node, x: Expr, low: Any = None, high: Any = None) -> Expr:
     return x if high is None else node.call(op.minimum, x, node.tensor(high, dtype))
 
 
-@converts("_to_copy", "to.dtype", "_to_dtype")
+@converts("_to_copy", "to.dtype", "_to_dtype", "prims.convert_element_type")
 def to_copy(node: Node, x: Expr, *_options: Any) -> Expr:
     """Another dtype; all else that ``to`` changes is about devices and strides."""
     return node.cast(x, node.dtype())

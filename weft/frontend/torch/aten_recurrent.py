@@ -150,3 +150,24 @@ def _at(node: Node, x: Expr, axis: int, index: int) -> Expr:
 def _stack(node: Node, parts: Sequence[Expr]) -> Expr:
     wide = [node.call(op.expand_dims, p, axis=0, num_newaxis=1) for p in parts]
     return wide[0] if len(wide) == 1 else node.tuple_call(op.concatenate, wide, axis=0)
+
+
+_LSTM_MODE = 2
+
+
+@converts("mkldnn_rnn_layer")
+def one_layer(
+    node: Node, x: Expr, w: Expr, r: Expr, wb: Expr, rb: Expr, h: Expr, c: Expr, reverse: bool,
+    _batch_sizes: Sequence[int], mode: int, *options: object,
+) -> tuple[Expr, ...]:
+    """One layer of one direction, as torch takes LSTMs apart on a CPU.
+
+    ``options`` are the hidden size, the number of layers, and whether there are biases, two
+    directions, the batch in front, and training.
+    """
+    *_, bidirectional, batch_first, train = options
+    if mode != _LSTM_MODE or bidirectional or batch_first or train:
+        raise node.unsupported("anything but one direction of an LSTM")
+    begin = (_at(node, h, 0, 0), _at(node, c, 0, 0))
+    output, state = _run(node, _lstm_step, x, Weights(w, r, wb, rb), begin, backward=reverse)
+    return output, *(node.call(op.expand_dims, s, axis=0, num_newaxis=1) for s in state)

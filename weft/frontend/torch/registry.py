@@ -13,9 +13,10 @@ _CONVERTERS: dict[str, ConvertFunction] = {}
 def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
     """Register the decorated function as the converter of ATen operators.
 
-    A name is that of all overloads (``add``) or of one (``max.dim``), without ``aten.``. The
-    function gets the node and the arguments in the order of the operator's schema, defaults
-    filled in: tensors are typed expressions, all else is plain Python.
+    A name is that of all overloads (``add``) or of one (``max.dim``), without ``aten.``; those of
+    other libraries are written out (``prims.convert_element_type``). The function gets the node
+    and the arguments in the order of the operator's schema, defaults filled in: tensors are typed
+    expressions, all else is plain Python.
     """
 
     def wrap(function: ConvertFunction) -> ConvertFunction:
@@ -35,7 +36,7 @@ def find_converter(target: str) -> ConvertFunction | None:
     """The converter of ``aten.add.Tensor``: that of the overload, else that of the operator."""
     namespace, _, name = target.partition(".")
     if namespace != "aten":
-        return None
+        return _CONVERTERS.get(target.rpartition(".")[0])
     return _CONVERTERS.get(name) or _CONVERTERS.get(name.partition(".")[0])
 
 
