@@ -1,7 +1,8 @@
-"""Convolutions over three spatial axes and transposed ones, from convolutions of images."""
+"""Convolutions over any number of spatial axes, and transposed ones over up to three."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from weft import op
@@ -13,27 +14,20 @@ from weft.ir.expr import Expr
 from weft.ir.shape import Shape
 from weft.support.errors import UnsupportedModelError
 
+_CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+_TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
+
 
 def convolve(node: Node, x: Expr, weight: Expr, window: Window, groups: int) -> Expr:
-    """Over any number of spatial axes: beyond two, one image convolution for each tap in depth."""
-    spatial = len(window.kernel)
-    if spatial == 1:
-        wide = [node.call(op.expand_dims, v, axis=2, num_newaxis=1) for v in (x, weight)]
-        result = convolve(node, wide[0], wide[1], window.widened(), groups)
-        return node.call(op.squeeze, result, axis=(2,))
-    if spatial == 2:
-        return node.call(
-            op.nn.conv2d,
-            x,
-            weight,
-            strides=window.strides,
-            padding=window.padding,
-            dilation=window.dilations,
-            groups=groups,
-            channels=tensor_type(weight).shape[0],
-            kernel_size=window.kernel,
-        )
-    return _over_depth(node, x, weight, window, groups)
+    """Over any number of spatial axes: beyond three, a convolution for each tap in depth."""
+    operator = _CONVOLUTIONS.get(len(window.kernel))
+    if operator is None:
+        return _over_depth(node, x, weight, window, groups)
+    return node.call(
+        operator, x, weight, strides=window.strides, padding=window.padding,
+        dilation=window.dilations, groups=groups, channels=tensor_type(weight).shape[0],
+        kernel_size=window.kernel,
+    )
 
 
 def _over_depth(node: Node, x: Expr, weight: Expr, window: Window, groups: int) -> Expr:
@@ -89,25 +83,37 @@ def _fixed(node: Node, x: Expr) -> tuple[int, ...]:
 @converts("ConvTranspose",
           attributes=(*WINDOW_ATTRIBUTES, "group", "output_padding", "output_shape"))
 def conv_transpose(node: Node) -> Expr:
-    """A convolution of the input spread out with zeros, by the weight turned round."""
+    """Each element of the input spreads the weight over the result, up to three axes."""
     x, weight = node.input(0), node.input(1)
     shape, kernel = _fixed(node, x), _fixed(node, weight)
     spatial = len(shape) - 2
     groups = node.attrs.integer("group", 1)
     if len(kernel) != len(shape) or spatial < 1 or groups < 1 or kernel[0] % groups:
         raise node.fail("the weight does not fit the input", got=f"shapes {shape} and {kernel}")
+    if spatial not in _TRANSPOSED:
+        raise UnsupportedModelError("ConvTranspose over more than three axes", where=node.span,
+                                    got=f"{spatial} axes")
     strides = node.attrs.integers("strides") or (1,) * spatial
     dilations = node.attrs.integers("dilations") or (1,) * spatial
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel[2:], dilations, strict=True))
     pads, extra = _transposed_padding(node, shape[2:], strides, spans)
-    width = [(0, 0), (0, 0)]
-    for i, span in enumerate(spans):
-        width.append((span - 1 - pads[i], span - 1 - pads[spatial + i] + extra[i]))
-    x = _cropped_or_padded(node, _spread_out(node, x, strides), width)
-    zeros, ones = (0,) * spatial, (1,) * spatial
-    window = Window(kernel[2:], ones, dilations, zeros, zeros)
-    result = convolve(node, x, _turned(node, weight, groups), window, groups)
+    ends = [after - e for after, e in zip(pads[spatial:], extra, strict=True)]
+    result = node.call(
+        _TRANSPOSED[spatial], x, weight, strides=strides, dilation=dilations, groups=groups,
+        padding=tuple(max(p, 0) for p in (*pads[:spatial], *ends)),
+        channels=kernel[1] * groups, kernel_size=kernel[2:],
+    )
+    result = _widened(node, result, pads[:spatial], ends)
     return node.call(op.nn.bias_add, result, node.input(2), axis=1) if node.has_input(2) else result
+
+
+def _widened(node: Node, x: Expr, before: Sequence[int], after: Sequence[int]) -> Expr:
+    """Negative padding adds what no element of the input reaches: zeros."""
+    sides = zip(before, after, strict=True)
+    width = ((0, 0), (0, 0), *((max(-b, 0), max(-a, 0)) for b, a in sides))
+    if not any(map(any, width)):
+        return x
+    return node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=width)
 
 
 def _transposed_padding(
@@ -130,43 +136,3 @@ def _transposed_padding(
     less, more = [t // 2 for t in total], [t - t // 2 for t in total]
     first, last = (less, more) if mode == "SAME_UPPER" else (more, less)
     return (*first, *last), extra
-
-
-def _spread_out(node: Node, x: Expr, strides: tuple[int, ...]) -> Expr:
-    """``stride - 1`` zeros between neighbours along each spatial axis."""
-    for axis, stride in enumerate(strides, start=2):
-        if stride == 1:
-            continue
-        shape = _fixed(node, x)
-        width = [(0, 0)] * (len(shape) + 1)
-        width[axis + 1] = (0, stride - 1)
-        x = node.call(op.expand_dims, x, axis=axis + 1, num_newaxis=1)
-        x = node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=tuple(width))
-        x = reshape_to(node, x, (*shape[:axis], shape[axis] * stride, *shape[axis + 1:]))
-        x = node.call(op.strided_slice, x, begin=(0,), end=((shape[axis] - 1) * stride + 1,),
-                      strides=(1,), axes=(axis,))
-    return x
-
-
-def _cropped_or_padded(node: Node, x: Expr, width: list[tuple[int, int]]) -> Expr:
-    """Negative amounts crop."""
-    shape = _fixed(node, x)
-    for axis, (before, after) in enumerate(width):
-        if before < 0 or after < 0:
-            x = node.call(op.strided_slice, x, begin=(max(-before, 0),),
-                          end=(shape[axis] - max(-after, 0),), strides=(1,), axes=(axis,))
-    positive = tuple((max(b, 0), max(a, 0)) for b, a in width)
-    if not any(map(any, positive)):
-        return x
-    return node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=positive)
-
-
-def _turned(node: Node, weight: Expr, groups: int) -> Expr:
-    """Inputs and outputs of each group swapped, the spatial axes reversed."""
-    inputs, outputs, *spatial = _fixed(node, weight)
-    rank = 2 + len(spatial)
-    for axis in range(2, rank):
-        weight = node.call(op.reverse, weight, axis=axis)
-    split = reshape_to(node, weight, (groups, inputs // groups, outputs, *spatial))
-    swapped = node.call(op.transpose, split, axes=(0, 2, 1, *range(3, rank + 1)))
-    return reshape_to(node, swapped, (groups * outputs, inputs // groups, *spatial))
