@@ -101,7 +101,7 @@ class DynamicModel(Compiled):
                                     got=str(open_[0]), help="give the shape of every open input")
         return self._program(tuple(shapes))
 
-    def export(self, path: object, *, kind: str = "weft") -> None:
+    def export(self, path: object, *, kind: str = "weft") -> None:  # noqa: ARG002
         """Refused: an artifact has no compiler. ``at(...)`` gives a program to export."""
         raise ArtifactError(
             "the model has sizes that are not fixed, and an artifact has no compiler",

@@ -266,7 +266,7 @@ class _Body:
         if node.span is None or isinstance(node, _ATOMS):
             return ""
         at = node.span
-        return f" loc{value_text((at.source, at.line, at.column, at.node))}"
+        return f" loc{value_text(at.fields())}"
 
     def _in_place(self, node: Expr) -> bool:
         if isinstance(node, _ATOMS):

@@ -220,7 +220,7 @@ def test_a_call_error_names_operator_place_argument_and_axis():
     assert error.where == "<text>:2:2: `add(%x, %y)` in @main"
     assert error.notes == (
         "|  add(%x, %y) }",
-        "|  ^^^",
+        "|  ^^^^^^^^^^^",
         "at argument 1 (rhs), axis 0",
         "argument 0 (lhs): Tensor[(2, 3), float32]",
         "argument 1 (rhs): Tensor[(4, 3), float32]",
