@@ -10,9 +10,11 @@ import pytest
 from benchmarks import schedule_steps as steps
 from tests.docs.coverage_page import ROOT
 from weft import te
+from weft.codegen.llvm.build import emit_assembly
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.eval import evaluate
+from weft.tir.transform.pipeline import lower_prim_func
 
 PAGE = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```([\w-]+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -83,3 +85,20 @@ def test_the_page_shows_the_loops_and_the_refusal():
     with pytest.raises(ScheduleError) as caught:
         eval(refused, {"s": schedule, "c": arguments[-1]})
     assert caught.value.render() == message.rstrip("\n")
+
+
+def test_the_instruction_of_the_page_replaces_the_loops():
+    scope = {"te": te, "lower_prim_func": lower_prim_func}
+    for text in blocks("python-instruction"):
+        exec(text, scope)
+    (loops,) = blocks("loops")
+    func = scope["func"]
+    assert str(func) == loops.rstrip("\n")
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (8, 32)).astype(np.uint8)
+    y = rng.integers(-128, 128, (8, 48, 4)).astype(np.int8)
+    z = np.zeros((8, 48), np.int32)
+    evaluate(func, x, y, z)
+    want = np.einsum("mgk,gnk->mn", x.reshape(8, 8, 4).astype(int), y.astype(int))
+    np.testing.assert_array_equal(z, want)
+    assert "vpdpbusd" in emit_assembly(func, Target.of("llvm -mcpu=znver4"))

@@ -99,9 +99,9 @@ class DynamicModel(Compiled):
         if open_:
             raise InvalidInputError(f"input {open_[0].name!r} has sizes that are open",
                                     got=str(open_[0]), help="give the shape of every open input")
-        return self._program(tuple(shapes))
+        return self._program(tuple(tuple(map(int, shape)) for shape in shapes))
 
-    def export(self, path: object, *, kind: str = "weft") -> None:
+    def export(self, path: object, *, kind: str = "weft") -> None:  # noqa: ARG002
         """Refused: an artifact has no compiler. ``at(...)`` gives a program to export."""
         raise ArtifactError(
             "the model has sizes that are not fixed, and an artifact has no compiler",

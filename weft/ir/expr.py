@@ -218,12 +218,17 @@ class TupleGetItem(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Expr):
-    """``op`` applied to ``args``; ``op`` is an ``Op``, a function, a global, a constructor."""
+    """``op`` applied to ``args``; ``op`` is an ``Op``, a function, a global, a constructor.
+
+    ``type_args`` are those of a generic callee that the program gives; ``checked_type_args`` are
+    all of them as inference found them, as ``checked_type`` is the type that it found.
+    """
 
     op: Expr
     args: tuple[Expr, ...]
     attrs: Attrs = NO_ATTRS
     type_args: tuple[Type, ...] = ()
+    checked_type_args: tuple[Type, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

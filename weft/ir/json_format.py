@@ -146,8 +146,7 @@ class _Writer:
             return known
         record: Record = {"kind": type(node).__name__, **_SAVE[type(node)](self, node)}
         if node.span is not None:
-            at = node.span
-            record["span"] = [at.source, at.line, at.column, at.node]
+            record["span"] = node.span.fields()
         self._numbers[id(node)] = len(self.nodes)
         self.nodes.append(record)
         return self._numbers[id(node)]

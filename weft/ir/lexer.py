@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from dataclasses import replace
 from typing import NoReturn
 
 from weft.ir.span import Span, caret_lines
@@ -109,6 +110,12 @@ class Tokens:
         """The position of the next token."""
         line, column = self.place(self.offset)
         return Span(self.source, line, column, text=self._line(line))
+
+    def since(self, start: Span) -> Span:
+        """From ``start`` to the end of the last token that was read."""
+        last = self.position - 1
+        line, column = self.place(self._offsets[last] + len(self._texts[last]))
+        return replace(start, end_line=line, end_column=column)
 
     def _line(self, number: int) -> str:
         if number not in self._lines:

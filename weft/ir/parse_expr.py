@@ -68,6 +68,9 @@ _INFIX = {
 }
 
 
+_TIGHTEST = 4  # of a minus sign before an expression; calls and fields bind tighter still
+
+
 class ExpressionParser:
     """One parse: the tokens, and the names in scope."""
 
@@ -167,7 +170,7 @@ class ExpressionParser:
         body = yield self.braced()
         self.scope.leave(mark)
         self.types.type_vars = outer_types
-        return Function(tuple(params), body, ret_type, generics, attrs, span=span)
+        return Function(tuple(params), body, ret_type, generics, attrs, span=tokens.since(span))
 
     def _attribute_name(self) -> str:
         if self.tokens.kind == "string":
@@ -189,11 +192,15 @@ class ExpressionParser:
         special = self._special.get(tokens.text) if tokens.kind in ("name", "mark") else None
         if special is not None:
             value = yield special(self, span)
+        elif tokens.at("-") and not tokens.following()[0].isdigit():
+            tokens.next()
+            operand = yield self.expression(_TIGHTEST)
+            value = get_op("negative")(operand, span=tokens.since(span))
         else:
             value = self._simple(span)
         while True:
             if tokens.kind == "field":
-                value = TupleGetItem(value, int(tokens.next()[1:]), span=span)
+                value = TupleGetItem(value, int(tokens.next()[1:]), span=tokens.since(span))
             elif tokens.at("(") or tokens.at("["):
                 value = yield self._call(value, span)
             elif tokens.at("loc") and tokens.following() == "[":
@@ -202,21 +209,21 @@ class ExpressionParser:
                 infix = _INFIX.get(tokens.text)
                 if infix is None or infix.level <= level:
                     return value
-                at = tokens.span()
                 tokens.next()
                 right = yield self.expression(infix.level)
-                value = get_op(infix.op)(value, right, span=at)
+                value = get_op(infix.op)(value, right, span=tokens.since(span))
 
     def _location(self) -> Span:
-        """``loc["model.onnx", 3, 14, "Conv_3"]``: where the expression before it comes from."""
+        """``loc["net.weft", 3, 14, None, 3, 20]``: where the expression before it comes from."""
         self.tokens.next()
         start = self.tokens.offset
         value = parse_value(self.tokens)
-        kinds = ((str,), (int, type(None)), (int, type(None)), (str, type(None)))
-        if len(value) != len(kinds) or not all(map(isinstance, value, kinds)):
+        number = (int, type(None))
+        kinds = ((str,), number, number, (str, type(None)), number, number)
+        if len(value) not in (4, 6) or not all(map(isinstance, value, kinds)):
             self.tokens.fail(
                 "this is no source position",
-                expected="[source, line, column, node]",
+                expected="[source, line, column, node], or with the end: [.., line, column]",
                 got=value,
                 offset=start,
             )
@@ -227,7 +234,7 @@ class ExpressionParser:
         if tokens.kind == "local":
             return self._lookup()
         if tokens.kind == "global":
-            return GlobalVar(self._global_name(), span=span)
+            return GlobalVar(self._global_name(), span=tokens.since(span))
         if tokens.kind == "number" or tokens.text in ("-", "True", "False"):
             return parse_scalar(tokens)
         if tokens.at("const"):
@@ -277,11 +284,11 @@ class ExpressionParser:
             return self._op_call(callee, args, attrs, span)
         if attrs:
             tokens.fail("only operators take attributes", got=", ".join(attrs))
-        return Call(callee, tuple(args), type_args=type_args, span=span)
+        return Call(callee, tuple(args), type_args=type_args, span=tokens.since(span))
 
     def _op_call(self, op: Op, args: list[Expr], attrs: dict[str, Any], span: Span) -> Expr:
         try:
-            return op(*args, span=span, **attrs)
+            return op(*args, span=self.tokens.since(span), **attrs)
         except AttrsError as error:
             offset = self.tokens.offset_of(span)
             self.tokens.fail(
@@ -307,7 +314,7 @@ class ExpressionParser:
                 tokens.expect(",")
         if len(fields) == 1 and not comma:
             return fields[0]
-        return Tuple(tuple(fields), span=span)
+        return Tuple(tuple(fields), span=tokens.since(span))
 
     def _if(self, span: Span) -> Routine[Expr]:
         self.tokens.next()
@@ -317,7 +324,7 @@ class ExpressionParser:
         true_branch = yield self.braced()
         self.tokens.expect("else")
         false_branch = yield self.braced()
-        return If(cond, true_branch, false_branch, span=span)
+        return If(cond, true_branch, false_branch, span=self.tokens.since(span))
 
     def _operands(self, count: int) -> Routine[list[Expr]]:
         self.tokens.next()
@@ -332,15 +339,15 @@ class ExpressionParser:
 
     def _ref(self, span: Span) -> Routine[Expr]:
         (value,) = yield self._operands(1)
-        return RefCreate(value, span=span)
+        return RefCreate(value, span=self.tokens.since(span))
 
     def _ref_read(self, span: Span) -> Routine[Expr]:
         (ref,) = yield self._operands(1)
-        return RefRead(ref, span=span)
+        return RefRead(ref, span=self.tokens.since(span))
 
     def _ref_write(self, span: Span) -> Routine[Expr]:
         ref, value = yield self._operands(2)
-        return RefWrite(ref, value, span=span)
+        return RefWrite(ref, value, span=self.tokens.since(span))
 
     def _match(self, span: Span) -> Routine[Expr]:
         tokens = self.tokens
@@ -368,7 +375,7 @@ class ExpressionParser:
             self.scope.leave(mark)
             if not tokens.at("}"):
                 tokens.expect(",")
-        return Match(data, tuple(clauses), complete, span=span)
+        return Match(data, tuple(clauses), complete, span=tokens.since(span))
 
     def _pattern(self) -> Pattern:
         tokens = self.tokens

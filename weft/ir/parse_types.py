@@ -279,7 +279,7 @@ def parse_scalar(tokens: Tokens) -> Constant:
     """``1f``, ``-2``, ``3i64``, ``True``: a constant of rank 0."""
     span = tokens.span()
     if tokens.at("True") or tokens.at("False"):
-        return Constant(np.array(tokens.next() == "True"), span=span)
+        return Constant(np.array(tokens.next() == "True"), span=tokens.since(span))
     sign = "-" if tokens.accept("-") else ""
     if tokens.kind != "number":
         tokens.fail("a minus sign stands before a number")
@@ -291,7 +291,7 @@ def parse_scalar(tokens: Tokens) -> Constant:
         tokens.fail("unknown suffix of a number", expected="f, f64, f16, bf16, i64, i8, u8, ..")
     data = _numbers(tokens, [sign + digits], (), DType.parse(name))
     tokens.next()
-    return Constant(data, span=span)
+    return Constant(data, span=tokens.since(span))
 
 
 def parse_constant(tokens: Tokens, types: TypeParser) -> Constant:
@@ -315,7 +315,7 @@ def parse_constant(tokens: Tokens, types: TypeParser) -> Constant:
     else:
         data = _numbers(tokens, content, sizes, dtype)
     tokens.next()
-    return Constant(data, span=span)
+    return Constant(data, span=tokens.since(span))
 
 
 def _number_list(tokens: Tokens) -> list[str]:

@@ -266,7 +266,7 @@ class _Body:
         if node.span is None or isinstance(node, _ATOMS):
             return ""
         at = node.span
-        return f" loc{value_text((at.source, at.line, at.column, at.node))}"
+        return f" loc{value_text(at.fields())}"
 
     def _in_place(self, node: Expr) -> bool:
         if isinstance(node, _ATOMS):
@@ -291,8 +291,9 @@ class _Body:
 
     def call(self, call: Call) -> str:
         callee = call.op.name if isinstance(call.op, Op) else self.one(call.op)
-        if call.type_args:
-            callee += f"[{', '.join(map(self.printer.type_text, call.type_args))}]"
+        generics = call.type_args or (call.checked_type_args if self.printer.types else ())
+        if generics:
+            callee += f"[{', '.join(map(self.printer.type_text, generics))}]"
         parts = [self.one(a) for a in call.args]
         parts += [f"{k}={value_text(v)}" for k, v in call.attrs.non_default_items()]
         return f"{callee}({', '.join(parts)})"

@@ -18,14 +18,17 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
 class Span:
     """A place in ``source`` (a file, ``<text>``, or a model); line and column count from 1.
 
-    ``node`` names the node of an imported model (``Conv_3 (Conv)``). ``text`` is the line itself,
-    where the source is no file that could be read again.
+    ``node`` names the node of an imported model (``Conv_3 (Conv)``). ``end_line`` and
+    ``end_column`` are just behind the last character, where that is known. ``text`` is the first
+    line itself, where the source is no file that could be read again.
     """
 
     source: str
     line: int | None = None
     column: int | None = None
     node: str | None = None
+    end_line: int | None = None
+    end_column: int | None = None
     text: str | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -37,13 +40,20 @@ class Span:
         return f"{text} (node {self.node})" if self.node else text
 
     def excerpt(self) -> tuple[str, ...]:
-        """The line, with carets below the word at this place; empty where there is no such text."""
+        """The first line, with carets below what is there; empty where there is no such text."""
         if self.line is None:
             return ()
         text = self.text if self.text is not None else linecache.getline(self.source, self.line)
         if not text.strip():
             return ()
-        return caret_lines(text.rstrip("\n"), self.column)
+        text = text.rstrip("\n")
+        end = self.end_column if self.end_line == self.line else len(text) + 1
+        return caret_lines(text, self.column, end if self.end_line is not None else None)
+
+    def fields(self) -> list[str | int | None]:
+        """Source, line, column and node, and the end where it is known: the form in files."""
+        end = [] if self.end_line is None else [self.end_line, self.end_column]
+        return [self.source, self.line, self.column, self.node, *end]
 
     @staticmethod
     def of_caller() -> Span | None:
@@ -57,13 +67,18 @@ class Span:
         return None
 
 
-def caret_lines(text: str, column: int | None) -> tuple[str, ...]:
-    """``text`` and carets below the word that starts at ``column`` (from 1), ready to print."""
+def caret_lines(text: str, column: int | None, end: int | None = None) -> tuple[str, ...]:
+    """``text`` and carets below what starts at ``column`` (from 1), ready to print.
+
+    It is the text before the column ``end``, or one word.
+    """
     if column is None:
         return (f"| {text.strip()[:_SHOWN]}",)
     first = max(0, column - _SHOWN_BEFORE)
-    word = _WORD.match(text, column - 1)
     room = first + _SHOWN - (column - 1)
-    width = min(len(word.group()) if word else 1, room)
+    if end is None:
+        word = _WORD.match(text, column - 1)
+        end = word.end() + 1 if word else column + 1
+    width = max(1, min(end - column, room))
     shown = text[first : first + _SHOWN].rstrip()
     return f"| {shown}", f"| {' ' * (column - 1 - first)}{'^' * width}"

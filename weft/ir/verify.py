@@ -27,7 +27,7 @@ from weft.ir.expr import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import Op
-from weft.ir.types import TensorType, TupleType
+from weft.ir.types import FuncType, TensorType, TupleType
 from weft.ir.typing.report import describe, place_of
 from weft.ir.visitor import children, evaluated, pattern_vars, post_order
 from weft.support.errors import WellFormedError
@@ -74,6 +74,8 @@ class _Rules:
             self.fail(node, f"{describe(node)} has no type")
         if isinstance(node, Call) and isinstance(node.op, Op):
             self._check_op_call(node, node.op)
+        elif isinstance(node, Call):
+            self._check_type_args(node)
         elif isinstance(node, TupleGetItem) and node.index < 0:
             self.fail(node, "a tuple index is negative", ">= 0", node.index)
         elif isinstance(node, GlobalVar):
@@ -91,6 +93,14 @@ class _Rules:
         if not isinstance(call.attrs, op.attrs_type):
             what = f"{op.name} is called with foreign attributes"
             self.fail(call, what, op.attrs_type.__name__, type(call.attrs).__name__)
+
+    def _check_type_args(self, call: Call) -> None:
+        callee = call.op.checked_type
+        asked = len(callee.type_params) if isinstance(callee, FuncType) else 0
+        for given in filter(None, (call.type_args, call.checked_type_args)):
+            if isinstance(callee, FuncType) and len(given) != asked:
+                what = f"{describe(call)} has the wrong number of type arguments"
+                self.fail(call, what, asked, len(given))
 
     def fail(self, node: Expr, what: str, expected: object = None, got: object = None) -> None:
         raise WellFormedError(

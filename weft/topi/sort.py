@@ -1,6 +1,6 @@
-"""Sorting along an axis: by merging, and short or symbolic axes by counting.
+"""Sorting along an axis: by merging, a few of many by selection, short axes by counting.
 
-Both give the permutation of one total order (ties by position, NaN above every number), so
+All give the permutation of one total order (ties by position, NaN above every number), so
 results are the same on any number of threads.
 """
 
@@ -29,8 +29,12 @@ from weft.topi.loop_nest import nest
 
 # Below this counting is quicker: quadratic work, but vectorised and without branches.
 _SHORT = 32
+# So many of a line are kept in order while the line is read once.
+_FEW = 64
 # Whether the element at one position goes before the element at another.
 Before = Callable[[PrimExpr, PrimExpr], PrimExpr]
+# What is done with the position of a rank.
+Emit = Callable[[PrimExpr, PrimExpr], Stmt]
 
 
 def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int | None = None,
@@ -40,7 +44,11 @@ def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int |
     size = int_value(x.shape[axis])
     if size is None or size <= _SHORT:
         return _positions(_ranks(x, axis, is_ascend=is_ascend), axis, wanted, dtype)
-    order = _merge_sorted(x, axis, size, is_ascend=is_ascend)
+    few = int_value(as_prim(wanted))
+    if few is not None and 0 < few <= min(_FEW, size // 2):
+        order = _selected(x, axis, size, few, is_ascend=is_ascend)
+    else:
+        order = _merge_sorted(x, axis, size, is_ascend=is_ascend)
     shape = (*x.shape[:axis], wanted, *x.shape[axis + 1:])
     return te.compute(shape, lambda *i: order[i].astype(dtype), name="positions", tag="injective")
 
@@ -89,6 +97,21 @@ def _positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) 
 
 def _merge_sorted(x: te.Tensor, axis: int, size: int, *, is_ascend: bool) -> te.Tensor:
     """The sorted order of every line of ``size``, lines side by side on threads."""
+    return _by_line(x, axis, size, size, is_ascend=is_ascend, sort=merge_sort)
+
+
+def _selected(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool) -> te.Tensor:
+    """The first ``count`` of the sorted order of every line."""
+
+    def sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
+        return select_first(size, count, goes_before, emit)
+
+    return _by_line(x, axis, size, count, is_ascend=is_ascend, sort=sort)
+
+
+def _by_line(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool,
+             sort: Callable[[int, Before, Emit], Stmt]) -> te.Tensor:
+    """``sort`` of every line along ``axis``: ``count`` positions for each."""
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, order = inputs[0], outputs[0]
@@ -104,16 +127,42 @@ def _merge_sorted(x: te.Tensor, axis: int, size: int, *, is_ascend: bool) -> te.
             def emit(rank: PrimExpr, position: PrimExpr) -> Stmt:
                 return BufferStore(order, position, (*i[:axis], rank, *i[axis:]))
 
-            return merge_sort(size, goes_before, emit)
+            return sort(size, goes_before, emit)
 
         return nest((*source.shape[:axis], *source.shape[axis + 1:]), line, independent=True,
                     work=size * size.bit_length())
 
-    return te.extern([x.shape], [x], build, [int64], "merge_sort")[0]
+    shape = (*x.shape[:axis], const(count), *x.shape[axis + 1:])
+    return te.extern([shape], [x], build, [int64], "sort_lines")[0]
 
 
-def merge_sort(size: int, goes_before: Before,
-               emit: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt:
+    """The first ``count`` positions (1 or more) of the sorted order of ``size``.
+
+    A line of the best so far takes in each position that goes before its last one. Random lines
+    do that some ``count * log(size / count)`` times.
+    """
+    best = Buffer("best", (as_prim(count),), int64)
+    slot = Buffer("slot", (as_prim(1),), int64)
+    zero = as_prim(0)
+    at = slot.load(zero)
+
+    def take(position: PrimExpr, last: PrimExpr) -> Stmt:
+        """From place ``last`` towards the first, as long as it goes before its neighbour."""
+        move = IfThenElse(goes_before(position, best.load(at - 1)), seq([
+            BufferStore(best, best.load(at - 1), (at,)), BufferStore(slot, at - 1, (zero,))]))
+        sink = For(Var("k", int64), zero, last, ForKind.SERIAL, IfThenElse(at > 0, move))
+        return seq([BufferStore(slot, last, (zero,)), sink, BufferStore(best, position, (at,))])
+
+    i, j, worst = Var("i", int64), Var("j", int64), as_prim(count - 1)
+    fill = For(i, zero, as_prim(count), ForKind.SERIAL, take(i, i))
+    rest = For(j, as_prim(count), as_prim(size - count), ForKind.SERIAL,
+               IfThenElse(goes_before(j, best.load(worst)), take(j, worst)))
+    finish = nest((as_prim(count),), lambda n: emit(n[0], best.load(n[0])))
+    return Allocate(best, Allocate(slot, seq([fill, rest, finish])))
+
+
+def merge_sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
     """Sort the positions 0 to ``size - 1``; ``emit(rank, position)`` takes the result.
 
     Runs of 1, 2, 4, … positions are merged from one half of a scratch buffer into the other;

@@ -32,6 +32,7 @@ from weft.ir.expr import (
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.trampoline import Routine, run
+from weft.ir.types import Type
 from weft.ir.visitor import pattern_vars
 from weft.transform.alpha import fresh_var
 from weft.transform.fold_constant import evaluate_constant
@@ -77,6 +78,7 @@ class TupleValue:
 class DataValue:
     constructor: Constructor
     fields: tuple[Value, ...]
+    type_args: tuple[Type, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -151,7 +153,8 @@ class Specializer:
         fields = yield self._codes(value.fields, frame)
         made: Expr = Tuple(fields)
         if isinstance(value, DataValue):
-            made = Call(value.constructor, fields)
+            # What fixed its type may be evaluated away: ``Nil()`` is a list of anything.
+            made = Call(value.constructor, fields, type_args=value.type_args)
         atom = frame.block.emit(made)
         frame.block.made[value] = atom
         return atom
@@ -283,7 +286,7 @@ class Specializer:
             callee = yield self._value(expr.op, frame)
         args = yield self._values(expr.args, frame)
         if isinstance(callee, Constructor):
-            return DataValue(callee, args)
+            return DataValue(callee, args, expr.type_args or expr.checked_type_args)
         if isinstance(callee, Closure) and self._may_unfold(callee, frame):
             return (yield self._unfold(callee, args, frame))
         op = callee if isinstance(callee, Op) else (yield self._code(callee, frame))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from weft import op
@@ -16,15 +18,19 @@ from weft.ir import (
     Tuple,
     TupleGetItem,
     Var,
+    as_text,
+    assert_structural_equal,
     const,
     infer_expr,
     infer_type,
     parse,
     parse_expr,
+    structural_hash,
     var,
+    verify_module,
 )
 from weft.ir.visitor import post_order
-from weft.support.errors import TypeInferenceError
+from weft.support.errors import TypeInferenceError, WellFormedError
 
 LIST = "type List[A] { Cons(A, List[A]), Nil, }\n"
 
@@ -220,7 +226,7 @@ def test_a_call_error_names_operator_place_argument_and_axis():
     assert error.where == "<text>:2:2: `add(%x, %y)` in @main"
     assert error.notes == (
         "|  add(%x, %y) }",
-        "|  ^^^",
+        "|  ^^^^^^^^^^^",
         "at argument 1 (rhs), axis 0",
         "argument 0 (lhs): Tensor[(2, 3), float32]",
         "argument 1 (rhs): Tensor[(4, 3), float32]",
@@ -329,3 +335,56 @@ def test_conditions_and_items_of_python_built_programs():
     pair = Tuple((const(1.0), const(2)))
     typed = infer_expr(If(cond, TupleGetItem(pair, 0), const(0.0)))
     assert str(typed.checked_type) == "Tensor[(), float32]"
+
+
+GENERIC = """
+type List[A] { Cons(A, List[A]), Nil }
+def @first[A, B](%x: A, %y: B) -> A { %x }
+def @empty[A]() -> List[A] { Nil() }
+def @main(%x: Tensor[(2,), float32], %n: int32) -> (Tensor[(2,), float32], List[int32]) {
+  (@first(%x, @first[int32, bool](%n, True)), Cons(%n, @empty()))
+}"""
+
+
+def test_type_arguments_that_are_not_given_are_found():
+    mod = infer_type(parse(GENERIC))
+    found = {
+        str(getattr(node.op, "name", "")) + ("!" if node.type_args else ""):
+            [str(t) for t in node.checked_type_args]
+        for node in post_order(mod["main"]) if isinstance(node, Call)
+    }  # fmt: skip
+    number, vector = "Tensor[(), int32]", "Tensor[(2,), float32]"
+    assert found == {
+        "first": [vector, number], "first!": [number, "Tensor[(), bool]"],
+        "empty": [number], "Cons": [number],
+    }  # fmt: skip
+    assert infer_type(mod) is mod
+    # With types they are written out, and read as given ones; they change no program.
+    text = as_text(mod, types=True)
+    assert f"@first[{vector}, {number}](" in text
+    again = infer_type(parse(text))
+    assert all(n.type_args == n.checked_type_args for n in post_order(again["main"])
+               if isinstance(n, Call))
+    assert_structural_equal(mod, parse(GENERIC))
+    assert structural_hash(mod) == structural_hash(parse(GENERIC))
+
+
+def test_type_arguments_follow_what_a_rewrite_makes_of_the_operands():
+    mod = infer_type(parse(GENERIC))
+    y = var("y", (2,), "float64")
+    main = mod["main"]
+    call = main.body.fields[0]
+    changed = main.replace(params=(y, main.params[1]),
+                           body=call.replace(args=(y, call.args[1])), ret_type=None)
+    found = infer_type(mod.with_function("main", changed))["main"].body
+    assert str(found.checked_type_args[0]) == "Tensor[(2,), float64]"
+
+
+def test_the_number_of_type_arguments_is_verified():
+    mod = infer_type(parse(GENERIC))
+    main = mod["main"]
+    call = main.body.fields[0]
+    wrong = dataclasses.replace(call, checked_type_args=call.checked_type_args[:1])
+    body = dataclasses.replace(main.body, fields=(wrong, main.body.fields[1]))
+    with pytest.raises(WellFormedError, match="wrong number of type arguments"):
+        verify_module(mod.with_function("main", dataclasses.replace(main, body=body)))

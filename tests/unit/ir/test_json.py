@@ -60,7 +60,7 @@ def test_spans_are_kept():
     mod = parse("def @main(%x: float32) {\n  exp(%x)\n}", source="a.weft")
     nodes = post_order(load_json(save_json(mod))["main"])
     (call,) = [n for n in nodes if n.span and n.span.line == 2]
-    assert call.span == Span("a.weft", 2, 3)
+    assert call.span == Span("a.weft", 2, 3, end_line=2, end_column=10)
 
 
 @pytest.mark.parametrize("make", [call_chain, let_chain])

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.ir.test_text import EVERYTHING
-from weft.ir import assert_structural_equal, parse, parse_expr, parse_type
+from weft.ir import as_text, assert_structural_equal, parse, parse_expr, parse_type
+from weft.ir.visitor import post_order
 from weft.support.errors import ParseError, WeftError
 
 
@@ -129,6 +130,36 @@ def test_infix_operators_bind_as_in_arithmetic():
     grouped = parse_expr(text + "(%a + %b) * (%a, %b).1 != -1f")
     spelled = "not_equal(multiply(add(%a, %b), (%a, %b).1), -1f)"
     assert_structural_equal(grouped, parse_expr(text + spelled), map_free_vars=True)
+
+
+def test_a_minus_sign_before_an_expression_negates_it():
+    text = "free_var %a: float32; free_var %b: (float32, float32); "
+    spelled = "subtract(multiply(negative(%a), negative(%b.0)), negative(exp(add(%a, -1f))))"
+    left = parse_expr(text + "-%a * -%b.0 - -exp(%a + -1f)")
+    assert_structural_equal(left, parse_expr(text + spelled), map_free_vars=True)
+    twice = parse_expr(text + "- -%a + -(%a, %a).1")
+    spelled = "add(negative(negative(%a)), negative((%a, %a).1))"
+    assert_structural_equal(twice, parse_expr(text + spelled), map_free_vars=True)
+    with pytest.raises(ParseError, match="no expression"):
+        parse_expr(text + "%a + -")
+
+
+def test_expressions_know_where_they_end():
+    text = "def @main(%x: float32) {\n  let %y = add(%x,\n    1f);\n  (%y * %x, exp(%y).0)\n}"
+    main = parse(text, source="a.ir")["main"]
+    found = {str(n.span): (n.span.end_line, n.span.end_column) for n in post_order(main.body)
+             if n.span is not None and n.span.end_line is not None}
+    assert found == {
+        "a.ir:2:12": (3, 8), "a.ir:3:5": (3, 7), "a.ir:4:3": (4, 23),
+        "a.ir:4:4": (4, 11), "a.ir:4:13": (4, 22),
+    }
+    excerpts = {str(n.span): n.span.excerpt()[1] for n in post_order(main.body) if n.span}
+    assert excerpts["a.ir:4:3"] == "|   ^^^^^^^^^^^^^^^^^^^^"
+    assert excerpts["a.ir:2:12"] == "|            ^^^^^^^"  # to the end of its first line
+    placed = parse(as_text(parse(text, source="a.ir"), spans=True))["main"]
+    again = {str(n.span): (n.span.end_line, n.span.end_column) for n in post_order(placed.body)
+             if n.span is not None and n.span.source == "a.ir"}
+    assert again["a.ir:2:12"] == (3, 8)
 
 
 def test_types_are_read_alone():

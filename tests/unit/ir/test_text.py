@@ -224,7 +224,7 @@ def test_types_and_spans_can_be_shown():
     shown = as_text(fn, types=True)
     assert "%0 = tanh(%x); /* ty=Tensor[(2,), float32] */" in shown
     assert structural_equal(parse_expr(shown), fn)
-    assert '%0 = tanh(%x) loc["m.ir", 1, 38, None];' in as_text(fn, spans=True)
+    assert '%0 = tanh(%x) loc["m.ir", 1, 38, None, 1, 46];' in as_text(fn, spans=True)
 
 
 @given(modules())

@@ -88,6 +88,18 @@ LATER: list[Any] = [
      [(1, 2, None, 6)]),
     (op.nn.layer_norm, {}, [(None, 5), (5,), (5,)]),
     (op.shape_of, {}, [(None, 5)]),
+    (op.trunc_divide, {}, [(None, 5), (5,)]),
+    (op.variance, {"axis": 1}, [(None, 5), (None, 1)]),
+    (op.zeros_like, {}, [(None, 5)]),
+    (op.reshape_like, {}, [(None, 6), (None, 2, 3)]),
+    (op.slice_like, {"axes": (0,)}, [(9, 5), (None, 2)]),
+    (op.broadcast_to_like, {}, [(1, 5), (None, 5)]),
+    (op.repeat, {"repeats": 2, "axis": 0}, [(None, 5)]),
+    (op.sliding_window, {"axis": 1, "window_shape": (2,), "strides": (1,)}, [(None, 5)]),
+    (op.ndarray_size, {}, [(None, 5)]),
+    (op.reverse_reshape, {"newshape": (-1, 0)}, [(None, 5)]),
+    (op.cumsum, {"axis": 1}, [(None, 5)]),
+    (op.annotation.stop_fusion, {}, [(None, 5)]),
 ]
 
 

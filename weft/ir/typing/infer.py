@@ -8,9 +8,9 @@ plus work for what the pass replaced.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from weft.ir.expr import Expr, Function, GlobalVar, TypeData, Var
+from weft.ir.expr import Call, Expr, Function, GlobalVar, TypeData, Var
 from weft.ir.module import IRModule
 from weft.ir.types import FuncType, IncompleteType, Type, is_complete
 from weft.ir.typing.constraints import Constraints
@@ -114,7 +114,19 @@ def _finish(part: Constraints) -> dict[int, Expr]:
             part.errors.append(_unknown(node, type_, part.function))
             type_ = ERROR
         memo[id(node)] = _typed(node, type_, memo, annotate=id(node) in params)
+        if id(node) in part.type_args:
+            memo[id(node)] = _with_type_args(memo[id(node)], part, part.type_args[id(node)])
     return memo
+
+
+def _with_type_args(call: Expr, part: Constraints, found: Sequence[Type]) -> Expr:
+    """A call of a generic function with its type arguments; one that nothing fixes is left out."""
+    resolved = tuple(map(part.solver.resolve, found))
+    if not isinstance(call, Call) or not all(map(is_complete, resolved)):
+        return call
+    if call.checked_type_args == resolved:
+        return call
+    return dataclasses.replace(call, checked_type_args=resolved)
 
 
 def _typed(node: Expr, type_: Type, memo: Mapping[int, Expr], *, annotate: bool) -> Expr:

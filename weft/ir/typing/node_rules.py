@@ -60,6 +60,7 @@ class NodeRules:
     def __init__(self, definitions: Mapping[str, TypeData] | None) -> None:
         self.solver = TypeSolver()
         self.types: dict[int, Type] = {}
+        self.type_args: dict[int, tuple[Type, ...]] = {}
         self.errors: list[WeftError] = []
         self.function: str | None = None
         self._definitions = definitions or {}
@@ -134,7 +135,10 @@ class NodeRules:
             return ERROR
         for type_arg in call.type_args:
             self._check_kind(call, type_arg)
-        concrete = instantiate(callee, call.type_args)
+        type_args = call.type_args or tuple(IncompleteType() for _ in callee.type_params)
+        if type_args:
+            self.type_args[id(call)] = type_args
+        concrete = instantiate(callee, type_args)
         for index, (given, asked) in enumerate(zip(args, concrete.arg_types, strict=True)):
             self._argument(call, index, self._as_asked(given, asked), asked, callee)
         return concrete.ret_type

@@ -76,7 +76,7 @@ from weft.op.nn.pool3d import AvgPool3DAttrs, MaxPool3DAttrs, avg_pool3d, max_po
 from weft.op.nn.pool_grad import avg_pool2d_grad, max_pool2d_grad
 from weft.op.nn.prelu import PReluAttrs, prelu
 from weft.op.nn.rms_norm import L2NormalizeAttrs, RmsNormAttrs, l2_normalize, rms_norm
-from weft.op.nn.softmax import SoftmaxAttrs, log_softmax, softmax
+from weft.op.nn.softmax import SoftmaxAttrs, fast_softmax, log_softmax, softmax
 from weft.op.nn.space_to_batch import (
     BatchToSpaceNDAttrs,
     SpaceToBatchNDAttrs,
@@ -184,6 +184,7 @@ __all__ = [
     "depth_to_space",
     "dilate",
     "dropout",
+    "fast_softmax",
     "fifo_buffer",
     "global_avg_pool1d",
     "global_avg_pool2d",

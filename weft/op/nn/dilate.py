@@ -10,13 +10,14 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.expr import Call, Expr, Tuple
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import dim_add, dim_mul
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, tensor_type
 from weft.op.nn.conv import positive
+from weft.op.nn.pad import join_mirrored
 from weft.op.relations import attrs_as
 from weft.topi.nn import space as topi_space
 
@@ -122,24 +123,13 @@ def _mirror_reference(
 def _mirror_by_slices(call: Call) -> Expr | None:
     """Turned slices joined to the ends, axis by axis."""
     attrs: Any = call.attrs
-    x, skip = call.args[0], int(attrs.mode == "REFLECT")
-    for axis, (size, (before, after)) in enumerate(zip(tensor_type(x).shape, attrs.pad_width,
-                                                       strict=True)):
+    x, shape = call.args[0], tensor_type(call.args[0]).shape
+    for axis, (size, pair) in enumerate(zip(shape, attrs.pad_width, strict=True)):
         if not isinstance(size, int):
             return None
-        parts = [x]
-        if before:
-            parts.insert(0, _turned(x, axis, before + skip - 1, skip - 1, size))
-        if after:
-            parts.append(_turned(x, axis, size - 1 - skip, size - 1 - skip - after, size))
-        x = get_op("concatenate")(Tuple(tuple(parts)), axis=axis) if len(parts) > 1 else x
+        if any(pair):
+            x = join_mirrored(x, axis, size, pair, repeats_edge=attrs.mode == "SYMMETRIC")
     return x
-
-
-def _turned(x: Expr, axis: int, first: int, stop: int, size: int) -> Expr:
-    """The elements from ``first`` down to ``stop``, which is not among them."""
-    end = stop if stop >= 0 else stop - size
-    return get_op("strided_slice")(x, begin=(first,), end=(end,), strides=(-1,), axes=(axis,))
 
 
 mirror_pad.spec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,13 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.expr import Call, Expr, const
+from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
+from weft.op.gradients import tensor_type
 from weft.op.layout_inference import InputLayout, LayoutResult, along_axis, data_layout
 from weft.op.relations import (
     attrs_as,
@@ -23,7 +26,7 @@ from weft.op.relations import (
     expect_rank,
     expect_same_dtype,
 )
-from weft.tir.expr import const
+from weft.tir.expr import const as tir_const
 from weft.topi import elementwise, indexing
 from weft.topi.nn import norm as topi_norm
 
@@ -221,6 +224,28 @@ def _lrn_reference(
     return (data / (bias + alpha / size * total) ** beta).astype(data.dtype)
 
 
+@lrn.expansion
+def _expand_lrn(call: Call) -> Expr | None:
+    """The sum over neighbours is one of shifted slices of the padded squares."""
+    attrs: Any = call.attrs
+    x, type_ = call.args[0], tensor_type(call.args[0])
+    axis = attrs.axis % type_.ndim
+    extent = type_.shape[axis]
+    if not isinstance(extent, int):
+        return None
+    before = (attrs.size - 1) // 2
+    widths = [(0, 0)] * type_.ndim
+    widths[axis] = (before, attrs.size - 1 - before)
+    multiply, add = get_op("multiply"), get_op("add")
+    squares = get_op("nn.pad")(multiply(x, x), const(0, type_.dtype), pad_width=widths)
+    shifted = (get_op("strided_slice")(squares, begin=(k,), end=(k + extent,), axes=(axis,))
+               for k in range(attrs.size))
+    total = functools.reduce(add, shifted)
+    share = multiply(total, const(attrs.alpha / attrs.size, type_.dtype))
+    level = add(share, const(attrs.bias, type_.dtype))
+    return get_op("divide")(x, get_op("power")(level, const(attrs.beta, type_.dtype)))
+
+
 lrn.layout(along_axis())
 lrn.spec(
     _lrn_reference,
@@ -249,7 +274,7 @@ def _dropout_relation(ctx: RelationContext) -> bool:
            pattern=OpPattern.OPAQUE, level=1, inputs=("data",))
 def dropout(data: te.Tensor, _attrs: DropoutAttrs) -> tuple[te.Tensor, te.Tensor]:
     """``data`` as it is, as at inference, and the mask of what was kept: all ones."""
-    mask = indexing.full(data.shape, const(1, data.dtype), "mask")
+    mask = indexing.full(data.shape, tir_const(1, data.dtype), "mask")
     return elementwise.identity(data), mask
 
 

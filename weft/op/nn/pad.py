@@ -10,10 +10,12 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.expr import Call, Expr, Tuple
+from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, dim_add
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import tensor_type
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis
 from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
 from weft.topi.nn import pad as topi_pad
@@ -78,6 +80,46 @@ def _pad_reference(
         return np.pad(x, pad_width, constant_values=np.asarray(value).item())
     return np.pad(x, pad_width, mode=pad_mode)  # pyrefly: ignore
 
+
+
+@pad.expansion
+def _pad_by_slices(call: Call) -> Expr | None:
+    """The border as slices of the data joined to its ends; a constant one has a rule already."""
+    attrs: Any = call.attrs
+    if attrs.pad_mode == "constant":
+        return None
+    x, shape = call.args[0], tensor_type(call.args[0]).shape
+    for axis, (size, pair) in enumerate(zip(shape, attrs.pad_width, strict=True)):
+        if not isinstance(size, int):
+            return None
+        if any(pair) and attrs.pad_mode == "reflect":
+            x = join_mirrored(x, axis, size, pair, repeats_edge=False)
+        elif any(pair):
+            x = _join_edges(x, axis, size, pair)
+    return x
+
+
+def join_mirrored(
+    x: Expr, axis: int, size: int, pair: tuple[int, int], *, repeats_edge: bool
+) -> Expr:
+    """``x`` with turned slices of itself at the ends of an axis."""
+    (before, after), skip = pair, 0 if repeats_edge else 1
+
+    def turned(first: int, stop: int) -> Expr:
+        """The elements from ``first`` down to ``stop``, which is not among them."""
+        end = stop if stop >= 0 else stop - size
+        return get_op("strided_slice")(x, begin=(first,), end=(end,), strides=(-1,), axes=(axis,))
+
+    front = [turned(before + skip - 1, skip - 1)] if before else []
+    back = [turned(size - 1 - skip, size - 1 - skip - after)] if after else []
+    return get_op("concatenate")(Tuple((*front, x, *back)), axis=axis)
+
+
+def _join_edges(x: Expr, axis: int, size: int, pair: tuple[int, int]) -> Expr:
+    """``x`` with its outermost elements repeated at the ends of an axis."""
+    cut = get_op("strided_slice")
+    first, last = (cut(x, begin=(i,), end=(i + 1,), axes=(axis,)) for i in (0, size - 1))
+    return get_op("concatenate")(Tuple((*(first,) * pair[0], x, *(last,) * pair[1])), axis=axis)
 
 
 @pad.layout

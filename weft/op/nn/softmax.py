@@ -8,15 +8,18 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import float32
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
 from weft.op.elementwise import exp
 from weft.op.gradients import attrs_of
 from weft.op.layout_inference import along_axis
 from weft.op.reduce import sum as sum_op
-from weft.op.relations import attrs_as, expect_float
+from weft.op.relations import attrs_as, checked, expect_float
+from weft.topi.fast_math import fast_exp
 from weft.topi.nn import softmax as topi_softmax
 
 
@@ -45,6 +48,20 @@ def softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
 def log_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """y[i] = x[i] - max x - log sum exp(x - max x), along an axis."""
     return topi_softmax.log_softmax(x, attrs.axis % x.ndim)
+
+
+def _expect_float32(ctx: RelationContext, arg: int, type_: TensorType) -> None:
+    if type_.dtype != float32:
+        ctx.fail("defined for float32 only", arg=arg, expected="float32", got=type_.dtype,
+                 help="nn.softmax takes every float")
+
+
+@define_op("nn.fast_softmax", attrs=SoftmaxAttrs,
+           relation=checked(_expect_float32, _softmax_relation), pattern=OpPattern.OUT_FUSABLE,
+           level=1)
+def fast_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
+    """``nn.softmax`` of float32 by ``fast_exp``, to a relative error of 1e-5."""
+    return topi_softmax.softmax(x, attrs.axis % x.ndim, fast_exp)
 
 
 def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
@@ -77,6 +94,11 @@ def _log_softmax_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
 
 
 softmax.layout(along_axis())
+fast_softmax.layout(along_axis())
 log_softmax.layout(along_axis())
 softmax.spec(_softmax_reference, *_CASES)
+_ROWS = np.linspace(-9, 9, 24, dtype=np.float32)
+fast_softmax.spec(_softmax_reference, case(_ROWS.reshape(4, 6), rtol=1e-5),
+                  case(_ROWS.reshape(2, 4, 3), axis=1, rtol=1e-5),
+                  case(np.zeros((0, 4), np.float32)))
 log_softmax.spec(_log_softmax_reference, *_CASES)

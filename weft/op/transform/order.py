@@ -168,5 +168,6 @@ _LONG = (case((2, 37), dtypes="int32", low=0, high=9), case((35, 2), axis=0, is_
 sort.spec(_sort_reference, *_CASES, *_LONG, case((0, 3)))
 argsort.spec(_argsort_reference, *_CASES, *_LONG, case((6,), dtype="int32"))
 topk.spec(_topk_reference, case((3, 5), k=2), case((33,), k=3),
-          case((4, 2), k=3, axis=0, is_ascend=True), case(_TIES, k=4),
+          case((2, 40), dtypes="int32", low=0, high=9, k=9, is_ascend=True),
+          case((36, 2), k=1, axis=0), case((4, 2), k=3, axis=0, is_ascend=True), case(_TIES, k=4),
           case(_TIES, k=4, is_ascend=True, dtype="int32"), case((5,), k=0))

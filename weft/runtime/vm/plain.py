@@ -73,9 +73,10 @@ def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:
                     for o in fields.pop("outputs"))
     for form in outputs:
         numpy_dtype(form.dtype)
-    input_shapes = tuple(tuple(map(_whole, s)) for s in fields.pop("input_shapes"))
-    counted = tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in fields.pop("counted"))
-    value_args = tuple(map(_whole, fields.pop("value_args")))
+    # The first artifacts of this format had none of these.
+    input_shapes = tuple(tuple(map(_whole, s)) for s in fields.pop("input_shapes", ()))
+    counted = tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in fields.pop("counted", ()))
+    value_args = tuple(map(_whole, fields.pop("value_args", ())))
     kernel = VmKernel(outputs=outputs, input_shapes=input_shapes, counted=counted,
                       value_args=value_args, **fields)
     _check_kernel(kernel)

@@ -172,19 +172,23 @@ class _Product:
                  const(height), const(chunk))
         return te.compute(shape, body, name="left_panels", tag="injective,panels")
 
-    def right_panels(self, batch: Sequence[PrimExpr], element: Element) -> te.Tensor:
+    def right_panels(
+        self, batch: Sequence[PrimExpr], element: Element, *, depth_first: bool
+    ) -> te.Tensor:
+        """With ``depth_first`` the elements of one depth are neighbours in memory."""
         plan, width = self.plan, self.width
 
         def body(*index: PrimExpr) -> PrimExpr:
             *at, panel, group, within, inner = index
             line, k = panel * width + within, group * plan.group + inner
             value = plan.convert(element(at, line, k), plan.right)
-            inside = all_of(line < self.columns, k < self.depth)
+            inside = te.likely(all_of(line < self.columns, k < self.depth))
             return if_then_else(inside, value, const(0, plan.right))
 
         shape = (*batch, _ceil_div(self.columns, width), self.groups, const(width),
                  const(plan.group))
-        return te.compute(shape, body, name="right_panels", tag="injective,panels")
+        tag = "injective,panels" + ",interleaved" * depth_first
+        return te.compute(shape, body, name="right_panels", tag=tag)
 
     # reads of the panels
 
@@ -280,7 +284,8 @@ def _product_of_two(
         columns = b.shape[0 if swap[1] else 1]
         product = _Product(plan, tile, tile.vectors * plan.lanes, (), row_count(leading), columns,
                            depth)
-        right = product.right_panels((), lambda _, n, k: b[(n, k) if swap[1] else (k, n)])
+        right = product.right_panels((), lambda _, n, k: b[(n, k) if swap[1] else (k, n)],
+                                     depth_first=not swap[1])
         return _dense(a, product, right, out_dtype)
     rows, depth = _swapped(a.shape[-2:], swap[0])
     columns = _swapped(b.shape[-2:], swap[1])[1]
@@ -290,7 +295,8 @@ def _product_of_two(
     left = product.left_panels(
         a.shape[:-2], lambda at, m, k: a[(*at, *_swapped((m, k), swap[0]))])
     right = product.right_panels(
-        b.shape[:-2], lambda at, n, k: b[(*at, *_swapped((k, n), swap[1]))])
+        b.shape[:-2], lambda at, n, k: b[(*at, *_swapped((k, n), swap[1]))],
+        depth_first=not swap[1])
     element = product.build(left, right)
     return te.compute((*batch, rows, columns), lambda *i: element(*i).astype(out_dtype),
                       name="dot_matmul", tag="injective")

@@ -35,6 +35,8 @@ def schedule_dot_product(
 
 def _schedule_packing(stage: te.Stage, op: te.ComputeOp, lanes: int) -> None:
     *outer, inner = op.axis
+    if "interleaved" in op.tag.split(","):  # rows are read as vectors, and shuffled together
+        inner = stage.fuse(outer.pop(), inner)
     loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
     if elements(op) >= PARALLEL_THRESHOLD:
         parallelize(stage, loops)

@@ -6,12 +6,12 @@ import dataclasses
 
 from weft.ir.dtype import int64
 from weft.support.errors import LoweringError
-from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer, next_uid
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
+from weft.tir.transform.interleave import interleave, interleaved_starts, of_lane
 from weft.tir.transform.scoped import ScopedRewriter
 from weft.tir.visitor import (
     landmarks,
@@ -19,7 +19,6 @@ from weft.tir.visitor import (
     map_stmts,
     post_order,
     substitute,
-    with_children,
 )
 
 
@@ -119,6 +118,12 @@ class _Flattener(ScopedRewriter):
         new = self.buffer(e.buffer)
         index = self.index(e.buffer, tuple(map(self._flatten, e.indices)))
         mask = None if e.predicate is None else self._flatten(e.predicate)
+        if mask is None and index.dtype.lanes > 1 and not isinstance(index, Ramp | Broadcast):
+            starts = interleaved_starts(index, self.analyzer)
+            if starts is not None:
+                lanes = index.dtype.lanes // len(starts)
+                return interleave([BufferLoad(new, (Ramp(start, const(1), lanes),), None)
+                                   for start in starts])
         if isinstance(index, Broadcast) and mask is None:
             return Broadcast(BufferLoad(new, (index.value,), None), index.lanes)
         return BufferLoad(new, (index,), mask)
@@ -153,20 +158,6 @@ class _Flattener(ScopedRewriter):
         result = super().loop(node)
         self._loads = outer
         return result
-
-
-def of_lane(e: PrimExpr, lane: Var) -> PrimExpr | None:
-    """Lane number ``lane`` of index arithmetic over ramps; ``None`` where it reads memory."""
-    if e.dtype.lanes == 1:
-        return e
-    if isinstance(e, Ramp):
-        return e.base + e.stride * lane
-    if isinstance(e, Broadcast):
-        return e.value
-    if not isinstance(e, x.Binary) or e.dtype.element is not int64:
-        return None
-    a, b = of_lane(e.a, lane), of_lane(e.b, lane)
-    return None if a is None or b is None else with_children(e, (a, b))
 
 
 def _start(index: PrimExpr) -> PrimExpr:

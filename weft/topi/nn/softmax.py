@@ -8,14 +8,16 @@ from typing import Any
 from weft import te
 from weft.tir.expr import PrimExpr, const
 
+Power = Callable[[PrimExpr], PrimExpr]
 
-def softmax(x: te.Tensor, axis: int) -> te.Tensor:
-    """exp(x - max) / sum exp(x - max) along ``axis``.
+
+def softmax(x: te.Tensor, axis: int, exp: Power = te.exp) -> te.Tensor:
+    """exp(x - max) / sum exp(x - max) along ``axis``; ``exp`` may be a quick one.
 
     Stages, each with its name as tag: ``softmax_max``, ``softmax_exp``, ``softmax_sum``,
     ``softmax_scale`` (one division for all of a row), ``softmax_output``.
     """
-    _, powers, total = _stages(x, axis)
+    _, powers, total = _stages(x, axis, exp)
     scale = te.compute(
         total.shape, lambda *i: const(1, x.dtype) / total[i], name="softmax_scale",
         tag="softmax_scale",
@@ -31,7 +33,7 @@ def log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
 
     Stages: ``softmax_max``, ``softmax_exp``, ``softmax_sum``, ``log_softmax_output``.
     """
-    largest, _, total = _stages(x, axis)
+    largest, _, total = _stages(x, axis, te.exp)
 
     def element(*index: PrimExpr) -> PrimExpr:
         row = _without(index, axis)
@@ -40,11 +42,11 @@ def log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
     return te.compute(x.shape, element, name="log_softmax_output", tag="log_softmax_output")
 
 
-def _stages(x: te.Tensor, axis: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+def _stages(x: te.Tensor, axis: int, exp: Power) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """The maximum, the exponentials relative to it, and their sum."""
     largest = _along(x, axis, te.max, "softmax_max")
     powers = te.compute(
-        x.shape, lambda *i: te.exp(x[i] - largest[_without(i, axis)]), name="softmax_exp",
+        x.shape, lambda *i: exp(x[i] - largest[_without(i, axis)]), name="softmax_exp",
         tag="softmax_exp",
     )
     return largest, powers, _along(powers, axis, te.sum, "softmax_sum")
