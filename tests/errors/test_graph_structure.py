@@ -111,15 +111,17 @@ def test_missing_input_of_a_node() -> None:
 def test_input_that_is_no_tensor() -> None:
     model = good_model()
     del model.graph.input[:]
-    model.graph.input.append(helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2, 3]))
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, [2, 3])
+    kind = helper.make_map_type_proto(TensorProto.INT64, value)
+    model.graph.input.append(helper.make_value_info("x", kind))
     assert_refused(
         model,
         UnsupportedModelError,
         """
         E0401 graph input 'x' is not a tensor
           --> <ModelProto>
-          expected: a tensor of known element type
-          got: sequence
+          expected: a tensor of known element type, or a sequence of them
+          got: map
     """,
     )
 

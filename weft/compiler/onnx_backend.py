@@ -6,21 +6,26 @@ prepared model that needs such values is compiled when they arrive, once for eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from weft.compiler.api import compile as compile_model
-from weft.compiler.compiled_model import CompiledModel
+from weft.compiler.compiled_model import CompiledModel, ForeignModel
+from weft.compiler.dynamic_model import DynamicModel
+from weft.frontend.onnx import from_onnx
 from weft.support.errors import InvalidInputError, UnsupportedModelError
 
 # Shapes, axes, sizes and ratios: what decides the shapes of other tensors is short.
 MAX_SHAPE_ELEMENTS = 64
-_Bound = tuple[tuple[int, bytes], ...]
+_Key: TypeAlias = tuple[tuple[tuple[int, bytes], ...], tuple[tuple[str, str], ...]]
+_Value: TypeAlias = np.ndarray | list[np.ndarray] | None
+_Module: TypeAlias = CompiledModel | DynamicModel
 
 
 class WeftRep(BackendRep):
@@ -32,44 +37,63 @@ class WeftRep(BackendRep):
         self._options = options
         stored = {t.name for t in model.graph.initializer}
         self._inputs = [i for i in model.graph.input if i.name not in stored]
-        self._outputs = [o.name for o in model.graph.output]
-        self._compiled: dict[_Bound, CompiledModel] = {}
-        self._needs_values: UnsupportedModelError | None = None
-        try:
-            self._compiled[()] = self._compile(model)
-        except UnsupportedModelError as error:
-            if not self._inputs:
-                raise
-            self._needs_values = error
+        self._compiled: dict[_Key, _Module] = {}
+        self._needs_values = False
+        self._is_plain = all(_kind(i) == "tensor_type" for i in self._inputs)
+        if self._is_plain:
+            try:
+                self._compiled[(), ()] = self._compile(model, {})
+            except UnsupportedModelError:
+                if not self._inputs:
+                    raise
+                self._needs_values = True
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """The outputs for one value for each input, in order; they can be looked up by name too.
 
-        Raises ``InvalidInputError`` and, where the values were needed to compile, what
-        ``weft.compile`` raises.
+        A sequence is a list of arrays, an optional value without an element ``None``. Raises
+        ``InvalidInputError`` and, where the values were needed to compile, what ``weft.compile``
+        raises.
         """
         values = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
         if len(values) > len(self._inputs):
             raise InvalidInputError("the model takes fewer inputs", got=str(len(values)),
                                     expected=str(len(self._inputs)))
-        arrays = [np.asarray(v) for v in values]
-        bound = [] if self._needs_values is None else _shape_like(arrays)
-        module = self._module_for(arrays, bound)
-        rest = [a for i, a in enumerate(arrays) if i not in bound]
-        result = module(*rest)
-        outputs = result if isinstance(result, tuple) else (result,)
-        named: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*outputs)
+        given = [_as_value(v) for v in values]
+        if not self._needs_values:
+            try:
+                return self._run(given, [])
+            except UnsupportedModelError:
+                self._needs_values = True
+        return self._run(given, _shape_like(given))
+
+    def _run(self, values: Sequence[_Value], bound: Sequence[int]) -> tuple[Any, ...]:
+        rest = {i: v for i, v in enumerate(values) if i not in bound}
+        module = self._module_for(values, bound)
+        arrays = [a for v in rest.values() for a in (v if isinstance(v, list) else [v])
+                  if a is not None]
+        result = module(*arrays)
+        flat = result if isinstance(result, tuple) else (result,)
+        names = [spec.name for spec in module.outputs]
+        outputs = _gathered(self._model.graph.output, dict(zip(names, flat, strict=True)))
+        named: tuple[Any, ...] = namedtupledict(
+            "Outputs", [o.name for o in self._model.graph.output])(*outputs)
         return named
 
-    def _module_for(self, arrays: Sequence[np.ndarray], bound: Sequence[int]) -> CompiledModel:
-        key = tuple((i, arrays[i].tobytes() + str(arrays[i].shape).encode()) for i in bound)
+    def _module_for(self, values: Sequence[_Value], bound: Sequence[int]) -> _Module:
+        """Compiled once for each combination of bound values and shapes within sequences."""
+        shapes = {} if self._is_plain else {
+            self._inputs[i].name: _shapes_of(v) for i, v in enumerate(values) if i not in bound
+        }
+        fixed = tuple((i, np.asarray(values[i]).tobytes() + str(np.shape(values[i])).encode())  # type: ignore[arg-type]
+                      for i in bound)
+        key = (fixed, tuple(sorted((name, str(shape)) for name, shape in shapes.items())))
         if key not in self._compiled:
-            if self._needs_values is not None and not bound:
-                raise self._needs_values
-            self._compiled[key] = self._compile(self._with_constants(arrays, bound))
+            model = self._with_constants(values, bound) if bound else self._model
+            self._compiled[key] = self._compile(model, shapes)
         return self._compiled[key]
 
-    def _with_constants(self, arrays: Sequence[np.ndarray], bound: Sequence[int]) -> ModelProto:
+    def _with_constants(self, values: Sequence[_Value], bound: Sequence[int]) -> ModelProto:
         """The model with the values of some inputs as initializers."""
         model = ModelProto()
         model.CopyFrom(self._model)
@@ -78,20 +102,53 @@ class WeftRep(BackendRep):
         del model.graph.input[:]
         model.graph.input.extend(kept)
         for i in bound:
-            name = self._inputs[i].name
-            model.graph.initializer.append(numpy_helper.from_array(arrays[i], name))
+            array = np.asarray(values[i])
+            model.graph.initializer.append(numpy_helper.from_array(array, self._inputs[i].name))
         return model
 
-    def _compile(self, model: ModelProto) -> CompiledModel:
-        compiled = compile_model(model, **self._options)
-        if not isinstance(compiled, CompiledModel):
+    def _compile(self, model: ModelProto, shapes: Mapping[str, Any]) -> _Module:
+        source = from_onnx(model, inputs=shapes) if shapes else model
+        compiled = compile_model(source, **self._options)
+        if isinstance(compiled, ForeignModel):
             raise InvalidInputError("the backend runs models on this machine alone",
                                     help="leave out the option 'target'")
         return compiled
 
 
-def _shape_like(arrays: Sequence[np.ndarray]) -> list[int]:
-    return [i for i, a in enumerate(arrays) if a.ndim <= 1 and a.size <= MAX_SHAPE_ELEMENTS]
+def _kind(value: ValueInfoProto) -> str | None:
+    return value.type.WhichOneof("value")
+
+
+def _as_value(value: Any) -> _Value:
+    if value is None or isinstance(value, np.ndarray):
+        return value
+    return [np.asarray(v) for v in value] if isinstance(value, list) else np.asarray(value)
+
+
+def _shapes_of(value: _Value) -> Any:
+    """What ``from_onnx`` wants to know of an input."""
+    if value is None:
+        return None
+    return [v.shape for v in value] if isinstance(value, list) else value.shape
+
+
+def _gathered(outputs: Sequence[ValueInfoProto], found: Mapping[str, Any]) -> list[Any]:
+    """The tensors of a sequence, ``y[0]`` and so on, as a list again."""
+    result: list[Any] = []
+    for value in outputs:
+        if value.name in found:
+            result.append(found[value.name])
+            continue
+        places = itertools.count()
+        names = itertools.takewhile(found.__contains__, (f"{value.name}[{i}]" for i in places))
+        items = [found[name] for name in names]
+        result.append(items if items or _kind(value) == "sequence_type" else None)
+    return result
+
+
+def _shape_like(values: Sequence[_Value]) -> list[int]:
+    return [i for i, v in enumerate(values)
+            if isinstance(v, np.ndarray) and v.ndim <= 1 and v.size <= MAX_SHAPE_ELEMENTS]
 
 
 class WeftBackend(Backend):

@@ -16,6 +16,7 @@ from weft.frontend.torch import is_torch_program
 from weft.ir.module import IRModule
 from weft.ir.types import TupleType, is_static
 from weft.runtime.manifest import Manifest, TargetSpec
+from weft.support.errors import UnsupportedModelError
 from weft.transform.graph import type_of
 
 
@@ -46,8 +47,11 @@ def manifest_of_onnx(model: Any, options: CompileOptions) -> Manifest | None:
     """The signature of an ONNX model of open sizes; ``None`` for anything else."""
     if not is_onnx(model):
         return None
-    ports = [[Port(name, type_) for name, type_ in declared]
-             for declared in onnx_signature(model, inputs=options.input_shapes)]
+    try:
+        signature = onnx_signature(model, inputs=options.input_shapes)
+    except UnsupportedModelError:  # why the model cannot be imported says more
+        return None
+    ports = [[Port(name, type_) for name, type_ in declared] for declared in signature]
     inputs, outputs = ports
     if all(is_static(port.type) for port in inputs):
         return None

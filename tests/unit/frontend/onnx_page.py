@@ -28,8 +28,10 @@ that the installed `onnx` package knows. Tensors of {dtypes}.
 
 A model's own functions are expanded. `If`, `Loop` and `Scan` become control flow of the program;
 where the condition or the number of rounds is known, the branch is chosen and short loops are
-unrolled. Not read: sparse initializers, maps, operators of other domains but those listed. An
-unsupported model is refused with the list of all that is missing.
+unrolled. Sequences have lengths that are known at import, and so has an optional value whether it
+is there: `from_onnx(model, inputs={{"xs": [(3, 2), (1, 2)]}})`. Not read: strings, sparse
+initializers, maps, operators of other domains but those listed. An unsupported model is refused
+with the list of all that is missing.
 
 ## ONNX operators
 

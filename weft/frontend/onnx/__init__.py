@@ -23,13 +23,15 @@ __all__ = ["from_onnx", "onnx_signature"]
 def from_onnx(
     model: str | os.PathLike[str] | bytes | Any,
     *,
-    inputs: Mapping[str, Sequence[object]] | None = None,
+    inputs: Mapping[str, Sequence[object] | None] | None = None,
 ) -> IRModule:
     """The typed module that an ONNX model stands for.
 
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``. ``inputs`` overrides the
-    shapes of graph inputs: ``{"x": ("batch", 3, 224, 224)}``. The module's ``attrs`` keep the
-    names of the graph's inputs and outputs as ``input_names`` and ``output_names``.
+    shapes of graph inputs: ``{"x": ("batch", 3, 224, 224)}``. For a sequence it gives one shape
+    for each tensor, for an optional value ``None`` or what it holds; the tensors of a sequence
+    ``x`` become parameters of their own, ``x[0]`` and so on. The module's ``attrs`` keep the names
+    of the graph's inputs and outputs as ``input_names`` and ``output_names``.
 
     Raises ``InvalidModelError`` for a model that is damaged or contradicts itself,
     ``UnsupportedModelError``, naming everything at once, for operators, attributes, opsets and
@@ -41,7 +43,7 @@ def from_onnx(
 def onnx_signature(
     model: str | os.PathLike[str] | bytes | Any,
     *,
-    inputs: Mapping[str, Sequence[object]] | None = None,
+    inputs: Mapping[str, Sequence[object] | None] | None = None,
 ) -> tuple[Declared, Declared]:
     """Name and type of every input and output, as the model declares them and ``inputs`` overrides.
 

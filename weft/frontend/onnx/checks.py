@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.nested import nested_nodes
@@ -54,14 +54,23 @@ def check_versions(loaded: LoadedModel) -> dict[str, int]:
 def check_features(proto: ModelProto, source: str) -> None:
     """Raises ``UnsupportedModelError`` for parts of the format that weft does not read."""
     for value in proto.graph.input:
-        if value.type.WhichOneof("value") != "tensor_type":
-            kind = value.type.WhichOneof("value") or "no type"
+        kind = _kind_of_elements(value.type)
+        if kind != "tensor_type":
             raise UnsupportedModelError(
                 f"graph input {value.name!r} is not a tensor",
                 where=source,
-                expected="a tensor of known element type",
+                expected="a tensor of known element type, or a sequence of them",
                 got=kind.removesuffix("_type"),
             )
+
+
+def _kind_of_elements(type_: TypeProto) -> str:
+    """What an input is, or the optional values and sequences that it is made of."""
+    if type_.WhichOneof("value") == "optional_type":
+        type_ = type_.optional_type.elem_type
+    if type_.WhichOneof("value") == "sequence_type":
+        type_ = type_.sequence_type.elem_type
+    return type_.WhichOneof("value") or "no type"
 
 
 def node_checker(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,24 @@ from weft.frontend.onnx.coverage import check_coverage
 from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.function_bodies import expand_function_bodies
 from weft.frontend.onnx.functions import inline_functions
+from weft.frontend.onnx.graph_inputs import GraphInputs, Override, declared_shape
 from weft.frontend.onnx.graph_order import GraphOrder, check_graph
 from weft.frontend.onnx.loader import LoadedModel, load_model
-from weft.frontend.onnx.node import tensor_type
+from weft.frontend.onnx.node import Absent, items_of, tensor_type
 from weft.frontend.onnx.scope import Scope, Surroundings
 from weft.frontend.onnx.shape_value import ShapeValue
 from weft.frontend.onnx.upgrade import upgrade_opset
-from weft.ir.expr import Expr, Function, Tuple, Var
+from weft.ir.expr import Expr, Function, Tuple
 from weft.ir.module import IRModule
-from weft.ir.shape import ANY, Dim, Shape, SymDim, as_shape
 from weft.ir.span import Span
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_type
 from weft.support.errors import InvalidInputError, InvalidModelError
 
-ShapeOverrides = Mapping[str, Sequence[object]]
+Overrides = Mapping[str, Override]
 
 
-def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: ShapeOverrides) -> IRModule:
+def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: Overrides) -> IRModule:
     """See ``weft.frontend.onnx.from_onnx``."""
     loaded = upgrade_opset(load_model(model))
     opsets = check_versions(loaded)
@@ -49,7 +48,7 @@ class GraphImporter:
     """Holds the value of every name while the nodes are converted."""
 
     def __init__(
-        self, loaded: LoadedModel, opsets: Mapping[str, int], inputs: ShapeOverrides
+        self, loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides
     ) -> None:
         self.source = loaded.source
         self.folder: Path | None = loaded.folder
@@ -57,7 +56,7 @@ class GraphImporter:
         check = node_checker(loaded.proto, opsets)
         self.scope = Scope(Surroundings(self.source, self.folder, opsets, check), {})
         self.values = self.scope.values
-        self.params: dict[str, Var] = {}
+        self.inputs = GraphInputs(self.source)
         self.overrides = dict(inputs)
 
     def run(self, order: GraphOrder) -> IRModule:
@@ -76,16 +75,13 @@ class GraphImporter:
                 where=self.source,
                 expected=", ".join(map(repr, names)) or "no inputs",
             )
-        taken: set[str] = set()
         for value in self.graph.input:
             if value.name in self.values:
                 self._check_initializer_type(value)
                 continue
-            name = _identifier(value.name, taken)
-            span = Span(self.source, node=value.name)
-            var = Var(name, self._input_type(value), span=span)
-            self.params[value.name] = var.with_type(var.annotation)  # type: ignore[arg-type]
-            self.values[value.name] = self.params[value.name]
+            self.values[value.name] = self.inputs.value_of(
+                value, self.overrides.get(value.name), given=value.name in self.overrides
+            )
 
     def _check_initializer_type(self, value: ValueInfoProto) -> None:
         actual = tensor_type(self.values[value.name])  # type: ignore[arg-type]
@@ -98,48 +94,27 @@ class GraphImporter:
                 got=str(actual),
             )
 
-    def _input_type(self, value: ValueInfoProto) -> TensorType:
-        override = self.overrides.get(value.name)
-        where = Span(self.source, node=value.name)
-        dtype = dtype_of(value.type.tensor_type.elem_type, f"graph input {value.name!r}", where)
-        has_shape = value.type.tensor_type.HasField("shape")
-        if override is None:
-            if not has_shape:
-                raise InvalidModelError(
-                    f"graph input {value.name!r} has no shape",
-                    where=where,
-                    help=f'give it one: inputs={{"{value.name}": (1, 3, 224, 224)}}',
-                )
-            return TensorType(_declared_shape(value, where), dtype)
-        shape = as_shape(override)
-        if has_shape and len(value.type.tensor_type.shape.dim) != len(shape):
-            raise InvalidInputError(
-                f"the shape given for input {value.name!r} has the wrong rank",
-                where=where,
-                expected=f"{len(value.type.tensor_type.shape.dim)} dimensions",
-                got=str(tuple(override)),
-            )
-        return TensorType(shape, dtype)
-
     def _declared_type(self, value: ValueInfoProto) -> TensorType | None:
         if not value.type.tensor_type.HasField("shape"):
             return None
         where = Span(self.source, node=value.name)
         dtype = dtype_of(value.type.tensor_type.elem_type, f"graph value {value.name!r}", where)
-        return TensorType(_declared_shape(value, where), dtype)
+        return TensorType(declared_shape(value.name, value.type, where), dtype)
 
     def _module(self) -> IRModule:
-        outputs = [self._output(o) for o in self.graph.output]
+        """Sequences are outputs of their own for each tensor: ``y[0]``, ``y[1]``."""
+        outputs = [pair for value in self.graph.output for pair in self._outputs(value)]
         span = Span(self.source)
-        body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs), span=span)
-        main = Function(tuple(self.params.values()), body, span=span)
+        parts = tuple(part for _, part in outputs)
+        body = parts[0] if len(parts) == 1 else Tuple(parts, span=span)
+        main = Function(tuple(self.inputs.params.values()), body, span=span)
         attrs = {
-            "input_names": tuple(self.params),
-            "output_names": tuple(o.name for o in self.graph.output),
+            "input_names": tuple(self.inputs.params),
+            "output_names": tuple(name for name, _ in outputs),
         }
         return infer_type(IRModule({"main": main}, attrs=attrs))
 
-    def _output(self, value: ValueInfoProto) -> Expr:
+    def _outputs(self, value: ValueInfoProto) -> list[tuple[str, Expr]]:
         result = self.values[value.name]
         if isinstance(result, ShapeValue):
             raise InvalidModelError(
@@ -147,6 +122,15 @@ class GraphImporter:
                 where=self.source,
                 help="fix the sizes of the inputs with inputs=",
             )
+        if isinstance(result, Absent):
+            return []
+        if isinstance(result.checked_type, TupleType):
+            parts = items_of(result)
+            return [(f"{value.name}[{i}]", part) for i, part in enumerate(parts)]
+        self._check_output_type(value, result)
+        return [(value.name, result)]
+
+    def _check_output_type(self, value: ValueInfoProto, result: Expr) -> None:
         where = Span(self.source, node=value.name)
         declared = value.type.tensor_type.elem_type
         actual = tensor_type(result).dtype
@@ -157,27 +141,6 @@ class GraphImporter:
                 expected=str(dtype_of(declared, f"output {value.name!r}", where)),
                 got=str(actual),
             )
-        return result
-
-
-def _declared_shape(value: ValueInfoProto, where: Span) -> Shape:
-    dims: list[Dim] = []
-    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-        kind = dim.WhichOneof("value")
-        if kind == "dim_param" and dim.dim_param:
-            dims.append(SymDim.symbol(_identifier(dim.dim_param, set())))
-        elif kind == "dim_value":
-            if dim.dim_value < 0:
-                raise InvalidModelError(
-                    f"dimension {axis} of graph input {value.name!r} is negative",
-                    where=where,
-                    got=str(dim.dim_value),
-                    help=f'give the shape: inputs={{"{value.name}": (1, 3, 224, 224)}}',
-                )
-            dims.append(int(dim.dim_value))
-        else:
-            dims.append(ANY)
-    return tuple(dims)
 
 
 def _compatible(declared: TensorType, actual: TensorType) -> bool:
@@ -185,14 +148,3 @@ def _compatible(declared: TensorType, actual: TensorType) -> bool:
         return False
     pairs = zip(declared.shape, actual.shape, strict=True)
     return all(not isinstance(d, int) or d == a for d, a in pairs)
-
-
-def _identifier(name: str, taken: set[str]) -> str:
-    """``name`` as the text form can write it (``gpu_0/data_0`` -> ``gpu_0_data_0``), and unique."""
-    base = re.sub(r"\W", "_", name, flags=re.ASCII)
-    base = base if re.match(r"[A-Za-z_]", base) else f"x_{base}"
-    result, count = base, 1
-    while result in taken:
-        result, count = f"{base}_{count}", count + 1
-    taken.add(result)
-    return result

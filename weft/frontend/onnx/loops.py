@@ -73,11 +73,11 @@ def run_loop(loop: Loop) -> list[Value]:
 
 def _typed_round(loop: Loop) -> _Round:
     """Sizes that change from round to round are left open."""
-    types = [tensor_type(value) for value in loop.carried]
+    types = [_carried_type(loop.node, value) for value in loop.carried]
     for _ in range(_MAX_ROUNDS_OF_TYPING):
         once = _converted(loop, types)
         joined = [
-            _joined(loop.node, before, tensor_type(after))
+            _joined(loop.node, before, _carried_type(loop.node, after))
             for before, after in zip(types, once.carried, strict=True)
         ]
         if joined == types:
@@ -85,6 +85,16 @@ def _typed_round(loop: Loop) -> _Round:
         types = joined
     raise UnsupportedModelError("the sizes that the loop carries do not settle",
                                 where=loop.node.span)  # fmt: skip
+
+
+def _carried_type(node: Node, value: Expr) -> TensorType:
+    if not isinstance(value.checked_type, TensorType):
+        raise UnsupportedModelError(
+            f"{node.op} carries a sequence, and how often it runs is not known",
+            where=node.span,
+            help="give the number of rounds as a constant",
+        )
+    return value.checked_type
 
 
 def _converted(loop: Loop, types: Sequence[TensorType]) -> _Round:

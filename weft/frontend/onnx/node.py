@@ -19,7 +19,15 @@ from weft.ir.shape import Dim, Shape
 from weft.ir.span import Span
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
-Value: TypeAlias = "Expr | ShapeValue"
+
+@dataclass(frozen=True)
+class Absent:
+    """An optional value that is not there."""
+
+
+ABSENT = Absent()
+# A tuple of tensors stands for a sequence.
+Value: TypeAlias = "Expr | ShapeValue | Absent"
 
 
 class Body(Protocol):
@@ -64,6 +72,8 @@ class Node:
         if not self.has_input(index):
             raise InvalidModelError(f"{self.op} lacks its input {index}", where=self.span)
         value = self.inputs[index]
+        if isinstance(value, Absent):
+            raise self.fail(f"input {index} is an optional value without an element")
         if not isinstance(value, Expr):
             raise UnsupportedModelError(
                 f"{self.op} computes with a shape that is only known at run time",
@@ -159,6 +169,14 @@ class Node:
     def fail(self, what: str, **details: Any) -> InvalidModelError:
         """The error to raise where this node contradicts itself."""
         return InvalidModelError(f"{self.op}: {what}", where=self.span, **details)
+
+
+def items_of(sequence: Expr) -> list[Expr]:
+    """The tensors of a sequence."""
+    if isinstance(sequence, Tuple):
+        return list(sequence.fields)
+    fields = sequence.checked_type.fields  # type: ignore[union-attr]
+    return [typed(TupleGetItem(sequence, i, span=sequence.span)) for i in range(len(fields))]
 
 
 def constant_value(expr: Expr) -> np.ndarray | None:

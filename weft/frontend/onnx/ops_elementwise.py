@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from weft import op
-from weft.frontend.onnx.node import Node, constant_value
+from weft.frontend.onnx.node import Node, Value, constant_value
 from weft.frontend.onnx.ops_cast import cast_to
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
 from weft.ir.dtype import DType
@@ -133,8 +133,10 @@ def where(node: Node) -> Expr:
 
 
 @converts("Identity")
-def identity(node: Node) -> Expr:
-    return node.input(0)
+def identity(node: Node) -> Value:
+    """Of sequences and optional values, too."""
+    value = node.inputs[0] if node.inputs else None
+    return node.input(0) if value is None else value
 
 
 @converts("BitShift", since=11, attributes=("direction",))

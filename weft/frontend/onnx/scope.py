@@ -11,7 +11,7 @@ from onnx import GraphProto, NodeProto
 
 from weft.frontend.onnx.attributes import Attributes
 from weft.frontend.onnx.graph_order import GraphOrder, OrderedNode
-from weft.frontend.onnx.node import Node, Value
+from weft.frontend.onnx.node import Absent, Node, Value
 from weft.frontend.onnx.registry import Converted, find_converter, operator_name, opset_of
 from weft.frontend.onnx.shape_value import ShapeValue, evaluate_on_shapes
 from weft.frontend.onnx.tensors import tensor_to_numpy
@@ -128,7 +128,7 @@ def _convert(node: Node) -> Sequence[Value]:
                 help=error.help,
             ) from None
         raise
-    return (result,) if isinstance(result, (Expr, ShapeValue)) else result
+    return (result,) if isinstance(result, (Expr, ShapeValue, Absent)) else result
 
 
 # Where operators take a shape as an argument, beside the data that they compute with.

@@ -12,6 +12,7 @@ from weft.frontend.onnx.dtypes import dtype_of
 from weft.frontend.onnx.loader import load_model
 from weft.ir.shape import ANY, Dim, as_shape
 from weft.ir.types import TensorType
+from weft.support.errors import UnsupportedModelError
 
 Declared = tuple[tuple[str, TensorType], ...]
 
@@ -22,7 +23,8 @@ def declared_signature(
     """Name and type of every input and output; ``inputs`` overrides shapes.
 
     Sizes that are neither numbers nor plain names are ``ANY``. Raises ``InvalidModelError`` for a
-    model that cannot be read, ``UnsupportedModelError`` for element types that weft lacks.
+    model that cannot be read, ``UnsupportedModelError`` for element types that weft lacks and for
+    what is no tensor.
     """
     graph = load_model(model).proto.graph
     constants = {tensor.name for tensor in graph.initializer}
@@ -32,6 +34,8 @@ def declared_signature(
 
 
 def _type_of(value: ValueInfoProto, shape: Sequence[object] | None) -> TensorType:
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise UnsupportedModelError(f"graph value {value.name!r} is not a tensor", where=value.name)
     tensor = value.type.tensor_type
     dtype = dtype_of(tensor.elem_type, f"graph value {value.name!r}", value.name)
     dims = as_shape(shape) if shape is not None else tuple(map(_dim_of, tensor.shape.dim))

@@ -1,0 +1,132 @@
+"""Inputs of a graph as parameters: tensors, sequences of tensors, optional values of both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from onnx import TypeProto, ValueInfoProto
+
+from weft.frontend.onnx.dtypes import dtype_of
+from weft.frontend.onnx.node import ABSENT, Value
+from weft.ir.expr import Tuple, Var
+from weft.ir.shape import ANY, Dim, Shape, SymDim, as_shape
+from weft.ir.span import Span
+from weft.ir.types import TensorType, TupleType
+from weft.support.errors import InvalidInputError, InvalidModelError
+
+# A shape, for a sequence one shape for each tensor, ``None`` for an optional value without one.
+Override = Sequence[object] | None
+
+
+@dataclass
+class GraphInputs:
+    """``params`` are the parameters so far, by the names of what the user passes."""
+
+    source: str
+    params: dict[str, Var] = field(default_factory=dict)
+    _taken: set[str] = field(default_factory=set)
+
+    def value_of(self, value: ValueInfoProto, override: Override, *, given: bool) -> Value:
+        """The value of one input, which takes a parameter for each of its tensors.
+
+        ``given`` says whether there is an override, which may be ``None``. Raises
+        ``InvalidModelError`` for a type without a shape, ``InvalidInputError`` for an override
+        that does not fit.
+        """
+        kind = value.type
+        if kind.WhichOneof("value") == "optional_type":
+            if not given:
+                raise self._unknown(value, "is optional", "None, or a shape")
+            if override is None:
+                return ABSENT
+            kind = kind.optional_type.elem_type
+        if kind.WhichOneof("value") == "sequence_type":
+            if override is None:
+                raise self._unknown(value, "is a sequence", "[(2, 3), (2, 3)]")
+            return self._sequence(value, kind.sequence_type.elem_type, override)
+        return self._parameter(value.name, kind, override)
+
+    def _unknown(self, value: ValueInfoProto, what: str, example: str) -> InvalidModelError:
+        return InvalidModelError(
+            f"graph input {value.name!r} {what}, and what it holds is not given",
+            where=Span(self.source, node=value.name),
+            help=f'from_onnx(model, inputs={{"{value.name}": {example}}})',
+        )
+
+    def _sequence(self, value: ValueInfoProto, kind: TypeProto, shapes: Sequence[object]) -> Tuple:
+        if not all(isinstance(shape, Sequence) for shape in shapes):
+            raise InvalidInputError(
+                f"input {value.name!r} is a sequence of tensors",
+                where=Span(self.source, node=value.name),
+                expected="one shape for each tensor",
+                got=str(shapes),
+            )
+        items = [
+            self._parameter(f"{value.name}[{i}]", kind, shape)  # type: ignore[arg-type]
+            for i, shape in enumerate(shapes)
+        ]
+        types = TupleType(tuple(item.checked_type for item in items))  # type: ignore[arg-type, misc]
+        return Tuple(tuple(items), span=Span(self.source, node=value.name), checked_type=types)
+
+    def _parameter(self, name: str, kind: TypeProto, override: Override) -> Var:
+        type_ = self._tensor_type(name, kind, override)
+        span = Span(self.source, node=name)
+        var = Var(identifier(name, self._taken), type_, span=span).with_type(type_)
+        self.params[name] = var  # type: ignore[assignment]
+        return var  # type: ignore[return-value]
+
+    def _tensor_type(self, name: str, kind: TypeProto, override: Override) -> TensorType:
+        where = Span(self.source, node=name)
+        dtype = dtype_of(kind.tensor_type.elem_type, f"graph input {name!r}", where)
+        has_shape = kind.tensor_type.HasField("shape")
+        if override is None:
+            if not has_shape:
+                raise InvalidModelError(
+                    f"graph input {name!r} has no shape",
+                    where=where,
+                    help=f'give it one: inputs={{"{name}": (1, 3, 224, 224)}}',
+                )
+            return TensorType(declared_shape(name, kind, where), dtype)
+        shape = as_shape(override)
+        if has_shape and len(kind.tensor_type.shape.dim) != len(shape):
+            raise InvalidInputError(
+                f"the shape given for input {name!r} has the wrong rank",
+                where=where,
+                expected=f"{len(kind.tensor_type.shape.dim)} dimensions",
+                got=str(tuple(override)),
+            )
+        return TensorType(shape, dtype)
+
+
+def declared_shape(name: str, kind: TypeProto, where: Span) -> Shape:
+    """The shape that a tensor type states, its names as symbols."""
+    dims: list[Dim] = []
+    for axis, dim in enumerate(kind.tensor_type.shape.dim):
+        stated = dim.WhichOneof("value")
+        if stated == "dim_param" and dim.dim_param:
+            dims.append(SymDim.symbol(identifier(dim.dim_param, set())))
+        elif stated == "dim_value":
+            if dim.dim_value < 0:
+                raise InvalidModelError(
+                    f"dimension {axis} of graph input {name!r} is negative",
+                    where=where,
+                    got=str(dim.dim_value),
+                    help=f'give the shape: inputs={{"{name}": (1, 3, 224, 224)}}',
+                )
+            dims.append(int(dim.dim_value))
+        else:
+            dims.append(ANY)
+    return tuple(dims)
+
+
+def identifier(name: str, taken: set[str]) -> str:
+    """``name`` as the text form can write it (``gpu_0/data_0`` -> ``gpu_0_data_0``), and unique."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII)
+    base = base if re.match(r"[A-Za-z_]", base) else f"x_{base}"
+    result, count = base, 1
+    while result in taken:
+        result, count = f"{base}_{count}", count + 1
+    taken.add(result)
+    return result
