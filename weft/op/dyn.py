@@ -1,8 +1,8 @@
 """Operators with a shape, axes or a count as an operand: ``op.dyn.reshape(x, newshape)``.
 
-Each is the operator of that name with an attribute moved to an operand; it has no compute of its
-own. What is not known of its result is ``?``. Once the operand is known, the call becomes one of
-the ordinary operator (see ``weft.ir.dynamic``).
+Each is the operator of that name with an attribute moved to an operand. What is not known of its
+result is ``?``. Once the operand is known, the call becomes one of the ordinary operator, so there
+is no compute here but where arguments bound the result (see ``weft.ir.dynamic``).
 """
 
 from __future__ import annotations
