@@ -60,9 +60,26 @@ def load_torch(path: Path, threads: int) -> Runner:
     return load(path, threads)
 
 
+def load_module(path: Path, threads: int) -> Runner:
+    from benchmarks.torch_peers import load_module as load
+
+    return load(path, threads)
+
+
+def load_inductor(path: Path, threads: int) -> Runner:
+    from benchmarks.torch_peers import load_inductor as load
+
+    return load(path, threads)
+
+
 PEERS: dict[str, Callable[[Path, int], Runner]] = {
     "weft": load_weft,
     "onnxruntime": load_onnxruntime,
     "openvino": load_openvino,
     "torch": load_torch,
+}
+# Of the architectures of torch, whose modules they build by the name of the file.
+ZOO_PEERS: dict[str, Callable[[Path, int], Runner]] = {
+    "module": load_module,
+    "inductor": load_inductor,
 }

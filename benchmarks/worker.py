@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.peers import PEERS
+from benchmarks.peers import PEERS, ZOO_PEERS
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     os.dup2(2, 1)
     feeds = dict(np.load(inputs))
     started = time.perf_counter()
-    run = PEERS[peer](Path(model), int(threads))
+    run = {**PEERS, **ZOO_PEERS}[peer](Path(model), int(threads))
     results = run(feeds)
     ready = time.perf_counter() - started
     np.savez(outputs, *results)

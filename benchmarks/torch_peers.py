@@ -1,0 +1,41 @@
+"""torch itself as a peer: the modules of the zoo, found by the name of the model file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.torch_zoo import ARCHITECTURES
+
+Feeds = dict[str, np.ndarray]
+
+
+def load_module(path: Path, threads: int) -> Any:
+    """Eager torch."""
+    torch.set_num_threads(threads)
+    return _runner(ARCHITECTURES[path.stem].module(full=True))
+
+
+def load_inductor(path: Path, threads: int) -> Any:
+    """``torch.compile`` with its own backend, weights as constants."""
+    if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        raise SystemExit("inductor needs a C++ compiler")
+    import torch._inductor.config as settings
+
+    torch.set_num_threads(threads)
+    settings.freezing = True
+    return _runner(torch.compile(ARCHITECTURES[path.stem].module(full=True)))
+
+
+def _runner(module: Any) -> Any:
+    def run(feeds: Feeds) -> list[np.ndarray]:
+        with torch.no_grad():
+            results = module(*map(torch.from_numpy, feeds.values()))
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        return [r.numpy() for r in results]
+
+    return run
