@@ -17,22 +17,28 @@ from weft.compiler.stages import STAGES
 @click.argument("model")
 @compile_options
 @click.option("--phase", type=click.Choice(STAGES), default=None, help="print this stage as text")
+@click.option("--dot", is_flag=True,
+              help="print the graph in Graphviz's language (of --phase; optimized by default)")
 @click.option("--html", type=click.Path(path_type=Path), default=None,
               help="write one self-contained page: every stage, kernels, times")
 def inspect_command(model: str, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
-                    phase: str | None, html: Path | None) -> None:
+                    phase: str | None, html: Path | None, *, dot: bool) -> None:
     """Look inside the compilation of MODEL.
 
     \b
     weft inspect model.onnx                      inputs, outputs, kernels, memory
     weft inspect model.onnx --phase optimized    the graph after optimisation
     weft inspect model.onnx --phase asm | less   machine code
+    weft inspect model.onnx --dot | dot -Tsvg > model.svg    a drawing of the graph
     weft inspect model.onnx --html model.html    all on one page
     """
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
                               opt_level=opt_level)
+        if dot:
+            click.echo(module.as_dot(phase or "optimized"), nl=False)
+            return
         if phase is not None:
             click.echo(module.as_text(phase))
             return

@@ -9,11 +9,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from weft.codegen.llvm.jit import JitLibrary
+from weft.compiler.graph_svg import MOST_NODES, graph_svg
 from weft.compiler.model_code import ModelCode
 from weft.compiler.options import CompileOptions
 from weft.compiler.stages import Stages
 from weft.compiler.vm.specialize import Specializer
 from weft.export import export_artifact, export_c
+from weft.ir.drawing import as_dot, drawn_nodes
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.artifact import check_target
 from weft.runtime.vm.module import VmModule
@@ -39,6 +41,18 @@ class Compiled:
         unknown stage.
         """
         return self._stages.as_text(stage)
+
+    def as_dot(self, phase: str = "optimized") -> str:
+        """The graph at the end of import, canonical, optimized or lowered, for Graphviz.
+
+        Raises ``OptionError`` for another phase.
+        """
+        return as_dot(self._stages.module_at(phase))
+
+    def drawing(self, phase: str = "lowered") -> str | None:
+        """The graph of ``main`` as SVG; ``None`` where it is too large to be looked at."""
+        nodes = drawn_nodes(self._stages.module_at(phase)["main"])
+        return graph_svg(nodes) if len(nodes) <= MOST_NODES else None
 
     def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
         """Write the model for where no compiler is.

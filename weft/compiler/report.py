@@ -25,6 +25,11 @@ td.bar div { background: #4a7ebb; height: .7rem }
 pre { overflow: auto; max-height: 34rem; background: #f6f8fa; padding: .8rem; font-size: .8rem;
       line-height: 1.35 }
 summary { cursor: pointer; font-weight: 600; padding: .3rem 0 }
+.drawing { overflow: auto; max-height: 48rem; border: 1px solid #d9dee5 }
+.graph text { font: 11px ui-monospace, monospace; text-anchor: middle; fill: #1c2430 }
+.graph rect { fill: #fff; stroke: #8595a8 } .graph .input rect { fill: #e3edf8 }
+.graph .kernel rect { fill: #e6f3e6 } .graph .control rect { fill: #fbeedb }
+.graph .result rect { fill: #eee } .graph .edge { fill: none; stroke: #8595a8 }
 @media (prefers-color-scheme: dark) {
   body { color: #dbe2ea; background: #14181d } pre { background: #1d232a }
   th, td { border-color: #323b45 } tr:hover td { background: #222a33 }
@@ -35,7 +40,7 @@ summary { cursor: pointer; font-weight: 600; padding: .3rem 0 }
 def html_report(module: Any, *, title: str) -> str:
     """The page for a compiled model. Its kernels are timed here, on random inputs."""
     parts = [f"<h1>{html.escape(title)}</h1>", _facts(module), "<h2>Kernels</h2>",
-             _kernels(module), "<h2>Stages</h2>"]
+             _kernels(module), "<h2>Graph</h2>", _graph(module), "<h2>Stages</h2>"]
     with progress.task("rendering stages", len(STAGES)) as task:
         for stage in STAGES:
             text = html.escape(module.as_text(stage))
@@ -55,6 +60,13 @@ def _facts(module: Any) -> str:
              ("arena", f"{manifest.arena_bytes / 1e6:.2f} MB"),
              ("constants", f"{manifest.constants_bytes / 1e6:.2f} MB")]
     return _table(("fact", "value"), rows)
+
+
+def _graph(module: Any) -> str:
+    drawing = module.drawing()
+    if drawing is None:
+        return "<p>Too large to be drawn; <code>weft inspect --dot</code> writes it.</p>"
+    return f'<div class="drawing">{drawing}</div>'
 
 
 def random_inputs(module: Any) -> list[np.ndarray]:

@@ -45,16 +45,18 @@ class Stages:
     model: Any
     options: CompileOptions
 
+    def module_at(self, phase: str) -> IRModule:
+        """The program at the end of a phase of the pipeline."""
+        if self.model is None:
+            raise OptionError("a module that was pickled has left its model behind", got=phase,
+                              help="ask for the text where the model was compiled")
+        return run_pipeline(import_model(self.model, self.options), self.options, stop_at=phase)
+
     def as_text(self, stage: str) -> str:
         """The text of a stage; ``OptionError`` for an unknown one."""
         if stage not in STAGES:
             raise OptionError(f"there is no stage {stage!r}", expected=", ".join(STAGES))
-        if self.model is None:
-            raise OptionError("a module that was pickled has left its model behind", got=stage,
-                              help="ask for the text where the model was compiled")
-        graph_stage = stage if stage in PHASE_NAMES else "lowered"
-        mod = run_pipeline(import_model(self.model, self.options), self.options,
-                           stop_at=graph_stage)
+        mod = self.module_at(stage if stage in PHASE_NAMES else "lowered")
         if stage in PHASE_NAMES:
             return readable(mod)
         if stage == "vm":

@@ -107,6 +107,13 @@ def test_inspect_lists_kernels_and_prints_stages(model, capsys):
     assert "define" in out
 
 
+def test_inspect_draws_the_graph(model, capsys):
+    code, out, _ = run(["inspect", model, *SHAPE, "--dot", "--phase", "lowered"], capsys)
+    assert code == 0
+    assert out.startswith("digraph weft {")
+    assert " -> " in out
+
+
 def test_inspect_writes_a_page(model, tmp_path, capsys):
     code, _, _ = run(["inspect", model, *SHAPE, "--html", tmp_path / "m.html"], capsys)
     assert code == 0

@@ -1,0 +1,165 @@
+"""Programs as drawings: the nodes and edges worth showing, and Graphviz's text of them.
+
+Calls, parameters and control flow are nodes; bindings are edges, constants are mentioned where they
+are used, and kernels are drawn by the operators inside of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.text_values import value_text
+from weft.ir.visitor import children, post_order
+
+_MOST_ATTRIBUTES = 60  # characters of attributes in a label
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnNode:
+    """A box: lines of text, what kind it is, and the numbers of the nodes that it uses.
+
+    ``kind`` is input, call, kernel, control or result.
+    """
+
+    kind: str
+    lines: tuple[str, ...]
+    inputs: tuple[int, ...]
+
+
+def drawn_nodes(fn: Function) -> list[DrawnNode]:
+    """The nodes of a function, operands before what uses them, and its result as the last."""
+    bound = {n.var: n.value for n in post_order(fn, enter=_is_open) if isinstance(n, Let)}
+    numbers: dict[Expr, int] = {}
+    nodes: list[DrawnNode] = []
+    for node in (*fn.params, *post_order(fn.body, enter=_is_open)):
+        if node not in numbers and not _is_passed_through(node, bound):
+            inputs = dict.fromkeys(numbers[n] for n in _uses(node, bound) if n in numbers)
+            numbers[node] = len(nodes)
+            nodes.append(DrawnNode(_kind(node), tuple(_label(node)), tuple(inputs)))
+    results = (numbers[n] for n in _resolve(fn.body, bound) if n in numbers)
+    nodes.append(DrawnNode("result", ("result", *_type_line(fn.body)), tuple(results)))
+    return nodes
+
+
+def as_dot(mod: IRModule) -> str:
+    """``mod`` in Graphviz's language, a cluster for each function: ``dot -Tsvg`` draws it."""
+    lines = ["digraph weft {", f"  node [{_STYLE}];"]
+    for cluster, (name, fn) in enumerate(mod.functions.items()):
+        lines += [f"  subgraph cluster_{cluster} {{", f"    label={_quoted('@' + name)};"]
+        for number, node in enumerate(drawn_nodes(fn)):
+            text = "\\n".join(_escaped(line) for line in node.lines)
+            color = _COLORS[node.kind]
+            lines.append(f'    n{cluster}_{number} [label="{text}", fillcolor="{color}"];')
+            lines += [f"    n{cluster}_{used} -> n{cluster}_{number};" for used in node.inputs]
+        lines.append("  }")
+    return "\n".join([*lines, "}", ""])
+
+
+_STYLE = 'shape=box, style="rounded,filled", fontname="sans-serif", fontsize=11'
+_COLORS = {"input": "#e3edf8", "call": "#ffffff", "kernel": "#e6f3e6", "control": "#fbeedb",
+           "result": "#eeeeee"}
+
+
+def _is_open(node: Expr) -> bool:
+    return not _is_kernel(node)
+
+
+def _is_kernel(node: Expr) -> bool:
+    return isinstance(node, Function) and bool(node.attrs.get("primitive"))
+
+
+def _is_passed_through(node: Expr, bound: dict[Var, Expr]) -> bool:
+    """Whether a node is not drawn: those that use it have an edge from what stands for it."""
+    if isinstance(node, Var):
+        return node in bound
+    return isinstance(node, (Let, Constant, Op, GlobalVar, Constructor)) or _is_kernel(node)
+
+
+def _uses(node: Expr, bound: dict[Var, Expr]) -> Iterator[Expr]:
+    for child in children(node):
+        yield from _resolve(child, bound)
+
+
+def _resolve(node: Expr, bound: dict[Var, Expr]) -> Iterator[Expr]:
+    """The drawn node that ``node`` stands for."""
+    while isinstance(node, Let) or (isinstance(node, Var) and node in bound):
+        node = node.body if isinstance(node, Let) else bound[node]
+    yield node
+
+
+def _kind(node: Expr) -> str:
+    if isinstance(node, Var):
+        return "input"
+    if isinstance(node, Call):
+        return "kernel" if _is_kernel(node.op) else "call"
+    return "control"
+
+
+def _label(node: Expr) -> Iterator[str]:
+    if isinstance(node, Call):
+        yield from _callee(node)
+        constants = sum(isinstance(arg, Constant) for arg in node.args)
+        if constants:
+            yield f"{constants} constant{'s' if constants > 1 else ''}"
+    elif isinstance(node, Var):
+        yield f"%{node.name}"
+    elif isinstance(node, TupleGetItem):
+        yield f".{node.index}"
+    else:
+        yield _WORDS.get(type(node), type(node).__name__)
+    yield from _type_line(node)
+
+
+_WORDS = {Tuple: "tuple", If: "if", Match: "match", Function: "fn", RefCreate: "ref",
+          RefRead: "ref_read", RefWrite: "ref_write"}
+
+
+def _callee(call: Call) -> Iterator[str]:
+    op = call.op
+    if isinstance(op, Op):
+        yield op.name
+        given = ", ".join(f"{name}={value_text(value)}"
+                          for name, value in call.attrs.non_default_items())
+        if given:
+            yield given if len(given) <= _MOST_ATTRIBUTES else f"{given[:_MOST_ATTRIBUTES]}..."
+    elif isinstance(op, Function) and _is_kernel(op):
+        inside = [n.op.name for n in post_order(op.body)
+                  if isinstance(n, Call) and isinstance(n.op, Op)]
+        yield " + ".join(inside)
+    elif isinstance(op, GlobalVar):
+        yield f"@{op.name}"
+    else:
+        yield f"%{op.name}" if isinstance(op, Var) else "call"
+
+
+def _type_line(node: Expr) -> Iterator[str]:
+    if node.checked_type is not None:
+        yield str(node.checked_type)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
