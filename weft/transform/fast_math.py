@@ -22,8 +22,8 @@ class FastMath(FunctionPass):
     """Replace ``tanh``, ``erf`` and ``sigmoid`` of float32 tensors by quick functions.
 
     The errors are below 5e-7; infinities give the limits and NaN stays. Division by a constant
-    becomes multiplication by its reciprocal. ``functions`` names the operators to replace; ``exp``,
-    to 3e-6 of its value, is among them where asked for.
+    becomes multiplication by its reciprocal. ``functions`` names the operators to replace; ``exp``
+    and ``nn.softmax``, to 3e-6 and 1e-5 of their values, are among them where asked for.
 
     With ``functions=("sigmoid",)``, for which ``tanh`` is left in place:
 
@@ -73,5 +73,7 @@ _FAST: dict[str, Callable[[Call], Expr]] = {
     "divide": _divide,
     "erf": lambda call: op.fast_erf(call.args[0], span=call.span),
     "exp": lambda call: op.fast_exp(call.args[0], span=call.span),
+    "nn.softmax": lambda call: op.nn.fast_softmax(
+        call.args[0], axis=call.attrs.axis, span=call.span),  # type: ignore[attr-defined]
     "tanh": lambda call: op.fast_tanh(call.args[0], span=call.span),
 }
