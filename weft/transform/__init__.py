@@ -32,6 +32,7 @@ from weft.transform.external import (
     TensorCode,
     register_external_codegen,
 )
+from weft.transform.fake_quantization_to_integer import FakeQuantizationToInteger
 from weft.transform.fast_math import FastMath
 from weft.transform.fixed_point import FixedPoint
 from weft.transform.fold_constant import FoldConstant
@@ -85,6 +86,7 @@ __all__ = [
     "EtaExpand",
     "ExpandForGradient",
     "ExternalCodegen",
+    "FakeQuantizationToInteger",
     "FastMath",
     "FixedPoint",
     "FoldConstant",

@@ -16,6 +16,7 @@ import numpy as np
 from weft.ir.attrs import attr
 from weft.ir.expr import Expr, const
 from weft.ir.op import Case, Op, OpPattern, case
+from weft.ir.typing.infer import infer_expr
 from weft.op import elementwise
 from weft.op.broadcast import (
     add,
@@ -27,16 +28,24 @@ from weft.op.broadcast import (
     subtract,
     where,
 )
-from weft.op.qnn.composed import Quantized, define_composed, scale, zero
+from weft.op.elementwise import cast
+from weft.op.qnn.composed import Build, Quantized, define_composed, scale, zero
 from weft.op.qnn.scaling import (
+    DOUBLE,
     FLOAT,
     RoundingAttrs,
+    along,
     dequantized,
     dtype_of,
     ndim_of,
+    np_along,
     np_dequantized,
     np_quantized,
+    np_steps_of,
+    np_stored,
     quantized,
+    steps_of,
+    stored,
 )
 
 BYTES = ("int8", "uint8", "int16")
@@ -60,22 +69,44 @@ def _rhs_axis(attrs: Any, _: int) -> int:
     return axis
 
 
-def _binary(name: str, combine: Op, reference: Callable[..., np.ndarray], doc: str) -> Op:
+def _sum(name: str, combine: Op, reference: Callable[..., np.ndarray], doc: str) -> Op:
+    """Both operands in steps of the result, added or subtracted."""
+
     def build(x: Expr, y: Expr, xs: Expr, xz: Expr, ys: Expr, yz: Expr, s: Expr, z: Expr,
               attrs: BinaryAttrs) -> Expr:
-        real = combine(dequantized(x, xs, xz, attrs.lhs_axis),
-                       dequantized(y, ys, yz, attrs.rhs_axis))
-        ndim = max(ndim_of(x), ndim_of(y))
-        return quantized(real, ndim, s, z, dtype_of(x), rounding=attrs.rounding)
+        steps = combine(steps_of(x, xs, xz, s, attrs.lhs_axis, DOUBLE),
+                        steps_of(y, ys, yz, s, attrs.rhs_axis, DOUBLE))
+        return stored(steps, along(z, -1, 1), dtype_of(x), attrs.rounding, DOUBLE)
 
     def meaning(
         x: np.ndarray, y: np.ndarray, xs: np.ndarray, xz: np.ndarray, ys: np.ndarray,
         yz: np.ndarray, s: np.ndarray, z: np.ndarray, lhs_axis: int = -1, rhs_axis: int = -1,
         rounding: str = "even",
     ) -> np.ndarray:
-        real = reference(np_dequantized(x, xs, xz, lhs_axis), np_dequantized(y, ys, yz, rhs_axis))
-        return np_quantized(real, s, z, x.dtype, rounding=rounding)
+        steps = reference(np_steps_of(x, xs, xz, s, lhs_axis, np.float64),
+                          np_steps_of(y, ys, yz, s, rhs_axis, np.float64))
+        return np_stored(steps, np_along(z, -1, 1), x.dtype, rounding)
 
+    return _binary(name, build, meaning, doc)
+
+
+def _product(
+    x: Expr, y: Expr, xs: Expr, xz: Expr, ys: Expr, yz: Expr, s: Expr, z: Expr, attrs: BinaryAttrs
+) -> Expr:
+    steps = multiply(steps_of(x, xs, xz, s, attrs.lhs_axis),
+                     dequantized(y, ys, yz, attrs.rhs_axis))
+    return stored(steps, along(z, -1, 1), dtype_of(x), attrs.rounding)
+
+
+def _product_reference(
+    x: np.ndarray, y: np.ndarray, xs: np.ndarray, xz: np.ndarray, ys: np.ndarray, yz: np.ndarray,
+    s: np.ndarray, z: np.ndarray, lhs_axis: int = -1, rhs_axis: int = -1, rounding: str = "even",
+) -> np.ndarray:
+    steps = np_steps_of(x, xs, xz, s, lhs_axis) * np_dequantized(y, ys, yz, rhs_axis)
+    return np_stored(steps, np_along(z, -1, 1), x.dtype, rounding)
+
+
+def _binary(name: str, build: Build, meaning: Callable[..., np.ndarray], doc: str) -> Op:
     per_channel = (np.array([0.1, 0.02, 0.3, 0.004], np.float32),
                    np.array([0, -3, 7, 100], np.int32))
     bytes_ = {"dtypes": "int8", "low": -128, "high": 127}
@@ -97,10 +128,10 @@ def _binary(name: str, combine: Op, reference: Callable[..., np.ndarray], doc: s
     )
 
 
-qnn_add = _binary("qnn.add", add, np.add, "The sum of two stored tensors, under broadcasting.")
-qnn_subtract = _binary("qnn.subtract", subtract, np.subtract,
-                       "The difference of two stored tensors, under broadcasting.")
-qnn_mul = _binary("qnn.mul", multiply, np.multiply,
+qnn_add = _sum("qnn.add", add, np.add, "The sum of two stored tensors, under broadcasting.")
+qnn_subtract = _sum("qnn.subtract", subtract, np.subtract,
+                    "The difference of two stored tensors, under broadcasting.")
+qnn_mul = _binary("qnn.mul", _product, _product_reference,
                   "The product of two stored tensors, under broadcasting.")
 
 UNARY_ROLES = (("data", Quantized(BYTES)), ("scale", scale()), ("zero_point", zero()),
@@ -142,13 +173,16 @@ _vector_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _hardswish(x: Expr) -> Expr:
-    gate = minimum(maximum(add(x, const(3.0, FLOAT)), const(0.0, FLOAT)), const(6.0, FLOAT))
-    return divide(multiply(x, gate), const(6.0, FLOAT))
+    """The sixth is taken off before the product, behind which the result's scale follows."""
+    moved = cast(add(cast(x, dtype=DOUBLE), const(3.0, DOUBLE)), dtype=FLOAT)
+    gate = minimum(maximum(moved, const(0.0, FLOAT)), const(6.0, FLOAT))
+    return multiply(x, divide(gate, const(6.0, FLOAT)))
 
 
 def _hardswish_reference(x: np.ndarray) -> np.ndarray:
-    gate = np.clip(x + np.float32(3), np.float32(0), np.float32(6))
-    return x * gate / np.float32(6)
+    moved = (x.astype(np.float64) + 3).astype(np.float32)
+    gate = np.clip(moved, np.float32(0), np.float32(6))
+    return x * (gate / np.float32(6))
 
 
 qnn_abs = _unary("qnn.abs", elementwise.abs, np.abs, *_ANY, doc="|x| of stored numbers.")
@@ -178,19 +212,19 @@ class LeakyReluAttrs(RoundingAttrs):
 
 def _leaky_relu(x: Expr, s: Expr, z: Expr, out_s: Expr, out_z: Expr,
                 attrs: LeakyReluAttrs) -> Expr:
-    real = dequantized(x, s, z)
-    below = multiply(real, const(attrs.alpha, FLOAT))
-    real = where(greater_equal(real, const(0.0, FLOAT)), real, below)
-    return quantized(real, ndim_of(x), out_s, out_z, dtype_of(x), rounding=attrs.rounding)
+    slope = infer_expr(multiply(s, const(attrs.alpha, FLOAT)))
+    above, below = steps_of(x, s, z, out_s), steps_of(x, slope, z, out_s)
+    steps = where(greater_equal(above, const(0.0, FLOAT)), above, below)
+    return stored(steps, along(out_z, -1, ndim_of(x)), dtype_of(x), attrs.rounding)
 
 
 def _leaky_relu_reference(
     x: np.ndarray, s: np.ndarray, z: np.ndarray, out_s: np.ndarray, out_z: np.ndarray,
     alpha: float = 0.01, rounding: str = "even",
 ) -> np.ndarray:
-    real = np_dequantized(x, s, z)
-    return np_quantized(np.where(real >= 0, real, real * np.float32(alpha)), out_s, out_z,
-                        x.dtype, rounding=rounding)
+    above, below = (np_steps_of(x, f, z, out_s) for f in (s, s * np.float32(alpha)))
+    steps = np.where(above >= 0, above, below)
+    return np_stored(steps, np_along(out_z, -1, x.ndim), x.dtype, rounding)
 
 
 qnn_leaky_relu = define_composed(

@@ -25,8 +25,12 @@ from weft.op.qnn.scaling import (
     np_along,
     np_dequantized,
     np_quantized,
+    np_steps_of,
+    np_stored,
     quantized,
     rounded,
+    steps_of,
+    stored,
 )
 
 _STORED = INTEGERS[:-1]
@@ -107,17 +111,16 @@ dequantize = define_composed(
 
 def _requantize(data: Expr, s: Expr, z: Expr, out_s: Expr, out_z: Expr,
                 attrs: QuantizeAttrs) -> Expr:
-    real = dequantized(data, s, z, attrs.axis)
-    return quantized(real, ndim_of(data), out_s, out_z, attrs.out_dtype, axis=attrs.axis,
-                     rounding=attrs.rounding)
+    steps = steps_of(data, s, z, out_s, attrs.axis)
+    return stored(steps, along(out_z, attrs.axis, ndim_of(data)), attrs.out_dtype, attrs.rounding)
 
 
 def _requantize_reference(
     x: np.ndarray, s: np.ndarray, z: np.ndarray, out_s: np.ndarray, out_z: np.ndarray,
     axis: int = -1, out_dtype: Any = "int8", rounding: str = "even",
 ) -> np.ndarray:
-    return np_quantized(np_dequantized(x, s, z, axis), out_s, out_z, DType.of(out_dtype),
-                        axis=axis, rounding=rounding)
+    steps = np_steps_of(x, s, z, out_s, axis)
+    return np_stored(steps, np_along(out_z, axis, x.ndim), DType.of(out_dtype), rounding)
 
 
 requantize = define_composed(
@@ -134,7 +137,7 @@ requantize = define_composed(
            ("input_zero_point", zero(0, _axis)), ("output_scale", scale(0, _axis)),
            ("output_zero_point", zero(0, _axis))),
     doc="The same real numbers stored with another scale and zero point.\n\n"
-        "``round((data - input_zero_point) * input_scale / output_scale) + output_zero_point``.",
+        "``round((data - input_zero_point) * (input_scale / output_scale)) + output_zero_point``.",
 )
 
 

@@ -3,7 +3,10 @@
 All arithmetic on the way back is in float32, in the order in which it is written here, and rounds
 once to an integer: halves go to the even neighbour unless the attribute ``rounding`` says
 otherwise. That is what ONNX's QuantizeLinear does. The references below do the same in NumPy, bit
-for bit.
+for bit. Two things keep it so. What is linear is multiplied once, by the ratio of two scales: of
+constant scales the passes behind would make one factor, which rounds otherwise. And no product in
+float32 goes into a sum, as machine code may do both in one instruction that rounds once: sums are
+taken in float64, where a product of a stored number and a ratio is exact.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from weft.op.elementwise import round as round_even
 from weft.op.gradients import tensor_type
 from weft.op.transform.shape import expand_dims, squeeze
 
-FLOAT, INT = DType.of("float32"), DType.of("int32")
+FLOAT, DOUBLE, INT = DType.of("float32"), DType.of("float64"), DType.of("int32")
 ROUNDINGS = ("even", "upward", "away")
 
 
@@ -74,21 +77,46 @@ def quantized(
     rounding: str = "even",
 ) -> Expr:
     """``round(real / scale) + zero``, clipped to the range of ``dtype``."""
-    steps = rounded(divide(real, along(scale, axis, ndim)), rounding)
+    steps = divide(real, along(scale, axis, ndim))
+    return stored(steps, along(zero, axis, ndim), dtype, rounding)
+
+
+def ratio_of(scale: Expr, out_scale: Expr, axis: int, ndim: int) -> Expr:
+    """``scale / out_scale``, to broadcast with a tensor of ``ndim`` axes."""
+    return divide(along(scale, axis, ndim), along(out_scale, axis, ndim))
+
+
+def steps_of(
+    data: Expr, scale: Expr, zero: Expr, out_scale: Expr, axis: int = -1, real: DType = FLOAT
+) -> Expr:
+    """``(data - zero) * (scale / out_scale)``: what is stored, in steps of another scale."""
+    ratio = ratio_of(scale, out_scale, axis, ndim_of(data))
+    ratio = ratio if real == FLOAT else cast(ratio, dtype=real)
+    return multiply(cast(centred(data, zero, axis), dtype=real), ratio)
+
+
+def stored(
+    steps: Expr, zero: Expr, dtype: DType, rounding: str = "even", real: DType = FLOAT
+) -> Expr:
+    """``round(steps) + zero`` (which broadcasts already), clipped to the range of ``dtype``."""
+    whole = rounded(steps, rounding, real)
     if not is_zero(zero):
-        steps = add(steps, cast(along(zero, axis, ndim), dtype=FLOAT))
+        whole = add(whole, cast(zero, dtype=real))
     low, high = limits(dtype)
-    return cast(clip(steps, a_min=low, a_max=high), dtype=dtype)
+    return cast(clip(whole, a_min=low, a_max=high), dtype=dtype)
 
 
-def rounded(steps: Expr, rounding: str) -> Expr:
-    """Whole numbers, in float32."""
-    half = const(0.5, FLOAT)
+def rounded(steps: Expr, rounding: str, real: DType = FLOAT) -> Expr:
+    """Whole numbers, in the dtype ``real`` of the steps."""
     if rounding == "even":
         return round_even(steps)
+    wide = steps if real == DOUBLE else cast(steps, dtype=DOUBLE)
+    half = const(0.5, DOUBLE)
     if rounding == "upward":
-        return floor(add(steps, half))
-    return multiply(sign(steps), floor(add(absolute(steps), half)))
+        whole = floor(add(wide, half))
+    else:
+        whole = multiply(sign(wide), floor(add(absolute(wide), half)))
+    return whole if real == DOUBLE else cast(whole, dtype=real)
 
 
 def limits(dtype: DType) -> tuple[float, float]:
@@ -122,16 +150,33 @@ def np_quantized(
     axis: int = -1, rounding: str = "even",
 ) -> np.ndarray:
     """``round(real / scale) + zero``, clipped."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
         steps = np.asarray(real, np.float32) / np_along(scale, axis, np.ndim(real))
-        half = np.float32(0.5)
+    return np_stored(steps, np_along(zero, axis, np.ndim(real)), dtype, rounding)
+
+
+def np_steps_of(
+    data: np.ndarray, scale: np.ndarray, zero: np.ndarray, out_scale: np.ndarray, axis: int = -1,
+    real: type = np.float32,
+) -> np.ndarray:
+    """``(data - zero) * (scale / out_scale)``."""
+    ratio = np_along(scale, axis, data.ndim) / np_along(out_scale, axis, data.ndim)
+    return np_centred(data, zero, axis).astype(real) * ratio.astype(real)
+
+
+def np_stored(
+    steps: np.ndarray, zero: np.ndarray, dtype: DType | np.dtype, rounding: str = "even"
+) -> np.ndarray:
+    """``round(steps) + zero``, clipped."""
+    wide = steps.astype(np.float64)
+    with np.errstate(all="ignore"):
         if rounding == "even":
             whole = np.rint(steps)
         elif rounding == "upward":
-            whole = np.floor(steps + half)
+            whole = np.floor(wide + 0.5).astype(steps.dtype)
         else:
-            whole = np.sign(steps) * np.floor(np.abs(steps) + half)
+            whole = (np.sign(wide) * np.floor(np.abs(wide) + 0.5)).astype(steps.dtype)
     target = DType.of(dtype)
-    moved = whole + np_along(zero, axis, np.ndim(real)).astype(np.float32)
-    low, high = (np.float32(limit) for limit in limits(target))
+    low, high = (steps.dtype.type(limit) for limit in limits(target))
+    moved = whole + zero.astype(steps.dtype)
     return np.asarray(np.clip(moved, low, high)).astype(target.numpy)

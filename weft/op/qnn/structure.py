@@ -29,7 +29,12 @@ from weft.op.qnn.scaling import (
     np_centred,
     np_dequantized,
     np_quantized,
+    np_steps_of,
+    np_stored,
     quantized,
+    ratio_of,
+    steps_of,
+    stored,
 )
 from weft.op.transform.join import concatenate
 
@@ -56,18 +61,18 @@ def _concatenate(data: Expr, scales: Expr, zeros: Expr, s: Expr, z: Expr,
                  attrs: ConcatenateAttrs) -> Expr:
     """Each tensor at the scale of the result, then all joined."""
     parts = zip(_fields(data), _fields(scales), _fields(zeros), strict=True)
-    stored = [quantized(dequantized(x, xs, xz), ndim_of(x), s, z, dtype_of(x),
-                        rounding=attrs.rounding) for x, xs, xz in parts]
-    return concatenate(Tuple(tuple(stored)), axis=attrs.axis)
+    alike = [stored(steps_of(x, xs, xz, s), along(z, -1, ndim_of(x)), dtype_of(x), attrs.rounding)
+             for x, xs, xz in parts]
+    return concatenate(Tuple(tuple(alike)), axis=attrs.axis)
 
 
 def _concatenate_reference(
     data: tuple[np.ndarray, ...], scales: tuple[np.ndarray, ...], zeros: tuple[np.ndarray, ...],
     s: np.ndarray, z: np.ndarray, axis: int = 0, rounding: str = "even",
 ) -> np.ndarray:
-    stored = [np_quantized(np_dequantized(x, xs, xz), s, z, x.dtype, rounding=rounding)
-              for x, xs, xz in zip(data, scales, zeros, strict=True)]
-    return np.concatenate(stored, axis)
+    alike = [np_stored(np_steps_of(x, xs, xz, s), np_along(z, -1, x.ndim), x.dtype, rounding)
+             for x, xs, xz in zip(data, scales, zeros, strict=True)]
+    return np.concatenate(alike, axis)
 
 
 _SCALES, _ZEROS = [np.float32(0.05), np.float32(0.02)], [np.int32(3), np.int32(-9)]
@@ -86,17 +91,19 @@ qnn_concatenate = define_composed(
 
 def _avg_pool2d(x: Expr, s: Expr, z: Expr, out_s: Expr, out_z: Expr,
                 attrs: AvgPool2DAttrs) -> Expr:
-    """The average of the steps, padded with real zeros, is scaled once."""
-    steps = avg_pool2d(cast(centred(x, z), dtype=FLOAT), **dict(attrs.items()))
+    """Sums of whole numbers are exact; their average is scaled."""
     ndim = ndim_of(x)
-    return quantized(multiply(steps, along(s, -1, ndim)), ndim, out_s, out_z, dtype_of(x))
+    steps = avg_pool2d(cast(centred(x, z), dtype=FLOAT), **dict(attrs.items()))
+    return stored(multiply(steps, ratio_of(s, out_s, -1, ndim)), along(out_z, -1, ndim),
+                  dtype_of(x))
 
 
 def _avg_pool2d_reference(x: np.ndarray, s: np.ndarray, z: np.ndarray, out_s: np.ndarray,
                           out_z: np.ndarray, **attrs: Any) -> np.ndarray:
     meaning: Any = avg_pool2d.reference
     steps = meaning(np_centred(x, z).astype(np.float32), **attrs)
-    return np_quantized(steps * np_along(s, -1, x.ndim), out_s, out_z, x.dtype)
+    steps = steps * (np_along(s, -1, x.ndim) / np_along(out_s, -1, x.ndim))
+    return np_stored(steps, np_along(out_z, -1, x.ndim), x.dtype)
 
 
 qnn_avg_pool2d = define_composed(
