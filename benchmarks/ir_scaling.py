@@ -31,6 +31,7 @@ from benchmarks.deep_programs import (
 )
 from weft.ir import (
     IRModule,
+    Tuple,
     assert_structural_equal,
     infer_type,
     parse,
@@ -65,7 +66,10 @@ def steps(make: Callable[[int], IRModule], depth: int) -> Iterator[tuple[str, St
     x = np.ones((2, 3), np.float32)
     yield "build", lambda: made.update(built=make(depth))
     yield "infer", lambda: made.update(typed=infer_type(made.pop("built")))
+    yield "infer 100", lambda: made.update(many=infer_type(many(make, depth // 100)))
     yield "infer again", lambda: infer_type(made["typed"])
+    yield "infer a change", lambda: infer_type(_changed(made["typed"]))
+    yield "infer one of 100", lambda: infer_type(_changed(made["many"]))
     yield "verify", lambda: verify_module(made["typed"])
     yield "print", lambda: texts.update(text=str(made["typed"]))
     yield "parse", lambda: made.update(parsed=parse(texts["text"]))
@@ -79,6 +83,17 @@ def steps(make: Callable[[int], IRModule], depth: int) -> Iterator[tuple[str, St
         pass_ = parse_pipeline(text)
         yield text, lambda pass_=pass_: pass_(made["typed"], EVERY_PASS)
     yield "free", made.clear
+
+
+def many(make: Callable[[int], IRModule], depth: int) -> IRModule:
+    """A hundred programs in one module."""
+    return IRModule({f"f{i}": make(depth)["main"] for i in range(99)} | make(depth).functions)
+
+
+def _changed(mod: IRModule) -> IRModule:
+    """``mod`` with one more node, at the result of ``main``."""
+    main = mod["main"]
+    return mod.with_function("main", main.replace(body=Tuple((main.body, main.params[0]))))
 
 
 def costs(make: Callable[[int], IRModule], depth: int, only: Sequence[str]) -> dict[str, float]:

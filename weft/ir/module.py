@@ -8,16 +8,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.ir.expr import Expr, Function, GlobalVar, TypeData, text_of
+from weft.ir.types import Type
 from weft.support.errors import RegistryError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settled:
+    """A function that is typed throughout, under these types of the functions that it names."""
+
+    function: Function
+    globals: Mapping[str, Type]
+    definitions: Mapping[str, TypeData]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IRModule:
-    """``functions`` by name in definition order; ``attrs`` carries facts such as input names."""
+    """``functions`` by name in definition order; ``attrs`` carries facts such as input names.
+
+    ``settled`` is what inference knows of functions that have not changed since; it is no part of
+    the program.
+    """
 
     functions: Mapping[str, Function] = field(default_factory=dict)
     type_definitions: Mapping[str, TypeData] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    settled: Mapping[str, Settled] = field(default_factory=dict)
 
     @staticmethod
     def from_expr(expr: Expr) -> IRModule:

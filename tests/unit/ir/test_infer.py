@@ -29,6 +29,7 @@ from weft.ir import (
     var,
     verify_module,
 )
+from weft.ir.typing.constraints import Constraints
 from weft.ir.visitor import post_order
 from weft.support.errors import TypeInferenceError, WellFormedError
 
@@ -388,3 +389,60 @@ def test_the_number_of_type_arguments_is_verified():
     body = dataclasses.replace(main.body, fields=(wrong, main.body.fields[1]))
     with pytest.raises(WellFormedError, match="wrong number of type arguments"):
         verify_module(mod.with_function("main", dataclasses.replace(main, body=body)))
+
+
+CALLERS = """
+def @outer(%x: Tensor[(2,), float32]) { @middle(%x) }
+def @middle(%x: Tensor[(2,), float32]) { exp(@inner(%x)) }
+def @inner(%x: Tensor[(2,), float32]) { tanh(%x) }
+def @apart(%x: Tensor[(2,), float32]) { abs(%x) }
+def @even(%n: int32, %x: Tensor[(2,), float32]) {
+  if (less(%n, 1)) { %x } else { @odd(subtract(%n, 1), %x) }
+}
+def @odd(%n: int32, %x: Tensor[(2,), float32]) {
+  if (less(%n, 1)) { @inner(%x) } else { @even(subtract(%n, 1), %x) }
+}"""
+
+
+def _visited(monkeypatch, mod):
+    """The types of ``mod`` and the functions that inference walked to find them."""
+    names = []
+    collect = Constraints.collect
+
+    def noted(self, root, function=None):
+        names.append(function)
+        return collect(self, root, function)
+
+    monkeypatch.setattr(Constraints, "collect", noted)
+    after = infer_type(mod)
+    monkeypatch.undo()
+    return {n: str(fn.checked_type.ret_type) for n, fn in after.functions.items()}, names
+
+
+def test_inference_after_a_change_walks_what_the_change_reaches(monkeypatch):
+    mod = infer_type(parse(CALLERS))
+    assert infer_type(mod) is mod
+    types, names = _visited(monkeypatch, mod)
+    assert names == []
+    inner = mod["inner"]
+    x = inner.params[0]
+    same_type = inner.replace(body=op.tanh(op.exp(x)))
+    assert _visited(monkeypatch, mod.with_function("inner", same_type)) == (types, ["inner"])
+    wider = inner.replace(body=op.expand_dims(x, axis=0))
+    changed, names = _visited(monkeypatch, mod.with_function("inner", wider).without("even", "odd"))
+    assert sorted(names) == ["inner", "middle", "outer"]
+    assert changed["outer"] == "Tensor[(1, 2), float32]"
+    assert changed["apart"] == types["apart"]
+
+
+def test_what_inference_knows_of_a_module_does_not_hide_errors():
+    mod = infer_type(parse(CALLERS))
+    with pytest.raises(TypeInferenceError, match="no function @inner"):
+        infer_type(mod.without("inner"))
+    inner = mod["inner"]
+    other = inner.replace(body=op.cast(inner.body, dtype="float64"))
+    with pytest.raises(TypeInferenceError, match="branches have different types"):
+        infer_type(mod.with_function("inner", other))
+    lists = infer_type(parse(LIST + "def @main() -> List[int32] { Nil() }"))
+    with pytest.raises(TypeInferenceError, match="List"):
+        infer_type(dataclasses.replace(lists, type_definitions={}))

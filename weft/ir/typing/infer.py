@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from weft.ir.expr import Call, Expr, Function, GlobalVar, TypeData, Var
-from weft.ir.module import IRModule
+from weft.ir.module import IRModule, Settled
 from weft.ir.types import FuncType, IncompleteType, Type, is_complete
 from weft.ir.typing.constraints import Constraints
 from weft.ir.typing.kinds import kind_error
@@ -24,13 +24,18 @@ from weft.support.errors import TypeInferenceError, WeftError
 def infer_type(mod: IRModule) -> IRModule:
     """``mod`` with every node typed; ``mod`` itself if it was.
 
-    Return types that are not declared are inferred, callees first. Raises ``TypeInferenceError``
-    that carries all errors found in ``errors``.
+    Return types that are not declared are inferred, callees first. Functions that are as the last
+    inference left them are not looked at, unless the type of one that they name is another. Raises
+    ``TypeInferenceError`` that carries all errors found in ``errors``.
     """
     known: dict[str, Type] = {name: _declared(fn) for name, fn in mod.functions.items()}
     typed: dict[str, Function] = {}
     errors: list[WeftError] = [*_definition_errors(mod.type_definitions)]
-    for group in _call_order(mod):
+    callees = {name: _callees(name, mod) for name in mod.functions}
+    for group in _call_order(callees):
+        if all(_is_settled(name, mod, known, group) for name in group):
+            known.update((name, mod.settled[name].globals[name]) for name in group)
+            continue
         part = Constraints(known, mod.type_definitions)
         try:
             for name in group:
@@ -46,7 +51,31 @@ def infer_type(mod: IRModule) -> IRModule:
             if not part.errors:
                 typed[name] = rebuilt[id(mod.functions[name])]  # type: ignore[assignment]
     raise_collected(errors)
-    return mod.with_functions(typed)
+    changed = mod.with_functions(typed)
+    return changed if changed is mod else _settle(changed, callees, known)
+
+
+def _settle(
+    mod: IRModule, callees: Mapping[str, Sequence[str]], known: Mapping[str, Type]
+) -> IRModule:
+    """``mod`` with a note of what is typed, for the next time."""
+    settled = {
+        name: Settled(fn, {c: known[c] for c in (name, *callees[name])}, mod.type_definitions)
+        for name, fn in mod.functions.items()
+    }
+    return dataclasses.replace(mod, settled=settled)
+
+
+def _is_settled(
+    name: str, mod: IRModule, known: Mapping[str, Type], group: Sequence[str]
+) -> bool:
+    """Whether ``@name`` is as inference left it, and so is what it knew of other groups."""
+    note = mod.settled.get(name)
+    if note is None or note.function is not mod.functions[name]:
+        return False
+    if note.definitions is not mod.type_definitions:
+        return False
+    return all(known.get(c) == type_ for c, type_ in note.globals.items() if c not in group)
 
 
 def infer_expr(
@@ -155,17 +184,16 @@ def _unknown(node: Expr, type_: Type, function: str | None) -> WeftError:
     )
 
 
-def _call_order(mod: IRModule) -> list[list[str]]:
+def _call_order(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:
     """Groups of functions that call each other, callees before callers (Tarjan 1972)."""
-    if len(mod.functions) == 1:
-        return [list(mod.functions)]
-    callees = {name: _callees(fn, mod) for name, fn in mod.functions.items()}
+    if len(callees) == 1:
+        return [list(callees)]
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     open_: list[str] = []
     is_open: set[str] = set()
     groups: list[list[str]] = []
-    for root in mod.functions:
+    for root in callees:
         work = [(root, iter(callees[root]))] if root not in index else []
         while work:
             name, rest = work[-1]
@@ -191,6 +219,10 @@ def _call_order(mod: IRModule) -> list[list[str]]:
     return groups
 
 
-def _callees(fn: Function, mod: IRModule) -> list[str]:
-    names = (node.name for node in post_order(fn) if isinstance(node, GlobalVar))
-    return [name for name in dict.fromkeys(names) if name in mod.functions]
+def _callees(name: str, mod: IRModule) -> list[str]:
+    """The functions of ``mod`` that ``@name`` speaks of, in order."""
+    note = mod.settled.get(name)
+    if note is not None and note.function is mod.functions[name]:
+        return [c for c in note.globals if c in mod.functions]
+    names = (node.name for node in post_order(mod.functions[name]) if isinstance(node, GlobalVar))
+    return [c for c in dict.fromkeys(names) if c in mod.functions]
