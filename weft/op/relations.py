@@ -65,6 +65,17 @@ def expect_same_dtype(ctx: RelationContext, arg: int, type_: TensorType, dtype: 
                  help="convert one of them with cast(x, dtype=...)")
 
 
+def expect_factor(
+    ctx: RelationContext, right: TensorType, left: TensorType, out_dtype: DType | None
+) -> None:
+    """The right operand of a product is of the left one's dtype; signed and unsigned bytes go
+    together where the sum is wider.
+    """
+    bytes_ = all(t.dtype.is_int and t.dtype.bits == 8 for t in (left, right))
+    if not (bytes_ and out_dtype is not None and out_dtype.bits > 8):
+        expect_same_dtype(ctx, 1, right, left.dtype)
+
+
 def expect_float(ctx: RelationContext, arg: int, type_: TensorType) -> None:
     if not type_.dtype.is_float:
         ctx.fail("defined for floating point only", arg=arg, expected="a float dtype",

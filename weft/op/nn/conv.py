@@ -22,9 +22,9 @@ from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
 from weft.op.relations import (
     attrs_as,
     expect_dim,
+    expect_factor,
     expect_number,
     expect_rank,
-    expect_same_dtype,
     layout_attr,
     output_dtype,
     tensors_known,
@@ -111,7 +111,7 @@ def conv_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 0, data, data_layout.ndim)
     expect_rank(ctx, 1, kernel, kernel_layout.ndim)
     expect_number(ctx, 0, data)
-    expect_same_dtype(ctx, 1, kernel, data.dtype)
+    expect_factor(ctx, kernel, data, attrs.out_dtype)
     plain = to_layout(ctx, data_layout, data_axes(attrs.spatial), data.shape, arg=0)
     taps = to_layout(ctx, kernel_layout, kernel_axes(attrs.spatial), kernel.shape, arg=1)
     expect_whole_axes(ctx, data_layout, attrs.spatial)

@@ -21,6 +21,7 @@ from weft.op.layout_inference import along_axis
 from weft.op.relations import (
     attrs_as,
     expect_dim,
+    expect_factor,
     expect_min_rank,
     expect_number,
     expect_rank,
@@ -45,17 +46,6 @@ class DenseAttrs(Attrs):
     weight_layout: str = attr("NK", "layout of the weight: NK, KN, or in panels such as NK16n")
 
 
-def _expect_factor(
-    ctx: RelationContext, right: TensorType, left: TensorType, out_dtype: DType | None
-) -> None:
-    """The right operand is of the left one's dtype; signed and unsigned bytes go together where
-    the sum is wider.
-    """
-    bytes_ = all(t.dtype.is_int and t.dtype.bits == 8 for t in (left, right))
-    if not (bytes_ and out_dtype is not None and out_dtype.bits > 8):
-        expect_same_dtype(ctx, 1, right, left.dtype)
-
-
 def _dense_relation(ctx: RelationContext) -> bool:
     types = tensors_known(ctx, 2)
     if types is None:
@@ -66,7 +56,7 @@ def _dense_relation(ctx: RelationContext) -> bool:
     expect_min_rank(ctx, 0, data, 1)
     expect_rank(ctx, 1, weight, layout.ndim)
     expect_number(ctx, 0, data)
-    _expect_factor(ctx, weight, data, attrs.out_dtype)
+    expect_factor(ctx, weight, data, attrs.out_dtype)
     units, depth = to_layout(ctx, layout, NK, weight.shape, arg=1)
     if not _is_filled(depth, data.shape[-1], layout.factor_of("K")):
         expect_dim(ctx, 1, layout.index_of("K"), depth, data.shape[-1],
@@ -148,7 +138,7 @@ def _product_relation(ctx: RelationContext) -> bool:
     for arg, type_ in enumerate(types):
         expect_rank(ctx, arg, type_, rank)
         expect_number(ctx, arg, type_)
-    _expect_factor(ctx, b, a, getattr(attrs, "out_dtype", None))
+    expect_factor(ctx, b, a, getattr(attrs, "out_dtype", None))
     swap_a, swap_b = getattr(attrs, "transpose_a", False), getattr(attrs, "transpose_b", False)
     rows, depth = a.shape[-2:][::-1] if swap_a else a.shape[-2:]
     inner, columns = b.shape[-2:][::-1] if swap_b else b.shape[-2:]

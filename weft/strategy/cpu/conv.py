@@ -20,6 +20,7 @@ from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise_conv import is_depthwise, schedule_depthwise
+from weft.strategy.cpu.dot_product_conv import dot_convolution
 from weft.strategy.cpu.machine import (
     FAR_BYTES_PER_CYCLE,
     FMA_PER_CYCLE,
@@ -37,8 +38,8 @@ from weft.topi.layout import Layout
 
 def _convolution(call: Call, target: Target) -> Iterator[Implementation]:
     """Blocked and plain NCHW layouts get register tiles, any other layout the default schedule."""
-    del target
     attrs = attrs_of(call, ConvAttrs)
+    yield from dot_convolution(call, target)
     name, plain = getattr(call.op, "name", "conv"), "NC" + attrs.spatial
     layout = Layout.parse(attrs.result_layout)
     if layout.name.startswith(plain) and layout.factor_of("C") > 1:

@@ -12,7 +12,7 @@ from weft import te
 from weft.codegen.llvm.dot_product import DOT_PRODUCTS
 from weft.ir.dtype import DType
 from weft.target import Target
-from weft.tir.expr import PrimExpr
+from weft.tir.expr import PrimExpr, const
 from weft.tir.instruction import Instruction
 from weft.tir.node import int_value
 
@@ -57,6 +57,12 @@ class DotPlan:
             return value.astype(wanted)
         return te.bitwise_xor(value.astype("uint8"), SHIFT).astype(wanted)
 
+    def zero(self, source: DType, wanted: DType) -> PrimExpr:
+        """What a zero of an operand is in its panels."""
+        is_shifted = _change(source, wanted) == _SHIFTED
+        moved = 0 if not is_shifted else SHIFT if wanted.code == "uint" else -SHIFT
+        return const(moved, wanted)
+
     def shift(self, *, right: bool) -> int:
         """What the panels of a side hold beyond the operand."""
         if not (self.shifts_right if right else self.shifts_left):
@@ -65,12 +71,13 @@ class DotPlan:
 
 
 def plan_dot_product(
-    left: DType, right: DType, target: Target, *, keeps_right: bool = False
+    left: DType, right: DType, target: Target, *, keeps_left: bool = False,
+    keeps_right: bool = False,
 ) -> DotPlan | None:
     """The best plan for operands of these types; ``None`` where the CPU has no instruction.
 
     The wider the registers and the more products in a lane, the better; then the fewer shifts.
-    With ``keeps_right`` the right panels hold the operand as it is.
+    With ``keeps_left`` or ``keeps_right`` the panels of that side hold the operand as it is.
     """
     plans: list[tuple[tuple[int, int, int], DotPlan]] = []
     for instruction in DOT_PRODUCTS:
@@ -80,7 +87,8 @@ def plan_dot_product(
         changes = [_change(have, want) for have, want in zip((left, right), wanted, strict=True)]
         if None in changes or changes == [_SHIFTED, _SHIFTED]:
             continue
-        if keeps_right and changes[1] != _KEPT:
+        if any(keeps and change != _KEPT for keeps, change in
+               zip((keeps_left, keeps_right), changes, strict=True)):
             continue
         plan = DotPlan(instruction, changes[0] == _SHIFTED, changes[1] == _SHIFTED)
         plans.append(((-plan.lanes, -plan.group, changes.count(_SHIFTED)), plan))

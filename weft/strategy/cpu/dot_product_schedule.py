@@ -26,7 +26,7 @@ def schedule_dot_product(
         if "dot_product" in tags:
             _schedule_tiles(ctx, op, plan, tile, flat_rows=flat_rows)
         elif "dot_sums" in tags:
-            _schedule_sums(stage, plan)
+            schedule_sums(stage, plan)
         elif "panels" in tags:
             _schedule_packing(stage, op, ctx.target.lanes(op.output(0).dtype))
         elif op is not ctx.output.op and "ones" not in tags:
@@ -42,7 +42,7 @@ def _schedule_packing(stage: te.Stage, op: te.ComputeOp, lanes: int) -> None:
         parallelize(stage, loops)
 
 
-def _schedule_sums(stage: te.Stage, plan: DotPlan) -> None:
+def schedule_sums(stage: te.Stage, plan: DotPlan) -> None:
     """Sums of an operand are its product with ones, by the same instruction."""
     *outer, axis = stage.axis
     group, inner = stage.reduce_axis
@@ -82,5 +82,5 @@ def _schedule_tiles(
     acc.unroll(acc_row)
     acc.unroll(vectors)
     acc.tensorize(lanes, plan.instruction)
-    if work_of(product) >= PARALLEL_THRESHOLD:
+    if work_of(product) >= PARALLEL_THRESHOLD * plan.group:
         stage.parallel(task)

@@ -9,6 +9,7 @@ from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.blocking import block_for, panel_width
+from weft.strategy.cpu.dot_product_conv import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
@@ -26,6 +27,10 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
         return None
     if data is None or kernel is None:
         return None
+    plan = conv_plan(call, (data, kernel), target)
+    if plan is not None and isinstance(call.args[1], Constant):
+        packed = kernel_layout(plan)
+        return LayoutChoice(attrs.replace(kernel_layout=packed), (None, (plain_kernel, packed)))
     outputs, group_inputs, *_ = kernel.concrete_shape
     channels = data.concrete_shape[1]
     if 0 in (*data.concrete_shape, *kernel.concrete_shape):
@@ -37,12 +42,12 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
     if out_block < target.lanes(dtype) // 4:
         return None  # mostly empty registers: schedule_plain has its lanes along the row
     data_layout, out_layout = f"{plain}{in_block}c", f"{plain}{out_block}c"
-    kernel_layout = f"{plain_kernel}{1 if depthwise else in_block}i{out_block}o"
+    blocked_kernel = f"{plain_kernel}{1 if depthwise else in_block}i{out_block}o"
     return LayoutChoice(
         attrs.replace(
-            data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout
+            data_layout=data_layout, kernel_layout=blocked_kernel, out_layout=out_layout
         ),
-        ((plain, data_layout), (plain_kernel, kernel_layout)),
+        ((plain, data_layout), (plain_kernel, blocked_kernel)),
         out_layout,
     )
 
