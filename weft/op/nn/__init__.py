@@ -12,6 +12,14 @@ from weft.op.nn.adaptive_pool import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
+from weft.op.nn.bitserial import (
+    BinaryConv2DAttrs,
+    BitPackAttrs,
+    BitserialDenseAttrs,
+    bitpack,
+    bitserial_conv2d,
+    bitserial_dense,
+)
 from weft.op.nn.conv1d import Conv1DAttrs, conv1d
 from weft.op.nn.conv2d import Conv2DAttrs, conv2d
 from weft.op.nn.conv2d_backward_weight import (
@@ -95,6 +103,7 @@ from weft.op.nn.sparse import (
     sparse_dense,
     sparse_transpose,
 )
+from weft.op.nn.sparse_conv2d import SparseConv2DAttrs, sparse_conv2d
 from weft.op.nn.upsampling import UpSampling3DAttrs, UpSamplingAttrs, upsampling, upsampling3d
 from weft.op.nn.winograd import (
     WinogradConv2DAttrs,
@@ -115,6 +124,9 @@ __all__ = [
     "BatchNormAttrs",
     "BatchToSpaceNDAttrs",
     "BiasAddAttrs",
+    "BinaryConv2DAttrs",
+    "BitPackAttrs",
+    "BitserialDenseAttrs",
     "Conv1DAttrs",
     "Conv1DTransposeAttrs",
     "Conv2DAttrs",
@@ -149,6 +161,7 @@ __all__ = [
     "SoftmaxAttrs",
     "SpaceToBatchNDAttrs",
     "SpaceToDepthAttrs",
+    "SparseConv2DAttrs",
     "SparseDenseAttrs",
     "UpSampling3DAttrs",
     "UpSamplingAttrs",
@@ -169,6 +182,9 @@ __all__ = [
     "batch_norm",
     "batch_to_space_nd",
     "bias_add",
+    "bitpack",
+    "bitserial_conv2d",
+    "bitserial_dense",
     "conv1d",
     "conv1d_transpose",
     "conv2d",
@@ -214,6 +230,7 @@ __all__ = [
     "space_to_batch_nd",
     "space_to_depth",
     "sparse_add",
+    "sparse_conv2d",
     "sparse_dense",
     "sparse_transpose",
     "upsampling",

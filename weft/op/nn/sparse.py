@@ -30,7 +30,7 @@ class SparseDenseAttrs(Attrs):
     sparse_lhs: bool = attr(False, "the sparse matrix is the left factor, not the right one")
 
 
-def _expect_rows(
+def expect_rows(
     ctx: RelationContext, first: int, data: TensorType, indices: TensorType, indptr: TensorType
 ) -> None:
     """Arguments ``first`` and on are a sparse matrix."""
@@ -54,7 +54,7 @@ def _sparse_dense_relation(ctx: RelationContext) -> bool:
     expect_float(ctx, 0, dense)
     expect_rank(ctx, 1, data, 1, 3)
     expect_same_dtype(ctx, 1, data, dense.dtype)
-    _expect_rows(ctx, 1, data, indices, indptr)
+    expect_rows(ctx, 1, data, indices, indptr)
     rows = dim_add(indptr.shape[0], -1)
     if data.ndim == 3:
         depth, columns = dense.shape[1], data.shape[2]
@@ -126,7 +126,7 @@ def _add_relation(ctx: RelationContext) -> bool:
     expect_float(ctx, 0, dense)
     expect_rank(ctx, 1, data, 1)
     expect_same_dtype(ctx, 1, data, dense.dtype)
-    _expect_rows(ctx, 1, data, indices, indptr)
+    expect_rows(ctx, 1, data, indices, indptr)
     expect_dim(ctx, 3, 0, indptr.shape[0], dim_add(dense.shape[0], 1),
                "the matrices have different rows")
     ctx.output(dense)
@@ -158,7 +158,7 @@ def _transpose_relation(ctx: RelationContext) -> bool:
         return False
     data, indices, indptr = types
     expect_rank(ctx, 0, data, 1)
-    _expect_rows(ctx, 0, data, indices, indptr)
+    expect_rows(ctx, 0, data, indices, indptr)
     ctx.output(TupleType((data, indices, indptr)))
     return True
 

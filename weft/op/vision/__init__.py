@@ -8,6 +8,10 @@ from weft.op.vision.anchors import (
     multibox_transform_loc,
     proposal,
 )
+from weft.op.vision.detections import (
+    RegularNonMaxSuppressionAttrs,
+    regular_non_max_suppression,
+)
 from weft.op.vision.roi import RoiAlignAttrs, RoiPoolAttrs, roi_align, roi_pool
 from weft.op.vision.suppression import (
     AllClassNonMaxSuppressionAttrs,
@@ -26,6 +30,7 @@ __all__ = [
     "MultiBoxTransformLocAttrs",
     "NonMaxSuppressionAttrs",
     "ProposalAttrs",
+    "RegularNonMaxSuppressionAttrs",
     "RoiAlignAttrs",
     "RoiPoolAttrs",
     "YoloReorgAttrs",
@@ -35,6 +40,7 @@ __all__ = [
     "multibox_transform_loc",
     "non_max_suppression",
     "proposal",
+    "regular_non_max_suppression",
     "roi_align",
     "roi_pool",
     "yolo_reorg",

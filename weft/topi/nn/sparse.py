@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft import te
-from weft.tir.expr import PrimExpr
+from weft.tir.expr import PrimExpr, const
+from weft.topi.layout import Layout
+from weft.topi.nn.conv import pad_spatial
 from weft.topi.wide import converted, widened
 
 
@@ -130,3 +132,35 @@ def sparse_transpose(
     return converted(values, data.dtype), columns, ends
 
 
+
+
+def sparse_conv2d(
+    data: te.Tensor, weights: te.Tensor, indices: te.Tensor, indptr: te.Tensor, *, layout: Layout,
+    kernel_size: int,
+) -> te.Tensor:
+    """A convolution by a sparse matrix (O, taps * C), taps by rows; the size of the image stays.
+
+    Stage ``columns`` has the pixels that each place of the result sees, one row a place.
+    """
+    sizes = {letter: data.shape[layout.index_of(letter)] for letter in "NCHW"}
+    around = kernel_size // 2
+    padded = pad_spatial(data, layout, "HW", (around,), const(0, data.dtype))
+    rows, columns, channels = sizes["H"], sizes["W"], sizes["C"]
+
+    def pixel(place: PrimExpr, k: PrimExpr) -> PrimExpr:
+        tap, x, y = k // channels, place % columns, place // columns % rows
+        return padded[layout.indices({
+            "N": place // (rows * columns), "C": k % channels, "H": y + tap // kernel_size,
+            "W": x + tap % kernel_size})]
+
+    places = sizes["N"] * rows * columns
+    seen = te.compute((places, channels * (kernel_size * kernel_size)), pixel, name="columns",
+                      tag="injective")
+    product = sparse_dense(seen, weights, indices, indptr, is_left=False)
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        at = dict(zip(layout.primal_axes, index, strict=True))
+        return product[(at["N"] * rows + at["H"]) * columns + at["W"], at["C"]]
+
+    shape = layout.indices(sizes | {"C": product.shape[1]})
+    return te.compute(shape, element, name="sparse_conv2d", tag="injective")

@@ -12,6 +12,7 @@ from weft import te
 from weft.ir.dtype import int32, int64
 from weft.tir.expr import PrimExpr, all_of, const, maximum, minimum, not_, select
 from weft.topi import sort as topi_sort
+from weft.topi.indexing import full
 from weft.topi.wide import converted, widened
 
 
@@ -195,6 +196,64 @@ def all_class_suppression(
     return te.python_extern(
         [(groups * size, 3), (1,)], [kept, order, count], collect, [int64, int64],
         scalars=[classes], name="collect",
+    )
+
+
+def best_of_classes(
+    boxes: te.Tensor, scores: te.Tensor, *, per_class: int, most: int, classes: int,
+    iou_threshold: float, score_threshold: float,
+) -> tuple[te.Tensor, ...]:
+    """The ``most`` best boxes of all classes after suppression within each, and zeros behind.
+
+    ``scores`` is (batch, boxes, classes), of which the last ``classes`` count. Gives boxes
+    (batch, most, 4), classes and scores (batch, most), and how many there are (batch).
+    """
+    batch, size = boxes.shape[:2]
+    wide, table, groups = widened(boxes), widened(scores), batch * classes
+    background = scores.shape[2] - classes
+    flat = te.compute((groups, size), lambda g, i: table[
+        g // classes, i, g % classes + background], name="flat_scores", tag="injective")
+    order, k = by_score(flat), te.reduce_axis(size, name="k")
+    least, dtype = const(score_threshold, flat.dtype), flat.dtype
+    valid = te.compute((groups,), lambda g: te.sum(
+        select(flat[g, k.var] >= least, const(1, int64), const(0, int64)), k), name="candidates",
+        tag="comm_reduce")
+    kept, count = kept_by_rank(
+        wide, order, valid, None, full((groups,), const(iou_threshold, wide.dtype)),
+        full((groups,), const(per_class, int64)))
+    stays = te.compute((batch, classes * size), lambda b, m: select(
+        kept[b * classes + m // size, m % size].not_equal(0),
+        flat[b * classes + m // size, order[b * classes + m // size, m % size]],
+        te.min_value(dtype)), name="stays", tag="injective")
+    best = by_score(stays)
+    c = te.reduce_axis(classes, name="c")
+    total = te.compute((batch,), lambda b: te.sum(count[b * classes + c.var], c), name="total",
+                       tag="comm_reduce")
+
+    def chosen(b: PrimExpr, m: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+        """Whether there is a box of that rank, its class, and its number."""
+        at = best[b, minimum(m, classes * size - 1)]
+        exists = all_of(m < total[b], m < classes * size)
+        return exists, at // size, order[b * classes + at // size, at % size]
+
+    def box(b: PrimExpr, m: PrimExpr, k: PrimExpr) -> PrimExpr:
+        exists, _, number = chosen(b, m)
+        return select(exists, boxes[b, number, k], const(0, boxes.dtype))
+
+    def klass(b: PrimExpr, m: PrimExpr) -> PrimExpr:
+        exists, found, _ = chosen(b, m)
+        return select(exists, found.astype(scores.dtype), const(0, scores.dtype))
+
+    def score(b: PrimExpr, m: PrimExpr) -> PrimExpr:
+        exists, found, number = chosen(b, m)
+        return select(exists, scores[b, number, found + background], const(0, scores.dtype))
+
+    return (
+        te.compute((batch, most, 4), box, name="best_boxes", tag="injective"),
+        te.compute((batch, most), klass, name="best_classes", tag="injective"),
+        te.compute((batch, most), score, name="best_scores", tag="injective"),
+        te.compute((batch,), lambda b: minimum(total[b], most).astype(int32), name="detections",
+                   tag="injective"),
     )
 
 

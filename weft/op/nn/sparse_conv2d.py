@@ -1,0 +1,88 @@
+"""Convolution of images by a sparse matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import dim_add, dim_mul
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
+from weft.op.nn.sparse import dense_of, expect_rows
+from weft.op.relations import attrs_as, expect_float, expect_rank, expect_same_dtype, tensors_known
+from weft.topi.layout import Layout
+from weft.topi.nn import sparse as topi
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseConv2DAttrs(Attrs):
+    layout: str = attr("NHWC", "layout of the data and the result",
+                       check=one_of("NHWC", "NCHW"), expected='"NHWC" or "NCHW"')
+    kernel_size: int = attr(1, "side of the windows, with zeros around that keep the size",
+                            check=one_of(1, 3), expected="1 or 3")
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 4)
+    if types is None:
+        return False
+    data, weights, indices, indptr = types
+    attrs = attrs_as(ctx, SparseConv2DAttrs)
+    expect_rank(ctx, 0, data, 4)
+    expect_float(ctx, 0, data)
+    expect_rank(ctx, 1, weights, 1, 3)
+    expect_same_dtype(ctx, 1, weights, data.dtype)
+    expect_rows(ctx, 1, weights, indices, indptr)
+    axis = attrs.layout.index("C")
+    depth = dim_mul(data.shape[axis], attrs.kernel_size**2)
+    outputs = dim_add(indptr.shape[0], -1)
+    if weights.ndim == 3:
+        columns = weights.shape[2]
+        outputs = dim_mul(outputs, weights.shape[1])
+        if columns == 0 or (isinstance(depth, int) and isinstance(columns, int)
+                            and depth % columns):
+            ctx.fail("the blocks do not divide the channels", arg=1, axis=2,
+                     expected=f"a divisor of {depth}", got=columns)
+    shape = list(data.shape)
+    shape[axis] = outputs
+    ctx.output(TensorType(tuple(shape), data.dtype))
+    return True
+
+
+@define_op("nn.sparse_conv2d", attrs=SparseConv2DAttrs, relation=_relation,
+           pattern=OpPattern.OPAQUE, level=1)
+def sparse_conv2d(
+    data: te.Tensor, weight_data: te.Tensor, weight_indices: te.Tensor, weight_indptr: te.Tensor,
+    attrs: SparseConv2DAttrs,
+) -> te.Tensor:
+    """A convolution whose kernel is a sparse matrix (O, height * width * C), by rows or blocks."""
+    return topi.sparse_conv2d(data, weight_data, weight_indices, weight_indptr,
+                              layout=Layout.parse(attrs.layout), kernel_size=attrs.kernel_size)
+
+
+def _reference(
+    data: np.ndarray, weights: np.ndarray, indices: np.ndarray, indptr: np.ndarray, **values: Any
+) -> np.ndarray:
+    attrs = SparseConv2DAttrs(**values)
+    layout, size = Layout.parse(attrs.layout), attrs.kernel_size
+    images = plain_images(data, layout, "HW")
+    channels = images.shape[1]
+    matrix = dense_of(weights, indices, indptr, channels * size * size)
+    kernel = matrix.reshape(len(matrix), size, size, channels).transpose(0, 3, 1, 2)
+    around = size // 2
+    result = conv_plain(images, kernel, (1, 1), (around,) * 4, (1, 1), 1)
+    return images_in(result.astype(data.dtype), layout, "HW")
+
+
+_COLUMNS, _ENDS = np.array([1, 0, 2], np.int32), np.array([0, 1, 3], np.int32)
+sparse_conv2d.spec(
+    _reference,
+    case((1, 3, 2, 6), (3, 4, 2), _COLUMNS, _ENDS),
+    case((2, 1, 3, 4), (3,), _COLUMNS, _ENDS, kernel_size=3, layout="NCHW"),
+)

@@ -1,0 +1,110 @@
+"""Products of integers of few bits, by logic and counting on words of bits.
+
+A tensor of such integers becomes planes, one a bit, each packed in words along the axis that is
+summed over. The product of two bits is their conjunction, so a sum of products of planes is the
+number of ones in the conjunction of their words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import te
+from weft.ir.dtype import DType
+from weft.tir.expr import PrimExpr, as_prim, const, if_then_else
+from weft.topi.layout import Layout
+from weft.topi.nn.conv import full_padding, pad_spatial
+
+
+def bitpack(x: te.Tensor, bits: int, pack_axis: int, bit_axis: int, pack_dtype: DType) -> te.Tensor:
+    """The planes of ``x`` along a new ``bit_axis``, its ``pack_axis`` in words, first bit highest.
+
+    Beyond the end of the axis there are zeros.
+    """
+    width = pack_dtype.bits
+    size = x.shape[pack_axis]
+    words = (size + (width - 1)) // width
+    k = te.reduce_axis(width, name="k")
+
+    def element(*index: PrimExpr) -> Any:
+        plane = index[bit_axis]
+        place = [*index[:bit_axis], *index[bit_axis + 1:]]
+        at = place[pack_axis] * width + k.var
+        place[pack_axis] = at
+        value = if_then_else(at < size, x[tuple(place)], const(0, x.dtype))
+        bit = te.bitwise_and(te.shift_right(value, plane.astype(x.dtype)), const(1, x.dtype))
+        shift = (const(width - 1) - k.var).astype(pack_dtype)
+        return te.sum(te.shift_left(bit.astype(pack_dtype), shift), k)
+
+    packed = [words if axis == pack_axis else s for axis, s in enumerate(x.shape)]
+    shape = (*packed[:bit_axis], as_prim(bits), *packed[bit_axis:])
+    return te.compute(shape, element, name="bitpack", tag="bitpack")
+
+
+def _bit_product(
+    a: PrimExpr, w: PrimExpr, shift: PrimExpr, out_dtype: DType, *, unipolar: bool
+) -> PrimExpr:
+    """How many bits of two words agree in being set, times ``2**shift``.
+
+    With ``unipolar`` a bit of ``w`` that is not set stands for -1, not for 0.
+    """
+    ones = te.popcount(te.bitwise_and(a, w)).astype(out_dtype)
+    if unipolar:
+        ones = ones - te.popcount(te.bitwise_and(a, te.bitwise_not(w))).astype(out_dtype)
+    return te.shift_left(ones, shift.astype(out_dtype))
+
+
+def bitserial_dense(
+    data: te.Tensor, weight: te.Tensor, *, data_bits: int, weight_bits: int, pack_dtype: DType,
+    out_dtype: DType, unipolar: bool,
+) -> te.Tensor:
+    """``data`` (M, K) times the transpose of ``weight`` (N, K)."""
+    a = bitpack(data, data_bits, 1, 1, pack_dtype)
+    w = bitpack(weight, weight_bits, 1, 1, pack_dtype)
+    k = te.reduce_axis(a.shape[2], name="k")
+    i, j = (te.reduce_axis(n, name=name) for n, name in ((data_bits, "i"), (weight_bits, "j")))
+
+    def element(m: PrimExpr, n: PrimExpr) -> Any:
+        return te.sum(_bit_product(a[m, i.var, k.var], w[n, j.var, k.var], i.var + j.var,
+                                   out_dtype, unipolar=unipolar), (k, i, j))
+
+    return te.compute((data.shape[0], weight.shape[0]), element, name="bitserial_dense",
+                      tag="bitserial_dense")
+
+
+def bitserial_conv2d(
+    data: te.Tensor, kernel: te.Tensor, *, strides: Sequence[int], padding: Sequence[int],
+    activation_bits: int, weight_bits: int, data_layout: Layout, kernel_layout: Layout,
+    pack_dtype: DType, out_dtype: DType, unipolar: bool,
+) -> te.Tensor:
+    """A convolution; the channels are packed. The padding adds nothing, unipolar or not."""
+    padded = pad_spatial(data, data_layout, "HW", padding, const(0, data.dtype))
+    c, i_axis = data_layout.index_of("C"), kernel_layout.index_of("I")
+    a = bitpack(padded, activation_bits, c, data_layout.ndim, pack_dtype)
+    w = bitpack(kernel, weight_bits, i_axis, kernel_layout.ndim, pack_dtype)
+    top, left, bottom, right = full_padding(padding, 2)
+    taps = {letter: te.reduce_axis(kernel.shape[kernel_layout.index_of(letter)],
+                                   name=f"k{letter.lower()}") for letter in "HW"}
+    words = te.reduce_axis(a.shape[c], name="ic")
+    i, j = (te.reduce_axis(n, name=name)
+            for n, name in ((activation_bits, "i"), (weight_bits, "j")))
+    shape = list(data.shape)
+    shape[c] = kernel.shape[kernel_layout.index_of("O")]
+    for letter, step, sides in (("H", strides[0], top + bottom), ("W", strides[1], left + right)):
+        axis = data_layout.index_of(letter)
+        shape[axis] = (data.shape[axis] + sides - taps[letter].extent) // step + 1
+
+    def element(*index: PrimExpr) -> Any:
+        out = data_layout.blocked_indices(index)
+        source = {"N": out["N"], "C": words.var, "H": out["H"] * strides[0] + taps["H"].var,
+                  "W": out["W"] * strides[1] + taps["W"].var}
+        place = {"O": out["C"], "I": words.var, "H": taps["H"].var, "W": taps["W"].var}
+        value = a[(*data_layout.indices(source), i.var)]
+        weight = w[(*kernel_layout.indices(place), j.var)]
+        product = _bit_product(value, weight, i.var + j.var, out_dtype, unipolar=unipolar)
+        return te.sum(product, (words, taps["H"], taps["W"], i, j))
+
+    return te.compute(shape, element, name="bitserial_conv2d", tag="bitserial_conv2d")
+
+
