@@ -14,7 +14,8 @@ from weft.strategy.cpu.transpose import Crossing, find_crossing
 from weft.te.walk import loads_of
 from weft.tir.eval import evaluate
 from weft.tir.expr import BufferLoad, Ramp, Shuffle, int_value
-from weft.tir.visitor import all_exprs
+from weft.tir.stmt import BufferStore
+from weft.tir.visitor import all_exprs, post_order_stmts
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 
@@ -99,6 +100,18 @@ def test_a_sum_of_everything_is_shared_by_parts(shape):
 def test_reductions_of_columns(target, shape, name):
     x = var("x", shape)
     check(primitive([x], getattr(op, name)(x, axis=(0,), keepdims=False)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize(("shape", "axes"), [((4, 30, 48), (1,)), ((1, 3, 7, 5, 16), (2, 3))])
+def test_means_down_columns_are_vectors(target, shape, axes):
+    """The division that follows shares all axes with the sum, and must not take its lanes."""
+    x = var("x", shape)
+    func = check(primitive([x], op.mean(x, axis=axes, keepdims=True)), target).func
+    sums = [n for n in post_order_stmts(func.body)
+            if isinstance(n, BufferStore) and "local" in n.buffer.scope]
+    assert sums
+    assert all(n.value.dtype.lanes > 1 for n in sums)
 
 
 def test_partial_results_are_combined_by_halves():

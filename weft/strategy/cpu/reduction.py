@@ -54,6 +54,7 @@ def schedule_reductions(ctx: ScheduleContext) -> None:
         if id(op) not in kept_ids:
             ctx.schedule[op.output(0)].compute_inline()
     rows = _shared_rows(kept, kept_ids) if len(ctx.outputs) == 1 else 0
+    rows = _without_vectors(kept, kept_ids, rows)
     if rows and len(kept) > 1:
         _schedule_by_rows(ctx, kept, kept_ids, rows)
     else:
@@ -92,6 +93,20 @@ def _shared_rows(kept: list[te.ComputeOp], kept_ids: set[int]) -> int:
         for load in loads_of(inlined_body(op, lambda p: id(p) not in kept_ids)):
             if id(load.producer.op) in kept_ids:
                 rows = min(rows, _leading_identity(load, op))
+    return rows
+
+
+def _without_vectors(kept: list[te.ComputeOp], kept_ids: set[int], rows: int) -> int:
+    """``rows`` less the axes along which memory is contiguous and nothing is reduced.
+
+    Such an axis is the vectors'. A sole reduction down columns needs no rows at all: its strips
+    of columns stay in registers, and what follows reads its small result.
+    """
+    reductions = [op for op in kept if is_reduction(op)]
+    for op in reductions:
+        contiguous = _contiguous_axis(op, kept_ids)
+        if contiguous in op.axis[:rows]:
+            rows = 0 if len(reductions) == 1 else op.axis.index(contiguous)
     return rows
 
 

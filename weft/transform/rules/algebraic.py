@@ -44,6 +44,27 @@ def one_is_neutral(x: Expr, call: Call) -> Expr | NoMatch:
     return unless_spread(x, call)
 
 
+@rule(
+    op.power(any_("x"), const("exponent", value=2)),
+    op.power(any_("x"), const("exponent", value=3)),
+    group="simplify",
+)
+def small_powers_are_products(x: Expr, exponent: Constant, call: Call) -> Expr | NoMatch:
+    """
+    fn (%x: Tensor[(4,), float32]) { add(power(%x, 2f), power(%x, 3f)) }
+    =>
+    fn (%x: Tensor[(4,), float32]) {
+      %0 = multiply(%x, %x);
+      add(%0, multiply(%0, %x))
+    }
+    """
+    kept = unless_spread(x, call)
+    if isinstance(kept, NoMatch):
+        return kept
+    square = op.multiply(x, x)
+    return square if exponent.data.flat[0] == 2 else op.multiply(square, x)
+
+
 @rule(op.subtract(any_("x"), const("c")), group="simplify")
 def subtraction_of_a_constant_is_addition(x: Expr, c: Constant) -> Expr | NoMatch:
     """
