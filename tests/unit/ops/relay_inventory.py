@@ -145,20 +145,7 @@ NO_PLACE = {
 
 
 # Relay's name: what would be needed.
-WANTED = {
-    "nn.fast_softmax": "it is on its way",
-    "nn.bitpack": "numbers of one bit",
-    "nn.bitserial_conv2d": "numbers of one bit",
-    "nn.bitserial_dense": "numbers of one bit",
-    "nn.correlation": "a compute of its own",
-    "nn.deformable_conv2d": "a compute of its own",
-    "nn.fifo_buffer": "a compute of its own",
-    "nn.sparse_add": "sparse matrices by rows",
-    "nn.sparse_conv2d": "sparse matrices by rows",
-    "nn.sparse_dense": "sparse matrices by rows",
-    "nn.sparse_transpose": "sparse matrices by rows",
-    "vision.regular_non_max_suppression": "the variant of TFLite",
-}
+WANTED: dict[str, str] = {}
 
 
 def relay_operators() -> dict[str, str]:
@@ -172,12 +159,16 @@ def missing() -> list[str]:
             if OTHERWISE.get(name, name) not in OPS and name not in NO_PLACE]
 
 
+def _listed(names: list[str]) -> str:
+    return f": {', '.join(names)}" if names else ""
+
+
 def main() -> None:
     """Print the counts, and what is missing."""
     names, absent = relay_operators(), missing()
     present = len(names) - len(NO_PLACE) - len(absent)
     print(f"weft has {len(list(OPS))} operators; of Relay's {len(names)}, {present} are there, "
-          f"{len(NO_PLACE)} have no place, {len(absent)} are missing: {', '.join(absent)}")
+          f"{len(NO_PLACE)} have no place, {len(absent)} are missing{_listed(absent)}")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from weft.frontend.onnx import (
     ops_text_counts,
     ops_training,
     ops_unpool,
+    ops_vision,
 )
 
 __all__ = [
@@ -70,4 +71,5 @@ __all__ = [
     "ops_text_counts",
     "ops_training",
     "ops_unpool",
+    "ops_vision",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft import te
 from weft.ir.dtype import DType
-from weft.tir.expr import PrimExpr, const
+from weft.tir.expr import PrimExpr, as_prim, const
 from weft.topi.image.sample import AxisTaps, axis_taps, mix
 from weft.topi.nn.conv import side_padding
 
@@ -55,7 +55,7 @@ def _moved_taps(
 ) -> list[AxisTaps]:
     """The taps along height and width for (n, group, kh, kw, y, x)."""
     rows, columns = kernel
-    shape = (offset.shape[0], groups, rows, columns, *offset.shape[2:])
+    shape = (offset.shape[0], as_prim(groups), rows, columns, *offset.shape[2:])
     found = []
     for axis, size in enumerate(sizes):
 
