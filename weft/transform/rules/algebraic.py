@@ -197,6 +197,7 @@ def choice_between_equals_is_no_choice(x: Expr, call: Call) -> Expr | NoMatch:
 RULES = RuleSet(
     zero_is_neutral,
     one_is_neutral,
+    small_powers_are_products,
     subtraction_of_a_constant_is_addition,
     constants_meet,
     inner_result_is_not_negative,
