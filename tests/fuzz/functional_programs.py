@@ -112,6 +112,16 @@ def _shared(w: Writer, scope: list[str], depth: int) -> str:
     )
 
 
+def _names_of_names(w: Writer, scope: list[str], depth: int) -> str:
+    x, y, z = w.name("x"), w.name("y"), w.name("z")
+    value = w.pick([w.number(scope, depth), f"ref({w.number(scope, 0)})"])
+    if value.startswith("ref("):
+        result = f"subtract(@bump({x}, {w.number(scope, depth)}), @bump({z}, ref_read({y})))"
+    else:
+        result = w.number([*scope, x, y, z, z], depth)
+    return w.block([f"let {x} = {value};", f"let {y} = {x};", f"let {z} = {y};"], result)
+
+
 def _generic(w: Writer, scope: list[str], depth: int) -> str:
     x, y = w.number(scope, depth), w.number(scope, 0)
     return w.pick([
@@ -137,7 +147,7 @@ def _tuple_match(w: Writer, scope: list[str], depth: int) -> str:
 
 _KINDS = [
     _two_references, _counter, _order_of_arguments, _written_in_a_branch, _written_in_a_loop,
-    _mapped_with_effects, _shared, _shared, _generic, _generic, _tuple_match,
+    _mapped_with_effects, _shared, _shared, _names_of_names, _generic, _generic, _tuple_match,
 ]  # fmt: skip
 
 

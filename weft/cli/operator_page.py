@@ -61,7 +61,8 @@ def _attributes(op: Op) -> str:
         default = "required" if field.default is MISSING else f"`{_value(field.default)}`"
         expected = field.metadata.get("expected")
         text = "; ".join(filter(None, (field.metadata.get("doc"), expected)))
-        kind = field.type if isinstance(field.type, str) else field.type.__name__
+        kind = field.type if isinstance(field.type, str) else getattr(
+            field.type, "__name__", str(field.type))
         rows.append(f"| `{field.name}` | {cell(kind)} | {default} | {cell(text)} |")
     head = "## Attributes\n\n| name | type | default | meaning |\n|---|---|---|---|\n"
     return head + "\n".join(rows) if rows else ""

@@ -26,7 +26,7 @@ from weft.ir.structural import assert_structural_equal
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr, infer_type
 from weft.strategy import implementations, lower_function
-from weft.support.errors import OperatorError
+from weft.support.errors import OperatorError, PassError, TypeInferenceError
 from weft.support.user_code import place_of
 from weft.target import Target
 from weft.tir import eval as tir_eval
@@ -74,12 +74,13 @@ class _CaseCheck:
 
     def __init__(self, op: Op, one: Case, number: int, target: Target) -> None:
         self.op, self.one, self.target = op, one, target
+        self._reference: Any = op.reference
         self.where = f"case {number} of {op.name}"
         self.arrays = random_arguments(one)
         self.call = typed_call(op, one, self.arrays)
         self.flat = [a for group in self.arrays for a in _as_tuple(group)]
         self.function = Function(variables_of(self.call), self.call)
-        self.expected = _as_tuple(_reference(op)(*self.arrays, **dict(self.call.attrs.items())))
+        self.expected = _as_tuple(self._reference(*self.arrays, **dict(self.call.attrs.items())))
 
     def run(self) -> list[str]:
         """The names of the implementations that have been checked."""
@@ -96,6 +97,7 @@ class _CaseCheck:
         """Whether the gradient is compared: one tensor of float32 from tensors of float32."""
         return (rule_of(self.op) is not None and self.one.dtypes == ("float32",)
                 and isinstance(self.call.checked_type, TensorType)
+                and self.call.checked_type.dtype.is_float
                 and all(isinstance(a, np.ndarray) for a in self.arrays)
                 and not any(isinstance(given, np.ndarray | np.generic) and given.dtype == np.float32
                             for given in self.one.inputs))
@@ -108,9 +110,10 @@ class _CaseCheck:
         if not fits:
             raise OperatorError(
                 f"the relation of {self.op.name} gives another type than its reference",
-                where=None if self.op.relation is None else place_of(self.op.relation),
+                where=place_of(self.op.compute or self._reference),
                 expected=f"{', '.join(found)}, as the reference",
-                got=", ".join(map(str, types)), notes=(self.where,),
+                got=", ".join(map(str, types)),
+                notes=(self.where, f"relation: {place_of(self.op.relation or self._reference)}"),
             )
 
     def _text(self) -> None:
@@ -140,40 +143,52 @@ class _CaseCheck:
                           f"{list(index)} of output {number}")
                 raise OperatorError(
                     f"{what} computes something else than the reference of {self.op.name}",
-                    where=place_of(_reference(self.op)), expected=wanted[index],
+                    where=place_of(self._reference), expected=wanted[index],
                     got=found[index],
                     notes=(self.where, extent),
                 )
 
     def _gradient(self) -> None:
         """The gradient in one random direction against central differences, in float64."""
-        one = dataclasses.replace(self.one, dtypes=("float64",))
-        arrays = random_arguments(one)
-        call = typed_call(self.op, one, arrays)
+        try:
+            self._compare_slopes("float64", tolerance=1e-5)
+        except TypeInferenceError:  # numbers in the gradient are of float32
+            self._compare_slopes("float32", tolerance=1e-3)
+        except PassError:
+            return  # it says that it is not for such calls (blocks of channels, say)
+
+    def _compare_slopes(self, dtype: str, tolerance: float) -> None:
+        arrays = random_arguments(dataclasses.replace(self.one, dtypes=(dtype,)))
+        call = typed_call(self.op, self.one, arrays)
         rng = np.random.default_rng(1)
-        reference = _reference(self.op)
         attrs = dict(call.attrs.items())
-        weights = rng.uniform(-1, 1, np.shape(reference(*arrays, **attrs)))
-        dy = var("dy", weights.shape, "float64")
-        rule: Any = rule_of(self.op)
-        grads = checked_gradients(call, self.op, rule, dy)
+        exact = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+
+        def value(index: int, moved: np.ndarray) -> np.ndarray:
+            return self._reference(*exact[:index], moved, *exact[index + 1:], **attrs)
+
+        weights = rng.uniform(-1, 1, np.shape(value(0, exact[0]))).astype(dtype)
+        dy = var("dy", weights.shape, dtype)
+        grads = checked_gradients(call, self.op, self._rule(), dy)
         for index, grad in enumerate(grads):
             if arrays[index].dtype.kind != "f":
                 continue  # positions and shapes do not move
             compiled = compile(Function((*variables_of(call), dy), grad), target=self.target)
             direction = rng.uniform(-1, 1, arrays[index].shape)
-            ahead, behind = (
-                reference(*(a + sign * _STEP * direction if i == index else a
-                            for i, a in enumerate(arrays)), **attrs) for sign in (1, -1))
+            ahead, behind = (value(index, exact[index] + sign * _STEP * direction)
+                             for sign in (1, -1))
             slope = float(((ahead - behind) * weights).sum() / (2 * _STEP))
             found = float((compiled(*arrays, weights) * direction).sum())
-            if not np.isclose(found, slope, rtol=1e-5, atol=1e-7):
+            if not np.isclose(found, slope, rtol=tolerance, atol=tolerance / 100):
                 raise OperatorError(
                     f"the gradient of {self.op.name} with respect to {self.op.inputs[index]} "
-                    "is not the slope of its reference", where=place_of(rule),
+                    "is not the slope of its reference", where=place_of(self._rule()),
                     expected=f"{slope:.6g} in a random direction", got=f"{found:.6g}",
                     notes=(self.where,),
                 )
+
+    def _rule(self) -> Any:
+        return rule_of(self.op)
 
 
 def random_arguments(one: Case, seed: int = 0) -> list[Any]:
@@ -213,10 +228,6 @@ def variables_of(call: Call) -> tuple[Var, ...]:
     """The arguments of such a call, tuples taken apart."""
     fields = (f for a in call.args for f in (a.fields if isinstance(a, Tuple) else (a,)))
     return tuple(f for f in fields if isinstance(f, Var))
-
-
-def _reference(op: Op) -> Any:
-    return op.reference
 
 
 def _as_tuple(value: Any) -> tuple[np.ndarray, ...]:

@@ -106,7 +106,8 @@ class DynamicModel(Compiled):
         raise ArtifactError(
             "the model has sizes that are not fixed, and an artifact has no compiler",
             where=path, got=self.manifest.signature(),
-            help='give all sizes: model.at({"x": (1, 3, 224, 224)}).export(path)',
+            help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '
+                 'or export model.at({"x": (1, 3, 224, 224)})',
         )
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ by name when they are used: the catalogue of operators stands above this layer.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ from typing import Any
 from weft.ir.expr import OPERATORS, Call, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from weft.ir.op import as_expr, get_op
 from weft.ir.span import Span
-from weft.support.errors import WellFormedError
+from weft.ir.types import TupleType
+from weft.ir.typing.infer import infer_expr
+from weft.support.errors import WeftError, WellFormedError
 
 _BINARY = {
     "add": "add",
@@ -49,10 +52,27 @@ def apply_operator(name: str, *operands: Any) -> Expr:
     if name == "getitem":
         value, index = operands
         return TupleGetItem(value, index.__index__(), span=Span.of_caller())
+    if name == "iter":
+        return iter(_fields(operands[0]))
     if name == "call":
         callee, *args = operands
         return Call(callee, tuple(map(_argument, args)), span=Span.of_caller())
     return get_op(_BINARY.get(name) or _UNARY[name])(*operands)
+
+
+def _fields(expr: Expr) -> list[Expr]:
+    """The fields of a tuple, or projections of what has the type of one."""
+    if isinstance(expr, Tuple):
+        return list(expr.fields)
+    type_ = expr.checked_type or (expr.annotation if isinstance(expr, Var) else None)
+    if type_ is None:
+        with contextlib.suppress(WeftError):  # its own error comes where the program is inferred
+            type_ = infer_expr(expr).checked_type
+    if not isinstance(type_, TupleType):
+        raise TypeError(f"a {type(expr).__name__} expression cannot be iterated over"
+                        + (f": its type is {type_}" if type_ is not None else ""))
+    here = Span.of_caller()
+    return [TupleGetItem(expr, number, span=here) for number in range(len(type_.fields))]
 
 
 def _argument(value: Any) -> Expr:

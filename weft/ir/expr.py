@@ -125,8 +125,12 @@ class Expr:
         return OPERATORS.apply("call", self, *args)
 
     def __iter__(self) -> Any:
-        # Without this, __getitem__ would make every expression an endless iterable.
-        raise TypeError(f"a {type(self).__name__} expression cannot be iterated over")
+        """The fields of a tuple, as far as its length can be told: ``a, b = op.split(x, ...)``.
+
+        Raises ``TypeError`` for all else. (Without this, ``__getitem__`` would make every
+        expression an endless iterable.)
+        """
+        return OPERATORS.apply("iter", self)
 
     # NumPy arrays on the left must leave ``array + x`` to ``__radd__``.
     __array_ufunc__ = None

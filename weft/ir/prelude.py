@@ -1,7 +1,8 @@
 """The prelude: lists, options and trees, with the functions over them, written in weft's text.
 
 ``prelude.weft`` is parsed and type-checked when it is first asked for. A text imports it by
-``import "prelude"``, a program by ``import_prelude(mod)``.
+``import "prelude"``, a program by ``import_prelude(mod)``. Further libraries stand beside it:
+``import "nat"`` has natural numbers by counting.
 """
 
 from __future__ import annotations
@@ -17,34 +18,40 @@ from weft.ir.types import GlobalTypeVar
 from weft.ir.typing.infer import infer_type
 from weft.support.errors import RegistryError
 
-_FILE = Path(__file__).parent / "std" / "prelude.weft"
+_FOLDER = Path(__file__).parent / "std"
 
 
 @functools.cache
+def library(name: str) -> IRModule:
+    """The typed module of ``std/NAME.weft``, with what it imports."""
+    file = f"{name}.weft"
+    return infer_type(parse((_FOLDER / file).read_text(encoding="utf-8"), source=file))
+
+
 def prelude() -> IRModule:
     """The typed module of the prelude; the catalogue of operators (``weft.op``) must be imported.
 
     Types: ``List{Cons, Nil}``, ``Option{Some, None}``, ``Tree{Rose}``; functions: ``@id``,
     ``@compose``, ``@map``, ``@foldl`` and twenty more, named as in Relay.
     """
-    return infer_type(parse(_FILE.read_text(encoding="utf-8"), source="prelude.weft"))
+    return library("prelude")
 
 
 def import_prelude(mod: IRModule) -> IRModule:
     """``mod`` with the definitions of the prelude; raises ``RegistryError`` for names in use."""
-    library = prelude()
-    for name, data in library.type_definitions.items():
+    std = prelude()
+    for name, data in std.type_definitions.items():
         other = mod.type_definitions.get(name)
         if other is not None and _shape_of(other) != _shape_of(data):
             raise RegistryError(f"the data type {name} of the prelude is defined otherwise here")
-    for name, fn in library.functions.items():
+    for name, fn in std.functions.items():
         if name in mod and not structural_equal(mod[name], fn):
             raise RegistryError(
                 f"@{name} of the prelude is defined otherwise here", help="rename this function"
             )
     return IRModule(
-        {**library.functions, **mod.functions},
-        {**library.type_definitions, **mod.type_definitions},
+        {**std.functions, **mod.functions},
+        {**std.type_definitions, **mod.type_definitions},
         mod.attrs,
     )
 
@@ -89,4 +96,5 @@ class Prelude:
             raise RegistryError(f"there is no data type {name!r}", expected=known) from None
 
 
-LIBRARIES.register("prelude", prelude)
+for _name in ("prelude", "nat"):
+    LIBRARIES.register(_name, functools.partial(library, _name))

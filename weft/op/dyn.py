@@ -146,6 +146,7 @@ def _slice_type(ctx: RelationContext, types: Known) -> Type:
     ):
         ctx.fail("the bounds do not fit the axes", arg=1,
                  expected=f"one number for each cut axis, at most {source.ndim}", got=types[1])
+        return source
     cut = normalize_axes(ctx, range(count) if axes is None else axes, source.ndim, name="axes")
     return TensorType(tuple(ANY if a in cut else d for a, d in enumerate(source.shape)),
                       source.dtype)

@@ -62,7 +62,8 @@ def _arguments(call: Call) -> str:
 
 
 def _type_text(tensor: te.Tensor) -> str:
-    return f"Tensor[({', '.join(map(str, tensor.shape))}), {tensor.dtype}]"
+    sizes = ", ".join(map(str, tensor.shape)) + ("," if tensor.ndim == 1 else "")
+    return f"Tensor[({sizes}), {tensor.dtype}]"
 
 
 def _relation_note(op: Op) -> tuple[str, ...]:

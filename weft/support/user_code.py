@@ -17,8 +17,9 @@ def place_of(function: Callable[..., Any], line: int | None = None) -> str:
     name = getattr(function, "__qualname__", type(function).__name__)
     if code is None:
         return name
-    file = code.co_filename  # weft's own is named from the package on
-    file = file.replace(f"{_PACKAGE_ROOT}/", "weft/") if file.startswith(_PACKAGE_ROOT) else file
+    file = code.co_filename
+    if file.startswith(_PACKAGE_ROOT):  # weft's own, the same wherever it is installed
+        return f"weft{file.removeprefix(_PACKAGE_ROOT)} in {name}"
     return f"{file}:{line or code.co_firstlineno} in {name}"
 
 

@@ -209,8 +209,8 @@ class StageState:
         if source.scope == "local":
             raise self.error(f"prefetch of {ahead.tensor.name}, which is kept in registers")
         at = source.attach
-        is_here = isinstance(at, AttachAt) and at.stage is self
-        if is_here and self.leaf_index(at.axis) >= self.leaf_index(ahead.axis):
+        if (isinstance(at, AttachAt) and at.stage is self
+                and self.leaf_index(at.axis) >= self.leaf_index(ahead.axis)):
             raise self.error(f"prefetch of {ahead.tensor.name}, which is computed in the iteration "
                              "that reads it")
 

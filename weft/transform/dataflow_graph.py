@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
+from weft.ir.expr import Call, Expr, Function, Let, Tuple, TupleGetItem, Var
 from weft.ir.op import Op, OpPattern
 from weft.ir.shape import dim_product
 from weft.ir.types import TensorType, has_any
 from weft.ir.visitor import children, post_order
 from weft.transform.graph import enters, known_type, op_name
+from weft.transform.scopes import Scopes
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +66,7 @@ class DataflowGraph:
     def __init__(self, fn: Function, *, is_barrier: frozenset[Call] = frozenset()) -> None:
         self.nodes: list[DataflowNode] = []
         self.index_of: dict[Expr, int] = {}
+        self._levels = _closure_levels(fn)
         for expr in post_order(fn.body, enter=enters):
             self._add(expr, is_barrier)
         self._mark_extern(fn.body)
@@ -78,9 +80,7 @@ class DataflowGraph:
             for arg in expr.args:
                 self._connect(arg, node)
         elif isinstance(expr, Function) and enters(expr):
-            # Work must not move into a closure, which may run more often than its surroundings.
-            for inner in post_order(expr.body, enter=enters):
-                self._mark_extern(inner)
+            self._mark_extern(expr.body)
         elif not isinstance(expr, (Tuple, TupleGetItem)):
             for child in children(expr):
                 self._mark_extern(child)
@@ -91,6 +91,10 @@ class DataflowGraph:
             if index is not None:
                 edge = _edge_pattern(self.nodes[index].call, arg, user)
                 self.nodes[index].users.append((user.index, edge))
+                # A closure may run more often than its surroundings (loops are closures): what is
+                # the same whenever it runs must not be computed again within its kernels.
+                if self._levels.get(producer, 0) != self._levels.get(user.call, 0):
+                    self.nodes[index].is_extern = True
 
     def _mark_extern(self, expr: Expr) -> None:
         for producer in wired_calls(expr):
@@ -108,6 +112,34 @@ class DataflowGraph:
             depth = 1 if parent is None else tree[parent].depth + 1  # type: ignore[union-attr]
             tree[node.index] = Dominator(parent, depth, pattern)
         return tree  # type: ignore[return-value]
+
+
+def _closure_levels(fn: Function) -> dict[Expr, int]:
+    """How deep the innermost closure is on whose parameters an expression depends.
+
+    Only what is deeper than the function's own body is in the result.
+    """
+    order = list(post_order(fn.body, enter=enters))
+    if not any(isinstance(expr, Function) and enters(expr) for expr in order):
+        return {}
+    scopes = Scopes(fn.body)
+    levels: dict[Expr, int] = {}
+    for (owner, position), scope in scopes.inner.items():
+        if isinstance(owner, Function) and position == len(owner.params):
+            levels.update(dict.fromkeys(owner.params, scope.depth))
+    bound = {expr.var: expr.value for expr in order if isinstance(expr, Let)}
+
+    def level_of(expr: Expr) -> int:
+        while isinstance(expr, Var) and expr in bound:
+            expr = bound[expr]  # which comes before what uses the variable
+        return levels.get(expr, 0)
+
+    for expr in order:
+        if not isinstance(expr, Var):
+            level = max(map(level_of, children(expr)), default=0)
+            if level:
+                levels[expr] = level
+    return levels
 
 
 def _edge_pattern(producer: Call, arg: Expr, user: DataflowNode) -> OpPattern:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import Expr, Function, Let
+from weft.ir.expr import Expr, Function, Let, Var
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.visitor import children, post_order, rebuild
 from weft.transform.effects import ordered_nodes
@@ -39,7 +39,7 @@ class ToGraphNormalForm(FunctionPass):
         memo: dict[Expr, Expr] = {}
         for node in order:
             if node in inlined:
-                result = memo[inlined[node].body]
+                result = _known(inlined[node].body, memo)
             elif node in memo:  # a variable whose value came first
                 result = memo[node]
             else:
@@ -50,9 +50,17 @@ class ToGraphNormalForm(FunctionPass):
         return as_function(memo[fn])
 
 
+def _known(node: Expr, memo: dict[Expr, Expr]) -> Expr:
+    """What stands for ``node``; a variable may stand for one whose value came later."""
+    known = memo[node]
+    while isinstance(known, Var) and memo.get(known, known) is not known:
+        known = memo[known]
+    return known
+
+
 def _rebuilt(node: Expr, memo: dict[Expr, Expr]) -> Expr:
     old = children(node) if enters(node) else ()
-    parts = [memo[c] for c in old]
+    parts = [_known(c, memo) for c in old]
     if all(a is b for a, b in zip(old, parts, strict=True)):
         return node
     return rebuild(node, parts, checked_type=node.checked_type)

@@ -255,6 +255,13 @@ def test_a_body_that_prints_needs_the_interpreter():
     assert "needs the Python interpreter" in refused(prints).what
 
 
+def test_without_numba_the_error_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba.core", None)
+    error = refused(running_product, (3, 5), scalars=[2.0])
+    assert "cannot be imported" in error.what
+    assert "pip install numba" in error.help
+
+
 def test_a_returned_value_would_be_lost():
     def returns(x, y):
         return x[0] + y[0]

@@ -188,7 +188,7 @@ def test_profiles_count_every_round(capsys):
     module = compiled(weft.parse(POWERS))
     calls = {k.op: k.calls for k in module.profile(np.int32(3), X, repeat=2).kernels}
     assert calls["less"] == 4
-    assert calls["tanh"] == 3
+    assert calls["add + tanh"] == 3
     with weft.config(debug=2):
         watched = weft.compile(weft.parse(POWERS))
         capsys.readouterr()

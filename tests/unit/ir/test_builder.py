@@ -24,6 +24,7 @@ from weft.ir import (
     infer_expr,
     var,
 )
+from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relations import identity_relation
 from weft.support.errors import AttrsError, RegistryError
 
@@ -71,6 +72,22 @@ def test_items_of_tuples_and_no_iteration():
     assert item.index == 1
     with pytest.raises(TypeError, match="iterated"):
         list(X)
+    with pytest.raises(TypeError, match="iterated"):
+        list(op.exp(X))
+    with pytest.raises(TypeError, match="iterated"):
+        list(Var("unknown"))
+
+
+def test_tuples_are_unpacked_where_their_length_is_known():
+    a, b = Tuple((X, Y))
+    assert (a, b) == (X, Y)
+    pair = Var("pair", TupleType((TensorType.of((2,)), TensorType.of((3,)))))
+    _, second = pair
+    assert (second.tuple_value, second.index) == (pair, 1)
+    parts = op.split(var("x", (6, 2)), indices_or_sections=3, axis=0)
+    first, _, third = parts
+    assert str(infer_expr(first + third).checked_type) == "Tensor[(2, 2), float32]"
+    assert first.tuple_value is parts
 
 
 def test_scopes_become_lets():

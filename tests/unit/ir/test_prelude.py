@@ -152,3 +152,22 @@ def test_functions_work_together():
     }
     """
     assert evaluate(infer_type(parse(text)), [np.int32(500)]) == 500 * 501
+
+
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("@nat_to_int(@nat_add(@int_to_nat(3), @int_to_nat(4)))", 7),
+    ("@nat_to_int(@nat_double(Succ(Succ(Zero()))))", 4),
+    ("@nat_to_int(@int_to_nat(-2))", 0),
+    ("@nat_nth(Cons(5, Cons(6, Nil())), Succ(Zero()))", 6),
+    ("@nat_nth(@nat_update(Cons(5, Cons(6, Nil())), Succ(Zero()), 8), Succ(Zero()))", 8),
+    ("@nat_iterate(fn (%x: int32) -> int32 { multiply(%x, 2) }, @int_to_nat(5))(1)", 32),
+])
+def test_natural_numbers(expression, expected):
+    mod = infer_type(parse(f'import "nat"\ndef @main() {{ {expression} }}'))
+    assert evaluate(mod, []) == expected
+
+
+def test_a_library_that_is_not_there():
+    with pytest.raises(ParseError, match="no library") as caught:
+        parse('import "real"')
+    assert '"nat", "prelude"' in str(caught.value)

@@ -144,10 +144,6 @@ NO_PLACE = {
 }
 
 
-# Relay's name: what would be needed.
-WANTED: dict[str, str] = {}
-
-
 def relay_operators() -> dict[str, str]:
     """Every operator of Relay, with its level."""
     return {name: level for level, names in LEVELS.items() for name in names.split()}

@@ -12,11 +12,13 @@ from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, primitive
 from weft import op
 from weft.ir.dtype import DType
 from weft.ir.expr import Function, const, var
+from weft.ir.module import IRModule
 from weft.strategy import LoweredKernel, lower_function
 from weft.strategy.cpu.dot_product import plan_dot_product
 from weft.target import Target
 from weft.tir.eval import evaluate
 from weft.topi.layout import Layout, transform_array
+from weft.transform.reference import evaluate as evaluate_reference
 
 ARM_CPU = Target.of(
     "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic -mattr=+dotprod,+i8mm,+bf16")
@@ -144,3 +146,43 @@ def test_a_fused_result_is_in_registers_when_it_is_read():
     assert "vpdpbusd_512" in kernel.implementation
     assert kernel.func.attrs.get("workspace_bytes", 0) < 9 * 32 * 4
     Compiler().compile(kernel.func)
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS[:5])
+@pytest.mark.parametrize(("size", "kernel", "stride", "dilation", "outputs"), [
+    ((5, 18), 3, 1, 1, 6), ((4, 7), 1, 1, 1, 5), ((7, 9), 3, 2, 1, 4), ((7, 20), 2, 1, 2, 3),
+])
+def test_convolutions(left, right, size, kernel, stride, dilation, outputs):
+    group = 2 if left == "bfloat16" else 4
+    layout = f"OHWI{group}i"
+    plain = draw(right, (outputs, 8, kernel, kernel), 1)
+    packed = transform_array(plain, Layout.parse("OIHW"), Layout.parse(layout))
+    out = "float32" if left == "bfloat16" else "int32"
+    attrs = {"strides": (stride, stride), "padding": (kernel // 2,) * 4, "channels": outputs,
+             "dilation": (dilation, dilation), "kernel_size": (kernel, kernel), "out_dtype": out}
+    x, w, v = (var("x", (1, 8, *size), left), var("w", packed.shape, right),
+               var("v", plain.shape, right))
+    data = draw(left, (1, 8, *size), 0)
+    reference = IRModule.from_expr(primitive([x, v], op.nn.conv2d(x, v, **attrs)))
+    want = evaluate_reference(reference, [data, plain])
+    body = op.nn.conv2d(x, w, kernel_layout=layout, **attrs)
+    kernel_ = lower_function(primitive([x, w], op.nn.relu(body)), WIDE_CPU)
+    found = np.zeros(want.shape, want.dtype)
+    evaluate(kernel_.func, data, packed, found)
+    np.testing.assert_allclose(found, np.maximum(want, 0), rtol=1e-4, atol=1e-3)
+    assert "not_tensorized" not in str(kernel_.func)
+    assert "vpdpbusd" in kernel_.implementation or "vdpbf16ps" in kernel_.implementation
+
+
+def test_convolutions_of_constant_kernels_are_packed_when_compiled():
+    weight = draw("int8", (6, 8, 3, 3), 1)
+    x = var("x", (1, 8, 5, 6), "uint8")
+    body = op.nn.conv2d(x, const(weight), padding=(1,) * 4, channels=6, kernel_size=(3, 3),
+                        out_dtype="int32")
+    module = weft.compile(Function((x,), body))
+    assert 'kernel_layout="OHWI4i"' in module.as_text("optimized")
+    data = draw("uint8", (1, 8, 5, 6), 0)
+    padded = np.pad(data.astype(np.int64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    want = np.einsum("nchwij,ocij->nohw", windows, weight.astype(np.int64))
+    np.testing.assert_array_equal(module(data), want)

@@ -25,8 +25,14 @@ from weft.support.errors import PassError
 from weft.transform.dead_code_elimination import DeadCodeElimination
 from weft.transform.defuse_ops import DefuseOps
 from weft.transform.eliminate_common_subexpr import EliminateCommonSubexpr
+from weft.transform.normal_forms import (
+    is_a_normal_form,
+    is_basic_block_normal_form,
+    is_graph_normal_form,
+)
 from weft.transform.remove_unused_functions import RemoveUnusedFunctions
 from weft.transform.to_a_normal_form import ToANormalForm, is_atom
+from weft.transform.to_basic_block_normal_form import ToBasicBlockNormalForm
 from weft.transform.to_graph_normal_form import ToGraphNormalForm
 
 
@@ -127,6 +133,43 @@ def test_a_normal_form_has_atoms_for_operands_and_binds_in_the_right_scope():
     branch = outer.body.value.true_branch
     assert branch.value.op.name == "negative"
     assert_structural_equal(ToGraphNormalForm()(after), mod)
+
+
+NORMAL_FORMS = [
+    (ToANormalForm(), is_a_normal_form),
+    (ToBasicBlockNormalForm(), is_basic_block_normal_form),
+    (ToGraphNormalForm(), is_graph_normal_form),
+]
+
+
+@pytest.mark.parametrize(("pass_", "holds"), NORMAL_FORMS, ids=lambda v: getattr(v, "name", ""))
+def test_normal_forms_are_recognised(pass_, holds):
+    mod = parse_program("""
+        def @main(%x: Tensor[(2,), float32], %c: Tensor[(), bool]) {
+          let %a = exp(%x);
+          let %b = %a;
+          %0 = tanh(%b);
+          let %f = fn (%y: Tensor[(2,), float32]) { add(%y, tanh(%0)) };
+          if (%c) { add(negative(%0), %f(%a)) } else { multiply(%0, sqrt(%x)) }
+        }""")
+    after = pass_(mod)
+    check_values(mod, after)
+    assert holds(after["main"])
+    assert not holds(mod["main"])
+
+
+def test_names_of_names_of_names():
+    mod = parse_program("""
+        def @main(%x: Tensor[(2,), float32]) {
+          let %a = exp(%x);
+          let %b = %a;
+          let %c = %b;
+          let %d = tanh(%c);
+          let %e = %d;
+          (add(%c, %e), %b)
+        }""")
+    for pass_, _ in NORMAL_FORMS:
+        check_values(mod, pass_(mod))
 
 
 def test_recursive_functions_keep_their_name():

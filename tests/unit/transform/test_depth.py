@@ -63,7 +63,8 @@ def _codegen():
 
 def test_options_are_those_of_registered_passes():
     assert set(OPTIONS) <= set(PASSES)
-    assert [text.partition("{")[0] for text in every_pass()] == sorted(PASSES)
+    names = {text.partition("{")[0] for text in every_pass()}
+    assert {n for n in PASSES if PASSES.get(n).__module__.startswith("weft.transform.")} == names
 
 
 @pytest.mark.parametrize("text", every_pass())

@@ -190,6 +190,19 @@ def test_a_closure_keeps_its_own_work():
     assert ["exp"] in kernels(after)
 
 
+def test_a_loop_fuses_what_it_changes_and_apart_from_it_what_it_does_not():
+    after = fused("""
+        def @main(%n: int32, %x: Tensor[(4,), float32]) {
+          let %loop = fn (%i: int32, %s: Tensor[(4,), float32]) -> Tensor[(4,), float32] {
+            if (less(%i, %n)) { %loop(add(%i, 1), tanh(add(%s, exp(negative(%x))))) }
+            else { abs(negative(%s)) }
+          };
+          %loop(0, %x)
+        }""")
+    assert sorted(kernels(after)) == [["add"], ["add", "tanh"], ["less"], ["negative", "abs"],
+                                      ["negative", "exp"]]
+
+
 def test_a_second_run_changes_nothing():
     after = fused("def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }")
     assert FuseOps()(after) is after

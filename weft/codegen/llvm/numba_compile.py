@@ -32,12 +32,15 @@ def compile_body(function: PythonFunction, target: Target) -> NumbaCode:
 
     Raises ``CodegenError`` at the line that numba refuses.
     """
-    from numba.core import compiler, errors, types
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.registry import cpu_target
-
-    native: Any = cpu_target
     body = plain_function(function.body)
+    try:
+        from numba.core import compiler, types
+        from numba.core.compiler_lock import global_compiler_lock
+        from numba.core.registry import cpu_target
+    except ImportError as error:
+        raise CodegenError(f"numba, which compiles {body.__name__}, cannot be imported", got=error,
+                           where=place_of(body), help="pip install numba") from None
+    native: Any = cpu_target
     arguments = (*map(_array_type, function.arrays), *map(_scalar_type, function.scalars))
     flags: Any = compiler.Flags()
     flags.no_compile = True
@@ -54,8 +57,8 @@ def compile_body(function: PythonFunction, target: Target) -> NumbaCode:
                 native.typing_context, context, body, arguments, None, flags, {})
             result.library.finalize()
             text = result.library.get_llvm_str()
-    except errors.NumbaError as error:
-        raise _refusal(body, error) from None
+    except Exception as error:  # besides its own errors numba lets others through
+        raise _refusal(body, error) from error
     if result.signature.return_type is not types.none:
         raise CodegenError(f"{body.__name__} returns a value", where=place_of(body),
                            got=result.signature.return_type,

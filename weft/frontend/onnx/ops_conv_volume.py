@@ -18,15 +18,19 @@ _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 _TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
 
 
-def convolve(node: Node, x: Expr, weight: Expr, window: Window, groups: int) -> Expr:
+def convolve(
+    node: Node, x: Expr, weight: Expr, window: Window, groups: int, out_dtype: str | None = None
+) -> Expr:
     """Over any number of spatial axes: beyond three, a convolution for each tap in depth."""
     operator = _CONVOLUTIONS.get(len(window.kernel))
     if operator is None:
+        if out_dtype is not None:
+            x, weight = (node.call(op.cast, v, dtype=out_dtype) for v in (x, weight))
         return _over_depth(node, x, weight, window, groups)
     return node.call(
         operator, x, weight, strides=window.strides, padding=window.padding,
         dilation=window.dilations, groups=groups, channels=tensor_type(weight).shape[0],
-        kernel_size=window.kernel,
+        kernel_size=window.kernel, out_dtype=out_dtype,
     )
 
 

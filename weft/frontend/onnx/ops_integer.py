@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft import op
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.ops_conv_volume import convolve
@@ -89,14 +91,35 @@ def matmul_integer(node: Node) -> Expr:
 
 @converts("ConvInteger", since=10, attributes=(*WINDOW_ATTRIBUTES, "group"))
 def conv_integer(node: Node) -> Expr:
-    return _convolved(node, _centred(node, 0, 2, vector_axis=0),
-                      _centred(node, 1, 3, vector_axis=0))
+    return _byte_convolution(node, 0, 2, 1, 3)
 
 
-def _convolved(node: Node, x: Expr, weight: Expr) -> Expr:
+def _byte_convolution(node: Node, x: int, x_zero: int, w: int, w_zero: int) -> Expr:
+    """The convolution of inputs ``x`` and ``w`` less their zero points, in 32 bits.
+
+    With a kernel around zero the bytes themselves are convolved, the border filled with the zero
+    point of the data, and its part of the sums is taken off. Otherwise both are widened first.
+    """
+    data, weight = node.input(x), node.input(w)
     kernel = [d for d in tensor_type(weight).shape[2:] if isinstance(d, int)]
-    window = window_of(node, kernel, node.shape()[2:])
-    return convolve(node, x, weight, window, node.attrs.integer("group", 1))
+    window = window_of(node, kernel, node.shape(x)[2:])
+    groups = node.attrs.integer("group", 1)
+    zero = _zero_point(node, x, x_zero, axis=0)
+    if _zero_point(node, w, w_zero, axis=0) is not None or groups > 1:
+        return convolve(node, _centred(node, x, x_zero, vector_axis=0),
+                        _centred(node, w, w_zero, vector_axis=0), window, groups)
+    if zero is None:
+        return convolve(node, data, weight, window, groups, "int32")
+    sides = ((0, 0), (0, 0), *zip(window.before, window.after, strict=True))
+    border = reshape_to(node, node.input(x_zero), ())
+    padded = node.call(op.nn.pad, data, border, pad_width=sides)
+    nothing = (0,) * len(kernel)
+    inner = replace(window, before=nothing, after=nothing)
+    product = convolve(node, padded, weight, inner, groups, "int32")
+    rank = tensor_type(weight).ndim
+    sums = node.call(op.sum, _wide(node, weight), axis=tuple(range(1, rank)))
+    sums = reshape_to(node, sums, (tensor_type(weight).shape[0], *(1,) * (rank - 2)))
+    return node.call(op.subtract, product, node.call(op.multiply, sums, zero))
 
 
 @converts("QLinearMatMul", since=10)
@@ -115,10 +138,7 @@ def qlinear_matmul(node: Node) -> Expr:
 @converts("QLinearConv", since=10, attributes=(*WINDOW_ATTRIBUTES, "group"))
 def qlinear_conv(node: Node) -> Expr:
     """As ``QLinearMatMul``, with a bias of 32 bits at the scale of the product."""
-    x, weight = _centred(node, 0, 2, vector_axis=0), _centred(node, 3, 5, vector_axis=0)
-    kernel = [d for d in node.shape(3)[2:] if isinstance(d, int)]
-    window = window_of(node, kernel, node.shape()[2:])
-    product = convolve(node, x, weight, window, node.attrs.integer("group", 1))
+    product = _byte_convolution(node, 0, 2, 3, 5)
     if node.has_input(8):
         product = node.call(op.nn.bias_add, product, node.input(8), axis=1)
     scale = node.input(4)

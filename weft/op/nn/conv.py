@@ -62,7 +62,7 @@ def padding_attr(axes: int, doc: str) -> Any:
         return len(values) in (1, axes, 2 * axes) and all(v >= 0 for v in values)
 
     expected = padding_expected(axes)
-    return attr((0,) * axes, f"{doc}: {expected}", check=is_padding, expected=expected)
+    return attr((0,) * axes, doc, check=is_padding, expected=expected)
 
 
 @dataclass(frozen=True, kw_only=True)
