@@ -79,7 +79,9 @@ def main(models: str, peers: str, threads: str, batch: int, rounds: int, seconds
             for name, (path, feeds) in exported.items():
                 results = measure(path, feeds, chosen, count, rounds=rounds,
                                   seconds_per_round=seconds)
-                table.add_row(*row(name, results, chosen))
+                cells = row(name, results, chosen)
+                table.add_row(*cells)
+                click.echo("  ".join(cells), err=True)  # who waits sees something
             console.print(table)
         if profile:
             for name, (path, feeds) in exported.items():

@@ -74,13 +74,17 @@ class _CaseCheck:
 
     def __init__(self, op: Op, one: Case, number: int, target: Target) -> None:
         self.op, self.one, self.target = op, one, target
-        self._reference: Any = op.reference
         self.where = f"case {number} of {op.name}"
         self.arrays = random_arguments(one)
         self.call = typed_call(op, one, self.arrays)
         self.flat = [a for group in self.arrays for a in _as_tuple(group)]
         self.function = Function(variables_of(self.call), self.call)
-        self.expected = _as_tuple(self._reference(*self.arrays, **dict(self.call.attrs.items())))
+        attrs = dict(self.call.attrs.items())
+        self.expected = _as_tuple(self._value(*self.arrays, **attrs))
+
+    @property
+    def _value(self) -> Any:
+        return self.op.reference
 
     def run(self) -> list[str]:
         """The names of the implementations that have been checked."""
@@ -110,10 +114,10 @@ class _CaseCheck:
         if not fits:
             raise OperatorError(
                 f"the relation of {self.op.name} gives another type than its reference",
-                where=place_of(self.op.compute or self._reference),
+                where=place_of(self.op.compute or self._value),
                 expected=f"{', '.join(found)}, as the reference",
                 got=", ".join(map(str, types)),
-                notes=(self.where, f"relation: {place_of(self.op.relation or self._reference)}"),
+                notes=(self.where, f"relation: {place_of(self.op.relation or self._value)}"),
             )
 
     def _text(self) -> None:
@@ -143,7 +147,7 @@ class _CaseCheck:
                           f"{list(index)} of output {number}")
                 raise OperatorError(
                     f"{what} computes something else than the reference of {self.op.name}",
-                    where=place_of(self._reference), expected=wanted[index],
+                    where=place_of(self._value), expected=wanted[index],
                     got=found[index],
                     notes=(self.where, extent),
                 )
@@ -165,7 +169,7 @@ class _CaseCheck:
         exact = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
 
         def value(index: int, moved: np.ndarray) -> np.ndarray:
-            return self._reference(*exact[:index], moved, *exact[index + 1:], **attrs)
+            return self._value(*exact[:index], moved, *exact[index + 1:], **attrs)
 
         weights = rng.uniform(-1, 1, np.shape(value(0, exact[0]))).astype(dtype)
         dy = var("dy", weights.shape, dtype)

@@ -304,7 +304,7 @@ def clamp(node: Node, x: Expr, low: Any = None, high: Any = None) -> Expr:
     return x if high is None else node.call(op.minimum, x, node.tensor(high, dtype))
 
 
-@converts("_to_copy", "to.dtype", "_to_dtype", "prims.convert_element_type")
+@converts("_to_copy", "to.dtype", "prims.convert_element_type")
 def to_copy(node: Node, x: Expr, *_options: Any) -> Expr:
     """Another dtype; all else that ``to`` changes is about devices and strides."""
     return node.cast(x, node.dtype())

@@ -160,9 +160,15 @@ def _put_along_later_axes(node: Node, x: Expr, indices: Sequence[Expr | None], v
     return node.transpose(result, tuple(np.argsort(order).tolist()))
 
 
-@converts("index_copy", "index_add")
-def index_copy(node: Node, x: Expr, axis: int, indices: Expr, values: Expr,
-               *_options: Any) -> Expr:
+@converts("index_copy")
+def index_copy(node: Node, x: Expr, axis: int, indices: Expr, values: Expr) -> Expr:
     axis = axis_of(axis, rank_of(x))
-    adds = node.op.startswith("aten.index_add")
-    return index_put(node, x, (*(None,) * axis, indices), values, adds)
+    return index_put(node, x, (*(None,) * axis, indices), values)
+
+
+@converts("index_add")
+def index_add(node: Node, x: Expr, axis: int, indices: Expr, values: Expr, alpha: float) -> Expr:
+    axis = axis_of(axis, rank_of(x))
+    if alpha != 1:
+        values = node.call(op.multiply, values, node.scalar_like(alpha, values))
+    return index_put(node, x, (*(None,) * axis, indices), values, accumulate=True)

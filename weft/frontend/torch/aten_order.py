@@ -38,7 +38,7 @@ def _order(node: Node, x: Expr, axis: int, descending: bool) -> Expr:
     return node.call(op.argsort, x, axis=axis, is_ascend=not descending, dtype="int64")
 
 
-@converts("argsort")
+@converts("argsort.default")
 def argsort(node: Node, x: Expr, axis: int, descending: bool) -> Expr:
     if not shape_in(x):
         return node.constant(0, "int64")

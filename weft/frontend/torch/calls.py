@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -33,10 +35,22 @@ def size_function(node: torch.fx.Node) -> Callable[..., Any] | None:
 
 
 def converter_of(node: torch.fx.Node) -> ConvertFunction | None:
-    """The converter of a call of an ATen operator."""
+    """The converter of a call of an operator, if it takes the arguments of this overload."""
     if not isinstance(node.target, OpOverload):
         return None
-    return find_converter(str(node.target))
+    found = find_converter(str(node.target))
+    count = len(node.target._schema.arguments)  # noqa: SLF001 - has no other name
+    return found if found is not None and _takes(found, count) else None
+
+
+@functools.cache
+def _takes(converter: ConvertFunction, count: int) -> bool:
+    """Whether a converter can be called with a node and so many arguments."""
+    try:
+        inspect.signature(converter).bind(None, *range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def is_size_query(node: torch.fx.Node) -> bool:

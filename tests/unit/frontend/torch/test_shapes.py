@@ -95,7 +95,7 @@ def test_writes():
         c = x.clone()
         c[x > 0] = -1.0
         d = x.scatter(1, i.view(1, -1).expand(3, -1), v)
-        return (a, b, c, d, x.scatter(0, i.view(1, 3), 9.0), x.index_add(0, i, v),
+        return (a, b, c, d, x.scatter(0, i.view(1, 3), 9.0), x.index_add(0, i, v, alpha=2),
                 x.scatter_add(1, i.view(1, -1).expand(3, -1), v), x.index_copy(0, i, v),
                 x.index_copy(1, i, v[:, :3]), x.index_put((i,), v), x.index_put((i, i), v[0, :3]),
                 x.index_put((i,), v, accumulate=True),
