@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.registry import converts, register
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.expr import Expr
 
@@ -23,9 +23,11 @@ def depth_to_space(node: Node) -> Expr:
     return node.call(op.nn.depth_to_space, node.input(0), block_size=_block_size(node), mode=mode)
 
 
-@converts("SpaceToDepth", attributes=("blocksize",))
-def space_to_depth(node: Node) -> Expr:
+def _by_place(node: Node) -> Expr:
     return node.call(op.nn.space_to_depth, node.input(0), block_size=_block_size(node))
+
+
+register("SpaceToDepth", _by_place, attributes=("blocksize",))
 
 
 @converts("SpaceToDepth", since=28, attributes=("blocksize", "mode"))
@@ -33,7 +35,7 @@ def space_to_depth_in_order(node: Node) -> Expr:
     """The channels of the result are numbered by place in the block first, or last (CRD)."""
     mode = node.attrs.text("mode", "DCR")
     if mode == "DCR":
-        return space_to_depth(node)
+        return _by_place(node)
     size, shape = _block_size(node), node.shape()
     if mode != "CRD" or len(shape) != 4 or not all(isinstance(d, int) for d in shape):
         raise node.fail("the blocks cannot be moved", got=f"{mode!r} of shape {shape}",
