@@ -44,7 +44,7 @@ def install_operators() -> None:
     OPERATORS.apply = apply_operator
 
 
-def apply_operator(name: str, *operands: Any) -> Expr:
+def apply_operator(name: str, *operands: Any) -> Any:
     """``operands`` combined by the Python operator ``name`` (``add``, ``neg``, ``getitem``).
 
     Raises ``RegistryError`` where the catalogue of operators is not imported.

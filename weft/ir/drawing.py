@@ -130,8 +130,10 @@ def _label(node: Expr) -> Iterator[str]:
     yield from _type_line(node)
 
 
-_WORDS = {Tuple: "tuple", If: "if", Match: "match", Function: "fn", RefCreate: "ref",
-          RefRead: "ref_read", RefWrite: "ref_write"}
+_WORDS: dict[type[Expr], str] = {
+    Tuple: "tuple", If: "if", Match: "match", Function: "fn", RefCreate: "ref",
+    RefRead: "ref_read", RefWrite: "ref_write",
+}
 
 
 def _callee(call: Call) -> Iterator[str]:

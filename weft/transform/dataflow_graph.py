@@ -126,7 +126,8 @@ def _closure_levels(fn: Function) -> dict[Expr, int]:
     levels: dict[Expr, int] = {}
     for (owner, position), scope in scopes.inner.items():
         if isinstance(owner, Function) and position == len(owner.params):
-            levels.update(dict.fromkeys(owner.params, scope.depth))
+            for param in owner.params:
+                levels[param] = scope.depth
     bound = {expr.var: expr.value for expr in order if isinstance(expr, Let)}
 
     def level_of(expr: Expr) -> int:

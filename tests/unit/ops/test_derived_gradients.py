@@ -1,6 +1,6 @@
-"""Gradients that rules and expansions give, over the operators' own cases, in float64.
+"""Gradients that expansions and decompositions give, over the operators' own cases, in float64.
 
-Operators with a gradient in their record are in ``test_gradients``.
+Operators with a gradient in their record or a rule are in ``test_gradients``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from weft.transform.reference import evaluate
 
 DERIVED = [
     *(name for name in OPS if OPS.get(name).hook("expansion") is not None),
-    *(f"nn.conv{axes}d" for axes in (1, 2, 3)),
     *(f"nn.conv{axes}d_transpose" for axes in (1, 2, 3)),
-    *(f"nn.{kind}_pool{axes}d" for kind in ("avg", "max") for axes in (1, 2, 3)),
     *(f"nn.global_{kind}_pool{axes}d" for kind in ("avg", "max") for axes in (1, 2, 3)),
 ]
 STEP = 1e-6

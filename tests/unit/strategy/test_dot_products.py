@@ -186,3 +186,13 @@ def test_convolutions_of_constant_kernels_are_packed_when_compiled():
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     want = np.einsum("nchwij,ocij->nohw", windows, weight.astype(np.int64))
     np.testing.assert_array_equal(module(data), want)
+
+
+@pytest.mark.parametrize(("left", "right"), [("int8", "int8"), ("bfloat16", "bfloat16")])
+def test_threads_change_no_bit(left, right):
+    x, weight = var("x", (70, 90), left), draw(right, (100, 90), 1)
+    out = "float32" if left == "bfloat16" else "int32"
+    body = op.nn.dense(x, const(weight), out_dtype=out)
+    data = draw(left, (70, 90), 0)
+    found = [weft.compile(Function((x,), body), threads=n)(data) for n in (1, 2, 3)]
+    assert all(np.array_equal(found[0], y) for y in found[1:])
