@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.parser import parse_model
 
 node = helper.make_node
 
@@ -118,3 +119,75 @@ def shape_shuffling() -> ModelProto:
     nodes[8].input[0] = "e1"
     nodes.insert(8, node("ReduceMax", ["e"], ["e1"], axes=[2], keepdims=1))
     return _model(nodes, [1, 4, 5], constants, [3, 1], 13)
+
+
+def branching() -> ModelProto:
+    """Control flow, sequences, and quantised weights of four bits."""
+    return parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    small (float[2, 4] x) => (float[2, 4] y)
+    <int4[4, 4] w = {225, 67, 165, 7, 33, 77, 104, 7}, float[4] s = {1, 2, 3, 4},
+     int64 three = {3}, bool go = {1}, float[2] zero = {0, 0}, int64 place = {1}> {
+      r = DequantizeLinear<axis = 1>(w, s)
+      n = Neg(r)
+      h = MatMul(x, n)
+      total = ReduceSum<keepdims = 0>(h)
+      limit = Constant<value = float {0}>()
+      big = Greater(total, limit)
+      b = If(big) <
+        then_branch = t () => (float[2, 4] p) { p = Tanh(h) },
+        else_branch = e () => (float[2, 4] q) { q = Celu<alpha = 0.5>(h) }>
+      l, seen = Loop(three, go, b) <body = step (int64 i, bool c, float[2, 4] v)
+        => (bool d, float[2, 4] u, float[2, 4] o) {
+          f = Cast<to = 1>(i)
+          u = Add(v, f)
+          o = Mul(u, x)
+          d = Identity(c)
+      }>
+      last, all = Scan(zero, l) <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
+        body = each (float[2] a, float[2] k) => (float[2] a2, float[2] k2) {
+          a2 = Add(a, k)
+          k2 = Sigmoid(a2)
+      }>
+      parts = SplitToSequence<axis = 0, keepdims = 1>(seen)
+      one = SequenceAt(parts, place)
+      flat = Squeeze(one, axis0)
+      axis0 = Constant<value = int64[1] {0}>()
+      y = Sub(all, flat)
+    }""")
+
+
+def transforming() -> ModelProto:
+    """Operators that compute with constants at import: transforms, windows, n-grams, places."""
+    return parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    small (float[2, 8] x) => (float[2, 4] y)
+    <int64 last = {-2}, int64[1] end = {2}, int64[3] shape = {2, 8, 1}, int64[1] axis = {1},
+     bool[8] kept = {1, 0, 1, 1, 0, 0, 1, 0}> {
+      complex = Reshape(x, shape)
+      spectrum = DFT<onesided = 1>(complex, "", last)
+      power = ReduceSumSquare<keepdims = 0>(spectrum, end)
+      some = Compress<axis = 1>(x, kept)
+      tokens = Cast<to = 7>(some)
+      counts = TfIdfVectorizer<max_gram_length = 2, max_skip_count = 1, min_gram_length = 1,
+        mode = "TF", ngram_counts = [0, 2], ngram_indexes = [0, 3, 1], pool_int64s = [0, 1, 0, 0]
+      >(tokens)
+      a, b = Split<axis = 1, num_outputs = 2>(x)
+      part = Slice(b, zero, three, axis)
+      zero = Constant<value = int64[1] {0}>()
+      three = Constant<value = int64[1] {3}>()
+      cols = Reshape(a, shape2)
+      shape2 = Constant<value = int64[3] {1, 2, 4}>()
+      back = Col2Im(cols, image2, block2)
+      image2 = Constant<value = int64[2] {2, 4}>()
+      block2 = Constant<value = int64[2] {2, 1}>()
+      m = Reshape(a, square2)
+      square2 = Constant<value = int64[3] {2, 2, 2}>()
+      d = Det(m)
+      d2 = Unsqueeze(d, axis)
+      flat = Reshape(back, rows)
+      rows = Constant<value = int64[2] {2, 4}>()
+      ends = Concat<axis = 1>(part, d2)
+      sum = Sum(counts, d2, flat, ends)
+      picked = Slice(power, zero, four, axis)
+      four = Constant<value = int64[1] {4}>()
+      y = Add(sum, picked)
+    }""")

@@ -127,6 +127,13 @@ class Node:
             )
         return tuple(int(v) for v in array.reshape(-1))
 
+    def integer(self, index: int, name: str) -> int:
+        """A constant integer input of one element."""
+        values = self.ints(index, name)
+        if len(values) != 1:
+            raise self.fail(f"input {name!r} is not one number", got=str(values))
+        return values[0]
+
     def optional_ints(self, index: int, name: str) -> tuple[int, ...] | None:
         return self.ints(index, name) if self.has_input(index) else None
 

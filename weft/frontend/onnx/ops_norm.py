@@ -21,6 +21,10 @@ from weft.support.errors import UnsupportedModelError
     only={"spatial": (1,), "training_mode": (0,)},
 )
 def batch_normalization(node: Node) -> Expr:
+    return _normalized_by_given(node)
+
+
+def _normalized_by_given(node: Node) -> Expr:
     inputs = [node.input(i) for i in range(5)]
     epsilon = node.attrs.number("epsilon", 1e-5)
     return node.field(node.call(op.nn.batch_norm, *inputs, axis=1, epsilon=epsilon), 0)
@@ -35,7 +39,7 @@ def batch_normalization(node: Node) -> Expr:
 def batch_normalization_or_training(node: Node) -> Sequence[Expr]:
     """In training the statistics are those of the batch, and the running ones follow them."""
     if not node.attrs.flag("training_mode"):
-        return (batch_normalization(node),)
+        return (_normalized_by_given(node),)
     rank, momentum = node.rank(), node.attrs.number("momentum", 0.9)
     axes = tuple(i for i in range(rank) if i != 1)
     standard = _standardized(node, node.input(0), axes, node.attrs.number("epsilon", 1e-5))

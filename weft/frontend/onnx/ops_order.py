@@ -18,7 +18,7 @@ from weft.support.errors import UnsupportedModelError
 
 def _scan(operator: Op) -> ConvertFunction:
     def convert(node: Node) -> Expr:
-        (axis,) = node.ints(1, "axis") or (0,)
+        axis = node.integer(1, "axis")
         return node.call(
             operator,
             node.input(0),
@@ -38,7 +38,7 @@ register("CumProd", _scan(op.cumprod), since=26, attributes=("exclusive", "rever
 @converts("TopK", since=11, attributes=("axis", "largest", "sorted"), outputs=2)
 def top_k(node: Node) -> Sequence[Expr]:
     """Always sorted, which the format allows where it is not asked for."""
-    return _top_k(node, node.ints(1, "K")[0])
+    return _top_k(node, node.integer(1, "K"))
 
 
 @converts("TopK", attributes=("axis", "k"), outputs=2)

@@ -34,11 +34,11 @@ def _sequence(node: Node, items: Sequence[Expr]) -> Tuple:
 
 def _place(node: Node, index: int, count: int) -> int:
     """A constant position among ``count``, counted from the front."""
-    places = node.ints(index, "position")
-    if len(places) != 1 or not -count <= places[0] < count:
+    place = node.integer(index, "position")
+    if not -count <= place < count:
         raise node.fail("the position is not in the sequence", expected=f"{-count} to {count - 1}",
-                        got=str(places))  # fmt: skip
-    return places[0] % count
+                        got=str(place))  # fmt: skip
+    return place % count
 
 
 @converts("SequenceEmpty", since=11, attributes=("dtype",))
@@ -55,7 +55,7 @@ def sequence_construct(node: Node) -> Expr:
 def sequence_insert(node: Node) -> Expr:
     """Before a position; without one, at the end."""
     items = _items(node)
-    place = node.ints(2, "position")[0] if node.has_input(2) else len(items)
+    place = node.integer(2, "position") if node.has_input(2) else len(items)
     if place != len(items):
         place = _place(node, 2, len(items))
     return _sequence(node, [*items[:place], node.input(1), *items[place:]])

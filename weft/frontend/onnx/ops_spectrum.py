@@ -16,6 +16,8 @@ from weft.frontend.onnx.reshaping import stacked
 from weft.ir.expr import Constant, Expr
 from weft.support.errors import UnsupportedModelError
 
+_MOST_FREQUENCIES = 1 << 16
+
 
 @converts("DFT", since=17, attributes=("axis", "inverse", "onesided"))
 def dft_by_attribute(node: Node) -> Expr:
@@ -24,7 +26,7 @@ def dft_by_attribute(node: Node) -> Expr:
 
 @converts("DFT", since=20, attributes=("inverse", "onesided"))
 def dft_by_input(node: Node) -> Expr:
-    return _dft(node, node.ints(2, "axis")[0] if node.has_input(2) else -2)
+    return _dft(node, node.integer(2, "axis") if node.has_input(2) else -2)
 
 
 def _dft(node: Node, axis: int) -> Expr:
@@ -39,7 +41,7 @@ def _dft(node: Node, axis: int) -> Expr:
                                     where=node.span)  # fmt: skip
     inverse, onesided = node.attrs.flag("inverse"), node.attrs.flag("onesided")
     halved = inverse and onesided
-    given = node.ints(1, "dft_length")[0] if node.has_input(1) else None
+    given = node.integer(1, "dft_length") if node.has_input(1) else None
     length = given if given is not None else 2 * (size - 1) if halved else size
     if length < 1:
         raise node.fail("the transform has no length", got=str(length))
@@ -112,9 +114,9 @@ def stft(node: Node) -> Expr:
     if len(shape) != 3 or shape[2] != 1:
         raise UnsupportedModelError("STFT of complex signals", where=node.span, got=str(shape),
                                     expected="[batch, length, 1]")  # fmt: skip
-    step = node.ints(1, "frame_step")[0]
+    step = node.integer(1, "frame_step")
     if node.has_input(3):
-        length = node.ints(3, "frame_length")[0]
+        length = node.integer(3, "frame_length")
     elif node.has_input(2) and isinstance(node.shape(2)[0], int):
         length = int(node.shape(2)[0])  # type: ignore[call-overload]
     else:
@@ -131,15 +133,20 @@ def stft(node: Node) -> Expr:
 def mel_weight_matrix(node: Node) -> Expr:
     """Triangles over the frequencies, as far apart as the ear hears; all inputs are known."""
     names = ("num_mel_bins", "dft_length", "sample_rate")
-    bins, length, rate = (node.ints(i, name)[0] for i, name in enumerate(names))
-    low, high = (float(node.array(i, name).reshape(-1)[0])
-                 for i, name in ((3, "lower_edge_hertz"), (4, "upper_edge_hertz")))  # fmt: skip
+    bins, length, rate = (node.integer(i, name) for i, name in enumerate(names))
+    low, high = (node.array(i, name) for i, name in ((3, "lower_edge_hertz"),
+                                                     (4, "upper_edge_hertz")))  # fmt: skip
+    if low.size != 1 or high.size != 1 or min(low.item(), high.item()) < 0:
+        raise node.fail("the edges are no frequencies", got=f"{low} and {high}")
+    if min(bins, length, rate) < 1 or max(bins, length) > _MOST_FREQUENCIES:
+        raise node.fail("the sizes are no sizes", expected=f"1 to {_MOST_FREQUENCIES}",
+                        got=f"{bins} bins, length {length}, rate {rate}")  # fmt: skip
     code = node.attrs.integer("output_datatype", TensorProto.FLOAT)
     dtype = dtype_of(code, "the result of MelWeightMatrix", node.span)
-    ends = [2595 * np.log10(1 + hertz / 700) for hertz in (low, high)]
+    ends = [2595 * np.log10(1 + hertz / 700) for hertz in (low.item(), high.item())]
     mels = ends[0] + np.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
     places = ((length + 1) * 700 * (10 ** (mels / 2595) - 1) // rate).astype(np.int64)
-    if bins < 1 or rate < 1 or places[0] < 0 or places[-1] > length // 2 + 1:
+    if places[0] < 0 or places[-1] > length // 2 + 1:
         raise node.fail("the edges lie beyond the frequencies of the transform",
                         got=f"{low} to {high} Hz at {rate} Hz")  # fmt: skip
     matrix = np.zeros((length // 2 + 1, bins))
