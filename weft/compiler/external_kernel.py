@@ -39,8 +39,8 @@ class Callback:
         if error is None:
             return
         self.errors.first = None
-        if isinstance(error, WeftError):
-            raise error
+        if isinstance(error, WeftError) or not isinstance(error, Exception):
+            raise error  # an interrupt remains one
         raise CodegenError(f"the Python code of {self.name} failed",
                            got=f"{type(error).__name__}: {error}") from error
 
