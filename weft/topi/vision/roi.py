@@ -29,8 +29,10 @@ def align(
         if offset == 0:
             long, high = max(long, 1.0), max(high, 1.0)
         bin_high, bin_long = high / rows, long / columns
-        down = ratio if ratio > 0 else math.ceil(bin_high)
-        across = ratio if ratio > 0 else math.ceil(bin_long)
+        # A region without an end has no samples, rather than samples without an end.
+        is_finite = math.isfinite(bin_high) and math.isfinite(bin_long)
+        down = ratio if ratio > 0 else math.ceil(bin_high) if is_finite else 0
+        across = ratio if ratio > 0 else math.ceil(bin_long) if is_finite else 0
         count = max(down * across, 1)
         for row in range(rows):
             for column in range(columns):
