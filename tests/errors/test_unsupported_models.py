@@ -44,9 +44,7 @@ def test_misspelt_operator() -> None:
 def test_unsupported_attributes() -> None:
     image = [("x", (1, 3, 8, 8))]
     nodes = [
-        helper.make_node(
-            "MaxPool", ["x"], ["p"], name="pool", kernel_shape=[2, 2], storage_order=1
-        ),
+        helper.make_node("RoiAlign", ["x", "x", "x"], ["p"], name="regions", mode="max"),
         helper.make_node("Relu", ["p"], ["y"], name="act", slope=2),
     ]
     assert_refused(
@@ -55,21 +53,21 @@ def test_unsupported_attributes() -> None:
         """
         E0401 the model uses operator attributes that weft does not support at opset 13
           --> <ModelProto>
+          attribute 'mode' = 'max' of RoiAlign: 1 node (regions)
           attribute 'slope' of Relu: 1 node (act)
-          attribute 'storage_order' = 1 of MaxPool: 1 node (pool)
     """,
     )
 
 
 def test_unsupported_output() -> None:
     nodes = [
-        helper.make_node("MaxPool", ["x"], ["p", "i"], name="pool", kernel_shape=[2, 2]),
-        helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+        helper.make_node("BatchNormalization", ["x"] * 5, ["n", "mean"], name="norm"),
+        helper.make_node("Relu", ["mean"], ["y"]),
     ]
     error = error_of(
         lambda: from_onnx(make_model(nodes, inputs=[("x", (1, 3, 8, 8))])), UnsupportedModelError
     )
-    assert error.notes == ("output 1 of MaxPool: 1 node (pool)",)
+    assert error.notes == ("output 1 of BatchNormalization: 1 node (norm)",)
 
 
 def test_an_older_opset_is_converted() -> None:
