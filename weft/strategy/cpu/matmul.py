@@ -26,10 +26,8 @@ from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product_matmul import dot_products
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
-from weft.strategy.implementation import (
-    Implementation,
-    ScheduleContext,
-)
+from weft.strategy.cpu.transpose import find_crossing, tile_crossing
+from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
 from weft.target import Target
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
@@ -293,6 +291,9 @@ def _schedule_packing(ctx: ScheduleContext, product: te.ComputeOp, lanes: int) -
             stage.compute_inline()
             continue
         *outer, inner = op.axis
-        loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
+        # Lines that lie along the depth are turned in registers, a tile at a time.
+        crossing = find_crossing([[axis] for axis in op.axis], op.body, lanes)
+        loops = (tile_crossing(stage, list(op.axis), crossing, lanes) if crossing is not None
+                 else [*outer, *vectorize_innermost(stage, inner, lanes)])
         if elements(op) >= PARALLEL_THRESHOLD:
             parallelize(stage, loops)
