@@ -33,8 +33,12 @@ def cases_by_operator() -> dict[str, list[Any]]:
         cases = collect_testcases(None)
     grouped: dict[str, list[Any]] = {}
     for case in cases:
-        nodes = case.model.graph.node
-        if all(n.op_type in OPERATORS and not n.domain for n in nodes):
+        graph = case.model.graph
+        nodes = graph.node
+        are_tensors = all(
+            v.type.WhichOneof("value") == "tensor_type" for v in (*graph.input, *graph.output)
+        )
+        if are_tensors and all(n.op_type in OPERATORS and not n.domain for n in nodes):
             grouped.setdefault(nodes[-1].op_type, []).append(case)
     return grouped
 
