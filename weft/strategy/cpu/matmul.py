@@ -26,10 +26,11 @@ from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product_matmul import dot_products
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
-from weft.strategy.cpu.transpose import find_crossing, tile_crossing
+from weft.strategy.cpu.transpose import Crossing, find_crossing, tile_crossing
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
 from weft.target import Target
+from weft.te.walk import loads_of
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
 from weft.topi.broadcast import broadcast_shape
 
@@ -291,9 +292,19 @@ def _schedule_packing(ctx: ScheduleContext, product: te.ComputeOp, lanes: int) -
             stage.compute_inline()
             continue
         *outer, inner = op.axis
-        # Lines that lie along the depth are turned in registers, a tile at a time.
-        crossing = find_crossing([[axis] for axis in op.axis], op.body, lanes)
+        crossing = _crossing_of_panels(op, lanes)
         loops = (tile_crossing(stage, list(op.axis), crossing, lanes) if crossing is not None
                  else [*outer, *vectorize_innermost(stage, inner, lanes)])
         if elements(op) >= PARALLEL_THRESHOLD:
             parallelize(stage, loops)
+
+
+def _crossing_of_panels(op: te.ComputeOp, lanes: int) -> Crossing | None:
+    """Lines that lie along the depth are turned in registers, a tile at a time.
+
+    Only where they make whole panels: the last one would read lines that there are not.
+    """
+    lines = next((size_of(load.producer.shape[-2]) for load in loads_of(op.body)), 0)
+    if lines % size_of(op.axis[-1].extent):
+        return None
+    return find_crossing([[axis] for axis in op.axis], op.body, lanes)
