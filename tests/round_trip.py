@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from weft.ir import IRModule, as_text, parse, verify_module
-from weft.ir.expr import Call
+from weft.ir.expr import Call, Constant
 from weft.ir.json_format import load_json, save_json
 from weft.ir.op import OPS, Op
 from weft.ir.structural import assert_structural_equal
@@ -15,6 +15,7 @@ from weft.ir.visitor import post_order
 from weft.support.errors import WeftError, WellFormedError
 
 LARGEST = 120
+LARGEST_CONSTANTS = 1 << 20
 
 
 class Sampler:
@@ -94,6 +95,8 @@ def is_program(mod: IRModule) -> bool:
 
 
 def is_small(mod: IRModule, largest: int) -> bool:
-    """Whether the functions have at most ``largest`` nodes."""
+    """Whether the functions have at most ``largest`` nodes, and few bytes of constants."""
     nodes = itertools.chain.from_iterable(map(post_order, mod.functions.values()))
-    return next(itertools.islice(nodes, largest, None), None) is None
+    some = list(itertools.islice(nodes, largest + 1))
+    weights = sum(node.data.nbytes for node in some if isinstance(node, Constant))
+    return len(some) <= largest and weights < LARGEST_CONSTANTS

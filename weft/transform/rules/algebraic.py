@@ -54,8 +54,7 @@ def small_powers_are_products(x: Expr, exponent: Constant, call: Call) -> Expr |
     fn (%x: Tensor[(4,), float32]) { add(power(%x, 2f), power(%x, 3f)) }
     =>
     fn (%x: Tensor[(4,), float32]) {
-      %0 = multiply(%x, %x);
-      add(%0, multiply(%0, %x))
+      add(multiply(%x, %x), multiply(multiply(%x, %x), %x))
     }
     """
     kept = unless_spread(x, call)
