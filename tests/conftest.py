@@ -1,12 +1,29 @@
-"""Modules that tests make come back from text and JSON: a sample of each test's is checked."""
+"""For all tests: a sample of long tables, and of the modules that tests make, through files."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
 
 from tests.round_trip import Sampler, watching
+
+# Of a long table of cases the fast tests run so many, spread over it.
+SAMPLE = 16
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases are selected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark most cases of long tables ``slow``, so that ``make test-fast`` takes a sample."""
+    tables: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        tables[item.nodeid.partition("[")[0]].append(item)
+    for cases in tables.values():
+        step = -(-len(cases) // SAMPLE)
+        for number, item in enumerate(cases):
+            if number % step:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

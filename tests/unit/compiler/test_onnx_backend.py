@@ -57,6 +57,7 @@ def test_too_many_inputs() -> None:
 
 
 def test_missing_operators_are_told_at_the_run() -> None:
-    prepared = weft.onnx_backend.prepare(model_of("RandomNormalLike", {"x": (TensorProto.FLOAT, (2, 3))}))
+    model = model_of("RandomNormalLike", {"x": (TensorProto.FLOAT, (2, 3))})
+    prepared = weft.onnx_backend.prepare(model)
     with pytest.raises(UnsupportedModelError, match="RandomNormalLike"):
         prepared.run([X])
