@@ -42,11 +42,17 @@ def _axes_by_input(operator: Op) -> ConvertFunction:
     return convert
 
 
-def _reduce(node: Node, operator: Op, axes: tuple[int, ...] | None) -> Expr:
+def reduced_axes(node: Node, named: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The axes that a reduction names, ascending from the front; ``None`` for all of them."""
     rank = node.rank()
-    chosen = tuple(sorted(node.axis(a, rank) for a in axes)) if axes else None
+    chosen = tuple(sorted(node.axis(a, rank) for a in named)) if named else None
     if chosen is not None and len(set(chosen)) < len(chosen):
-        raise node.fail("an axis is named twice", got=str(axes))
+        raise node.fail("an axis is named twice", got=str(named))
+    return chosen
+
+
+def _reduce(node: Node, operator: Op, axes: tuple[int, ...] | None) -> Expr:
+    rank, chosen = node.rank(), reduced_axes(node, axes)
     keepdims = node.attrs.flag("keepdims", True)
     x = node.input(0)
     if operator not in (op.max, op.min):

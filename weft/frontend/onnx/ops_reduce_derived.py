@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from weft import op
 from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.ops_reduce import reduced_axes
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
 from weft.ir.expr import Expr
 from weft.ir.op import Op
@@ -54,26 +55,18 @@ _SUMS: dict[str, tuple[Part, Part]] = {
 }
 
 
-def _axes(node: Node, named: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    rank = node.rank()
-    chosen = tuple(sorted(node.axis(a, rank) for a in named)) if named else None
-    if chosen is not None and len(set(chosen)) < len(chosen):
-        raise node.fail("an axis is named twice", got=str(named))
-    return chosen
-
-
 def _sum_of(before: Part, after: Part) -> Callable[[Node, tuple[int, ...] | None], Expr]:
     def convert(node: Node, axes: tuple[int, ...] | None) -> Expr:
-        summed = before(node, node.input(0))
-        keepdims = node.attrs.flag("keepdims", True)
-        return after(node, node.call(op.sum, summed, axis=_axes(node, axes), keepdims=keepdims))
+        total = node.call(op.sum, before(node, node.input(0)), axis=reduced_axes(node, axes),
+                          keepdims=node.attrs.flag("keepdims", True))
+        return after(node, total)
 
     return convert
 
 
 def _log_sum_exp(node: Node, named: tuple[int, ...] | None) -> Expr:
     """The largest plus log(sum(exp(x - largest))), which overflows nowhere."""
-    x, axes, keepdims = node.input(0), _axes(node, named), node.attrs.flag("keepdims", True)
+    x, axes, keepdims = node.input(0), reduced_axes(node, named), node.attrs.flag("keepdims", True)
     if node.dtype().is_int:
         raise UnsupportedModelError("ReduceLogSumExp of integers", where=node.span)
     if any(node.shape()[a] == 0 for a in axes or range(node.rank())):  # there is no largest

@@ -12,7 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
-from weft.ir.shape import dim_add
+from weft.ir.shape import dim_add, dim_floordiv
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr, positive, steps_attr, tap_span, window_dim
@@ -63,8 +63,7 @@ def _relation(ctx: RelationContext) -> bool:
         if not isinstance(channels, int) or channels % attrs.groups:
             ctx.fail("the channels do not split into groups", arg=arg, axis=1,
                      expected=f"a number divisible by groups = {attrs.groups}", got=channels)
-    assert isinstance(inputs, int)
-    shape = (outputs, inputs // attrs.groups, *attrs.kernel_size)
+    shape = (outputs, dim_floordiv(inputs, attrs.groups), *attrs.kernel_size)
     ctx.output(TensorType(shape, output_dtype(attrs, data.dtype)))
     return True
 

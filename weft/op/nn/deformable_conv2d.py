@@ -11,7 +11,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.op import OpPattern, case, define_op
-from weft.ir.shape import dim_add, dim_floordiv
+from weft.ir.shape import dim_add, dim_floordiv, dim_mul
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr, steps_attr, tap_span, window_dim
@@ -72,9 +72,8 @@ def _relation(ctx: RelationContext) -> bool:
             ctx.fail("the kernel is larger than the padded data", arg=0, axis=2 + i,
                      expected=f"a size of {span} or more", got=padded)
         sizes.append(window_dim(padded, span, attrs.strides[i]))
-    assert isinstance(taps[0], int)
-    assert isinstance(taps[1], int)
-    expected = (data.shape[0], 2 * attrs.deformable_groups * taps[0] * taps[1], *sizes)
+    channels = dim_mul(2 * attrs.deformable_groups, dim_mul(taps[0], taps[1]))
+    expected = (data.shape[0], channels, *sizes)
     for axis, (got, size) in enumerate(zip(offset.shape, expected, strict=True)):
         expect_dim(ctx, 1, axis, got, size, "the offsets do not fit the windows")
     ctx.output(TensorType((data.shape[0], outputs, *sizes), output_dtype(attrs, data.dtype)))

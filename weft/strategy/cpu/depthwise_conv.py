@@ -19,6 +19,7 @@ from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.cpu.padding import padding_of, schedule_padding
 from weft.strategy.implementation import ScheduleContext, attrs_of
+from weft.support.errors import InternalError
 
 ROW_TILES = (14, 8, 7, 6, 5, 4)
 ROWS_A_TASK = 8
@@ -27,7 +28,8 @@ ROWS_A_TASK = 8
 def is_depthwise(call: Call) -> bool:
     """Whether every group has one input channel and one output channel."""
     weight = call.args[1].checked_type
-    assert isinstance(weight, TensorType)
+    if not isinstance(weight, TensorType):
+        raise InternalError("a kernel has no tensor type", where=call.span, got=str(weight))
     attrs = attrs_of(call, ConvAttrs)
     groups = attrs.groups
     return groups > 1 and weight.shape[1] == 1 and attrs.channels in (None, groups)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from weft import te
 from weft.ir.dtype import DType, float32, int32
 from weft.ir.expr import Call
-from weft.ir.types import TensorType, Type, is_static
+from weft.ir.types import TensorType, is_static
 from weft.op.nn.dense import BatchMatmulAttrs, DenseAttrs, MatmulAttrs
 from weft.strategy.cpu.dot_product import DotPlan, plan_dot_product
 from weft.strategy.cpu.dot_product_schedule import CHUNK, schedule_dot_product
@@ -38,13 +38,12 @@ def plan_of(call: Call, target: Target, *, is_packed: bool = False) -> DotPlan |
 
     ``is_packed``: the right operand is, or shall be, in panels as it is.
     """
-    types: list[Type | None] = [call.checked_type, *(a.checked_type for a in call.args)]
-    if not all(isinstance(t, TensorType) and is_static(t) for t in types):
+    result, left, right = (call.checked_type, *(a.checked_type for a in call.args))
+    if not (isinstance(result, TensorType) and isinstance(left, TensorType)
+            and isinstance(right, TensorType)):
         return None
-    result, left, right = types
-    assert isinstance(result, TensorType)
-    assert isinstance(left, TensorType)
-    assert isinstance(right, TensorType)
+    if not all(map(is_static, (result, left, right))):
+        return None
     if 0 in (*result.shape, *left.shape, *right.shape):
         return None
     plan = plan_dot_product(left.dtype, right.dtype, target, keeps_right=is_packed)

@@ -78,15 +78,15 @@ def packing_at_run_time(
 def _sizes(call: Call, *, transpose_a: bool) -> tuple[int, int, int]:
     """Rows, columns and depth; zeros where the call is not a product of float32 matrices."""
     result, left, right = (call.checked_type, *(arg.checked_type for arg in call.args))
-    types = (result, left, right)
-    if not all(isinstance(t, TensorType) and t.dtype is float32 for t in types):
+    if not (isinstance(result, TensorType) and isinstance(left, TensorType)
+            and isinstance(right, TensorType)):
         return 0, 0, 0
-    assert isinstance(result, TensorType)
-    assert isinstance(left, TensorType)
+    if any(t.dtype is not float32 for t in (result, left, right)):
+        return 0, 0, 0
     dims = (*result.shape[-2:], left.shape[-2 if transpose_a else -1])
     if not 2 <= result.ndim == left.ndim or not all(isinstance(d, int) for d in dims):
         return 0, 0, 0
-    if call.args[1].checked_type.ndim != left.ndim:  # type: ignore[union-attr]
+    if right.ndim != left.ndim:
         return 0, 0, 0
     return dims  # type: ignore[return-value]
 
