@@ -1,8 +1,8 @@
 """Memory of results: that of earlier results is used again once nobody can see it.
 
-The allocator returns large blocks to the operating system, which then zeroes every page once more on
-first use: writing 32 MB took 0.8 ms in memory that was there and 2.4 ms in an array of its own. So
-large results are views of blocks that are kept here, and a block that no view refers to is free.
+The allocator returns large blocks to the operating system, which then zeroes every page once more
+on first use: writing 32 MB took 0.8 ms in memory that was there and 2.4 ms in an array of its own.
+So large results are views of blocks that are kept here, and one that no view refers to is free.
 """
 
 from __future__ import annotations
