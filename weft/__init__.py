@@ -22,6 +22,7 @@ from weft.support.errors import WeftError
 
 if TYPE_CHECKING:
     from weft.compiler.api import CompiledModel, DynamicModel, ForeignModel, compile, parse
+    from weft.compiler.tuning import tune_model
     from weft.ir import Function, IRModule
     from weft.ir.from_python import function
     from weft.runtime import CompiledModule
@@ -55,10 +56,11 @@ _LAZY = {
     # For code generators of one's own: docs/codegen.md.
     "register_external_codegen": "weft.transform",
     "check_operator": "weft.compiler.check_operator",
+    "tune_model": "weft.compiler.tuning",
     "torch_backend": "weft.compiler.torch_backend",
 }
 _SUBPACKAGES = ("ir", "op", "te", "tir", "topi", "transform", "strategy", "target", "runtime",
-                "frontend", "export", "compiler")
+                "frontend", "export", "compiler", "tune")
 
 __all__ = [
     "Attrs",
@@ -85,6 +87,7 @@ __all__ = [
     "load",
     "parse",
     "register_external_codegen",
+    "tune_model",
 ]
 
 

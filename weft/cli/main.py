@@ -14,8 +14,8 @@ from weft.support.errors import WeftError
 
 # Verb -> the module that has it; a module is imported when its verb is used.
 _VERBS = {
-    "compile": "compile", "run": "run", "bench": "run", "profile": "run", "opt": "opt",
-    "inspect": "inspect", "ops": "info", "targets": "info", "doctor": "info",
+    "compile": "compile", "run": "run", "bench": "run", "profile": "run", "tune": "tune",
+    "opt": "opt", "inspect": "inspect", "ops": "info", "targets": "info", "doctor": "info",
 }
 
 
@@ -42,6 +42,7 @@ def cli() -> None:
     weft run model.weft --inputs x.npz        run it
     weft bench model.onnx --threads 1         time it
     weft profile model.onnx                   where the time goes
+    weft tune model.onnx --records r.jsonl    choose kernels by timing them
     weft inspect model.onnx --phase llvm      any stage as text
     weft inspect model.onnx --html out.html   all of it on one page
     weft opt net.ir -p fold_constant,fuse_ops passes on the text form

@@ -25,6 +25,7 @@ from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
 from weft.ir.module import IRModule
 from weft.runtime.manifest import Manifest
+from weft.strategy.records import records_in_force
 from weft.support import progress, trace
 from weft.support.cache import open_cache
 from weft.support.config import config
@@ -135,6 +136,7 @@ def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest
     with trace.span("lower program"):
         program = try_lower_program(mod)
     code = build_vm_model(mod, options) if program is None else build_model(program, options)
-    if cache is not None and key is not None:
+    is_current = records_in_force().digest == options.records  # none were added meanwhile
+    if cache is not None and key is not None and is_current:
         cache.put(key, *code.to_parts())
     return code

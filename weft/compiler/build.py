@@ -21,6 +21,7 @@ from weft.compiler.fingerprint import key_of
 from weft.compiler.kernel import BuiltKernel, build_kernel
 from weft.compiler.program import KernelSource
 from weft.compiler.worker_pool import Worker
+from weft.strategy.records import records_in_force
 from weft.support import progress
 from weft.support.cache import DiskCache, open_cache
 from weft.support.config import config
@@ -46,23 +47,26 @@ def build_kernels(kernels: Sequence[KernelSource], target: Target) -> list[Built
     missing = [n for n in range(len(kernels)) if n not in built]
     if missing:
         built.update(_build_missing(kernels, missing, target, cache))
-        _store(cache, keys, missing, built)
+        if cache is not None and keys == _keys(kernels, target):  # no records came in between
+            _store(cache, keys, missing, built)
     _announce(kernels, built)
     check_distinct([(built[n].facts.symbol, kernels[n].text) for n in range(len(kernels))])
     return [built[number] for number in range(len(kernels))]
 
 
 def _keys(kernels: Sequence[KernelSource], target: Target) -> dict[int, str]:
-    return {n: key_of("kernel", k.digest, k.name, str(target)) for n, k in enumerate(kernels)
+    """Cache keys by number; records of measured times may have another kernel built."""
+    records = records_in_force()
+    return {n: key_of("kernel", k.digest, k.name, str(target),
+                      *records.ranking(k.digest, target)) for n, k in enumerate(kernels)
             if is_self_contained(k.function, target)}
 
 
-def _store(cache: DiskCache | None, keys: dict[int, str], numbers: Sequence[int],
+def _store(cache: DiskCache, keys: dict[int, str], numbers: Sequence[int],
            built: dict[int, BuiltKernel]) -> None:
-    if cache is not None:
-        for number in numbers:
-            if number in keys:
-                cache.put(keys[number], built[number].to_bytes())
+    for number in numbers:
+        if number in keys:
+            cache.put(keys[number], built[number].to_bytes())
 
 
 def _announce(kernels: Sequence[KernelSource], built: dict[int, BuiltKernel]) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from weft.strategy.records import records_in_force
 from weft.support.config import config
 from weft.support.errors import OptionError
 from weft.target import Target
@@ -19,7 +20,8 @@ class CompileOptions:
 
     ``winograd`` says whether convolutions may run by minimal filtering, as the setting of that
     name did when the options were made. ``codegens`` name the code generators of others that
-    may take parts of the program, those first that choose first.
+    may take parts of the program, those first that choose first. ``records`` is the digest of the
+    measured records that kernels are chosen by.
     """
 
     target: Target
@@ -27,6 +29,7 @@ class CompileOptions:
     inputs: tuple[tuple[str, tuple[object, ...]], ...] = ()
     winograd: bool = True
     codegens: tuple[str, ...] = ()
+    records: str = ""
 
     @staticmethod
     def make(
@@ -42,7 +45,7 @@ class CompileOptions:
                               got=repr(opt_level))
         chosen = Target.of(config.target if target is None else target)
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
-                              _names(codegens))
+                              _names(codegens), records_in_force().digest)
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
@@ -54,7 +57,7 @@ class CompileOptions:
 
     def key_text(self) -> str:
         """Equal for options that give the same code."""
-        return f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}"
+        return f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}"
 
 
 def _names(codegens: Sequence[str]) -> tuple[str, ...]:

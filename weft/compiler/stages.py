@@ -61,10 +61,10 @@ class Stages:
             return readable(mod)
         if stage == "vm":
             return program_text(lower_module(mod))
-        return "\n".join(kernel_texts(_kernels(mod), self.options.target, stage))
+        return "\n".join(kernel_texts(kernels_of(mod), self.options.target, stage))
 
 
-def _kernels(mod: IRModule) -> tuple[KernelSource, ...]:
+def kernels_of(mod: IRModule) -> tuple[KernelSource, ...]:
     """The kernels of a module that have code before it runs."""
     program = try_lower_program(mod)
     if program is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -49,15 +49,22 @@ class ScheduleContext:
         return self.outputs[0]
 
 
+def no_variants() -> Iterable[Implementation]:
+    """Of an implementation that has nothing to choose, or whose choice is never in doubt."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Implementation:
     """``compute`` replaces the operator's own (same signature); ``cost`` is seconds, estimated.
 
     Implementations are yielded by a strategy only where they apply; the cheapest one is taken,
-    the first of equals.
+    the first of equals. ``variants`` are the same way with other parameters (tiles, blocks) than
+    the model chose; only measuring looks at them, and records may prefer one.
     """
 
     name: str
     schedule: Callable[[ScheduleContext], None]
     compute: Callable[..., Any] | None = None
     cost: float = 0.0
+    variants: Callable[[], Iterable[Implementation]] = no_variants

@@ -123,6 +123,15 @@ def implementations(call: Call, target: Target) -> list[Implementation]:
     return candidates
 
 
+def candidates(call: Call, target: Target) -> list[Implementation]:
+    """All that can be measured for a call: its implementations, each before its variants.
+
+    Names tell them apart. Raises ``LoweringError`` as ``implementations`` does.
+    """
+    offered = implementations(call, target)
+    return [each for one in offered for each in (one, *one.variants())]
+
+
 def _is_complete(generator: Strategy) -> bool:
     """Whether the strategy is weft's: these all that is meant to run, those of users need not."""
     return generator.__module__.startswith("weft.")

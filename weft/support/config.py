@@ -164,6 +164,8 @@ class Config:
                    "may use)")
     target = Knob("WEFT_TARGET", "cpu", str, 'such as "cpu" or "llvm -mcpu=znver4"',
                   "what to compile for where the caller does not say")
+    records = Knob("WEFT_RECORDS", None, _optional(_path), "a file name",
+                   "choose kernels by the times in this file, which `weft tune` writes")
     seed = Knob("WEFT_SEED", 0, _integer(0, 2**32 - 1), "an integer from 0 to 2**32 - 1",
                 "seed of random inputs (benchmarks, verification, `weft run --fill random`)")
     build_jobs = Knob("WEFT_BUILD_JOBS", None, _optional(_integer(1, 1024)), "1 to 1024",

@@ -1,0 +1,41 @@
+"""``weft tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import weft
+from weft.cli.common import compile_options, session
+
+
+@click.command("tune")
+@click.argument("model")
+@click.option("--records", required=True, type=click.Path(path_type=Path, dir_okay=False),
+              help="the file that times are appended to")
+@compile_options
+@click.option("--threads", type=click.IntRange(1), default=None,
+              help="threads of the code that is timed (default: WEFT_THREADS, else all CPUs)")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=0.1,
+              show_default=True, help="time for each implementation of each kernel")
+@click.option("--again", is_flag=True, help="time what the file has as well")
+def tune_command(model: str, records: Path, target: str | None,
+                 shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
+                 threads: int | None, seconds: float, *, again: bool) -> None:
+    """Time what could run each kernel of MODEL, so that the fastest is chosen from then on.
+
+    No model needs this: choices are made by estimates of registers, caches and threads. Where an
+    estimate is wrong for a machine, a file of records overrides it.
+
+    \b
+    weft tune model.onnx --records here.jsonl
+    WEFT_RECORDS=here.jsonl weft bench model.onnx
+    """
+    with session(threads):
+        report = weft.tune_model(model, records, target=target, inputs=dict(shapes) or None,
+                                 opt_level=opt_level, seconds=seconds, again=again)
+    if report.tuned:
+        click.echo(report.table())
+    click.echo(f"{len(report.tuned)} of {report.kernels} kernels had a choice; "
+               f"use the times with WEFT_RECORDS={report.records}")

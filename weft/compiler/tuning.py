@@ -1,0 +1,119 @@
+"""``weft.tune_model``: time the kernels of a model, and keep what is found in a file of records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import run_pipeline
+from weft.compiler.program import KernelSource
+from weft.compiler.sources import import_model, prepare
+from weft.compiler.stages import kernels_of
+from weft.ir.op import Op
+from weft.runtime.table import render_table
+from weft.runtime.threads import num_threads
+from weft.strategy.build_tensors import anchor_of
+from weft.strategy.records import Records, append_records, read_records
+from weft.strategy.registry import candidates, strategies_of
+from weft.support import progress
+from weft.support.config import config
+from weft.support.errors import OptionError, TargetError
+from weft.support.plugins import load_plugins
+from weft.target import Target
+from weft.tune import KernelTask, TunedKernel, measure_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class TuningReport:
+    """What was found for each kernel that had a choice; ``kernels`` counts all of the model."""
+
+    records: Path
+    kernels: int
+    tuned: tuple[TunedKernel, ...]
+
+    def table(self) -> str:
+        """A line for each kernel: the model's choice, the fastest, and the gain."""
+        rows = [(k.text, str(len(k.seconds)), k.chosen_by_model,
+                 f"{1e6 * k.seconds[k.chosen_by_model]:.1f}", k.fastest,
+                 f"{1e6 * k.seconds[k.fastest]:.1f}", f"{k.gain:.2f}x")
+                for k in sorted(self.tuned, key=lambda k: -k.seconds[k.chosen_by_model])]
+        return render_table(
+            ("kernel", "timed", "chosen by model", "us", "fastest", "us", "gain"), rows,
+            left=("kernel", "chosen by model", "fastest"))
+
+
+def tune_model(
+    model: Any,
+    records: str | os.PathLike[str],
+    *,
+    target: Any = None,
+    inputs: Mapping[str, Sequence[object]] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    opt_level: int = 3,
+    seconds: float = 0.1,
+    again: bool = False,
+    **knobs: Any,
+) -> TuningReport:
+    """Time every implementation that strategies offer for the kernels of ``model``.
+
+    Each gets about ``seconds``; what is found goes to the file ``records`` kernel by kernel, so
+    that an interrupted run loses nothing and a second one goes on (``again`` times all anew).
+    ``weft.compile(model, records=...)`` or ``WEFT_RECORDS`` then choose by it. Times are taken
+    with the threads that compiled code would use. The other arguments are those of
+    ``weft.compile``.
+
+    Raises what ``weft.compile`` raises, ``TargetError`` for a machine that is not this one, and
+    ``OptionError`` for a file that is no file of records.
+    """
+    path = Path(records)
+    if not seconds > 0:
+        raise OptionError("seconds cannot be used", expected="a positive number", got=repr(seconds))
+    with config(**{**knobs, "records": None}):
+        load_plugins()
+        options = CompileOptions.make(target, opt_level, inputs)
+        _check_is_here(options.target)
+        source = prepare(model, example_inputs, inputs)
+        mod = run_pipeline(import_model(source, options), options, stop_at="lowered")
+        kernels = kernels_of(mod)
+        known = Records() if again or not path.exists() else read_records(path)
+        tasks = [task for kernel in kernels if (task := _task_of(kernel, options.target))]
+        return TuningReport(path, len(kernels), _tune(tasks, options.target, seconds, known, path))
+
+
+def _tune(tasks: Sequence[KernelTask], target: Target, seconds: float, known: Records,
+          path: Path) -> tuple[TunedKernel, ...]:
+    tuned = []
+    with progress.task("timing kernels", len(tasks)) as task_bar:
+        for task in tasks:
+            outcome, records = measure_kernel(task, target, num_threads(), seconds,
+                                              known.times(task.kernel, target))
+            if records:
+                append_records(path, records)
+            tuned.append(outcome)
+            task_bar.advance(task.text)
+    return tuple(tuned)
+
+
+def _task_of(kernel: KernelSource, target: Target) -> KernelTask | None:
+    """The choice that a kernel offers; ``None`` where there is none."""
+    anchor = anchor_of(kernel.function)
+    if anchor is None or not isinstance(anchor.op, Op):
+        return None
+    if not strategies_of(anchor.op.name, target.kind):
+        return None
+    found = candidates(anchor, target)
+    preferred = sorted(found, key=lambda candidate: candidate.cost)
+    if len(found) < 2:
+        return None
+    return KernelTask(kernel.digest, kernel.text, kernel.function, tuple(preferred))
+
+
+def _check_is_here(target: Target) -> None:
+    if str(target) != str(Target.host()):
+        raise TargetError("kernels are timed on the machine that will run them",
+                          got=str(target), expected=str(Target.host()),
+                          help="tune there, and hand on the file of records")

@@ -1,0 +1,6 @@
+"""Timing what strategies offer, so that measured records can override their cost models."""
+
+from weft.tune.measure import KernelTask, TunedKernel, measure_kernel
+from weft.tune.running_kernel import RunningKernel
+
+__all__ = ["KernelTask", "RunningKernel", "TunedKernel", "measure_kernel"]
