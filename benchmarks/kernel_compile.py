@@ -49,7 +49,7 @@ class Clock:
         self.phases[phase] = 1e3 * (now - self.last)
         self.last = time.perf_counter()
 
-    def after_pass(self, name: str, before: PrimFunc, after: PrimFunc) -> None:
+    def after_pass(self, name: str, before: PrimFunc, after: PrimFunc) -> None:  # noqa: ARG002
         self.lap(name)
 
     @property
