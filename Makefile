@@ -3,7 +3,7 @@ PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-onnx test-torch lint types layers size bench bench-kernels clean
+.PHONY: help venv demo test test-fast test-onnx test-torch lint types layers size bench bench-kernels bench-compile clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench: ## latency beside onnxruntime, OpenVINO and torch (installs them)
 
 bench-kernels: ## single kernels beside the same, and the limits of the machine
 	$(DEV) bench-kernels
+
+bench-compile: ## how long the code of each of these kernels takes
+	$(DEV) bench-compile
 
 clean: ## remove the virtual environment and caches of tools
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

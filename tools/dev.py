@@ -8,6 +8,7 @@
     python3 tools/dev.py lint|types|layers|size
     python3 tools/dev.py bench          latency beside other runtimes (a larger download)
     python3 tools/dev.py bench-kernels  single kernels beside other runtimes and the limits
+    python3 tools/dev.py bench-compile  how long the code of each of these kernels takes
     python3 tools/dev.py venv           only set up
 
 A virtual environment is made once in ``.venv``; it is set up again only when ``pyproject.toml``
@@ -43,6 +44,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "size": ("dev", [["tools/check_size.py"]]),
     "bench": ("dev,bench", [["-m", "benchmarks"]]),
     "bench-kernels": ("dev,bench", [["-m", "benchmarks.kernels"]]),
+    "bench-compile": ("dev", [["-m", "benchmarks.kernel_compile"]]),
 }
 
 
