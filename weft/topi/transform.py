@@ -11,6 +11,8 @@ from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value
 from weft.topi.layout import Layout, convert_shape
 
 Dims = Sequence[PrimExpr | int]
+# Rows of fewer elements are one or two vectors; cut at every part they would be single elements.
+FEW = 32
 
 
 def ravel_index(index: Dims, shape: Dims) -> PrimExpr:
@@ -103,10 +105,16 @@ def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
     def element(*index: PrimExpr) -> PrimExpr:
         """A chain of guards from the last tensor to the first, so that each reads its own part."""
         value: PrimExpr | None = None
+        rows_are_short = axis == first.ndim - 1 and (int_value(total) or FEW) < FEW
         for k in reversed(range(len(tensors))):
             start = ends[k - 1] if k else const(0)
             part = tensors[k][(*index[:axis], index[axis] - start, *index[axis + 1:])]
-            value = part if value is None else if_then_else(index[axis] < ends[k], part, value)
+            if value is None:
+                value = part
+                continue
+            # Loops are cut at the ends of the parts, where a row is more than a vector or two.
+            before = index[axis] < ends[k]
+            value = if_then_else(before if rows_are_short else te.likely(before), part, value)
         if value is None:
             raise LoweringError("there is nothing to concatenate")
         return value
