@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import te
-from weft.ir.dtype import DType
-from weft.tir.expr import PrimExpr, const, int_value
+from weft.ir.dtype import DType, int32, int64
+from weft.tir.expr import PrimExpr, any_of, call, const, int_value, select
 
 Reducer = Callable[..., Any]
+# Positions below this are counted in int32, whose vectors have as many lanes as those of float32.
+MOST_POSITIONS = 1 << 31
 
 
 def reduced_shape(
@@ -104,29 +106,36 @@ def arg_reduce(
 ) -> te.Tensor:
     """The position (row-major over ``axes``) of the extremum; of equals the first, or the last.
 
-    The reducer finds pairs (position, value), of which a second stage hands on the position. It
-    prefers the smaller position, so the last of equals is found by counting from the end.
+    NaN is the extremum wherever there is one. Two plain reductions, which run as vectors: the
+    extremum (stage ``argmax_value`` or ``argmin_value``), and the first or last position that
+    holds it (``argmax`` or ``argmin``), which finds its row still in the nearest cache. Positions
+    are counted in 32 bits where these are enough.
     """
     axes = tuple(sorted(axes))
     if not axes:
         return te.compute(x.shape, lambda *_: const(0, dtype), name="arg", tag="elemwise")
+    name = "argmax" if largest else "argmin"
+    best = reduce_with(x, te.max if largest else te.min, axes, keepdims=keepdims,
+                       name=f"{name}_value")
     inner = [te.reduce_axis(x.shape[a], name=f"k{n}") for n, a in enumerate(axes)]
-    reducer = te.argmax if largest else te.argmin
-    last = count(x, axes) - 1
+    size = int_value(count(x, axes))
+    counter = int32 if size is not None and size < MOST_POSITIONS else int64
+    nowhere = te.max_value(counter) if not select_last else te.min_value(counter)
 
     def body(*index: PrimExpr) -> Any:
         source = full_index(index, axes, inner, ndim=len(x.shape), keepdims=keepdims)
         position: PrimExpr = const(0)
         for axis, k in zip(axes, inner, strict=True):
             position = position * x.shape[axis] + k.var
-        ranked = last - position if select_last else position
-        return reducer((ranked.astype(dtype), x[source]), inner)
+        value = x[source]
+        found = value.equal(best[index])
+        if x.dtype.is_float:
+            found = any_of(found, call("bool", "isnan", value))
+        reducer = te.max if select_last else te.min
+        return reducer(select(found, position.astype(counter), nowhere), inner)
 
-    shape = reduced_shape(x.shape, axes, keepdims=keepdims)
-    name = "argmax" if largest else "argmin"
-    found = te.compute(shape, body, name=name, tag="comm_reduce_idx")[0]
-
-    def position_of(*index: PrimExpr) -> PrimExpr:
-        return last.astype(dtype) - found[index] if select_last else found[index]
-
-    return te.compute(shape, position_of, name=f"{name}_position", tag="elemwise")
+    place = te.compute(best.shape, body, name=name, tag="comm_reduce_idx")
+    if counter is dtype:
+        return place
+    return te.compute(best.shape, lambda *i: place[i].astype(dtype), name=f"{name}_position",
+                      tag="elemwise")

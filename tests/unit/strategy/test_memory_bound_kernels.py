@@ -154,12 +154,26 @@ def test_no_crossing_where_reads_agree_with_the_result():
     assert find_crossing(groups[1], turned.op.body, 16) == Crossing(0, 16)
 
 
-def test_ties_and_nan_of_argmax_as_numpy_has_them():
-    x = var("x", (2, 64))
-    function = primitive([x], op.argmax(x, axis=(1,), keepdims=False))
-    data = np.zeros((2, 64), np.float32)
-    data[0, [17, 40]] = 3.0
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_ties_and_nan_of_positions_as_numpy_has_them(name, last):
+    x = var("x", (4, 130))
+    function = primitive([x], getattr(op, name)(x, axis=(1,), keepdims=False,
+                                                select_last_index=last))
+    data = np.ones((4, 130), np.float32)
+    data[0, [17, 40, 129]] = 3.0 if name == "argmax" else -3.0
     data[1, [9, 33]] = np.nan
-    out = np.zeros(2, np.int64)
+    data[2] = -np.inf if name == "argmax" else np.inf
+    data[3, [5, 64]] = np.nan, np.inf
+    out = np.zeros(4, np.int64)
     evaluate(lower_function(function, WIDE_CPU).func, data, out)
-    np.testing.assert_array_equal(out, np.argmax(data, axis=1))
+    find = getattr(np, name)
+    expected = 129 - find(data[:, ::-1], axis=1) if last else find(data, axis=1)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_positions_are_found_by_vectors_as_wide_as_those_of_values():
+    x = var("x", (3, 256))
+    func = check(primitive([x], op.argmax(x, axis=(1,), keepdims=False)), WIDE_CPU).func
+    reads = [e for e in all_exprs(func.body) if isinstance(e, BufferLoad) and e.buffer.name == "p0"]
+    assert {e.dtype.lanes for e in reads} == {16}
