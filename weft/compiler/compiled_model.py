@@ -79,7 +79,6 @@ class Compiled:
         else:
             export_artifact(path, code.manifest, code.objects, code.constants)
 
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Code and weights; not the model that they were made of, so stages are left behind.
 
@@ -101,12 +100,6 @@ class CompiledModel(Compiled, CompiledModule):
         library = JitLibrary(code.objects, stages.options.target)
         super().__init__(code.manifest, library, code.constants)
 
-    def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
-        results = super()._execute(values)
-        for callback in self._code.callbacks:
-            callback.raise_error()
-        return results
-
 
 class VmModel(CompiledModel, VmModule):
     """A compiled model with control flow or sizes that vary."""
@@ -117,6 +110,26 @@ class VmModel(CompiledModel, VmModule):
         target = stages.options.target
         library = JitLibrary(code.objects, target)
         VmModule.__init__(self, code.manifest, library, code.constants, Specializer(target))
+
+
+class _CallsPython(CompiledModule):
+    """Raises what the Python functions of a model raised, once compiled code has returned."""
+
+    _code: ModelCode
+
+    def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
+        results = super()._execute(values)
+        for callback in self._code.callbacks:
+            callback.raise_error()
+        return results
+
+
+class PythonCallingModel(_CallsPython, CompiledModel):
+    """A compiled model, parts of which are Python functions."""
+
+
+class PythonCallingVmModel(_CallsPython, VmModel):
+    """The same with control flow or sizes that vary."""
 
 
 class ForeignModel(Compiled):
@@ -160,4 +173,8 @@ def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
         check_target(code.manifest.target)
     except ArtifactError as reason:
         return ForeignModel(code, stages, reason)
-    return CompiledModel(code, stages) if code.manifest.vm is None else VmModel(code, stages)
+    if code.callbacks:
+        kind = PythonCallingModel if code.manifest.vm is None else PythonCallingVmModel
+    else:
+        kind = CompiledModel if code.manifest.vm is None else VmModel
+    return kind(code, stages)

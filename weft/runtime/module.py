@@ -15,8 +15,9 @@ from weft.runtime.frame import Frame
 from weft.runtime.library import Library, function
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
 from weft.runtime.ndarray import to_numpy
-from weft.runtime.outputs import OutputMemory
+from weft.runtime.outputs import output_maker
 from weft.runtime.profile import Profile, Stepper, profile_module, report_kernels
+from weft.runtime.python_call import python_call
 from weft.runtime.signature import Signature
 from weft.support import trace
 from weft.support.errors import ArtifactError, InternalError, InvalidInputError
@@ -47,7 +48,7 @@ class CompiledModule:
         self._threading = threads.Threading(library)
         self._signature = Signature(manifest)
         self._returns_tuple = manifest.output_is_tuple or len(manifest.outputs) != 1
-        # Decided once: a call takes a few microseconds, as much as reading these settings.
+        # Decided once: reading these settings takes longer than a small call.
         self._watched = enabled(Level.KERNELS) or trace.recorder() is not None
         self._bind_code()
 
@@ -55,10 +56,11 @@ class CompiledModule:
         """Find ``weft_main`` and prepare what every call of it needs."""
         manifest = self.manifest
         self._constants_address = address_of(self._constants)
+        self._makers = [output_maker(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
         self._main = function(self.library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
         self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest))
-        self._given = [(s, s.numpy_dtype, s.concrete_shape) for s in manifest.inputs]
-        self._made = [OutputMemory(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
+        self._call = python_call(manifest, self.library, self._constants_address, self._makers)
+        self._quick = _declines if self._call is None else self._call.quick
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -81,7 +83,7 @@ class CompiledModule:
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
             ) -> list[np.ndarray]:
         """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
-        if not isinstance(feeds, Mapping):
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
                                     expected=f"arrays by name: {self.manifest.signature()}")
         wanted = None if output_names is None else self._signature.output_numbers(output_names)
@@ -93,7 +95,7 @@ class CompiledModule:
         arrays = self._arrays(self._signature.bind(args, kwargs))
         count = threads.num_threads()
         self._threading.apply(count)
-        outputs = [memory.make() for memory in self._made]
+        outputs = [make() for make in self._makers]
         with self._stepper(arrays, outputs) as stepper:
             return profile_module(stepper, lambda: self._execute(arrays), repeat, count)
 
@@ -116,28 +118,22 @@ class CompiledModule:
                 f"{len(self.manifest.steps)} kernel calls, for {target.cpu}>")
 
     def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
-        arrays = self._arrays(values)
-        outputs = [memory.make() for memory in self._made]
         self._threading.apply(threads.num_threads())
         if self._watched:
-            self._run_stepwise(arrays, outputs)
-        else:
-            self._run_main(arrays, outputs)
-        return outputs
+            return self._run_stepwise(self._arrays(values))
+        results = self._quick(*values)
+        if type(results) is list:  # the usual case; what follows knows all the others
+            return results
+        arrays = self._arrays(values)
+        return self._run_main(arrays) if self._call is None else self._call.run(arrays)
 
     def _arrays(self, values: Sequence[Any]) -> list[np.ndarray]:
-        arrays = []
-        for value, (spec, dtype, shape) in zip(values, self._given, strict=True):
-            # The usual case is settled here; ``to_numpy`` knows all the others.
-            if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape:
-                flags = value.flags
-                if flags.c_contiguous and flags.aligned:
-                    arrays.append(value)
-                    continue
-            arrays.append(to_numpy(value, spec))
-        return arrays
+        return [to_numpy(value, spec)
+                for value, spec in zip(values, self.manifest.inputs, strict=True)]
 
-    def _run_main(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+    def _run_main(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """The call for interpreters without ``PythonCall``."""
+        outputs = [make() for make in self._makers]
         frame = self._frames.take()
         try:
             frame.place(inputs, outputs)
@@ -147,11 +143,14 @@ class CompiledModule:
             self._frames.give_back(frame)
         if status != 0:
             raise InternalError("the compiled program failed", got=f"status {status}")
+        return outputs
 
-    def _run_stepwise(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+    def _run_stepwise(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """``WEFT_DEBUG=2`` or ``WEFT_TRACE``: the same kernels, one by one and timed."""
+        outputs = [make() for make in self._makers]
         with self._stepper(inputs, outputs) as stepper:
             report_kernels(stepper.run())
+        return outputs
 
     def _stepper(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> Stepper:
         return Stepper(self.manifest, self._functions, self._constants_address, self._frames,
@@ -162,3 +161,7 @@ class CompiledModule:
         """The kernel of every step."""
         return [function(self.library, step.symbol, None, *[_POINTER] * len(step.args))
                 for step in self.manifest.steps]
+
+
+def _declines(*_: Any) -> None:
+    """In place of the builtin where there is none."""

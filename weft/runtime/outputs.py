@@ -7,9 +7,11 @@ So large results are views of blocks that are kept here, and one that no view re
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -30,8 +32,18 @@ def _references_of_one() -> int:
 _UNSHARED = _references_of_one()
 
 
+def output_maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
+    """What makes the arrays for one output, not initialised; ``MemoryError`` if there is no more.
+
+    Only large ones are worth keeping.
+    """
+    if math.prod(shape) * dtype.itemsize < SMALLEST:
+        return functools.partial(np.empty, shape, dtype)
+    return OutputMemory(shape, dtype).make
+
+
 class OutputMemory:
-    """Makes the arrays for one output of fixed shape and dtype; safe to use from many threads."""
+    """Makes large arrays of one shape and dtype; safe to use from many threads."""
 
     __slots__ = ("_blocks", "_dtype", "_nbytes", "_shape")
 
@@ -43,8 +55,6 @@ class OutputMemory:
 
     def make(self) -> np.ndarray:
         """An array that nobody else sees, not initialised; ``MemoryError`` if there is no more."""
-        if self._nbytes < SMALLEST:
-            return np.empty(self._shape, self._dtype)
         memory, start = self._unused() or aligned_memory(self._nbytes)
         # NumPy makes ``memory`` the base of this array, and of every view of it.
         result = np.ndarray(self._shape, self._dtype, memory, start)

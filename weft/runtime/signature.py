@@ -25,6 +25,11 @@ class Signature:
         names = self._input_names
         if not kwargs and len(args) == len(names):
             return args
+        if type(kwargs) is dict and not args and len(kwargs) == len(names):
+            try:
+                return [kwargs[name] for name in names]
+            except KeyError:
+                pass  # the reason is found below
         if len(args) > len(names):
             raise self._error(f"the module takes {_count(len(names), 'input')}, {len(args)} given")
         given = dict(zip(names, args, strict=False))

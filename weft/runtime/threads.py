@@ -70,7 +70,7 @@ def num_threads() -> int:
     """The threads that a call made now uses."""
     if _process.forked:
         return 1
-    count = config.overrides().get("threads") or _process.explicit or _process.default
+    count = config.override("threads") or _process.explicit or _process.default
     if count is None:
         count = _process.default = default_num_threads()
     return int(count)

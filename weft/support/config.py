@@ -202,6 +202,10 @@ class Config:
         """What the enclosing ``with config(...)`` blocks set, for handing to another thread."""
         return dict(_overrides.get())
 
+    def override(self, name: str) -> Any:
+        """What the enclosing blocks set for one knob; ``None`` where they leave it alone."""
+        return _overrides.get().get(name)
+
     def __repr__(self) -> str:
         return f"config({', '.join(f'{n}={getattr(self, n)!r}' for n in knobs())})"
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from weft.runtime.outputs import KEPT, SMALLEST, OutputMemory
+from weft.runtime.outputs import KEPT, SMALLEST, OutputMemory, output_maker
 
 FLOATS = SMALLEST // 4
 F32 = np.dtype(np.float32)
@@ -57,8 +57,8 @@ def test_results_that_are_held_do_not_fill_the_queue() -> None:
 
 
 def test_small_results_are_plain_arrays() -> None:
-    assert OutputMemory((4, 4), F32).make().flags.owndata
-    assert OutputMemory((0, 4), F32).make().shape == (0, 4)
+    assert output_maker((4, 4), F32)().flags.owndata
+    assert output_maker((0, 4), F32)().shape == (0, 4)
 
 
 def test_threads_never_share_a_result() -> None:

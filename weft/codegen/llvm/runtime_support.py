@@ -1,4 +1,4 @@
-"""The runtime that every library carries, as LLVM IR of weft's own: threads and a peak meter.
+"""The runtime that every library carries, as LLVM IR of weft's own: threads, a peak meter, calls.
 
 ``weft_parallel_launch`` forks and joins through the OpenMP ABI. Its three entry points are set at
 load time (``weft_set_threading``), so that a library links against no OpenMP and runs serially
@@ -8,6 +8,9 @@ every run: results do not depend on timing.
 
 from __future__ import annotations
 
+import functools
+
+from weft.codegen.llvm import python_call
 from weft.codegen.llvm.build import ObjectCode, build_text
 from weft.codegen.llvm.func import function_attributes
 from weft.codegen.llvm.target_machine import data_layout
@@ -144,10 +147,11 @@ def runtime_support_text(target: Target) -> str:
     """LLVM IR of the runtime support for ``target``."""
     return (
         f'target datalayout = "{data_layout(target)}"\n'
-        f'target triple = "{target.triple}"\n{_LAUNCH}{_peak(target)}'
+        f'target triple = "{target.triple}"\n{_LAUNCH}{python_call.TEXT}{_peak(target)}'
     )
 
 
+@functools.lru_cache(maxsize=8)
 def build_runtime_support(target: Target) -> ObjectCode:
     """The object that defines the launcher and the peak meter, to be linked once a library."""
     return build_text("weft_runtime", runtime_support_text(target), target)

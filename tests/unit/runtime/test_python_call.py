@@ -1,0 +1,195 @@
+"""The builtin that calls ``weft_main``: what it takes, what it declines, what it leaves behind."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import pickle
+import sys
+import threading
+import weakref
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+from tests.unit.runtime.programs import SIZE, expected, manifest, module, sample
+from weft.runtime import module as module_file
+from weft.runtime import numpy_layout
+from weft.runtime.manifest import BackJump
+from weft.runtime.module import CompiledModule
+from weft.runtime.python_call import NO_ARENA, PythonCall, is_short
+from weft.support.errors import InternalError, InvalidInputError
+
+
+@pytest.fixture(scope="module")
+def mod() -> CompiledModule:
+    return module()
+
+
+def quick(mod: CompiledModule, *args: object) -> object:
+    assert mod._call is not None
+    return mod._call.quick(*args)
+
+
+class Derived(np.ndarray):
+    pass
+
+
+def test_it_takes_exactly_what_is_declared(mod: CompiledModule) -> None:
+    results = quick(mod, sample())
+    assert isinstance(results, list)
+    np.testing.assert_array_equal(results[0], expected(sample()))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (), (sample(), sample()), (None,), (1.0,), (sample().tolist(),),
+        (sample().astype(np.float64),), (sample().view(np.int32),), (sample()[:-1],),
+        (sample().reshape(1, SIZE),), (np.float32(1),), (np.zeros(2 * SIZE, np.float32)[::2],),
+        (np.frombuffer(b"\0" * (4 * SIZE + 1), np.uint8)[1:].view(np.float32),),
+        (sample().view(Derived),), (sample().astype(">f4"),),
+    ],
+)  # fmt: skip
+def test_it_declines_what_needs_another_look(mod: CompiledModule, args: tuple) -> None:
+    assert quick(mod, *args) is None
+
+
+def test_it_takes_no_keywords(mod: CompiledModule) -> None:
+    with pytest.raises(TypeError, match="keyword"):
+        mod._call.quick(x=sample())
+
+
+def test_what_it_declines_is_converted_or_refused(mod: CompiledModule) -> None:
+    x = sample()
+    twin = pickle.loads(pickle.dumps(x))  # its dtype is not NumPy's own object
+    odd = np.zeros(4 * SIZE + 1, np.uint8)[1:].view(np.float32)
+    odd[:] = x
+    for given in (x.view(Derived), twin, odd, x.tolist(), np.repeat(x, 2)[::2], x.astype(">f4")):
+        np.testing.assert_array_equal(mod(given), expected(x))
+        (y,) = mod.run(None, {"x": given})
+        assert type(y) is np.ndarray
+    with pytest.raises(InvalidInputError, match="wrong shape"):
+        mod(x[1:])
+    with pytest.raises(InvalidInputError, match="wrong dtype"):
+        mod(x.astype(np.float64))
+
+
+def test_without_it_everything_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module_file, "python_call", lambda *_: None)
+    plain = module()
+    assert plain._call is None
+    np.testing.assert_array_equal(plain(sample()), module()(sample()))
+    with pytest.raises(InternalError, match="status 3"):
+        module(status=3)(sample())
+
+
+def test_a_layout_that_is_not_known_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert numpy_layout.known_layout()
+    monkeypatch.setattr(numpy_layout, "DTYPE", numpy_layout.DTYPE - 8)
+    assert not numpy_layout.known_layout.__wrapped__()
+
+
+def test_it_keeps_no_references(mod: CompiledModule) -> None:
+    x = sample()
+    gone = weakref.ref(mod._call.quick(x)[0])
+    assert gone() is None
+    before = sys.getrefcount(x), sys.getrefcount(x.dtype)
+    for _ in range(100):
+        mod._call.quick(x)
+        mod._call.quick(None)
+    assert (sys.getrefcount(x), sys.getrefcount(x.dtype)) == before
+
+
+def test_none_is_counted(mod: CompiledModule) -> None:
+    """Where None can die (before Python 3.12), it must be given with a reference of its own."""
+    before = sys.getrefcount(None)
+    held = [mod._call.quick() for _ in range(1000)]
+    assert sys.getrefcount(None) == before or sys.getrefcount(None) - before >= len(held)
+
+
+def test_no_memory_for_results_is_an_error(mod: CompiledModule) -> None:
+    def fail() -> np.ndarray:
+        raise MemoryError("none left")
+
+    first = np.zeros(SIZE, np.float32)
+    two = replace(mod.manifest, outputs=mod.manifest.outputs * 2)
+    call = PythonCall(two, mod.library, mod._constants_address, [lambda: first, fail])
+    for _ in range(3):
+        with pytest.raises(MemoryError, match="none left"):
+            call.quick(sample())
+    del call
+    gc.collect()
+    assert sys.getrefcount(first) <= 3  # this name, the closure, the argument
+
+
+def test_no_arena_is_free(mod: CompiledModule) -> None:
+    """A maker that calls the program again meets an arena in use, as a thread would."""
+    makers = [functools.partial(np.empty, SIZE, np.float32)]
+    call = PythonCall(manifest(), mod.library, mod._constants_address, makers)
+    first_free = call._plan[2]
+    call._plan[2] = 0
+    assert call.quick(sample()) == NO_ARENA
+    (y,) = call.run([sample()])
+    np.testing.assert_array_equal(y, expected(sample()))
+    assert call._plan[2] not in (0, first_free)
+
+
+def test_it_outlives_its_module() -> None:
+    mod = module()
+    builtin = mod._call.quick
+    del mod
+    gc.collect()
+    np.testing.assert_array_equal(builtin(sample())[0], expected(sample()))
+
+
+def test_many_inputs_and_outputs_of_all_kinds() -> None:
+    kinds = ["float32", "float64", "int8", "int64", "uint16", "bool", "float16", "bfloat16"]
+    shapes = [(), (1,), (3, 5), (2, 3, 4), (0, 2), (1, 1, 1, 1), (7,), (2, 2)]
+    params = ", ".join(f"%x{i}: Tensor[{s if len(s) != 1 else f'({s[0]})'}, {k}]"
+                       for i, (k, s) in enumerate(zip(kinds, shapes, strict=True)))
+    body = ", ".join(f"copy(%x{i})" for i in range(len(kinds)))
+    mod = weft.compile(weft.parse(f"def @main({params}) {{ ({body}) }}"))
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 2, s).astype(ml_dtypes.bfloat16 if k == "bfloat16" else k)
+              for k, s in zip(kinds, shapes, strict=True)]
+    arrays = [np.asarray(a) for a in arrays]
+    assert isinstance(quick(mod, *arrays), list)
+    feeds = {spec.name: array for spec, array in zip(mod.inputs, arrays, strict=True)}
+    for results in (mod(*arrays), mod.run(None, feeds), mod(**feeds)):
+        for result, array in zip(results, arrays, strict=True):
+            assert result.dtype == array.dtype
+            np.testing.assert_array_equal(result, array)
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_threads_work_in_arenas_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, *, short: bool
+) -> None:
+    monkeypatch.setattr("weft.runtime.python_call.is_short", lambda _: short)
+    mod = module()
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        x = sample(seed)
+        wanted = expected(x)
+        wrong.extend(seed for _ in range(300) if not np.array_equal(mod(x), wanted))
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+    assert len(mod._call._arenas) <= len(workers)
+
+
+def test_short_calls_keep_the_lock() -> None:
+    small = manifest()
+    assert not is_short(small)  # 20 kB
+    one, two = (replace(step, bytes_moved=400, flops=100) for step in small.steps)
+    assert is_short(replace(small, steps=(one, two)))
+    assert not is_short(replace(small, steps=(one, two), jumps=(BackJump(2, 0),)))

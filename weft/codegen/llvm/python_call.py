@@ -1,0 +1,213 @@
+"""``weft_python_call``: ``weft_main`` as a builtin function of CPython, as LLVM IR of weft's own.
+
+A call from Python through ctypes costs more than many a small model: the address of one array alone
+takes a microsecond. This function takes the arrays themselves (``METH_FASTCALL``), sees with a few
+loads that they are what the plan expects, and works without Python's lock where the plan says so.
+``weft.runtime.python_call`` lays out the plan and says what the results mean. Everything of CPython
+that is called belongs to its stable ABI and comes through the plan, so that libraries link against
+nothing; what is read of arrays is in ``weft.runtime.numpy_layout``.
+"""
+
+from __future__ import annotations
+
+from weft.runtime import numpy_layout as layout
+from weft.runtime.python_call import GIVE_ARENA, NO_ARENA, PLAN_FIELDS, PYTHON_CALL
+
+
+def _field(name: str, kind: str = "ptr", value: str | None = None) -> str:
+    """Load a field of ``%plan`` as ``%value`` (named as the field where not said)."""
+    value = value or name
+    return (f"  %{value}.at = getelementptr i64, ptr %plan, i64 {PLAN_FIELDS.index(name)}\n"
+            f"  %{value} = load {kind}, ptr %{value}.at")
+
+
+def _member(value: str, owner: str, offset: int, kind: str) -> str:
+    """Load what lies ``offset`` bytes into the object ``%owner``."""
+    return (f"  %{value}.at = getelementptr i8, ptr %{owner}, i64 {offset}\n"
+            f"  %{value} = load {kind}, ptr %{value}.at")
+
+
+# An input in the plan: its dtype object, its rank, its sizes.
+_READ_INPUTS = f"""
+define internal i1 @weft.read_inputs(ptr %plan, ptr %args, ptr %addresses) nounwind {{
+entry:
+{_field("inputs")}
+{_field("num_inputs", "i64")}
+{_field("array_type")}
+  %any = icmp sgt i64 %num_inputs, 0
+  br i1 %any, label %input, label %good
+input:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
+  %form = phi ptr [ %inputs, %entry ], [ %form.next, %next ]
+  %array.at = getelementptr ptr, ptr %args, i64 %i
+  %array = load ptr, ptr %array.at
+{_member("type", "array", layout.TYPE, "ptr")}
+  %is.array = icmp eq ptr %type, %array_type
+  br i1 %is.array, label %look, label %bad
+look:
+{_member("dtype", "array", layout.DTYPE, "ptr")}
+{_member("ndim", "array", layout.NDIM, "i32")}
+{_member("flags", "array", layout.FLAGS, "i32")}
+  %wanted.dtype = load ptr, ptr %form
+  %rank.at = getelementptr i64, ptr %form, i64 1
+  %rank = load i64, ptr %rank.at
+  %rank.given = sext i32 %ndim to i64
+  %order = and i32 %flags, {layout.CARRAY}
+  %same.dtype = icmp eq ptr %dtype, %wanted.dtype
+  %same.rank = icmp eq i64 %rank.given, %rank
+  %in.order = icmp eq i32 %order, {layout.CARRAY}
+  %same = and i1 %same.dtype, %same.rank
+  %fits = and i1 %same, %in.order
+  br i1 %fits, label %sizes, label %bad
+sizes:
+{_member("dims", "array", layout.DIMENSIONS, "ptr")}
+  %wanted = getelementptr i64, ptr %form, i64 2
+  br label %size
+size:
+  %d = phi i64 [ 0, %sizes ], [ %d.next, %compare ]
+  %all = icmp eq i64 %d, %rank
+  br i1 %all, label %next, label %compare
+compare:
+  %size.at = getelementptr i64, ptr %dims, i64 %d
+  %size.given = load i64, ptr %size.at
+  %size.wanted.at = getelementptr i64, ptr %wanted, i64 %d
+  %size.wanted = load i64, ptr %size.wanted.at
+  %equal = icmp eq i64 %size.given, %size.wanted
+  %d.next = add nsw i64 %d, 1
+  br i1 %equal, label %size, label %bad
+next:
+{_member("data", "array", layout.DATA, "ptr")}
+  %address.at = getelementptr ptr, ptr %addresses, i64 %i
+  store ptr %data, ptr %address.at
+  %form.next = getelementptr i64, ptr %wanted, i64 %rank
+  %i.next = add nsw i64 %i, 1
+  %more = icmp slt i64 %i.next, %num_inputs
+  br i1 %more, label %input, label %good
+good:
+  ret i1 true
+bad:
+  ret i1 false
+}}
+"""
+
+# Null with a Python error set where there is no memory.
+_MAKE_OUTPUTS = f"""
+define internal ptr @weft.make_outputs(ptr %plan, ptr %addresses) nounwind {{
+entry:
+{_field("makers")}
+{_field("num_outputs", "i64")}
+{_field("call")}
+{_field("list_new")}
+{_field("list_set")}
+{_field("dec_ref")}
+  %list = call ptr %list_new(i64 %num_outputs)
+  %some = icmp ne ptr %list, null
+  %any = icmp sgt i64 %num_outputs, 0
+  %go = and i1 %some, %any
+  br i1 %go, label %output, label %done
+output:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %made ]
+  %maker.at = getelementptr ptr, ptr %makers, i64 %i
+  %maker = load ptr, ptr %maker.at
+  %array = call ptr %call(ptr %maker)
+  %good = icmp ne ptr %array, null
+  br i1 %good, label %made, label %failed
+made:
+{_member("data", "array", layout.DATA, "ptr")}
+  %address.at = getelementptr ptr, ptr %addresses, i64 %i
+  store ptr %data, ptr %address.at
+  %set = call i32 %list_set(ptr %list, i64 %i, ptr %array)
+  %i.next = add nsw i64 %i, 1
+  %more = icmp slt i64 %i.next, %num_outputs
+  br i1 %more, label %output, label %done
+failed:
+  call void %dec_ref(ptr %list)
+  ret ptr null
+done:
+  ret ptr %list
+}}
+"""
+
+# Python's lock guards the list of free arenas, whose first words hold it together.
+_RUN = f"""
+define internal i32 @weft.run_main(ptr %plan, ptr %inputs, ptr %outputs) nounwind {{
+entry:
+{_field("arenas", value="arena")}
+  %some = icmp ne ptr %arena, null
+  br i1 %some, label %take, label %none
+take:
+  %rest = load ptr, ptr %arena
+  store ptr %rest, ptr %arena.at
+{_field("main")}
+{_field("constants")}
+{_field("releases", "i64")}
+  %long = icmp ne i64 %releases, 0
+  br i1 %long, label %unlocked, label %locked
+locked:
+  %quick = call i32 %main(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)
+  br label %done
+unlocked:
+{_field("save_thread")}
+{_field("restore_thread")}
+  %thread = call ptr %save_thread()
+  %slow = call i32 %main(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)
+  call void %restore_thread(ptr %thread)
+  br label %done
+done:
+  %status = phi i32 [ %quick, %locked ], [ %slow, %unlocked ]
+  call void @{GIVE_ARENA}(ptr %plan, ptr %arena)
+  ret i32 %status
+none:
+  ret i32 {NO_ARENA}
+}}
+
+define void @{GIVE_ARENA}(ptr %plan, ptr %arena) nounwind {{
+entry:
+{_field("arenas", value="others")}
+  store ptr %others, ptr %arena
+  store ptr %arena, ptr %others.at
+  ret void
+}}
+"""
+
+_CALL = f"""
+define ptr @{PYTHON_CALL}(ptr %self, ptr %args, i64 %count) nounwind {{
+entry:
+{_member("plan", "self", layout.DATA, "ptr")}
+{_field("num_inputs", "i64")}
+{_field("num_outputs", "i64")}
+  %enough = icmp eq i64 %count, %num_inputs
+  br i1 %enough, label %read, label %decline
+read:
+  %inputs = alloca ptr, i64 %num_inputs
+  %fits = call i1 @weft.read_inputs(ptr %plan, ptr %args, ptr %inputs)
+  br i1 %fits, label %make, label %decline
+make:
+  %outputs = alloca ptr, i64 %num_outputs
+  %results = call ptr @weft.make_outputs(ptr %plan, ptr %outputs)
+  %made = icmp ne ptr %results, null
+  br i1 %made, label %run, label %done
+run:
+  %status = call i32 @weft.run_main(ptr %plan, ptr %inputs, ptr %outputs)
+  %good = icmp eq i32 %status, 0
+  br i1 %good, label %done, label %failed
+failed:
+{_field("dec_ref")}
+{_field("from_long")}
+  call void %dec_ref(ptr %results)
+  %wide = sext i32 %status to i64
+  %number = call ptr %from_long(i64 %wide)
+  br label %done
+decline:
+{_field("inc_ref")}
+{_field("none")}
+  call void %inc_ref(ptr %none)
+  br label %done
+done:
+  %result = phi ptr [ %results, %make ], [ %results, %run ], [ %number, %failed ],
+                    [ %none, %decline ]
+  ret ptr %result
+}}
+"""
+
+TEXT = _READ_INPUTS + _MAKE_OUTPUTS + _RUN + _CALL

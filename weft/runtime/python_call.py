@@ -1,0 +1,150 @@
+"""A module's ``weft_main`` as a builtin function of CPython, for calls that cost next to nothing.
+
+The library holds ``weft_python_call``, machine code with the signature of ``METH_FASTCALL``. Its
+``self`` is an array of words, the plan: where everything is that a call needs, in the order of
+``PLAN_FIELDS``. The builtin takes one array for each input and gives
+
+- a list of new arrays where every argument is exactly what the module declares;
+- ``None`` where one is not, having done nothing;
+- ``NO_ARENA`` where all arenas are in use by other threads, having done nothing;
+- another number where that was the status of ``weft_main``.
+
+Python's lock is free while compiled code runs, unless that takes less time than it can take to
+get the lock back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.runtime.arena import AlignedBlock, address_of
+from weft.runtime.library import Library
+from weft.runtime.manifest import MAIN_SYMBOL, Manifest
+from weft.runtime.numpy_layout import known_layout
+from weft.support.errors import InternalError, WeftError
+
+PYTHON_CALL = "weft_python_call"
+GIVE_ARENA = "weft_give_arena"
+NO_ARENA = -1
+
+# What CPython's stable ABI provides, by field of the plan.
+_FUNCTIONS = {
+    "call": "PyObject_CallNoArgs", "list_new": "PyList_New", "list_set": "PyList_SetItem",
+    "inc_ref": "Py_IncRef", "dec_ref": "Py_DecRef", "from_long": "PyLong_FromLong",
+    "save_thread": "PyEval_SaveThread", "restore_thread": "PyEval_RestoreThread",
+}
+# ``makers`` are callables that give an array for each output; ``method`` is a ``PyMethodDef``.
+PLAN_FIELDS = ("main", "constants", "arenas", "inputs", "num_inputs", "makers", "num_outputs",
+               "releases", "array_type", "none", *_FUNCTIONS, "method")
+_METHOD_WORDS = 4
+_METH_FASTCALL = 0x80
+_NAME = ctypes.c_char_p(MAIN_SYMBOL.encode())
+
+# A CPU does at least this much in a microsecond, also in kernels that no vector helps.
+_FLOPS, _BYTES = 1000, 2000
+_SHORT = 3.0  # microseconds
+
+Builtin: TypeAlias = "Callable[..., list[np.ndarray] | int | None]"
+
+
+class PythonCall:
+    """``quick`` is the builtin; ``run`` does the same for arrays that only need another look."""
+
+    __slots__ = ("_arenas", "_dtypes", "_give", "_nbytes", "_plan", "quick")
+
+    def __init__(self, manifest: Manifest, library: Library, constants: int,
+                 makers: Sequence[Callable[[], np.ndarray]]) -> None:
+        self._arenas: list[AlignedBlock] = []
+        self._dtypes = [spec.numpy_dtype for spec in manifest.inputs]
+        self._nbytes = max(manifest.arena_bytes, 8)  # a free one holds the address of the next
+        # It keeps Python's lock, which guards the list of arenas.
+        prototype = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+        self._give = prototype(library.address(GIVE_ARENA))
+        self._plan = _plan(manifest, library, constants, makers, self._arenas)
+        method = self._plan.ctypes.data + 8 * PLAN_FIELDS.index("method")
+        self.quick: Builtin = _new_builtin(method, self._plan, None)
+        self._add_arena()
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results for arrays of the declared shapes and dtypes in C order.
+
+        ``InternalError`` where the program gives a status other than 0.
+        """
+        # Subclasses of arrays, and dtypes that are equal to NumPy's own ones but not the same.
+        plain = [np.asarray(array).view(dtype)
+                 for array, dtype in zip(arrays, self._dtypes, strict=True)]
+        results = self.quick(*plain)
+        while results == NO_ARENA:
+            self._add_arena()
+            results = self.quick(*plain)
+        if isinstance(results, list):
+            return results
+        raise InternalError("the compiled program failed", got=f"status {results}")
+
+    def _add_arena(self) -> None:
+        block = AlignedBlock(self._nbytes)
+        self._arenas.append(block)
+        self._give(address_of(self._plan), block.address)
+
+
+def python_call(manifest: Manifest, library: Library, constants: int,
+                makers: Sequence[Callable[[], np.ndarray]]) -> PythonCall | None:
+    """The call for a module whose constants lie at ``constants``.
+
+    ``None`` where this interpreter has no such builtins, or the library is older than they are.
+    """
+    if not known_layout():
+        return None
+    try:
+        library.address(PYTHON_CALL)
+    except WeftError:
+        return None
+    return PythonCall(manifest, library, constants, makers)
+
+
+def _plan(manifest: Manifest, library: Library, constants: int,
+          makers: Sequence[Callable[[], np.ndarray]], arenas: list[AlignedBlock]) -> np.ndarray:
+    """The words that the builtin reads; they keep alive what they point to."""
+    inputs = np.array([word for spec in manifest.inputs
+                       for word in (id(spec.numpy_dtype), len(spec.shape), *spec.concrete_shape)],
+                      np.uint64)
+    made = np.array([id(maker) for maker in makers], np.uint64)
+    values: dict[str, int] = {
+        "main": library.address(MAIN_SYMBOL), "constants": constants, "arenas": 0,
+        "inputs": address_of(inputs), "num_inputs": len(manifest.inputs),
+        "makers": address_of(made), "num_outputs": len(makers),
+        "releases": not is_short(manifest), "array_type": id(np.ndarray), "none": id(None),
+    }
+    values |= {field: _function(name) for field, name in _FUNCTIONS.items()}
+    memory = (ctypes.c_uint64 * (len(values) + _METHOD_WORDS))()
+    method = (_address(_NAME), library.address(PYTHON_CALL), _METH_FASTCALL, 0)
+    memory[:] = [*(values[field] for field in PLAN_FIELDS[:-1]), *method]
+    setattr(memory, "alive", (library, inputs, list(makers), made, arenas))  # noqa: B010
+    return np.frombuffer(memoryview(memory), np.uint64)
+
+
+def is_short(manifest: Manifest) -> bool:
+    """Whether a call takes a few microseconds at most.
+
+    A thread that gives Python's lock away for so little may wait a thousand times as long for it.
+    """
+    if manifest.jumps:
+        return False
+    work = sum(step.flops / _FLOPS + step.bytes_moved / _BYTES for step in manifest.steps)
+    return work < _SHORT
+
+
+def _function(name: str) -> int:
+    return _address(getattr(ctypes.pythonapi, name))
+
+
+def _address(pointer: Any) -> int:
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+_new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
+                                 ctypes.c_void_p)(("PyCFunction_NewEx", ctypes.pythonapi))
