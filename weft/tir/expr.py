@@ -117,6 +117,7 @@ __all__ = [
     "select",
     "sub",
     "sum_of",
+    "truth_of",
 ]
 
 
@@ -328,11 +329,19 @@ def not_(a: PrimExpr) -> PrimExpr:
     return a.a if type(a) is Not else Not(a)
 
 
+def truth_of(condition: PrimExpr) -> bool | None:
+    """The outcome of a condition that is a constant, the same in every lane; else ``None``."""
+    if type(condition) is Broadcast:
+        condition = condition.value
+    return bool(condition.value) if type(condition) is IntImm else None
+
+
 def select(condition: PrimExpr, true_value: ExprLike, false_value: ExprLike) -> PrimExpr:
     """Choose by value; both sides are evaluated."""
     t, f = _sides(true_value, false_value)
-    if condition is TRUE or condition is FALSE or t is f:
-        return f if condition is FALSE else t
+    known = truth_of(condition)
+    if known is not None or t is f:
+        return f if known is False else t
     if condition.dtype.lanes == 1 and t.dtype.lanes > 1:
         condition = Broadcast(condition, t.dtype.lanes)
     return Select(condition, t, f)

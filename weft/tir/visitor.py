@@ -132,7 +132,8 @@ def transform_expr(
 ) -> PrimExpr:
     """Rebuild bottom-up: ``fn`` gets each node with its children rewritten.
 
-    Pass one ``memo`` to several calls with the same ``fn`` to share work between them.
+    Of a select whose condition becomes constant, the other side is not visited. Pass one ``memo``
+    to several calls with the same ``fn`` to share work between them.
     """
     done: dict[PrimExpr, PrimExpr] = {} if memo is None else memo
     if expr in done:
@@ -140,7 +141,17 @@ def transform_expr(
     stack = [expr]
     while stack:
         node = stack[-1]
-        waiting = [c for c in children(node) if c not in done]
+        kind = type(node)
+        if kind is x.Select:
+            chosen = _chosen_side(node, done)  # type: ignore[arg-type]
+            if chosen is not None:
+                if chosen in done:
+                    stack.pop()
+                    done[node] = done[chosen]
+                else:
+                    stack.append(chosen)
+                continue
+        waiting = [c for c in _CHILDREN[kind](node) if c not in done]
         if waiting:
             stack.extend(reversed(waiting))
             continue
@@ -150,19 +161,50 @@ def transform_expr(
     return done[expr]
 
 
-def landmarks(expr: PrimExpr, spacing: int = 48) -> list[PrimExpr]:
+def _chosen_side(node: x.Select, done: dict[PrimExpr, PrimExpr]) -> PrimExpr | None:
+    """The operand of a select that matters next: its condition, or the side that it takes."""
+    condition = done.get(node.condition)
+    if condition is None:
+        return node.condition
+    taken = x.truth_of(condition)
+    return None if taken is None else node.true_value if taken else node.false_value
+
+
+def height(expr: PrimExpr, known: dict[PrimExpr, int]) -> int:
+    """How many levels of nodes are below ``expr``. ``known`` is shared by calls of one walk."""
+    found = known.get(expr)
+    if found is not None:
+        return found
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        below = -1
+        waiting = False
+        for child in _CHILDREN[type(node)](node):
+            levels = known.get(child)
+            if levels is None:
+                stack.append(child)
+                waiting = True
+            elif levels > below:
+                below = levels
+        if not waiting:
+            known[node] = below + 1
+            stack.pop()
+    return known[expr]
+
+
+def landmarks(
+    expr: PrimExpr, heights: dict[PrimExpr, int] | None = None, spacing: int = 48
+) -> list[PrimExpr]:
     """Sub-expressions so many levels apart, operands first; none in an expression of that depth.
 
-    A memoised recursive walk that visits these first never nests deeper than ``spacing``.
+    A memoised recursive walk that visits these first never nests deeper than ``spacing``. One
+    table of ``heights`` for all expressions of a function saves looking at what they share.
     """
-    depth: dict[PrimExpr, int] = {}
-    found = []
-    for node in post_order(expr):
-        below = max((depth[c] for c in children(node)), default=-1)
-        depth[node] = below + 1
-        if depth[node] % spacing == spacing - 1:
-            found.append(node)
-    return found
+    heights = {} if heights is None else heights
+    if height(expr, heights) < spacing - 1:
+        return []
+    return [node for node in post_order(expr) if heights[node] % spacing == spacing - 1]
 
 
 def map_exprs(stmt: s.Stmt, fn: ExprFn) -> s.Stmt:

@@ -16,6 +16,8 @@ from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, LetSt
 from weft.tir.verify import verify_func
 from weft.tir.visitor import (
     free_vars,
+    height,
+    landmarks,
     post_order,
     post_order_stmts,
     substitute,
@@ -67,6 +69,33 @@ def test_visitors_share_and_keep_identity() -> None:
     assert len(calls) == len(set(calls))
     assert str(substitute(e, {N: const(1), J: const(2)})) == "16"
     assert free_vars(e) == [N, J] or free_vars(e) == [J, N]
+
+
+def test_a_select_that_is_decided_leaves_one_side() -> None:
+    a = buffer("a", (4,))
+    lanes = x.Broadcast(x.compare(x.EQ, N, const(1)), 8)
+    taken, other = (x.Broadcast(a.load(const(k)), 8) for k in (1, 2))
+    seen: list[PrimExpr] = []
+
+    def watch(e: PrimExpr) -> PrimExpr:
+        seen.append(e)
+        return const(1) if e is N else e
+
+    assert transform_expr(x.select(lanes, taken, other), watch) is taken
+    assert taken in seen
+    assert other not in seen
+    assert substitute(x.select(lanes, taken, other), {N: const(3)}) is other
+
+
+def test_landmarks_bound_the_depth_of_a_walk() -> None:
+    chain: list[PrimExpr] = [N]
+    for _ in range(200):
+        chain.append(chain[-1] * J)
+    heights: dict[PrimExpr, int] = {}
+    assert height(chain[40], heights) == 40
+    assert landmarks(chain[40], heights) == []
+    found = landmarks(chain[200], heights)
+    assert found == landmarks(chain[200]) == [chain[k] for k in (47, 95, 143, 191)]
 
 
 def loop(body: Stmt, extent: int = 4) -> For:

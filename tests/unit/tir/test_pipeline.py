@@ -210,6 +210,25 @@ def test_parallel_loops_stay_whole() -> None:
     assert isinstance(done.body.body, IfThenElse)
 
 
+def test_statements_beside_a_guard_stay_one() -> None:
+    a, b, c = buffer("A", (5, 16)), buffer("B", (5, 16)), buffer("C", (70,))
+    scratch_row = Buffer("row", (const(16),), x.float32)
+    o, i, j, k = Var("o"), Var("i"), Var("j"), Var("k")
+    before = BufferStore(scratch_row, a.load(o, i) * 2.0, (i,))
+    held = BufferStore(c, scratch_row.load(j), (o * 16 + j,))
+    after = BufferStore(b, scratch_row.load(k) + 1.0, (o, k))
+    body = Allocate(scratch_row, seq([
+        loop(i, 16, before, VECTOR),
+        loop(j, 16, guarded(held, likely(o * 16 + j < 70)), VECTOR),
+        loop(k, 16, after, VECTOR),
+    ]))  # fmt: skip
+    func = PrimFunc("f", (a, b, c), loop(o, 5, body, PARALLEL))
+    done = lowered(func, random(5, 16), random(5, 16), random(70))
+    stores = [n.buffer.name for n in post_order_stmts(done.body) if isinstance(n, BufferStore)]
+    assert [stores.count(name) for name in ("row", "B")] == [1, 1]
+    assert hot_guards(done) == 1
+
+
 def test_main_and_tail_have_their_own_registers() -> None:
     a, b = buffer("A", (70,)), buffer("B", (70,))
     tile = Buffer("tile", (const(16),), x.float32, "local")

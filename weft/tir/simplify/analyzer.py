@@ -6,7 +6,7 @@ from the facts; other types are folded where every value keeps its bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -160,6 +160,15 @@ class Analyzer:
             self._memo[e] = found
             self._memo[found] = found
         return found
+
+    def sum_of_products(self, terms: Sequence[tuple[PrimExpr, PrimExpr]]) -> PrimExpr:
+        """``a * b + c * d + …`` of int64 scalars, simplified; partial sums need no node."""
+        total = Linear({}, 0)
+        for a, b in terms:
+            left, right = self._sum(a), self._sum(b)
+            product = left.scaled(right.const) if right.is_const else self._sum(x.mul(a, b))
+            total = total.plus(product)
+        return self._settled(divmod.recombine(self._facts, total)).to_expr()
 
     def can_prove(self, condition: PrimExpr) -> bool:
         """Whether ``condition`` follows from what is known. ``False``: no proof was found."""

@@ -60,11 +60,8 @@ class _Flattener(ScopedRewriter):
         return Ramp(base, step, lanes) if step is not const(0) else Broadcast(base, lanes)
 
     def _sum(self, terms: list[tuple[PrimExpr, PrimExpr]]) -> PrimExpr:
-        total: PrimExpr = const(0)
-        for index, stride in terms:
-            wide = index if index.dtype is int64 else index.astype(int64)
-            total = total + wide * stride
-        return self.analyzer.simplify(total)
+        return self.analyzer.sum_of_products(
+            [(index if index.dtype is int64 else index.astype(int64), n) for index, n in terms])
 
     def _gather(self, terms: list[tuple[PrimExpr, PrimExpr]], lanes: int) -> PrimExpr:
         ramp = self._as_ramp(terms, lanes)
@@ -103,7 +100,7 @@ class _Flattener(ScopedRewriter):
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         e = super().expr(e)
-        for inner in landmarks(e):
+        for inner in landmarks(e, self.heights):
             self._flatten(inner)
         return self._flatten(e)
 

@@ -114,7 +114,7 @@ class _Partition(ScopedRewriter):
                 if cut is not None and (not _is_static(node) or int_value(cut) is not None):
                     return self._halves(node, guard, worst, cut)
             if not _is_static(node) and _size(node.body) <= _MAX_NODES:
-                return node.replace(body=self._versions(node, guard, worst))
+                return node.replace(body=self._versions(node, node.body, guard, worst))
         if node.kind is ForKind.SERIAL and not _is_static(node):
             for guard in self._never_whole(node):
                 self._done.add((node.loop_var, guard.order))
@@ -179,23 +179,37 @@ class _Partition(ScopedRewriter):
             after = after.replace(body=nowhere)
         return s.seq([self.visit(before), self.visit(after)])
 
-    def _versions(self, node: s.For, guard: _Guard, worst: Linear) -> Stmt:
-        """Two bodies under a condition that is tested once an iteration."""
+    def _versions(self, node: s.For, body: Stmt, guard: _Guard, worst: Linear) -> Stmt:
+        """Two forms of ``body``, under a condition that is tested once an iteration.
+
+        Statements beside those that hold the guard stay one. What shares registers stays together:
+        they would have to outlive the branch.
+        """
+        match body:
+            case s.SeqStmt():
+                held = [at for at, stmt in enumerate(body.stmts) if _holds(stmt, guard)]
+                first, last = held[0], held[-1] + 1
+                if last - first < len(body.stmts):
+                    middle = self._versions(node, s.seq(body.stmts[first:last]), guard, worst)
+                    before, after = (self._version(node, s.seq(part))
+                                     for part in (body.stmts[:first], body.stmts[last:]))
+                    return s.seq([before, middle, after])
+            case s.Allocate() if body.buffer.scope != "local":
+                return body.replace(body=self._versions(node, body.body, guard, worst))
         condition = self.analyzer.simplify(x.GE(worst.to_expr(), const(0)))
         self._done.add((node.loop_var, guard.order))
         with self.analyzer.constraint(condition):
-            main = self._version(node.replace(body=_decided(node.body, guard, True)))
+            main = self._version(node, _decided(body, guard, True))
         with self.analyzer.constraint(x.not_(condition)):
-            outside = node.body if guard.inner else _decided(node.body, guard, False)
-            tail = self._version(node.replace(body=outside))
+            tail = self._version(node, body if guard.inner else _decided(body, guard, False))
         self._done.discard((node.loop_var, guard.order))
         return s.IfThenElse(condition, main, tail)
 
-    def _version(self, node: s.For) -> Stmt:
-        """A body under what is known now; further guards make further versions."""
-        for guard, worst in self._open_guards(node):
-            return self._versions(node, guard, worst)
-        return self.visit(node.body)
+    def _version(self, node: s.For, body: Stmt) -> Stmt:
+        """A part of a loop's body under what is known now; further guards make further versions."""
+        for guard, worst in self._open_guards(node.replace(body=body)):
+            return self._versions(node, body, guard, worst)
+        return self.visit(body)
 
     def _is_settled(self, worst: Linear) -> bool:
         """Whether the guard is already known to hold, or never to hold for all inner values."""
@@ -246,6 +260,10 @@ class _Partition(ScopedRewriter):
             cut = x.floordiv(rest.scaled(-1).to_expr() + (c - 1), const(c))
         inside = x.minimum(x.maximum(cut, node.min), node.min + node.extent)
         return self.analyzer.simplify(inside)
+
+
+def _holds(stmt: Stmt, guard: _Guard) -> bool:
+    return any(found.order is guard.order for found in _guards(stmt))
 
 
 def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:

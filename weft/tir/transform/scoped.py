@@ -21,12 +21,13 @@ class ScopedRewriter:
 
     def __init__(self, func: PrimFunc) -> None:
         self.analyzer = Analyzer()
+        self.heights: dict[PrimExpr, int] = {}
         for param in func.params:
             if isinstance(param, Var):
                 self.analyzer.bind(param, 1, None)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        for inner in landmarks(e):
+        for inner in landmarks(e, self.heights):
             self.analyzer.simplify(inner)
         return self.analyzer.simplify(e)
 
