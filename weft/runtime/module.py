@@ -59,7 +59,7 @@ class CompiledModule:
         self._makers = [output_maker(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
         self._main = function(self.library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
         self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest))
-        self._call = python_call(manifest, self.library, self._constants_address, self._makers)
+        self._call = python_call(manifest, self.library, self._constants, self._makers)
         self._quick = _declines if self._call is None else self._call.quick
 
     @property

@@ -56,7 +56,7 @@ class PythonCall:
 
     __slots__ = ("_arenas", "_dtypes", "_give", "_nbytes", "_plan", "quick")
 
-    def __init__(self, manifest: Manifest, library: Library, constants: int,
+    def __init__(self, manifest: Manifest, library: Library, constants: np.ndarray,
                  makers: Sequence[Callable[[], np.ndarray]]) -> None:
         self._arenas: list[AlignedBlock] = []
         self._dtypes = [spec.numpy_dtype for spec in manifest.inputs]
@@ -91,9 +91,9 @@ class PythonCall:
         self._give(address_of(self._plan), block.address)
 
 
-def python_call(manifest: Manifest, library: Library, constants: int,
+def python_call(manifest: Manifest, library: Library, constants: np.ndarray,
                 makers: Sequence[Callable[[], np.ndarray]]) -> PythonCall | None:
-    """The call for a module whose constants lie at ``constants``.
+    """The call for a module, ``makers`` giving an array for each of its outputs.
 
     ``None`` where this interpreter has no such builtins, or the library is older than they are.
     """
@@ -106,7 +106,7 @@ def python_call(manifest: Manifest, library: Library, constants: int,
     return PythonCall(manifest, library, constants, makers)
 
 
-def _plan(manifest: Manifest, library: Library, constants: int,
+def _plan(manifest: Manifest, library: Library, constants: np.ndarray,
           makers: Sequence[Callable[[], np.ndarray]], arenas: list[AlignedBlock]) -> np.ndarray:
     """The words that the builtin reads; they keep alive what they point to."""
     inputs = np.array([word for spec in manifest.inputs
@@ -114,7 +114,7 @@ def _plan(manifest: Manifest, library: Library, constants: int,
                       np.uint64)
     made = np.array([id(maker) for maker in makers], np.uint64)
     values: dict[str, int] = {
-        "main": library.address(MAIN_SYMBOL), "constants": constants, "arenas": 0,
+        "main": library.address(MAIN_SYMBOL), "constants": address_of(constants), "arenas": 0,
         "inputs": address_of(inputs), "num_inputs": len(manifest.inputs),
         "makers": address_of(made), "num_outputs": len(makers),
         "releases": not is_short(manifest), "array_type": id(np.ndarray), "none": id(None),
@@ -123,7 +123,7 @@ def _plan(manifest: Manifest, library: Library, constants: int,
     memory = (ctypes.c_uint64 * (len(values) + _METHOD_WORDS))()
     method = (_address(_NAME), library.address(PYTHON_CALL), _METH_FASTCALL, 0)
     memory[:] = [*(values[field] for field in PLAN_FIELDS[:-1]), *method]
-    setattr(memory, "alive", (library, inputs, list(makers), made, arenas))  # noqa: B010
+    setattr(memory, "alive", (library, constants, inputs, list(makers), made, arenas))  # noqa: B010
     return np.frombuffer(memoryview(memory), np.uint64)
 
 

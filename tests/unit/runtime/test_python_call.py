@@ -117,7 +117,7 @@ def test_no_memory_for_results_is_an_error(mod: CompiledModule) -> None:
 
     first = np.zeros(SIZE, np.float32)
     two = replace(mod.manifest, outputs=mod.manifest.outputs * 2)
-    call = PythonCall(two, mod.library, mod._constants_address, [lambda: first, fail])
+    call = PythonCall(two, mod.library, mod._constants, [lambda: first, fail])
     for _ in range(3):
         with pytest.raises(MemoryError, match="none left"):
             call.quick(sample())
@@ -129,7 +129,7 @@ def test_no_memory_for_results_is_an_error(mod: CompiledModule) -> None:
 def test_no_arena_is_free(mod: CompiledModule) -> None:
     """A maker that calls the program again meets an arena in use, as a thread would."""
     makers = [functools.partial(np.empty, SIZE, np.float32)]
-    call = PythonCall(manifest(), mod.library, mod._constants_address, makers)
+    call = PythonCall(manifest(), mod.library, mod._constants, makers)
     first_free = call._plan[2]
     call._plan[2] = 0
     assert call.quick(sample()) == NO_ARENA
