@@ -16,6 +16,7 @@ from weft.op.layout_inference import LayoutResult
 from weft.topi.layout import Layout
 from weft.transform.graph import as_function, enters, tensor_type_of, type_of
 from weft.transform.layout_choice import AlterLayoutHook, LayoutChoice
+from weft.transform.layout_prices import LayoutPrices
 
 
 @register_pass
@@ -24,9 +25,10 @@ class AlterOpLayout(FunctionPass):
     """Give anchors their preferred layouts, and keep values in them between anchors.
 
     ``config["alter_layout"]`` of the context maps operator names to hooks that return a
-    ``LayoutChoice``; the arguments are converted as it says. Operators with a ``layout`` hook
-    then run in the layout in which their data arrives, and the others get it back as it was
-    written, as do the results of the function. Conversions of constants are left to
+    ``LayoutChoice``; the arguments are converted as it says. Of several the one is taken that is
+    cheapest with the conversions before and behind it (``LayoutPrices``). Operators with a
+    ``layout`` hook then run in the layout in which their data arrives, and the others get it back
+    as it was written, as do the results of the function. Conversions of constants are left to
     ``fold_constant``, so weights are packed at compile time. Without hooks nothing changes.
 
     With a hook that wants blocks of 8 channels:
@@ -85,7 +87,9 @@ class _Relayout:
         self.converted: dict[tuple[Expr, str, str], Expr] = {}
 
     def run(self, fn: Function) -> Function:
-        for node in post_order(fn, enter=enters):
+        nodes = list(post_order(fn, enter=enters))
+        self.prices = LayoutPrices(nodes, self._choices)
+        for node in nodes:
             self.values[node] = self._visit(node)
         return as_function(self._plain(self.values[fn]))
 
@@ -114,14 +118,24 @@ class _Relayout:
             return node
         return rebuild(node, parts, checked_type=node.checked_type)
 
+    def _choices(self, call: Call, operator: Op) -> Sequence[LayoutChoice]:
+        """What the hook of an operator offers for a call."""
+        hook = self.hooks.get(operator.name)
+        if hook is None:
+            return ()
+        offered = hook(call, [type_of(a) for a in call.args], self.target)
+        if offered is None:
+            return ()
+        return (offered,) if isinstance(offered, LayoutChoice) else offered
+
     # -- calls -------------------------------------------------------------------------------
 
     def _call(self, call: Call, operator: Op) -> _Value:
+        if self.prices.has_choices(call):
+            arriving = self.values[call.args[0]]
+            is_blocked = isinstance(arriving, _Tensor) and arriving.layout is not None
+            return self._anchor(call, self.prices.cheapest(call, is_blocked))
         types = [type_of(a) for a in call.args]
-        hook = self.hooks.get(operator.name)
-        choice = None if hook is None else hook(call, types, self.target)
-        if choice is not None:
-            return self._anchor(call, choice)
         result = self._propagated(call, operator, types)
         return _Tensor(self._rebuilt(call)) if result is None else result
 
@@ -136,7 +150,13 @@ class _Relayout:
         layout = None if choice.output_layout is None else Layout.parse(choice.output_layout)
         if layout is not None and layout.is_primal:
             layout = None
-        return _Tensor(call.replace(args=args, attrs=choice.attrs), layout)
+        result = _Tensor(call.replace(args=args, attrs=choice.attrs), layout)
+        if choice.cut is None:
+            return result
+        axis, size = choice.cut
+        kept = op.strided_slice(self._plain(result), begin=(0,), end=(size,), axes=(axis,),
+                                span=call.span)
+        return _Tensor(kept)
 
     def _padded(self, arg: Expr, zeros: Sequence[int]) -> Expr:
         """``arg`` as written, with so many zeros behind each axis."""

@@ -75,5 +75,6 @@ def test_channels_stay_in_blocks_between_convolutions_of_volumes() -> None:
     y = op.nn.conv3d(y, weights(16, 16, 1, 1, 1))
     compiled = weft.compile(infer_type(IRModule.from_expr(Function((x,), y))),
                             target="llvm -mcpu=haswell")
-    changes = compiled.as_text("optimized").count("layout_transform(")
-    assert changes == 2, "one on the way in, one on the way out"
+    text = compiled.as_text("optimized")
+    assert 'layout="NCDHW8c"' in text.split("max_pool3d")[1]
+    assert text.count("layout_transform(") == 1, "the first one reads the data as it is written"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -34,14 +36,20 @@ def _kernel_channels(module: IRModule) -> set[int]:
         if isinstance(node, Call) and str(node.op).startswith("nn.conv2d"):
             type_ = node.checked_type
             assert isinstance(type_, TensorType)
-            found.add(type_.concrete_shape[1] * type_.concrete_shape[-1])
+            _, channels, _, _, *block = type_.concrete_shape
+            found.add(channels * math.prod(block))
     return found
 
 
 @pytest.mark.parametrize(("outputs", "wanted"), [(85, 96), (255, 256), (30, 32), (24, 24),
                                                  (64, 64)])
 def test_blocks_are_filled_where_that_saves_registers(outputs, wanted) -> None:
-    assert _kernel_channels(_module(outputs)) == {wanted}
+    """Rows of seven are short for vectors of sixteen positions, so channels are the lanes."""
+    assert _kernel_channels(_module(outputs, kernel=3, padding=(1,) * 4)) == {wanted}
+
+
+def test_channels_without_good_blocks_stay_as_they_are_where_positions_are_the_lanes() -> None:
+    assert _kernel_channels(_module(85)) == {85}
 
 
 def test_kernels_known_at_run_time_only_are_left() -> None:

@@ -9,29 +9,31 @@ positions runs inside it. Padding is copied into a buffer first, so that the hot
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 
 from weft import te
 from weft.ir.expr import Call
+from weft.ir.types import TensorType
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import size_of, work_of
-from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
+from weft.strategy.cpu.conv_band import BandSize, choose_band
+from weft.strategy.cpu.conv_cost import blocked_tile
+from weft.strategy.cpu.conv_plain import plain_conv, schedule_plain
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise_conv import is_depthwise, schedule_depthwise
 from weft.strategy.cpu.dot_product_conv import dot_convolution
 from weft.strategy.cpu.machine import (
-    FAR_BYTES_PER_CYCLE,
     FMA_PER_CYCLE,
     PARALLEL_THRESHOLD,
     RegisterTile,
-    choose_tile,
-    imbalance,
 )
 from weft.strategy.cpu.padding import schedule_padding
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of, compute_of
 from weft.strategy.registry import strategy
+from weft.support.errors import InternalError
 from weft.target import Target
 from weft.topi.layout import Layout
 
@@ -50,12 +52,23 @@ def _convolution(call: Call, target: Target) -> Iterator[Implementation]:
         return
     kernel_layout = "OI" + attrs.spatial
     if (attrs.data_layout, attrs.kernel_layout, layout.name) == (plain, kernel_layout, plain):
-        yield Implementation(f"{name}.cpu.direct_{plain.lower()}", schedule_plain)
+        yield Implementation(
+            f"{name}.cpu.direct_{plain.lower()}", schedule_plain,
+            functools.partial(plain_conv, lanes=_lanes_of(call, target)),
+        )
     yield Implementation(f"{name}.cpu.generic", schedule_default, cost=1.0)
 
 
 for _name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
     strategy(_name, target="cpu")(_convolution)
+
+
+def _lanes_of(call: Call, target: Target) -> int:
+    """Sums in one register."""
+    result = call.checked_type
+    if not isinstance(result, TensorType):
+        raise InternalError("a convolution has no tensor type", where=call.span, got=str(result))
+    return target.lanes(result.dtype)
 
 
 def schedule_direct(ctx: ScheduleContext) -> None:
@@ -69,7 +82,8 @@ def schedule_direct(ctx: ScheduleContext) -> None:
     acc = accumulators(ctx)
     stage = s[ctx.output]
     n, oc, *rows, ow, lane = stage.axis
-    tile = _tile(ctx, size_of(oc.extent), size_of(ow.extent), size_of(lane.extent))
+    tile = blocked_tile(size_of(ow.extent), size_of(oc.extent), size_of(lane.extent), ctx.target,
+                        ctx.output.dtype)
     blocks, block = stage.split(oc, factor=tile.vectors)
     columns, column = stage.split(ow, factor=tile.rows)
     *outer, banded = rows or [columns]
@@ -86,81 +100,23 @@ def schedule_direct(ctx: ScheduleContext) -> None:
     _order_reduction(ctx, acc)
 
 
-def schedule_plain(ctx: ScheduleContext) -> None:
-    """NCHW as it is: lanes are positions along a row, rows of the tile are output channels.
-
-    For convolutions whose channels do not make blocks (a single output channel, say). The pixels
-    are the vectors here and the weights the scalars.
-    """
-    s = ctx.schedule
-    schedule_padding(ctx)
-    acc = accumulators(ctx)
-    stage = s[ctx.output]
-    n, oc, *rows, ow = stage.axis
-    lanes = ctx.target.lanes(ctx.output.dtype)
-    width, channels = size_of(ow.extent), size_of(oc.extent)
-    groups = attrs_of(ctx.call, ConvAttrs).groups
-    tile = choose_tile(channels // groups, -(-width // lanes), ctx.target, ctx.output.dtype)
-    slices, channel = stage.split(oc, factor=tile.rows)
-    columns, inside = stage.split(ow, factor=tile.vectors * lanes)
-    vector, lane = stage.split(inside, factor=lanes)
-    stage.reorder(n, slices, *rows, columns, channel, vector, lane)
-    for axis in (channel, vector):
-        stage.unroll(axis)
-    stage.vectorize(lane)
-    task = stage.fuse(n, slices, *(rows or [columns]))
-    if work_of(compute_of(ctx.anchor)) >= PARALLEL_THRESHOLD:
-        stage.parallel(task)
-    s[acc].compute_at(stage, columns if rows else task)
-    acc_stage = s[acc]
-    an, ac, *a_rows, aw = acc_stage.axis
-    acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
-    tile_in_registers(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
-                      [an, *a_rows])
-
-
 def _order_reduction(ctx: ScheduleContext, acc: te.Tensor) -> None:
     stage = ctx.schedule[acc]
     n, oc, *rows, ow, lane = stage.axis
     tile_in_registers(stage, list(stage.reduce_axis), [ow], [oc], lane, [n, *rows])
 
 
-def _tile(ctx: ScheduleContext, blocks: int, width: int, block: int) -> RegisterTile:
-    """The register tile in channel blocks (``vectors``) and output positions (``rows``)."""
-    lanes = ctx.target.lanes(ctx.output.dtype)
-    step = registers(block, lanes)
-    tile = choose_tile(width, blocks * step, ctx.target, ctx.output.dtype, column_step=step)
-    return RegisterTile(tile.rows, max(1, tile.vectors // step))
-
-
 def _band(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> int:
-    """How many rows to walk with one slice of the weights: a divisor of the image's height.
-
-    Within a band the pixels are read once for each slice of the weights, so they should fit the
-    second-level cache; between bands all weights are read again. Against the traffic from beyond
-    that cache stands the balance: few tasks leave some threads waiting for others. Both are
-    estimated in cycles. Of equals the tallest band wins that still leaves two of them. A signal
-    is one row, whose bands are counted in tiles.
-    """
-    batch, oc, *rows_outer, width, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].axis)
+    """The rows of a task; a signal is one row, whose bands are counted in tiles."""
+    batch, oc, *rows, width, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].axis)
     depth = math.prod(size_of(axis.extent) for axis in ctx.schedule[acc].reduce_axis)
     attrs = attrs_of(ctx.call, ConvAttrs)
-    if not rows_outer:
-        rows_outer, width = [-(-width // tile.rows)], tile.rows
-    *images, height = rows_outer
+    if not rows:
+        rows, width = [-(-width // tile.rows)], tile.rows
+    *images, height = rows
     batch *= math.prod(images)
-    near = ctx.target.l2_bytes // 2
-    weights = 4 * oc * lane * depth
     row_bytes = 4 * depth // math.prod(attrs.kernel_size or ()) * width * math.prod(attrs.strides)
-    slices = -(-oc // tile.vectors)
     lanes = ctx.target.lanes(ctx.output.dtype)
-    arithmetic = batch * oc * lane * height * width * depth / (FMA_PER_CYCLE * lanes)
-
-    def cost(rows: int) -> tuple[float, bool, int]:
-        bands = height // rows
-        pixels = row_bytes * height * (slices if row_bytes * rows > near else 1)
-        far = batch * (pixels + weights * (bands if weights > near else 1))
-        cycles = arithmetic * imbalance(batch * bands * slices) + far / FAR_BYTES_PER_CYCLE
-        return cycles, bands < 2, -rows
-
-    return min((rows for rows in range(1, height + 1) if height % rows == 0), key=cost)
+    cycles = batch * oc * lane * height * width * depth / (FMA_PER_CYCLE * lanes)
+    size = BandSize(batch, height, -(-oc // tile.vectors), row_bytes, 4 * oc * lane * depth, cycles)
+    return choose_band(size, ctx.target)

@@ -1,4 +1,4 @@
-"""Convolutions as the CPU schedules want them: output channels in whole registers, few products."""
+"""Convolutions by fewer products, output channels in whole registers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ WORTH = 0.9  # of the registers: the channels that are left out cost a pass over
 
 @legalize("nn.conv2d", target="cpu")
 def legalize_conv2d(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:
-    """Constant kernels are filled up with zeros where channels make no good blocks.
+    """Minimal filtering where it pays, its channels filled up with zeros where they make no blocks.
 
     85 channels would run in blocks of 17, two registers each; 96 take six. What is filled up is
-    left out of the result. Then minimal filtering has its say.
+    left out of the result.
     """
     data, weight = types
     if not (isinstance(data, TensorType) and isinstance(weight, TensorType)):
@@ -41,7 +41,9 @@ def legalize_conv2d(call: Call, types: Sequence[Type], context: PassContext) -> 
     wide = _filled(call, outputs + more, call.args[1].data)
     shape = (outputs + more, *weight.concrete_shape[1:])
     chosen = use_winograd(wide, [data, TensorType(shape, weight.dtype)], context)
-    return op.strided_slice(chosen or wide, begin=(0,), end=(outputs,), axes=(1,), span=call.span)
+    if chosen is None:
+        return None
+    return op.strided_slice(chosen, begin=(0,), end=(outputs,), axes=(1,), span=call.span)
 
 
 def _channels_to_fill(attrs: ConvAttrs, weight: TensorType, target: Target) -> int:

@@ -2,47 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 
 from weft.ir.expr import Call, Constant
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.blocking import block_for, panel_width
+from weft.strategy.cpu.conv_cost import ConvSize, blocked_cycles, plain_cycles
 from weft.strategy.cpu.dot_product_conv import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
 from weft.topi.layout import Layout
-from weft.transform.layout_choice import LayoutChoice
+from weft.transform.layout_choice import LayoutChoice, LayoutChoices
+from weft.transform.layout_prices import CONVERSION_CYCLES
 
 
-def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
-    """Blocked channels for data, kernel and result; the lanes of a block are one group's."""
+def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoices:
+    """Channels in blocks, the lanes of a block being one group's, or images as they are written."""
     attrs = attrs_of(call, ConvAttrs)
     data, kernel = _fixed(types[0]), _fixed(types[1])
     plain, plain_kernel = "NC" + attrs.spatial, "OI" + attrs.spatial
     if attrs.data_layout != plain or attrs.kernel_layout != plain_kernel:
         return None
-    if data is None or kernel is None:
+    if attrs.result_layout != plain or data is None or kernel is None:
         return None
     plan = conv_plan(call, (data, kernel), target)
     if plan is not None and isinstance(call.args[1], Constant):
         packed = kernel_layout(plan)
         return LayoutChoice(attrs.replace(kernel_layout=packed), (None, (plain_kernel, packed)))
-    outputs, group_inputs, *_ = kernel.concrete_shape
-    channels = data.concrete_shape[1]
     if 0 in (*data.concrete_shape, *kernel.concrete_shape):
         return None
-    depthwise = attrs.groups == channels == outputs and group_inputs == 1
-    dtype = str(data.dtype)
-    out_block = block_for(outputs if depthwise else outputs // attrs.groups, target, dtype)
-    in_block = out_block if depthwise else block_for(group_inputs, target, dtype)
-    if out_block < target.lanes(dtype) // 4:
-        return None  # mostly empty registers: schedule_plain has its lanes along the row
-    data_layout, out_layout = f"{plain}{in_block}c", f"{plain}{out_block}c"
-    blocked_kernel = f"{plain_kernel}{1 if depthwise else in_block}i{out_block}o"
+    if is_depthwise_shape(attrs, data, kernel):
+        block = block_for(data.concrete_shape[1], target, str(data.dtype))
+        return _in_blocks(attrs, block, block, depthwise=True) if _fills(block, target) else None
+    size = ConvSize.of(attrs, data, kernel)
+    return [*_blocked_choices(attrs, size, target, isinstance(call.args[1], Constant)),
+            LayoutChoice(attrs, ((plain, plain), None), cycles=plain_cycles(size, target))]
+
+
+def is_depthwise_shape(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> bool:
+    outputs, group_inputs, *_ = kernel.concrete_shape
+    return attrs.groups == data.concrete_shape[1] == outputs and group_inputs == 1
+
+
+def _fills(block: int, target: Target) -> bool:
+    """Whether blocks fill registers at least in part; else lanes are better along the row."""
+    return block >= target.lanes("float32") // 4
+
+
+def _blocked_choices(
+    attrs: ConvAttrs, size: ConvSize, target: Target, is_constant: bool
+) -> Iterator[LayoutChoice]:
+    """The result in blocks, the data too or as it is written; channels filled up if that helps."""
+    in_block = block_for(size.group_inputs, target, str(size.dtype))
+    block = block_for(size.outputs // size.groups, target, str(size.dtype))
+    if _fills(block, target):
+        cycles = blocked_cycles(size, size.outputs, block, target)
+        for inputs in (in_block, 1):
+            yield dataclasses.replace(_in_blocks(attrs, inputs, block), cycles=cycles)
+    lanes = target.lanes(size.dtype)
+    more = -size.outputs % lanes
+    if is_constant and size.groups == 1 and more:
+        outputs = size.outputs + more
+        wide = _in_blocks(attrs.replace(channels=outputs), in_block, lanes)
+        cycles = blocked_cycles(size, outputs, lanes, target) + CONVERSION_CYCLES * size.elements
+        zeros = (more, 0, *(0 for _ in size.taps))
+        yield dataclasses.replace(wide, paddings=(None, zeros), cut=(1, size.outputs),
+                                  cycles=cycles)
+
+
+def _in_blocks(
+    attrs: ConvAttrs, in_block: int, out_block: int, *, depthwise: bool = False
+) -> LayoutChoice:
+    """Blocks of these sizes; the data as it is written where ``in_block`` is 1."""
+    plain, plain_kernel = "NC" + attrs.spatial, "OI" + attrs.spatial
+    data_layout = plain if in_block == 1 else f"{plain}{in_block}c"
+    out_layout = f"{plain}{out_block}c"
+    inputs = "1i" if depthwise else f"{in_block}i" if in_block > 1 else ""
+    blocked_kernel = f"{plain_kernel}{inputs}{out_block}o"
     return LayoutChoice(
         attrs.replace(
             data_layout=data_layout, kernel_layout=blocked_kernel, out_layout=out_layout

@@ -16,6 +16,7 @@ FMA_PER_CYCLE = 2
 LOADS_PER_CYCLE = 2
 FMA_LATENCY = 4
 OPERAND_COST = 0.1  # share of a load's cycle that other work does not hide
+NEAR_BYTES_PER_CYCLE = 24  # what the first-level cache gets from the second
 FAR_BYTES_PER_CYCLE = 8  # what one core gets from beyond its second-level cache
 # Below this many scalar operations a fork and join costs more than a second core brings.
 PARALLEL_THRESHOLD = 20_000
@@ -32,15 +33,18 @@ class RegisterTile:
     def accumulators(self) -> int:
         return self.rows * self.vectors
 
-    def step_cycles(self) -> float:
+    def step_cycles(self, vector_cycles: float = 0.0) -> float:
         """Cycles of one reduction step: the tightest of arithmetic, loads and latency.
 
         Loads also cost a little where they are not the tightest: they compete for the caches
         behind the first one, so of two tiles at the arithmetic limit the squarer is faster.
+        ``vector_cycles`` is how long one vector operand takes to arrive, where it comes from
+        beyond the first-level cache at every step.
         """
         arithmetic = self.accumulators / FMA_PER_CYCLE
         loads = (self.rows + self.vectors) / LOADS_PER_CYCLE
-        return max(arithmetic, loads, FMA_LATENCY) + OPERAND_COST * loads
+        arrival = self.vectors * vector_cycles
+        return max(arithmetic, loads, arrival, FMA_LATENCY) + OPERAND_COST * loads
 
 
 def fits_registers(tile: RegisterTile, target: Target) -> bool:
@@ -48,11 +52,11 @@ def fits_registers(tile: RegisterTile, target: Target) -> bool:
     return tile.accumulators + tile.vectors + 1 <= target.vector_registers
 
 
-def tail_cost(extent: int, rows: int, vectors: int) -> float:
+def tail_cost(extent: int, rows: int, vectors: int, vector_cycles: float = 0.0) -> float:
     """Step cycles to cover ``extent`` rows by full tiles and one shorter tile."""
     full, rest = divmod(extent, rows)
-    cost = full * RegisterTile(rows, vectors).step_cycles()
-    return cost + (RegisterTile(rest, vectors).step_cycles() if rest else 0.0)
+    cost = full * RegisterTile(rows, vectors).step_cycles(vector_cycles)
+    return cost + (RegisterTile(rest, vectors).step_cycles(vector_cycles) if rest else 0.0)
 
 
 def imbalance(tasks: int) -> float:
@@ -65,7 +69,8 @@ def imbalance(tasks: int) -> float:
 
 
 def choose_tile(
-    rows: int, columns: int, target: Target, dtype: DType, *, column_step: int = 1
+    rows: int, columns: int, target: Target, dtype: DType, *, column_step: int = 1,
+    vector_cycles: float = 0.0,
 ) -> RegisterTile:
     """The register tile that covers ``rows`` x ``columns`` outputs in the fewest cycles.
 
@@ -79,18 +84,21 @@ def choose_tile(
             tile = RegisterTile(height, vectors)
             if not fits_registers(tile, target):
                 break
-            cost = _cover_cost(rows, columns, tile)
+            cost = cover_cost(rows, columns, tile, vector_cycles)
             key = (cost, -tile.accumulators)
             if best is None or key < best[:2]:
                 best = (*key, tile)
     return best[2] if best else RegisterTile(1, min(columns, column_step))
 
 
-def _cover_cost(rows: int, columns: int, tile: RegisterTile) -> float:
+def cover_cost(
+    rows: int, columns: int, tile: RegisterTile, vector_cycles: float = 0.0
+) -> float:
+    """Cycles of one reduction step of ``rows`` x ``columns`` outputs, tile by tile."""
     full, rest = divmod(columns, tile.vectors)
-    cost = full * tail_cost(rows, tile.rows, tile.vectors)
+    cost = full * tail_cost(rows, tile.rows, tile.vectors, vector_cycles)
     if rest:
-        cost += tail_cost(rows, tile.rows, rest)
+        cost += tail_cost(rows, tile.rows, rest, vector_cycles)
     # A tail is code of its own, and its loop starts cold: charge it a little.
     tails = bool(rows % tile.rows) + bool(rest)
     return cost * (1 + 0.02 * tails)
