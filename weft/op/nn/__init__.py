@@ -12,6 +12,7 @@ from weft.op.nn.adaptive_pool import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
+from weft.op.nn.attention import AttentionAttrs, attention, masked_attention
 from weft.op.nn.bitserial import (
     BinaryConv2DAttrs,
     BitPackAttrs,
@@ -117,6 +118,7 @@ __all__ = [
     "AdaptivePool1DAttrs",
     "AdaptivePool2DAttrs",
     "AdaptivePool3DAttrs",
+    "AttentionAttrs",
     "AvgPool1DAttrs",
     "AvgPool2DAttrs",
     "AvgPool3DAttrs",
@@ -173,6 +175,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "attention",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool2d_grad",
@@ -215,6 +218,7 @@ __all__ = [
     "leaky_relu",
     "log_softmax",
     "lrn",
+    "masked_attention",
     "matmul",
     "max_pool1d",
     "max_pool2d",

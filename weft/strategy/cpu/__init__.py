@@ -1,6 +1,7 @@
 """Strategies and schedule families for CPUs; importing a module registers what it holds."""
 
 from weft.strategy.cpu import (
+    attention,
     conv,
     conv_legalize,
     default,
@@ -16,6 +17,7 @@ from weft.strategy.cpu import (
 )
 
 __all__ = [
+    "attention",
     "conv",
     "conv_legalize",
     "default",

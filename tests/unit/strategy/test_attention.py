@@ -1,0 +1,111 @@
+"""Fused attention against its reference: tails, blocks, masks, groups of heads, special rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
+from weft import op
+from weft.ir.expr import Function, var
+from weft.strategy.cpu import attention_plan
+from weft.strategy.cpu.attention_plan import AttentionSize, plan_attention
+
+QUERY, KEY, VALUE = (2, 2, 11, 5), (2, 1, 19, 5), (2, 1, 19, 3)
+
+
+def _operands(query=QUERY, key=KEY, value=VALUE, dtype="float32"):
+    return [var(n, s, dtype) for n, s in zip("qkv", (query, key, value), strict=True)]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch) -> None:
+    """Several blocks of keys, and a last one with fewer, for sequences that tests can afford."""
+    monkeypatch.setattr(attention_plan, "BLOCK", 8)
+
+
+@pytest.mark.parametrize(("attrs", "target"), [
+    ({"scale": 0.5}, SMALL_CPU), ({"scale": 0.5}, WIDE_CPU), ({"causal": True}, SMALL_CPU),
+    ({"causal": True, "offset": 8}, WIDE_CPU),
+    ({"causal": True, "offset": -3, "undefined": "zero_if_hidden"}, SMALL_CPU),
+    ({"causal": True, "fill": -1e4}, WIDE_CPU),
+    ({"causal": True, "offset": -2, "fill": -1e4}, SMALL_CPU),
+], ids=str)  # fmt: skip
+@pytest.mark.usefixtures("small_blocks")
+def test_loops_agree_with_the_reference(attrs, target) -> None:
+    operands = _operands()
+    kernel = check(primitive(operands, op.nn.attention(*operands, **attrs)), target)
+    assert kernel.implementation == "nn.attention.cpu.fused"
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [
+    ((19,), "float32"), ((2, 1, 1, 19), "bool"), ((11, 19), "bool"), ((2, 11, 19), "float32"),
+    ((1, 1, 11, 1), "float32")], ids=str)
+@pytest.mark.usefixtures("small_blocks")
+def test_masks_broadcast(shape, dtype) -> None:
+    operands = [*_operands(), var("mask", shape, dtype)]
+    call = op.nn.masked_attention(*operands, causal=len(shape) == 1, offset=3)
+    kernel = check(primitive(operands, call), WIDE_CPU)
+    assert kernel.implementation == "nn.masked_attention.cpu.fused"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.usefixtures("small_blocks")
+def test_narrow_floats_are_summed_in_float32(dtype) -> None:
+    operands = _operands(dtype=dtype)
+    rtol = 2e-3 if dtype == "float16" else 2e-2
+    check(primitive(operands, op.nn.attention(*operands)), WIDE_CPU, rtol=rtol)
+
+
+def _run(call, operands, *arrays) -> np.ndarray:
+    return weft.compile(Function(tuple(operands), call))(*arrays)
+
+
+def _arrays(*shapes):
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(s).astype(np.float32) for s in shapes]
+
+
+@pytest.mark.parametrize(("query", "key"), [((3, 93, 40), (3, 93, 40)), ((2, 70, 16), (2, 300, 16)),
+                                            ((1, 8, 17, 8), (1, 2, 131, 8))], ids=str)
+def test_machine_code_agrees_with_the_reference(query, key) -> None:
+    operands = _operands(query, key, key)
+    arrays = _arrays(query, key, key)
+    got = _run(op.nn.attention(*operands, scale=0.3, causal=True, offset=5), operands, *arrays)
+    wanted = op.nn.attention.reference(*arrays, scale=0.3, causal=True, offset=5)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("undefined", ["nan", "zero_if_hidden", "zero"])
+def test_rows_without_a_softmax(undefined) -> None:
+    """One row sees nothing, one has a score that is no number, one an infinite score."""
+    shape = (1, 20, 8)
+    operands = [*_operands(shape, shape, shape), var("mask", (20, 20), "bool")]
+    q, k, v = _arrays(shape, shape, shape)
+    q[0, 3, 0], q[0, 17, :] = np.nan, np.inf
+    mask = np.ones((20, 20), bool)
+    mask[5], mask[:, 7] = False, False
+    got = _run(op.nn.masked_attention(*operands, undefined=undefined), operands, q, k, v, mask)
+    wanted = op.nn.masked_attention.reference(q, k, v, mask, undefined=undefined)
+    assert np.isnan(wanted[0, 5]).all() == (undefined == "nan")
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    shape = (4, 150, 16)
+    operands = _operands(shape, shape, shape)
+    arrays = _arrays(shape, shape, shape)
+    function = Function(tuple(operands), op.nn.attention(*operands, causal=True))
+    found = [weft.compile(function, threads=n)(*arrays) for n in (1, 2, 5)]
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+def test_few_queries_take_few_vectors() -> None:
+    """Lanes without a query are wasted work: the tile is as wide as the queries fill."""
+    def plan(queries: int) -> int:
+        return plan_attention(AttentionSize(12, queries, 512, 64, 64), WIDE_CPU).vectors
+
+    assert plan(9) == 1
+    assert plan(33) in (1, 3)
+    assert plan(128) > 1

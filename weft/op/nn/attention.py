@@ -1,0 +1,253 @@
+"""Attention as one operator: softmax(scale * q kT, masked) v."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType, float32
+from weft.ir.expr import Call, Constant, Expr, const
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.types import TensorType, is_static
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import broadcast_dims
+from weft.op.gradients import attrs_of, tensor_type
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_min_rank,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.topi.nn import attention as topi_attention
+
+UNDEFINED = ("nan", "zero_if_hidden", "zero")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionAttrs(Attrs):
+    scale: float = attr(1.0, "factor of the scores")
+    causal: bool = attr(False, "query l sees the keys up to l + offset alone")
+    offset: int = attr(0, "how many keys the first query sees, less one, where causal")
+    fill: float | None = attr(None, "score of what is not seen; None for minus infinity")
+    undefined: str = attr(
+        "nan", 'queries without a softmax: "nan"; "zero_if_hidden" gives zeros where all scores '
+        'are minus infinity, "zero" in any case', check=lambda how: how in UNDEFINED,
+        expected=", ".join(UNDEFINED))
+
+    @property
+    def unseen(self) -> float:
+        return -math.inf if self.fill is None else self.fill
+
+    @property
+    def last_key(self) -> int | None:
+        """The last key that the first query sees; ``None`` for all."""
+        return self.offset if self.causal else None
+
+
+def _attention_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    q, k, v = types
+    attrs_as(ctx, AttentionAttrs)
+    for arg, type_ in enumerate(types):
+        expect_float(ctx, arg, type_)
+        expect_same_dtype(ctx, arg, type_, q.dtype)
+    expect_min_rank(ctx, 0, q, 2)
+    for arg, type_ in ((1, k), (2, v)):
+        expect_rank(ctx, arg, type_, q.ndim)
+        for axis in range(q.ndim - 3):
+            expect_dim(ctx, arg, axis, type_.shape[axis], q.shape[axis],
+                       "the batches do not match", why=" (that of the query)")
+    _check_heads(ctx, q, k, v)
+    expect_dim(ctx, 1, q.ndim - 1, k.shape[-1], q.shape[-1], "the inner sizes do not match",
+               why=" (the last axis of the query)")
+    expect_dim(ctx, 2, q.ndim - 2, v.shape[-2], k.shape[-2],
+               "the numbers of keys and values do not match", why=" (the keys)")
+    ctx.output(TensorType((*q.shape[:-1], v.shape[-1]), q.dtype))
+    return True
+
+
+def _check_heads(ctx: RelationContext, q: TensorType, k: TensorType, v: TensorType) -> None:
+    if q.ndim < 3:
+        return
+    heads, shared = q.shape[-3], k.shape[-3]
+    expect_dim(ctx, 2, q.ndim - 3, v.shape[-3], shared, "the heads do not match",
+               why=" (those of the keys)")
+    known = isinstance(heads, int) and isinstance(shared, int)
+    if known and (heads != shared and (not shared or heads % shared)):
+        ctx.fail("the heads do not divide into groups", arg=1, axis=q.ndim - 3,
+                 expected=f"a divisor of {heads} (the heads of the query)", got=shared)
+
+
+def _masked_relation(ctx: RelationContext) -> bool:
+    mask, q, k = ctx.tensor(3), ctx.tensor(0), ctx.tensor(1)
+    if mask is None or not _attention_relation(ctx) or q is None or k is None:
+        return False
+    if not mask.dtype.is_bool:
+        expect_float(ctx, 3, mask)
+    scores = (*q.shape[:-1], k.shape[-2])
+    if mask.ndim > len(scores):
+        ctx.fail("the mask has too many dimensions", arg=3,
+                 expected=f"rank {len(scores)} or less", got=mask.ndim)
+    for axis, (size, wanted) in enumerate(
+            zip(mask.shape, scores[len(scores) - mask.ndim:], strict=True)):
+        joint = broadcast_dims(size, wanted)
+        if joint is None or (isinstance(size, int) and size != 1 and wanted == 1):
+            ctx.fail("the mask does not fit the scores", arg=3, axis=axis,
+                     expected=f"{wanted} or 1", got=size)
+    return True
+
+
+def _compute(q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None,
+             attrs: AttentionAttrs) -> te.Tensor:
+    return topi_attention.attention(
+        q, k, v, mask, scale=attrs.scale, offset=attrs.last_key, fill=attrs.unseen,
+        undefined=attrs.undefined)
+
+
+@define_op("nn.attention", attrs=AttentionAttrs, relation=_attention_relation,
+           pattern=OpPattern.OPAQUE, level=10)
+def attention(q: te.Tensor, k: te.Tensor, v: te.Tensor, attrs: AttentionAttrs) -> te.Tensor:
+    """softmax(scale * q kT) v over the last two axes.
+
+    ``q``: (…, heads, L, D), ``k``: (…, shared heads, S, D), ``v``: (…, shared heads, S, E);
+    the heads of ``q`` divide into groups, each of which shares a head of ``k`` and ``v``.
+    """
+    return _compute(q, k, v, None, attrs)
+
+
+@define_op("nn.masked_attention", attrs=AttentionAttrs, relation=_masked_relation,
+           pattern=OpPattern.OPAQUE, level=10)
+def masked_attention(q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor,
+                     attrs: AttentionAttrs) -> te.Tensor:
+    """``nn.attention`` with a mask that broadcasts to the scores, (…, heads, L, S).
+
+    A boolean mask is true for what is seen; numbers are added to the scores.
+    """
+    return _compute(q, k, v, mask, attrs)
+
+
+def _reference(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None = None, *,
+    scale: float = 1.0, causal: bool = False, offset: int = 0, fill: float | None = None,
+    undefined: str = "nan",
+) -> np.ndarray:
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    if q.ndim > 2:
+        group = q.shape[-3] // max(k.shape[-3], 1)
+        wide[1:] = [np.repeat(x, group, axis=-3) for x in wide[1:]]
+    with np.errstate(invalid="ignore"):
+        scores = scale * (wide[0] @ wide[1].swapaxes(-1, -2))
+    unseen = -np.inf if fill is None else fill
+    if mask is not None:
+        scores = (np.where(mask, scores, unseen) if mask.dtype == bool
+                  else scores + mask.astype(np.float64))
+    if causal:
+        rows, keys = scores.shape[-2:]
+        scores = np.where(np.tri(rows, keys, offset, dtype=bool), scores, unseen)
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(scores - top)
+        weights = powers / powers.sum(axis=-1, keepdims=True)
+    if undefined != "nan":
+        weights = np.where(top == -np.inf if undefined != "zero" else np.isnan(weights), 0.0,
+                           weights)
+    return (weights @ wide[2]).astype(q.dtype)
+
+
+@attention.expansion
+@masked_attention.expansion
+def expand_attention(call: Call) -> Expr | None:
+    """Two batched products around a softmax; heads of a group become rows of one product."""
+    attrs = attrs_of(call, AttentionAttrs)
+    types = [tensor_type(arg) for arg in call.args]
+    if not all(map(is_static, types)):
+        return None
+    mask = call.args[3] if len(call.args) > 3 else None
+    (*lead, rows, depth), (*shared, keys, _) = types[0].concrete_shape, types[1].concrete_shape
+    width, dtype = types[2].concrete_shape[-1], types[0].dtype
+    wide = dtype if dtype.bits > 16 else float32
+    stack = math.prod(shared)
+    together = math.prod(lead) // max(stack, 1) * rows
+    q, k, v = (_cast(x, dtype, wide) for x in call.args[:3])
+    product = get_op("nn.batch_matmul")
+    q = get_op("multiply")(_reshape(q, stack, together, depth), const(attrs.scale, wide))
+    scores = product(q, _reshape(k, stack, keys, depth))
+    scores = _masked(_reshape(scores, *lead, rows, keys), mask, attrs, wide, (rows, keys))
+    weights = get_op("nn.softmax")(scores)
+    weights = _defined(scores, weights, mask, attrs, wide)
+    result = product(_reshape(weights, stack, together, keys), _reshape(v, stack, keys, width),
+                     transpose_b=False)
+    return _cast(_reshape(result, *lead, rows, width), wide, dtype)
+
+
+def _reshape(x: Expr, *shape: int) -> Expr:
+    return get_op("reshape")(x, newshape=shape, allowzero=True)
+
+
+def _cast(x: Expr, dtype: DType, wanted: DType) -> Expr:
+    return x if dtype == wanted else get_op("cast")(x, dtype=wanted)
+
+
+def _masked(scores: Expr, mask: Expr | None, attrs: AttentionAttrs, dtype: DType,
+            size: tuple[int, int]) -> Expr:
+    unseen = const(attrs.unseen, dtype)
+    if mask is not None:
+        type_ = tensor_type(mask)
+        scores = (get_op("where")(mask, scores, unseen) if type_.dtype.is_bool
+                  else get_op("add")(scores, _cast(mask, type_.dtype, dtype)))
+    if attrs.causal:
+        rows, keys = size
+        seen = Constant(np.tri(rows, keys, attrs.offset, dtype=bool))
+        scores = get_op("where")(seen, scores, unseen)
+    return scores
+
+
+def _defined(scores: Expr, weights: Expr, mask: Expr | None, attrs: AttentionAttrs,
+             dtype: DType) -> Expr:
+    """Zeros for the weights of queries without a softmax, as the attributes want it."""
+    zero, sees_always = const(0.0, dtype), not attrs.causal or attrs.offset >= 0
+    if attrs.undefined == "zero":
+        return get_op("where")(get_op("isnan")(weights), zero, weights)
+    if attrs.undefined == "nan" or (mask is None and sees_always):
+        return weights
+    top = get_op("max")(scores, axis=(-1,), keepdims=True)
+    return get_op("where")(get_op("greater")(top, const(-math.inf, dtype)), weights, zero)
+
+
+_HALF: dict[str, Any] = {"dtypes": "float16"}
+attention.spec(
+    _reference,
+    case((2, 5, 4), (2, 7, 4), (2, 7, 3), scale=0.5),
+    case((5, 4), (7, 4), (7, 3)),
+    case((1, 4, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8), scale=0.35),
+    case((2, 6, 4), (2, 6, 4), (2, 6, 4), causal=True),
+    case((2, 3, 4), (2, 6, 4), (2, 6, 5), causal=True, offset=3),
+    case((2, 3, 4), (2, 6, 4), (2, 6, 5), causal=True, offset=-1, undefined="zero_if_hidden"),
+    case((2, 1, 16), (2, 33, 16), (2, 33, 16)),
+    case((2, 5, 8), (2, 7, 8), (2, 7, 8), **_HALF),
+    case((2, 0, 4), (2, 3, 4), (2, 3, 4)),
+)
+_SEEN = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 1], [0, 1, 1, 1, 1]], bool)
+_SOME = np.array([[True, True, False, False, False], [False] * 5, [True] * 5])
+_ADDED = np.where(_SEEN, np.linspace(-1, 1, 15).reshape(3, 5), -np.inf).astype(np.float32)
+masked_attention.spec(
+    _reference,
+    case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SEEN, scale=0.5),
+    case((2, 3, 4), (2, 5, 4), (2, 5, 3), _ADDED),
+    case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SOME, undefined="zero"),
+    case((2, 3, 4), (2, 5, 4), (2, 5, 3), _SOME, fill=-1e4),
+    case((2, 4, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), np.arange(20).reshape(4, 1, 5) % 3 > 0),
+    case((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3),
+         np.linspace(-3, 3, 10, dtype=np.float32).reshape(2, 1, 1, 5)),
+    case((2, 3, 4), (2, 5, 4), (2, 5, 3), (5,), causal=True, offset=2),
+)

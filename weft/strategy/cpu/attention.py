@@ -1,0 +1,108 @@
+"""Attention on CPUs: fused, its scores never in memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+from weft import te
+from weft.ir.dtype import float32
+from weft.ir.expr import Call
+from weft.ir.types import TensorType, is_static
+from weft.op.nn.attention import AttentionAttrs
+from weft.strategy.cpu.attention_loops import AttentionLoops
+from weft.strategy.cpu.attention_plan import AttentionPlan, AttentionSize, plan_attention
+from weft.strategy.cpu.default import schedule_default
+from weft.strategy.cpu.injective import schedule_loops
+from weft.strategy.implementation import (
+    Implementation,
+    ScheduleContext,
+    attrs_of,
+    compute_of,
+)
+from weft.strategy.registry import strategy
+from weft.target import Target
+from weft.te.tensor import ExternOp
+from weft.tir.expr import const, select
+
+# A finite score of what is not seen counts as minus infinity from here on: next to any score that
+# is seen, its exponential is zero.
+AS_GOOD_AS_INFINITE = -1e30
+
+
+def _attention(call: Call, target: Target) -> Iterator[Implementation]:
+    name = getattr(call.op, "name", "nn.attention")
+    size = attention_size(call)
+    if size is not None:
+        plan = plan_attention(size, target)
+        yield Implementation(f"{name}.cpu.fused", schedule_fused,
+                             functools.partial(fused_attention, plan=plan))
+    yield Implementation(f"{name}.cpu.generic", schedule_default, cost=1.0)
+
+
+strategy("nn.attention", target="cpu")(_attention)
+strategy("nn.masked_attention", target="cpu")(_attention)
+
+
+def attention_size(call: Call) -> AttentionSize | None:
+    """What a call computes, where the fused loops can."""
+    types = [arg.checked_type for arg in call.args]
+    if not all(isinstance(t, TensorType) and is_static(t) for t in types):
+        return None
+    q, k, v = (t for t in types[:3] if isinstance(t, TensorType))
+    sizes = (*q.concrete_shape, *k.concrete_shape, *v.concrete_shape)
+    if q.dtype.bits > 32 or q.dtype.bits < 16 or 0 in sizes:
+        return None
+    *heads, queries, depth = q.concrete_shape
+    return AttentionSize(math.prod(heads), queries, k.concrete_shape[-2], depth,
+                         v.concrete_shape[-1], _last_seen(call))
+
+
+def _last_seen(call: Call) -> int | None:
+    """The offset behind which keys may be passed over, ``None`` where all have to be read."""
+    attrs = attrs_of(call, AttentionAttrs)
+    if not attrs.causal or attrs.fill is None:
+        return attrs.last_key
+    # Rows that see nothing are the mean of the values, and a mask may hide all that is seen.
+    is_infinite = attrs.fill <= AS_GOOD_AS_INFINITE and attrs.offset >= 0 and len(call.args) == 3
+    return attrs.offset if is_infinite else None
+
+
+def fused_attention(
+    q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor | AttentionAttrs,
+    plan: AttentionPlan,
+) -> te.Tensor:
+    """The fused loops as one body; keys, values and mask are brought to float32 first.
+
+    ``rest`` is the mask, where there is one, and the attributes.
+    """
+    attrs = next(x for x in rest if isinstance(x, AttentionAttrs))
+    masks = [x for x in rest if isinstance(x, te.Tensor)]
+    hides = bool(masks) and masks[0].dtype.is_bool
+    inputs = [q, _widened(k), _widened(v), *map(_as_numbers, masks)]
+    return te.extern([(*q.shape[:-1], v.shape[-1])], inputs, AttentionLoops(plan, attrs, hides),
+                     [q.dtype], "attention")[0]
+
+
+def _widened(x: te.Tensor) -> te.Tensor:
+    if x.dtype is float32:
+        return x
+    return te.compute(x.shape, lambda *i: x[i].astype(float32), name="wide", tag="injective")
+
+
+def _as_numbers(mask: te.Tensor) -> te.Tensor:
+    """What is added to scores as it is; what is not seen as -1, what is as 0."""
+    if not mask.dtype.is_bool:
+        return _widened(mask)
+    seen, unseen = const(0, float32), const(-1, float32)
+    return te.compute(mask.shape, lambda *i: select(mask[i], seen, unseen), name="hidden",
+                      tag="injective")
+
+
+def schedule_fused(ctx: ScheduleContext) -> None:
+    """What the body reads is computed in front of it; its own loops are as they are written."""
+    body = ctx.anchor.op
+    for tensor in body.inputs if isinstance(body, ExternOp) else ():
+        if isinstance(tensor.op, te.ComputeOp):
+            schedule_loops(ctx.schedule[tensor], tensor, compute_of(tensor).body, ctx.target)

@@ -1,0 +1,106 @@
+"""Tiles and blocks of fused attention, and what it is estimated to take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weft.ir.dtype import float32
+from weft.strategy.cpu.machine import RegisterTile, fits_registers, tail_cost
+from weft.target import Target
+
+# Keys of a block. With fewer the sums are rescaled and stored too often, with more the scores
+# leave the first-level cache (measured 64 to 256); one block more costs more than either.
+BLOCK = 128
+MAX_VECTORS = 4
+EXP_CYCLES = 10.0  # of a vector of exponentials, with the maximum and the sum
+TAIL_CODE = 1.02  # a second, shorter tile starts cold
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSize:
+    """``heads`` counts all queries' heads of all batches; ``offset`` as the operator's."""
+
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    offset: int | None = None
+
+    @property
+    def seen(self) -> float:
+        """The share of the scores that is needed."""
+        if self.offset is None:
+            return 1.0
+        last = (min(max(query + self.offset + 1, 0), self.keys) for query in range(self.queries))
+        return sum(last) / (self.queries * self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """``vectors`` of ``lanes`` queries a tile; ``block`` keys at a time; register tiles of
+    ``key_rows`` keys for the scores and of ``value_rows`` elements of a value for the sums.
+
+    ``cycles`` is what one core takes.
+    """
+
+    size: AttentionSize
+    lanes: int
+    vectors: int
+    block: int
+    key_rows: int
+    value_rows: int
+    cycles: float
+
+    @property
+    def tile(self) -> int:
+        """Queries of a tile."""
+        return self.vectors * self.lanes
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a head; the last one may have fewer queries."""
+        return -(-self.size.queries // self.tile)
+
+
+def plan_attention(size: AttentionSize, target: Target) -> AttentionPlan:
+    """The plan that is estimated to take the least time."""
+    lanes = target.lanes("float32")
+    block = size.keys if size.keys <= 2 * BLOCK else BLOCK
+    plans = [
+        _plan(size, lanes, vectors, block, target)
+        for vectors in range(1, MAX_VECTORS + 1)
+        if vectors == 1 or (vectors - 1) * lanes < size.queries
+    ]
+    return min(plans, key=lambda plan: plan.cycles)
+
+
+def _plan(
+    size: AttentionSize, lanes: int, vectors: int, block: int, target: Target
+) -> AttentionPlan:
+    key_rows, score_steps = _height(block, vectors, target)
+    value_rows, sum_steps = _height(size.width, vectors, target)
+    tiles = -(-size.queries // (vectors * lanes))
+    products = size.keys * (score_steps / block * size.depth + sum_steps)
+    exponentials = size.keys * vectors * EXP_CYCLES
+    cycles = size.heads * tiles * size.seen * (products + exponentials)
+    return AttentionPlan(size, lanes, vectors, block, key_rows, value_rows, cycles)
+
+
+def _height(extent: int, vectors: int, target: Target) -> tuple[int, float]:
+    """Rows of a register tile of so many vectors, and the cycles of a step over ``extent`` rows."""
+    best: tuple[float, int] = (math.inf, 1)
+    for rows in range(1, extent + 1):
+        if rows > 1 and not fits_registers(RegisterTile(rows, vectors), target):
+            break
+        cost = tail_cost(extent, rows, vectors) * (TAIL_CODE if extent % rows else 1.0)
+        best = min(best, (cost, rows))
+    return best[1], best[0]
+
+
+def unfused_cycles(size: AttentionSize, target: Target) -> float:
+    """Estimate of the two products and the softmax between, as kernels of their own."""
+    lanes = target.lanes(float32)
+    scores = size.heads * size.queries * size.keys
+    return scores / lanes * ((size.depth + size.width) / 2 + EXP_CYCLES)

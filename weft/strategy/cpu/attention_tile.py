@@ -1,0 +1,165 @@
+"""One tile of queries of fused attention: what it reads, and what it keeps in the nearest cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+from weft.ir.dtype import DType, float32, int32, int64
+from weft.op.nn.attention import AttentionAttrs
+from weft.strategy.cpu.attention_plan import AttentionPlan
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, Var, const, int_value
+from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
+from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
+
+LaneBody = Callable[[PrimExpr], Stmt]
+Element = Callable[[PrimExpr, PrimExpr], Stmt]
+Place: TypeAlias = tuple[PrimExpr, PrimExpr, PrimExpr]  # row, vector, lane of a register tile
+RegisterBody = Callable[[Place, PrimExpr], Stmt]
+
+
+def loop(
+    name: str, extent: PrimExpr | int, body: Callable[[Var], Stmt], kind: ForKind = ForKind.SERIAL
+) -> Stmt:
+    """``for name in range(extent): body(name)``"""
+    var = Var(name, int64)
+    return For(var, const(0), const(extent) if isinstance(extent, int) else extent, kind,
+               body(var))
+
+
+def in_tiles(count: int, height: int, body: Callable[[PrimExpr, int], Stmt]) -> Stmt:
+    """``body(first row, rows)`` for tiles of ``height`` rows, and for the rest."""
+    full, rest = divmod(count, height)
+    parts: list[Stmt] = []
+    if full:
+        parts.append(loop("tile", full, lambda t: body(t * height, height)))
+    if rest:
+        parts.append(body(const(full * height), rest))
+    return seq(parts)
+
+
+def turned(rows: int, columns: int, lanes: int, element: Element) -> Stmt:
+    """``element(row, column)`` by squares that are transposed in registers."""
+
+    def square(row: PrimExpr, height: int, column: PrimExpr, width: int) -> Stmt:
+        r, c = Var("row", int64), Var("column", int64)
+        inner = For(c, const(0), const(width), ForKind.VECTORIZED, element(row + r, column + c))
+        return For(r, const(0), const(height), ForKind.UNROLLED, inner,
+                   annotations={TRANSPOSE: 1})
+
+    return in_tiles(rows, lanes, lambda row, height: in_tiles(
+        columns, lanes, lambda column, width: square(row, height, column, width)))
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """What a tile keeps in the first-level cache; the last axis of each has one lane a query."""
+
+    queries: Buffer  # [depth, tile], scaled
+    scores: Buffer  # [block, tile], then their exponentials
+    sums: Buffer  # [width, tile]
+    mask: Buffer  # [block, tile]
+    top: Buffer  # the largest score so far
+    factor: Buffer  # the largest score before this block, then what it does to earlier sums
+    total: Buffer  # the sum of exponentials
+    last: Buffer  # the last key that each query sees
+
+    @staticmethod
+    def of(plan: AttentionPlan) -> Scratch:
+        def lanes(name: str, *rows: int, dtype: DType = float32) -> Buffer:
+            return Buffer(name, tuple(const(n) for n in (*rows, plan.tile)), dtype)
+
+        return Scratch(
+            lanes("q_tile", plan.size.depth), lanes("scores", plan.block),
+            lanes("sums", plan.size.width), lanes("mask_tile", plan.block), lanes("top"),
+            lanes("factor"), lanes("total"), lanes("last", dtype=int32),
+        )
+
+    def buffers(self) -> Iterator[Buffer]:
+        yield from (getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of the queries of one head, whose leading indices are ``at``.
+
+    ``mask`` is float32: numbers to add, or, with ``mask_hides``, negative where a key is not seen.
+    """
+
+    plan: AttentionPlan
+    attrs: AttentionAttrs
+    q: Buffer
+    k: Buffer
+    v: Buffer
+    mask: Buffer | None
+    out: Buffer
+    at: tuple[PrimExpr, ...]
+    number: PrimExpr
+    mask_hides: bool
+    x: Scratch
+
+    @property
+    def first(self) -> PrimExpr:
+        """Its first query."""
+        return self.number * self.plan.tile
+
+    @property
+    def turns_mask(self) -> bool:
+        """Whether the mask differs between queries, so that it has to be transposed."""
+        return (self.mask is not None and self.mask.ndim > 1 and self.plan.size.queries > 1
+                and int_value(self.mask.shape[-2]) != 1)
+
+    def key(self, row: PrimExpr, d: PrimExpr) -> PrimExpr:
+        return self.k.load(*self._shared(self.k), row, d)
+
+    def value(self, row: PrimExpr, e: PrimExpr) -> PrimExpr:
+        return self.v.load(*self._shared(self.v), row, e)
+
+    def mask_at(self, query: PrimExpr, key: PrimExpr) -> PrimExpr:
+        """What the mask, which broadcasts, has for a query and a key."""
+        if self.mask is None:
+            return const(0, float32)
+        own = (*self.at, query, key)[-self.mask.ndim:]
+        return self.mask.load(*(const(0) if int_value(size) == 1 else index
+                                for size, index in zip(self.mask.shape, own, strict=True)))
+
+    def _shared(self, x: Buffer) -> Sequence[PrimExpr]:
+        """The leading indices of keys or values: one head serves a group of heads."""
+        if not self.at:
+            return ()
+        *batch, head = self.at
+        group = (int_value(self.q.shape[-3]) or 1) // (int_value(x.shape[-3]) or 1)
+        return (*batch, head // group)
+
+    def for_its_queries(self, body: Callable[[int], Stmt]) -> Stmt:
+        """``body`` for as many queries as the tile has: the last one may have fewer."""
+        full, rest = divmod(self.plan.size.queries, self.plan.tile)
+        if not rest or not full:
+            return body(rest or self.plan.tile)
+        return IfThenElse(self.number < full, body(self.plan.tile), body(rest))
+
+    def lanes(self, body: LaneBody) -> Stmt:
+        """``body`` for all queries of the tile, a vector after the other."""
+        return self.registers(1, lambda _, j: body(j))
+
+    def registers(self, rows: int, body: RegisterBody) -> Stmt:
+        """``body((row, vector, lane), query)`` written out, vectors inside rows."""
+        lanes = self.plan.lanes
+
+        def vector(r: PrimExpr, n: PrimExpr) -> Stmt:
+            return loop("lane", lanes, lambda lane: body((r, n, lane), n * lanes + lane),
+                        ForKind.VECTORIZED)
+
+        return loop("row", rows, lambda r: loop(
+            "vector", self.plan.vectors, lambda n: vector(r, n), ForKind.UNROLLED),
+            ForKind.UNROLLED)
+
+    def register_tile(self, name: str, rows: int) -> Buffer:
+        shape = (const(rows), const(self.plan.vectors), const(self.plan.lanes))
+        return Buffer(name, shape, float32, "local")
+
+    def fill(self, target: Buffer, rows: int, value: PrimExpr) -> Stmt:
+        return loop("row", rows, lambda r: self.lanes(
+            lambda j: BufferStore(target, value, (r, j))))

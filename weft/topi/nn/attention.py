@@ -1,0 +1,107 @@
+"""Attention by its definition: scores, softmax, weighted sum of values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from weft import te
+from weft.ir.dtype import DType, float32, int64
+from weft.tir.expr import PrimExpr, const, int_value, select
+from weft.topi.nn.softmax import softmax
+
+
+def attention(
+    q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None, *, scale: float,
+    offset: int | None, fill: float = -math.inf, undefined: str = "nan",
+) -> te.Tensor:
+    """softmax(scale * q kT, masked) v over the last two axes.
+
+    ``q``: (…, heads, L, D), ``k``: (…, shared heads, S, D), ``v``: (…, shared heads, S, E);
+    consecutive heads of ``q`` share one of ``k`` and ``v``. Query ``l`` sees the keys up to
+    ``l + offset``, all of them where that is ``None``. A boolean ``mask`` tells what is seen, a
+    number is added; it broadcasts to (…, heads, L, S). Scores of what is not seen are ``fill``.
+    A query without a softmax gives NaN, or zeros: with ``undefined`` "zero", or, with
+    "zero_if_hidden", where all its scores are minus infinity. Float16 and bfloat16 are computed
+    in float32.
+    """
+    dtype = q.dtype if q.dtype.bits > 16 else float32
+    scores = _scores(q, k, mask, dtype, scale=scale, offset=offset, fill=fill)
+    weights = softmax(scores, scores.ndim - 1)
+    if undefined == "zero":
+        weights = _or_zero(weights, lambda i: te.isnan(weights[i]))
+    elif undefined == "zero_if_hidden":
+        weights = _zero_if_hidden(scores, weights)
+    n = te.reduce_axis(k.shape[-2], name="n")
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        *at, row, column = index
+        value = v[(*_shared(at, q, v), n.var, column)].astype(dtype)
+        return te.sum(weights[(*at, row, n.var)] * value, n)
+
+    out = te.compute((*q.shape[:-1], v.shape[-1]), element, name="attention", tag="attention")
+    if dtype is q.dtype:
+        return out
+    return te.compute(out.shape, lambda *i: out[i].astype(q.dtype), name="narrow",
+                      tag="injective")
+
+
+def _scores(
+    q: te.Tensor, k: te.Tensor, mask: te.Tensor | None, dtype: DType, *, scale: float,
+    offset: int | None, fill: float,
+) -> te.Tensor:
+    """Scaled and masked, (…, heads, L, S)."""
+    d = te.reduce_axis(q.shape[-1], name="d")
+    unseen = const(fill, dtype)
+
+    def product(*index: PrimExpr) -> PrimExpr:
+        *at, row, column = index
+        left = q[(*at, row, d.var)].astype(dtype)
+        right = k[(*_shared(at, q, k), column, d.var)].astype(dtype)
+        return te.sum(left * right, d)
+
+    products = te.compute((*q.shape[:-1], k.shape[-2]), product, name="scores", tag="scores")
+
+    def masked(*index: PrimExpr) -> PrimExpr:
+        score = products[index] * const(scale, dtype)
+        if mask is not None:
+            here = mask[masked_index(mask, index)]
+            score = (select(here, score, unseen) if mask.dtype.is_bool
+                     else score + here.astype(dtype))
+        if offset is not None:
+            score = select(index[-1] <= index[-2] + const(offset, int64), score, unseen)
+        return score
+
+    return te.compute(products.shape, masked, name="masked", tag="injective")
+
+
+def _or_zero(
+    weights: te.Tensor, is_undefined: Callable[[tuple[PrimExpr, ...]], PrimExpr]
+) -> te.Tensor:
+    zero = const(0, weights.dtype)
+    return te.compute(weights.shape, lambda *i: select(is_undefined(i), zero, weights[i]),
+                      name="weights", tag="injective")
+
+
+def _zero_if_hidden(scores: te.Tensor, weights: te.Tensor) -> te.Tensor:
+    n = te.reduce_axis(scores.shape[-1], name="n")
+    top = te.compute(scores.shape[:-1], lambda *i: te.max(scores[(*i, n.var)], n), name="top")
+    lowest = const(-math.inf, scores.dtype)
+    return _or_zero(weights, lambda i: top[i[:-1]].equal(lowest))
+
+
+def masked_index(mask: te.Tensor, index: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+    """Where a mask that broadcasts has the element for ``index``, whose axes end with its own."""
+    own = index[len(index) - mask.ndim:]
+    return tuple(const(0) if int_value(size) == 1 else i
+                 for size, i in zip(mask.shape, own, strict=True))
+
+
+def _shared(at: list[PrimExpr], q: te.Tensor, x: te.Tensor) -> tuple[PrimExpr, ...]:
+    """The leading indices of keys or values for those of a query."""
+    if not at:
+        return ()
+    if int_value(x.shape[-3]) == 0:
+        return tuple(at)  # nothing is read
+    group = q.shape[-3] // x.shape[-3]
+    return (*at[:-1], at[-1] if int_value(group) == 1 else at[-1] // group)
