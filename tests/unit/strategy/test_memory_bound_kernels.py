@@ -10,12 +10,15 @@ from weft import op, te
 from weft.ir.expr import var
 from weft.strategy import lower_function
 from weft.strategy.access import step_along
+from weft.strategy.cpu.reduction_rows import RowBlocks
+from weft.strategy.cpu.reduction_stages import KeptStages
 from weft.strategy.cpu.transpose import Crossing, find_crossing
 from weft.te.walk import loads_of
 from weft.tir.eval import evaluate
 from weft.tir.expr import BufferLoad, Ramp, Shuffle, int_value
 from weft.tir.stmt import BufferStore
 from weft.tir.visitor import all_exprs, post_order_stmts
+from weft.topi.nn.softmax import softmax
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 
@@ -177,3 +180,49 @@ def test_positions_are_found_by_vectors_as_wide_as_those_of_values():
     func = check(primitive([x], op.argmax(x, axis=(1,), keepdims=False)), WIDE_CPU).func
     reads = [e for e in all_exprs(func.body) if isinstance(e, BufferLoad) and e.buffer.name == "p0"]
     assert {e.dtype.lanes for e in reads} == {16}
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(2, 19, 37), (17, 131), (8, 64), (3, 5), (1, 6, 1, 9), (40, 3)])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_rows_side_by_side(target, shape, name):
+    x = var("x", shape)
+    check(primitive([x], getattr(op.nn, name)(x, axis=-1)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(18, 7, 13), (6, 33), (21, 6), (19, 70)])
+def test_layer_norm_behind_an_addition(target, shape):
+    x, y = var("x", shape), var("y", shape)
+    gamma, beta = var("gamma", shape[-1:]), var("beta", shape[-1:])
+    check(primitive([x, y, gamma, beta], op.nn.layer_norm(op.add(x, y), gamma, beta)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(33, 5), (16, 10), (7, 2), (64, 20), (50, 129)])
+@pytest.mark.parametrize("name", ["sum", "max", "prod"])
+def test_reductions_of_short_rows(target, shape, name):
+    x = var("x", shape)
+    check(primitive([x], getattr(op, name)(x, axis=(1,), keepdims=True)), target)
+
+
+@pytest.mark.parametrize(("shape", "height"),
+                         [((64, 100), 4), ((9, 100), 3), ((14, 100), 2), ((7, 100), 1),
+                          ((37, 100), 4), ((64, 5000), 1), ((2, 12, 64), 4)])
+def test_as_many_rows_side_by_side_as_hide_latency(shape, height):
+    """Whole blocks where a height divides, a rest among many rows, and what a cache holds."""
+    x = te.placeholder(shape, name="x")
+    kept = KeptStages.of((softmax(x, len(shape) - 1),))
+    rows = kept.shared_rows()
+    assert rows == len(shape) - 1
+    assert RowBlocks.of(kept, rows, WIDE_CPU).height == height
+
+
+def test_softmax_of_a_row_with_nan_is_nan():
+    x = var("x", (4, 50))
+    data = np.zeros((4, 50), np.float32)
+    data[0, 7], data[1, 49], data[2, [3, 9]] = np.nan, np.nan, (np.inf, np.nan)
+    out = np.zeros((4, 50), np.float32)
+    evaluate(lower_function(primitive([x], op.nn.softmax(x)), WIDE_CPU).func, data, out)
+    assert np.isnan(out[:3]).all()
+    np.testing.assert_allclose(out[3], 0.02, rtol=1e-6)

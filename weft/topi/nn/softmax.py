@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from weft import te
-from weft.tir.expr import PrimExpr, const
+from weft.tir.expr import PrimExpr, const, select
 
 Power = Callable[[PrimExpr], PrimExpr]
+
+# One instruction a vector, where the maximum that keeps NaN is three.
+_largest = te.comm_reducer(lambda a, b: select(a > b, a, b), te.min_value, "largest")
 
 
 def softmax(x: te.Tensor, axis: int, exp: Power = te.exp) -> te.Tensor:
@@ -43,8 +46,11 @@ def log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
 
 
 def _stages(x: te.Tensor, axis: int, exp: Power) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """The maximum, the exponentials relative to it, and their sum."""
-    largest = _along(x, axis, te.max, "softmax_max")
+    """The maximum, the exponentials relative to it, and their sum.
+
+    NaN need not be the maximum: its own exponential makes the sum NaN, and so the whole row.
+    """
+    largest = _along(x, axis, _largest, "softmax_max")
     powers = te.compute(
         x.shape, lambda *i: exp(x[i] - largest[_without(i, axis)]), name="softmax_exp",
         tag="softmax_exp",

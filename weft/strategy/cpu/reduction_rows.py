@@ -1,0 +1,121 @@
+"""Groups whose stages share leading axes run row by row, so that rows stay in the nearest cache.
+
+A few rows run side by side where they are short: the end of a reduction is a chain of dependent
+operations on ever narrower vectors, and the chains of several rows overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weft import te
+from weft.strategy.analysis import is_reduction, size_of, work_of
+from weft.strategy.cpu.injective import MIN_PARALLEL_EXTENT
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.reduction_columns import vectorize_data
+from weft.strategy.cpu.reduction_lanes import (
+    innermost_vectors,
+    lanes_along,
+    partial_vectors,
+    vectors_along,
+)
+from weft.strategy.cpu.reduction_stages import KeptStages
+from weft.strategy.implementation import ScheduleContext
+from weft.target import Target
+
+# Rows side by side, best first: as many as hide the latency of combining, fewer where more would
+# leave a rest.
+HEIGHTS = (4, 3, 5, 2)
+# From this many rows on, a rest of them costs little.
+MANY_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlocks:
+    """The first ``rows`` axes are rows; ``height`` along the axis at ``place`` run together."""
+
+    rows: int
+    place: int
+    height: int = 1
+
+    @staticmethod
+    def of(kept: KeptStages, rows: int, target: Target) -> RowBlocks:
+        """Blocks of which a thread's work fits the first cache, and enough of them for threads."""
+        extents = [size_of(axis.extent) for axis in kept.output.axis[:rows]]
+        place = max((i for i, extent in enumerate(extents) if extent > 1), default=0)
+        alone = RowBlocks(rows, place)
+        if not any(kept.contiguous_axis(op) in op.reduce_axis for op in kept.reductions):
+            return alone
+        count, extent = math.prod(extents), extents[place]
+        longest = max(work_of(op) // count * op.output(0).dtype.itemsize for op in kept.ops)
+        is_parallel = sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD
+        for height in HEIGHTS:
+            fits = 2 * height * longest <= target.l1_bytes
+            enough = not is_parallel or count // height >= MIN_PARALLEL_EXTENT
+            if fits and enough and extent % height == 0:
+                return RowBlocks(rows, place, height)
+        fits = 2 * HEIGHTS[0] * longest <= target.l1_bytes
+        return RowBlocks(rows, place, HEIGHTS[0]) if fits and extent >= MANY_ROWS else alone
+
+    def loops(self, stage: te.Stage) -> tuple[te.IterVar, te.IterVar | None]:
+        """The loop over blocks, and that over the rows of one."""
+        outer = list(stage.axis[: self.rows])
+        inside = None
+        if self.height > 1:
+            outer[self.place], inside = stage.split(outer[self.place], factor=self.height)
+            stage.reorder(*outer, inside)
+        return stage.fuse(*outer) if len(outer) > 1 else outer[0], inside
+
+    @property
+    def side_by_side(self) -> int | None:
+        """The place of the axis whose rows run side by side."""
+        return self.place if self.height > 1 else None
+
+
+def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: int) -> None:
+    """All stages inside one loop over blocks of rows."""
+    s = ctx.schedule
+    blocks = RowBlocks.of(kept, rows, ctx.target)
+    out_stage = s[kept.output.output(0)]
+    task, last_inside = blocks.loops(out_stage)
+    for op in kept.ops:
+        stage = s[op.output(0)]
+        inside = last_inside
+        if op is not kept.output:
+            stage.compute_at(out_stage, task)
+            inside = stage.axis[blocks.place] if blocks.height > 1 else None
+        data = list(op.axis[rows:])
+        if is_reduction(op):
+            _schedule_reduction(ctx, kept, op, (out_stage, task), blocks)
+        elif data:
+            innermost_vectors(stage, data, ctx.target.lanes(op.output(0).dtype), inside)
+        if inside is not None:
+            stage.unroll(inside)
+    if sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD and size_of(task.extent) > 1:
+        out_stage.parallel(task)
+
+
+def _schedule_reduction(
+    ctx: ScheduleContext,
+    kept: KeptStages,
+    op: te.ComputeOp,
+    attach: tuple[te.Stage, te.IterVar],
+    blocks: RowBlocks,
+) -> None:
+    """One reduction inside the loop over rows: along its lanes, or along data beside it."""
+    stage = ctx.schedule[op.output(0)]
+    lanes = ctx.target.lanes(op.output(0).dtype)
+    contiguous = kept.contiguous_axis(op)
+    data = list(op.axis[blocks.rows:])
+    if contiguous in data:
+        vectorize_data(stage, op, data, contiguous, lanes)
+    if contiguous not in op.reduce_axis:
+        return
+    along = kept.fused_reduction(stage, op)[-1]
+    extent = size_of(along.extent)
+    lanes = lanes_along(extent, lanes)
+    if lanes > 1:
+        partial_vectors(ctx.schedule, op, along, lanes=lanes,
+                        vectors=vectors_along(op, extent, blocks.height), attach=attach,
+                        row=blocks.side_by_side)
