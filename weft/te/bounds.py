@@ -29,6 +29,7 @@ from weft.te.walk import input_tensors, loads_of
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value, maximum, minimum
 from weft.tir.simplify import Analyzer
+from weft.tir.stmt import ForKind
 from weft.tir.visitor import post_order, substitute
 
 ZERO = const(0)
@@ -258,14 +259,20 @@ def _narrower(span: MaybeSpan, other: MaybeSpan) -> MaybeSpan:
 
 
 def instruction_steps(stage: StageState) -> list[int]:
-    """For each data axis of ``stage`` how many elements an instruction computes along it."""
+    """For each data axis of ``stage`` how many elements an instruction computes along it.
+
+    Vectors of registers count as such: a whole one is as fast as a part of it.
+    """
     axes = stage.axis if isinstance(stage.op, ComputeOp) else ()
     steps = dict.fromkeys(axes, 1)
+    inside: list[IterVar] = []
     if stage.tensorized is not None:
         inside = stage.leaf_iter_vars[stage.leaf_index(stage.tensorized[0]):]
-        for r in stage.relations:
-            if isinstance(r, Split) and r.inner in inside and r.parent in steps and r.factor:
-                steps[r.parent] = r.factor
+    elif stage.scope == "local":
+        inside = [axis for axis, kind in stage.kinds.items() if kind is ForKind.VECTORIZED]
+    for r in stage.relations:
+        if isinstance(r, Split) and r.inner in inside and r.parent in steps and r.factor:
+            steps[r.parent] = r.factor
     return list(steps.values())
 
 

@@ -68,11 +68,12 @@ def _blocked_choices(
     more = -size.outputs % lanes
     if is_constant and size.groups == 1 and more:
         outputs = size.outputs + more
-        wide = _in_blocks(attrs.replace(channels=outputs), in_block, lanes)
         cycles = blocked_cycles(size, outputs, lanes, target) + CONVERSION_CYCLES * size.elements
         zeros = (more, 0, *(0 for _ in size.taps))
-        yield dataclasses.replace(wide, paddings=(None, zeros), cut=(1, size.outputs),
-                                  cycles=cycles)
+        for inputs in (in_block, 1):
+            wide = _in_blocks(attrs.replace(channels=outputs), inputs, lanes)
+            yield dataclasses.replace(wide, paddings=(None, zeros), cut=(1, size.outputs),
+                                      cycles=cycles)
 
 
 def _in_blocks(

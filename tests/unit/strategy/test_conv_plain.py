@@ -1,0 +1,109 @@
+"""Convolutions over images as they are written, against the reference and in the form they take."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
+from weft import op
+from weft.ir.expr import Call, Function, var
+from weft.ir.types import TensorType
+from weft.ir.visitor import post_order
+from weft.op.nn.conv import ConvAttrs
+from weft.strategy import schedule_function
+from weft.strategy.cpu.conv_band import BandSize, choose_band
+from weft.strategy.cpu.conv_cost import ConvSize, blocked_cycles, plain_cycles
+from weft.strategy.cpu.layouts import conv_layout
+from weft.strategy.implementation import attrs_of
+
+TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
+CONVS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+
+
+def plain_function(c_in, c_out, sizes, taps, *, fused=True, batch=1, groups=1, **attrs) -> Function:
+    x = var("x", (batch, c_in, *sizes))
+    w = var("w", (c_out, c_in // groups, *taps))
+    y = CONVS[len(sizes)](x, w, groups=groups, **attrs)
+    return primitive([x, w], op.nn.relu(y) if fused else y)
+
+
+def call_of(function: Function) -> Call:
+    return next(n for n in post_order(function) if isinstance(n, Call) and "conv" in str(n.op))
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("c_in", "c_out", "sizes", "taps", "attrs"),
+    [
+        (5, 7, (9, 11), (1, 1), {}),
+        (5, 7, (9, 11), (1, 1), {"strides": (2, 3)}),
+        (4, 6, (6, 23), (1, 1), {"groups": 2, "batch": 2}),
+        (3, 9, (7, 18), (3, 3), {"padding": (1, 1)}),
+        (3, 9, (7, 18), (3, 3), {}),
+        (3, 5, (11, 37), (3, 5), {"strides": (1, 2), "padding": (1, 0, 2, 3)}),
+        (3, 5, (11, 37), (3, 3), {"strides": (3, 3), "dilation": (1, 2)}),
+        (4, 6, (5, 17), (3, 3), {"groups": 2, "padding": (2, 2), "dilation": (2, 2)}),
+        (3, 4, (45,), (5,), {"padding": (2,)}),
+        (3, 4, (45,), (1,), {"strides": (4,)}),
+        (2, 3, (4, 5, 19), (3, 1, 3), {"padding": (1, 0, 1), "strides": (1, 2, 2)}),
+        (2, 3, (2, 3, 7), (1, 1, 1), {}),
+    ],
+)
+def test_values(target, c_in, c_out, sizes, taps, attrs) -> None:
+    kernel = check(plain_function(c_in, c_out, sizes, taps, **attrs), target)
+    assert ".cpu.direct_nc" in kernel.implementation
+
+
+@TARGETS
+def test_convolution_that_is_the_output(target) -> None:
+    check(plain_function(3, 5, (6, 10), (1, 1), fused=False), target)
+    check(plain_function(3, 5, (6, 10), (3, 3), fused=False, padding=(1, 1)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize(("sizes", "taps", "attrs"), [
+    ((5, 46), (3, 3), {"padding": (1, 1)}), ((6, 7), (3, 3), {"padding": (1, 1)}),
+    ((5, 37), (3, 3), {"padding": (1, 1), "strides": (2, 2)}),
+])
+def test_sums_have_whole_vectors(target, sizes, taps, attrs) -> None:
+    """Only what is written is masked; the hot loop is not."""
+    kernel = schedule_function(plain_function(4, 8, sizes, taps, **attrs), target)
+    lines = str(kernel.loop_nest()).splitlines()
+    start = next(i for i, line in enumerate(lines) if "for ic in" in line)
+    end = next(i for i in range(start, len(lines)) if "conv2d[" in lines[i])
+    assert not [line for line in lines[start:end] if "likely" in line]
+
+
+def size_of(c_in, c_out, sizes, taps, **attrs) -> ConvSize:
+    call = call_of(plain_function(c_in, c_out, sizes, taps, **attrs))
+    data, kernel = (a.checked_type for a in call.args)
+    assert isinstance(data, TensorType)
+    assert isinstance(kernel, TensorType)
+    return ConvSize.of(attrs_of(call, ConvAttrs), data, kernel)
+
+
+def test_estimates_are_near_the_arithmetic_where_all_lanes_are_used() -> None:
+    size = size_of(64, 64, (56, 56), (1, 1))
+    ideal = 64 * 64 * 56 * 56 / 32
+    assert ideal < plain_cycles(size, WIDE_CPU) < 1.1 * ideal
+    assert ideal < blocked_cycles(size, 64, 16, WIDE_CPU) < 1.1 * ideal
+
+
+def test_short_rows_are_dear_as_vectors_and_few_channels_as_blocks() -> None:
+    short = size_of(64, 64, (7, 7), (3, 3), padding=(1, 1))
+    assert plain_cycles(short, WIDE_CPU) > 2 * blocked_cycles(short, 64, 16, WIDE_CPU)
+    few = size_of(64, 6, (64, 64), (3, 3), padding=(1, 1))
+    assert plain_cycles(few, WIDE_CPU) < 0.6 * blocked_cycles(few, 16, 16, WIDE_CPU)
+
+
+def test_a_hook_offers_images_as_written_and_blocks() -> None:
+    call = call_of(plain_function(32, 64, (14, 14), (3, 3), padding=(1, 1)))
+    choices = conv_layout(call, [a.checked_type for a in call.args], WIDE_CPU)
+    found = {(c.attrs.data_layout, c.attrs.result_layout) for c in choices}
+    assert found == {("NCHW16c", "NCHW16c"), ("NCHW", "NCHW16c"), ("NCHW", "NCHW")}
+
+
+def test_bands_are_short_where_pixels_would_leave_the_cache() -> None:
+    size = BandSize(images=1, rows=64, slices=8, row_bytes=20_000, weight_bytes=4096, cycles=1e9)
+    assert choose_band(size, WIDE_CPU) * size.row_bytes <= WIDE_CPU.l2_bytes // 2
+    assert choose_band(BandSize(1, 0, 1, 0.0, 0, 0.0), WIDE_CPU) == 1

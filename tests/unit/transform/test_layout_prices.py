@@ -1,0 +1,78 @@
+"""Of several layouts the one is taken that is cheapest with the conversions around it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.unit.transform.helpers import check_values, op_calls
+from tests.unit.transform.test_alter_op_layout import (
+    PIPELINE,
+    blocked_convolution,
+    conv,
+    module,
+    weight,
+)
+from weft import op
+from weft.ir.expr import Call, const, var
+from weft.ir.passes import PassContext
+from weft.ir.visitor import post_order
+from weft.transform.alter_op_layout import AlterOpLayout
+from weft.transform.layout_choice import LayoutChoice
+from weft.transform.layout_prices import CONVERSION_CYCLES
+
+ELEMENTS = 8 * 4 * 4
+CONVERSION = CONVERSION_CYCLES * ELEMENTS
+
+
+def context(plain_cycles: float) -> PassContext:
+    """Blocks take no time, the layout as it is written ``plain_cycles``."""
+
+    def hook(call, types, target):
+        blocked = blocked_convolution(call, types, target)
+        return blocked and (
+            blocked, LayoutChoice(call.attrs, (("NCHW", "NCHW"), None), cycles=plain_cycles)
+        )
+
+    return PassContext(config={"alter_layout": {"nn.conv2d": hook}})
+
+
+def blocked_convolutions(mod) -> list[bool]:
+    return [node.attrs.data_layout != "NCHW" for node in post_order(mod["main"])
+            if isinstance(node, Call) and node.op is op.nn.conv2d]
+
+
+@pytest.mark.parametrize(("plain_cycles", "blocked"), [(1.9, False), (2.1, True)])
+def test_a_lone_convolution_pays_for_both_conversions(plain_cycles, blocked):
+    x = var("x", (1, 8, 4, 4))
+    after = AlterOpLayout()(module(x, op.nn.relu(conv(x, 8, 8))), context(plain_cycles * CONVERSION))
+    assert blocked_convolutions(after) == [blocked]
+    assert op_calls(after).count("layout_transform") == (3 if blocked else 0)  # with the weights
+
+
+@pytest.mark.parametrize(("plain_cycles", "blocked"), [(0.9, False), (1.1, True)])
+def test_a_chain_shares_them(plain_cycles, blocked):
+    x = var("x", (1, 8, 4, 4))
+    body = conv(op.nn.relu(conv(x, 8, 8)), 8, 8)
+    after = AlterOpLayout()(module(x, body), context(plain_cycles * CONVERSION))
+    assert blocked_convolutions(after) == [blocked, blocked]
+
+
+def test_what_fills_up_blocks_is_cut_off_again():
+    def hook(call, types, target):
+        data, kernel = types
+        more = -kernel.shape[0] % 8
+        filled = call.attrs.replace(channels=kernel.shape[0] + more)
+        wide = dataclasses.replace(
+            types[1], shape=(kernel.shape[0] + more, *kernel.shape[1:])
+        )
+        choice = blocked_convolution(call.replace(attrs=filled), (data, wide), target)
+        return dataclasses.replace(choice, paddings=(None, (more, 0, 0, 0)),
+                                   cut=(1, kernel.shape[0]))
+
+    x = var("x", (1, 8, 4, 4))
+    mod = module(x, op.add(conv(x, 5, 8), const(weight(5, 1, 1).data)))
+    after = PIPELINE(mod, PassContext(config={"alter_layout": {"nn.conv2d": hook}}))
+    assert "strided_slice" in op_calls(after)
+    check_values(mod, after, rtol=1e-4)
