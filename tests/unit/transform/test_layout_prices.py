@@ -46,7 +46,8 @@ def blocked_convolutions(mod) -> list[bool]:
 @pytest.mark.parametrize(("plain_cycles", "blocked"), [(1.9, False), (2.1, True)])
 def test_a_lone_convolution_pays_for_both_conversions(plain_cycles, blocked):
     x = var("x", (1, 8, 4, 4))
-    after = AlterOpLayout()(module(x, op.nn.relu(conv(x, 8, 8))), context(plain_cycles * CONVERSION))
+    mod = module(x, op.nn.relu(conv(x, 8, 8)))
+    after = AlterOpLayout()(mod, context(plain_cycles * CONVERSION))
     assert blocked_convolutions(after) == [blocked]
     assert op_calls(after).count("layout_transform") == (3 if blocked else 0)  # with the weights
 
