@@ -9,7 +9,6 @@ import pytest
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.ir.expr import var
-from weft.strategy.cpu.blocking import panel_width
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 
@@ -100,13 +99,12 @@ def test_packed_dense(target, rows, columns, depth, panel):
 @TARGETS
 @pytest.mark.parametrize(("shape", "columns", "panel"),
                          [((2, 7, 19), 80, 16), ((1, 3, 5, 33), 72, 24), ((20, 16), 64, 16)])
-def test_packed_dense_with_packed_rows(target, shape, columns, panel):
+def test_packed_dense_of_any_rank(target, shape, columns, panel):
     x, w = var("x", shape), var("w", (columns // panel, shape[-1], panel))
     r = var("r", (*shape[:-1], columns))
     y = op.nn.dense(x, w, units=columns, weight_layout=f"NK{panel}n")
     kernel = check(primitive([x, w, r], op.add(op.nn.relu(y), r)), target)
     assert kernel.implementation == "nn.dense.cpu.packed"
-    assert "a_panels" in str(kernel.func)
 
 
 @TARGETS
@@ -118,11 +116,6 @@ def test_packed_dense_with_a_panel_filled_up(target, shape, columns):
     y = op.nn.dense(x, w, units=columns, weight_layout="NK16n")
     kernel = check(primitive([x, w], op.nn.relu(y)), target)
     assert kernel.implementation == "nn.dense.cpu.packed"
-
-
-@pytest.mark.parametrize(("columns", "width"), [(64, 16), (24, 24), (382, 16), (85, 16), (7, 16)])
-def test_width_of_panels(columns, width):
-    assert panel_width(columns, 16) == width
 
 
 @TARGETS
@@ -158,6 +151,36 @@ def test_plain_convolution_in_register_tiles(target, c_in, c_out, groups, stride
 def test_matmul(target, m, n, k):
     a, b = var("a", (m, k)), var("b", (k, n))
     check(primitive([a, b], op.nn.matmul(a, b)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64"])
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_matmul_of_other_types(target, dtype, transposed):
+    left, right = (13, 9), (9, 21)
+    a, b = (var(name, shape[::-1] if turned else shape, dtype)
+            for name, shape, turned in zip("ab", (left, right), transposed, strict=True))
+    y = op.nn.matmul(a, b, transpose_a=transposed[0], transpose_b=transposed[1])
+    kernel = check(primitive([a, b], y), target)
+    assert kernel.implementation == "nn.matmul.cpu.packed"
+
+
+@TARGETS
+@pytest.mark.parametrize(("rows", "copied"), [(6, False), (200, True)])
+def test_a_large_right_operand_is_copied_where_many_rows_use_it(target, rows, copied):
+    small = dataclasses.replace(target, l2_bytes=8 * 1024)
+    a, b = var("a", (rows, 40)), var("b", (40, 64))
+    kernel = check(primitive([a, b], op.nn.matmul(a, b)), small)
+    assert ("b_panels" in str(kernel.func)) == copied
+
+
+@TARGETS
+def test_blocks_of_rows_that_divide_nothing(target):
+    """A block ends inside the rows, and the last tile of rows inside a block."""
+    small = dataclasses.replace(target, l3_bytes=64 * 1024)
+    a, b = var("a", (811, 10)), var("b", (10, 37))
+    kernel = check(primitive([a, b], op.nn.relu(op.nn.matmul(a, b))), small)
+    assert kernel.implementation == "nn.matmul.cpu.packed"
 
 
 @TARGETS

@@ -19,16 +19,6 @@ def channel_block(channels: int, lanes: int) -> int:
     return min(candidates, key=lambda b: (registers(b, lanes) / b, abs(b - lanes)))
 
 
-def panel_width(columns: int, lanes: int) -> int:
-    """The width of panels of ``columns``, of which the last may be filled up with zeros.
-
-    A divisor where one fills the registers as well: then the panels hold nothing but the columns.
-    """
-    block = channel_block(columns, lanes)
-    by_divisor = columns // block * registers(block, lanes)
-    return block if by_divisor <= -(-columns // lanes) else lanes
-
-
 def registers(block: int, lanes: int) -> int:
     """Vector registers that one block of accumulators takes.
 

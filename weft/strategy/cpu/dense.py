@@ -1,8 +1,6 @@
 """Products with a constant weight matrix, packed at compile time into panels of columns.
 
-The result of any rank is one matrix: its leading axes together are the rows. From a few rows on
-the data is packed into panels too, by copying whole cache lines; otherwise lines whose distance is
-a multiple of a page would push each other out of the first-level cache.
+The result of any rank is one matrix: its leading axes together are the rows.
 """
 
 from __future__ import annotations
@@ -16,22 +14,18 @@ from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
 from weft.ir.types import TensorType, is_static
 from weft.op.nn.dense import DenseAttrs
-from weft.strategy.analysis import size_of
-from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product_matmul import dot_products, packed_dot_dense
 from weft.strategy.cpu.flat_rows import ravel, row_count, unravel
-from weft.strategy.cpu.machine import RegisterTile, choose_tile
-from weft.strategy.cpu.matmul import CHUNK, line_panels, packing_at_run_time, schedule_packed
+from weft.strategy.cpu.matmul import products_of_activations
+from weft.strategy.cpu.product_plan import ProductSize, plan_product
+from weft.strategy.cpu.product_schedule import schedule_product
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
 from weft.target import Target
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout
-
-MIN_PACKED_ROWS = 8
-MIN_PACKED_COLUMNS = 64
 
 
 @strategy("nn.dense", target="cpu")
@@ -40,32 +34,27 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
     layout = Layout.parse(attrs_of(call, DenseAttrs).weight_layout)
     yield from packed_dot_dense(call, layout, target)
     panel = layout.factor_of("N")
-    result = call.checked_type
+    result, data = call.checked_type, call.args[0].checked_type
     is_packed = layout.ndim == 3 and panel > 1
-    if is_packed and isinstance(result, TensorType) and is_static(result):
-        tile = _tile(result, panel, target)
+    if (is_packed and isinstance(result, TensorType) and is_static(result)
+            and isinstance(data, TensorType) and is_static(data)):
+        *leading, columns = result.concrete_shape
+        size = ProductSize(math.prod(leading), columns, data.concrete_shape[-1], result.dtype)
+        plan = plan_product(size, target, panel=panel)
         yield Implementation(
             "nn.dense.cpu.packed",
-            functools.partial(schedule_packed, tile=tile, lanes=panel, flat_rows=True),
-            functools.partial(packed_dense, layout=layout, height=tile.rows),
+            functools.partial(schedule_product, plan=plan, flat_rows=True),
+            functools.partial(packed_dense, layout=layout),
         )
     elif layout.name in ("NK", "KN"):
         yield from dot_products("nn.dense", call, target)
-        yield from packing_at_run_time("nn.dense", call, target, transpose_b=layout.name == "NK")
+        yield from products_of_activations("nn.dense", call, target,
+                                           transpose_b=layout.name == "NK")
     yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
 
 
-def _tile(result: TensorType, panel: int, target: Target) -> RegisterTile:
-    """Rows by panels."""
-    *leading, columns = result.concrete_shape
-    step = registers(panel, target.lanes(result.dtype))
-    count = -(-columns // panel) * step
-    tile = choose_tile(math.prod(leading), count, target, result.dtype, column_step=step)
-    return RegisterTile(tile.rows, max(1, tile.vectors // step))
-
-
 def packed_dense(
-    data: te.Tensor, weight: te.Tensor, attrs: Attrs, *, layout: Layout, height: int
+    data: te.Tensor, weight: te.Tensor, attrs: Attrs, *, layout: Layout
 ) -> te.Tensor:
     """``out[…, n] = sum over k of data[…, k] * weight[n // p, k, n % p]``.
 
@@ -84,15 +73,11 @@ def packed_dense(
             (rows, depth), lambda r, k: data[(*unravel(r, leading), k)], name="rows",
             tag="injective",
         )
-    is_worth_packing = size_of(rows) >= MIN_PACKED_ROWS and size_of(columns) >= MIN_PACKED_COLUMNS
-    left = line_panels(matrix, rows, depth, height) if is_worth_packing else None
     k = te.reduce_axis(depth, name="k")
 
     def element(r: PrimExpr, n: PrimExpr) -> PrimExpr:
-        value = (matrix[r, k] if left is None
-                 else left[r // height, k.var // CHUNK, r % height, k.var % CHUNK])
         factor = weight[layout.indices({"N": n, "K": k.var})]
-        return te.sum(value.astype(dtype) * factor.astype(dtype), k)
+        return te.sum(matrix[r, k].astype(dtype) * factor.astype(dtype), k)
 
     product = te.compute((rows, columns), element, name="dense", tag="dense_pack")
     units = attrs.units if attrs.units is not None else columns

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 from weft.ir.expr import Call, Constant
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.dense import DenseAttrs
-from weft.strategy.cpu.blocking import block_for, panel_width
+from weft.strategy.cpu.blocking import block_for
 from weft.strategy.cpu.conv_cost import ConvSize, blocked_cycles, plain_cycles
 from weft.strategy.cpu.dot_product_conv import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
+from weft.strategy.cpu.product_plan import ProductSize, plan_product
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
 from weft.topi.layout import Layout
 from weft.transform.layout_choice import LayoutChoice, LayoutChoices
 from weft.transform.layout_prices import CONVERSION_CYCLES
+
+USUAL_ROWS = 64  # of a dense layer whose batch is not known
 
 
 def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoices:
@@ -114,11 +118,18 @@ def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCho
         return LayoutChoice(attrs.replace(weight_layout=packed.name, units=units),
                             (None, ("NK", packed.name)), paddings=(None, zeros))
     units = weight.concrete_shape[0]
-    panel = panel_width(units, target.lanes(str(weight.dtype)))
+    panel = _panel_of(types, weight, target)
     layout = f"NK{panel}n"
     filling = (-units % panel, 0)
     return LayoutChoice(attrs.replace(weight_layout=layout, units=units if filling[0] else None),
                         (None, ("NK", layout)), paddings=(None, filling if filling[0] else None))
+
+
+def _panel_of(types: Sequence[Type], weight: TensorType, target: Target) -> int:
+    """How wide the panels of a dense weight are: a register tile, for as many rows as are known."""
+    data, (units, depth) = _fixed(types[0]), weight.concrete_shape
+    rows = math.prod(data.concrete_shape[:-1]) if data is not None else USUAL_ROWS
+    return plan_product(ProductSize(max(rows, 1), units, depth, weight.dtype), target).width
 
 
 def _fixed(type_: Type) -> TensorType | None:
