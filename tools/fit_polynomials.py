@@ -1,14 +1,17 @@
-"""Fit the polynomials of ``weft/tir/decomp`` and print ``coefficients.py``.
+"""Fit the polynomials of ``weft/tir/decomp`` and print its modules of constants.
 
 Each function is interpolated in Chebyshev nodes with 60 digits, which is within a small factor
 of the best polynomial of that degree; the degree has the factor to spare. Run with mpmath
-installed: ``python tools/fit_polynomials.py > weft/tir/decomp/coefficients.py``.
+installed: ``python tools/fit_polynomials.py > weft/tir/decomp/coefficients.py``, and with
+``tables`` as argument ``> weft/tir/decomp/tables.py``.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
+import numpy as np
 from mpmath import mp, mpf
 
 mp.dps = 60
@@ -55,16 +58,13 @@ def log_erfc(middle: float) -> Function:
 
 
 TABLE: tuple[tuple[str, str, Function, float, float, int], ...] = (
-    ("EXP_32", "(exp(r) - 1 - r) / r**2 on |r| <= ln(2)/2", EXP, -HALF_LN2, HALF_LN2, 4),
-    ("EXP_64", "the same", EXP, -HALF_LN2, HALF_LN2, 10),
+    ("EXP_32", "(exp(r) - 1 - r) / r**2 on |r| <= ln(2)/32", EXP, -0.0217, 0.0217, 1),
+    ("EXP_64", "(exp(r) - 1 - r) / r**2 on |r| <= ln(2)/2", EXP, -HALF_LN2, HALF_LN2, 10),
     ("LOG_32", "(log(1+f) - f + f**2/2) / f**3 on |f| <= 1/3", LOG, -0.3334, 0.3334, 9),
     ("ATANH_64", "2*(atanh(s)/s - 1) / s**2 in s**2, s <= 0.2", ATANH, 0, 0.0401, 9),
     ("ATANH_TAIL", "2*(atanh(s)/s - 1 - s**2/3 - s**4/5) / s**6 in s**2", ATANH_TAIL, 0, 0.0401, 9),
-    ("TANH_32", "(tanh(x)/x - 1) / x**2 in x**2, x <= 1", TANH, 0, 1.0, 7),
-    ("TANH_64", "the same", TANH, 0, 1.0, 16),
-    ("ERF_32", "erf(x)/x - 1 in x**2, x <= 1", ERF, 0, 1.0, 7),
-    ("ERF_64", "the same", ERF, 0, 1.0, 15),
-    ("LOG_ERFC_32", "-log(erfc(t + 2.5)) on |t| <= 1.5", log_erfc(2.5), -1.5, 1.5, 9),
+    ("TANH_64", "(tanh(x)/x - 1) / x**2 in x**2, x <= 1", TANH, 0, 1.0, 16),
+    ("ERF_64", "erf(x)/x - 1 in x**2, x <= 1", ERF, 0, 1.0, 15),
     ("LOG_ERFC_64", "-log(erfc(t + 3.5)) on |t| <= 2.5", log_erfc(3.5), -2.5, 2.5, 28),
     ("SIN_32", "(sin(r)/r - 1) / r**2 in r**2, r <= pi/4", SIN, 0, EIGHTH_TURN**2, 3),
     ("SIN_64", "the same", SIN, 0, EIGHTH_TURN**2, 6),
@@ -73,17 +73,103 @@ TABLE: tuple[tuple[str, str, Function, float, float, int], ...] = (
 )
 
 
-def main() -> None:
+# Name, doc, function, end of the last interval, of the functions that ``decomp/piecewise.py``
+# evaluates.
+PIECEWISE: tuple[tuple[str, str, Function, float], ...] = (
+    ("TANH", "tanh; it rounds to 1 past the end", mp.tanh, 9.1),
+    ("ERF", "the error function; it rounds to 1 past the end", mp.erf, 4.0),
+)
+ENTRIES, DEGREE = 16, 6
+FIRST_EXPONENT = -4
+EXP_STEPS = 16
+
+
+def shifted(polynomial: list[mpf], by: mpf) -> list[mpf]:
+    """The coefficients of ``p(t + by)``."""
+    result = [mpf(0)] * len(polynomial)
+    for power, c in enumerate(polynomial):
+        for k in range(power + 1):
+            result[k] += c * mp.binomial(power, k) * by ** (power - k)
+    return result
+
+
+def around_exact_value(polynomial: list[mpf], middle: float) -> tuple[float, list[mpf]]:
+    """A float32 near ``middle`` where the polynomial nearly is a float32 too, and the polynomial
+    about that place: its constant term is rounded almost without error.
+    """
+
+    def error(place: np.float32) -> mpf:
+        value = mp.polyval(polynomial[::-1], mpf(float(place)) - mpf(middle))
+        return abs(value - mpf(float(np.float32(float(value))))) / value
+
+    places = [np.float32(middle)]
+    for _ in range(400):
+        places.append(np.nextafter(places[-1], np.float32(np.inf)))
+    best = float(min(places, key=error))
+    return best, shifted(polynomial, mpf(best) - mpf(middle))
+
+
+def first_piece(f: Function, end: float) -> tuple[float, list[mpf]]:
+    """``f(x) - x`` about 0 for an odd ``f``: relative errors count there."""
+    slope = mp.diff(f, 0)
+    rest = fit(lambda x: (f(x) - slope * x) / x**2, 0, end, DEGREE - 2)
+    return 0.0, [mpf(0), slope - 1, *rest]
+
+
+def pieces(f: Function, end: float) -> list[tuple[float, list[mpf]]]:
+    """Centre and polynomial about it of each interval: one up to ``2**FIRST_EXPONENT``, then two an
+    octave; those beyond the ``end`` repeat the last.
+    """
+    found = [first_piece(f, 2.0**FIRST_EXPONENT)]
+    for i in range(ENTRIES - 1):
+        octave, half = divmod(i, 2)
+        low = 2.0 ** (FIRST_EXPONENT + octave) * (1 + half / 2)
+        high = min(2.0 ** (FIRST_EXPONENT + octave) * (1.5 + half / 2), end)
+        if low >= high:
+            found.append(found[-1])
+            continue
+        middle = float(np.float32((low + high) / 2))
+        about = fit(lambda t, c=middle: f(mpf(c) + t), low - middle, high - middle, DEGREE)
+        found.append(around_exact_value(about, middle))
+    return found
+
+
+def print_row(name: str, doc: str, values: list[mpf] | list[float]) -> None:
+    print(f"# {doc}")
+    print(f"{name} = (")
+    for c in values:
+        print(f"    {float(c)!r},")
+    print(")")
+
+
+def print_coefficients() -> None:
     print('"""Polynomials of the elementary functions, constant term first.\n')
     print("Written by ``tools/fit_polynomials.py``: Chebyshev interpolation with 60 digits.")
     print('"""\n')
     for name, doc, f, low, high, degree in TABLE:
+        print_row(name, doc, fit(f, low, high, degree))
+
+
+def print_tables() -> None:
+    print('"""Constants that are looked up by interval, of the float32 functions.\n')
+    print("Written by ``tools/fit_polynomials.py``: Chebyshev interpolation with 60 digits.")
+    print('"""\n')
+    powers = [mp.mpf(2) ** (mpf(j) / EXP_STEPS) for j in range(EXP_STEPS)]
+    print_row("EXP_POWERS", "2**(j/16)", powers)
+    for name, doc, f, end in PIECEWISE:
+        found = pieces(f, end)
         print(f"# {doc}")
-        print(f"{name} = (")
-        for c in fit(f, low, high, degree):
-            print(f"    {float(c)!r},")
+        print(f"{name}_END = {end!r}")
+        print_row(f"{name}_CENTRES", "the centres of its intervals", [c for c, _ in found])
+        print("# of each power of the distance from the centre, its coefficients by interval")
+        print(f"{name}_COEFFICIENTS = (")
+        for k in range(DEGREE + 1):
+            print("    (")
+            for _, polynomial in found:
+                print(f"        {float(polynomial[k])!r},")
+            print("    ),")
         print(")")
 
 
 if __name__ == "__main__":
-    main()
+    print_tables() if sys.argv[1:] == ["tables"] else print_coefficients()

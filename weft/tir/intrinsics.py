@@ -81,9 +81,15 @@ def _fma(a: Value, b: Value, c: Value) -> Value:
 def _times_power_of_two(x: Value, n: Value) -> Value:
     """One rounding, where the result is too small for a normal number; NaN in either is NaN."""
     exponent = np.asarray(n)
-    known = np.where(np.isfinite(exponent), exponent, 0).astype(np.int32)
+    known = np.floor(np.where(np.isfinite(exponent), exponent, 0)).astype(np.int32)
     with np.errstate(all="ignore"):
         return np.where(np.isnan(exponent), exponent, np.ldexp(x, known))[()]
+
+
+def _lookup(number: Value, *entries: Value) -> Value:
+    """Lane by lane, one of the entries."""
+    table = np.stack(np.broadcast_arrays(number, *entries)[1:])
+    return np.take_along_axis(table, np.asarray(number % len(entries))[None], axis=0)[0]
 
 
 def _popcount(a: Value) -> Value:
@@ -122,8 +128,10 @@ _define("ceil", 1, "float", "smallest integer not below x", np.ceil)
 _define("round", 1, "float", "nearest integer, ties to even", np.rint)
 _define("trunc", 1, "float", "towards zero", np.trunc)
 _define("fma", 3, "float", "a * b + c with one rounding", _fma)
-_define("times_power_of_two", 2, "float", "x * 2**n, n whole and at most twice out of range",
-        _times_power_of_two)
+_define("times_power_of_two", 2, "float",
+        "x * 2**floor(n), n a multiple of 1/16 and at most twice out of range", _times_power_of_two)
+_define("lookup", None, "any", "the one of 2**k constants that the low k bits of n name",
+        _lookup)
 _define("isnan", 1, "float", "true for NaN", np.isnan)
 _define("popcount", 1, "int", "number of one bits", _popcount)
 _define("shift_left", 2, "int", "x << n, for 0 <= n < bits", np.left_shift)
@@ -151,7 +159,7 @@ def intrinsic(name: str, *args: ExprLike) -> PrimExpr:
     """A checked call of an intrinsic whose result type follows from the operands.
 
     Raises ``RegistryError`` for an unknown name, ``LoweringError`` for a wrong number or type of
-    operands. ``reinterpret`` and ``call_extern`` need a type of their own: use ``call``.
+    operands. ``reinterpret``, ``lookup`` and ``call_extern`` need a type: use ``call``.
     """
     record = INTRINSICS.get(name)
     if record.arity is None or name == "reinterpret":

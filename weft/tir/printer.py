@@ -97,7 +97,7 @@ class _ExprText:
         return f"{self.name(e.buffer)}[{self.list(e.indices)}{mask}]"
 
     def call(self, e: x.Call) -> str:
-        typed = e.name in ("reinterpret", "call_extern")
+        typed = e.name in ("reinterpret", "lookup", "call_extern")
         return f"{e.name}{f'[{e.dtype}]' if typed else ''}({self.list(e.args)})"
 
     def reduce(self, e: x.Reduce) -> str:

@@ -7,10 +7,12 @@ import pytest
 
 from tests.unit.codegen.conftest import Compiled, assert_same_bits
 from tests.unit.codegen.programs import elementwise, index_var, loop, numbers, output_like
-from weft.codegen.llvm.build import build_object
+from weft.codegen.llvm.build import build_object, emit_assembly
 from weft.codegen.llvm.elf import symbols
 from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.ir.dtype import DType
 from weft.runtime.cpu import host_features, machine
+from weft.support.errors import CodegenError
 from weft.target import Target
 from weft.target.cpus import CPU_FEATURES, with_implied
 from weft.tir import expr as x
@@ -117,6 +119,38 @@ def test_transcendentals(older: Target, support: bytes) -> None:
     Compiled(lower_prim_func(func), older, support)(data, found)
     evaluate(func, data, expected)
     np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+def looked_up(dtype: str, lanes: int, entries: int) -> PrimFunc:
+    """Entry ``a[i] mod entries`` of a table of odd numbers."""
+    result = DType.of(dtype)
+    constants = [x.const(2 * n + 1 - entries, result) for n in range(entries)]
+    return elementwise(lambda a: x.call(result.vector(lanes), "lookup", a, *constants),
+                       [f"int{result.bits}"], dtype, 3, lanes)
+
+
+@pytest.mark.parametrize("entries", [4, 16, 64])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float64"])
+def test_lookup(older: Target, support: bytes, dtype: str, entries: int) -> None:
+    for lanes in (1, 3, 16, 40):
+        where = numbers(f"int{DType.of(dtype).bits}", 3 * lanes)
+        compare(looked_up(dtype, lanes, entries), older, support, where)
+
+
+@pytest.mark.parametrize(("text", "instruction"), [
+    ("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic", "tbl"),
+    ("llvm -mcpu=haswell", "vperm"),
+    ("llvm -mcpu=skylake-avx512", "vperm"),
+])  # fmt: skip
+def test_a_lookup_is_a_permutation(text: str, instruction: str) -> None:
+    assembly = emit_assembly(looked_up("float32", 16, 16), Target.of(text))
+    assert instruction in assembly
+
+
+def test_only_constants_are_looked_up(older: Target) -> None:
+    func = elementwise(lambda a: x.call(a.dtype, "lookup", a, a, a), ["int32"], "int32", 2)
+    with pytest.raises(CodegenError, match="not constant"):
+        build_object(func, older)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16", "float64"])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from weft.codegen.llvm.address import element_address
 from weft.codegen.llvm.emit import emit
 from weft.codegen.llvm.intrinsics import INTRINSIC_EMITTERS
+from weft.codegen.llvm.lookup import emit_lookup
 from weft.codegen.llvm.state import Emitter, FunctionState
 from weft.codegen.llvm.types import value_type
 from weft.support.errors import CodegenError, InternalError
@@ -113,4 +114,5 @@ _SPECIAL: Mapping[str, Emitter] = {
     "address_of": _address_of,
     "prefetch": _prefetch,
     "call_extern": _call_extern,
+    "lookup": emit_lookup,
 }

@@ -74,26 +74,24 @@ def _not(out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[D
     return out.emit(f"xor {value_type(dtype)} {values[0]}, {ones}")
 
 
-_MASK_BITS = {16: ("512", "i16"), 8: ("256", "i8"), 4: ("128", "i8")}
-
-
 def _times_power_of_two(
     out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[DType]
 ) -> str:
     """One instruction with AVX-512, else two products with halves of the exponent."""
     target = out.module.target
     has_scalef = target.arch == "x86_64" and target.has("avx512vl")
-    if has_scalef and dtype.bits == 32 and dtype.lanes in _MASK_BITS:
+    if has_scalef and dtype.bits * dtype.lanes in (128, 256, 512):
         return _scalef(out, dtype, values)
     return _in_two_steps(out, dtype, values)
 
 
 def _scalef(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> str:
-    width, mask = _MASK_BITS[dtype.lanes]
-    kind = value_type(dtype)
-    rounding, current = (", i32", ", i32 4") if width == "512" else ("", "")
+    kind, width = value_type(dtype), dtype.bits * dtype.lanes
+    mask = f"i{max(dtype.lanes, 8)}"
+    letter = "s" if dtype.bits == 32 else "d"
+    rounding, current = (", i32", ", i32 4") if width == 512 else ("", "")
     callee = out.module.declare(
-        f"llvm.x86.avx512.mask.scalef.ps.{width}",
+        f"llvm.x86.avx512.mask.scalef.p{letter}.{width}",
         f"{kind} @({kind}, {kind}, {kind}, {mask}{rounding})",
     )
     value, exponent = values
@@ -102,24 +100,27 @@ def _scalef(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> str:
 
 
 def _in_two_steps(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> str:
-    """A number that has the exponent with two biases in its low bits; half of those is the
-    exponent of a power of two with one bias, and so is the rest.
+    """A number that has the exponent with two biases in its low bits, behind four bits of its
+    fraction; half of those is the exponent of a power of two with one bias, and so is the rest.
     """
     places, bias = (23, 127) if dtype.bits == 32 else (52, 1023)
     whole = DType.of(f"int{dtype.bits}")
     kind, integer = value_type(dtype), value_type(whole.vector(dtype.lanes))
-    word = value_type(whole)
     float_word = value_type(dtype.element)
-    magic = splat(float_constant(1.5 * 2.0**places + 2 * bias, dtype.element), float_word,
+    magic = splat(float_constant(1.5 * 2.0 ** (places - 4) + 2 * bias, dtype.element), float_word,
                   dtype.lanes)
-    shifted = out.emit(f"fadd {kind} {values[1]}, {magic}")
-    bits = out.emit(f"bitcast {kind} {shifted} to {integer}")
-    half = out.emit(f"ashr {integer} {bits}, {splat('1', word, dtype.lanes)}")
-    rest = out.emit(f"sub {integer} {bits}, {half}")
+
+    def shifted(name: str, value: str, count: int) -> str:
+        return out.emit(f"{name} {integer} {value}, "
+                        f"{splat(str(count), value_type(whole), dtype.lanes)}")
+
+    moved = out.emit(f"fadd {kind} {values[1]}, {magic}")
+    bits = out.emit(f"bitcast {kind} {moved} to {integer}")
+    half = shifted("ashr", bits, 5)
+    rest = out.emit(f"sub {integer} {shifted('ashr', bits, 4)}, {half}")
     result = values[0]
     for part in (half, rest):
-        placed = out.emit(f"shl {integer} {part}, {splat(str(places), word, dtype.lanes)}")
-        power = out.emit(f"bitcast {integer} {placed} to {kind}")
+        power = out.emit(f"bitcast {integer} {shifted('shl', part, places)} to {kind}")
         result = out.emit(f"fmul {kind} {result}, {power}")
     return result
 

@@ -24,12 +24,21 @@ class ModuleWriter:
         self.functions: list[str] = []
         self.globals: list[str] = []
         self._declarations: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
         self._metadata: list[str] = []
 
     def declare(self, symbol: str, signature: str) -> str:
         """Declare an external function once; ``signature`` has ``@`` where the name goes."""
         self._declarations.setdefault(symbol, signature.replace("@", f"@{symbol}", 1))
         return f"@{symbol}"
+
+    def constant(self, llvm_type: str, value: str) -> str:
+        """Read-only memory that holds ``value``, once for equal ones."""
+        text = f"private unnamed_addr constant {llvm_type} {value}"
+        name = self._constants.setdefault(text, f"@constant{len(self._constants)}")
+        if f"{name} = {text}" not in self.globals:
+            self.globals.append(f"{name} = {text}")
+        return name
 
     def metadata(self, text: str) -> str:
         """Add a metadata node, ``!N`` within ``text`` standing for the node itself."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.ir.dtype import DType
-from weft.tir.expr import Call, ExprLike, Let, PrimExpr, Var, const, select
+from weft.tir.expr import Call, ExprLike, Let, PrimExpr, Var, const
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,27 @@ class Body:
     def shift_right(self, value: PrimExpr, count: int) -> PrimExpr:
         return Call(self.integer, "shift_right", (value, self.whole(count)))
 
+    def lookup(
+        self, name: str, number: PrimExpr, entries: Sequence[float] | Sequence[int]
+    ) -> PrimExpr:
+        """Entry ``number`` of constants, modulo how many there are (a power of two)."""
+        dtype = self.integer if isinstance(entries[0], int) else self.dtype
+        constants = tuple(const(entry, dtype.element) for entry in entries)
+        return self.let(name, Call(dtype, "lookup", (number, *constants)))
+
     def magnitude(self, value: PrimExpr) -> PrimExpr:
         return Call(self.dtype, "abs", (value,))
 
+    def negative_magnitude(self, value: PrimExpr) -> PrimExpr:
+        return self.from_bits(Call(self.integer, "bitwise_or", (self.bits(value), self._sign)))
+
+    @property
+    def _sign(self) -> PrimExpr:
+        return self.whole(-(1 << (self.dtype.bits - 1)))
+
     def with_sign_of(self, magnitude: PrimExpr, x: PrimExpr) -> PrimExpr:
         """``magnitude`` (not negative) with the sign bit of ``x``."""
-        sign = self.whole(-(1 << (self.dtype.bits - 1)))
-        bit = Call(self.integer, "bitwise_and", (self.bits(x), sign))
+        bit = Call(self.integer, "bitwise_and", (self.bits(x), self._sign))
         return self.from_bits(Call(self.integer, "bitwise_or", (self.bits(magnitude), bit)))
 
     def nearest(self, name: str, scaled: tuple[PrimExpr, float]) -> tuple[PrimExpr, PrimExpr]:
@@ -105,11 +119,6 @@ class Body:
         # Only the low bits count: the bits of the magic number differ from it by the integer.
         as_int = self.let(f"{name}_int", self.bits(shifted) - self.bits(self.real(magic)))
         return as_float, as_int
-
-    def clamp(self, value: PrimExpr, low: float, high: float) -> PrimExpr:
-        """Within the range; NaN stays."""
-        above = select(value < self.real(low), self.real(low), value)
-        return select(above > self.real(high), self.real(high), above)
 
 
 INFINITY = math.inf

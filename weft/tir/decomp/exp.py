@@ -1,43 +1,93 @@
 """``exp`` and what is a few operations away from it: ``sigmoid``.
 
-``exp(x) = 2**n * exp(r)`` with ``n`` the integer nearest to ``x / ln 2`` and ``r = x - n ln 2``
-in two parts (Cody and Waite), ``|r| <= ln(2)/2``.
+``exp(x) = 2**n * exp(r)`` with ``r = x - n ln 2`` in two parts (Cody and Waite). float64: ``n`` is
+the integer nearest to ``x / ln 2``, ``|r| <= ln(2)/2``. float32: the nearest sixteenth, whose
+power of two is looked up, so that ``|r| <= ln(2)/32`` and a short polynomial does.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft.tir.decomp.build import Body
 from weft.tir.decomp.coefficients import EXP_32, EXP_64
-from weft.tir.expr import Call, PrimExpr, select
+from weft.tir.decomp.tables import EXP_POWERS
+from weft.tir.expr import Call, PrimExpr, minimum, select
 
 LOG2_E = 1.4426950408889634
 # ln 2 with the low mantissa bits of the first part zero, so that n times it is exact.
 LN2_PARTS = {32: (0.693145751953125, 1.428606765330187e-06),
              64: (0.6931471803691238, 1.9082149292705877e-10)}  # fmt: skip
-# Beyond these the result is 0 or infinity; the scaling still has room for them.
-RANGES = {32: (-104.0, 89.0), 64: (-746.0, 710.0)}
-COEFFICIENTS = {32: EXP_32, 64: EXP_64}
+_COEFFICIENTS = {32: EXP_32, 64: EXP_64}
+# ``n`` has so many bits after the point.
+_FRACTION_BITS = {32: 4, 64: 0}
+# Below the first the result is 0. ``n`` stops at the second, where the result is infinite.
+_LOWEST = {32: -104.0, 64: -746.0}
+_HIGHEST_POWER = {32: 129, 64: 1025}
+_ROUNDED_POWERS = np.array(EXP_POWERS, np.float32)
+# By how much of themselves the powers are larger than what they are rounded to.
+_ROUNDING_ERRORS = [float(e) for e in np.array(EXP_POWERS) / _ROUNDED_POWERS - 1.0]
+# Added to the bits of ``2**floor(n)`` that have the fraction of ``n`` behind the exponent, they
+# make the bits of ``2**n``.
+_MANTISSAS = [int(bits) - (127 << 23) - (j << 19)
+              for j, bits in enumerate(_ROUNDED_POWERS.view(np.int32))]
+# ``exp`` of what is not above 0 is a normal number after a multiplication by this power of two.
+_LIFT = 64
 
 
-def exp_in(body: Body, x: PrimExpr, *, is_bounded: bool = False) -> PrimExpr:
-    """``exp(x)`` within 2 ulp, as values of ``body``; NaN passes through the remainder.
-
-    ``is_bounded``: the result is known to be a normal number.
-    """
+def exp_in(body: Body, x: PrimExpr) -> PrimExpr:
+    """``exp(x)`` within 2 ulp, as values of ``body``; NaN passes through the remainder."""
     bits = body.dtype.bits
-    high, low = LN2_PARTS[bits]
-    inside = x if is_bounded else body.let("clamped", body.clamp(x, *RANGES[bits]))
-    magic = body.format.round_magic + body.format.bias
-    shifted = body.let("n_shifted", body.fma(inside, LOG2_E, magic))
+    inside = body.let("inside", _not_below_lowest(body, x))
+    magic = _magic(body)
+    shifted = body.fma(inside, LOG2_E, magic)
+    # Floats above zero compare as integers. The remainder makes what is past the end infinite.
+    end = body.bits(body.real(magic + _HIGHEST_POWER[bits]))
+    index = body.let("index", minimum(body.bits(shifted), end))
+    n = body.let("n", body.from_bits(index) - body.real(magic))
+    power = body.lookup("power", index, EXP_POWERS) if _FRACTION_BITS[bits] else body.real(1.0)
+    growth = _growth(body, _remainder(body, inside, n))
+    value = body.let("value", body.fma(power, growth, power))
+    return body.let("exp", Call(body.dtype, "times_power_of_two", (value, n)))
+
+
+def lifted_exp_in(body: Body, x: PrimExpr, lift: int = 0) -> PrimExpr:
+    """``exp(x) * 2**lift``, known to be a normal number, within 1 ulp."""
+    form, fraction = body.format, _FRACTION_BITS[body.dtype.bits]
+    magic = _magic(body) + form.bias + lift
+    shifted = body.let("n_shifted", body.fma(x, LOG2_E, magic))
     n = body.let("n", shifted - body.real(magic))
-    r = body.let("r", body.fma(n, -low, body.fma(n, -high, inside)))
-    q = body.polynomial("q", r, COEFFICIENTS[bits])
-    p = body.let("p", body.fma(r * r, q, r) + body.real(1.0))
-    if not is_bounded:
-        return body.let("exp", Call(body.dtype, "times_power_of_two", (p, n)))
     # Shifted to its place, an exponent with its bias is a power of two; the rest falls off.
-    power = body.shift_left(body.bits(shifted), body.format.mantissa_bits)
-    return body.let("exp", p * body.from_bits(power))
+    index = body.bits(shifted)
+    bits = body.shift_left(index, form.mantissa_bits - fraction)
+    error = None
+    if fraction:
+        bits = bits + body.lookup("mantissa", index, _MANTISSAS)
+        error = body.lookup("error", index, _ROUNDING_ERRORS)
+    power = body.let("power", body.from_bits(bits))
+    growth = _growth(body, _remainder(body, x, n), error)
+    return body.let("exp", body.fma(power, growth, power))
+
+
+def _not_below_lowest(body: Body, x: PrimExpr) -> PrimExpr:
+    lowest = body.real(_LOWEST[body.dtype.bits])
+    return select(x < lowest, lowest, x)
+
+
+def _magic(body: Body) -> float:
+    """Adding it leaves ``n`` in the low bits."""
+    return body.format.round_magic / 2.0 ** _FRACTION_BITS[body.dtype.bits]
+
+
+def _remainder(body: Body, x: PrimExpr, n: PrimExpr) -> PrimExpr:
+    high, low = LN2_PARTS[body.dtype.bits]
+    return body.let("r", body.fma(n, -low, body.fma(n, -high, x)))
+
+
+def _growth(body: Body, r: PrimExpr, error: PrimExpr | None = None) -> PrimExpr:
+    """``exp(r) - 1``, plus a small ``error``."""
+    q = body.polynomial("q", r, _COEFFICIENTS[body.dtype.bits])
+    return body.fma(r * r, q, r if error is None else r + error)
 
 
 def exp(x: PrimExpr) -> PrimExpr:
@@ -47,9 +97,12 @@ def exp(x: PrimExpr) -> PrimExpr:
 
 
 def sigmoid(x: PrimExpr) -> PrimExpr:
-    """``1 / (1 + exp(-x))``, through ``exp(-|x|)``, which neither overflows nor cancels."""
+    """``1 / (1 + exp(-x))``, through ``exp(-|x|)``, which neither overflows nor cancels.
+
+    Numerator and denominator are multiplied by a power of two, which makes the exponential normal.
+    """
     body = Body(x.dtype)
     x = body.let("x", x)
-    e = exp_in(body, body.real(0.0) - body.magnitude(x))
-    top = select(x >= body.real(0.0), body.real(1.0), e)
-    return body.result(top / (e + body.real(1.0)))
+    below = body.let("below", _not_below_lowest(body, body.negative_magnitude(x)))
+    one, e = body.real(2.0**_LIFT), lifted_exp_in(body, below, _LIFT)
+    return body.result(select(x >= body.real(0.0), one, e) / (e + one))
