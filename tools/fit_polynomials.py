@@ -128,7 +128,8 @@ def pieces(f: Function, end: float) -> list[tuple[float, list[mpf]]]:
         if low >= high:
             found.append(found[-1])
             continue
-        middle = float(np.float32((low + high) / 2))
+        # So that the constant term is larger than any distance from the centre.
+        middle = float(np.float32(max((low + high) / 2, high - 0.98 * float(f(low)))))
         about = fit(lambda t, c=middle: f(mpf(c) + t), low - middle, high - middle, DEGREE)
         found.append(around_exact_value(about, middle))
     return found

@@ -96,6 +96,22 @@ SPECIAL: dict[str, list[tuple[float, float]]] = {
 }
 
 
+# The ends of intervals that have polynomials of their own, and the values next to them.
+EDGES = np.array([m * 2.0**e for e in range(-6, 4) for m in (1.0, 1.5)], np.float32)
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "sigmoid", "log"])
+def test_every_exponent_and_the_ends_of_intervals(name: str) -> None:
+    patterns = np.arange(0, 1 << 32, 99991, dtype=np.uint32).view(np.float32)
+    near = (EDGES.view(np.int32)[:, None] + np.arange(-3, 4)).astype(np.int32).view(np.float32)
+    x = np.concatenate([patterns, near.ravel(), -near.ravel()])
+    with np.errstate(all="ignore"):
+        exact = FUNCTIONS[name](x.astype(np.longdouble))
+    error = ulps(run(name, x), exact)
+    worst = int(np.argmax(error))
+    assert error[worst] <= 2.0, f"{name}({x[worst]!r}) is off by {error[worst]} ulp"
+
+
 @pytest.mark.parametrize("name", SPECIAL)
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_special_values(name: str, kind: type) -> None:

@@ -97,12 +97,17 @@ def exp(x: PrimExpr) -> PrimExpr:
 
 
 def sigmoid(x: PrimExpr) -> PrimExpr:
-    """``1 / (1 + exp(-x))``, through ``exp(-|x|)``, which neither overflows nor cancels.
+    """``1 / (1 + exp(-x))``, within 2 ulp.
 
-    Numerator and denominator are multiplied by a power of two, which makes the exponential normal.
+    With ``e = exp(-|x|)`` and ``q = e / (1 + e)`` it is ``1 - q`` for ``x`` above zero and
+    ``e - e q`` below: where ``e`` is small, the rounding errors of the quotient do not count. ``e``
+    is multiplied by a power of two until the end, which keeps it normal.
     """
     body = Body(x.dtype)
     x = body.let("x", x)
     below = body.let("below", _not_below_lowest(body, body.negative_magnitude(x)))
     one, e = body.real(2.0**_LIFT), lifted_exp_in(body, below, _LIFT)
-    return body.result(select(x >= body.real(0.0), one, e) / (e + one))
+    q = e / (e + one)
+    whole = body.let("whole", select(x >= body.real(0.0), one, e))
+    rest = body.fma(body.real(0.0) - whole, q, whole)
+    return body.result(rest * body.real(2.0**-_LIFT))
