@@ -13,6 +13,7 @@ from weft.strategy.access import step_along
 from weft.strategy.cpu.reduction_rows import RowBlocks
 from weft.strategy.cpu.reduction_stages import KeptStages
 from weft.strategy.cpu.transpose import Crossing, find_crossing
+from weft.target import Target
 from weft.te.walk import loads_of
 from weft.tir.eval import evaluate
 from weft.tir.expr import BufferLoad, Ramp, Shuffle, int_value
@@ -226,3 +227,22 @@ def test_softmax_of_a_row_with_nan_is_nan():
     evaluate(lower_function(primitive([x], op.nn.softmax(x)), WIDE_CPU).func, data, out)
     assert np.isnan(out[:3]).all()
     np.testing.assert_allclose(out[3], 0.02, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(37, 1024), (2, 18, 1024), (16, 2048)])
+def test_rows_that_share_cache_sets_are_streamed(shape):
+    """As whole rows by parts, with memory asked for ahead, where no cache holds them."""
+    target = Target.of("llvm -mcpu=znver4 -l1=8192 -l3=65536")
+    x = var("x", shape)
+    function = primitive([x], op.sum(x, axis=(len(shape) - 2,), keepdims=False))
+    text = str(check(function, target).func)
+    assert "prefetch" in text
+    assert "in parallel(16)" in text
+
+
+@pytest.mark.parametrize("shape", [(37, 1025), (8, 1024), (37, 512)])
+def test_other_columns_are_strips(shape):
+    target = Target.of("llvm -mcpu=znver4 -l3=65536")
+    x = var("x", shape)
+    function = primitive([x], op.sum(x, axis=(0,), keepdims=False))
+    assert "prefetch" not in str(check(function, target).func)

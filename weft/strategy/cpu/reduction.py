@@ -13,7 +13,7 @@ from weft.strategy.analysis import computes_below, elements, is_reduction, size_
 from weft.strategy.cpu.contraction import one_tensor
 from weft.strategy.cpu.injective import MIN_PARALLEL_EXTENT, parallelize, schedule_loops
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
-from weft.strategy.cpu.reduction_columns import schedule_columns, vectorize_data
+from weft.strategy.cpu.reduction_columns import PARTS, schedule_columns, vectorize_data
 from weft.strategy.cpu.reduction_lanes import (
     combine_in_a_tree,
     lanes_along,
@@ -23,9 +23,6 @@ from weft.strategy.cpu.reduction_lanes import (
 from weft.strategy.cpu.reduction_rows import schedule_by_rows
 from weft.strategy.cpu.reduction_stages import KeptStages
 from weft.strategy.implementation import ScheduleContext, compute_of
-
-# Parts of a reduction to little, for threads to share: enough to share them evenly.
-PARTS = 16
 
 
 def schedule_reductions(ctx: ScheduleContext) -> None:
@@ -54,10 +51,10 @@ def _schedule_alone(ctx: ScheduleContext, kept: KeptStages, op: te.ComputeOp) ->
     if _is_much_to_little(op):
         op = _split_among_threads(ctx, kept, op) or op
     stage = ctx.schedule[op.output(0)]
-    contiguous = kept.contiguous_axis(op)
+    load, contiguous = kept.contiguous_load(op) or (None, None)
     loops = list(op.axis)
-    if contiguous in loops and len(op.body) == 1:
-        schedule_columns(ctx, op, contiguous)
+    if load is not None and contiguous in loops and len(op.body) == 1:
+        schedule_columns(ctx, op, contiguous, load)
         return
     lanes = ctx.target.lanes(op.output(0).dtype)
     if contiguous in loops:

@@ -41,7 +41,11 @@ class RowBlocks:
 
     @staticmethod
     def of(kept: KeptStages, rows: int, target: Target) -> RowBlocks:
-        """Blocks of which a thread's work fits the first cache, and enough of them for threads."""
+        """Blocks that take a part of the first cache, and enough of them for threads.
+
+        Longer rows hide latency themselves, and a lone reduction gets one stream of memory
+        faster than several.
+        """
         extents = [size_of(axis.extent) for axis in kept.output.axis[:rows]]
         place = max((i for i, extent in enumerate(extents) if extent > 1), default=0)
         alone = RowBlocks(rows, place)
@@ -50,12 +54,13 @@ class RowBlocks:
         count, extent = math.prod(extents), extents[place]
         longest = max(work_of(op) // count * op.output(0).dtype.itemsize for op in kept.ops)
         is_parallel = sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD
+        room = target.l1_bytes // (2 if len(kept.ops) > 1 else 4)
         for height in HEIGHTS:
-            fits = 2 * height * longest <= target.l1_bytes
+            fits = height * longest <= room
             enough = not is_parallel or count // height >= MIN_PARALLEL_EXTENT
             if fits and enough and extent % height == 0:
                 return RowBlocks(rows, place, height)
-        fits = 2 * HEIGHTS[0] * longest <= target.l1_bytes
+        fits = HEIGHTS[0] * longest <= room
         return RowBlocks(rows, place, HEIGHTS[0]) if fits and extent >= MANY_ROWS else alone
 
     def loops(self, stage: te.Stage) -> tuple[te.IterVar, te.IterVar | None]:

@@ -53,15 +53,20 @@ class KeptStages:
         """The body of ``op`` as it reads with what is inlined."""
         return inlined_body(op, self.is_inlined)
 
-    def contiguous_axis(self, op: te.ComputeOp) -> te.IterVar | None:
-        """The axis along which the largest operand lies contiguously in memory."""
+    def contiguous_load(self, op: te.ComputeOp) -> tuple[ProducerLoad, te.IterVar] | None:
+        """The read of the largest operand that some axis walks along memory, and that axis."""
         loads = [load for load in loads_of(_sources(self.body(op))) if load.indices]
         loads.sort(key=lambda load: -_tensor_elements(load.producer))
         for load in loads:
             for axis in (*op.reduce_axis, *op.axis):
                 if step_along(load, axis) == 1 and size_of(axis.extent) > 1:
-                    return axis
+                    return load, axis
         return None
+
+    def contiguous_axis(self, op: te.ComputeOp) -> te.IterVar | None:
+        """The axis along which the largest operand lies contiguously in memory."""
+        found = self.contiguous_load(op)
+        return None if found is None else found[1]
 
     def fused_reduction(self, stage: te.Stage, op: te.ComputeOp) -> list[te.IterVar]:
         """The reduction axes, those fused that all reads walk as one."""
