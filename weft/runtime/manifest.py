@@ -21,7 +21,7 @@ from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
 from weft.support.errors import ArtifactError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAIN_SYMBOL = "weft_main"
 
 # What an argument of a kernel may be: ("input", number), ("output", number), ("const", byte

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import threading
-
 import numpy as np
 import pytest
 
-from tests.unit.codegen.conftest import Compiled, Compiler
+from tests.unit.codegen.conftest import Compiler
 from tests.unit.codegen.programs import ZERO, index_var, loop, output_like
 from weft.codegen.llvm.build import build_object, build_text, emit_llvm, emit_optimized_llvm
 from weft.ir.dtype import DType
+from weft.runtime.threads import Threading
 from weft.support.errors import CodegenError, InternalError
 from weft.tir import expr as x
 from weft.tir.buffer import buffer
@@ -197,41 +195,6 @@ def test_disjoint_buffers_let_loads_leave_loops(compiler: Compiler) -> None:
     assert "load float" not in body_of_loop
 
 
-_FORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-_TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_COUNT = ctypes.CFUNCTYPE(ctypes.c_int)
-
-
-class Team:
-    """A fork-join provider of Python threads, with the OpenMP entry points."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.local, self.forks = size, threading.local(), 0
-        self.fork = _FORK(self._run)
-        self.number = _COUNT(lambda: self.local.number)
-        self.count = _COUNT(lambda: size)
-
-    def _run(self, task: int, data: int, threads: int, flags: int) -> None:
-        assert threads == self.size
-        self.forks += 1
-
-        def work(number: int) -> None:
-            self.local.number = number
-            _TASK(task)(data)
-
-        team = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
-        for thread in team:
-            thread.start()
-        for thread in team:
-            thread.join()
-
-    def install(self, compiled: Compiled) -> None:
-        types = [ctypes.c_void_p] * 3 + [ctypes.c_int]
-        setter = ctypes.CFUNCTYPE(None, *types)(compiled.library.address("weft_set_threading"))
-        setter(*(ctypes.cast(f, ctypes.c_void_p) for f in (self.fork, self.number, self.count)),
-               self.size)  # fmt: skip
-
-
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_threads_give_the_same_bits(compiler: Compiler, size: int) -> None:
     i, k = index_var("i"), index_var("k")
@@ -244,24 +207,9 @@ def test_threads_give_the_same_bits(compiler: Compiler, size: int) -> None:
     data = np.random.default_rng(0).standard_normal(64).astype(np.float32)
     serial, threaded = output_like("float32", 13), output_like("float32", 13)
     compiled(data, serial)
-    team = Team(size)
-    team.install(compiled)
+    Threading(compiled.library).apply(size)
     compiled(data, threaded)
-    assert team.forks == 1
     assert serial.tobytes() == threaded.tobytes()
-
-
-def test_one_iteration_forks_nothing(compiler: Compiler) -> None:
-    i, out = index_var(), buffer("out", [1])
-    compiled = compiler.compile(
-        PrimFunc("f", (out,), loop(i, 1, BufferStore(out, real(1), (i,)), kind=PARALLEL))
-    )
-    team = Team(4)
-    team.install(compiled)
-    found = output_like("float32", 1)
-    compiled(found)
-    assert found[0] == 1
-    assert team.forks == 0
 
 
 def test_several_parallel_loops_have_functions_of_their_own(compiler: Compiler) -> None:

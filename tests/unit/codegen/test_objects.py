@@ -121,7 +121,7 @@ def test_perf_map(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
             path.unlink(missing_ok=True)
     spans = {name: (int(start, 16), int(size, 16)) for start, size, name in map(str.split, lines)}
     assert spans["mapped"][0] == library.address("mapped")
-    assert {"mapped", "mapped.parallel0", "weft_parallel_launch", "weft.share"} <= set(spans)
+    assert {"mapped", "mapped.parallel0", "weft_parallel_launch", "weft.take_part"} <= set(spans)
     ends = 0
     for start, size in sorted(spans.values()):
         assert start >= ends

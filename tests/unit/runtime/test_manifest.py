@@ -59,9 +59,9 @@ def test_what_is_no_manifest(text: str | bytes) -> None:
 
 
 def test_another_version_is_named() -> None:
-    with pytest.raises(ArtifactError, match="version 1") as caught:
-        Manifest.from_json(edited(lambda m: m.update(format_version=2)))
-    assert caught.value.got == "2"
+    with pytest.raises(ArtifactError, match="version 2") as caught:
+        Manifest.from_json(edited(lambda m: m.update(format_version=1)))
+    assert caught.value.got == "1"
 
 
 def test_symbolic_sizes_are_not_concrete() -> None:

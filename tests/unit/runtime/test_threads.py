@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -65,14 +64,17 @@ def test_every_count_gives_the_same_bits() -> None:
         np.testing.assert_array_equal(mod(x), expected(x))
 
 
-def test_entry_points_are_kept_once_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A region of another Python thread may be running when serial code is asked for."""
+def test_the_pool_is_kept_once_given() -> None:
+    """A loop of another Python thread may be running when serial code is asked for."""
+    mod = module()
     calls: list[tuple] = []
-    monkeypatch.setattr(threads, "find_openmp", lambda: threads.OpenMP("lib", 11, 12, 13))
-    monkeypatch.setattr(threads, "_process", threads._Process())
+    set_num_threads(3)
+    mod(sample())
+    mod._threading._set = lambda *a: calls.append(a)
     for count in (1, 4, 1):
-        threads.configure(lambda *a: calls.append(a), count)
-    assert calls == [(None, None, None, 1), (11, 12, 13, 4), (11, 12, 13, 1)]
+        mod._threading.apply(count)
+    address = threads._process.pool.address
+    assert calls == [(address, 1), (address, 4), (address, 1)]
 
 
 def test_counts_may_change_while_others_run() -> None:
@@ -89,29 +91,6 @@ def test_counts_may_change_while_others_run() -> None:
     for worker in workers:
         worker.join()
     assert not wrong
-
-
-def test_serial_where_there_is_no_openmp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_candidates", lambda: iter(["no-such-library.so"]))
-    threads.find_openmp.cache_clear()
-    try:
-        assert threads.find_openmp() is None
-        set_num_threads(4)
-        np.testing.assert_array_equal(module()(sample()), expected(sample()))
-    finally:
-        threads.find_openmp.cache_clear()
-
-
-def test_packaged_runtimes_are_candidates(
-    monkeypatch: pytest.MonkeyPatch, tmp_path
-) -> None:
-    packaged = tmp_path / "site-packages" / "torch" / "lib" / "libgomp-1234.so.1"
-    packaged.parent.mkdir(parents=True)
-    packaged.touch()
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages")])
-    found = list(threads._candidates())
-    assert found[0] == "libgomp.so.1"
-    assert str(packaged) in found
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

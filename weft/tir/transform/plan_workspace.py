@@ -14,7 +14,7 @@ from weft.tir.stmt import ForKind, Stmt
 from weft.tir.visitor import map_stmts, transform_expr, transform_stmt
 
 _ALIGNMENT = 64
-# Threads of OpenMP runtimes have stacks of a few MiB; this leaves most of it.
+# Threads have stacks of a few MiB; this leaves most of it.
 MAX_STACK_BYTES = 512 * 1024
 
 

@@ -1,0 +1,179 @@
+"""Loops on the thread pool: every iteration once, and nobody waits for who does not come."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.runtime.programs import host
+from weft.codegen.llvm.jit import JitLibrary
+from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.runtime import threads
+from weft.runtime.library import function
+from weft.runtime.thread_pool import PoolField
+from weft.runtime.threads import Threading
+
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+PATIENCE = 5  # seconds, after which a test fails that would hang
+
+
+@functools.cache
+def library() -> JitLibrary:
+    return JitLibrary([build_runtime_support(host()).object], host())
+
+
+def launch(body: Callable[[int, int], None], extent: int, count: int) -> None:
+    """Run a loop whose body is Python code on ``count`` threads."""
+    failures: list[BaseException] = []
+
+    def guarded(begin: int, end: int, _: object) -> None:
+        try:
+            body(begin, end)
+        except BaseException as error:  # noqa: BLE001 - it must not pass through machine code
+            failures.append(error)
+
+    setting = Threading(library())
+    setting.apply(count)
+    start = function(library(), "weft_parallel_launch", None, BODY, ctypes.c_void_p,
+                     ctypes.c_int64)
+    start(BODY(guarded), None, extent)
+    if failures:
+        raise failures[0]
+
+
+def loops_served() -> int:
+    assert threads._process.pool is not None
+    gate = threads._process.pool.address + PoolField.GATE
+    return ctypes.c_uint64.from_address(gate).value >> 32
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("extent", [-1, 0, 1, 2, 3, 7, 16, 17, 1000])
+def test_every_iteration_runs_once(extent: int, count: int) -> None:
+    found: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def body(begin: int, end: int) -> None:
+        assert begin < end
+        with lock:
+            found.update(range(begin, end))
+
+    launch(body, extent, count)
+    assert found == Counter(range(max(extent, 0)))
+
+
+def test_chunks_are_parts_of_shares() -> None:
+    spans: list[tuple[int, int]] = []
+    launch(lambda *span: spans.append(span), 100, 2)
+    assert max(end - begin for begin, end in spans) == 6
+    assert not [span for span in spans if span[0] < 50 < span[1]]
+
+
+def test_one_iteration_opens_no_gate() -> None:
+    launch(lambda *_: None, 2, 2)
+    before = loops_served()
+    launch(lambda *_: None, 1, 2)
+    assert loops_served() == before
+    launch(lambda *_: None, 2, 2)
+    assert loops_served() == before + 1
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.2])
+def test_workers_come_awake_or_asleep(pause: float) -> None:
+    """The caller waits in its first chunk until somebody else has taken part."""
+    time.sleep(pause)
+    came = threading.Event()
+    caller = threading.get_ident()
+
+    def body(*_: int) -> None:
+        if threading.get_ident() == caller:
+            assert came.wait(PATIENCE)
+        came.set()
+
+    launch(body, 16, 2)
+    assert came.is_set()
+
+
+def test_a_thread_that_is_held_up_leaves_its_share_to_others() -> None:
+    """The worker's first chunk lasts until all others are done: the caller has to do them."""
+    caller = threading.get_ident()
+    chunks: Counter[bool] = Counter()
+    came, rest = threading.Event(), threading.Event()
+
+    def body(*_: int) -> None:
+        mine = threading.get_ident() == caller
+        chunks[mine] += 1
+        if not mine:
+            came.set()
+            assert rest.wait(PATIENCE)
+        else:
+            assert came.wait(PATIENCE)
+            if chunks[True] == 15:
+                rest.set()
+
+    launch(body, 16, 2)
+    assert chunks == {True: 15, False: 1}
+
+
+def test_a_second_loop_runs_where_it_is() -> None:
+    """Another thread of Python launches one while the first has the pool."""
+    second: Counter[int] = Counter()
+
+    def inner(*_: int) -> None:
+        second[threading.get_ident()] += 1
+
+    def body(begin: int, _: int) -> None:
+        if begin == 0:
+            other = threading.Thread(target=launch, args=(inner, 64, 2))
+            other.start()
+            other.join(PATIENCE)
+            assert not other.is_alive()
+            launch(inner, 64, 2)
+
+    launch(body, 2, 2)
+    assert sorted(second.values()) == [1, 1]
+
+
+def test_many_short_loops() -> None:
+    done = Counter[int]()
+    lock = threading.Lock()
+
+    def body(begin: int, end: int) -> None:
+        with lock:
+            done[0] += end - begin
+
+    for _ in range(300):
+        launch(body, 9, 4)
+    assert done[0] == 2700
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one CPU")
+def test_workers_keep_off_the_cpu_of_the_thread_that_made_them() -> None:
+    launch(lambda *_: None, 2, 2)
+    mine = os.sched_getaffinity(0)
+    sets = [os.sched_getaffinity(int(task.name)) for task in Path("/proc/self/task").iterdir()]
+    assert [other for other in sets if other < mine and len(other) == len(mine) - 1]
+
+
+def test_a_process_ends_while_its_threads_wait() -> None:
+    code = (
+        "import numpy as np, weft\n"
+        "from weft.runtime import set_num_threads\n"
+        "set_num_threads(4)\n"
+        "f = weft.parse('def @main(%x: Tensor[(1000, 1000), float32]) { tanh(%x) }')\n"
+        "mod = weft.compile(f)\n"
+        "mod(np.ones((1000, 1000), np.float32))\n"
+        "del mod\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
