@@ -6,14 +6,17 @@ use.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.codegen.llvm.address import address, lane_addresses, sole_index
 from weft.codegen.llvm.cast import from_memory
 from weft.codegen.llvm.emit import emit
+from weft.codegen.llvm.lanes import active_lanes, lane_of
 from weft.codegen.llvm.slots import find_slot, load_slot
 from weft.codegen.llvm.state import FunctionState
 from weft.codegen.llvm.types import mangle, memory_type, splat, value_type, vector_of, zero_of
 from weft.tir.buffer import Buffer
-from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, int_value
+from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
 
 # Strides of which a few neighbouring loads and shuffles are cheaper than a gather.
 SHUFFLED_STRIDES = (2, 3, 4)
@@ -36,8 +39,15 @@ def emit_load(state: FunctionState, load: BufferLoad) -> str:
     stride = int_value(index.stride) if isinstance(index, Ramp) else None
     if isinstance(index, Ramp) and stride == 1:
         return _load_contiguous(state, buffer, index, mask)
-    if isinstance(index, Ramp) and stride in SHUFFLED_STRIDES and mask is None:
-        return _load_strided(state, buffer, index, stride)
+    lanes = index.dtype.lanes
+    active = range(lanes) if load.predicate is None else active_lanes(load.predicate)
+    only = lane_of(index, active[0]) if active is not None and len(active) == 1 else None
+    if active is not None and only is not None:  # as a part of a run of neighbours
+        return _load_contiguous(state, buffer, Ramp(only - active[0], const(1), lanes), mask)
+    if isinstance(index, Ramp) and stride in SHUFFLED_STRIDES and active is not None:
+        first = next((e for e, lane in enumerate(active) if e != lane), len(active))
+        if first == len(active) > 0:
+            return _load_strided(state, buffer, index, stride, first)
     return _gather(state, buffer, index, mask)
 
 
@@ -114,24 +124,39 @@ def _masked(
     return from_memory(state.out, loaded, dtype)
 
 
-def _load_strided(state: FunctionState, buffer: Buffer, index: Ramp, stride: int) -> str:
+def _load_strided(
+    state: FunctionState, buffer: Buffer, index: Ramp, stride: int, active: int
+) -> str:
     """A short stride as neighbouring loads, one for each step of it, and shuffles of them.
 
-    The last load ends with the last element, so that nothing past it is read.
+    The last load ends with the last element of the ``active`` lanes, so that nothing past it is
+    read; the other lanes are zero.
     """
     lanes = index.lanes
     kind = value_type(buffer.dtype.vector(lanes))
-    last = (lanes - 1) * stride
+    last = (active - 1) * stride
+    if last < lanes:
+        flags = ", ".join(f"i1 {'true' if e <= last else 'false'}" for e in range(lanes))
+        pointer = address(state, buffer, index.base, exact=False)
+        result = _masked(state, buffer, lanes, "load", "ptr", pointer, f"<{flags}>")
+        picks = [lane * stride if lane < active else lanes for lane in range(lanes)]
+        return _shuffled(state, kind, result, "zeroinitializer", picks)
     result = _load_elements(state, buffer, index.base, lanes)
-    for number in range(1, stride):
+    for number in range(1, last // lanes + 1):
         first = min(number * lanes, last - lanes + 1)
         loaded = _load_elements(state, buffer, index.base + first, lanes)
-        picks = [_pick(lane, lane * stride, number, first, lanes) for lane in range(lanes)]
-        chosen = ", ".join(f"i32 {p}" for p in picks)
-        result = state.out.emit(
-            f"shufflevector {kind} {result}, {kind} {loaded}, <{lanes} x i32> <{chosen}>"
-        )
-    return result
+        picks = [_pick(lane, lane * stride, number, first, lanes) if lane < active else 0
+                 for lane in range(lanes)]
+        result = _shuffled(state, kind, result, loaded, picks)
+    if active == lanes:
+        return result
+    picks = [lane if lane < active else lanes for lane in range(lanes)]
+    return _shuffled(state, kind, result, "zeroinitializer", picks)
+
+
+def _shuffled(state: FunctionState, kind: str, a: str, b: str, picks: Sequence[int]) -> str:
+    chosen = ", ".join(f"i32 {p}" for p in picks)
+    return state.out.emit(f"shufflevector {kind} {a}, {kind} {b}, <{len(picks)} x i32> <{chosen}>")
 
 
 def _pick(lane: int, element: int, number: int, first: int, lanes: int) -> int:

@@ -19,6 +19,7 @@ from weft.strategy.cpu.transpose import find_crossing, tile_crossing
 from weft.strategy.implementation import ScheduleContext, compute_of
 from weft.target import Target
 from weft.tir.expr import PrimExpr
+from weft.tir.transform.masked_tail import MASKED_TAIL
 
 MIN_PARALLEL_EXTENT = 8
 
@@ -56,17 +57,26 @@ def schedule_loops(
         parallelize(stage, outer)
 
 
-def vectorize_innermost(stage: te.Stage, axis: te.IterVar, lanes: int) -> list[te.IterVar]:
-    """Vectorise ``axis``; returns the loops around the vector that come of it."""
+def vectorize_innermost(
+    stage: te.Stage, axis: te.IterVar, lanes: int, *, masks: bool = False
+) -> list[te.IterVar]:
+    """Vectorise ``axis``; returns the loops around the vector that come of it.
+
+    With ``masks`` what is left over of a row is one vector that is not full, and lanes choose
+    where a choice changes within a vector.
+    """
     extent = size_of(axis.extent)
-    if extent > lanes:
-        outer, inner = stage.split(axis, factor=lanes)
-        stage.vectorize(inner)
-        return [outer]
-    if extent > 1:
-        stage.vectorize(axis)
-        return []
-    return [axis]
+    if extent == 1:
+        return [axis]
+    if extent > lanes or (masks and extent.bit_count() > 1):
+        outer, vector = stage.split(axis, factor=lanes)
+        around = [outer]
+    else:
+        around, vector = [], axis
+    stage.vectorize(vector)
+    if masks:
+        stage.pragma(vector, MASKED_TAIL, lanes)
+    return around
 
 
 def parallelize(stage: te.Stage, loops: list[te.IterVar]) -> list[te.IterVar]:

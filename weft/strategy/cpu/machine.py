@@ -22,6 +22,11 @@ FAR_BYTES_PER_CYCLE = 8  # what one core gets from beyond its second-level cache
 PARALLEL_THRESHOLD = 20_000
 
 
+def has_masks(target: Target) -> bool:
+    """Whether loads and stores of some lanes of a vector cost no more than those of all."""
+    return target.has("avx512vl") and target.has("avx512bw")
+
+
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
     """A tile of ``rows`` broadcast operands by ``vectors`` vector operands, kept in registers."""
@@ -38,11 +43,11 @@ class RegisterTile:
 
         Loads also cost a little where they are not the tightest: they compete for the caches
         behind the first one, so of two tiles at the arithmetic limit the squarer is faster.
-        ``vector_cycles`` is how long one vector operand takes to arrive, where it comes from
-        beyond the first-level cache at every step.
+        ``vector_cycles`` is how long one vector operand takes to arrive, where it is not packed: it
+        comes from beyond the first-level cache, and from two lines of it, as it is not aligned.
         """
         arithmetic = self.accumulators / FMA_PER_CYCLE
-        loads = (self.rows + self.vectors) / LOADS_PER_CYCLE
+        loads = (self.rows + self.vectors * (2 if vector_cycles else 1)) / LOADS_PER_CYCLE
         arrival = self.vectors * vector_cycles
         return max(arithmetic, loads, arrival, FMA_LATENCY) + OPERAND_COST * loads
 

@@ -16,8 +16,10 @@ from weft.tir.expr import Call, PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.scoped import ScopedRewriter
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
+from weft.tir.transform.vector_row import vector_row
 from weft.tir.visitor import (
     all_exprs,
     exprs_of,
@@ -55,10 +57,11 @@ def _is_hint(e: PrimExpr) -> bool:
 
 
 class _Guard:
-    """An order inside a loop, and the loops between."""
+    """An order inside a loop, and the loops between; ``chooses`` between two values."""
 
-    def __init__(self, order: PrimExpr, inner: tuple[s.For, ...]) -> None:
+    def __init__(self, order: PrimExpr, inner: tuple[s.For, ...], *, chooses: bool) -> None:
         self.order = order
+        self.chooses = chooses
         used = {e for e in post_order(order) if type(e) is Var}
         self.used = used
         self.inner = tuple(loop for loop in inner if loop.loop_var in used)
@@ -66,7 +69,7 @@ class _Guard:
 
 def _guards(node: Stmt, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
     if isinstance(node, s.IfThenElse):
-        yield from (_Guard(order, inner) for order in orders_in(node.condition))
+        yield from (_Guard(order, inner, chooses=False) for order in orders_in(node.condition))
     for root in exprs_of(node):
         yield from _lazy_guards(root, inner)
     match node:
@@ -88,7 +91,7 @@ def _guards(node: Stmt, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
 def _lazy_guards(root: PrimExpr, inner: tuple[s.For, ...]) -> Iterator[_Guard]:
     for e in post_order(root):
         if type(e) is Call and e.name == "if_then_else":
-            yield from (_Guard(order, inner) for order in orders_in(e.args[0]))
+            yield from (_Guard(order, inner, chooses=True) for order in orders_in(e.args[0]))
 
 
 class _Partition(ScopedRewriter):
@@ -108,7 +111,12 @@ class _Partition(ScopedRewriter):
         if node.extent is const(0):
             return s.SeqStmt(())
         self.analyzer.bind(node.loop_var, node.min, node.extent)
+        parts = self._row_parts(node)
+        if parts is not None:
+            return s.seq([self.visit(part) for part in parts])
         for guard, worst in self._open_guards(node):
+            if guard.chooses and MASKED_TAIL in node.annotations:
+                continue  # lanes choose
             if node.kind is not ForKind.PARALLEL:
                 cut = self._cut(node, worst)
                 if cut is not None and (not _is_static(node) or int_value(cut) is not None):
@@ -122,6 +130,23 @@ class _Partition(ScopedRewriter):
                 self._done.discard((node.loop_var, guard.order))
                 return result
         return node.replace(body=self.visit(node.body))
+
+    def _row_parts(self, node: s.For) -> list[Stmt] | None:
+        """The vectors before and after an element where a choice changes, if there is one."""
+        chosen = [g for g in _guards(node.body) if g.chooses and node.loop_var in g.used]
+        row = vector_row(node, self.analyzer) if chosen else None
+        if row is None:
+            return None
+        for guard in chosen:
+            order = self.analyzer.not_negative_form(guard.order)
+            place = None if order is None else row.place_of(order)
+            if order is None or place is None or not row.start < place < row.stop:
+                continue
+            holds_first = order.terms[node.loop_var] < 0
+            before, after = (_decided(node.body, guard, holds) for holds in
+                             (holds_first, not holds_first))
+            return [*row.piece(row.start, place, before), *row.piece(place, row.stop, after)]
+        return None
 
     def _never_whole(self, node: s.For) -> Iterator[_Guard]:
         """Guards that hold for all inner values in no iteration, and for some in a few only."""

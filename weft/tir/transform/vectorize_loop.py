@@ -17,6 +17,7 @@ from weft.tir.expr import Broadcast, BufferLoad, Call, PrimExpr, Ramp, Var, cons
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.scalar import fold_index_vector
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform.masked_tail import MASKED_TAIL, Tail, with_room
 from weft.tir.visitor import (
     children,
     landmarks,
@@ -47,10 +48,14 @@ class _NoSimplifier:
 
 
 class Vectorizer:
-    """Rewrites what is inside one vectorised loop as vectors of ``lanes``."""
+    """Rewrites what is inside one vectorised loop as vectors of ``lanes``.
 
-    def __init__(self, loop: s.For, lanes: int) -> None:
+    A ``tail`` has fewer iterations than lanes.
+    """
+
+    def __init__(self, loop: s.For, lanes: int, *, tail: Tail | None = None) -> None:
         self.lanes = lanes
+        self._tail = tail
         ramp = Ramp(loop.min, const(1), lanes)
         self.loop_var = loop.loop_var
         self._memo: dict[PrimExpr, PrimExpr] = {loop.loop_var: ramp}
@@ -101,11 +106,20 @@ class Vectorizer:
         buffer = self._expanded.get(e.buffer)
         if buffer is not None:
             return BufferLoad(buffer, (*indices, Ramp(const(0), const(1), self.lanes)), mask)
+        if _any_vector(indices):
+            mask = self._within_tail(e.buffer, indices, mask)
         if mask is not None and mask.dtype.lanes > 1 and not _any_vector(indices):
             indices = (*indices[:-1], Broadcast(indices[-1], self.lanes))
         elif mask is not None and mask.dtype.lanes == 1 and _any_vector(indices):
             mask = Broadcast(mask, self.lanes)
         return BufferLoad(e.buffer, indices, mask)
+
+    def _within_tail(self, buffer: Buffer, indices: tuple[PrimExpr, ...],
+                     mask: PrimExpr | None) -> PrimExpr | None:
+        own = None if self._tail is None else self._tail.mask_for(buffer, indices)
+        if own is None or mask is None:
+            return own if mask is None else mask
+        return x.all_of(own, self._spread(mask))
 
     def call(self, e: Call) -> PrimExpr:
         if e.name != "if_then_else":
@@ -116,9 +130,22 @@ class Vectorizer:
             if t.dtype.lanes != f.dtype.lanes:
                 t, f = self._spread(t), self._spread(f)
             return x.if_then_else(condition, t, f)
+        same, by_lane = self._split_condition(e.args[0])
+        if same and by_lane and type(e.args[2]) in (x.FloatImm, x.IntImm):
+            chosen = self.expr(x.if_then_else(x.all_of(*by_lane), e.args[1], e.args[2]))
+            return x.if_then_else(x.all_of(*same), chosen, self.wide(e.args[2]))
         t = self.wide(_mask_loads(e.args[1], e.args[0]))
         f = self.wide(_mask_loads(e.args[2], x.not_(e.args[0])))
         return x.select(condition, t, f)
+
+    def _split_condition(self, e: PrimExpr) -> tuple[list[PrimExpr], list[PrimExpr]]:
+        """What must hold of all lanes together, and what of each."""
+        if type(e) is Call and e.name == "likely":
+            return self._split_condition(e.args[0])
+        if type(e) is not x.And:
+            return ([], [e]) if self.expr(e).dtype.lanes > 1 else ([self.expr(e)], [])
+        (same, by_lane), (more, others) = map(self._split_condition, (e.a, e.b))
+        return same + more, by_lane + others
 
     def let(self, e: x.Let) -> PrimExpr:
         value = self.expr(e.value)
@@ -164,7 +191,7 @@ class Vectorizer:
             if any(type(e) is BufferLoad and e.buffer is node.buffer for e in post_order(value)):
                 raise CannotVectorizeError(f"every lane updates one element of {buffer.name}")
             return s.BufferStore(buffer, value, indices, where)
-        value = self._spread(value)
+        value, where = self._spread(value), self._within_tail(buffer, indices, where)
         if where is None or where.dtype.lanes == 1:
             where = None if where is None else self._spread(where)
         if where is not None and buffer.scope == "local":
@@ -235,19 +262,28 @@ def _mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
     return BufferLoad(new.buffer, new.indices, both)
 
 
-def _vectorize(node: s.For) -> Stmt:
+def _vectorize(node: s.For, room: frozenset[Buffer]) -> Stmt:
     lanes = int_value(node.extent)
     if lanes is None:
         return _fall_back(node, "its extent is not a constant")
     if lanes == 1:
         return node.replace(kind=ForKind.UNROLLED)
-    pieces = pieces_of(lanes)
     try:
-        if pieces == [(lanes, 1)]:
+        pieces = _pieces(node, lanes)
+        if pieces == [(lanes, 1)] and lanes.bit_count() == 1:
             return Vectorizer(node, lanes).stmt(node.body, None)
-        return _in_pieces(node, node.body, pieces)
+        return _in_pieces(node, node.body, pieces, room)
     except CannotVectorizeError as reason:
         return _fall_back(node, str(reason))
+
+
+def _pieces(node: s.For, extent: int) -> list[tuple[int, int]]:
+    """``pieces_of`` its extent; with a masked tail, what fills no vector is one piece."""
+    width = node.annotations.get(MASKED_TAIL)
+    if width is None or (extent % width).bit_count() < 2:
+        return pieces_of(extent)
+    whole, rest = divmod(extent, width)
+    return [*pieces_of(whole * width), (rest, 1)]
 
 
 def pieces_of(extent: int) -> list[tuple[int, int]]:
@@ -260,7 +296,8 @@ def pieces_of(extent: int) -> list[tuple[int, int]]:
     return pieces + [(1 << n, 1) for n in reversed(range(rest.bit_length())) if rest >> n & 1]
 
 
-def _in_pieces(node: s.For, body: Stmt, pieces: list[tuple[int, int]]) -> Stmt:
+def _in_pieces(node: s.For, body: Stmt, pieces: list[tuple[int, int]],
+               room: frozenset[Buffer]) -> Stmt:
     """``body`` for all iterations, one vector statement after another.
 
     Iterations are independent, so the loop may be cut, and moved into what does not depend on
@@ -268,26 +305,32 @@ def _in_pieces(node: s.For, body: Stmt, pieces: list[tuple[int, int]]) -> Stmt:
     """
     match body:
         case s.SeqStmt() | s.AttrStmt():
-            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces))
+            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
         case s.For() if not _depends(node.loop_var, body.min, body.extent):
-            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces))
+            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
         case s.IfThenElse() if not _depends(node.loop_var, body.condition):
-            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces))
+            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
     parts: list[Stmt] = []
     start = node.min
     for lanes, times in pieces:
-        parts.append(_piece(node, body, start, lanes, times))
+        parts.append(_piece(node, body, start, (lanes, times), room))
         start = start + lanes * times
     return s.seq(parts)
 
 
-def _piece(node: s.For, body: Stmt, start: PrimExpr, lanes: int, times: int) -> Stmt:
+def _piece(node: s.For, body: Stmt, start: PrimExpr, piece: tuple[int, int],
+           room: frozenset[Buffer]) -> Stmt:
+    lanes, times = piece
     if times > 1:
         chunk = Var(f"{node.loop_var.name}_chunk", int64)
-        vectors = _piece(node, body, start + chunk * lanes, lanes, 1)
+        vectors = _piece(node, body, start + chunk * lanes, (lanes, 1), room)
         return s.For(chunk, const(0), const(times), ForKind.SERIAL, vectors)
     if lanes == 1:
         return substitute(body, {node.loop_var: start})
+    if lanes.bit_count() > 1:
+        width = node.annotations[MASKED_TAIL]
+        return Vectorizer(node.replace(min=start), width, tail=Tail(lanes, width, room)
+                          ).stmt(body, None)
     return Vectorizer(node.replace(min=start), lanes).stmt(body, None)
 
 
@@ -314,10 +357,11 @@ def vectorize_loop(func: PrimFunc) -> PrimFunc:
     for i in range(4):
         A[i, ramp(0, 1, 16)] = A[i, ramp(0, 1, 16)] + broadcast(B[i], 16)
     """
+    func, room = with_room(func)
 
     def rewrite(node: Stmt) -> Stmt:
         node = map_stmts(node, rewrite)
         is_vector = isinstance(node, s.For) and node.kind is ForKind.VECTORIZED
-        return _vectorize(node) if is_vector else node  # type: ignore[arg-type]
+        return _vectorize(node, room) if is_vector else node  # type: ignore[arg-type]
 
     return map_body(func, rewrite)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft import te
+from weft.ir.dtype import DType
 from weft.tir.expr import PrimExpr, const, int_value, maximum, minimum
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import SPATIAL_AXES, pad_spatial, side_padding
@@ -79,38 +81,61 @@ def axis_windows(window: PoolWindow) -> tuple[AxisWindow, ...]:
     )
 
 
-def max_pool(x: te.Tensor, window: PoolWindow, layout: Layout) -> te.Tensor:
-    """The largest element of each window; stages ``data_pad`` (where needed) and ``pool_max``."""
-    return _pool(x, window, layout, te.max, te.min_value(x.dtype), "pool_max")
+def max_pool(
+    x: te.Tensor, window: PoolWindow, layout: Layout, *, by_columns: bool = False
+) -> te.Tensor:
+    """The largest element of each window; stages ``data_pad`` (where needed) and ``pool_max``.
+
+    With ``by_columns`` the largest of each column of a window comes first, in a stage
+    ``pool_columns``, which windows that overlap share.
+    """
+    pool = _pool_by_columns if by_columns else _pool
+    return pool(x, window, layout, te.max, te.min_value(x.dtype), "pool_max")
 
 
 def avg_pool(
-    x: te.Tensor, window: PoolWindow, layout: Layout, *, count_include_pad: bool
+    x: te.Tensor, window: PoolWindow, layout: Layout, *, count_include_pad: bool,
+    by_columns: bool = False,
 ) -> te.Tensor:
     """The mean of each window; stages ``data_pad`` (where needed), ``pool_sum``, ``pool_avg``.
 
-    The mean is over the taps that lie in the data, or in data and padding.
+    The mean is over the taps that lie in the data, or in data and padding. ``by_columns`` is as
+    for ``max_pool``.
     """
-    total = _pool(x, window, layout, te.sum, const(0, x.dtype), "pool_sum")
+    pool = _pool_by_columns if by_columns else _pool
+    total = pool(x, window, layout, te.sum, const(0, x.dtype), "pool_sum")
     axes = axis_windows(window)
     positions = [layout.index_of(letter) for letter in window.spatial]
+    counts = [_tap_counts(axis, x.shape[p], include_pad=count_include_pad)
+              for axis, p in zip(axes, positions, strict=True)]
+    fixed = math.prod(count for count in counts if isinstance(count, int))
+    shares = {p: _shares(total.shape[p], count, x.dtype)
+              for p, count in zip(positions, counts, strict=True) if not isinstance(count, int)}
 
     def element(*index: PrimExpr) -> PrimExpr:
-        taps: PrimExpr = const(1)
-        for axis, position in zip(axes, positions, strict=True):
-            taps = taps * _taps(axis, index[position], x.shape[position],
-                                include_pad=count_include_pad)
-        return divide_by_count(total[index], taps)
+        mean = divide_by_count(total[index], const(fixed)) if fixed > 1 else total[index]
+        for position, share in shares.items():
+            mean = mean * share[index[position]]
+        return mean
 
     return te.compute(total.shape, element, name="pool_avg", tag="elemwise,pool_avg")
 
 
-def _taps(axis: AxisWindow, index: PrimExpr, size: PrimExpr, *, include_pad: bool) -> PrimExpr:
-    """``valid_taps``, as a constant where every window is whole."""
+TapCount = Callable[[PrimExpr], PrimExpr]
+
+
+def _tap_counts(axis: AxisWindow, size: PrimExpr, *, include_pad: bool) -> int | TapCount:
+    """How many taps a window has along an axis, by its index where they differ."""
     padded = axis.before or axis.after
     if axis.overhang(size) == 0 and (include_pad or not padded):
-        return const(axis.taps)
-    return axis.valid_taps(index, size, include_pad=include_pad)
+        return axis.taps
+    return lambda index: axis.valid_taps(index, size, include_pad=include_pad)
+
+
+def _shares(windows: PrimExpr, count: TapCount, dtype: DType) -> te.Tensor:
+    """One over the taps of each window along an axis; a small table (tag ``table``)."""
+    return te.compute((windows,), lambda i: const(1.0, dtype) / count(i).astype(dtype),
+                      name="pool_share", tag="table")
 
 
 def divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
@@ -142,6 +167,42 @@ def _pool(
         return reducer(padded[tuple(source)], taps)
 
     return te.compute(shape, element, name=name, tag=name)
+
+
+def _pool_by_columns(
+    x: te.Tensor, window: PoolWindow, layout: Layout, reducer: Callable[..., Any],
+    fill: PrimExpr, name: str,
+) -> te.Tensor:
+    """As ``_pool``, reduced along all axes of the window but its last, then along that one.
+
+    A window of 3 x 3 that moves by one reads 3 + 3 elements a result in place of 9.
+    """
+    axes = axis_windows(window)
+    positions = [layout.index_of(letter) for letter in window.spatial]
+    sizes = [x.shape[p] for p in positions]
+    padded = pad_spatial(x, layout, window.spatial, _with_overhang(axes, sizes), fill)
+    taps = [te.reduce_axis(a.taps, name=f"k{letter.lower()}")
+            for a, letter in zip(axes, window.spatial, strict=True)]
+    shape = list(padded.shape)
+    for axis, position, size in zip(axes[:-1], positions[:-1], sizes[:-1], strict=True):
+        shape[position] = axis.count(size)
+
+    def column(*index: PrimExpr) -> Any:
+        source = list(index)
+        for axis, position, k in zip(axes[:-1], positions[:-1], taps[:-1], strict=True):
+            source[position] = index[position] * axis.stride + k.var * axis.step
+        return reducer(padded[tuple(source)], taps[:-1])
+
+    columns = te.compute(shape, column, name="pool_columns", tag="pool_columns")
+    last, place = axes[-1], positions[-1]
+
+    def element(*index: PrimExpr) -> Any:
+        source = list(index)
+        source[place] = index[place] * last.stride + taps[-1].var * last.step
+        return reducer(columns[tuple(source)], taps[-1:])
+
+    result = [*shape[:place], last.count(sizes[-1]), *shape[place + 1:]]
+    return te.compute(result, element, name=name, tag=name)
 
 
 def _with_overhang(axes: Sequence[AxisWindow], sizes: Sequence[PrimExpr]) -> tuple[int, ...]:

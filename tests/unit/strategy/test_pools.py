@@ -1,0 +1,71 @@
+"""Pooling by columns: every layout, stride and border, and what is shared between windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
+from weft import op
+from weft.ir.expr import Function, var
+from weft.ir.module import IRModule
+from weft.tir.expr import BufferLoad
+from weft.tir.visitor import all_exprs
+from weft.transform.reference import evaluate
+
+TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
+WINDOWS = pytest.mark.parametrize(("shape", "attrs"), [
+    ((1, 2, 14, 14), {"pool_size": (3, 3), "padding": (1, 1)}),
+    ((1, 3, 9, 37), {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1)}),
+    ((2, 2, 11, 21), {"pool_size": (2, 3), "strides": (1, 2), "ceil_mode": True}),
+    ((1, 2, 13, 13), {"pool_size": (5, 5), "padding": (2, 2)}),
+    ((1, 1, 12, 70), {"pool_size": (3, 5), "strides": (3, 4), "padding": (0, 2, 1, 1)}),
+    ((1, 2, 15, 19), {"pool_size": (3, 3), "dilation": (2, 2), "padding": (2, 2)}),
+    ((1, 6, 7, 20), {"pool_size": (3, 2), "layout": "NHWC", "padding": (1, 1)}),
+    ((1, 2, 6, 9, 16), {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1),
+                        "layout": "NCHW16c"}),
+])
+
+
+@TARGETS
+@WINDOWS
+def test_maxima(target, shape, attrs):
+    x = var("x", shape)
+    check(primitive([x], op.nn.max_pool2d(x, **attrs)), target)
+
+
+@TARGETS
+@WINDOWS
+@pytest.mark.parametrize("count_include_pad", [False, True])
+def test_means_with_an_elementwise_tail(target, shape, attrs, count_include_pad):
+    x = var("x", shape)
+    y = op.nn.avg_pool2d(x, count_include_pad=count_include_pad, **attrs)
+    check(primitive([x], op.nn.relu(y)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("name", ["max_pool3d", "avg_pool3d"])
+def test_windows_of_three_axes(target, name):
+    x = var("x", (1, 2, 5, 6, 19))
+    y = getattr(op.nn, name)(x, pool_size=(3, 2, 3), strides=(2, 1, 2), padding=(1, 0, 1))
+    check(primitive([x], y), target)
+
+
+def test_windows_that_overlap_read_each_row_once_a_tap():
+    """Nine taps are three readings of the data, and three of the columns."""
+    x = var("x", (1, 2, 16, 128))
+    func = check(primitive([x], op.nn.max_pool2d(x, pool_size=(3, 3))), WIDE_CPU).func
+    read = {e.indices for e in all_exprs(func.body)
+            if isinstance(e, BufferLoad) and e.buffer is func.params[0] and e.dtype.lanes == 16}
+    assert len(read) == 3
+
+
+def test_not_a_number_wins_every_maximum():
+    x = var("x", (1, 2, 13, 21))
+    module = IRModule.from_expr(Function((x,), op.nn.max_pool2d(
+        x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))))
+    data = np.random.default_rng(1).standard_normal((1, 2, 13, 21)).astype(np.float32)
+    data[0, 1, 6, 5] = np.nan
+    data[0, 0, 0, 20] = np.nan
+    np.testing.assert_array_equal(weft.compile(module)(data), evaluate(module, [data]))

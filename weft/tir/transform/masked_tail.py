@@ -1,0 +1,75 @@
+"""What is left over of a row after its whole vectors, as one vector of which some lanes are off.
+
+A loop with the pragma ``masked_tail`` gets such a vector in place of ever smaller ones. Memory of
+parameters is not touched beyond the row. Registers and scratch get room for whole vectors instead:
+nobody reads what the lanes beyond leave there, and what follows in the row is written later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from weft.tir import stmt as s
+from weft.tir.buffer import Buffer, next_uid
+from weft.tir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
+from weft.tir.func import PrimFunc
+from weft.tir.stmt import Stmt
+from weft.tir.visitor import post_order, post_order_stmts, replace_buffers
+
+# The pragma's value is how many lanes a whole vector has.
+MASKED_TAIL = "masked_tail"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tail:
+    """A vector with ``active`` lanes of ``lanes``; buffers with ``room`` hold all of them."""
+
+    active: int
+    lanes: int
+    room: frozenset[Buffer]
+
+    def mask_for(self, access: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr | None:
+        """The mask of a load or store; ``None`` where all lanes may take part."""
+        last = indices[-1]
+        is_run = isinstance(last, Ramp) and int_value(last.stride) == 1
+        if access in self.room and (is_run or access.scope == "local"):
+            return None
+        return LT(Ramp(const(0), const(1), self.lanes), Broadcast(const(self.active), self.lanes))
+
+
+def with_room(func: PrimFunc) -> tuple[PrimFunc, frozenset[Buffer]]:
+    """``func`` with its registers and scratch wide enough for masked vectors, and these buffers."""
+    widths = dict(_widths(func.body))
+    spoiled = set(func.params) | _updated(func.body)
+    wide: dict[Buffer, Buffer] = {}
+    for buffer, width in widths.items():
+        size = int_value(buffer.shape[-1])
+        if size is None or (buffer.scope != "local" and buffer in spoiled):
+            continue
+        room = width if buffer.scope == "local" else -(-size // width) * width + width
+        wide[buffer] = dataclasses.replace(
+            buffer, shape=(*buffer.shape[:-1], const(max(size, room))), uid=next_uid())
+    if not wide:
+        return func, frozenset()
+    return func.replace(body=replace_buffers(func.body, wide)), frozenset(wide.values())
+
+
+def _widths(body: Stmt) -> Iterator[tuple[Buffer, int]]:
+    """Buffers that loops with masked tails write along their last axis, and the vectors' lanes."""
+    for loop in post_order_stmts(body):
+        if not isinstance(loop, s.For) or MASKED_TAIL not in loop.annotations:
+            continue
+        for node in post_order_stmts(loop):
+            if isinstance(node, s.BufferStore) and node.indices:
+                *rows, last = (any(e is loop.loop_var for e in post_order(i))
+                               for i in node.indices)
+                if last and not any(rows):
+                    yield node.buffer, loop.annotations[MASKED_TAIL]
+
+
+def _updated(body: Stmt) -> set[Buffer]:
+    """Buffers that a store both reads and writes: lanes beyond a tail hold what others need."""
+    return {node.buffer for node in post_order_stmts(body) if isinstance(node, s.BufferStore)
+            and any(isinstance(e, BufferLoad) and e.buffer is node.buffer
+                    for e in post_order(node.value))}
