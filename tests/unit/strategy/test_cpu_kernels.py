@@ -175,6 +175,24 @@ def test_a_large_right_operand_is_copied_where_many_rows_use_it(target, rows, co
 
 
 @TARGETS
+@pytest.mark.parametrize("rows", [5, 40])
+def test_lines_along_the_depth_are_turned_in_registers(target, rows):
+    """But for those of the last panel, which is not whole."""
+    a, b = var("a", (rows, 35)), var("b", (101, 35))
+    kernel = check(primitive([a, b], op.nn.matmul(a, b, transpose_b=True)), target)
+    assert "shuffle" in str(kernel.func)
+
+
+@TARGETS
+def test_the_last_columns_are_read_with_a_mask(target):
+    a, b = var("a", (3, 19)), var("b", (19, 45))
+    kernel = check(primitive([a, b], op.nn.matmul(a, b)), target)
+    assert "b_panels" not in str(kernel.func)
+    lanes = target.lanes("float32")
+    assert f"broadcast(0.0, {lanes // 2}" not in str(kernel.func)  # whole vectors of sums
+
+
+@TARGETS
 def test_blocks_of_rows_that_divide_nothing(target):
     """A block ends inside the rows, and the last tile of rows inside a block."""
     small = dataclasses.replace(target, l3_bytes=64 * 1024)

@@ -88,8 +88,9 @@ def tiled_matmul(
 ) -> te.Tensor:
     """The product, with ``b_panels[.., n // width, k, n % width]`` where ``in_panels``.
 
-    Panels have whole vectors of columns, zeros beyond the matrix, so that nothing is guarded;
-    the result leaves out the columns that are too many. A left operand that is stored transposed
+    The product has whole vectors of columns: panels have zeros beyond the matrix, and the last
+    vectors of rows that are read where they are have a mask. The result leaves out the columns
+    that are too many. A left operand that is stored transposed
     goes into panels ``[.., m // height, k, m % height]``.
     """
     rows, depth = _pick(a.shape, transposed=transpose_a)
@@ -105,10 +106,12 @@ def tiled_matmul(
         *at, m, n = index
         line = (m // height, k, m % height) if transpose_a else (m, k)
         column = (n // width, k, n % width) if in_panels else (k, n)
-        return te.sum(left[(*_batch_index(a, at), *line)] * right[(*_batch_index(b, at), *column)],
-                      k)
+        y = right[(*_batch_index(b, at), *column)]
+        if not in_panels and int_value(columns) != int_value(whole):
+            y = if_then_else(te.likely(n < columns), y, const(0, b.dtype))
+        return te.sum(left[(*_batch_index(a, at), *line)] * y, k)
 
-    whole = (columns + (plan.lanes - 1)) // plan.lanes * plan.lanes if in_panels else columns
+    whole = (columns + (plan.lanes - 1)) // plan.lanes * plan.lanes
     product = te.compute((*batch, rows, whole), element, name="matmul", tag="matmul")
     if int_value(columns) == int_value(whole):
         return product
@@ -142,7 +145,7 @@ def _panels(
         *at, panel, k, within = index
         line = panel * width + within
         value = x[(*at, k, line)] if depth_first else x[(*at, line, k)]
-        return if_then_else(line < lines, value, const(0, x.dtype))
+        return if_then_else(te.likely(line < lines), value, const(0, x.dtype))
 
     shape = (*x.shape[:-2], count, depth, const(width))
     return te.compute(shape, element, name=name, tag="injective,panels")

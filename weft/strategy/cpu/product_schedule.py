@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from typing import TypeAlias
+
 from weft import te
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.contraction import accumulators, one_tensor, tile_in_registers
 from weft.strategy.cpu.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, imbalance
 from weft.strategy.cpu.product_plan import ProductPlan
-from weft.strategy.cpu.transpose import Crossing, find_crossing, tile_crossing
+from weft.strategy.cpu.transpose import find_crossing, tile_crossing
 from weft.strategy.implementation import ScheduleContext
-from weft.te.walk import loads_of
+
+Place: TypeAlias = "tuple[te.Stage, te.IterVar]"
+
+# How much longer the slowest of common thread counts may take, for a panel to be copied near.
+ACCEPTABLE_IMBALANCE = 1.1
 
 
 def schedule_product(ctx: ScheduleContext, *, plan: ProductPlan, flat_rows: bool = False) -> None:
@@ -20,11 +27,15 @@ def schedule_product(ctx: ScheduleContext, *, plan: ProductPlan, flat_rows: bool
     two are a batch.
     """
     product = reduction_below(ctx)
-    _schedule_panels(ctx, product, ctx.target.lanes(ctx.output.dtype))
-    if plan.slice_depth is None:
-        _schedule_tiles(ctx, product, plan, flat_rows)
-    else:
+    panels = _inline_all_but_panels(ctx, product)
+    if plan.slice_depth is not None:
         _schedule_slices(ctx, product, plan, plan.slice_depth, flat_rows)
+        task = None
+    else:
+        is_near = bool(panels) and _are_enough_tasks(product, plan, flat_rows)
+        task = _schedule_tiles(ctx, product, plan, flat_rows, by_panels=is_near)
+    for op in panels:
+        _schedule_panels(ctx, op, task if op.name == "b_panels" else None)
 
 
 def reduction_below(ctx: ScheduleContext) -> te.ComputeOp:
@@ -41,10 +52,23 @@ def _result_axes(
     return [], stage.fuse(*leading) if len(leading) > 1 else leading[0], column
 
 
+def _are_enough_tasks(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool) -> bool:
+    """Whether panels alone, each used by all rows at once, keep threads busy evenly."""
+    *leading, rows, columns = (size_of(axis.extent) for axis in product.axis)
+    if -(-rows // plan.tile.rows) > plan.block:
+        return False
+    tasks = (1 if flat_rows else math.prod(leading)) * -(-columns // plan.width)
+    return work_of(product) < PARALLEL_THRESHOLD or imbalance(tasks) < ACCEPTABLE_IMBALANCE
+
+
 def _schedule_tiles(
-    ctx: ScheduleContext, product: te.ComputeOp, plan: ProductPlan, flat_rows: bool
-) -> None:
-    """The whole depth inside a register tile."""
+    ctx: ScheduleContext, product: te.ComputeOp, plan: ProductPlan, flat_rows: bool, *,
+    by_panels: bool,
+) -> Place | None:
+    """The whole depth inside a register tile; a task is a tile, or all tiles of a panel.
+
+    Returns the loop over panels in the second case, for the copy of a panel to be made in.
+    """
     s = ctx.schedule
     acc = accumulators(ctx, product.output(0))
     stage = s[ctx.output]
@@ -57,14 +81,16 @@ def _schedule_tiles(
     stage.unroll(short)
     stage.unroll(vector)
     stage.vectorize(lane)
-    task = stage.fuse(*batch, *blocks, panel, tall)
-    s[acc].compute_at(stage, task)
+    inner = [] if by_panels else [tall]
+    task = stage.fuse(*batch, *blocks, panel, *inner)
+    s[acc].compute_at(stage, tall if by_panels else task)
     *acc_batch, acc_row, acc_column = s[acc].axis
     acc_vector, acc_lane = s[acc].split(acc_column, factor=plan.lanes)
     tile_in_registers(s[acc], list(s[acc].reduce_axis), [acc_row], [acc_vector], acc_lane,
                       acc_batch)
     if work_of(product) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
+    return (stage, task) if by_panels else None
 
 
 def _blocks(
@@ -119,29 +145,30 @@ def _schedule_slice(
     tile_in_registers(stage, list(stage.reduce_axis), [row], [vector], lane, around)
 
 
-def _schedule_panels(ctx: ScheduleContext, product: te.ComputeOp, lanes: int) -> None:
-    """Panels are copied with vectors, in parallel; what else feeds the product is inlined."""
+def _inline_all_but_panels(ctx: ScheduleContext, product: te.ComputeOp) -> list[te.ComputeOp]:
+    """The copies of operands; what else feeds the product is inlined."""
+    panels = []
     for op in computes_below((ctx.anchor,)):
         if op in (product, ctx.anchor.op):
             continue
-        stage = ctx.schedule[op.output(0)]
-        if "panels" not in op.tag.split(","):
-            stage.compute_inline()
-            continue
-        *outer, inner = op.axis
-        crossing = _crossing_of_panels(op, lanes)
-        loops = (tile_crossing(stage, list(op.axis), crossing, lanes) if crossing is not None
-                 else [*outer, *vectorize_innermost(stage, inner, lanes)])
-        if elements(op) >= PARALLEL_THRESHOLD:
-            parallelize(stage, loops)
+        if "panels" in op.tag.split(","):
+            panels.append(op)
+        else:
+            ctx.schedule[op.output(0)].compute_inline()
+    return panels
 
 
-def _crossing_of_panels(op: te.ComputeOp, lanes: int) -> Crossing | None:
-    """Lines that lie along the depth are turned in registers, a tile at a time.
+def _schedule_panels(ctx: ScheduleContext, op: te.ComputeOp, place: Place | None) -> None:
+    """Copied with vectors: inside a loop of the product, or all at once in parallel.
 
-    Only where they make whole panels: the last one would read lines that there are not.
+    Lines that lie along the depth are turned in registers, a tile at a time.
     """
-    lines = next((size_of(load.producer.shape[-2]) for load in loads_of(op.body)), 0)
-    if lines % size_of(op.axis[-1].extent):
-        return None
-    return find_crossing([[axis] for axis in op.axis], op.body, lanes)
+    stage, lanes = ctx.schedule[op.output(0)], ctx.target.lanes(op.output(0).dtype)
+    *outer, inner = op.axis
+    crossing = find_crossing([[axis] for axis in op.axis], op.body, lanes)
+    loops = (tile_crossing(stage, list(op.axis), crossing, lanes) if crossing is not None
+             else [*outer, *vectorize_innermost(stage, inner, lanes)])
+    if place is not None:
+        stage.compute_at(*place)
+    elif elements(op) >= PARALLEL_THRESHOLD:
+        parallelize(stage, loops)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.tir import stmt as s
-from weft.tir.expr import BufferLoad, PrimExpr, Shuffle, Var, const, int_value
+from weft.tir.expr import BufferLoad, Call, PrimExpr, Shuffle, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import ForKind, Stmt
@@ -138,9 +138,14 @@ class _Transposer(ScopedRewriter):
             return super().loop(plain)
 
     def _crossing(self, value: PrimExpr, row: Var, lane: Var) -> list[BufferLoad]:
-        """The loads that walk memory along the rows, and jump along the lanes."""
-        found = []
+        """The loads that walk memory along the rows, and jump along the lanes.
+
+        None where a condition protects loads: a whole row would be read without it.
+        """
+        found: list[BufferLoad] = []
         for e in post_order(value):
+            if isinstance(e, Call) and e.name == "if_then_else":
+                return []
             if isinstance(e, BufferLoad) and e.predicate is None:
                 along, across = (_step(e, v, self.analyzer) for v in (row, lane))
                 if along == 1 and across not in (0, 1, None):
