@@ -100,14 +100,14 @@ def sigmoid(x: PrimExpr) -> PrimExpr:
     """``1 / (1 + exp(-x))``, within 2 ulp.
 
     With ``e = exp(-|x|)`` and ``q = e / (1 + e)`` it is ``1 - q`` for ``x`` above zero and
-    ``e - e q`` below: where ``e`` is small, the rounding errors of the quotient do not count. ``e``
-    is multiplied by a power of two until the end, which keeps it normal.
+    ``e - e q`` below: where ``e`` is small, the rounding errors of the quotient do not count. The
+    quotient is that of numbers multiplied by a power of two, which keeps them normal.
     """
     body = Body(x.dtype)
     x = body.let("x", x)
     below = body.let("below", _not_below_lowest(body, body.negative_magnitude(x)))
     one, e = body.real(2.0**_LIFT), lifted_exp_in(body, below, _LIFT)
     q = e / (e + one)
-    whole = body.let("whole", select(x >= body.real(0.0), one, e))
-    rest = body.fma(body.real(0.0) - whole, q, whole)
-    return body.result(rest * body.real(2.0**-_LIFT))
+    whole = select(x >= body.real(0.0), body.real(1.0), e * body.real(2.0**-_LIFT))
+    whole = body.let("whole", whole)
+    return body.result(body.fma(body.real(0.0) - q, whole, whole))
