@@ -45,6 +45,7 @@ from weft.transform import (
     EliminateCommonSubexpr,
     FoldConstant,
     FoldScaleAxis,
+    FuseAttention,
     FuseOps,
     GenerateExternal,
     Inline,
@@ -83,6 +84,7 @@ PIPELINE: tuple[Phase, ...] = (
         SimplifyExpr(),             # fewer nodes between a convolution and its scale
         FoldConstant(),             # scales and shifts become constants
         DynamicToStatic(),          # and shapes, which fixes sizes
+        FuseAttention(),            # before the scale of its scores moves anywhere
         FoldScaleAxis(),            # and disappear into the weights
         FoldConstant(),             # which are computed here
         SimplifyExpr(),             # additions that scales stood between meet

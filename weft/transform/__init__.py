@@ -38,6 +38,7 @@ from weft.transform.fixed_point import FixedPoint
 from weft.transform.fold_constant import FoldConstant
 from weft.transform.fold_scale_axis import FoldScaleAxis
 from weft.transform.forward_fold_scale_axis import ForwardFoldScaleAxis
+from weft.transform.fuse_attention import FuseAttention
 from weft.transform.fuse_ops import FuseOps
 from weft.transform.generate_external import GenerateExternal
 from weft.transform.gradient import Gradient, gradient
@@ -92,6 +93,7 @@ __all__ = [
     "FoldConstant",
     "FoldScaleAxis",
     "ForwardFoldScaleAxis",
+    "FuseAttention",
     "FuseOps",
     "GenerateExternal",
     "Gradient",

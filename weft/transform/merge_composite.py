@@ -92,7 +92,7 @@ def _first_match(
         leaves = {e for name, e in captured.items() if name.startswith(_LEAF)}
         inside = _down_to(node, leaves)
         calls = [n for n in inside if not isinstance(n, (Constant, Var))]
-        if any(n in taken for n in calls) or not _is_closed(node, calls, uses):
+        if any(n in taken for n in calls) or not is_closed(node, calls, uses):
             continue
         inputs = dict.fromkeys(
             child for n in inside for child in children(n)
@@ -107,7 +107,7 @@ def _down_to(node: Expr, leaves: set[Expr]) -> list[Expr]:
     return [n for n in post_order(node, enter=lambda n: n not in leaves) if n not in leaves]
 
 
-def _is_closed(root: Expr, calls: Sequence[Expr], uses: Mapping[Expr, int]) -> bool:
+def is_closed(root: Expr, calls: Sequence[Expr], uses: Mapping[Expr, int]) -> bool:
     """Whether nothing but ``root`` is used outside of the match."""
     within: dict[Expr, int] = {}
     for node in calls:

@@ -28,6 +28,8 @@ from weft.op.relations import (
 )
 from weft.topi.nn import attention as topi_attention
 
+# A score this low is as good as minus infinity beside any score that is seen: its exponential is 0.
+AS_GOOD_AS_INFINITE = -1e30
 UNDEFINED = ("nan", "zero_if_hidden", "zero")
 
 

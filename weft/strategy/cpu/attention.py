@@ -10,7 +10,7 @@ from weft import te
 from weft.ir.dtype import float32
 from weft.ir.expr import Call
 from weft.ir.types import TensorType, is_static
-from weft.op.nn.attention import AttentionAttrs
+from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.strategy.cpu.attention_loops import AttentionLoops
 from weft.strategy.cpu.attention_plan import AttentionPlan, AttentionSize, plan_attention
 from weft.strategy.cpu.default import schedule_default
@@ -25,11 +25,6 @@ from weft.strategy.registry import strategy
 from weft.target import Target
 from weft.te.tensor import ExternOp
 from weft.tir.expr import const, select
-
-# A finite score of what is not seen counts as minus infinity from here on: next to any score that
-# is seen, its exponential is zero.
-AS_GOOD_AS_INFINITE = -1e30
-
 
 def _attention(call: Call, target: Target) -> Iterator[Implementation]:
     name = getattr(call.op, "name", "nn.attention")

@@ -1,0 +1,165 @@
+"""Attention spelled out by exporters becomes one operator, and only where nothing changes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.unit.transform.helpers import check_example, check_values, op_calls
+from weft import op
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple, const, var
+from weft.ir.module import IRModule
+from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import post_order
+from weft.op.nn.attention import AttentionAttrs
+from weft.transform import FuseAttention
+
+HEADS, ROWS, KEYS, DEPTH = 4, 5, 7, 6
+Q, K = (2, HEADS, ROWS, DEPTH), (2, HEADS, KEYS, DEPTH)
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def test_example() -> None:
+    check_example(FuseAttention())
+
+
+def _fused(result: Expr, *params: Expr) -> tuple[Call, IRModule]:
+    """The one call of attention after the pass, whose values are those from before."""
+    before = infer_type(IRModule.from_expr(Function(params, result)))
+    after = FuseAttention()(before)
+    check_values(before, after)
+    calls = [e for e in post_order(after["main"]) if "attention" in str(getattr(e, "op", ""))]
+    assert len(calls) == 1, op_calls(after)
+    assert "nn.softmax" not in op_calls(after)
+    return calls[0], after
+
+
+def _left(result: Expr, *params: Expr) -> None:
+    before = infer_type(IRModule.from_expr(Function(params, result)))
+    assert op_calls(FuseAttention()(before)) == op_calls(before)
+
+
+def _stack(x: Expr, *shape: int) -> Expr:
+    return op.reshape(x, newshape=(2 * HEADS, *shape))
+
+
+def _scores(q: Expr, k: Expr) -> Expr:
+    """As frameworks export it: keys turned by a transposition, stacks of rank three."""
+    keys = _stack(op.transpose(k, axes=(0, 1, 3, 2)), DEPTH, KEYS)
+    product = op.nn.batch_matmul(_stack(q, ROWS, DEPTH), keys, transpose_b=False)
+    return op.reshape(product, newshape=(2, HEADS, ROWS, KEYS))
+
+
+def _weighted(weights: Expr, v: Expr) -> Expr:
+    return op.nn.batch_matmul(_stack(weights, ROWS, KEYS), _stack(v, KEYS, DEPTH),
+                              transpose_b=False)
+
+
+def _attrs(call: Call) -> AttentionAttrs:
+    assert isinstance(call.attrs, AttentionAttrs)
+    return call.attrs
+
+
+@pytest.fixture
+def qkv() -> tuple[Expr, Expr, Expr]:
+    return var("q", Q), var("k", K), var("v", K)
+
+
+def test_scale_of_scores_and_operands(qkv) -> None:
+    q, k, v = qkv
+    keys = op.multiply(const(3.0), op.transpose(k, axes=(0, 1, 3, 2)))
+    queries = op.multiply(_stack(q, ROWS, DEPTH), const(0.5))
+    scores = op.nn.batch_matmul(queries, _stack(keys, DEPTH, KEYS), transpose_b=False)
+    call, after = _fused(_weighted(op.nn.softmax(op.divide(scores, const(8.0))), v), *qkv)
+    assert math.isclose(_attrs(call).scale, 0.5 * 3 / 8)
+    assert set(op_calls(after)) == {"reshape", "nn.attention"}
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+@pytest.mark.parametrize("hidden", [-math.inf, LOWEST, -1e4])
+def test_a_constant_mask_of_the_future_is_causal(qkv, offset, hidden) -> None:
+    seen = np.tri(ROWS, KEYS, offset, dtype=bool)[None, None]
+    scores = op.where(Constant(seen), _scores(*qkv[:2]), const(hidden))
+    call, _ = _fused(_weighted(op.nn.softmax(scores, axis=3), qkv[2]), *qkv)
+    assert call.op is op.nn.attention
+    assert (_attrs(call).causal, _attrs(call).offset) == (True, offset)
+    assert _attrs(call).unseen == np.float32(hidden)
+
+
+def test_constant_numbers_that_hide_the_future(qkv) -> None:
+    added = np.where(np.tri(ROWS, KEYS, dtype=bool), 0, LOWEST).astype(np.float32)
+    scores = op.add(Constant(np.broadcast_to(added, (2, 1, ROWS, KEYS)).copy()), _scores(*qkv[:2]))
+    call, _ = _fused(_weighted(op.nn.softmax(scores), qkv[2]), *qkv)
+    assert _attrs(call).causal
+    assert call.op is op.nn.attention
+
+
+@pytest.mark.parametrize("data", [np.zeros((KEYS,), np.float32), np.ones((1, 1, KEYS), bool)],
+                         ids=str)
+def test_masks_that_hide_nothing(qkv, data) -> None:
+    mask, scores = Constant(data), _scores(*qkv[:2])
+    masked = op.where(mask, scores, const(LOWEST)) if data.dtype == bool else op.add(scores, mask)
+    call, _ = _fused(_weighted(op.nn.softmax(masked), qkv[2]), *qkv)
+    assert call.op is op.nn.attention
+    assert not _attrs(call).causal
+
+
+def test_masks_known_at_run_time(qkv) -> None:
+    padding, bias = var("padding", (2, 1, 1, KEYS), "bool"), var("bias", (HEADS, ROWS, KEYS))
+    scores = _scores(*qkv[:2])
+    hidden = op.where(padding, const(-1e9), scores)
+    call, _ = _fused(_weighted(op.nn.softmax(hidden), qkv[2]), *qkv, padding)
+    assert call.op is op.nn.masked_attention
+    call, _ = _fused(_weighted(op.nn.softmax(op.add(bias, scores)), qkv[2]), *qkv, bias)
+    assert call.args[3] is bias
+
+
+def test_future_behind_a_mask(qkv) -> None:
+    bias = var("bias", (2, 1, 1, KEYS))
+    seen = Constant(np.tri(ROWS, KEYS, 2, dtype=bool))
+    scores = op.where(seen, op.add(_scores(*qkv[:2]), bias), const(-math.inf))
+    call, _ = _fused(_weighted(op.nn.softmax(scores), qkv[2]), *qkv, bias)
+    assert _attrs(call).causal
+    assert call.op is op.nn.masked_attention
+
+
+def test_rows_without_a_softmax_are_zero(qkv) -> None:
+    mask = Constant(np.tri(ROWS, KEYS, -1, dtype=bool))  # the first row sees nothing
+    weights = op.nn.softmax(op.where(mask, _scores(*qkv[:2]), const(-math.inf)))
+    guarded = op.where(op.isnan(weights), const(0.0), weights)
+    call, _ = _fused(_weighted(guarded, qkv[2]), *qkv)
+    assert _attrs(call).undefined == "zero"
+
+
+@pytest.mark.parametrize("by_repeat", [True, False])
+def test_heads_that_are_repeated_are_read_once(by_repeat) -> None:
+    q, k, v = var("q", Q), var("k", (2, 2, KEYS, DEPTH)), var("v", (2, 2, KEYS, DEPTH))
+
+    def repeated(x: Expr) -> Expr:
+        if by_repeat:
+            return op.repeat(x, repeats=2, axis=1)
+        wide = op.broadcast_to(op.expand_dims(x, axis=2), shape=(2, 2, 2, KEYS, DEPTH))
+        return op.reshape(wide, newshape=K)
+
+    scores = _scores(q, repeated(k))
+    call, after = _fused(_weighted(op.nn.softmax(scores), repeated(v)), q, k, v)
+    assert call.args[1].checked_type == k.annotation
+    assert not {"broadcast_to", "repeat"} & set(op_calls(after))
+
+
+def test_what_is_used_elsewhere_stays(qkv) -> None:
+    scores = _scores(*qkv[:2])
+    weights = op.nn.softmax(scores)
+    _left(Tuple((_weighted(weights, qkv[2]), weights)), *qkv)
+    _left(Tuple((_weighted(weights, qkv[2]), scores)), *qkv)
+
+
+def test_what_is_no_attention_stays(qkv) -> None:
+    scores = _scores(*qkv[:2])
+    _left(_weighted(op.nn.softmax(scores, axis=2), qkv[2]), *qkv)
+    _left(_weighted(op.nn.softmax(op.exp(scores)), qkv[2]), *qkv)
+    hidden = op.add(op.where(Constant(np.tri(ROWS, KEYS, dtype=bool)), scores, const(-1.0)),
+                    var("m", (KEYS,)))
+    _left(_weighted(op.nn.softmax(hidden), qkv[2]), *qkv, hidden.args[1])
