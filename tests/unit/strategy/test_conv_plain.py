@@ -10,7 +10,7 @@ from weft.ir.expr import Call, Function, var
 from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
 from weft.op.nn.conv import ConvAttrs
-from weft.strategy import schedule_function
+from weft.strategy import lower_function, schedule_function
 from weft.strategy.cpu.conv_band import BandSize, choose_band
 from weft.strategy.cpu.conv_cost import ConvSize, blocked_cycles, plain_cycles
 from weft.strategy.cpu.layouts import conv_layout
@@ -72,6 +72,15 @@ def test_sums_have_whole_vectors(target, sizes, taps, attrs) -> None:
     start = next(i for i, line in enumerate(lines) if "for ic in" in line)
     end = next(i for i in range(start, len(lines)) if "conv2d[" in lines[i])
     assert not [line for line in lines[start:end] if "likely" in line]
+
+
+@TARGETS
+def test_pixels_of_a_volume_are_one_row(target) -> None:
+    """Vectors of positions are loads from one place, wherever they begin."""
+    kernel = lower_function(plain_function(3, 16, (5, 7, 13), (1, 1, 1)), target)
+    products = [line for line in str(kernel.func).splitlines() if " * broadcast(" in line]
+    assert products
+    assert not [line for line in products if "// broadcast" in line]
 
 
 def size_of(c_in, c_out, sizes, taps, **attrs) -> ConvSize:

@@ -66,17 +66,19 @@ def schedule_plain(ctx: ScheduleContext) -> None:
     groups = attrs_of(ctx.call, ConvAttrs).groups
     taps = math.prod(size_of(axis.extent) for axis in sums.reduce_axis[1:])
     tile = plain_tile(channels // groups, width // lanes, taps, ctx.target)
-    slices, channel = stage.split(oc, factor=tile.rows)
+    # Channels of two groups read different pixels: no tile has some of both.
+    group, within = stage.split(oc, nparts=groups)
+    slices, channel = stage.split(within, factor=tile.rows)
     columns, inside = stage.split(ow, factor=tile.vectors * lanes)
     vector, lane = stage.split(inside, factor=lanes)
     *outer, banded = rows or [columns]
     bands, band = stage.split(banded, factor=_band(ctx, sums, tile, lanes))
     around = [band, columns] if rows else [band]
-    stage.reorder(n, *outer, bands, slices, *around, channel, vector, lane)
+    stage.reorder(n, *outer, bands, group, slices, *around, channel, vector, lane)
     for axis in (channel, vector):
         stage.unroll(axis)
     stage.vectorize(lane)
-    task = stage.fuse(n, *outer, bands, slices)
+    task = stage.fuse(n, *outer, bands, group, slices)
     if work_of(sums) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
     s[acc].compute_at(stage, around[-1])

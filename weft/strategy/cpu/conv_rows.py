@@ -36,10 +36,10 @@ def conv_rows(
 ) -> te.Tensor:
     """Cross-correlation of ``data`` (N, C, spatial axes) with ``kernel`` (O, I, spatial axes).
 
-    Stages are a copy of the data where it is padded or read in steps (``data_rows`` or
-    ``data_pixels``, tag ``pad``), a view of it to be inlined, the sum, whose axes are
-    ``(n, o, ..., column)`` with a multiple of ``lanes`` columns, and the result, which gives
-    that the shape of the image.
+    Stages are a copy of the data where it is padded, read in steps or not of whole vectors
+    (``data_rows`` or ``data_pixels``, tag ``pad``), a view of it to be inlined, the sum, whose
+    axes are ``(n, o, ..., column)`` with a multiple of ``lanes`` columns, and the result, which
+    gives that the shape of the image.
     """
     if is_pointwise(kernel.shape[2:], padding):
         return _pointwise(data, kernel, strides, groups, out_dtype, lanes)
@@ -51,7 +51,9 @@ def conv_rows(
     extents = [(size - span) // stride + 1
                for size, span, stride in zip(sizes, spans, strides, strict=True)]
     wide = (_whole(extents[-1], lanes) - 1) * strides[-1] + spans[-1]
-    view = _rows(data, [*sizes[:-1], wide], sides, strides[-1])
+    view = data
+    if any(padding) or strides[-1] > 1 or int_value(wide - sizes[-1]) != 0:
+        view = _rows(data, [*sizes[:-1], wide], sides, strides[-1])
     sums = conv(
         view, kernel, strides=strides, padding=(0,), dilation=dilation, groups=groups,
         data_layout=data_axes(spatial), kernel_layout=kernel_axes(spatial),
@@ -88,7 +90,9 @@ def _pointwise(
 
     def pixel(n: PrimExpr, c: PrimExpr, p: PrimExpr) -> PrimExpr:
         value = read[(n, c, *unravel(p, extents))]
-        return if_then_else(te.likely(p < count), value, const(0, data.dtype))
+        last = if_then_else(p < count, value, const(0, data.dtype))
+        # The hint is on vectors, so that only the last one of an image is masked.
+        return if_then_else(te.likely(p // lanes * lanes + lanes <= count), value, last)
 
     pixels = te.compute((batch, channels, whole), pixel, name="pixels", tag="injective")
     taps = te.compute((*kernel.shape[:2], const(1)),
@@ -106,7 +110,7 @@ def _pointwise(
 def _rows(
     data: te.Tensor, sizes: Sequence[PrimExpr], sides: Sequence[tuple[int, int]], step: int
 ) -> te.Tensor:
-    """``data`` with zeros around it, (N, C, ``sizes``); its rows are copied if that is needed."""
+    """A copy of ``data`` with zeros around it, seen as (N, C, ``sizes``)."""
     *above, width = sizes
     leading = (*data.shape[:2], *above)
 
@@ -119,8 +123,6 @@ def _rows(
         return if_then_else(te.likely(all_of(*inside)), data[(n, c, *source)],
                             const(0, data.dtype))
 
-    if step == 1 and not any(map(any, sides)):
-        return te.compute((*leading, width), padded, name="data_view", tag="injective")
     columns = (width + (step - 1)) // step
     rows = te.compute((*leading, const(step), columns),
                       lambda *at: padded(*at[:-2], at[-1] * step + at[-2]),

@@ -161,18 +161,25 @@ def _remainder_in(
 def _join_digits(
     facts: Facts, total: Linear, atom: x.FloorMod, coefficient: int
 ) -> Linear | None:
-    """``total`` with digit ``a // c % d`` and the digit ``a % c`` below it as one."""
-    high, digits = atom.a, x.int_value(atom.b)
-    if type(high) is not x.FloorDiv or digits is None or digits <= 0:
+    """``total`` with digit ``a // c % d`` and the digit ``a % c`` below it as one.
+
+    The quotient may stand beside a constant: ``a // c + k`` is ``(a + k * c) // c``.
+    """
+    quotient, digits = linear_of_canonical(atom.a), x.int_value(atom.b)
+    if len(quotient.terms) != 1 or digits is None or digits <= 0:
+        return None
+    (high, times), = quotient.terms.items()
+    if type(high) is not x.FloorDiv or times != 1:
         return None
     divisor = x.int_value(high.b)
     if divisor is None or divisor <= 0 or coefficient % divisor:
         return None
     factor = coefficient // divisor
-    low = _remainder_in(total, linear_of_canonical(high.a), divisor, factor)
+    numerator = linear_of_canonical(high.a).plus(Linear.of_const(quotient.const * divisor))
+    low = _remainder_in(total, numerator, divisor, factor)
     if low is None:
         return None
     # Once more with what is known of ranges: the digits together may be simpler than each.
-    joined = floormod(facts, linear_of_canonical(high.a), divisor * digits)
+    joined = floormod(facts, numerator, divisor * digits)
     return total.plus(Linear.of_atom(atom), -coefficient).plus(
         Linear.of_atom(low), -factor).plus(joined, factor)
