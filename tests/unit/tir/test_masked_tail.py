@@ -83,6 +83,28 @@ def test_scratch_has_room_for_a_whole_vector() -> None:
                    for e in all_exprs(done.body))
 
 
+def test_registers_of_several_rows_have_room_for_whole_vectors() -> None:
+    """The last lanes of a row are not the first of the next."""
+    a, c = buffer("A", (2, 13)), buffer("C", (2, 13))
+    t = Buffer("T", (const(2), const(13)), x.float32, "local")
+
+    def rows(body) -> Stmt:
+        row, part, lane = Var("r"), Var("p"), Var("l")
+        index = part * 8 + lane
+        inside = IfThenElse(likely(index < 13), body(row, index))
+        vector = For(lane, const(0), const(8), ForKind.VECTORIZED, inside,
+                     annotations={MASKED_TAIL: 8})
+        parts = For(part, const(0), const(2), ForKind.UNROLLED, vector)
+        return For(row, const(0), const(2), ForKind.UNROLLED, parts)
+
+    body = seq([
+        rows(lambda r, i: BufferStore(t, a.load(r, i), (r, i))),
+        rows(lambda r, i: BufferStore(t, t.load(r, i) * 2.0, (r, i))),
+        rows(lambda r, i: BufferStore(c, t.load(r, i), (r, i))),
+    ])
+    check(PrimFunc("f", (a, c), Allocate(t, body)), numbers(2, 13), numbers(2, 13))
+
+
 def test_scratch_that_is_updated_keeps_what_lies_beyond() -> None:
     """The lanes beyond a tail are elements that the loop before has written."""
     a, c, t = buffer("A", (16,)), buffer("C", (16,)), Buffer("T", (const(16),), x.float32)

@@ -47,9 +47,10 @@ def with_room(func: PrimFunc) -> tuple[PrimFunc, frozenset[Buffer]]:
         size = int_value(buffer.shape[-1])
         if size is None or (buffer.scope != "local" and buffer in spoiled):
             continue
-        room = width if buffer.scope == "local" else -(-size // width) * width + width
+        # A tail starts anywhere in the row.
+        room = -(-(size + width - 1) // width) * width
         wide[buffer] = dataclasses.replace(
-            buffer, shape=(*buffer.shape[:-1], const(max(size, room))), uid=next_uid())
+            buffer, shape=(*buffer.shape[:-1], const(room)), uid=next_uid())
     if not wide:
         return func, frozenset()
     return func.replace(body=replace_buffers(func.body, wide)), frozenset(wide.values())
