@@ -19,6 +19,13 @@ from weft.support.recursion import deep_recursion
 from weft.tir import expr as x
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
+from weft.tir.eval_threads import (
+    SharedMemory,
+    Threads,
+    has_barrier,
+    is_thread_loop,
+    thread_nest,
+)
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.func import PrimFunc
 from weft.tir.intrinsics import INTRINSICS
@@ -118,6 +125,7 @@ class _Source:
         self._names: dict[object, str] = {}
         self._known: list[dict[PrimExpr, str]] = [{}]  # by branch, innermost last
         self._count = 0
+        self._in_threads = False
 
     def emit(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -231,12 +239,19 @@ class _Source:
             return f"_reinterpret({self.value(e.args[0])}, {self.constant(e.dtype.element.numpy)})"
         if e.name == "prefetch":
             return "None"
+        if e.name == "barrier":
+            return self._barrier(e)
         if e.name == "call_extern":
             return self._call_extern(e)
         meaning = INTRINSICS.get(e.name).evaluate
         if meaning is None:
             raise LoweringError(f"{e.name} cannot be evaluated", got=e)
         return f"{self.constant(meaning)}({', '.join(self.value(a) for a in e.args)})"
+
+    def _barrier(self, e: x.Call) -> str:
+        if not self._in_threads:
+            raise LoweringError("a barrier stands outside the threads of a block", got=e)
+        return f"yield {len(self.lines)}"
 
     def _call_extern(self, e: x.Call) -> str:
         """A Python function over whole buffers, which its address operands name."""
@@ -287,9 +302,11 @@ class _Source:
         self.emit(f"_store({buffer}, {node.buffer.name!r}, {where}, {mask}, {value})")
 
     def _for(self, node: s.For) -> None:
-        start, extent = self.value(node.min), self.value(node.extent)
-        span = f"range({start}, {start} + {extent})"
-        if node.kind is s.ForKind.PARALLEL:
+        if is_thread_loop(node):
+            self._thread_block(node)
+            return
+        span = self._span(node)
+        if node.kind in (s.ForKind.PARALLEL, s.ForKind.THREAD_BINDING):
             span = f"reversed({span})"
         self.emit(f"for {self.name(node.loop_var)} in {span}:")
         self.loops += 1
@@ -299,11 +316,28 @@ class _Source:
             self.block(lambda: self._inner_function(node.body))
         self.loops -= 1
 
+    def _span(self, loop: s.For) -> str:
+        start = self.value(loop.min)
+        return f"range({start}, {start} + {self.value(loop.extent)})"
+
+    def _thread_block(self, outermost: s.For) -> None:
+        """A function that is one thread, and a run of it for each; see ``eval_threads``."""
+        if self._in_threads:
+            raise LoweringError("threads start threads", got=outermost.thread_tag)
+        loops, body = thread_nest(outermost)
+        spans = "".join(f"{self._span(loop)}, " for loop in loops)
+        name = self.fresh()
+        self.emit(f"def {name}({', '.join(self.name(loop.loop_var) for loop in loops)}):")
+        self._in_threads = True
+        self.block(lambda: self.stmt(body))
+        self._in_threads = False
+        self.emit(f"threads.run({name}, ({spans}))")
+
     def _inner_function(self, body: s.Stmt) -> None:
         name = self.fresh()
         self.emit(f"def {name}():")
         self.block(lambda: self.stmt(body))
-        self.emit(f"{name}()")
+        self.emit(f"yield from {name}()" if has_barrier(body) else f"{name}()")
 
     def _if(self, node: s.IfThenElse) -> None:
         self.emit(f"if {self.value(node.condition)}:")
@@ -321,7 +355,13 @@ class _Source:
     def _allocate(self, node: s.Allocate) -> None:
         shape, dtype = self.values(node.buffer.shape), self.constant(node.buffer.dtype.numpy)
         _refuse_strides(node.buffer)
-        self.emit(f"{self.name(node.buffer)} = _alloc({shape}, {dtype})")
+        fresh = f"_alloc({shape}, {dtype})"
+        if node.buffer.scope == "shared":
+            if self._in_threads:
+                raise LoweringError("a thread has shared memory of its own", got=node.buffer.name,
+                                    help="allocate it around the threadIdx loops")
+            fresh = f"SharedMemory({node.buffer.name!r}, {fresh}, threads)"
+        self.emit(f"{self.name(node.buffer)} = {fresh}")
         self.stmt(node.body)
 
     def _let_stmt(self, node: s.LetStmt) -> None:
@@ -356,9 +396,9 @@ def to_python(func: PrimFunc) -> tuple[str, dict[str, Any]]:
     with deep_recursion():
         source.stmt(func.body)
     helpers = (_alloc, _out_of_bounds, _load, _store, _cast, _reinterpret, _divisor, _truncated,
-               _ramp, _shuffle)  # fmt: skip
+               _ramp, _shuffle, SharedMemory, Threads)  # fmt: skip
     names = {"np": np, **{h.__name__: h for h in helpers}, **source.constants}
-    return f"def run({params}):\n" + "\n".join(source.lines), names
+    return f"def run({params}):\n  threads = Threads()\n" + "\n".join(source.lines), names
 
 
 def evaluate(func: PrimFunc, *arguments: Any) -> None:

@@ -145,6 +145,7 @@ _define("if_then_else", 3, "any", "choose lazily: only the chosen side is evalua
 _define("reinterpret", 1, "any", "the same bits as another type of that size")
 _define("address_of", 1, "any", "pointer to the element that a load names")
 _define("prefetch", 1, "any", "hint to fetch the cache line that a load names")
+_define("barrier", 0, "any", "wait for all threads of the block; what they wrote can be read then")
 _define("call_extern", None, "any", "call of a C symbol; the name is the first argument")
 
 _ACCEPTS = {
@@ -194,6 +195,6 @@ def _unify(args: tuple[ExprLike, ...]) -> tuple[PrimExpr, ...]:
 def _result_type(name: str, operands: tuple[PrimExpr, ...]) -> DType:
     if name == "isnan":
         return bool_.vector(operands[0].dtype.lanes)
-    if name in ("address_of", "prefetch"):
+    if name in ("address_of", "prefetch", "barrier"):
         return handle
     return operands[0].dtype

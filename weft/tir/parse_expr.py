@@ -230,6 +230,8 @@ def _intrinsic(name: str, args: tuple[PrimExpr, ...], result: DType | None) -> P
     if instruction is not None:
         return call_of(instruction, args)
     INTRINSICS.get(name)
+    if name == "barrier":
+        return x.Call(handle, name, args)
     if result is None:
         chosen = args[1 if name == "if_then_else" else 0].dtype
         lanes = chosen.lanes
