@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -37,6 +39,64 @@ VGG16 = (
     (512, 512, 3, 1, 14),
 )
 DRAWS = 12
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of any rank; ``sizes`` are those of the data, padding is half the taps."""
+
+    name: str
+    inputs: int
+    outputs: int
+    taps: tuple[int, ...]
+    sizes: tuple[int, ...]
+    stride: int = 1
+    groups: int = 1
+    dilation: int = 1
+    batch: int = 1
+    transposed: bool = False
+
+    def build(self) -> onnx.ModelProto:
+        """The convolution with ReLU, its weights constant."""
+        g = GraphBuilder("conv", (self.batch, self.inputs, *self.sizes), seed=3)
+        ends = (self.inputs, self.outputs) if self.transposed else (self.outputs, self.inputs)
+        w = g.weight((ends[0], ends[1] // self.groups, *self.taps),
+                     self.inputs // self.groups * math.prod(self.taps))
+        rank = len(self.taps)
+        y = g.node("ConvTranspose" if self.transposed else "Conv", "x", w,
+                   kernel_shape=list(self.taps), strides=[self.stride] * rank,
+                   pads=[self.dilation * (tap // 2) for tap in self.taps] * 2,
+                   dilations=[self.dilation] * rank, group=self.groups)
+        return g.build(g.node("Relu", y))
+
+    def kernel(self) -> Kernel:
+        places = self.sizes if self.transposed else [s // self.stride for s in self.sizes]
+        channels = self.inputs * self.outputs // self.groups
+        flops = 2.0 * self.batch * channels * math.prod(self.taps) * math.prod(places)
+        return Kernel(self.name, self.build, flops)
+
+
+# The convolutions that networks for sound, video, segmentation and generation are made of.
+OTHER_CONVOLUTIONS = (
+    Convolution("conv1d 80-384 k3@3000", 80, 384, (3,), (3000,)),
+    Convolution("conv1d 384-384 k3/2@3000", 384, 384, (3,), (3000,), stride=2),
+    Convolution("conv1d 32-64 k5 d4@4096", 32, 64, (5,), (4096,), dilation=4),
+    Convolution("conv3d 3-64 k3@16x56x56", 3, 64, (3, 3, 3), (16, 56, 56)),
+    Convolution("conv3d 64-64 k3@4x14x14", 64, 64, (3, 3, 3), (4, 14, 14)),
+    Convolution("conv3d 64-32 k1@8x28x28", 64, 32, (1, 1, 1), (8, 28, 28)),
+    Convolution("grouped conv3x3 128-128 g32@56", 128, 128, (3, 3), (56, 56), groups=32),
+    Convolution("grouped conv3x3 512-512 g32@14", 512, 512, (3, 3), (14, 14), groups=32),
+    Convolution("grouped conv1x1 240-240 g3@28", 240, 240, (1, 1), (28, 28), groups=3),
+    Convolution("dilated conv3x3 256-64 d6@28", 256, 64, (3, 3), (28, 28), dilation=6),
+    Convolution("dilated conv3x3 48-48 d2@65", 48, 48, (3, 3), (65, 65), dilation=2),
+    Convolution("conv11x11/4 3-64@224", 3, 64, (11, 11), (224, 224), stride=4),
+    Convolution("conv5x5 64-192@27", 64, 192, (5, 5), (27, 27)),
+    Convolution("conv3x3 64-64@28 batch 8", 64, 64, (3, 3), (28, 28), batch=8),
+    Convolution("transposed conv2x2/2 128-64@28", 128, 64, (2, 2), (28, 28), stride=2,
+                transposed=True),
+    Convolution("transposed conv4x4/2 64-32@32", 64, 32, (4, 4), (32, 32), stride=2,
+                transposed=True),
+)
 
 
 def layer(rows: int, outputs: int, inputs: int) -> onnx.ModelProto:
@@ -83,4 +143,5 @@ CONTRACTIONS: list[Kernel] = [
     *(_convolution("mobilenet", shape) for shape in MOBILENET_V2),
     *(_convolution("vgg16", shape) for shape in VGG16),
     *_drawn(),
+    *(convolution.kernel() for convolution in OTHER_CONVOLUTIONS),
 ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from weft.te.borrowed import check_borrowed
 from weft.te.domain import axis_values, loop_extents
 from weft.te.plan import (
     PrefetchPlan,
@@ -124,6 +125,8 @@ class _Inference:
             box[0] = (self.plans[self.schedule.stage_of(scan)].absolute(scan.axis, 0), const(1))
         elif isinstance(stage.attach, AttachAt) and isinstance(stage.op, ComputeOp):
             box = self._region(stage, stage.attach)
+        elif stage.stored_in is not None:
+            raise stage.error(f"it is kept in {stage.stored_in.name}, but computed elsewhere")
         low, shape = tuple(b[0] for b in box), tuple(b[1] for b in box)
         if isinstance(stage.op, ScanOp):
             low = shape = ()
@@ -152,7 +155,7 @@ class _Inference:
         if scan is not None:
             place = scan.place_of(tensor) or 0
             return self.plans[self.schedule.stage_of(scan)].buffers[place]
-        given = self.given.get(tensor)
+        given = self.given.get(tensor if stage.stored_in is None else stage.stored_in.tensors[0])
         size = padded_shape(stage, shape) if isinstance(stage.op, ComputeOp) else tensor.shape
         return given or Buffer(tensor.name, size, tensor.dtype, stage.scope)
 
@@ -178,6 +181,9 @@ class _Inference:
         spans = self._joined(of_loops, boxes)
         sizes = stage.tensors[0].shape
         box = [self._clip(s, n) for s, n in zip(spans, sizes, strict=True)]
+        if stage.stored_in is not None:
+            check_borrowed(stage, self.plans[stage.stored_in],
+                           self.readers.get(stage.tensors[0], {}), standing, box)
         return [self._whole(*b, n, step)
                 for b, n, step in zip(box, sizes, instruction_steps(stage), strict=True)]
 

@@ -48,7 +48,8 @@ class StagePlan:
     @property
     def origin(self) -> tuple[PrimExpr, ...]:
         """The index of the first element of the buffers."""
-        return tuple(const(0) for _ in self.low) if self.is_part_of_scan else self.low
+        is_elsewhere = self.is_part_of_scan or self.stage.stored_in is not None
+        return tuple(const(0) for _ in self.low) if is_elsewhere else self.low
 
     def absolute(self, axis: IterVar, place: int) -> PrimExpr:
         """The value of root axis ``axis``, number ``place`` of all of them."""

@@ -19,6 +19,7 @@ def _stage(stage: StageState) -> str:
     notes += [f"{axis.name} apart by {factor} * n + {offset}"
               for axis, (factor, offset) in stage.alignments.items()]
     notes += ["double buffer"] * stage.is_double_buffered
+    notes += [] if stage.stored_in is None else [f"in {stage.stored_in.name}"]
     lines = [f"{stage.name}({shape}): {', '.join(notes)}"]
     if stage.attach != "inline":
         lines += [f"  {_loop(stage, axis)}" for axis in stage.leaf_iter_vars]

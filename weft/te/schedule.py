@@ -28,6 +28,7 @@ from weft.te.primitives.rfactor import rfactor
 from weft.te.primitives.set_scope import set_scope
 from weft.te.primitives.split import split
 from weft.te.primitives.storage_align import storage_align
+from weft.te.primitives.store_in import store_in
 from weft.te.primitives.tensorize import tensorize
 from weft.te.primitives.tile import tile
 from weft.te.primitives.unroll import unroll
@@ -56,6 +57,7 @@ class Stage(StageState):
     compute_root = recorded(compute_root)
     set_scope = recorded(set_scope)
     storage_align = recorded(storage_align)
+    store_in = recorded(store_in)
     double_buffer = recorded(double_buffer)
     prefetch = recorded(prefetch)
 

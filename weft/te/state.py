@@ -110,6 +110,7 @@ class StageState:
     prefetches: list[Prefetch] = field(default_factory=list)
     alignments: dict[IterVar, tuple[int, int]] = field(default_factory=dict)
     is_double_buffered: bool = False
+    stored_in: StageState | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.op, ComputeOp):
@@ -182,6 +183,11 @@ class StageState:
                 raise self.error(f"{primitive} of a start or an update of {stage.name}, in whose "
                                  "memory and loop it is computed",
                                  help="cache_write it and move the new stage")
+
+    def require_own_memory(self, primitive: str) -> None:
+        """Refuse to change memory that is another stage's."""
+        if self.stored_in is not None:
+            raise self.error(f"{primitive} of what is kept in {self.stored_in.name}")
 
     def require_unused(self, axis: IterVar, primitive: str) -> None:
         """Refuse to restructure a loop that already has a kind or stages computed at it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -246,3 +248,12 @@ def test_other_columns_are_strips(shape):
     x = var("x", shape)
     function = primitive([x], op.sum(x, axis=(0,), keepdims=False))
     assert "prefetch" not in str(check(function, target).func)
+
+
+@TARGETS
+@pytest.mark.parametrize(("columns", "is_long"), [(300, False), (2500, True)])
+def test_a_long_row_of_softmax_needs_no_memory_of_its_own(target, columns, is_long):
+    target = dataclasses.replace(target, l1_bytes=8192)
+    x = var("x", (3, columns))
+    func = check(primitive([x], op.nn.softmax(x, axis=-1)), target).func
+    assert (func.attrs.get("workspace_bytes", 0) < columns * 4) == is_long

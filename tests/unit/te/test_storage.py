@@ -178,3 +178,84 @@ def test_illegal_prefetches():
     sch[b].compute_at(sch[c], c.op.axis[0])
     with pytest.raises(ScheduleError, match="computed in the iteration that reads it"):
         sch[c].prefetch(b, c.op.axis[0])
+
+
+def softmaxes(rows=5, columns=21):
+    """``c = b / sum of its row``, where ``b = x * x + 1``."""
+    x = te.placeholder((rows, columns), name="x")
+    b = te.compute((rows, columns), lambda i, j: x[i, j] * x[i, j] + 1.0, name="b")
+    k = te.reduce_axis(columns, "k")
+    total = te.compute((rows,), lambda i: te.sum(b[i, k], axis=k), name="total")
+    c = te.compute((rows, columns), lambda i, j: b[i, j] / total[i], name="c")
+    return x, b, total, c
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_a_stage_in_the_memory_of_its_consumer(run, height):
+    x, b, total, c = softmaxes()
+    sch = te.create_schedule(c)
+    block, row = sch[c].split(c.op.axis[0], factor=height)
+    columns, lane = sch[c].split(c.op.axis[1], factor=8)
+    sch[c].reorder(block, columns, row, lane)
+    sch[c].vectorize(lane)
+    for tensor in (b, total):
+        sch[tensor].compute_at(sch[c], block)
+    sch[b].store_in(sch[c])
+    func = lower_prim_func(te.lower(sch, [x, c]), verify=True)
+    assert all(n.buffer.name != "b" for n in post_order_stmts(func.body) if isinstance(n, Allocate))
+    data = np.arange(105, dtype=np.float32).reshape(5, 21) % 7
+    made = data * data + 1
+    want = made / made.sum(1, keepdims=True)
+    (got,) = run(sch, [x, c], [data])
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    out = np.full_like(want, np.nan)
+    Compiler().compile(func)(data, out)
+    np.testing.assert_allclose(out, want, rtol=1e-6)
+
+
+def test_illegal_places_in_a_consumer():
+    x, b, total, c = softmaxes()
+    sch = te.create_schedule(c)
+    for stage, owner, message in (
+        (sch[b], sch[c], "at none of whose loops"),
+        (sch[total], sch[c], "another shape"),
+        (sch[b], sch[total], "no output of plain elements"),
+        (sch[c], sch[c], "memory of its own kind"),
+    ):
+        with pytest.raises(ScheduleError, match=message):
+            stage.store_in(owner)
+    sch[b].compute_at(sch[c], c.op.axis[0])
+    sch[b].store_in(sch[c])
+    with pytest.raises(ScheduleError, match="set_scope 'local' of what is kept in c"):
+        sch[b].set_scope("local")
+    sch[total].compute_at(sch[c], c.op.axis[1])  # where some elements are overwritten already
+    with pytest.raises(ScheduleError, match="total, which reads it, is not computed"):
+        te.lower(sch, [x, c])
+    sch[b].compute_root()
+    with pytest.raises(ScheduleError, match="but computed elsewhere"):
+        te.lower(sch, [x, c])
+
+
+def test_an_iteration_writes_all_that_it_keeps_in_its_consumer():
+    """Steps of 4 apart leave elements out that earlier iterations have made final."""
+    x = te.placeholder((20,), name="x")
+    b = te.compute((20,), lambda i: x[i] + 1.0, name="b")
+    c = te.compute((20,), lambda i: b[i] * 2.0, name="c")
+    sch = te.create_schedule(c)
+    outer, inner = sch[c].split(c.op.axis[0], factor=4)
+    sch[c].reorder(inner, outer)
+    sch[b].compute_at(sch[c], inner)
+    sch[b].store_in(sch[c])
+    with pytest.raises(ScheduleError, match="does not write all that is read"):
+        te.lower(sch, [x, c])
+
+
+def test_a_consumer_that_reads_elsewhere_keeps_nothing():
+    x = te.placeholder((4, 6), name="x")
+    b = te.compute((4, 6), lambda i, j: x[i, j] + 1.0, name="b")
+    c = te.compute((4, 6), lambda i, j: b[i, 5 - j] * 2.0, name="c")
+    sch = te.create_schedule(c)
+    sch[b].compute_at(sch[c], c.op.axis[0])
+    sch[b].store_in(sch[c])
+    with pytest.raises(ScheduleError, match="reads it elsewhere"):
+        te.lower(sch, [x, c])

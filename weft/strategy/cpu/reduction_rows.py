@@ -23,6 +23,7 @@ from weft.strategy.cpu.reduction_lanes import (
 from weft.strategy.cpu.reduction_stages import KeptStages
 from weft.strategy.implementation import ScheduleContext
 from weft.target import Target
+from weft.te.walk import loads_of
 
 # Rows side by side, best first: as many as hide the latency of combining, fewer where more would
 # leave a rest.
@@ -95,10 +96,31 @@ def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: int) -> None:
             _schedule_reduction(ctx, kept, op, (out_stage, task), blocks)
         elif data:
             innermost_vectors(stage, data, ctx.target.lanes(op.output(0).dtype), inside)
+            if op is not kept.output and _belongs_in_result(kept, op, blocks, ctx.target):
+                stage.store_in(out_stage)
         if inside is not None:
             stage.unroll(inside)
     if sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD and size_of(task.extent) > 1:
         out_stage.parallel(task)
+
+
+def _belongs_in_result(
+    kept: KeptStages, op: te.ComputeOp, blocks: RowBlocks, target: Target
+) -> bool:
+    """Whether ``op`` is what the result is made of, element by element, and too large for the
+    first cache: memory of its own would only be more to write and to read.
+    """
+    result = kept.output
+    dtype = op.output(0).dtype
+    rows = math.prod(size_of(axis.extent) for axis in result.axis[: blocks.rows])
+    row_bytes = work_of(op) // rows * dtype.itemsize
+    if is_reduction(result) or 2 * blocks.height * row_bytes <= target.l1_bytes:
+        return False
+    loads = [load for load in loads_of(kept.body(result)) if load.producer.op is op]
+    same = dtype == result.output(0).dtype and len(op.axis) == len(result.axis) and all(
+        a.extent is b.extent for a, b in zip(op.axis, result.axis, strict=True))
+    return same and bool(loads) and all(
+        i is a.var for load in loads for i, a in zip(load.indices, result.axis, strict=True))
 
 
 def _schedule_reduction(

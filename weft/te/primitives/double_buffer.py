@@ -34,6 +34,7 @@ def double_buffer(self: StageState) -> None:
     """
     if len(self.require_compute("double_buffer").body) > 1:
         raise self.error("double_buffer of a computation with several outputs")
+    self.require_own_memory("double_buffer")
     at = self.attach
     if not isinstance(at, AttachAt):
         raise self.error("double_buffer of a stage that is computed once",

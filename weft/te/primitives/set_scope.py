@@ -30,6 +30,7 @@ def set_scope(self: StageState, scope: str) -> None:
         raise self.error(f"set_scope {scope!r}: there is no such scope",
                          help=f"one of {', '.join(STAGE_SCOPES)}")
     if scope != "global":
+        self.require_own_memory(f"set_scope {scope!r}")
         self.require_own_place(f"set_scope {scope!r}")
     if scope != "global" and (self.is_output or self.is_placeholder):
         what = "an output" if self.is_output else "an input"

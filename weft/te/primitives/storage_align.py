@@ -32,6 +32,7 @@ def storage_align(self: StageState, axis: IterVar, factor: int, offset: int = 0)
       j in 25
     """
     axes = self.require_compute("storage_align").axis
+    self.require_own_memory("storage_align")
     if self.is_output:
         raise self.error("storage_align of an output, which is the caller's memory",
                          help="cache_write makes a stage of its own")
