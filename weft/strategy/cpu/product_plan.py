@@ -29,14 +29,16 @@ from weft.target import Target
 
 MAX_VECTORS = 8
 # What a load of a tile costs beside the arithmetic, in cycles: vectors come from the second-level
-# cache, of the broadcast elements sixteen share a line of the first.
-VECTOR_COST, BROADCAST_COST = 0.1, 0.025
+# cache; broadcast elements, of which sixteen share a line, from there or from beyond it.
+VECTOR_COST, BROADCAST_COST, FAR_BROADCAST_COST = 0.1, 0.025, 0.07
 # What long runs of vectors reach from the second-level cache, and from beyond it.
 NEAR_STREAM, FAR_STREAM = 40, 20  # bytes a cycle
 RUN_COST = 1.0  # cycles to begin another run of bytes from beyond it
-TAIL_COST = 0.02  # a tail is code of its own, and its loop starts cold
+TAIL_COST = 0.01  # a tail is code of its own, and its loop starts cold
 # Lines one page apart share a set of the first-level cache; a tile's rows may fill so much of it.
 PAGE, SHARE_OF_A_SET = 4096, 2 / 3
+# The block of the left operand is so much of the third level, which other cores use too.
+PARTS_OF_L3 = 8
 # A panel is loaded again for each block of rows: with fewer, that is most of the traffic.
 MIN_BLOCK_ROWS = 384
 # Reading a large right operand as it is costs a tile of rows about a tenth of a copy.
@@ -52,6 +54,9 @@ class ProductSize:
     columns: int
     depth: int
     dtype: DType
+
+    def left_bytes(self) -> int:
+        return self.rows * self.depth * self.dtype.itemsize
 
     def right_bytes(self) -> int:
         return self.depth * self.columns * self.dtype.itemsize
@@ -87,7 +92,7 @@ def plan_product(size: ProductSize, target: Target, *, panel: int = 0) -> Produc
     if is_reused and size.depth * step_bytes > target.l2_bytes * 3 // 4:
         slices = math.ceil(size.depth * step_bytes / (target.l2_bytes // 4))
         slice_depth = -(-size.depth // slices)
-    rows = max(MIN_BLOCK_ROWS, target.l3_bytes // (8 * size.depth * size.dtype.itemsize))
+    rows = max(MIN_BLOCK_ROWS, target.l3_bytes // (PARTS_OF_L3 * size.depth * size.dtype.itemsize))
     if slice_depth is not None:  # partial sums stay in the second-level cache
         rows = min(rows, target.l2_bytes // (4 * step_bytes))
     blocks = math.ceil(size.rows / rows)
@@ -149,30 +154,46 @@ def _rows_that_share_a_set(size: ProductSize, target: Target) -> int:
 
 def _cycles(size: ProductSize, tile: RegisterTile, columns: int, target: Target) -> float:
     """Cycles for one depth of the whole result."""
-    vector_bytes = target.lanes(str(size.dtype)) * size.dtype.itemsize
-    is_far = size.right_bytes() > target.l2_bytes
+    loads = _Loads.of(size, target)
     full, rest = divmod(columns, tile.vectors)
-    total = 0.0
-    for count, vectors in ((full, tile.vectors), (1, rest)):
-        if not count or not vectors:
-            continue
-        near = _rows_cycles(size.rows, RegisterTile(tile.rows, vectors), vector_bytes)
-        first = RUN_COST + vectors * vector_bytes / FAR_STREAM if is_far else 0.0
-        step = _step_cycles(RegisterTile(min(tile.rows, size.rows), vectors), vector_bytes)
-        total += count * (near + max(0.0, first - step))
+    total = full * loads.panel_cycles(size.rows, tile)
+    if rest:
+        total += loads.panel_cycles(size.rows, RegisterTile(tile.rows, rest))
     tails = bool(size.rows % tile.rows) + bool(rest)
     tasks = -(-size.rows // tile.rows) * -(-columns // tile.vectors)
     return total * (1 + TAIL_COST * tails) * imbalance(tasks)
 
 
-def _rows_cycles(rows: int, tile: RegisterTile, vector_bytes: int) -> float:
-    full, rest = divmod(rows, tile.rows)
-    cycles = full * _step_cycles(tile, vector_bytes)
-    return cycles + (_step_cycles(RegisterTile(rest, tile.vectors), vector_bytes) if rest else 0)
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Where the operands of a tile come from."""
 
+    vector_bytes: int
+    is_right_far: bool
+    broadcast_cost: float
 
-def _step_cycles(tile: RegisterTile, vector_bytes: int) -> float:
-    """One depth of one tile: the tightest of arithmetic, loads, latency and the near cache."""
-    bound = max(tile.accumulators / FMA_PER_CYCLE, (tile.rows + tile.vectors) / LOADS_PER_CYCLE,
-                FMA_LATENCY, tile.vectors * vector_bytes / NEAR_STREAM)
-    return bound + VECTOR_COST * tile.vectors + BROADCAST_COST * tile.rows
+    @staticmethod
+    def of(size: ProductSize, target: Target) -> _Loads:
+        is_left_far = size.left_bytes() > target.l2_bytes // 2
+        return _Loads(
+            target.lanes(str(size.dtype)) * size.dtype.itemsize,
+            size.right_bytes() > target.l2_bytes,
+            FAR_BROADCAST_COST if is_left_far else BROADCAST_COST,
+        )
+
+    def panel_cycles(self, rows: int, tile: RegisterTile) -> float:
+        """One depth of a panel: of tiles of rows, of which the first waits for the panel."""
+        full, rest = divmod(rows, tile.rows)
+        cycles = full * self.step_cycles(tile)
+        if rest:
+            cycles += self.step_cycles(RegisterTile(rest, tile.vectors))
+        if not self.is_right_far:
+            return cycles
+        arrival = RUN_COST + tile.vectors * self.vector_bytes / FAR_STREAM
+        return cycles + max(0.0, arrival - self.step_cycles(tile))
+
+    def step_cycles(self, tile: RegisterTile) -> float:
+        """One depth of one tile: the tightest of arithmetic, loads, latency and the near cache."""
+        bound = max(tile.accumulators / FMA_PER_CYCLE, (tile.rows + tile.vectors) / LOADS_PER_CYCLE,
+                    FMA_LATENCY, tile.vectors * self.vector_bytes / NEAR_STREAM)
+        return bound + VECTOR_COST * tile.vectors + self.broadcast_cost * tile.rows
