@@ -32,7 +32,8 @@ def random_arguments(function: Function, seed: int = 0) -> list[np.ndarray]:
     for param in function.params:
         type_ = param.checked_type
         assert isinstance(type_, TensorType)
-        arrays.append(rng.uniform(-1, 1, type_.concrete_shape).astype(type_.dtype.numpy))
+        values = rng.uniform(-1, 1, type_.concrete_shape)
+        arrays.append(values > -0.5 if type_.dtype.is_bool else values.astype(type_.dtype.numpy))
     return arrays
 
 

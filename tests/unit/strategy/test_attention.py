@@ -31,7 +31,7 @@ def small_blocks(monkeypatch) -> None:
     ({"causal": True, "offset": -3, "undefined": "zero_if_hidden"}, SMALL_CPU),
     ({"causal": True, "fill": -1e4}, WIDE_CPU),
     ({"causal": True, "offset": -2, "fill": -1e4}, SMALL_CPU),
-], ids=str)  # fmt: skip
+])  # fmt: skip
 @pytest.mark.usefixtures("small_blocks")
 def test_loops_agree_with_the_reference(attrs, target) -> None:
     operands = _operands()
@@ -50,12 +50,34 @@ def test_masks_broadcast(shape, dtype) -> None:
     assert kernel.implementation == "nn.masked_attention.cpu.fused"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("dtype", "query"), [("float16", QUERY), ("bfloat16", QUERY),
+                                              ("float16", (2, 2, 1, 5))], ids=str)
 @pytest.mark.usefixtures("small_blocks")
-def test_narrow_floats_are_summed_in_float32(dtype) -> None:
-    operands = _operands(dtype=dtype)
+def test_narrow_floats_are_summed_in_float32(dtype, query) -> None:
+    operands = _operands(query, dtype=dtype)
     rtol = 2e-3 if dtype == "float16" else 2e-2
     check(primitive(operands, op.nn.attention(*operands)), WIDE_CPU, rtol=rtol)
+
+
+@pytest.mark.parametrize(("query", "key", "value", "attrs", "target"), [
+    ((2, 2, 1, 21), (2, 2, 37, 21), (2, 2, 37, 19), {"scale": 0.5}, WIDE_CPU),
+    ((2, 4, 1, 16), (2, 2, 32, 16), (2, 2, 32, 32), {"scale": 0.5}, WIDE_CPU),
+    ((1, 4, 2, 9), (1, 2, 13, 9), (1, 2, 13, 70), {"causal": True, "offset": 10}, SMALL_CPU),
+    ((3, 2, 8), (3, 5, 8), (3, 5, 1), {"causal": True, "fill": -1e4}, SMALL_CPU),
+    ((1, 3), (1, 3), (1, 2), {}, WIDE_CPU),
+])  # fmt: skip
+def test_few_queries_read_keys_and_values_once(query, key, value, attrs, target) -> None:
+    operands = _operands(query, key, value)
+    kernel = check(primitive(operands, op.nn.attention(*operands, **attrs)), target)
+    assert kernel.implementation == "nn.attention.cpu.rows"
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((19,), "float32"), ((2, 2, 1, 19), "bool"),
+                                              ((2, 1, 2, 1), "float32")], ids=str)
+def test_masks_of_few_queries(shape, dtype) -> None:
+    operands = [*_operands((2, 2, 2, 5)), var("mask", shape, dtype)]
+    kernel = check(primitive(operands, op.nn.masked_attention(*operands)), SMALL_CPU)
+    assert kernel.implementation == "nn.masked_attention.cpu.rows"
 
 
 def _run(call, operands, *arrays) -> np.ndarray:
@@ -77,18 +99,19 @@ def test_machine_code_agrees_with_the_reference(query, key) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [3, 20])
 @pytest.mark.parametrize("undefined", ["nan", "zero_if_hidden", "zero"])
-def test_rows_without_a_softmax(undefined) -> None:
-    """One row sees nothing, one has a score that is no number, one an infinite score."""
-    shape = (1, 20, 8)
-    operands = [*_operands(shape, shape, shape), var("mask", (20, 20), "bool")]
-    q, k, v = _arrays(shape, shape, shape)
-    q[0, 3, 0], q[0, 17, :] = np.nan, np.inf
-    mask = np.ones((20, 20), bool)
-    mask[5], mask[:, 7] = False, False
+def test_queries_without_a_softmax(undefined, rows) -> None:
+    """One query sees nothing, one has a score that is no number, one an infinite score."""
+    query, shape = (1, rows, 8), (1, 20, 8)
+    operands = [*_operands(query, shape, shape), var("mask", (rows, 20), "bool")]
+    q, k, v = _arrays(query, shape, shape)
+    q[0, 2, 0], q[0, rows - 3, :] = np.nan, np.inf
+    mask = np.ones((rows, 20), bool)
+    mask[1], mask[:, 7] = False, False
     got = _run(op.nn.masked_attention(*operands, undefined=undefined), operands, q, k, v, mask)
     wanted = op.nn.masked_attention.reference(q, k, v, mask, undefined=undefined)
-    assert np.isnan(wanted[0, 5]).all() == (undefined == "nan")
+    assert np.isnan(wanted[0, 1]).all() == (undefined == "nan")
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 

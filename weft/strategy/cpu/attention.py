@@ -1,10 +1,10 @@
-"""Attention on CPUs: fused, its scores never in memory."""
+"""Attention on CPUs: fused, so that its scores never reach memory."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from weft import te
 from weft.ir.dtype import float32
@@ -12,7 +12,13 @@ from weft.ir.expr import Call
 from weft.ir.types import TensorType, is_static
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.strategy.cpu.attention_loops import AttentionLoops
-from weft.strategy.cpu.attention_plan import AttentionPlan, AttentionSize, plan_attention
+from weft.strategy.cpu.attention_plan import (
+    AttentionPlan,
+    AttentionSize,
+    plan_attention,
+    row_cycles,
+)
+from weft.strategy.cpu.attention_rows import RowLoops
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.injective import schedule_loops
 from weft.strategy.implementation import (
@@ -23,17 +29,25 @@ from weft.strategy.implementation import (
 )
 from weft.strategy.registry import strategy
 from weft.target import Target
-from weft.te.tensor import ExternOp
+from weft.te.tensor import ExternBody, ExternOp
 from weft.tir.expr import const, select
 
+CYCLE = 0.3e-9  # seconds
+MAX_SCORE_BYTES = 4 << 20  # scores of queries that share keys, which are kept for all keys
+MAX_ROWS = 8  # queries that share keys; more have work enough to fill tiles
+
 def _attention(call: Call, target: Target) -> Iterator[Implementation]:
-    name = getattr(call.op, "name", "nn.attention")
-    size = attention_size(call)
+    name, size = getattr(call.op, "name", "nn.attention"), attention_size(call)
     if size is not None:
         plan = plan_attention(size, target)
-        yield Implementation(f"{name}.cpu.fused", schedule_fused,
-                             functools.partial(fused_attention, plan=plan))
-    yield Implementation(f"{name}.cpu.generic", schedule_default, cost=1.0)
+        tiles = functools.partial(tiled_attention, plan=plan)
+        yield Implementation(f"{name}.cpu.fused", schedule_fused, tiles, plan.cycles * CYCLE)
+        rows = size.group * size.queries
+        if rows <= MAX_ROWS and 4 * rows * size.keys <= MAX_SCORE_BYTES:
+            few = functools.partial(rows_of_attention, size=size, lanes=plan.lanes)
+            yield Implementation(f"{name}.cpu.rows", schedule_fused, few,
+                                 row_cycles(size, target) * CYCLE)
+    yield Implementation(f"{name}.cpu.generic", schedule_default, cost=math.inf)
 
 
 strategy("nn.attention", target="cpu")(_attention)
@@ -50,8 +64,9 @@ def attention_size(call: Call) -> AttentionSize | None:
     if q.dtype.bits > 32 or q.dtype.bits < 16 or 0 in sizes:
         return None
     *heads, queries, depth = q.concrete_shape
+    group = heads[-1] // k.concrete_shape[-3] if heads else 1
     return AttentionSize(math.prod(heads), queries, k.concrete_shape[-2], depth,
-                         v.concrete_shape[-1], _last_seen(call))
+                         v.concrete_shape[-1], _last_seen(call), group)
 
 
 def _last_seen(call: Call) -> int | None:
@@ -64,20 +79,39 @@ def _last_seen(call: Call) -> int | None:
     return attrs.offset if is_infinite else None
 
 
-def fused_attention(
+def tiled_attention(
     q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor | AttentionAttrs,
     plan: AttentionPlan,
 ) -> te.Tensor:
-    """The fused loops as one body; keys, values and mask are brought to float32 first.
+    """Tiles of queries by blocks of keys; keys and values are brought to float32 first.
 
     ``rest`` is the mask, where there is one, and the attributes.
     """
+    attrs, masks, hides = _parted(rest)
+    return _extern((q, _widened(k), _widened(v), *masks), AttentionLoops(plan, attrs, hides))
+
+
+def rows_of_attention(
+    q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor | AttentionAttrs,
+    size: AttentionSize, lanes: int,
+) -> te.Tensor:
+    """Few queries, with all keys and values read once, as they are."""
+    attrs, masks, hides = _parted(rest)
+    return _extern((q, k, v, *masks), RowLoops(size, attrs, lanes, hides))
+
+
+def _parted(
+    rest: Sequence[te.Tensor | AttentionAttrs],
+) -> tuple[AttentionAttrs, list[te.Tensor], bool]:
+    """The attributes; the mask as numbers, where there is one; whether these hide or are added."""
     attrs = next(x for x in rest if isinstance(x, AttentionAttrs))
     masks = [x for x in rest if isinstance(x, te.Tensor)]
-    hides = bool(masks) and masks[0].dtype.is_bool
-    inputs = [q, _widened(k), _widened(v), *map(_as_numbers, masks)]
-    return te.extern([(*q.shape[:-1], v.shape[-1])], inputs, AttentionLoops(plan, attrs, hides),
-                     [q.dtype], "attention")[0]
+    return attrs, [_as_numbers(x) for x in masks], any(x.dtype.is_bool for x in masks)
+
+
+def _extern(inputs: Sequence[te.Tensor], loops: ExternBody) -> te.Tensor:
+    q, _, v, *_ = inputs
+    return te.extern([(*q.shape[:-1], v.shape[-1])], inputs, loops, [q.dtype], "attention")[0]
 
 
 def _widened(x: te.Tensor) -> te.Tensor:

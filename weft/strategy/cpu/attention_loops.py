@@ -14,20 +14,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from weft.ir.dtype import float32, int32
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention_block import take_block
 from weft.strategy.cpu.attention_plan import AttentionPlan
-from weft.strategy.cpu.attention_tile import Place, Scratch, Tile, loop, turned
+from weft.strategy.cpu.attention_tile import (
+    LOWEST,
+    Place,
+    Scratch,
+    Tile,
+    defined,
+    loop,
+    turned,
+)
 from weft.strategy.cpu.flat_rows import row_count, unravel
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, const, maximum, minimum, select
+from weft.tir.expr import PrimExpr, const, maximum, minimum
 from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, Stmt, seq
-
-# Where maxima start: below every score but minus infinity, and still a number to subtract.
-LOWEST = float(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +119,16 @@ def _blocks(tile: Tile) -> list[Stmt]:
 
 
 def _divide(tile: Tile) -> Stmt:
-    """The sums by their totals.
-
-    A total is zero where all scores were minus infinity, at least one where there is a softmax,
-    and NaN elsewhere.
-    """
-    x, zero = tile.x, const(0, float32)
+    """The sums by their totals."""
+    x = tile.x
     inverse = tile.register_tile("inverse", 1)
 
     def invert(i: Place, j: PrimExpr) -> Stmt:
         return BufferStore(inverse, const(1, float32) / x.total.load(j), i)
 
     def result(e: PrimExpr, i: Place, j: PrimExpr) -> Stmt:
-        value, total = x.sums.load(e, j) * inverse.load(*i), x.total.load(j)
-        if tile.attrs.undefined == "zero":
-            value = select(total > zero, value, zero)
-        elif tile.attrs.undefined == "zero_if_hidden":
-            value = select(total.equal(zero), zero, value)
+        value = x.sums.load(e, j) * inverse.load(*i)
+        value = defined(tile.attrs, value, x.total.load(j))
         return BufferStore(x.sums, value, (e, j))
 
     return Allocate(inverse, seq([

@@ -5,21 +5,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from weft.ir.dtype import float32
-from weft.strategy.cpu.machine import RegisterTile, fits_registers, tail_cost
+from weft.strategy.cpu.machine import (
+    FMA_LATENCY,
+    FMA_PER_CYCLE,
+    LOADS_PER_CYCLE,
+    RegisterTile,
+    fits_registers,
+    tail_cost,
+)
 from weft.target import Target
 
 # Keys of a block. With fewer the sums are rescaled and stored too often, with more the scores
 # leave the first-level cache (measured 64 to 256); one block more costs more than either.
 BLOCK = 128
 MAX_VECTORS = 4
+LANE_SUM_CYCLES = 1.0  # a key's share of a tree over the lanes of a vector of keys
 EXP_CYCLES = 10.0  # of a vector of exponentials, with the maximum and the sum
 TAIL_CODE = 1.02  # a second, shorter tile starts cold
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSize:
-    """``heads`` counts all queries' heads of all batches; ``offset`` as the operator's."""
+    """``heads`` counts those of queries in all batches, of which ``group`` share one of keys;
+    ``offset`` is the operator's, where keys beyond it need not be read.
+    """
 
     heads: int
     queries: int
@@ -27,6 +36,7 @@ class AttentionSize:
     depth: int
     width: int
     offset: int | None = None
+    group: int = 1
 
     @property
     def seen(self) -> float:
@@ -99,8 +109,10 @@ def _height(extent: int, vectors: int, target: Target) -> tuple[int, float]:
     return best[1], best[0]
 
 
-def unfused_cycles(size: AttentionSize, target: Target) -> float:
-    """Estimate of the two products and the softmax between, as kernels of their own."""
-    lanes = target.lanes(float32)
-    scores = size.heads * size.queries * size.keys
-    return scores / lanes * ((size.depth + size.width) / 2 + EXP_CYCLES)
+def row_cycles(size: AttentionSize, target: Target) -> float:
+    """What one core takes to read keys and values once, with all queries that share them."""
+    lanes = target.lanes("float32")
+    depth, width = -(-size.depth // lanes), -(-size.width // lanes)
+    score = max(depth / LOADS_PER_CYCLE, depth / FMA_PER_CYCLE) + LANE_SUM_CYCLES
+    summed = max(width / FMA_PER_CYCLE, FMA_LATENCY * -(-width // 4) / size.group / size.queries)
+    return size.heads * size.queries * size.keys * (score + summed + EXP_CYCLES / lanes)

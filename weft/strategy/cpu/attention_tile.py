@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
+import numpy as np
+
 from weft.ir.dtype import DType, float32, int32, int64
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention_plan import AttentionPlan
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, int_value
+from weft.tir.expr import PrimExpr, Var, const, int_value, select
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 
@@ -18,6 +20,24 @@ LaneBody = Callable[[PrimExpr], Stmt]
 Element = Callable[[PrimExpr, PrimExpr], Stmt]
 Place: TypeAlias = tuple[PrimExpr, PrimExpr, PrimExpr]  # row, vector, lane of a register tile
 RegisterBody = Callable[[Place, PrimExpr], Stmt]
+
+
+# Where maxima start: below every score but minus infinity, and still a number to subtract.
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def defined(attrs: AttentionAttrs, value: PrimExpr, total: PrimExpr) -> PrimExpr:
+    """A result, or zero for a query without a softmax, where the attributes want that.
+
+    The sum of its exponentials is zero where all its scores were minus infinity, at least one
+    where there is a softmax, and NaN elsewhere.
+    """
+    zero = const(0, float32)
+    if attrs.undefined == "zero":
+        return select(total > zero, value, zero)
+    if attrs.undefined == "zero_if_hidden":
+        return select(total.equal(zero), zero, value)
+    return value
 
 
 def loop(
