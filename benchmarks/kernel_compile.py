@@ -20,8 +20,8 @@ from rich.table import Table
 from benchmarks.contraction_kernels import CONTRACTIONS
 from benchmarks.kernel_models import KERNELS
 from weft.codegen.llvm.build import emit_llvm
+from weft.codegen.llvm.machine_code import object_code, wants_strength_reduction
 from weft.codegen.llvm.module import optimized_module
-from weft.codegen.llvm.target_machine import target_machine
 from weft.compiler.lowering import lower_program
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
@@ -80,7 +80,7 @@ def build(source: KernelSource, target: Target) -> tuple[str, Clock]:
     clock.lap("write IR")
     module = optimized_module(text, target)
     clock.lap("optimise")
-    target_machine(target).emit_object(module)
+    object_code(module, target, reduce_strength=wants_strength_reduction(text))
     clock.lap("emit")
     return scheduled.implementation, clock
 

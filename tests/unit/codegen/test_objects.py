@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.unit.codegen.programs import ZERO, index_var, loop
 from weft.codegen.llvm.build import build_object, build_text, emit_assembly
 from weft.codegen.llvm.elf import symbols
 from weft.codegen.llvm.jit import JitLibrary
+from weft.codegen.llvm.machine_code import STRENGTH_REDUCED_LINES
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.target_machine import target_machine
 from weft.support.errors import CodegenError, TargetError
@@ -142,6 +144,39 @@ def test_unknown_calls_in_text_are_refused(compiler: Compiler) -> None:
     with pytest.raises(CodegenError, match="absent"):
         build_text("f", text, compiler.target)
     assert build_text("f", text, compiler.target, externs=frozenset(["absent"])).object
+
+
+EVERY_THIRD = """define void @f(ptr noalias %p, ptr noalias %q, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %from = getelementptr float, ptr %q, i64 %i
+  %value = load float, ptr %from, align 4
+  %place = mul i64 %i, 3
+  %to = getelementptr float, ptr %p, i64 %place
+  store float %value, ptr %to, align 4
+  %next = add nsw i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %exit
+exit:
+  ret void
+}
+"""
+
+
+def test_code_depends_on_no_other_thread(compiler: Compiler) -> None:
+    """LLVM's strength reduction is switched for all threads at once."""
+    texts = [EVERY_THIRD, EVERY_THIRD + ";\n" * STRENGTH_REDUCED_LINES] * 8
+
+    def build(text: str) -> bytes:
+        return build_text("f", text, compiler.target).object
+
+    alone = [build(text) for text in texts]
+    assert alone[0] != alone[1]
+    assert alone[::2] == alone[:1] * 8  # the switch is put back
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(build, texts)) == alone
 
 
 def test_assembly_names_the_function(compiler: Compiler) -> None:

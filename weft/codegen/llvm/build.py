@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from weft.codegen.llvm.elf import symbols
 from weft.codegen.llvm.external_ir import MATH_SYMBOLS, link_python_functions
 from weft.codegen.llvm.func import write_module
+from weft.codegen.llvm.machine_code import assembly, object_code, wants_strength_reduction
 from weft.codegen.llvm.module import optimized_module
-from weft.codegen.llvm.target_machine import data_layout, target_machine
+from weft.codegen.llvm.target_machine import data_layout
 from weft.support.errors import CodegenError
 from weft.target import Target
 from weft.tir.func import PrimFunc
@@ -54,8 +55,9 @@ def emit_optimized_llvm(func: PrimFunc, target: Target) -> str:
 
 def emit_assembly(func: PrimFunc, target: Target) -> str:
     """Assembly text of a lowered function."""
-    module = optimized_module(emit_llvm(func, target), target)
-    return target_machine(target).emit_assembly(module)
+    text = emit_llvm(func, target)
+    reduce_strength = bool(functions_of(func)) or wants_strength_reduction(text)
+    return assembly(optimized_module(text, target), target, reduce_strength=reduce_strength)
 
 
 def build_object(
@@ -66,9 +68,12 @@ def build_object(
     ``externs`` are the symbols of other objects that it may call (kernels, for ``weft_main``).
     Raises ``CodegenError`` for what has no machine code and for calls of unknown symbols.
     """
-    if functions_of(func):
+    has_bodies = bool(functions_of(func))
+    if has_bodies:
         externs |= MATH_SYMBOLS
-    return ObjectCode(func.name, *_compile(emit_llvm(func, target), target, func.name, externs))
+    code = _compile(emit_llvm(func, target), target, func.name, externs,
+                    has_loops_of_others=has_bodies)
+    return ObjectCode(func.name, *code)
 
 
 def build_text(
@@ -81,8 +86,10 @@ def build_text(
     return ObjectCode(name, *_compile(text, target, name, externs))
 
 
-def _compile(text: str, target: Target, name: str, externs: frozenset[str]) -> tuple[bytes, str]:
-    obj = target_machine(target).emit_object(optimized_module(text, target))
+def _compile(text: str, target: Target, name: str, externs: frozenset[str], *,
+             has_loops_of_others: bool = False) -> tuple[bytes, str]:
+    reduce_strength = has_loops_of_others or wants_strength_reduction(text)
+    obj = object_code(optimized_module(text, target), target, reduce_strength=reduce_strength)
     allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS
     missing = sorted({s.name for s in symbols(obj) if not s.is_defined and s.name not in allowed})
     if missing:
