@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from weft import te
 from weft.support.errors import LoweringError, ScheduleError
 from weft.te.schedule import Schedule, Stage
+from weft.te.state import AttachAt
 from weft.te.tensor import REDUCE
 from weft.te.walk import input_tensors
 from weft.tir.eval import evaluate, evaluate_expr
@@ -67,6 +68,15 @@ def rows(n: Size, m: Size) -> Program:
     return [x, y], 1
 
 
+def shares(n: Size, m: Size) -> Program:
+    x = te.placeholder((n, m), name="x")
+    k = te.reduce_axis(m, "k")
+    part = te.compute((n, m), lambda i, j: x[i, j] * x[i, j], name="part")
+    total = te.compute((n,), lambda i: te.sum(part[i, k], axis=k), name="total")
+    y = te.compute((n, m), lambda i, j: part[i, j] - total[i], name="y")
+    return [x, y], 1
+
+
 def strided(n: Size, m: Size) -> Program:
     x = te.placeholder((2 * n + 1, m), name="x")
     a = te.compute((2 * n + 1, m), lambda i, j: x[i, j] + 1.0, name="a")
@@ -107,7 +117,7 @@ def running(n: Size, m: Size) -> Program:
     return [x, y], 1
 
 
-PROGRAMS = [chain, stencil, product, rows, strided, flipped, dots, running]
+PROGRAMS = [chain, stencil, product, rows, shares, strided, flipped, dots, running]
 
 
 def define_instructions() -> list[Instruction]:
@@ -185,12 +195,14 @@ def remark(data, sch, stage):
 
 
 def store(data, sch, stage):
-    kind = data.draw(st.integers(0, 2))
+    kind = data.draw(st.integers(0, 3))
     if kind == 0:
         factor, offset = data.draw(st.integers(1, 8)), data.draw(st.integers(0, 3))
         stage.storage_align(stage.axis[0], factor, offset)
     elif kind == 1:
         stage.double_buffer()
+    elif kind == 2 and isinstance(stage.attach, AttachAt):
+        stage.store_in(stage.attach.stage)
     else:
         stage.compute_root()
 
