@@ -24,6 +24,9 @@ class Format:
         return 1.5 * 2.0**self.mantissa_bits
 
 
+# Polynomials of so many terms are evaluated in pairs.
+_PAIRED_TERMS = 5
+
 FORMATS = {32: Format(23, 127, "int32"), 64: Format(52, 1023, "int64")}
 
 
@@ -66,12 +69,20 @@ class Body:
         args = tuple(v if isinstance(v, PrimExpr) else self.real(v) for v in (a, b, c))
         return Call(self.dtype, "fma", args)
 
-    def polynomial(self, name: str, at: PrimExpr, coefficients: Sequence[float]) -> PrimExpr:
-        """Horner's rule; the constant term comes first."""
-        value: PrimExpr = self.real(coefficients[-1])
-        for c in reversed(coefficients[:-1]):
+    def polynomial(self, name: str, at: PrimExpr, coefficients: Sequence[ExprLike]) -> PrimExpr:
+        """The constant term comes first. Horner's rule over pairs of terms where there are many,
+        which takes one multiplication more and half the time until the result is known.
+        """
+        terms = list(coefficients)
+        if len(terms) >= _PAIRED_TERMS:
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            whole = [self.let(name, self.fma(b, at, a)) for a, b in pairs]
+            terms = [*whole, *terms[len(whole) * 2 :]]
+            at = self.let("square", at * at)
+        value = terms[-1]
+        for c in reversed(terms[:-1]):
             value = self.fma(value, at, c)
-        return self.let(name, value)
+        return self.let(name, value if isinstance(value, PrimExpr) else self.real(value))
 
     def bits(self, value: PrimExpr) -> PrimExpr:
         return Call(self.integer, "reinterpret", (value,))

@@ -47,11 +47,9 @@ def odd_in(body: Body, x: PrimExpr, pieces: Pieces) -> PrimExpr:
     number = body.let("number", body.shift_right(leading, _NUMBER_SHIFT))
     t = body.let("t", a - body.lookup("centre", number, _by_number(pieces.centres)))
     constant, *rest = (body.lookup("c", number, _by_number(c)) for c in pieces.coefficients)
-    value = rest[-1]
-    for c in reversed(rest[:-1]):
-        value = body.fma(value, t, c)
+    slope = body.polynomial("slope", t, rest)
     # ``t`` in the first interval, where the constant is 0: there ``f(x) - x`` is added to ``x``,
     # with one rounding. The constants of the others are larger than ``t``. Floats above zero
     # compare as integers, and every one is above those below zero.
     base = body.from_bits(maximum(body.bits(constant), body.bits(t)))
-    return body.with_sign_of(body.fma(value, t, base), x)
+    return body.with_sign_of(body.fma(slope, t, base), x)
