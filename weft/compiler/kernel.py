@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import asdict, dataclass
 
@@ -9,6 +10,7 @@ from weft.codegen.llvm.build import build_object, emit_own_llvm
 from weft.compiler import kernel_dump
 from weft.compiler.external_kernel import Callback, callback_object, checked_object
 from weft.compiler.fingerprint import key_of
+from weft.compiler.in_place import IN_PLACE
 from weft.compiler.kernel_set import operator_names
 from weft.ir.expr import Function
 from weft.strategy import LoweredKernel, lower_function
@@ -16,7 +18,9 @@ from weft.support import trace
 from weft.support.cache import DiskCache
 from weft.support.config import config
 from weft.target import Target
+from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
+from weft.tir.transform.reuse_input import reuse_input
 from weft.tir.verify import verify_func
 from weft.transform.external import ObjectCode, PythonCode
 from weft.transform.generate_external import external_code_of
@@ -24,13 +28,18 @@ from weft.transform.generate_external import external_code_of
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What is known of a kernel beside its code."""
+    """What is known of a kernel beside its code.
+
+    ``in_place`` is the number of the input whose memory the result must have, if any: that of a
+    kernel that reads its input where it writes its result.
+    """
 
     symbol: str
     implementation: str
     flops: int
     bytes_moved: int
     workspace_bytes: int
+    in_place: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +65,24 @@ class BuiltKernel:
 def lower_kernel(name: str, function: Function, target: Target) -> LoweredKernel:
     """The loop program of a kernel, checked as the configuration asks."""
     with trace.span(f"lower {name}", "kernel"):
-        lowered = lower_function(function, target, name)
+        lowered = _in_place(lower_function(function, target, name), function)
     if config.verify >= 2:
         verify_func(lowered.func)
     return lowered
+
+
+def _in_place(lowered: LoweredKernel, function: Function) -> LoweredKernel:
+    """The kernel over the memory of the input that its function names, where that can be."""
+    number = function.attrs.get(IN_PLACE)
+    if number is None:
+        return lowered
+    source, target = lowered.func.params[number], lowered.func.params[-1]
+    if not (isinstance(source, Buffer) and isinstance(target, Buffer)):
+        return lowered
+    func = reuse_input(lowered.func, source, target)
+    if func is None:
+        return lowered
+    return dataclasses.replace(lowered, func=func.with_attrs(**{IN_PLACE: number}))
 
 
 def build_kernel(name: str, function: Function, target: Target, number: int = 0,
@@ -78,7 +101,8 @@ def build_kernel(name: str, function: Function, target: Target, number: int = 0,
     with trace.span(f"codegen {name}", "kernel"):
         code = _object_code(lowered.func, target, cache)
     facts = KernelFacts(name, lowered.implementation, lowered.flops, lowered.bytes_moved,
-                        int(lowered.func.attrs.get("workspace_bytes", 0)))
+                        int(lowered.func.attrs.get("workspace_bytes", 0)),
+                        lowered.func.attrs.get(IN_PLACE))
     return BuiltKernel(facts, code)
 
 

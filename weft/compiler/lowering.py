@@ -20,6 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from weft.compiler.function_calls import FunctionCalls, FunctionKey
+from weft.compiler.in_place import ask_for_reuse
 from weft.compiler.invariants import loop_invariants
 from weft.compiler.program import Place, PlaceKind, Port, Program
 from weft.compiler.step_writer import LoopFrame, Mark, StepWriter
@@ -77,7 +78,7 @@ def lower_program(mod: IRModule) -> Program:
     Raises ``UnsupportedModelError`` for sizes that are not fixed and for programs that are not
     first order.
     """
-    return _Lowering(mod).run()
+    return ask_for_reuse(_Lowering(mod).run())
 
 
 def try_lower_program(mod: IRModule) -> Program | None:

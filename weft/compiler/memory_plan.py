@@ -114,8 +114,13 @@ class FreeList:
         del self._sizes[start]
 
 
-def plan_memory(program: Program, workspace_bytes: Mapping[int, int]) -> MemoryPlan:
-    """Offsets for a program whose kernel ``k`` needs ``workspace_bytes.get(k, 0)`` of scratch."""
+def plan_memory(program: Program, workspace_bytes: Mapping[int, int],
+                in_place: Mapping[int, int] | None = None) -> MemoryPlan:
+    """Offsets for a program whose kernel ``k`` needs ``workspace_bytes.get(k, 0)`` of scratch.
+
+    The result of a kernel in ``in_place`` gets the memory of the input of that number, which has
+    the same size and dies with the step.
+    """
     lives = lifetimes(program.steps, program.jumps)
     dying: dict[int, list[int]] = {}
     for number, life in lives.items():
@@ -124,7 +129,12 @@ def plan_memory(program: Program, workspace_bytes: Mapping[int, int]) -> MemoryP
     offsets = [0] * len(program.temporaries)
     workspaces = []
     for at, step in enumerate(program.steps):
-        for place in step.writes:
+        reused = (in_place or {}).get(step.kernel)
+        if reused is not None:
+            source, target = step.reads[reused].index, step.writes[0].index
+            offsets[target] = offsets[source]
+            dying[at].remove(source)
+        for place in () if reused is not None else step.writes:
             if place.kind is PlaceKind.TEMPORARY and lives[place.index].first == at:
                 offsets[place.index] = free.take(aligned(program.temporaries[place.index]))
         scratch = aligned(workspace_bytes.get(step.kernel, 0))

@@ -87,7 +87,8 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
     target = options.target
     kernels = build_kernels(program.kernels, target)
     facts = [kernel.facts for kernel in kernels]
-    plan = plan_memory(program, {n: f.workspace_bytes for n, f in enumerate(facts)})
+    plan = plan_memory(program, {n: f.workspace_bytes for n, f in enumerate(facts)},
+                       {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None})
     offsets, total = constant_layout(program.constants)
     with trace.span("main"):
         main = _build_main(program, plan, offsets, facts, target)

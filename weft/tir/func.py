@@ -16,12 +16,13 @@ from weft.tir.stmt import Stmt, print_node
 class PrimFunc:
     """``params`` are buffers (passed as pointers) and scalar variables (symbolic sizes, int64).
 
-    Parameters never alias. ``attrs``: ``num_outputs`` (the last so many buffers are written),
-    ``workspace_bytes`` and ``workspace_offsets`` (set by ``plan_workspace``: compiled code then
+    Parameters that are accessed never alias. ``attrs``: ``num_outputs`` (the last so many buffers
+    are written), ``workspace_bytes`` and ``workspace_offsets`` (set by ``plan_workspace``: compiled code then
     takes a trailing pointer ``workspace``, and the ``Allocate`` of each buffer in
     ``workspace_offsets`` stands for the memory at that byte offset; all are disjoint),
     ``python_functions`` (what ``call_extern`` finds by symbol, beside the runtime's functions),
-    and facts for people (``implementation``, ``flops``).
+    ``in_place`` (the number of a parameter that is not accessed, for its values are in the last
+    one: see ``reuse_input``), and facts for people (``implementation``, ``flops``).
     """
 
     name: str

@@ -36,6 +36,44 @@ def programs(draw):
     return program_of(sizes, steps)
 
 
+@st.composite
+def programs_that_reuse(draw):
+    """Programs whose last kernels take the memory of an input of the same size that dies."""
+    program = draw(programs())
+    lives = lifetimes(program.steps)
+    sizes, steps, in_place = list(program.temporaries), [], {}
+    for at, step in enumerate(program.steps):
+        target = step.writes[0].index
+        dying = [n for n, place in enumerate(step.reads)
+                 if lives[place.index].last == at and step.reads.count(place) == 1]
+        kernel = step.kernel
+        if dying and draw(st.booleans()):
+            number = draw(st.sampled_from(dying))
+            sizes[target] = sizes[step.reads[number].index]
+            kernel = 4 + at
+            in_place[kernel] = number
+        steps.append(Step(kernel, step.places, 1))
+    return program_of(sizes, steps), in_place
+
+
+@settings(deadline=None, max_examples=150)
+@given(programs_that_reuse())
+def test_memory_is_reused_where_it_is_asked_for(drawn):
+    program, in_place = drawn
+    plan = plan_memory(program, {}, in_place)
+    lives = lifetimes(program.steps)
+    pairs = {(s.reads[in_place[s.kernel]].index, s.writes[0].index)
+             for s in program.steps if s.kernel in in_place}
+    assert all(plan.temporaries[a] == plan.temporaries[b] for a, b in pairs)
+    spans = {n: range(plan.temporaries[n], plan.temporaries[n] + aligned(size))
+             for n, size in enumerate(program.temporaries)}
+    for (a, life), (b, other) in itertools.combinations(lives.items(), 2):
+        together = life.first <= other.last and other.first <= life.last
+        if together and (a, b) not in pairs and (b, a) not in pairs:
+            assert not range(max(spans[a].start, spans[b].start), min(spans[a].stop, spans[b].stop))
+    assert all(span.stop <= plan.arena_bytes for span in spans.values())
+
+
 @settings(deadline=None, max_examples=150)
 @given(programs(), st.lists(st.integers(0, 3000), min_size=4, max_size=4))
 def test_no_two_live_blocks_overlap(program, workspace):

@@ -1,0 +1,90 @@
+"""Let a kernel write its result over one of its inputs."""
+
+from __future__ import annotations
+
+import math
+
+from weft.tir.buffer import Buffer
+from weft.tir.expr import BufferLoad, Call, PrimExpr, int_value
+from weft.tir.func import PrimFunc
+from weft.tir.stmt import BufferStore, For, IfThenElse, Stmt
+from weft.tir.visitor import (
+    exprs_of,
+    post_order,
+    post_order_stmts,
+    stmts_of,
+    transform_expr,
+    transform_stmt,
+)
+
+
+def reuse_input(func: PrimFunc, source: Buffer, target: Buffer) -> PrimFunc | None:
+    """``func`` with ``target`` in place of ``source``; ``None`` where that would change results.
+
+    The caller has the values of ``source`` in ``target``, and passes the same memory for both.
+    ``source`` remains a parameter that nothing accesses, so the promise that parameters do not
+    alias holds for all that is accessed.
+
+    It is sound where every element of ``target`` is written exactly once, and each element of
+    ``source`` is read only to compute the element at the same index. A kernel writes every element
+    of its result, so stores that are as many as the elements write each of them once.
+
+    ```
+    b[i] = a[i] * c[i]       becomes      b[i] = b[i] * c[i]
+    ```
+    """
+    size = target.static_shape
+    alike = source.dtype == target.dtype and source.static_shape == size
+    if not alike or size is None or source.strides is not None or target.strides is not None:
+        return None
+    if not _reads_only_where_written(func.body, source, target):
+        return None
+    if _count_stores(func.body, target) != math.prod(size):
+        return None
+
+    def renamed(e: PrimExpr) -> PrimExpr:
+        if type(e) is BufferLoad and e.buffer is source:
+            return BufferLoad(target, e.indices, e.predicate)
+        return e
+
+    memo: dict[PrimExpr, PrimExpr] = {}
+    body = transform_stmt(func.body, fn_expr=lambda e: transform_expr(e, renamed, memo))
+    return func.replace(body=body)
+
+
+def _reads_only_where_written(body: Stmt, source: Buffer, target: Buffer) -> bool:
+    """Whether ``target`` is never read, and ``source`` only by the store at the same index."""
+    for node in post_order_stmts(body):
+        home = node.indices if isinstance(node, BufferStore) and node.buffer is target else None
+        for e in (e for root in exprs_of(node) for e in post_order(root)):
+            if type(e) is Call and e.name == "address_of":
+                place = e.args[0]
+                if type(place) is BufferLoad and place.buffer in (source, target):
+                    return False
+            if type(e) is not BufferLoad or e.buffer not in (source, target):
+                continue
+            at_home = e.indices == home and e.predicate is None
+            if e.buffer is target or not at_home:
+                return False
+    return True
+
+
+def _count_stores(stmt: Stmt, target: Buffer) -> int | None:
+    """How many elements stores to ``target`` write in all; ``None`` where conditions decide."""
+    if isinstance(stmt, BufferStore):
+        if stmt.buffer is not target:
+            return 0
+        lanes = max(e.dtype.lanes for e in (*stmt.indices, stmt.value))
+        return lanes if stmt.predicate is None else None
+    total = 0
+    for inside in stmts_of(stmt):
+        count = _count_stores(inside, target)
+        if count is None:
+            return None
+        total += count
+    if total == 0:
+        return 0
+    if isinstance(stmt, For):
+        extent = int_value(stmt.extent)
+        return None if extent is None else total * extent
+    return None if isinstance(stmt, IfThenElse) else total
