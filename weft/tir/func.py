@@ -17,8 +17,8 @@ class PrimFunc:
     """``params`` are buffers (passed as pointers) and scalar variables (symbolic sizes, int64).
 
     Parameters that are accessed never alias. ``attrs``: ``num_outputs`` (the last so many buffers
-    are written), ``workspace_bytes`` and ``workspace_offsets`` (set by ``plan_workspace``: compiled code then
-    takes a trailing pointer ``workspace``, and the ``Allocate`` of each buffer in
+    are written), ``workspace_bytes`` and ``workspace_offsets`` (set by ``plan_workspace``: compiled
+    code then takes a trailing pointer ``workspace``, and the ``Allocate`` of each buffer in
     ``workspace_offsets`` stands for the memory at that byte offset; all are disjoint),
     ``python_functions`` (what ``call_extern`` finds by symbol, beside the runtime's functions),
     ``in_place`` (the number of a parameter that is not accessed, for its values are in the last
