@@ -7,8 +7,12 @@ import pytest
 
 import weft
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
+from tests.unit.transform.helpers import op_calls
 from weft import op
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import run_pipeline
 from weft.ir.expr import Function, var
+from weft.ir.module import IRModule
 from weft.strategy.cpu import attention_plan
 from weft.strategy.cpu.attention_plan import AttentionSize, plan_attention
 
@@ -122,6 +126,16 @@ def test_bits_do_not_depend_on_threads() -> None:
     function = Function(tuple(operands), op.nn.attention(*operands, causal=True))
     found = [weft.compile(function, threads=n)(*arrays) for n in (1, 2, 5)]
     assert all(np.array_equal(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize(("shape", "is_fused"), [((4, 33, 80), False), ((12, 128, 64), True),
+                                                 ((12, 1, 64), True), ((4, 15, 32), True)], ids=str)
+def test_lanes_that_would_be_empty_keep_plain_products(shape, is_fused) -> None:
+    operands = _operands(shape, shape, shape)
+    module = IRModule.from_expr(Function(tuple(operands), op.nn.attention(*operands)))
+    after = run_pipeline(module, CompileOptions.make(WIDE_CPU), stop_at="optimized")
+    assert ("nn.attention" in op_calls(after)) == is_fused
+    assert ("nn.softmax" in op_calls(after)) != is_fused
 
 
 def test_few_queries_take_few_vectors() -> None:

@@ -2,6 +2,7 @@
 
 from weft.strategy.cpu import (
     attention,
+    attention_choice,
     conv,
     conv_legalize,
     default,
@@ -17,6 +18,7 @@ from weft.strategy.cpu import (
 
 __all__ = [
     "attention",
+    "attention_choice",
     "conv",
     "conv_legalize",
     "default",

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weft.strategy.cpu.machine import (
+    FAR_BYTES_PER_CYCLE,
     FMA_LATENCY,
     FMA_PER_CYCLE,
     LOADS_PER_CYCLE,
@@ -21,6 +22,9 @@ BLOCK = 128
 MAX_VECTORS = 4
 LANE_SUM_CYCLES = 1.0  # a key's share of a tree over the lanes of a vector of keys
 EXP_CYCLES = 10.0  # of a vector of exponentials, with the maximum and the sum
+TURN_CYCLES = 0.4  # of an element of a query packed, or of a result written, transposed
+PACK_CYCLES = 0.28  # of an element that a product of matrices packs
+SCORE_PASSES = 2  # over scores that are in memory, beside what their packing takes
 TAIL_CODE = 1.02  # a second, shorter tile starts cold
 
 
@@ -94,7 +98,8 @@ def _plan(
     tiles = -(-size.queries // (vectors * lanes))
     products = size.keys * (score_steps / block * size.depth + sum_steps)
     exponentials = size.keys * vectors * EXP_CYCLES
-    cycles = size.heads * tiles * size.seen * (products + exponentials)
+    turned = vectors * lanes * (size.depth + size.width) * TURN_CYCLES
+    cycles = size.heads * tiles * (size.seen * (products + exponentials) + turned)
     return AttentionPlan(size, lanes, vectors, block, key_rows, value_rows, cycles)
 
 
@@ -116,3 +121,21 @@ def row_cycles(size: AttentionSize, target: Target) -> float:
     score = max(depth / LOADS_PER_CYCLE, depth / FMA_PER_CYCLE) + LANE_SUM_CYCLES
     summed = max(width / FMA_PER_CYCLE, FMA_LATENCY * -(-width // 4) / size.group / size.queries)
     return size.heads * size.queries * size.keys * (score + summed + EXP_CYCLES / lanes)
+
+
+def unfused_cycles(size: AttentionSize, target: Target) -> float:
+    """What one core takes for the two products and the softmax as kernels of their own.
+
+    Products pack their operands, run on whole vectors of columns, and heads of a group are rows
+    of one of them; nothing is passed over.
+    """
+    lanes = target.lanes("float32")
+    keys, width = (-(-n // lanes) for n in (size.keys, size.width))
+    products = size.queries * (keys * size.depth + width * size.keys) / FMA_PER_CYCLE
+    exponentials = size.queries * keys * EXP_CYCLES
+    scores = size.queries * size.keys
+    packed = size.queries * size.depth + scores + size.keys * (size.depth + size.width) / size.group
+    cycles = size.heads * (products + exponentials + packed * PACK_CYCLES)
+    if 4 * size.heads * scores > target.l2_bytes:
+        cycles += SCORE_PASSES * 4 * size.heads * scores / FAR_BYTES_PER_CYCLE
+    return cycles
