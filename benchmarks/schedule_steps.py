@@ -141,19 +141,30 @@ def packed(n: int, tile: Tile) -> Program:
     return s, [a, b, c]
 
 
+def near(n: int, tile: Tile) -> Program:
+    a, b, panels, c = packed_product(n, tile)
+    s = te.create_schedule(c)
+    *_, column = s[panels].axis
+    _, lane = s[panels].split(column, factor=tile.lanes)
+    s[panels].vectorize(lane)
+    s[panels].compute_at(s[c], tile_in_registers(s, c, tile))
+    return s, [a, b, c]
+
+
 def parallel(n: int, tile: Tile) -> Program:
     a, b, panels, c = packed_product(n, tile)
     s = te.create_schedule(c)
-    panel, _, column = s[panels].axis
+    *_, column = s[panels].axis
     _, lane = s[panels].split(column, factor=tile.lanes)
     s[panels].vectorize(lane)
-    s[panels].parallel(panel)
-    s[c].parallel(tile_in_registers(s, c, tile))
+    panel = tile_in_registers(s, c, tile)
+    s[panels].compute_at(s[c], panel)
+    s[c].parallel(panel)
     return s, [a, b, c]
 
 
 STEPS: tuple[Callable[[int, Tile], Program], ...] = (
-    naive, vectors, blocks, registers, packed, parallel)
+    naive, vectors, blocks, registers, packed, near, parallel)
 
 
 def lowered(step: Callable[[int, Tile], Program], n: int, tile: Tile) -> PrimFunc:
