@@ -37,6 +37,9 @@ def test_example():
         "add(%x, const([0, 0, 0, 0, 0, 0, 0, 0, 0, 0], (5, 1, 2), float32))",  # spreads
         "multiply(%x, 2f)",
         "divide(1f, %x)",
+        "divide(%x, 3f)",
+        "divide(%x, 0f)",
+        "erf(divide(%x, 2e38f))",  # the reciprocal is denormal
         "subtract(0f, %x)",
         'cast(%x, dtype="float64")',
         "strided_slice(%x, begin=(3,), end=(-5,), strides=(-1,), axes=(0,))",
