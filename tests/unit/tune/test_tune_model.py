@@ -126,3 +126,14 @@ def test_hopeless_candidates_are_not_timed_again():
     times = measure_module._time_in_turn({"fast": Fake("fast", 1.0), "slow": Fake("slow", 9.0)}, 1)
     assert times == {"fast": 1.0, "slow": 9.0}
     assert calls["slow"] == 2
+
+
+def test_other_tiles_are_offered_and_agree():
+    x, w = var("x", (37, 50), "float32"), var("w", (50, 71), "float32")
+    function, target = primitive([x, w], op.nn.matmul(x, w)), Target.host()
+    found = candidates(function.body, target)
+    assert len({c.name for c in found}) == len(found) > 4
+    task = KernelTask("k", "nn.matmul", function, tuple(found))
+    outcome, records = measure_kernel(task, target, 1, 1e-4, {})
+    assert {r.implementation for r in records} == {c.name for c in found}
+    assert outcome.gain >= 1

@@ -17,8 +17,8 @@ from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product_matmul import dot_products, packed_dot_dense
 from weft.strategy.cpu.flat_rows import ravel, row_count, unravel
-from weft.strategy.cpu.matmul import products_of_activations
-from weft.strategy.cpu.product_plan import ProductSize, plan_product
+from weft.strategy.cpu.matmul import products_of_activations, with_variants
+from weft.strategy.cpu.product_plan import ProductPlan, ProductSize, other_plans, plan_product
 from weft.strategy.cpu.product_schedule import schedule_product
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
@@ -40,17 +40,23 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
             and isinstance(data, TensorType) and is_static(data)):
         *leading, columns = result.concrete_shape
         size = ProductSize(math.prod(leading), columns, data.concrete_shape[-1], result.dtype)
-        plan = plan_product(size, target, panel=panel)
-        yield Implementation(
-            "nn.dense.cpu.packed",
-            functools.partial(schedule_product, plan=plan, flat_rows=True),
-            functools.partial(packed_dense, layout=layout),
+        yield with_variants(
+            "nn.dense.cpu.packed", plan_product(size, target, panel=panel),
+            functools.partial(other_plans, size, target, panel=panel),
+            functools.partial(_in_panels, layout),
         )
     elif layout.name in ("NK", "KN"):
         yield from dot_products("nn.dense", call, target)
         yield from products_of_activations("nn.dense", call, target,
                                            transpose_b=layout.name == "NK")
     yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
+
+
+def _in_panels(layout: Layout, name: str, plan: ProductPlan) -> Implementation:
+    return Implementation(
+        name, functools.partial(schedule_product, plan=plan, flat_rows=True),
+        functools.partial(packed_dense, layout=layout),
+    )
 
 
 def packed_dense(

@@ -8,8 +8,9 @@ transposed: a tile has few rows, and sixteen elements of a row share a cache lin
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from weft import te
 from weft.ir.dtype import DType, float32, float64, int32, int64
@@ -18,7 +19,13 @@ from weft.ir.types import TensorType
 from weft.op.nn.dense import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product_matmul import dot_products
-from weft.strategy.cpu.product_plan import ProductPlan, ProductSize, copies_right, plan_product
+from weft.strategy.cpu.product_plan import (
+    ProductPlan,
+    ProductSize,
+    copies_right,
+    other_plans,
+    plan_product,
+)
 from weft.strategy.cpu.product_schedule import schedule_product
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
@@ -53,18 +60,33 @@ def products_of_activations(
     size = _size(call, transpose_a=transpose_a)
     if size is None or size.columns < MIN_COLUMNS:
         return
-    plan = plan_product(size, target)
     if transpose_b and size.rows < MIN_COPIED_ROWS:
         return
-    product = functools.partial(
-        tiled_matmul, transpose_a=transpose_a, transpose_b=transpose_b, plan=plan,
-        in_panels=transpose_b or copies_right(size, plan, target),
-    )
-    yield Implementation(
-        f"{name}.cpu.packed",
-        functools.partial(schedule_product, plan=plan),
-        lambda a, b, _: product(a, b),
-    )
+
+    def in_tiles(full_name: str, plan: ProductPlan) -> Implementation:
+        product = functools.partial(
+            tiled_matmul, transpose_a=transpose_a, transpose_b=transpose_b, plan=plan,
+            in_panels=transpose_b or copies_right(size, plan, target),
+        )
+        return Implementation(
+            full_name, functools.partial(schedule_product, plan=plan),
+            lambda a, b, _: product(a, b),
+        )
+
+    yield with_variants(f"{name}.cpu.packed", plan_product(size, target),
+                        functools.partial(other_plans, size, target), in_tiles)
+
+
+def with_variants(
+    name: str, best: ProductPlan, others: Callable[[], Iterable[ProductPlan]],
+    make: Callable[[str, ProductPlan], Implementation],
+) -> Implementation:
+    """The implementation for the best plan, with those for other plans as its variants."""
+    def variants() -> Iterator[Implementation]:
+        for plan in others():
+            yield make(f"{name}[{plan.tile.rows}x{plan.width}]", plan)
+
+    return dataclasses.replace(make(name, best), variants=variants)
 
 
 def _size(call: Call, *, transpose_a: bool) -> ProductSize | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.ir.dtype import DType
@@ -43,6 +44,7 @@ PARTS_OF_L3 = 8
 MIN_BLOCK_ROWS = 384
 # Reading a large right operand as it is costs a tile of rows about a tenth of a copy.
 TILES_WORTH_A_COPY = 10
+MEASURED_TILES = 6  # how many of the best tiles `weft tune` looks at
 FEW_TILES = 2
 
 
@@ -83,8 +85,20 @@ class ProductPlan:
 @functools.lru_cache(maxsize=1024)
 def plan_product(size: ProductSize, target: Target, *, panel: int = 0) -> ProductPlan:
     """The plan for one product, whose tiles are as wide as some panels where there are any."""
-    lanes = vector_lanes(size, target) if not panel else _lanes_of_panel(panel, size, target)
-    tile = choose_product_tile(size, target, lanes, max(1, panel // lanes))
+    return plan_with_tile(size, target, rank_tiles(size, target, panel)[0], panel=panel)
+
+
+def other_plans(size: ProductSize, target: Target, *, panel: int = 0) -> Iterator[ProductPlan]:
+    """The next best plans, for whoever has time to measure them."""
+    for tile in rank_tiles(size, target, panel)[1:MEASURED_TILES]:
+        yield plan_with_tile(size, target, tile, panel=panel)
+
+
+def plan_with_tile(
+    size: ProductSize, target: Target, tile: RegisterTile, *, panel: int = 0
+) -> ProductPlan:
+    """How blocks and slices follow from a register tile."""
+    lanes = _lanes(size, target, panel)
     step_bytes = tile.vectors * lanes * size.dtype.itemsize  # of a panel, for one depth
     tiles = -(-size.rows // tile.rows)
     is_reused = tiles > FEW_TILES
@@ -105,8 +119,10 @@ def vector_lanes(size: ProductSize, target: Target) -> int:
     return min(lanes, 1 << max(0, size.columns - 1).bit_length())
 
 
-def _lanes_of_panel(panel: int, size: ProductSize, target: Target) -> int:
-    """Registers that fill a panel, or the panel itself where none do."""
+def _lanes(size: ProductSize, target: Target, panel: int) -> int:
+    """Registers that fill a panel where there are panels, or the panel itself where none do."""
+    if not panel:
+        return vector_lanes(size, target)
     lanes = target.lanes(str(size.dtype))
     return lanes if panel % lanes == 0 else panel
 
@@ -125,24 +141,21 @@ def copies_right(size: ProductSize, plan: ProductPlan, target: Target) -> bool:
     return size.right_bytes() > target.l2_bytes * 3 // 4 and tiles > TILES_WORTH_A_COPY
 
 
-def choose_product_tile(
-    size: ProductSize, target: Target, lanes: int, column_step: int = 1
-) -> RegisterTile:
-    """The register tile that covers the result in the fewest cycles."""
+def rank_tiles(size: ProductSize, target: Target, panel: int = 0) -> list[RegisterTile]:
+    """Register tiles by the cycles in which they cover the result, the best first."""
+    lanes = _lanes(size, target, panel)
+    column_step = max(1, panel // lanes)
     columns = -(-size.columns // lanes)
     max_rows = min(size.rows, _rows_that_share_a_set(size, target))
-    best: tuple[float, int, RegisterTile] | None = None
-    for vectors in range(column_step, max(MAX_VECTORS, column_step) + 1, column_step):
-        if vectors >= columns + column_step:
-            break
-        for height in range(1, max_rows + 1):
-            tile = RegisterTile(height, vectors)
-            if not fits_registers(tile, target):
-                break
-            key = (_cycles(size, tile, columns, target), -tile.accumulators)
-            if best is None or key < best[:2]:
-                best = (*key, tile)
-    return best[2] if best else RegisterTile(1, column_step)
+    tiles = [
+        RegisterTile(height, vectors)
+        for vectors in range(column_step, max(MAX_VECTORS, column_step) + 1, column_step)
+        if vectors < columns + column_step
+        for height in range(1, max_rows + 1)
+        if fits_registers(RegisterTile(height, vectors), target)
+    ]
+    tiles.sort(key=lambda tile: (_cycles(size, tile, columns, target), -tile.accumulators))
+    return tiles or [RegisterTile(1, column_step)]
 
 
 def _rows_that_share_a_set(size: ProductSize, target: Target) -> int:
