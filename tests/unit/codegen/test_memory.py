@@ -89,6 +89,21 @@ def test_gather_and_scatter(compiler: Compiler, lanes: int) -> None:
                        [output_like(dtype, 60)])  # fmt: skip
 
 
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_strided_loads_of_some_lanes(compiler: Compiler, stride: int, lanes: int) -> None:
+    """Border lanes are off at either end: neither is their memory there."""
+    for first, stop in ((0, 5), (1, lanes), (lanes - 1, lanes), (2, lanes - 3)):
+        mask = x.And(x.GE(ramp(0, 1, lanes), Broadcast(const(first), lanes)), upto(stop, lanes))
+        a = buffer("a", [(stop - 1 - first) * stride + 1])
+        index = ramp(-first * stride, stride, lanes)
+        func = copy_program("float32", lanes, ramp(0, 1, lanes), BufferLoad(a, (index,), mask), a)
+        [found] = compiler.check(func, [numbers("float32", (stop - 1 - first) * stride + 1)],
+                                 [output_like("float32", lanes)])
+        assert not found[:first].any()
+        assert not found[stop:].any()
+
+
 @pytest.mark.parametrize("keep", [0, 1, 5, 7])
 @pytest.mark.parametrize("lanes", [7, 8, 24])
 def test_masked_accesses(compiler: Compiler, lanes: int, keep: int) -> None:

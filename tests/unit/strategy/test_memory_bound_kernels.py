@@ -13,7 +13,7 @@ from weft.ir.expr import var
 from weft.strategy import lower_function
 from weft.strategy.access import step_along
 from weft.strategy.cpu.reduction_rows import RowBlocks
-from weft.strategy.cpu.reduction_stages import KeptStages
+from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows
 from weft.strategy.cpu.transpose import Crossing, find_crossing
 from weft.target import Target
 from weft.te.walk import loads_of
@@ -217,7 +217,7 @@ def test_as_many_rows_side_by_side_as_hide_latency(shape, height):
     x = te.placeholder(shape, name="x")
     kept = KeptStages.of((softmax(x, len(shape) - 1),))
     rows = kept.shared_rows()
-    assert rows == len(shape) - 1
+    assert rows == SharedRows(len(shape) - 1)
     assert RowBlocks.of(kept, rows, WIDE_CPU).height == height
 
 
@@ -257,3 +257,19 @@ def test_a_long_row_of_softmax_needs_no_memory_of_its_own(target, columns, is_lo
     x = var("x", (3, columns))
     func = check(primitive([x], op.nn.softmax(x, axis=-1)), target).func
     assert (func.attrs.get("workspace_bytes", 0) < columns * 4) == is_long
+
+
+@TARGETS
+@pytest.mark.parametrize(("shape", "groups"), [((2, 12, 5, 7), 3), ((1, 8, 4, 4), 2),
+                                               ((1, 6, 3, 17), 6), ((3, 8, 33), 4), ((2, 16), 4)])
+def test_group_norm_of_any_size(target, shape, groups):
+    x, gamma, beta = var("x", shape), var("gamma", shape[1:2]), var("beta", shape[1:2])
+    check(primitive([x, gamma, beta], op.nn.group_norm(x, gamma, beta, num_groups=groups)), target)
+
+
+def test_groups_of_one_image_run_in_parallel():
+    shape = (1, 32, 18, 18)
+    x, gamma, beta = var("x", shape), var("gamma", (32,)), var("beta", (32,))
+    function = primitive([x, gamma, beta], op.nn.group_norm(x, gamma, beta, num_groups=8))
+    text = str(lower_function(function, WIDE_CPU).func)
+    assert text.count("in parallel(8)") == text.count("parallel") == 1

@@ -44,10 +44,10 @@ def emit_load(state: FunctionState, load: BufferLoad) -> str:
     only = lane_of(index, active[0]) if active is not None and len(active) == 1 else None
     if active is not None and only is not None:  # as a part of a run of neighbours
         return _load_contiguous(state, buffer, Ramp(only - active[0], const(1), lanes), mask)
-    if isinstance(index, Ramp) and stride in SHUFFLED_STRIDES and active is not None:
-        first = next((e for e, lane in enumerate(active) if e != lane), len(active))
-        if first == len(active) > 0:
-            return _load_strided(state, buffer, index, stride, first)
+    if isinstance(index, Ramp) and stride in SHUFFLED_STRIDES and active:
+        if len(active) == lanes:
+            return _load_strided(state, buffer, index, stride)
+        return _load_some_strided(state, buffer, index, stride, active)
     return _gather(state, buffer, index, mask)
 
 
@@ -124,34 +124,41 @@ def _masked(
     return from_memory(state.out, loaded, dtype)
 
 
-def _load_strided(
-    state: FunctionState, buffer: Buffer, index: Ramp, stride: int, active: int
-) -> str:
+def _load_strided(state: FunctionState, buffer: Buffer, index: Ramp, stride: int) -> str:
     """A short stride as neighbouring loads, one for each step of it, and shuffles of them.
 
-    The last load ends with the last element of the ``active`` lanes, so that nothing past it is
-    read; the other lanes are zero.
+    The last load ends with the last element, so that nothing past it is read.
     """
     lanes = index.lanes
     kind = value_type(buffer.dtype.vector(lanes))
-    last = (active - 1) * stride
-    if last < lanes:
-        flags = ", ".join(f"i1 {'true' if e <= last else 'false'}" for e in range(lanes))
-        pointer = address(state, buffer, index.base, exact=False)
-        result = _masked(state, buffer, lanes, "load", "ptr", pointer, f"<{flags}>")
-        picks = [lane * stride if lane < active else lanes for lane in range(lanes)]
-        return _shuffled(state, kind, result, "zeroinitializer", picks)
+    last = (lanes - 1) * stride
     result = _load_elements(state, buffer, index.base, lanes)
-    for number in range(1, last // lanes + 1):
+    for number in range(1, stride):
         first = min(number * lanes, last - lanes + 1)
         loaded = _load_elements(state, buffer, index.base + first, lanes)
-        picks = [_pick(lane, lane * stride, number, first, lanes) if lane < active else 0
-                 for lane in range(lanes)]
+        picks = [_pick(lane, lane * stride, number, first, lanes) for lane in range(lanes)]
         result = _shuffled(state, kind, result, loaded, picks)
-    if active == lanes:
-        return result
-    picks = [lane if lane < active else lanes for lane in range(lanes)]
-    return _shuffled(state, kind, result, "zeroinitializer", picks)
+    return result
+
+
+def _load_some_strided(
+    state: FunctionState, buffer: Buffer, index: Ramp, stride: int, active: Sequence[int]
+) -> str:
+    """As ``_load_strided`` for some lanes, the others zero; reads from the first to the last."""
+    lanes = index.lanes
+    kind = value_type(buffer.dtype.vector(lanes))
+    low, last = active[0] * stride, active[-1] * stride
+    result = "zeroinitializer"
+    for first in range(low // lanes * lanes, last + 1, lanes):
+        inside = [low <= element <= last for element in range(first, first + lanes)]
+        flags = ", ".join(f"i1 {'true' if flag else 'false'}" for flag in inside)
+        run = Ramp(index.base + first, const(1), lanes)
+        loaded = _load_contiguous(state, buffer, run, None if all(inside) else f"<{flags}>")
+        found = {lane: lane * stride - first for lane in active
+                 if first <= lane * stride < first + lanes}
+        picks = [lanes + found[lane] if lane in found else lane for lane in range(lanes)]
+        result = _shuffled(state, kind, result, loaded, picks)
+    return result
 
 
 def _shuffled(state: FunctionState, kind: str, a: str, b: str, picks: Sequence[int]) -> str:

@@ -131,12 +131,8 @@ def _standardized(node: Node, x: Expr, axes: Sequence[int], epsilon: float) -> S
 
 @converts("InstanceNormalization", attributes=("epsilon",))
 def instance_normalization(node: Node) -> Expr:
-    x, rank = node.input(0), node.rank()
-    standard = _standardized(node, x, range(2, rank), node.attrs.number("epsilon", 1e-5))
-    scale, bias = (
-        node.call(op.expand_dims, node.input(i), axis=1, num_newaxis=rank - 2) for i in (1, 2)
-    )
-    return node.call(op.add, node.call(op.multiply, standard.value, scale), bias)
+    epsilon = node.attrs.number("epsilon", 1e-5)
+    return node.call(op.nn.instance_norm, *map(node.input, range(3)), axis=1, epsilon=epsilon)
 
 
 @converts("Dropout", attributes=("ratio", "seed"), outputs=2)

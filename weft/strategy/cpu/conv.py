@@ -4,7 +4,8 @@ Signals, images and volumes alike: the last spatial axis is the row that tiles r
 
 A tile is some output positions of one row by some blocks of output channels. Its input pixels are
 broadcast one at a time, its weights are vectors, and the reduction over input channels and kernel
-positions runs inside it. Padding is copied into a buffer first, so that the hot loop has no guards.
+positions runs inside it. Rows are copied into a buffer with zeros at their ends first, so that the
+hot loop has no guards; rows of the kernel that lie above or below the image are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from weft import te
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
-from weft.op.nn.conv import ConvAttrs
+from weft.op.nn.conv import ConvAttrs, conv_compute
 from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.contraction import accumulators, tile_in_registers
 from weft.strategy.cpu.conv_band import BandSize, choose_band
@@ -24,11 +25,13 @@ from weft.strategy.cpu.conv_cost import blocked_tile
 from weft.strategy.cpu.conv_plain import plain_conv, schedule_plain
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise_conv import is_depthwise, schedule_depthwise
+from weft.strategy.cpu.depthwise_rows import schedule_depthwise_rows
 from weft.strategy.cpu.dot_product_conv import dot_convolution
 from weft.strategy.cpu.machine import (
     FMA_PER_CYCLE,
     PARALLEL_THRESHOLD,
     RegisterTile,
+    has_masks,
 )
 from weft.strategy.cpu.padding import schedule_padding
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of, compute_of
@@ -48,10 +51,15 @@ def _convolution(call: Call, target: Target) -> Iterator[Implementation]:
         if is_depthwise(call):
             yield Implementation(f"{name}.cpu.depthwise_{plain.lower()}c", schedule_depthwise)
         else:
-            yield Implementation(f"{name}.cpu.direct_{plain.lower()}c", schedule_direct)
+            yield Implementation(
+                f"{name}.cpu.direct_{plain.lower()}c", schedule_direct,
+                functools.partial(conv_compute, skipped=attrs.spatial[:-1]),
+            )
         return
     kernel_layout = "OI" + attrs.spatial
     if (attrs.data_layout, attrs.kernel_layout, layout.name) == (plain, kernel_layout, plain):
+        if is_depthwise(call) and has_masks(target):
+            yield Implementation(f"{name}.cpu.depthwise_{plain.lower()}", schedule_depthwise_rows)
         yield Implementation(
             f"{name}.cpu.direct_{plain.lower()}", schedule_plain,
             functools.partial(plain_conv, lanes=_lanes_of(call, target)),
@@ -101,9 +109,15 @@ def schedule_direct(ctx: ScheduleContext) -> None:
 
 
 def _order_reduction(ctx: ScheduleContext, acc: te.Tensor) -> None:
+    """Rows of the kernel go around its channels: where one is left out, a whole run of weights is.
+
+    The weights that are read then remain long runs, which the hardware fetches ahead.
+    """
     stage = ctx.schedule[acc]
     n, oc, *rows, ow, lane = stage.axis
-    tile_in_registers(stage, list(stage.reduce_axis), [ow], [oc], lane, [n, *rows])
+    channels, *taps = stage.reduce_axis
+    reduction = [*taps[:len(rows)], channels, *taps[len(rows):]]
+    tile_in_registers(stage, reduction, [ow], [oc], lane, [n, *rows])
 
 
 def _band(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> int:

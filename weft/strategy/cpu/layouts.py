@@ -12,8 +12,10 @@ from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.blocking import block_for
 from weft.strategy.cpu.conv_cost import ConvSize, blocked_cycles, plain_cycles
+from weft.strategy.cpu.depthwise_cost import blocked_depthwise_cycles, plain_depthwise_cycles
 from weft.strategy.cpu.dot_product_conv import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
+from weft.strategy.cpu.machine import has_masks
 from weft.strategy.cpu.product_plan import ProductSize, plan_product
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
@@ -40,10 +42,9 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
         return LayoutChoice(attrs.replace(kernel_layout=packed), (None, (plain_kernel, packed)))
     if 0 in (*data.concrete_shape, *kernel.concrete_shape):
         return None
-    if is_depthwise_shape(attrs, data, kernel):
-        block = block_for(data.concrete_shape[1], target, str(data.dtype))
-        return _in_blocks(attrs, block, block, depthwise=True) if _fills(block, target) else None
     size = ConvSize.of(attrs, data, kernel)
+    if is_depthwise_shape(attrs, data, kernel):
+        return _depthwise_choices(attrs, size, target)
     return [*_blocked_choices(attrs, size, target, isinstance(call.args[1], Constant)),
             LayoutChoice(attrs, ((plain, plain), None), cycles=plain_cycles(size, target))]
 
@@ -51,6 +52,23 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
 def is_depthwise_shape(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> bool:
     outputs, group_inputs, *_ = kernel.concrete_shape
     return attrs.groups == data.concrete_shape[1] == outputs and group_inputs == 1
+
+
+def _depthwise_choices(attrs: ConvAttrs, size: ConvSize, target: Target) -> LayoutChoices:
+    """Channels in blocks that fill registers; images as written where lanes can be masked."""
+    block = block_for(size.outputs, target, str(size.dtype))
+    if not _fills(block, target):
+        return None
+    blocked = _in_blocks(attrs, block, block, depthwise=True)
+    if not has_masks(target):
+        return blocked
+    plain = "NC" + attrs.spatial
+    return [
+        dataclasses.replace(
+            blocked, cycles=blocked_depthwise_cycles(size, attrs.strides, block, target)),
+        LayoutChoice(attrs, ((plain, plain), None),
+                     cycles=plain_depthwise_cycles(size, attrs.strides, target)),
+    ]
 
 
 def _fills(block: int, target: Target) -> bool:
@@ -88,7 +106,8 @@ def _in_blocks(
     data_layout = plain if in_block == 1 else f"{plain}{in_block}c"
     out_layout = f"{plain}{out_block}c"
     inputs = "1i" if depthwise else f"{in_block}i" if in_block > 1 else ""
-    blocked_kernel = f"{plain_kernel}{inputs}{out_block}o"
+    *rows, column = attrs.spatial  # in the order of the loops of ``schedule_direct``
+    blocked_kernel = f"O{''.join(rows)}I{column}{inputs}{out_block}o"
     return LayoutChoice(
         attrs.replace(
             data_layout=data_layout, kernel_layout=blocked_kernel, out_layout=out_layout

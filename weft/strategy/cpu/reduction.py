@@ -21,7 +21,7 @@ from weft.strategy.cpu.reduction_lanes import (
     vectors_along,
 )
 from weft.strategy.cpu.reduction_rows import schedule_by_rows
-from weft.strategy.cpu.reduction_stages import KeptStages
+from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows
 from weft.strategy.implementation import ScheduleContext, compute_of
 
 
@@ -31,8 +31,8 @@ def schedule_reductions(ctx: ScheduleContext) -> None:
     for op in computes_below(ctx.outputs):
         if kept.is_inlined(op):
             ctx.schedule[op.output(0)].compute_inline()
-    rows = kept.shared_rows() if len(ctx.outputs) == 1 else 0
-    if rows and (len(kept.ops) > 1 or not _is_much_to_little(kept.output)):
+    rows = kept.shared_rows() if len(ctx.outputs) == 1 else SharedRows(0)
+    if rows.count and (len(kept.ops) > 1 or not _is_much_to_little(kept.output)):
         schedule_by_rows(ctx, kept, rows)
         return
     for op in kept.ops:

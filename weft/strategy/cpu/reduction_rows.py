@@ -20,7 +20,7 @@ from weft.strategy.cpu.reduction_lanes import (
     partial_vectors,
     vectors_along,
 )
-from weft.strategy.cpu.reduction_stages import KeptStages
+from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows
 from weft.strategy.implementation import ScheduleContext
 from weft.target import Target
 from weft.te.walk import loads_of
@@ -34,23 +34,24 @@ MANY_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class RowBlocks:
-    """The first ``rows`` axes are rows; ``height`` along the axis at ``place`` run together."""
+    """Blocks of the shared rows; ``height`` along the axis at ``place`` run together."""
 
-    rows: int
+    rows: SharedRows
     place: int
     height: int = 1
 
     @staticmethod
-    def of(kept: KeptStages, rows: int, target: Target) -> RowBlocks:
+    def of(kept: KeptStages, rows: SharedRows, target: Target) -> RowBlocks:
         """Blocks that take a part of the first cache, and enough of them for threads.
 
         Longer rows hide latency themselves, and a lone reduction gets one stream of memory
         faster than several.
         """
-        extents = [size_of(axis.extent) for axis in kept.output.axis[:rows]]
+        extents = [size_of(axis.extent) for axis in kept.ops[0].axis[: rows.count]]
         place = max((i for i, extent in enumerate(extents) if extent > 1), default=0)
         alone = RowBlocks(rows, place)
-        if not any(kept.contiguous_axis(op) in op.reduce_axis for op in kept.reductions):
+        along = any(kept.contiguous_axis(op) in op.reduce_axis for op in kept.reductions)
+        if rows.group > 1 or not along:
             return alone
         count, extent = math.prod(extents), extents[place]
         longest = max(work_of(op) // count * op.output(0).dtype.itemsize for op in kept.ops)
@@ -64,14 +65,17 @@ class RowBlocks:
         fits = HEIGHTS[0] * longest <= room
         return RowBlocks(rows, place, HEIGHTS[0]) if fits and extent >= MANY_ROWS else alone
 
-    def loops(self, stage: te.Stage) -> tuple[te.IterVar, te.IterVar | None]:
-        """The loop over blocks, and that over the rows of one."""
-        outer = list(stage.axis[: self.rows])
+    def loops(self, stage: te.Stage) -> tuple[te.IterVar, te.IterVar | None, list[te.IterVar]]:
+        """The loop over blocks of the result, that over the rows of one, and those over data."""
+        outer, data = list(stage.axis[: self.rows.count]), list(stage.axis[self.rows.count:])
         inside = None
+        if self.rows.group > 1:
+            outer[-1], member = stage.split(outer[-1], factor=self.rows.group)
+            data = [member, *data]
         if self.height > 1:
             outer[self.place], inside = stage.split(outer[self.place], factor=self.height)
             stage.reorder(*outer, inside)
-        return stage.fuse(*outer) if len(outer) > 1 else outer[0], inside
+        return stage.fuse(*outer) if len(outer) > 1 else outer[0], inside, data
 
     @property
     def side_by_side(self) -> int | None:
@@ -79,22 +83,24 @@ class RowBlocks:
         return self.place if self.height > 1 else None
 
 
-def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: int) -> None:
+def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: SharedRows) -> None:
     """All stages inside one loop over blocks of rows."""
     s = ctx.schedule
     blocks = RowBlocks.of(kept, rows, ctx.target)
     out_stage = s[kept.output.output(0)]
-    task, last_inside = blocks.loops(out_stage)
+    task, *of_result = blocks.loops(out_stage)
     for op in kept.ops:
         stage = s[op.output(0)]
-        inside = last_inside
-        if op is not kept.output:
+        if op is kept.output:
+            inside, data = of_result
+        else:
             stage.compute_at(out_stage, task)
             inside = stage.axis[blocks.place] if blocks.height > 1 else None
-        data = list(op.axis[rows:])
+            data = list(op.axis[rows.count:])
         if is_reduction(op):
             _schedule_reduction(ctx, kept, op, (out_stage, task), blocks)
         elif data:
+            data = kept.fused_data(stage, op, data)
             innermost_vectors(stage, data, ctx.target.lanes(op.output(0).dtype), inside)
             if op is not kept.output and _belongs_in_result(kept, op, blocks, ctx.target):
                 stage.store_in(out_stage)
@@ -112,7 +118,7 @@ def _belongs_in_result(
     """
     result = kept.output
     dtype = op.output(0).dtype
-    rows = math.prod(size_of(axis.extent) for axis in result.axis[: blocks.rows])
+    rows = math.prod(size_of(axis.extent) for axis in kept.ops[0].axis[: blocks.rows.count])
     row_bytes = work_of(op) // rows * dtype.itemsize
     if is_reduction(result) or 2 * blocks.height * row_bytes <= target.l1_bytes:
         return False
@@ -134,7 +140,7 @@ def _schedule_reduction(
     stage = ctx.schedule[op.output(0)]
     lanes = ctx.target.lanes(op.output(0).dtype)
     contiguous = kept.contiguous_axis(op)
-    data = list(op.axis[blocks.rows:])
+    data = list(op.axis[blocks.rows.count:])
     if contiguous in data:
         vectorize_data(stage, op, data, contiguous, lanes)
     if contiguous not in op.reduce_axis:

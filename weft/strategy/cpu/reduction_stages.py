@@ -15,8 +15,18 @@ from weft.strategy.analysis import (
     size_of,
 )
 from weft.te.walk import loads_of
-from weft.tir.expr import PrimExpr, ProducerLoad, Reduce
+from weft.tir.expr import FloorDiv, PrimExpr, ProducerLoad, Reduce, int_value
 from weft.tir.visitor import post_order
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRows:
+    """The first ``count`` axes of all stages are rows; of the result's last one of these,
+    ``group`` neighbours belong to one row.
+    """
+
+    count: int
+    group: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +83,49 @@ class KeptStages:
         groups = coalesce_axes(op.reduce_axis, _sources(self.body(op)))
         return [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
 
-    def shared_rows(self) -> int:
-        """How many leading axes all stages share, each reading the others at its own."""
+    def fused_data(
+        self, stage: te.Stage, op: te.ComputeOp, data: list[te.IterVar]
+    ) -> list[te.IterVar]:
+        """Loops over plain elements, those fused that all reads walk as one."""
+        whole = [axis for axis in data if axis in op.axis]
+        others = [axis for axis in data if axis not in op.axis]
+        groups = coalesce_axes(whole, self.body(op))
+        return others + [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
+
+    def shared_rows(self) -> SharedRows:
+        """The leading axes that all stages share, each reading the others at its own.
+
+        A result that reads the others at a quotient of its next axis has groups along it, which
+        are rows as well: those of a group norm.
+        """
+        rows = self._same_rows()
+        group = self._group_size(rows)
+        return SharedRows(rows, 1) if group == 1 else SharedRows(rows + 1, group)
+
+    def _group_size(self, place: int) -> int:
+        """How many neighbours along axis ``place`` of the result read one element of the rest."""
+        *others, result = self.ops
+        is_inner = place >= len(result.axis) - 1
+        if is_inner or is_reduction(result) or any(len(op.axis) <= place for op in others):
+            return 1
+        alike = all(
+            op.axis[place].extent is others[0].axis[place].extent
+            and all(_leading_identity(load, op) > place for load in self._loads_inside(op))
+            for op in others
+        )
+        sizes = {_divisor(load.indices[place], result.axis[place])
+                 for load in self._loads_inside(result)}
+        size = sizes.pop() if alike and len(sizes) == 1 else 1
+        covers = size > 1 and size_of(result.axis[place].extent) == size * size_of(
+            others[0].axis[place].extent)
+        return size if covers else 1
+
+    def _loads_inside(self, op: te.ComputeOp) -> list[ProducerLoad]:
+        """The reads of other stages by ``op``."""
+        return [load for load in loads_of(self.body(op))
+                if any(load.producer.op is kept for kept in self.ops)]
+
+    def _same_rows(self) -> int:
         rows = min(len(op.axis) for op in self.ops)
         for op in self.ops:
             while rows and any(
@@ -82,9 +133,8 @@ class KeptStages:
                 for a, b in zip(op.axis[:rows], self.output.axis[:rows], strict=True)
             ):
                 rows -= 1
-            for load in loads_of(self.body(op)):
-                if any(load.producer.op is kept for kept in self.ops):
-                    rows = min(rows, _leading_identity(load, op))
+            for load in self._loads_inside(op):
+                rows = min(rows, _leading_identity(load, op))
         return self._without_vectors(rows)
 
     def _without_vectors(self, rows: int) -> int:
@@ -116,6 +166,13 @@ def _leading_identity(load: ProducerLoad, op: te.ComputeOp) -> int:
             break
         count += 1
     return count
+
+
+def _divisor(index: PrimExpr, axis: te.IterVar) -> int:
+    """``n`` where ``index`` is ``axis // n``; 1 for any other."""
+    if isinstance(index, FloorDiv) and index.a is axis.var:
+        return int_value(index.b) or 1
+    return 1
 
 
 def _tensor_elements(tensor: te.Tensor) -> int:

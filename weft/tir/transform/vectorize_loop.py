@@ -6,6 +6,7 @@ meet. A condition on the lane becomes a mask: of stores, and of the loads that i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -135,6 +136,8 @@ class Vectorizer:
             chosen = self.expr(x.if_then_else(x.all_of(*by_lane), e.args[1], e.args[2]))
             return x.if_then_else(x.all_of(*same), chosen, self.wide(e.args[2]))
         t = self.wide(_mask_loads(e.args[1], e.args[0]))
+        if isinstance(t, BufferLoad) and _is_zero(e.args[2]):
+            return t  # lanes that a load leaves out are zero
         f = self.wide(_mask_loads(e.args[2], x.not_(e.args[0])))
         return x.select(condition, t, f)
 
@@ -246,6 +249,11 @@ _EXPRS: dict[type, Callable[[Vectorizer, Any], PrimExpr]] = {
 
 def _any_vector(items: tuple[PrimExpr, ...]) -> bool:
     return any(e.dtype.lanes > 1 for e in items)
+
+
+def _is_zero(e: PrimExpr) -> bool:
+    """Zero with all its bits: minus zero equals it, too."""
+    return isinstance(e, x.IntImm | x.FloatImm) and e.value == 0 and math.copysign(1, e.value) > 0
 
 
 def _without_hints(e: PrimExpr) -> PrimExpr:
