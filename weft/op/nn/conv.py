@@ -190,12 +190,16 @@ def _spatial_sizes(
     return result
 
 
-def conv_compute(data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs) -> te.Tensor:
+def conv_compute(
+    data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs, *, skipped: str = ""
+) -> te.Tensor:
+    """The convolution that ``attrs`` describe; ``skipped`` as in ``topi.nn.conv.conv``."""
     return topi_conv.conv(
         data, kernel, strides=attrs.strides, padding=attrs.padding, dilation=attrs.dilation,
         groups=attrs.groups, data_layout=Layout.parse(attrs.data_layout),
         kernel_layout=Layout.parse(attrs.kernel_layout),
         out_layout=Layout.parse(attrs.result_layout), out_dtype=attrs.out_dtype or data.dtype,
+        skipped=skipped,
     )
 
 

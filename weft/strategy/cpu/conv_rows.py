@@ -51,13 +51,14 @@ def conv_rows(
     extents = [(size - span) // stride + 1
                for size, span, stride in zip(sizes, spans, strides, strict=True)]
     wide = (_whole(extents[-1], lanes) - 1) * strides[-1] + spans[-1]
-    view = data
-    if any(padding) or strides[-1] > 1 or int_value(wide - sizes[-1]) != 0:
-        view = _rows(data, [*sizes[:-1], wide], sides, strides[-1])
+    view, above = data, sides[:-1]
+    if any(sides[-1]) or strides[-1] > 1 or int_value(wide - sizes[-1]) != 0:
+        view = _rows(data, wide, sides[-1][0], strides[-1])
     sums = conv(
-        view, kernel, strides=strides, padding=(0,), dilation=dilation, groups=groups,
+        view, kernel, strides=strides, dilation=dilation, groups=groups,
+        padding=(*(before for before, _ in above), 0, *(after for _, after in above), 0),
         data_layout=data_axes(spatial), kernel_layout=kernel_axes(spatial),
-        out_layout=data_axes(spatial), out_dtype=out_dtype,
+        out_layout=data_axes(spatial), out_dtype=out_dtype, skipped=spatial[:-1],
     )
     return te.compute((data.shape[0], kernel.shape[0], *extents), lambda *at: sums[at],
                       name="conv_columns", tag="injective")
@@ -107,21 +108,14 @@ def _pointwise(
                       name="conv_pixels", tag="injective")
 
 
-def _rows(
-    data: te.Tensor, sizes: Sequence[PrimExpr], sides: Sequence[tuple[int, int]], step: int
-) -> te.Tensor:
-    """A copy of ``data`` with zeros around it, seen as (N, C, ``sizes``)."""
-    *above, width = sizes
-    leading = (*data.shape[:2], *above)
+def _rows(data: te.Tensor, width: PrimExpr, before: int, step: int) -> te.Tensor:
+    """``data`` with rows of ``width`` that have ``before`` zeros in front; its rows are a copy."""
+    leading, size = data.shape[:-1], data.shape[-1]
 
-    def padded(n: PrimExpr, c: PrimExpr, *at: PrimExpr) -> PrimExpr:
-        inside: list[PrimExpr] = []
-        for i, size, (before, after) in zip(at, data.shape[2:], sides, strict=True):
-            inside += [i >= before] * bool(before)
-            inside += [i < size + before] * bool(after or i is at[-1])
-        source = (i - before for i, (before, _) in zip(at, sides, strict=True))
-        return if_then_else(te.likely(all_of(*inside)), data[(n, c, *source)],
-                            const(0, data.dtype))
+    def padded(*at: PrimExpr) -> PrimExpr:
+        *above, column = at
+        inside = te.likely(all_of(column >= before, column < size + before))
+        return if_then_else(inside, data[(*above, column - before)], const(0, data.dtype))
 
     columns = (width + (step - 1)) // step
     rows = te.compute((*leading, const(step), columns),

@@ -12,7 +12,7 @@ from typing import Any
 from weft import te
 from weft.ir.dtype import DType
 from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, const, int_value
+from weft.tir.expr import PrimExpr, all_of, const, int_value
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
 from weft.topi.nn.pad import pad
 
@@ -68,6 +68,7 @@ def conv(
     kernel_layout: Layout,
     out_layout: Layout,
     out_dtype: DType,
+    skipped: str = "",
 ) -> te.Tensor:
     """Cross-correlation of ``data`` (axes N, C, H, W) with ``kernel`` (axes O, I, H, W).
 
@@ -79,20 +80,23 @@ def conv(
     - ``(kh, kw)`` for a depthwise convolution, one input channel for each group (tags
       ``depthwise_conv2d``, ``depthwise_conv2d_nchwc``).
 
-    Where the data is padded, a stage ``data_pad`` goes before it.
+    Where the data is padded, a stage ``data_pad`` goes before it. Along the axes ``skipped`` it is
+    not: there the sum leaves out the taps that lie beside the data.
     """
     spatial = SPATIAL_AXES[len(strides)]
     out_channels, group_size, *taps = convert_shape(
         kernel_layout, kernel_axes(spatial), kernel.shape
     )
     batch, channels, *sizes = convert_shape(data_layout, data_axes(spatial), data.shape)
+    sides = side_padding(padding, len(spatial))
     extents = [
         (size + before + after - (tap - 1) * step - 1) // stride + 1
         for size, (before, after), tap, step, stride in zip(
-            sizes, side_padding(padding, len(spatial)), taps, dilation, strides, strict=True
+            sizes, sides, taps, dilation, strides, strict=True
         )
     ]
-    padded = pad_spatial(data, data_layout, spatial, padding, const(0, data.dtype))
+    border = _Border(spatial, sides, sizes, skipped)
+    padded = pad_spatial(data, data_layout, spatial, border.copied, const(0, data.dtype))
     depthwise = _is_depthwise(channels, group_size, out_channels, groups)
     reduction = _Reduction(None if depthwise else group_size, spatial, taps, kernel_layout)
     grouping = _Grouping(groups, int_value(out_channels), int_value(group_size),
@@ -104,15 +108,36 @@ def conv(
         source = {"N": out["N"], "C": grouping.input_channel(out["C"], reduction.channel)}
         for letter, (stride, step) in steps.items():
             source[letter] = out[letter] * stride + reduction.taps[letter] * step
+            source[letter] -= border.before[letter]
         place = {"O": out["C"], "I": reduction.channel, **reduction.taps}
         value = padded[data_layout.indices(source)].astype(out_dtype)
         weight = kernel[kernel_layout.indices(place)].astype(out_dtype)
-        return te.sum(value * weight, reduction.axes)
+        return te.sum(value * weight, reduction.axes, where=border.inside(source))
 
     shape = convert_shape(data_axes(spatial), out_layout, (batch, out_channels, *extents))
     base = f"depthwise_conv{len(spatial)}d" if depthwise else f"conv{len(spatial)}d"
     tag = _tag(base, data_layout, out_layout, kernel_layout)
     return te.compute(shape, element, name=base, tag=tag)
+
+
+class _Border:
+    """What lies around the data: zeros that are copied, or taps to be left out (``skipped``)."""
+
+    def __init__(self, spatial: str, sides: Sequence[tuple[int, int]], sizes: Sequence[PrimExpr],
+                 skipped: str) -> None:
+        around = dict(zip(spatial, zip(sides, sizes, strict=True), strict=True))
+        self.skipped = {a: around[a] for a in skipped if any(around[a][0])}
+        self.before = {a: around[a][0][0] if a in self.skipped else 0 for a in spatial}
+        left = [(0, 0) if a in self.skipped else around[a][0] for a in spatial]
+        self.copied = (*(before for before, _ in left), *(after for _, after in left))
+
+    def inside(self, source: dict[str, Any]) -> PrimExpr | None:
+        """Whether a tap reads data."""
+        orders: list[PrimExpr] = []
+        for letter, ((before, after), size) in self.skipped.items():
+            orders += [source[letter] >= 0] if before else []
+            orders += [source[letter] < size] if after else []
+        return te.likely(all_of(*orders)) if orders else None
 
 
 class _Reduction:
