@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.attention_kernels import ATTENTIONS
 from benchmarks.contraction_kernels import CONTRACTIONS
 from benchmarks.kernel_models import KERNELS
 from weft.codegen.llvm.build import emit_llvm
@@ -88,7 +89,7 @@ def build(source: KernelSource, target: Target) -> tuple[str, Clock]:
 def functions(only: str, options: CompileOptions) -> Iterator[tuple[str, KernelSource]]:
     """The distinct primitive functions of the kernels that match, each with its first kernel."""
     seen: set[str] = set()
-    for kernel in (*KERNELS, *CONTRACTIONS):
+    for kernel in (*KERNELS, *CONTRACTIONS, *ATTENTIONS):
         if not fnmatch.fnmatch(kernel.name, only):
             continue
         module = run_pipeline(import_model(kernel.build(), options), options, stop_at="lowered")

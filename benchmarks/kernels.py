@@ -21,6 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.attention_kernels import ATTENTIONS
 from benchmarks.contraction_kernels import CONTRACTIONS
 from benchmarks.harness import SETTLE_SECONDS
 from benchmarks.kernel_models import KERNELS, Kernel, traffic
@@ -152,7 +153,7 @@ def main(only: str, peers: str, threads: str, rounds: int, seconds: float) -> No
     the larger of the two shares is what a kernel is held to.
     """
     console = Console(width=140)
-    kernels = [k for k in (*KERNELS, *CONTRACTIONS) if fnmatch.fnmatch(k.name, only)]
+    kernels = [k for k in (*KERNELS, *CONTRACTIONS, *ATTENTIONS) if fnmatch.fnmatch(k.name, only)]
     for count in (int(t) for t in threads.split(",")):
         workers = [start(name, count) for name in peers.split(",") if name]
         try:

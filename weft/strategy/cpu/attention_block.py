@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.dtype import float32, int32
-from weft.strategy.cpu.attention_tile import Place, Tile, in_tiles, loop, turned
+from weft.strategy.cpu.attention_tile import Place, Tile, in_tiles, loop
 from weft.te import exp
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, const, select
@@ -26,9 +26,8 @@ def take_block(tile: Tile, start: PrimExpr, count: int) -> Stmt:
 
 def _turn_mask(tile: Tile, start: PrimExpr, count: int) -> Stmt:
     """The mask of the block with the queries along the lanes."""
-    return tile.for_its_queries(lambda queries: turned(
-        count, queries, tile.plan.lanes, lambda n, j: BufferStore(
-            tile.x.mask, tile.mask_at(tile.first + j, start + n), (n, j))))
+    return tile.turn(count, lambda n, j: BufferStore(
+        tile.x.mask, tile.mask_at(tile.first + j, start + n), (n, j)), into_lanes=True)
 
 
 def _score_tile(tile: Tile, start: PrimExpr, row: PrimExpr, rows: int) -> Stmt:

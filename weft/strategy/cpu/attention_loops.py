@@ -25,7 +25,6 @@ from weft.strategy.cpu.attention_tile import (
     Tile,
     defined,
     loop,
-    turned,
 )
 from weft.strategy.cpu.flat_rows import row_count, unravel
 from weft.tir.buffer import Buffer
@@ -61,25 +60,25 @@ class AttentionLoops:
 def _all_of(tile: Tile) -> Stmt:
     """One tile from its queries to its results."""
     body = seq([
-        tile.for_its_queries(lambda count: _pack(tile, count)), _start(tile), *_blocks(tile),
-        _divide(tile), tile.for_its_queries(lambda count: _write(tile, count)),
+        _pack(tile), _start(tile), *_blocks(tile), _divide(tile), _write(tile),
     ])
     for buffer in tile.x.buffers():
         body = Allocate(buffer, body)
     return body
 
 
-def _pack(tile: Tile, count: int) -> Stmt:
+def _pack(tile: Tile) -> Stmt:
     """``queries[d, j] = scale * q[first + j, d]``; zero for those that are not there."""
-    depth, width, target = tile.plan.size.depth, tile.plan.tile, tile.x.queries
+    size, target = tile.plan.size, tile.x.queries
     scale = const(tile.attrs.scale, float32)
 
     def element(d: PrimExpr, j: PrimExpr) -> Stmt:
         value = tile.q.load(*tile.at, tile.first + j, d).astype(float32)
         return BufferStore(target, value * scale, (d, j))
 
-    packed = turned(depth, count, tile.plan.lanes, element)
-    return packed if count == width else seq([tile.fill(target, depth, const(0, float32)), packed])
+    is_whole = size.queries % tile.plan.tile == 0
+    clear = None if is_whole else tile.fill(target, size.depth, const(0, float32))
+    return seq([clear, tile.turn(size.depth, element, into_lanes=True)])
 
 
 def _start(tile: Tile) -> Stmt:
@@ -138,9 +137,9 @@ def _divide(tile: Tile) -> Stmt:
     ]))
 
 
-def _write(tile: Tile, count: int) -> Stmt:
-    def element(j: PrimExpr, e: PrimExpr) -> Stmt:
+def _write(tile: Tile) -> Stmt:
+    def element(e: PrimExpr, j: PrimExpr) -> Stmt:
         value = tile.x.sums.load(e, j).astype(tile.out.dtype)
         return BufferStore(tile.out, value, (*tile.at, tile.first + j, e))
 
-    return turned(count, tile.plan.size.width, tile.plan.lanes, element)
+    return tile.turn(tile.plan.size.width, element, into_lanes=False)

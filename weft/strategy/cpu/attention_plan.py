@@ -17,8 +17,9 @@ from weft.strategy.cpu.machine import (
 from weft.target import Target
 
 # Keys of a block. With fewer the sums are rescaled and stored too often, with more the scores
-# leave the first-level cache (measured 64 to 256); one block more costs more than either.
-BLOCK = 128
+# leave the first-level cache (measured 64 to 256); so few more are one block still.
+BLOCKS, LAST_BLOCK = (64, 128), 256
+BLOCK_CYCLES = 100.0  # of a block of keys, whatever its size: its loops start cold
 MAX_VECTORS = 4
 LANE_SUM_CYCLES = 1.0  # a key's share of a tree over the lanes of a vector of keys
 EXP_CYCLES = 10.0  # of a vector of exponentials, with the maximum and the sum
@@ -42,13 +43,13 @@ class AttentionSize:
     offset: int | None = None
     group: int = 1
 
-    @property
-    def seen(self) -> float:
-        """The share of the scores that is needed."""
+    def blocks(self, tile: int, block: int) -> list[int]:
+        """How many blocks each tile of ``tile`` queries reads, the last one shorter."""
+        whole = -(-self.keys // block)
+        tiles = range(tile, self.queries + tile, tile)
         if self.offset is None:
-            return 1.0
-        last = (min(max(query + self.offset + 1, 0), self.keys) for query in range(self.queries))
-        return sum(last) / (self.queries * self.keys)
+            return [whole for _ in tiles]
+        return [min(max(-(-(end + self.offset) // block), 0), whole) for end in tiles]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,14 @@ class AttentionPlan:
 def plan_attention(size: AttentionSize, target: Target) -> AttentionPlan:
     """The plan that is estimated to take the least time."""
     lanes = target.lanes("float32")
-    block = size.keys if size.keys <= 2 * BLOCK else BLOCK
+    blocks = {min(block, size.keys) for block in BLOCKS}
+    if size.keys <= LAST_BLOCK:
+        blocks.add(size.keys)
     plans = [
         _plan(size, lanes, vectors, block, target)
         for vectors in range(1, MAX_VECTORS + 1)
         if vectors == 1 or (vectors - 1) * lanes < size.queries
+        for block in sorted(blocks, reverse=True)
     ]
     return min(plans, key=lambda plan: plan.cycles)
 
@@ -95,11 +99,13 @@ def _plan(
 ) -> AttentionPlan:
     key_rows, score_steps = _height(block, vectors, target)
     value_rows, sum_steps = _height(size.width, vectors, target)
-    tiles = -(-size.queries // (vectors * lanes))
-    products = size.keys * (score_steps / block * size.depth + sum_steps)
-    exponentials = size.keys * vectors * EXP_CYCLES
-    turned = vectors * lanes * (size.depth + size.width) * TURN_CYCLES
-    cycles = size.heads * tiles * (size.seen * (products + exponentials) + turned)
+    counts = size.blocks(vectors * lanes, block)
+    keys = sum(min(count * block, size.keys) for count in counts)
+    rescaled = sum(counts) * (size.width * vectors * 2 / LOADS_PER_CYCLE + BLOCK_CYCLES)
+    products = keys * (score_steps / block * size.depth + sum_steps)
+    exponentials = keys * vectors * EXP_CYCLES
+    turned = len(counts) * vectors * lanes * (size.depth + size.width) * TURN_CYCLES
+    cycles = size.heads * (products + exponentials + rescaled + turned)
     return AttentionPlan(size, lanes, vectors, block, key_rows, value_rows, cycles)
 
 

@@ -12,7 +12,7 @@ from weft.ir.dtype import DType, float32, int32, int64
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention_plan import AttentionPlan
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, int_value, select
+from weft.tir.expr import PrimExpr, Var, const, int_value, minimum, select
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 
@@ -24,6 +24,7 @@ RegisterBody = Callable[[Place, PrimExpr], Stmt]
 
 # Where maxima start: below every score but minus infinity, and still a number to subtract.
 LOWEST = float(np.finfo(np.float32).min)
+MIN_TURNED = 4  # rows of less than a square that are transposed in registers
 
 
 def defined(attrs: AttentionAttrs, value: PrimExpr, total: PrimExpr) -> PrimExpr:
@@ -58,19 +59,6 @@ def in_tiles(count: int, height: int, body: Callable[[PrimExpr, int], Stmt]) -> 
     if rest:
         parts.append(body(const(full * height), rest))
     return seq(parts)
-
-
-def turned(rows: int, columns: int, lanes: int, element: Element) -> Stmt:
-    """``element(row, column)`` by squares that are transposed in registers."""
-
-    def square(row: PrimExpr, height: int, column: PrimExpr, width: int) -> Stmt:
-        r, c = Var("row", int64), Var("column", int64)
-        inner = For(c, const(0), const(width), ForKind.VECTORIZED, element(row + r, column + c))
-        return For(r, const(0), const(height), ForKind.UNROLLED, inner,
-                   annotations={TRANSPOSE: 1})
-
-    return in_tiles(rows, lanes, lambda row, height: in_tiles(
-        columns, lanes, lambda column, width: square(row, height, column, width)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +141,27 @@ class Tile:
         group = (int_value(self.q.shape[-3]) or 1) // (int_value(x.shape[-3]) or 1)
         return (*batch, head // group)
 
-    def for_its_queries(self, body: Callable[[int], Stmt]) -> Stmt:
-        """``body`` for as many queries as the tile has: the last one may have fewer."""
-        full, rest = divmod(self.plan.size.queries, self.plan.tile)
-        if not rest or not full:
-            return body(rest or self.plan.tile)
-        return IfThenElse(self.number < full, body(self.plan.tile), body(rest))
+    def turn(self, extent: int, element: Element, *, into_lanes: bool) -> Stmt:
+        """``element(n, query)`` for ``extent`` of the one and the queries that there are.
+
+        Memory is read along one of the two axes and written along the other: along the queries
+        where it is ``into_lanes`` of the tile.
+        """
+        lanes, queries = self.plan.lanes, self.plan.size.queries
+
+        def strip(first: PrimExpr, count: int) -> Stmt:
+            return in_tiles(extent, lanes, lambda n, height: _turned(
+                (n, height), (first, count), lanes, element, into_lanes=into_lanes))
+
+        there = (queries - self.first) // lanes
+        whole = const(self.plan.vectors) if queries % self.plan.tile == 0 else minimum(
+            there, self.plan.vectors)
+        rest = queries % lanes
+        return seq([
+            loop("vector", whole, lambda vector: strip(vector * lanes, lanes)),
+            IfThenElse(self.number.equal(self.plan.tiles - 1),
+                       strip(const(queries % self.plan.tile - rest), rest)) if rest else None,
+        ])
 
     def lanes(self, body: LaneBody) -> Stmt:
         """``body`` for all queries of the tile, a vector after the other."""
@@ -183,3 +186,24 @@ class Tile:
     def fill(self, target: Buffer, rows: int, value: PrimExpr) -> Stmt:
         return loop("row", rows, lambda r: self.lanes(
             lambda j: BufferStore(target, value, (r, j))))
+
+
+def _turned(
+    rows: tuple[PrimExpr, int], queries: tuple[PrimExpr, int], lanes: int, element: Element, *,
+    into_lanes: bool,
+) -> Stmt:
+    """``element`` for a square, transposed in registers; what is left of one by strides."""
+    (row, height), (query, width) = rows, queries
+    n, j = Var("n", int64), Var("query", int64)
+    body = element(row + n, query + j)
+    over_rows, over_queries = (n, height), (j, width)
+    if width == lanes and height >= MIN_TURNED and height & (height - 1) == 0:
+        outer, inner = (over_rows, over_queries) if into_lanes else (over_queries, over_rows)
+        turned = _for(*outer, _for(*inner, body, ForKind.VECTORIZED), ForKind.UNROLLED)
+        return turned.replace(annotations={TRANSPOSE: 1})
+    inner, outer = (over_queries, over_rows) if width == lanes else (over_rows, over_queries)
+    return _for(*outer, _for(*inner, body, ForKind.VECTORIZED))
+
+
+def _for(var: Var, extent: int, body: Stmt, kind: ForKind = ForKind.SERIAL) -> For:
+    return For(var, const(0), const(extent), kind, body)
