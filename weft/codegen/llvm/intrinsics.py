@@ -12,6 +12,7 @@ from typing import TypeAlias
 from weft.codegen.llvm.arith import call_overloaded
 from weft.codegen.llvm.cast import emit_cast
 from weft.codegen.llvm.narrow_float import is_narrow_float
+from weft.codegen.llvm.pieces import in_pieces
 from weft.codegen.llvm.types import float_constant, mangle, splat, value_type
 from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32, float64
@@ -80,9 +81,12 @@ def _times_power_of_two(
     """One instruction with AVX-512, else two products with halves of the exponent."""
     target = out.module.target
     has_scalef = target.arch == "x86_64" and target.has("avx512vl")
-    if has_scalef and dtype.bits * dtype.lanes in (128, 256, 512):
-        return _scalef(out, dtype, values)
-    return _in_two_steps(out, dtype, values)
+    size, scalar = dtype.bits * dtype.lanes, value_type(dtype.element)
+    if not has_scalef or (size not in (128, 256) and size % 512):
+        return _in_two_steps(out, dtype, values)
+    register = dtype.element.vector(min(size, 512) // dtype.bits)
+    return in_pieces(out, [(v, scalar) for v in values], scalar, dtype.lanes, register.lanes,
+                     lambda part: _scalef(out, register, part))
 
 
 def _scalef(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> str:

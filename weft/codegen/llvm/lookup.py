@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.codegen.llvm.emit import emit
+from weft.codegen.llvm.pieces import in_pieces
 from weft.codegen.llvm.state import FunctionState
 from weft.codegen.llvm.types import float_constant, int_constant, splat, value_type, vector_of
 from weft.codegen.llvm.writer import FunctionWriter
@@ -85,22 +86,14 @@ def _register(target: Target, dtype: DType) -> _Register | None:
 def _from_registers(
     out: FunctionWriter, dtype: DType, numbers: str, constants: list[str], register: _Register
 ) -> str:
-    """Register by register; the lanes that the last one lacks are anything."""
-    lanes, width = dtype.lanes, register.lanes
-    integer = vector_of(register.word, lanes)
+    """Register by register."""
     typed = [f"{value_type(dtype.element)} {c}" for c in constants]
-    found: list[str] = []
-    for start in range(0, lanes, width):
-        part = numbers
-        if lanes != width:
-            part = _lanes(out, numbers, integer, range(start, start + width), lanes)
-        found.append(_among(out, part, typed, register))
-    while len(found) & (len(found) - 1):
-        found.append("poison")
-    whole, total = _join(out, found, register)
-    if total != lanes:
-        whole = _lanes(out, whole, vector_of(register.word, total), range(lanes), total)
-    return out.emit(f"bitcast {integer} {whole} to {value_type(dtype)}")
+    words = in_pieces(
+        out, [(numbers, register.word)], register.word, dtype.lanes, register.lanes,
+        lambda part: _among(out, part[0], typed, register),
+    )  # fmt: skip
+    kind = vector_of(register.word, dtype.lanes)
+    return out.emit(f"bitcast {kind} {words} to {value_type(dtype)}")
 
 
 def _among(out: FunctionWriter, numbers: str, constants: list[str], register: _Register) -> str:
@@ -126,24 +119,6 @@ def _among(out: FunctionWriter, numbers: str, constants: list[str], register: _R
         same = kind == register.words
         tables.append(values if same else f"bitcast ({kind} {values} to {register.words})")
     return register.permute(out, numbers, tables)
-
-
-def _lanes(out: FunctionWriter, value: str, kind: str, lanes: range, of: int) -> str:
-    """Some lanes of a vector; those past its end are anything."""
-    chosen = ", ".join(f"i32 {i}" if i < of else "i32 poison" for i in lanes)
-    return out.emit(f"shufflevector {kind} {value}, {kind} poison, <{len(lanes)} x i32> <{chosen}>")
-
-
-def _join(out: FunctionWriter, parts: list[str], register: _Register) -> tuple[str, int]:
-    """Registers one after the other, a power of two of them, and the number of lanes."""
-    lanes = register.lanes
-    while len(parts) > 1:
-        vector = vector_of(register.word, lanes)
-        lanes *= 2
-        chosen = f"<{lanes} x i32> <{', '.join(f'i32 {i}' for i in range(lanes))}>"
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [out.emit(f"shufflevector {vector} {a}, {vector} {b}, {chosen}") for a, b in pairs]
-    return parts[0], lanes
 
 
 def _permute_avx512(out: FunctionWriter, numbers: str, tables: list[str]) -> str:
