@@ -18,7 +18,14 @@ from weft.ir.dtype import DType
 from weft.strategy.cpu.flat_rows import ravel, row_count, unravel
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
 from weft.topi.layout import Layout
-from weft.topi.nn.conv import SPATIAL_AXES, conv, data_axes, kernel_axes, side_padding
+from weft.topi.nn.conv import (
+    SPATIAL_AXES,
+    conv,
+    data_axes,
+    kernel_axes,
+    side_padding,
+    window_counts,
+)
 
 COPY = "injective,pad"  # the tag of stages that hold the data in another form
 
@@ -45,14 +52,11 @@ def conv_rows(
         return _pointwise(data, kernel, strides, groups, out_dtype, lanes)
     spatial = SPATIAL_AXES[len(strides)]
     sides = side_padding(padding, len(spatial))
-    sizes = [size + (before + after)
-             for size, (before, after) in zip(data.shape[2:], sides, strict=True)]
-    spans = [(tap - 1) * step + 1 for tap, step in zip(kernel.shape[2:], dilation, strict=True)]
-    extents = [(size - span) // stride + 1
-               for size, span, stride in zip(sizes, spans, strides, strict=True)]
-    wide = (_whole(extents[-1], lanes) - 1) * strides[-1] + spans[-1]
+    extents = window_counts(data.shape[2:], sides, kernel.shape[2:], dilation, strides)
+    span = (kernel.shape[-1] - 1) * dilation[-1] + 1
+    wide = (_whole(extents[-1], lanes) - 1) * strides[-1] + span
     view, above = data, sides[:-1]
-    if any(sides[-1]) or strides[-1] > 1 or int_value(wide - sizes[-1]) != 0:
+    if any(sides[-1]) or strides[-1] > 1 or int_value(wide - data.shape[-1]) != 0:
         view = _rows(data, wide, sides[-1][0], strides[-1])
     sums = conv(
         view, kernel, strides=strides, dilation=dilation, groups=groups,

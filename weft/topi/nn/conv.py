@@ -56,6 +56,19 @@ def pad_spatial(
     return pad(x, widths, value, name="data_pad")
 
 
+def window_counts(
+    sizes: Sequence[PrimExpr], sides: Sequence[tuple[int, int]], taps: Sequence[PrimExpr],
+    dilation: Sequence[int], strides: Sequence[int],
+) -> list[PrimExpr]:
+    """How many results there are along each spatial axis."""
+    return [
+        (size + before + after - (tap - 1) * step - 1) // stride + 1
+        for size, (before, after), tap, step, stride in zip(
+            sizes, sides, taps, dilation, strides, strict=True
+        )
+    ]
+
+
 def conv(
     data: te.Tensor,
     kernel: te.Tensor,
@@ -89,12 +102,7 @@ def conv(
     )
     batch, channels, *sizes = convert_shape(data_layout, data_axes(spatial), data.shape)
     sides = side_padding(padding, len(spatial))
-    extents = [
-        (size + before + after - (tap - 1) * step - 1) // stride + 1
-        for size, (before, after), tap, step, stride in zip(
-            sizes, sides, taps, dilation, strides, strict=True
-        )
-    ]
+    extents = window_counts(sizes, sides, taps, dilation, strides)
     border = _Border(spatial, sides, sizes, skipped)
     padded = pad_spatial(data, data_layout, spatial, border.copied, const(0, data.dtype))
     depthwise = _is_depthwise(channels, group_size, out_channels, groups)
