@@ -207,11 +207,10 @@ def _past(mask: Mask, rows: int, keys: int) -> int | None:
 
 def _once_per_group(key: Expr, value: Expr) -> tuple[Expr, Expr]:
     """Keys and values before each head was repeated for the queries that share it."""
-    sources = _repeated(key), _repeated(value)
-    if None in sources or sources[0][1] != sources[1][1]:
+    keys, values = _repeated(key), _repeated(value)
+    if keys is None or values is None or keys[1] != values[1]:
         return key, value
-    (key, _), (value, _) = sources
-    return key, value
+    return keys[0], values[0]
 
 
 def _repeated(x: Expr) -> tuple[Expr, int] | None:

@@ -50,12 +50,12 @@ class RowLoops:
     mask_hides: bool
 
     def __call__(self, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
-        _, k, _, *rest = inputs
+        q, k, v, *rest = inputs
         mask = rest[0] if rest else None
 
         def task(index: PrimExpr) -> Stmt:
             at = tuple(unravel(index, k.shape[:-2]))
-            return _Rows(self.size, self.attrs, self.lanes, *inputs[:3], mask, outputs[0], at,
+            return _Rows(self.size, self.attrs, self.lanes, q, k, v, mask, outputs[0], at,
                          self.mask_hides).build()
 
         return loop("task", row_count(k.shape[:-2]), task, ForKind.PARALLEL)
