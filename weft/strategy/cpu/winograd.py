@@ -64,7 +64,7 @@ def schedule_winograd(ctx: ScheduleContext) -> None:
     tile = attrs_of(ctx.call, WinogradConv2DAttrs).tile
     schedule_padding(dataclasses.replace(ctx, anchor=stages.rows))
     _inline_behind(ctx)
-    s, stage = ctx.schedule, ctx.schedule[ctx.output]
+    stage = ctx.schedule[ctx.output]
     n, oc, oh, ow, lane = stage.axis
     plan = plan_winograd(_size_of(stages, tile), ctx.target)
     band, inside = stage.split(oh, factor=plan.band * tile)
@@ -83,7 +83,7 @@ def schedule_winograd(ctx: ScheduleContext) -> None:
         _in_registers(ctx, ctx.anchor, tile_column, unrolled=(2, 3))
     _in_registers(ctx, stages.columns, tile_column, unrolled=(4, 5))
     _schedule_products(ctx, stages.product, slices if plan.by_slice else task, plan)
-    _schedule_data(s, stages, stage, task)
+    _schedule_data(ctx, stages, task)
 
 
 def _inline_behind(ctx: ScheduleContext) -> None:
@@ -127,19 +127,21 @@ def _schedule_products(
     tile_in_registers(inner, list(inner.reduce_axis), [row, column], [oc], lane, [n, e, f])
 
 
-def _schedule_data(s: te.Schedule, stages: _Stages, output: te.Stage, task: te.IterVar) -> None:
-    """The band's data at the points: a tile's rows, then its columns, a vector of channels."""
+def _schedule_data(ctx: ScheduleContext, stages: _Stages, task: te.IterVar) -> None:
+    """The band's data at the points: a tile's rows, then its columns, a register of channels."""
+    s = ctx.schedule
     stage = s[stages.data]
     n, row, block, e, f, column, lane = stage.axis
-    stage.reorder(n, row, block, column, e, f, lane)
+    piece, lane = stage.split(lane, factor=ctx.target.lanes(str(stages.data.dtype)))
+    stage.reorder(n, row, block, column, piece, e, f, lane)
     for axis in (e, f):
         stage.unroll(axis)
     stage.vectorize(lane)
-    stage.compute_at(output, task)
+    stage.compute_at(s[ctx.output], task)
     rows = s[stages.rows]
     rows.set_scope("local")
     *_, e, j, lane = rows.axis
     for axis in (e, j):
         rows.unroll(axis)
     rows.vectorize(lane)
-    rows.compute_at(stage, column)
+    rows.compute_at(stage, piece)

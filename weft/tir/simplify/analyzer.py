@@ -163,11 +163,16 @@ class Analyzer:
 
     def sum_of_products(self, terms: Sequence[tuple[PrimExpr, PrimExpr]]) -> PrimExpr:
         """``a * b + c * d + …`` of int64 scalars, simplified; partial sums need no node."""
-        total = Linear({}, 0)
+        factors: dict[PrimExpr, int] = {}
+        constant = 0
         for a, b in terms:
-            left, right = self._sum(a), self._sum(b)
-            product = left.scaled(right.const) if right.is_const else self._sum(x.mul(a, b))
-            total = total.plus(product)
+            part, scale = self._sum(a), self._sum(b)
+            if not scale.is_const:
+                part, scale = self._sum(x.mul(a, b)), Linear.of_const(1)
+            constant += part.const * scale.const
+            for atom, c in part.terms.items():
+                factors[atom] = factors.get(atom, 0) + c * scale.const
+        total = Linear({atom: c for atom, c in factors.items() if c}, constant)
         return self._settled(divmod.recombine(self._facts, total)).to_expr()
 
     def can_prove(self, condition: PrimExpr) -> bool:

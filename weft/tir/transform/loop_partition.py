@@ -9,6 +9,7 @@ becomes ``if (all of this iteration is inside): main, else: tail``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from weft.tir import expr as x
 from weft.tir import stmt as s
@@ -67,36 +68,44 @@ class _Guard:
         self.inner = tuple(loop for loop in inner if loop.loop_var in used)
 
 
-def _guards(node: Stmt, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
+# The orders that choose inside an expression, kept for one function: loops are looked at often.
+_Choices: TypeAlias = "dict[PrimExpr, tuple[PrimExpr, ...]]"
+
+
+def _guards(node: Stmt, choices: _Choices, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
     if isinstance(node, s.IfThenElse):
         yield from (_Guard(order, inner, chooses=False) for order in orders_in(node.condition))
     for root in exprs_of(node):
-        yield from _lazy_guards(root, inner)
+        orders = choices.get(root)
+        if orders is None:
+            orders = choices[root] = tuple(_choosing_orders(root))
+        yield from (_Guard(order, inner, chooses=True) for order in orders)
     match node:
         case s.For():
             keeps_extent = _is_static(node) or any(TENSORIZE in n.annotations for n in inner)
             kind = ForKind.UNROLLED if keeps_extent else node.kind
-            yield from _guards(node.body, (*inner, node.replace(kind=kind)))
+            yield from _guards(node.body, choices, (*inner, node.replace(kind=kind)))
         case s.Allocate() | s.LetStmt() | s.AttrStmt():
-            yield from _guards(node.body, inner)
+            yield from _guards(node.body, choices, inner)
         case s.IfThenElse():
-            yield from _guards(node.then_case, inner)
+            yield from _guards(node.then_case, choices, inner)
             if node.else_case is not None:
-                yield from _guards(node.else_case, inner)
+                yield from _guards(node.else_case, choices, inner)
         case s.SeqStmt():
             for stmt in node.stmts:
-                yield from _guards(stmt, inner)
+                yield from _guards(stmt, choices, inner)
 
 
-def _lazy_guards(root: PrimExpr, inner: tuple[s.For, ...]) -> Iterator[_Guard]:
+def _choosing_orders(root: PrimExpr) -> Iterator[PrimExpr]:
     for e in post_order(root):
         if type(e) is Call and e.name == "if_then_else":
-            yield from (_Guard(order, inner, chooses=True) for order in orders_in(e.args[0]))
+            yield from orders_in(e.args[0])
 
 
 class _Partition(ScopedRewriter):
     def __init__(self, func: PrimFunc) -> None:
         super().__init__(func)
+        self._choices: _Choices = {}
         self._done: set[tuple[Var, PrimExpr]] = set()  # loops that need not be cut for a guard
 
     def loop(self, node: s.For) -> Stmt:
@@ -133,7 +142,8 @@ class _Partition(ScopedRewriter):
 
     def _row_parts(self, node: s.For) -> list[Stmt] | None:
         """The vectors before and after an element where a choice changes, if there is one."""
-        chosen = [g for g in _guards(node.body) if g.chooses and node.loop_var in g.used]
+        chosen = [g for g in _guards(node.body, self._choices)
+                  if g.chooses and node.loop_var in g.used]
         row = vector_row(node, self.analyzer) if chosen else None
         if row is None:
             return None
@@ -150,7 +160,7 @@ class _Partition(ScopedRewriter):
 
     def _never_whole(self, node: s.For) -> Iterator[_Guard]:
         """Guards that hold for all inner values in no iteration, and for some in a few only."""
-        for guard in _guards(node.body):
+        for guard in _guards(node.body, self._choices):
             known = node.loop_var not in guard.used or (node.loop_var, guard.order) in self._done
             if known or not any(loop.kind in _STATIC for loop in guard.inner):
                 continue
@@ -160,7 +170,7 @@ class _Partition(ScopedRewriter):
 
     def _open_guards(self, node: s.For) -> Iterator[tuple[_Guard, Linear]]:
         """Guards to settle at this loop, each with its worst case over the loops inside."""
-        for guard in _guards(node.body):
+        for guard in _guards(node.body, self._choices):
             if node.loop_var not in guard.used or (node.loop_var, guard.order) in self._done:
                 continue
             if guard.inner and not any(loop.kind in _STATIC for loop in guard.inner):
@@ -212,7 +222,7 @@ class _Partition(ScopedRewriter):
         """
         match body:
             case s.SeqStmt():
-                held = [at for at, stmt in enumerate(body.stmts) if _holds(stmt, guard)]
+                held = [at for at, stmt in enumerate(body.stmts) if self._holds(stmt, guard)]
                 first, last = held[0], held[-1] + 1
                 if last - first < len(body.stmts):
                     middle = self._versions(node, s.seq(body.stmts[first:last]), guard, worst)
@@ -229,6 +239,9 @@ class _Partition(ScopedRewriter):
             tail = self._version(node, body if guard.inner else _decided(body, guard, False))
         self._done.discard((node.loop_var, guard.order))
         return s.IfThenElse(condition, main, tail)
+
+    def _holds(self, stmt: Stmt, guard: _Guard) -> bool:
+        return any(found.order is guard.order for found in _guards(stmt, self._choices))
 
     def _version(self, node: s.For, body: Stmt) -> Stmt:
         """A part of a loop's body under what is known now; further guards make further versions."""
@@ -285,10 +298,6 @@ class _Partition(ScopedRewriter):
             cut = x.floordiv(rest.scaled(-1).to_expr() + (c - 1), const(c))
         inside = x.minimum(x.maximum(cut, node.min), node.min + node.extent)
         return self.analyzer.simplify(inside)
-
-
-def _holds(stmt: Stmt, guard: _Guard) -> bool:
-    return any(found.order is guard.order for found in _guards(stmt))
 
 
 def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:
