@@ -154,15 +154,30 @@ def test_matmul(target, m, n, k):
 
 
 @TARGETS
-@pytest.mark.parametrize("dtype", ["float64", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int64"])
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 def test_matmul_of_other_types(target, dtype, transposed):
     left, right = (13, 9), (9, 21)
     a, b = (var(name, shape[::-1] if turned else shape, dtype)
             for name, shape, turned in zip("ab", (left, right), transposed, strict=True))
     y = op.nn.matmul(a, b, transpose_a=transposed[0], transpose_b=transposed[1])
-    kernel = check(primitive([a, b], y), target)
+    kernel = check(primitive([a, b], y), target, rtol=2e-3 if dtype == "float16" else 1e-4)
     assert kernel.implementation == "nn.matmul.cpu.packed"
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32"])
+def test_packed_dense_of_other_types(target, dtype):
+    x, w = var("x", (2, 5, 33), dtype), var("w", (3, 33, 16), dtype)
+    y = op.nn.dense(x, w, units=37, weight_layout="NK16n")
+    kernel = check(primitive([x, w], y), target, rtol=2e-3 if dtype == "float16" else 1e-4)
+    assert kernel.implementation == "nn.dense.cpu.packed"
+
+
+@TARGETS
+def test_packed_dense_without_rows(target):
+    x, w = var("x", (0, 33)), var("w", (2, 33, 16))
+    check(primitive([x, w], op.nn.dense(x, w, units=32, weight_layout="NK16n")), target)
 
 
 @TARGETS

@@ -8,17 +8,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
-from weft.ir.types import TensorType, is_static
+from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product_matmul import dot_products, packed_dot_dense
 from weft.strategy.cpu.flat_rows import ravel, row_count, unravel
-from weft.strategy.cpu.matmul import products_of_activations, with_variants
-from weft.strategy.cpu.product_plan import ProductPlan, ProductSize, other_plans, plan_product
+from weft.strategy.cpu.matmul import products_of_activations, widened, with_variants
+from weft.strategy.cpu.product_plan import (
+    ProductPlan,
+    ProductSize,
+    other_plans,
+    plan_product,
+    sum_type,
+)
 from weft.strategy.cpu.product_schedule import schedule_product
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
@@ -36,10 +43,10 @@ def dense(call: Call, target: Target) -> Iterator[Implementation]:
     panel = layout.factor_of("N")
     result, data = call.checked_type, call.args[0].checked_type
     is_packed = layout.ndim == 3 and panel > 1
-    if (is_packed and isinstance(result, TensorType) and is_static(result)
-            and isinstance(data, TensorType) and is_static(data)):
+    if is_packed and _is_known(result) and _is_known(data) and data.concrete_shape[-1]:
         *leading, columns = result.concrete_shape
-        size = ProductSize(math.prod(leading), columns, data.concrete_shape[-1], result.dtype)
+        rows, depth = math.prod(leading), data.concrete_shape[-1]
+        size = ProductSize(max(rows, 1), columns, depth, sum_type(result.dtype))
         yield with_variants(
             "nn.dense.cpu.packed", plan_product(size, target, panel=panel),
             functools.partial(other_plans, size, target, panel=panel),
@@ -59,16 +66,22 @@ def _in_panels(layout: Layout, name: str, plan: ProductPlan) -> Implementation:
     )
 
 
+def _is_known(type_: Type) -> TypeGuard[TensorType]:
+    return isinstance(type_, TensorType) and is_static(type_)
+
+
 def packed_dense(
     data: te.Tensor, weight: te.Tensor, attrs: Attrs, *, layout: Layout
 ) -> te.Tensor:
     """``out[…, n] = sum over k of data[…, k] * weight[n // p, k, n % p]``.
 
     The product has all columns of all panels; the result leaves out those that fill up the last.
+    Narrow floats are added up in float32.
     """
     if not isinstance(attrs, DenseAttrs):
         raise InternalError(f"packed dense got {type(attrs).__name__}")
     dtype = attrs.out_dtype or data.dtype
+    wide = sum_type(dtype)
     *leading, depth = data.shape
     rows = row_count(leading)
     panels, _, width = weight.shape
@@ -79,17 +92,18 @@ def packed_dense(
             (rows, depth), lambda r, k: data[(*unravel(r, leading), k)], name="rows",
             tag="injective",
         )
+    matrix = widened(matrix, wide)
     k = te.reduce_axis(depth, name="k")
 
     def element(r: PrimExpr, n: PrimExpr) -> PrimExpr:
         factor = weight[layout.indices({"N": n, "K": k.var})]
-        return te.sum(matrix[r, k].astype(dtype) * factor.astype(dtype), k)
+        return te.sum(matrix[r, k] * factor.astype(wide), k)
 
     product = te.compute((rows, columns), element, name="dense", tag="dense_pack")
     units = attrs.units if attrs.units is not None else columns
-    if len(leading) == 1 and units is columns:
+    if len(leading) == 1 and units is columns and wide is dtype:
         return product
     return te.compute(
-        (*leading, units), lambda *i: product[ravel(i[:-1], leading), i[-1]],
+        (*leading, units), lambda *i: product[ravel(i[:-1], leading), i[-1]].astype(dtype),
         name="dense_rows", tag="injective",
     )

@@ -16,7 +16,7 @@ from weft.strategy.cpu.depthwise_cost import blocked_depthwise_cycles, plain_dep
 from weft.strategy.cpu.dot_product_conv import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
 from weft.strategy.cpu.machine import has_masks
-from weft.strategy.cpu.product_plan import ProductSize, plan_product
+from weft.strategy.cpu.product_plan import ProductSize, plan_product, sum_type
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
@@ -148,7 +148,8 @@ def _panel_of(types: Sequence[Type], weight: TensorType, target: Target) -> int:
     """How wide the panels of a dense weight are: a register tile, for as many rows as are known."""
     data, (units, depth) = _fixed(types[0]), weight.concrete_shape
     rows = math.prod(data.concrete_shape[:-1]) if data is not None else USUAL_ROWS
-    return plan_product(ProductSize(max(rows, 1), units, depth, weight.dtype), target).width
+    size = ProductSize(max(rows, 1), units, depth, sum_type(weight.dtype))
+    return plan_product(size, target).width
 
 
 def _fixed(type_: Type) -> TensorType | None:

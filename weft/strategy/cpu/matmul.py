@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 
 from weft import te
-from weft.ir.dtype import DType, float32, float64, int32, int64
+from weft.ir.dtype import DType
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
 from weft.op.nn.dense import BatchMatmulAttrs, MatmulAttrs
@@ -25,6 +25,7 @@ from weft.strategy.cpu.product_plan import (
     copies_right,
     other_plans,
     plan_product,
+    sum_type,
 )
 from weft.strategy.cpu.product_schedule import schedule_product
 from weft.strategy.implementation import Implementation
@@ -35,7 +36,7 @@ from weft.topi.broadcast import broadcast_shape
 
 # Below these a right operand that must be copied is not worth it: measured from 2 to 16 of each.
 MIN_COPIED_ROWS, MIN_COLUMNS = 4, 3
-DTYPES: tuple[DType, ...] = (float32, float64, int32, int64)
+SUM_TYPES = ("float32", "float64", "int32", "int64")
 
 
 def _products(call: Call, target: Target) -> Iterator[Implementation]:
@@ -95,13 +96,16 @@ def _size(call: Call, *, transpose_a: bool) -> ProductSize | None:
     if not (isinstance(result, TensorType) and isinstance(left, TensorType)
             and isinstance(right, TensorType)):
         return None
-    if result.dtype not in DTYPES or any(t.dtype is not result.dtype for t in (left, right)):
+    if any(t.dtype is not result.dtype for t in (left, right)):
+        return None
+    dtype = sum_type(result.dtype)
+    if str(dtype) not in SUM_TYPES:
         return None
     dims = (*result.shape[-2:], left.shape[-2 if transpose_a else -1])
     if not 2 <= result.ndim == left.ndim == right.ndim:
         return None
     rows, columns, depth = (d if isinstance(d, int) else 0 for d in dims)
-    return ProductSize(rows, columns, depth, result.dtype) if rows * columns * depth else None
+    return ProductSize(rows, columns, depth, dtype) if rows * columns * depth else None
 
 
 def tiled_matmul(
@@ -112,13 +116,16 @@ def tiled_matmul(
 
     The product has whole vectors of columns: panels have zeros beyond the matrix, and the last
     vectors of rows that are read where they are have a mask. The result leaves out the columns
-    that are too many. A left operand that is stored transposed
-    goes into panels ``[.., m // height, k, m % height]``.
+    that are too many. A left operand that is stored transposed goes into panels
+    ``[.., m // height, k, m % height]``. Narrow floats are widened as they are copied, or as they
+    are read, and the sums narrowed at the end.
     """
+    wide = sum_type(a.dtype)
     rows, depth = _pick(a.shape, transposed=transpose_a)
     _, columns = _pick(b.shape, transposed=transpose_b)
     height, width = plan.tile.rows, plan.width
-    left = _panels(a, rows, depth, height, depth_first=True, name="a_panels") if transpose_a else a
+    left = (_panels(a, rows, depth, height, depth_first=True, name="a_panels") if transpose_a
+            else widened(a, wide))
     right = (_panels(b, columns, depth, width, depth_first=not transpose_b, name="b_panels")
              if in_panels else b)
     k = te.reduce_axis(depth, name="k")
@@ -128,17 +135,27 @@ def tiled_matmul(
         *at, m, n = index
         line = (m // height, k, m % height) if transpose_a else (m, k)
         column = (n // width, k, n % width) if in_panels else (k, n)
-        y = right[(*_batch_index(b, at), *column)]
+        y = right[(*_batch_index(b, at), *column)].astype(wide)
         if not in_panels and int_value(columns) != int_value(whole):
-            y = if_then_else(te.likely(n < columns), y, const(0, b.dtype))
+            y = if_then_else(te.likely(n < columns), y, const(0, wide))
         return te.sum(left[(*_batch_index(a, at), *line)] * y, k)
 
     whole = (columns + (plan.lanes - 1)) // plan.lanes * plan.lanes
     product = te.compute((*batch, rows, whole), element, name="matmul", tag="matmul")
-    if int_value(columns) == int_value(whole):
+    if int_value(columns) == int_value(whole) and wide is a.dtype:
         return product
-    return te.compute((*batch, rows, columns), lambda *i: product[i], name="matmul_columns",
-                      tag="injective")
+    return te.compute((*batch, rows, columns), lambda *i: product[i].astype(a.dtype),
+                      name="matmul_columns", tag="injective")
+
+
+def widened(x: te.Tensor, dtype: DType) -> te.Tensor:
+    """A copy of the left operand in the type of the sums, if it is narrower: its elements are
+    read one by one, and so often that widening them there would cost as much as the sums.
+    """
+    if x.dtype is dtype:
+        return x
+    return te.compute(x.shape, lambda *i: x[i].astype(dtype), name="a_wide",
+                      tag="injective,panels")
 
 
 def _pick(shape: tuple[PrimExpr, ...], *, transposed: bool) -> tuple[PrimExpr, PrimExpr]:
@@ -167,7 +184,8 @@ def _panels(
         *at, panel, k, within = index
         line = panel * width + within
         value = x[(*at, k, line)] if depth_first else x[(*at, line, k)]
-        return if_then_else(te.likely(line < lines), value, const(0, x.dtype))
+        wide = sum_type(x.dtype)
+        return if_then_else(te.likely(line < lines), value.astype(wide), const(0, wide))
 
     shape = (*x.shape[:-2], count, depth, const(width))
     return te.compute(shape, element, name=name, tag="injective,panels")

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weft.ir.dtype import DType
+from weft.ir.dtype import DType, float32
 from weft.strategy.cpu.machine import (
     FMA_LATENCY,
     FMA_PER_CYCLE,
@@ -48,9 +48,14 @@ MEASURED_TILES = 6  # how many of the best tiles `weft tune` looks at
 FEW_TILES = 2
 
 
+def sum_type(dtype: DType) -> DType:
+    """What products of ``dtype`` are added up in: floats of 16 bits in 32."""
+    return float32 if dtype.is_float and dtype.bits == 16 else dtype
+
+
 @dataclass(frozen=True, slots=True)
 class ProductSize:
-    """``rows`` x ``columns`` sums over ``depth``, elements of ``dtype``."""
+    """``rows`` x ``columns`` sums over ``depth``, sums of ``dtype``."""
 
     rows: int
     columns: int
