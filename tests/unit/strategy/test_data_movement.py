@@ -7,8 +7,9 @@ import pytest
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.ir.expr import Tuple, var
-from weft.tir.expr import Call, Select
-from weft.tir.visitor import all_exprs
+from weft.tir.expr import BufferLoad, Call, Ramp, Select, Shuffle, int_value
+from weft.tir.stmt import BufferStore
+from weft.tir.visitor import all_exprs, post_order_stmts
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 
@@ -38,3 +39,69 @@ def test_parts_of_a_concatenation_are_copied_by_loops_of_their_own(target, shape
 @TARGETS
 def test_short_rows_are_put_together_in_a_vector(target):
     check(joined([(9, 3), (9, 5), (9, 1)], 1), target)
+
+
+def gathers(func):
+    """Loads of several elements that are neither neighbours nor a few steps apart."""
+    return [e for e in all_exprs(func.body) if isinstance(e, BufferLoad) and e.dtype.lanes > 1
+            and not isinstance(e.indices[0], Ramp)]
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(1, 3, 8, 16), (2, 2, 5, 9), (1, 3, 7, 7), (3, 2, 1, 5)])
+def test_a_few_channels_are_interleaved(target, shape):
+    x, b = var("x", shape), var("b", (1,))
+    y = op.nn.relu(op.add(op.transpose(x, axes=(0, 2, 3, 1)), b))
+    func = check(primitive([x, b], y), target).func
+    assert gathers(func) == []
+
+
+def test_whole_tiles_of_a_few_channels_are_shuffles_alone():
+    x = var("x", (1, 3, 8, 16))
+    func = check(primitive([x], op.transpose(x, axes=(0, 2, 3, 1))), WIDE_CPU).func
+    stores = [n for n in post_order_stmts(func.body) if isinstance(n, BufferStore)]
+    assert [type(n.value) for n in stores] == [Shuffle] * 3
+
+
+@TARGETS
+@pytest.mark.parametrize(("block", "mode"), [(2, "DCR"), (3, "CRD"), (4, "CRD"), (5, "DCR")])
+def test_pixels_that_move_from_channels_to_space(target, block, mode):
+    x = var("x", (1, 2 * block * block, 4, 11))
+    func = check(primitive([x], op.nn.depth_to_space(x, block_size=block, mode=mode)), target).func
+    if block < 4:
+        assert gathers(func) == []
+
+
+@TARGETS
+@pytest.mark.parametrize(("shape", "reps"), [
+    ((3, 41), (2, 3)), ((2, 5), (1, 7)), ((4, 2), (1, 9)), ((3, 16), (1, 2)), ((6, 1), (1, 20)),
+])
+def test_tiled_rows(target, shape, reps):
+    x = var("x", shape)
+    func = check(primitive([x], op.tile(x, reps=reps)), target).func
+    if shape[1] >= 4:
+        assert gathers(func) == []
+
+
+@TARGETS
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+def test_repeated_elements(target, repeats):
+    x = var("x", (3, 19))
+    check(primitive([x], op.repeat(x, repeats=repeats, axis=1)), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+@pytest.mark.parametrize("widths", [((0, 0), (3, 2)), ((2, 1), (0, 5)), ((1, 1), (0, 0))])
+def test_borders_made_of_the_data(target, mode, widths):
+    x = var("x", (5, 37))
+    func = check(primitive([x], op.nn.pad(x, 0.0, pad_width=widths, pad_mode=mode)), target).func
+    whole = [e for e in all_exprs(func.body) if isinstance(e, BufferLoad) and e.dtype.lanes >= 8
+             and isinstance(e.indices[0], Ramp) and int_value(e.indices[0].stride) == 1]
+    assert whole
+
+
+@TARGETS
+def test_rows_backwards(target):
+    x = var("x", (3, 37))
+    check(primitive([x], op.reverse(x, axis=1)), target)

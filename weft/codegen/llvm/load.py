@@ -40,6 +40,10 @@ def emit_load(state: FunctionState, load: BufferLoad) -> str:
     if isinstance(index, Ramp) and stride == 1:
         return _load_contiguous(state, buffer, index, mask)
     lanes = index.dtype.lanes
+    if isinstance(index, Ramp) and stride == -1 and mask is None:
+        run = _load_elements(state, buffer, index.base - (lanes - 1), lanes)
+        kind = value_type(buffer.dtype.vector(lanes))
+        return _shuffled(state, kind, run, "poison", range(lanes)[::-1])
     active = range(lanes) if load.predicate is None else active_lanes(load.predicate)
     only = lane_of(index, active[0]) if active is not None and len(active) == 1 else None
     if active is not None and only is not None:  # as a part of a run of neighbours

@@ -14,7 +14,8 @@ from weft.strategy.analysis import (
     inlined_body,
     size_of,
 )
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.axis_parts import split_innermost
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, has_masks
 from weft.strategy.cpu.transpose import find_crossing, tile_crossing
 from weft.strategy.implementation import ScheduleContext, compute_of
 from weft.target import Target
@@ -42,7 +43,8 @@ def schedule_loops(
     stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], target: Target
 ) -> None:
     """Fuse, vectorise and parallelise the data axes of one stage without reductions."""
-    groups = coalesce_axes(stage.axis, body)
+    axes, body = split_innermost(stage, body)
+    groups = coalesce_axes(axes, body)
     loops = [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
     if not loops:
         return
@@ -52,7 +54,7 @@ def schedule_loops(
         outer = tile_crossing(stage, loops, crossing, lanes)
     else:
         *outer, inner = loops
-        outer += vectorize_innermost(stage, inner, lanes)
+        outer += vectorize_innermost(stage, inner, lanes, masks=has_masks(target))
     if elements(compute_of(tensor)) * max(1, len(body)) >= PARALLEL_THRESHOLD:
         parallelize(stage, outer)
 

@@ -15,6 +15,7 @@ from weft.strategy.access import step_along
 from weft.strategy.analysis import size_of
 from weft.te.walk import loads_of
 from weft.tir.expr import PrimExpr, ProducerLoad
+from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
 from weft.tir.transform.transpose_tile import ANNOTATION
 
 MIN_TILE = 4
@@ -23,10 +24,14 @@ FEW_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Loop ``index`` is the one that the source walks contiguously, in runs of ``run``."""
+    """Loop ``index`` is the one that the source walks contiguously, in runs of ``run``.
+
+    ``narrow``: the innermost loop has so few iterations that they are no vector.
+    """
 
     index: int
     run: int
+    narrow: bool = False
 
 
 def find_crossing(
@@ -37,8 +42,10 @@ def find_crossing(
     ``groups`` are the axes that each loop fuses. ``None`` where every read agrees with the
     result about the contiguous axis, or ignores it.
     """
-    if len(groups) < 2 or len(body) != 1 or _extent(groups[-1]) < MIN_TILE:
+    if len(groups) < 2 or len(body) != 1:
         return None
+    if 1 < _extent(groups[-1]) < MIN_TILE:
+        return _narrow_crossing(groups, body, lanes)
     columns = groups[-1][-1]
     for load in loads_of(body):
         across = step_along(load, columns, size=lanes if _extent(groups[-1]) > lanes else None)
@@ -49,6 +56,16 @@ def find_crossing(
             if run:
                 return Crossing(index, run)
     return None
+
+
+def _narrow_crossing(
+    groups: Sequence[Sequence[te.IterVar]], body: tuple[PrimExpr, ...], lanes: int
+) -> Crossing | None:
+    """Two or three columns: every read must be contiguous along the rows, or ignore them."""
+    steps = [step_along(load, groups[-2][-1]) for load in loads_of(body)]
+    is_row = 1 in steps and all(step in (0, 1) for step in steps)
+    long_enough = _extent(groups[-2]) >= MIN_TILE
+    return Crossing(len(groups) - 2, lanes, narrow=True) if is_row and long_enough else None
 
 
 def _run(load: ProducerLoad, group: Sequence[te.IterVar], lanes: int) -> int:
@@ -78,6 +95,11 @@ def tile_crossing(
 ) -> list[te.IterVar]:
     """Tile the crossing and the innermost loop of ``loops``; returns the loops around the tiles."""
     rows, columns = loops[crossing.index], loops[-1]
+    if crossing.narrow:
+        tiles, row = stage.split(rows, factor=crossing.run)
+        for axis in (row, columns):
+            stage.pragma(axis, INTERLEAVE, 1)
+        return [*loops[:-2], tiles]
     outside = [axis for axis in loops[:-1] if axis is not rows]
     row_tile, row = stage.split(rows, factor=crossing.run)
     column_tile, column = stage.split(columns, factor=lanes)

@@ -17,6 +17,7 @@ from weft.tir.expr import Call, PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.transform.scoped import ScopedRewriter
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
@@ -39,7 +40,7 @@ _MAX_NODES = 20000
 
 def _is_static(loop: s.For) -> bool:
     """Whether the extent of a loop must stay constant."""
-    return loop.kind in _STATIC or TENSORIZE in loop.annotations
+    return loop.kind in _STATIC or any(note in loop.annotations for note in (TENSORIZE, INTERLEAVE))
 
 
 def orders_in(condition: PrimExpr, hinted: bool = False) -> Iterator[PrimExpr]:

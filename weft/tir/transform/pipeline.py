@@ -10,6 +10,7 @@ from weft.tir.transform.check_local import check_local
 from weft.tir.transform.combine_lanes import combine_lanes
 from weft.tir.transform.flatten_buffer import flatten_buffer
 from weft.tir.transform.inject_double_buffer import inject_double_buffer
+from weft.tir.transform.interleave_tile import interleave_tile
 from weft.tir.transform.loop_partition import loop_partition
 from weft.tir.transform.lower_intrinsics import lower_intrinsics
 from weft.tir.transform.plan_workspace import plan_workspace
@@ -45,6 +46,7 @@ TIR_PIPELINE: tuple[TirPass, ...] = (
     check_local,       # registers, or memory after all
     plan_workspace,    # needs to know which locals became memory
     flatten_buffer,    # one index each, simplified with the ranges of the loops left
+    interleave_tile,   # where neighbours in memory are plain to see
     remove_no_op,      # what the passes above have emptied
 )  # fmt: skip
 

@@ -60,10 +60,19 @@ def reflect_pad(x: te.Tensor, widths: Pads) -> te.Tensor:
 
 
 def _from_source(x: te.Tensor, widths: Pads, source: Source) -> te.Tensor:
+    last = x.ndim - 1
+
     def element(*index: PrimExpr) -> PrimExpr:
-        return x[tuple(
+        at = [
             source(i - before, size) if before or after else i
             for i, size, (before, after) in zip(index, x.shape, widths, strict=True)
-        )]
+        ]
+        if x.ndim == 0 or not any(widths[last]):
+            return x[tuple(at)]
+        # Between the borders of a row the source is the row itself, which vectors can copy.
+        before, size = widths[last][0], x.shape[last]
+        inside = all_of(index[last] >= before, index[last] < size + before)
+        row = x[(*at[:last], index[last] - before)]
+        return if_then_else(te.likely(inside), row, x[tuple(at)])
 
     return te.compute(padded_shape(x, widths), element, name="pad", tag="injective")
