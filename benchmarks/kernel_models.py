@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.models import GraphBuilder
 
@@ -54,10 +54,12 @@ def _kernel(name: str, inputs: Shape | Sequence[Shape], body: Body, *, flops: fl
 
 def traffic(model: onnx.ModelProto, feeds: dict[str, np.ndarray],
             outputs: Sequence[np.ndarray]) -> int:
-    """Bytes of all inputs and outputs; tables that are gathered from count by what is read."""
+    """Bytes of all inputs, weights and outputs; of tables that are gathered from, what is read."""
     gathers = any(node.op_type == "Gather" for node in model.graph.node)
     moved = sum(array.nbytes for array in outputs)
-    return 2 * moved if gathers else moved + sum(array.nbytes for array in feeds.values())
+    weights = sum(numpy_helper.to_array(t).nbytes for t in model.graph.initializer)
+    read = moved if gathers else weights + sum(array.nbytes for array in feeds.values())
+    return moved + read
 
 
 def _gelu(g: GraphBuilder) -> str:
