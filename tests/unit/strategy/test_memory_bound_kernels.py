@@ -14,6 +14,7 @@ from weft.strategy import lower_function
 from weft.strategy.access import step_along
 from weft.strategy.cpu.reduction_rows import RowBlocks
 from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows
+from weft.strategy.cpu.reduction_strips import Strips
 from weft.strategy.cpu.transpose import Crossing, find_crossing
 from weft.target import Target
 from weft.te.walk import loads_of
@@ -273,3 +274,27 @@ def test_groups_of_one_image_run_in_parallel():
     function = primitive([x, gamma, beta], op.nn.group_norm(x, gamma, beta, num_groups=8))
     text = str(lower_function(function, WIDE_CPU).func)
     assert text.count("in parallel(8)") == text.count("parallel") == 1
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(2, 12, 3, 40), (3, 5, 70), (1, 4, 2, 33), (2, 6, 5, 7)])
+def test_groups_that_reduce_channels_run_in_strips(target, shape):
+    """Positions of whole strips, of a part of one, and too few for any."""
+    x, gamma, beta = var("x", shape), var("gamma", shape[1:2]), var("beta", shape[1:2])
+    check(primitive([x], op.nn.log_softmax(x, axis=1)), target)
+    check(primitive([x], op.subtract(x, op.mean(x, axis=(1,), keepdims=True))), target)
+    body = op.nn.layer_norm(op.nn.relu(x), gamma, beta, axis=1)
+    func = check(primitive([x, gamma, beta], body), target).func
+    sums = [n for n in post_order_stmts(func.body)
+            if isinstance(n, BufferStore) and n.buffer.name in ("layer_norm_sum",
+                                                                "layer_norm_squares")]
+    assert shape[-1] not in (40, 70) or {n.buffer.scope for n in sums} == {"local"}
+
+
+@pytest.mark.parametrize(("shape", "axis", "expected"), [
+    ((2, 19, 64, 64), 1, (0, 2, 3)), ((2, 19, 64, 64), 2, (0, 1, 3)), ((40, 128), 0, (1,)),
+    ((2, 19, 64, 64), 3, None), ((2, 19, 64, 20), 1, None), ((1, 4000, 64), 1, None)])
+def test_strips_where_they_are_wide_enough(shape, axis, expected):
+    kept = KeptStages.of((softmax(te.placeholder(shape, name="x"), axis),))
+    strips = Strips.of(kept, WIDE_CPU)
+    assert (None if strips is None else strips.places) == expected

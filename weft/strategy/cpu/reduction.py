@@ -22,6 +22,7 @@ from weft.strategy.cpu.reduction_lanes import (
 )
 from weft.strategy.cpu.reduction_rows import schedule_by_rows
 from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows
+from weft.strategy.cpu.reduction_strips import Strips, schedule_by_strips
 from weft.strategy.implementation import ScheduleContext, compute_of
 
 
@@ -32,6 +33,10 @@ def schedule_reductions(ctx: ScheduleContext) -> None:
         if kept.is_inlined(op):
             ctx.schedule[op.output(0)].compute_inline()
     rows = kept.shared_rows() if len(ctx.outputs) == 1 else SharedRows(0)
+    strips = Strips.of(kept, ctx.target) if len(ctx.outputs) == 1 else None
+    if strips is not None and len(strips.shared) > rows.count:
+        schedule_by_strips(ctx, kept, strips)
+        return
     if rows.count and (len(kept.ops) > 1 or not _is_much_to_little(kept.output)):
         schedule_by_rows(ctx, kept, rows)
         return

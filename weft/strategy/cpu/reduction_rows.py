@@ -88,11 +88,11 @@ def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: SharedRows) -
     s = ctx.schedule
     blocks = RowBlocks.of(kept, rows, ctx.target)
     out_stage = s[kept.output.output(0)]
-    task, *of_result = blocks.loops(out_stage)
+    task, rows_of_result, data_of_result = blocks.loops(out_stage)
     for op in kept.ops:
         stage = s[op.output(0)]
         if op is kept.output:
-            inside, data = of_result
+            inside, data = rows_of_result, data_of_result
         else:
             stage.compute_at(out_stage, task)
             inside = stage.axis[blocks.place] if blocks.height > 1 else None

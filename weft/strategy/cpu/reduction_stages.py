@@ -110,17 +110,17 @@ class KeptStages:
             return 1
         alike = all(
             op.axis[place].extent is others[0].axis[place].extent
-            and all(_leading_identity(load, op) > place for load in self._loads_inside(op))
+            and all(_leading_identity(load, op) > place for load in self.loads_inside(op))
             for op in others
         )
         sizes = {_divisor(load.indices[place], result.axis[place])
-                 for load in self._loads_inside(result)}
+                 for load in self.loads_inside(result)}
         size = sizes.pop() if alike and len(sizes) == 1 else 1
         covers = size > 1 and size_of(result.axis[place].extent) == size * size_of(
             others[0].axis[place].extent)
         return size if covers else 1
 
-    def _loads_inside(self, op: te.ComputeOp) -> list[ProducerLoad]:
+    def loads_inside(self, op: te.ComputeOp) -> list[ProducerLoad]:
         """The reads of other stages by ``op``."""
         return [load for load in loads_of(self.body(op))
                 if any(load.producer.op is kept for kept in self.ops)]
@@ -133,7 +133,7 @@ class KeptStages:
                 for a, b in zip(op.axis[:rows], self.output.axis[:rows], strict=True)
             ):
                 rows -= 1
-            for load in self._loads_inside(op):
+            for load in self.loads_inside(op):
                 rows = min(rows, _leading_identity(load, op))
         return self._without_vectors(rows)
 
