@@ -53,7 +53,7 @@ class RowBlocks:
         along = any(kept.contiguous_axis(op) in op.reduce_axis for op in kept.reductions)
         if rows.group > 1 or not along:
             return alone
-        count, extent = math.prod(extents), extents[place]
+        count, extent = max(1, math.prod(extents)), extents[place]
         longest = max(work_of(op) // count * op.output(0).dtype.itemsize for op in kept.ops)
         is_parallel = sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD
         room = target.l1_bytes // (2 if len(kept.ops) > 1 else 4)
@@ -119,7 +119,7 @@ def _belongs_in_result(
     result = kept.output
     dtype = op.output(0).dtype
     rows = math.prod(size_of(axis.extent) for axis in kept.ops[0].axis[: blocks.rows.count])
-    row_bytes = work_of(op) // rows * dtype.itemsize
+    row_bytes = work_of(op) // max(1, rows) * dtype.itemsize
     if is_reduction(result) or 2 * blocks.height * row_bytes <= target.l1_bytes:
         return False
     loads = [load for load in loads_of(kept.body(result)) if load.producer.op is op]

@@ -85,11 +85,14 @@ class Strips:
         return True
 
     def width(self, kept: KeptStages, target: Target) -> int:
-        """Vectors of a strip: as many as leave all that it goes through in the first cache; may be 0."""
+        """Vectors of a strip: as many as leave all that it goes through in the first cache.
+
+        There may be none such.
+        """
         result = kept.output
         lanes = target.lanes(result.output(0).dtype)
-        depth = max(work_of(op) for op in kept.ops) // max(1, math.prod(
-            size_of(result.axis[p].extent) for p in self.shared))
+        positions = math.prod(size_of(result.axis[p].extent) for p in self.shared)
+        depth = max(1, max(work_of(op) for op in kept.ops) // max(1, positions))
         vectors = target.l1_bytes // (2 * depth * lanes * result.output(0).dtype.itemsize)
         across = -(-size_of(result.axis[-1].extent) // lanes)
         widest = min(vectors, across, MOST_VECTORS)
