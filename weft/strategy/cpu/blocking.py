@@ -5,7 +5,6 @@ from __future__ import annotations
 from weft.target import Target
 
 MAX_BLOCK = 64
-MIN_PIECE = 4  # fewer lanes are widened to a register of this many
 
 
 def channel_block(channels: int, lanes: int) -> int:
@@ -23,10 +22,10 @@ def registers(block: int, lanes: int) -> int:
     """Vector registers that one block of accumulators takes.
 
     What is left after full registers splits into powers of two: 24 lanes of 16 are 16 + 8, two
-    registers, but 12 are 8 + 4, two as well.
+    registers, but 12 are 8 + 4, two as well, and 3 are 2 + 1.
     """
     full, rest = divmod(block, lanes)
-    return full + max(rest.bit_count() if rest >= MIN_PIECE else 0, int(rest > 0))
+    return full + rest.bit_count()
 
 
 def block_for(channels: int, target: Target, dtype: str = "float32") -> int:
