@@ -83,6 +83,7 @@ class _Reader:
     masks: list[Mask] = field(default_factory=list)
     leads: list[Shape] = field(default_factory=list)
     undefined: str = "nan"
+    guard: Expr | None = None
 
     def attention(self, root: Call) -> Spelling | None:
         self.calls.append(root)
@@ -101,6 +102,8 @@ class _Reader:
         lead, (rows, keys) = (*self.leads, scored[:-2])[0], scored[-2:]
         if any(math.prod(s[:-2]) != math.prod(lead) for s in (result, *stacks)):
             return None
+        if self.guard is not None and not self._understands_guard(self.guard):
+            return None
         query, of_query = without_scale(product.args[0])
         key, of_key = without_scale(product.args[1])
         return Spelling(
@@ -116,21 +119,51 @@ class _Reader:
         return expr
 
     def _softmax(self, weights: Expr) -> Call | None:
-        """The softmax along the last axis, behind ``where(isnan(y), 0, y)``."""
+        """The softmax along the last axis, behind ``where(isnan(y), 0, y)`` or ``where(c, 0, y)``.
+
+        Whether ``c`` says which rows are hidden is seen once the masks are known.
+        """
         if op_name(weights) == "where" and isinstance(weights, Call):
             test, zero, inner = weights.args
-            is_guard = (op_name(test) == "isnan" and isinstance(test, Call)
-                        and test.args[0] is inner and scalar_value(zero) == 0)
-            if not is_guard or not isinstance(test, Call):
+            if scalar_value(zero) != 0:
                 return None
-            self.calls += [weights, test]
-            self.undefined, weights = "zero", inner
+            self.calls.append(weights)
+            if op_name(test) == "isnan" and isinstance(test, Call) and test.args[0] is inner:
+                self.calls.append(test)
+                self.undefined = "zero"
+            else:
+                self.guard = test
+            weights = inner
         shape = fixed_shape(weights)
         if op_name(weights) != "nn.softmax" or not isinstance(weights, Call) or shape is None:
             return None
         attrs: Any = weights.attrs
         self.calls.append(weights)
         return weights if len(shape) > 1 and attrs.axis in (-1, len(shape) - 1) else None
+
+    def _understands_guard(self, guard: Expr) -> bool:
+        """Whether the rows that are set to zero are those of which all keys are hidden.
+
+        These are rows of a mask whose largest number is minus infinity.
+        """
+        if isinstance(guard, Constant) and not guard.data.any():
+            return True
+        if len(self.masks) != 1 or self.masks[0].fill is not None:
+            return False
+        mask = self.masks[0].expr
+        self.undefined = "zero_if_hidden"
+        if isinstance(guard, Constant) and isinstance(mask, Constant):
+            hidden = mask.data.max(axis=-1, keepdims=True) == -math.inf
+            return guard.data.shape == hidden.shape and bool((guard.data == hidden).all())
+        if op_name(guard) != "equal" or not isinstance(guard, Call):
+            return False
+        top, lowest = guard.args
+        if op_name(top) != "max" or not isinstance(top, Call) or top.args[0] is not mask:
+            return False
+        attrs: Any = top.attrs
+        last = len(fixed_shape(mask) or ()) - 1
+        along_keys = attrs.keepdims and attrs.axis in ((-1,), (last,), -1, last)
+        return bool(along_keys) and scalar_value(lowest) == -math.inf
 
     def _within_masks(self, scores: Expr) -> Expr | None:
         """What the masks are put on, all at one shape."""

@@ -133,6 +133,22 @@ def test_rows_without_a_softmax_are_zero(qkv) -> None:
     assert _attrs(call).undefined == "zero"
 
 
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_rows_that_a_mask_hides_are_zero(qkv, is_constant) -> None:
+    """As the function body of ONNX's Attention says it."""
+    added = np.where(np.arange(ROWS)[:, None] > 1, np.zeros(KEYS), -np.inf).astype(np.float32)
+    added[3] = np.linspace(-1, 1, KEYS)
+    mask = Constant(added) if is_constant else var("mask", (ROWS, KEYS))
+    guard = (Constant(added.max(axis=1, keepdims=True) == -np.inf) if is_constant
+             else op.equal(op.max(mask, axis=(1,), keepdims=True), const(-math.inf)))
+    weights = op.nn.softmax(op.add(_scores(*qkv[:2]), mask))
+    params = [*qkv, *([] if is_constant else [mask])]
+    call, _ = _fused(_weighted(op.where(guard, const(0.0), weights), qkv[2]), *params)
+    assert _attrs(call).undefined == "zero_if_hidden"
+    other = op.where(Constant(np.arange(ROWS)[:, None] > 2), const(0.0), weights)
+    _left(_weighted(other, qkv[2]), *params)
+
+
 @pytest.mark.parametrize("by_repeat", [True, False])
 def test_heads_that_are_repeated_are_read_once(by_repeat) -> None:
     q, k, v = var("q", Q), var("k", (2, 2, KEYS, DEPTH)), var("v", (2, 2, KEYS, DEPTH))
