@@ -6,7 +6,8 @@ left out. So each node gets a function of its own, local to the model, which is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import onnx
@@ -14,6 +15,7 @@ import onnx.inliner
 import onnx.shape_inference
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
 
+from weft.frontend.onnx.contained import contained
 from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.nested import nested_graphs, nested_nodes
 from weft.frontend.onnx.registry import DEFAULT_DOMAIN, find_converter, operator_name
@@ -63,7 +65,7 @@ def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> Schema | 
 def _inlined(proto: ModelProto, versions: Mapping[str, int]) -> ModelProto | None:
     model = ModelProto()
     model.CopyFrom(proto)
-    types = _value_types(proto)
+    types = functools.cache(lambda: _value_types(proto))  # few bodies ask for them
     # Renaming a node changes what ``_schema_with_body`` says of it, so they are found before.
     found = [
         (node, schema)
@@ -92,14 +94,16 @@ def _inlined(proto: ModelProto, versions: Mapping[str, int]) -> ModelProto | Non
 
 
 def _body_of(
-    node: NodeProto, schema: Schema, types: Mapping[str, TypeProto], versions: Mapping[str, int]
+    node: NodeProto, schema: Schema, types: Callable[[], Mapping[str, TypeProto]],
+    versions: Mapping[str, int],
 ) -> FunctionProto | None:
     """The body for the opset of the model, or the newest one before it."""
     version = versions[""]
     if schema.has_context_dependent_function:
-        inputs = [types.get(name, TypeProto()).SerializeToString() for name in node.input]
         fitting = [v for v in schema.context_dependent_function_opset_versions if v <= version]
         if fitting:
+            known = types()
+            inputs = [known.get(name, TypeProto()).SerializeToString() for name in node.input]
             data = schema.get_context_dependent_function_with_opset_version(
                 max(fitting), node.SerializeToString(), inputs
             )
@@ -117,12 +121,13 @@ def _missing_defaults(node: NodeProto, schema: Schema) -> list[onnx.AttributePro
     return [d for d in defaults if d.name and d.name not in present]
 
 
+def _inferred(proto: ModelProto) -> ModelProto:
+    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+
+
 def _value_types(proto: ModelProto) -> dict[str, TypeProto]:
     """What ``onnx`` infers of every value; nothing of a model that it finds fault with."""
-    try:
-        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
-        graph = proto.graph
+    graph = (contained(_inferred, proto) or proto).graph
     types: dict[str, TypeProto] = {}
     for inner in nested_graphs(graph):
         types |= {v.name: v.type for v in (*inner.value_info, *inner.output, *inner.input)}
