@@ -17,6 +17,7 @@ import numpy as np
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
+from weft.frontend.resampling import resampling_order
 from weft.ir.expr import Constant, Expr
 from weft.support.errors import UnsupportedModelError
 
@@ -138,16 +139,17 @@ def _outside(axis: AxisResize, transform: str) -> np.ndarray:
 
 
 def resize_axes(node: Node, axes: Sequence[AxisResize], transform: str) -> Expr:
-    """All axes resampled, one after the other; those that stay are skipped."""
+    """All axes resampled, one after the other, in the order that moves least; some may stay."""
     x, dtype = node.input(0), node.dtype()
     mode = node.attrs.one_of("mode", "nearest", _MODES)
     interpolates = mode != "nearest"
     if interpolates and not dtype.is_float:
         x = node.call(op.cast, x, dtype="float32")
     beyond = np.zeros((), bool)
-    for index, axis in enumerate(axes):
-        if axis.size == axis.new_size and axis.scale == 1.0 and (axis.start, axis.end) == (0, 1):
-            continue
+    changed = {i: axis.new_size / axis.size for i, axis in enumerate(axes)
+               if (axis.size, axis.scale, axis.start, axis.end) != (axis.new_size, 1.0, 0, 1)}
+    for index in resampling_order(changed):
+        axis = axes[index]
         if interpolates:
             taps = _weighted_taps(node, axis, transform, _kernel_of(node, mode))
         else:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft import op
+from weft.frontend.resampling import resampling_order
 from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
@@ -45,7 +46,7 @@ def linear(node: Node, x: Expr, sizes: Sequence[int] | None, align_corners: bool
 
 def _grid(x: Expr, sizes: Sequence[int] | None, factors: Sequence[float] | None
           ) -> list[tuple[int, int, float]]:
-    """The axes that change: the new size, and how far a step on the result is on ``x``."""
+    """The axes that change, in order: the new size, and how far a step of it is on ``x``."""
     spatial = shape_in(x)[2:]
     if factors is not None:
         new = [int(n * f) for n, f in zip(spatial, factors, strict=True)]
@@ -53,9 +54,11 @@ def _grid(x: Expr, sizes: Sequence[int] | None, factors: Sequence[float] | None
     else:
         new = list(sizes or spatial)
         ratios = [n / m for n, m in zip(spatial, new, strict=True)]
-    return [(axis, size, ratio) for axis, (size, ratio)
-            in enumerate(zip(new, ratios, strict=True), start=2)
-            if (size, ratio) != (spatial[axis - 2], 1)]
+    changes = {axis: (size, ratio) for axis, (size, ratio)
+               in enumerate(zip(new, ratios, strict=True), start=2)
+               if (size, ratio) != (spatial[axis - 2], 1)}
+    order = resampling_order({axis: 1 / ratio for axis, (_, ratio) in changes.items()})
+    return [(axis, *changes[axis]) for axis in order]
 
 
 def _taken(node: Node, x: Expr, axis: int, places: np.ndarray) -> Expr:

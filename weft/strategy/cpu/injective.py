@@ -1,7 +1,8 @@
 """The injective family: elementwise chains, broadcasts, transposes, concatenations, slices.
 
-Everything but the outputs is inlined. Axes that all reads walk alike are fused, the innermost is
-vectorised at register width, and the outer ones run in parallel where the work is worth it.
+Everything is inlined but the outputs and what would be computed many times. Axes that all reads
+walk alike are fused, the innermost is vectorised at register width, and the outer ones run in
+parallel where the work is worth it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from weft.strategy.analysis import (
 )
 from weft.strategy.cpu.axis_parts import split_innermost
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, has_masks
+from weft.strategy.cpu.repeated import repeated_stages
 from weft.strategy.cpu.transpose import find_crossing, tile_crossing
 from weft.strategy.implementation import ScheduleContext, compute_of
 from weft.target import Target
@@ -27,15 +29,15 @@ MIN_PARALLEL_EXTENT = 8
 
 def schedule_injective(ctx: ScheduleContext) -> None:
     """Schedule a group without reductions."""
-    outputs = {id(t.op) for t in ctx.outputs}
-    ops = computes_below(ctx.outputs)
-    for op in ops:
-        if id(op) not in outputs:
+    repeated = [op.output(0) for op in repeated_stages(ctx.outputs)]
+    kept = {id(t.op) for t in (*ctx.outputs, *repeated)}
+    for op in computes_below(ctx.outputs):
+        if id(op) not in kept:
             ctx.schedule[op.output(0)].compute_inline()
-    for tensor in ctx.outputs:
+    for tensor in (*repeated, *ctx.outputs):
         if not isinstance(tensor.op, te.ComputeOp):
             continue  # an extern body brings its own loops
-        body = inlined_body(compute_of(tensor), lambda op: id(op) not in outputs)
+        body = inlined_body(compute_of(tensor), lambda op: id(op) not in kept)
         schedule_loops(ctx.schedule[tensor], tensor, body, ctx.target)
 
 
