@@ -1,10 +1,11 @@
 """Rules by subject; ``SIMPLIFICATIONS`` is what ``simplify_expr`` applies."""
 
 from weft.ir.rewrite import RuleSet
-from weft.transform.rules import algebraic, division, layout, padding, reshape, transpose
+from weft.transform.rules import algebraic, division, gather, layout, padding, reshape, transpose
 
 SIMPLIFICATIONS = RuleSet(
-    algebraic.RULES, division.RULES, transpose.RULES, reshape.RULES, layout.RULES, padding.RULES
+    algebraic.RULES, division.RULES, transpose.RULES, reshape.RULES, layout.RULES, padding.RULES,
+    gather.RULES,
 )
 
 __all__ = ["SIMPLIFICATIONS"]
