@@ -40,7 +40,10 @@ def test_values(target: Target, size: int, dtype: str) -> None:
     (4, 1024, "float32", 4),
     (5, 1024, "float32", 1),
     (1, 96, "float32", 2),
-    (1, 1003, "float32", 1),
+    (1, 515, "float32", 2),  # a masked end in 17 steps
+    (1, 1003, "float32", 2),
+    (1, 1030, "float32", 4),
+    (1, 195, "float32", 1),
     (1, 1024, "float16", 2),  # each is two vectors of float32
     (1, 1024, "float64", 4),
     (1, 1024, "bool", 1),
@@ -53,7 +56,9 @@ def test_few_registers_take_one_vector() -> None:
     assert vectors_at_a_time(1, 1024, DType.of("float32"), SMALL_CPU) == 1
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1024, [64]), (1003, [16, 16]), (96, [32])])
+@pytest.mark.parametrize(("size", "expected"), [
+    (1024, [64]), (1030, [64, 64]), (195, [16, 16]), (96, [32]),
+])  # fmt: skip
 def test_code_holds_a_polynomial_once_or_twice(size: int, expected: list[int]) -> None:
     x = var("x", (size,))
     kernel = check(primitive([x], op.tanh(x)), WIDE_CPU)
