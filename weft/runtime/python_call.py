@@ -131,8 +131,9 @@ def is_short(manifest: Manifest) -> bool:
     """Whether a call takes a few microseconds at most.
 
     A thread that gives Python's lock away for so little may wait a thousand times as long for it.
+    Of loops and of foreign code (which says nothing of what it moves) that is not known.
     """
-    if manifest.jumps:
+    if manifest.jumps or not all(step.bytes_moved for step in manifest.steps):
         return False
     work = sum(step.flops / _FLOPS + step.bytes_moved / _BYTES for step in manifest.steps)
     return work < _SHORT

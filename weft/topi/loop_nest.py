@@ -22,7 +22,7 @@ def nest(shape: Sequence[PrimExpr], body: Body, *, independent: bool = False,
     Where indices of the first axis are ``independent`` of each other, they are shared among
     threads if there is enough to do, at ``work`` elements a body.
     """
-    outermost = ForKind.PARALLEL if independent and _is_large(shape, work) else ForKind.SERIAL
+    outermost = ForKind.PARALLEL if independent and is_large(shape, work) else ForKind.SERIAL
     index = tuple(Var(f"i{axis}", int64) for axis in range(len(shape)))
     stmt = body(index)
     for axis in reversed(range(len(index))):
@@ -31,7 +31,8 @@ def nest(shape: Sequence[PrimExpr], body: Body, *, independent: bool = False,
     return stmt
 
 
-def _is_large(shape: Sequence[PrimExpr], work: int) -> bool:
+def is_large(shape: Sequence[PrimExpr], work: int = 1) -> bool:
+    """Whether threads are worth their start for ``shape``, at ``work`` operations an element."""
     sizes = [int_value(size) for size in shape]
     return len(sizes) > 0 and None not in sizes and (
         work * math.prod(s for s in sizes if s is not None) >= _PARALLEL_ELEMENTS)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from weft import te
-from weft.ir.dtype import DType
+from weft.ir.dtype import DType, int64
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, const, if_then_else
-from weft.tir.stmt import BufferStore, Stmt
-from weft.topi.loop_nest import nest
-from weft.topi.scatter import COMBINE
+from weft.tir.expr import PrimExpr, Var, const, if_then_else, int_value
+from weft.tir.stmt import Allocate, BufferStore, For, ForKind, Stmt, seq
+from weft.topi.loop_nest import is_large, nest
+from weft.topi.scatter import COMBINE, Combine
+
+# Rows whose results wait for each other's additions at the same time.
+ROWS_AT_ONCE = 8
 
 
 def scan(
@@ -18,23 +24,116 @@ def scan(
 
     ``reverse`` starts from the end. ``combine`` is "add" or "mul".
     """
-    neutral = const(1 if combine == "mul" else 0, dtype)
-    size = x.shape[axis]
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
-        source, target = inputs[0], outputs[0]
-
-        def at(i: tuple[PrimExpr, ...], step: PrimExpr) -> tuple[PrimExpr, ...]:
-            place = size - 1 - step if reverse else step
-            return (*i[:axis], place, *i[axis + 1:])
-
-        def advance(i: tuple[PrimExpr, ...]) -> Stmt:
-            first, here, before = i[axis].equal(0), at(i, i[axis]), at(i, i[axis] - 1)
-            taken = source.load(*(before if exclusive else here)).astype(dtype)
-            start = neutral if exclusive else taken
-            value = if_then_else(first, start, COMBINE[combine](target.load(*before), taken))
-            return BufferStore(target, value, here)
-
-        return nest(source.shape, advance, independent=axis != 0)
+        made = _Scan(inputs[0], outputs[0], axis, combine, exclusive, reverse)
+        return made.loops()
 
     return te.extern([x.shape], [x], build, [dtype], f"cum_{combine}")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    source: Buffer
+    target: Buffer
+    axis: int
+    combine: str
+    exclusive: bool
+    reverse: bool
+
+    def loops(self) -> Stmt:
+        shape = self.source.shape
+        sizes = [int_value(size) for size in shape]
+        if None in sizes or 0 in sizes:
+            return nest(shape, self._one_step, independent=self.axis != 0)
+        return self._along_rows() if self.axis == len(shape) - 1 else self._row_by_row()
+
+    @property
+    def size(self) -> PrimExpr:
+        return self.source.shape[self.axis]
+
+    @property
+    def _combined(self) -> Combine:
+        return COMBINE[self.combine]
+
+    def _at(self, i: Sequence[PrimExpr], step: PrimExpr) -> tuple[PrimExpr, ...]:
+        place = self.size - 1 - step if self.reverse else step
+        return (*i[:self.axis], place, *i[self.axis + 1:])
+
+    def _first(self, i: Sequence[PrimExpr]) -> PrimExpr:
+        """The result of step 0."""
+        if self.exclusive:
+            return const(1 if self.combine == "mul" else 0, self.target.dtype)
+        return self._taken(i, const(0))
+
+    def _taken(self, i: Sequence[PrimExpr], step: PrimExpr) -> PrimExpr:
+        """What a step adds."""
+        place = self._at(i, step - 1 if self.exclusive else step)
+        return self.source.load(*place).astype(self.target.dtype)
+
+    def _one_step(self, i: tuple[PrimExpr, ...]) -> Stmt:
+        """Any step, for sizes that are not known."""
+        step, here = i[self.axis], self._at(i, i[self.axis])
+        before = self.target.load(*self._at(i, step - 1))
+        later = self._combined(before, self._taken(i, step))
+        return BufferStore(self.target, if_then_else(step.equal(0), self._first(i), later), here)
+
+    def _row_by_row(self) -> Stmt:
+        """Each row is the one before, which is still near, and a row of the data: vectors."""
+        i = tuple(Var(f"i{axis}", int64) for axis in range(self.source.ndim))
+        step = i[self.axis]
+        before = self.target.load(*self._at(i, step - 1))
+        later = BufferStore(self.target, self._combined(before, self._taken(i, step)),
+                            self._at(i, step))
+        first = BufferStore(self.target, self._first(i), self._at(i, const(0)))
+        rest = For(step, const(1), self.size - 1, ForKind.SERIAL, self._inner(i, later))
+        return self._outer(i[:self.axis], seq([self._inner(i, first), rest]))
+
+    def _inner(self, i: tuple[Var, ...], body: Stmt) -> Stmt:
+        """The axes behind the scanned one, the innermost as vectors."""
+        for axis in reversed(range(self.axis + 1, len(i))):
+            kind = ForKind.VECTORIZED if axis == len(i) - 1 else ForKind.SERIAL
+            body = For(i[axis], const(0), self.source.shape[axis], kind, body)
+        return body
+
+    def _outer(self, i: tuple[Var, ...], body: Stmt) -> Stmt:
+        """The axes in front; the first is shared among threads where that is worth it."""
+        for axis in reversed(range(len(i))):
+            parallel = axis == 0 and is_large(self.source.shape)
+            kind = ForKind.PARALLEL if parallel else ForKind.SERIAL
+            body = For(i[axis], const(0), self.source.shape[axis], kind, body)
+        return body
+
+    def _along_rows(self) -> Stmt:
+        """A few rows at once, since one alone waits for every addition."""
+        *outer, _ = (Var(f"i{axis}", int64) for axis in range(self.source.ndim))
+        if not outer:
+            return self._rows((), 1)
+        *around, row = outer
+        count = int_value(self.source.shape[self.axis - 1]) or 0
+        groups, rest = divmod(count, ROWS_AT_ONCE)
+        shared = not around and is_large(self.source.shape)
+        kind = ForKind.PARALLEL if shared else ForKind.SERIAL
+        parts = [
+            For(row, const(0), const(times), kind, self._rows((*around, row * size + start), size))
+            for start, size, times in ((0, ROWS_AT_ONCE, groups), (count - rest, rest, 1))
+            if size and times
+        ]
+        return self._outer(tuple(around), seq(parts))
+
+    def _rows(self, first: tuple[PrimExpr, ...], count: int) -> Stmt:
+        """``count`` rows from ``first`` on, their results so far in registers."""
+        totals = Buffer("total", (const(count),), self.target.dtype, "local")
+        step = Var("step", int64)
+        starts: list[Stmt] = []
+        steps: list[Stmt] = []
+        for number in range(count):
+            i = (*first[:-1], first[-1] + number, step) if first else (step,)
+            at = (const(number),)
+            starts.append(BufferStore(totals, self._first(i), at))
+            starts.append(BufferStore(self.target, totals.load(*at), self._at(i, const(0))))
+            later = self._combined(totals.load(*at), self._taken(i, step))
+            steps.append(BufferStore(totals, later, at))
+            steps.append(BufferStore(self.target, totals.load(*at), self._at(i, step)))
+        rest = For(step, const(1), self.size - 1, ForKind.SERIAL, seq(steps))
+        return Allocate(totals, seq([*starts, rest]))

@@ -193,3 +193,5 @@ def test_short_calls_keep_the_lock() -> None:
     one, two = (replace(step, bytes_moved=400, flops=100) for step in small.steps)
     assert is_short(replace(small, steps=(one, two)))
     assert not is_short(replace(small, steps=(one, two), jumps=(BackJump(2, 0),)))
+    foreign = replace(two, bytes_moved=0, flops=0)
+    assert not is_short(replace(small, steps=(one, foreign)))

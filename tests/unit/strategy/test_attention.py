@@ -15,6 +15,7 @@ from weft.ir.expr import Function, var
 from weft.ir.module import IRModule
 from weft.strategy.cpu import attention_plan
 from weft.strategy.cpu.attention_plan import AttentionSize, plan_attention
+from weft.transform.reference import evaluate
 
 QUERY, KEY, VALUE = (2, 2, 11, 5), (2, 1, 19, 5), (2, 1, 19, 3)
 
@@ -137,6 +138,26 @@ def test_lanes_that_would_be_empty_keep_plain_products(shape, is_fused) -> None:
     after = run_pipeline(module, CompileOptions.make(WIDE_CPU), stop_at="optimized")
     assert ("nn.attention" in op_calls(after)) == is_fused
     assert ("nn.softmax" in op_calls(after)) != is_fused
+
+
+@pytest.mark.parametrize(("mask", "attrs", "is_merged"), [
+    (None, {}, True), ((2, 1, 1, 21), {}, True), ((21,), {"causal": True, "offset": 20}, True),
+    (None, {"causal": True, "offset": 3, "fill": -9.0}, True), ((1, 12, 1, 21), {}, False),
+    ((2, 21), {}, False), ((21,), {"causal": True, "offset": 3}, False)], ids=str)
+def test_queries_that_share_keys_fill_lanes_together(mask, attrs, is_merged) -> None:
+    shapes = ((2, 12, 2, 8), (2, 1, 21, 8), (2, 1, 21, 5))
+    operands = _operands(*shapes)
+    arrays = _arrays(*shapes)
+    call = op.nn.attention(*operands, **attrs)
+    if mask is not None:
+        operands.append(var("mask", mask))
+        arrays += _arrays(mask)
+        call = op.nn.masked_attention(*operands, **attrs)
+    module = IRModule.from_expr(Function(tuple(operands), call))
+    after = run_pipeline(module, CompileOptions.make(WIDE_CPU), stop_at="optimized")
+    assert ("reshape" in op_calls(after)) == is_merged
+    wanted = call.op.reference(*arrays, **attrs)
+    np.testing.assert_allclose(evaluate(after, arrays), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_few_queries_take_few_vectors() -> None:

@@ -105,3 +105,21 @@ def test_borders_made_of_the_data(target, mode, widths):
 def test_rows_backwards(target):
     x = var("x", (3, 37))
     check(primitive([x], op.reverse(x, axis=1)), target)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [
+    ((19, 7), 1), ((16, 5), 1), ((3, 9, 21), 0), ((3, 9, 21), 1), ((2, 11, 6), 2), ((33,), 0),
+    ((1, 1), 0), ((70, 300), 1), ((9, 90, 31), 1),
+])
+@pytest.mark.parametrize("attrs", [{}, {"exclusive": True, "reverse": True}])
+def test_running_sums(shape, axis, attrs):
+    x = var("x", shape)
+    check(primitive([x], op.cumsum(x, axis=axis, **attrs)), WIDE_CPU)
+
+
+def test_running_sums_of_several_rows_do_not_wait_for_each_other():
+    x = var("x", (16, 50))
+    func = check(primitive([x], op.cumsum(x, axis=1)), WIDE_CPU).func
+    totals = {e.indices for e in all_exprs(func.body)
+              if isinstance(e, BufferLoad) and e.buffer.scope == "local"}
+    assert len(totals) == 8

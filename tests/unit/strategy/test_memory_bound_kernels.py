@@ -298,3 +298,18 @@ def test_strips_where_they_are_wide_enough(shape, axis, expected):
     kept = KeptStages.of((softmax(te.placeholder(shape, name="x"), axis),))
     strips = Strips.of(kept, WIDE_CPU)
     assert (None if strips is None else strips.places) == expected
+
+
+@pytest.mark.parametrize("shape", [(6, 31), (4, 197), (9, 10)])
+def test_the_rest_of_a_row_is_one_masked_vector(shape):
+    x = var("x", shape)
+    func = check(primitive([x], op.nn.softmax(x, axis=-1)), WIDE_CPU).func
+    stores = [n for n in post_order_stmts(func.body)
+              if isinstance(n, BufferStore) and n.buffer.name == "softmax_output"]
+    assert {n.value.dtype.lanes for n in stores} == {16}
+
+
+def test_scratch_walked_over_rows_stays_dense():
+    """Room for masked vectors in its rows would tear the vectors apart that run on over them."""
+    x = var("x", (2, 6, 5, 7))
+    assert gathers(check(primitive([x], op.nn.softmax(x, axis=1)), WIDE_CPU).func) == []

@@ -48,6 +48,12 @@ def test_example():
         "add(add(%x, const([1, 2], (2,), float32)), const([1, 2, 3, 4], (4, 1), float32))",
         'layout_transform(%x, src_layout="NC", dst_layout="CN")',
         "where(less(%x, 0f), %x, negative(%x))",
+        "take(%x, const([0, 2, 1], (3,), int64), axis=0)",
+        "take(%x, const([-1, 0, 1], (3,), int64), axis=0)",
+        "take(%x, const([0, 0, 1, 1], (4,), int64), axis=0)",  # not of all elements
+        "take(%x, const([3, 2, 1, 0], (4,), int64), axis=0)",
+        "take(%x, const([0, 1], (1, 2), int64), axis=1)",
+        "take(%x, const([2, 4, 6], (3,), int64))",
     ],
 )
 def test_what_must_stay(body):

@@ -88,10 +88,17 @@ def plan_attention(size: AttentionSize, target: Target) -> AttentionPlan:
     plans = [
         _plan(size, lanes, vectors, block, target)
         for vectors in range(1, MAX_VECTORS + 1)
-        if vectors == 1 or (vectors - 1) * lanes < size.queries
         for block in sorted(blocks, reverse=True)
+        if vectors == 1 or (
+            (vectors - 1) * lanes < size.queries
+            and _scratch_bytes(size, vectors * lanes, block) <= target.l2_bytes // 2)
     ]
     return min(plans, key=lambda plan: plan.cycles)
+
+
+def _scratch_bytes(size: AttentionSize, tile: int, block: int) -> int:
+    """What a tile keeps: queries, sums, scores and a mask."""
+    return 4 * tile * (size.depth + size.width + 2 * block)
 
 
 def _plan(

@@ -16,6 +16,7 @@ from weft.strategy.analysis import (
     size_of,
 )
 from weft.strategy.cpu.axis_parts import split_innermost
+from weft.strategy.cpu.elementwise import polynomials, vectors_at_a_time
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, has_masks
 from weft.strategy.cpu.repeated import repeated_stages
 from weft.strategy.cpu.transpose import find_crossing, tile_crossing
@@ -56,6 +57,8 @@ def schedule_loops(
         outer = tile_crossing(stage, loops, crossing, lanes)
     else:
         *outer, inner = loops
+        count = polynomials(body)
+        lanes *= vectors_at_a_time(count, size_of(inner.extent), tensor.dtype, target)
         outer += vectorize_innermost(stage, inner, lanes, masks=has_masks(target))
     if elements(compute_of(tensor)) * max(1, len(body)) >= PARALLEL_THRESHOLD:
         parallelize(stage, outer)

@@ -124,7 +124,8 @@ def tiled_matmul(
     rows, depth = _pick(a.shape, transposed=transpose_a)
     _, columns = _pick(b.shape, transposed=transpose_b)
     height, width = plan.tile.rows, plan.width
-    left = (_panels(a, rows, depth, height, depth_first=True, name="a_panels") if transpose_a
+    left_panels = transpose_a and (int_value(rows) or 0) > height  # a sole panel is one already
+    left = (_panels(a, rows, depth, height, depth_first=True, name="a_panels") if left_panels
             else widened(a, wide))
     right = (_panels(b, columns, depth, width, depth_first=not transpose_b, name="b_panels")
              if in_panels else b)
@@ -133,7 +134,7 @@ def tiled_matmul(
 
     def element(*index: PrimExpr) -> PrimExpr:
         *at, m, n = index
-        line = (m // height, k, m % height) if transpose_a else (m, k)
+        line = (m // height, k, m % height) if left_panels else (k, m) if transpose_a else (m, k)
         column = (n // width, k, n % width) if in_panels else (k, n)
         y = right[(*_batch_index(b, at), *column)].astype(wide)
         if not in_panels and int_value(columns) != int_value(whole):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import te
-from weft.strategy.analysis import size_of
 from weft.strategy.cpu.contraction import one_tensor
+from weft.strategy.cpu.injective import vectorize_innermost
+from weft.strategy.cpu.machine import has_masks
+from weft.target import Target
 
 # A reduction this long gets several vectors of partial results, to hide the latency of adding.
 LONG_REDUCTION = 128
@@ -69,15 +71,16 @@ def combine_in_a_tree(stage: te.Stage, lanes: int) -> None:
 
 
 def innermost_vectors(
-    stage: te.Stage, data: Sequence[te.IterVar], lanes: int, row: te.IterVar | None
+    stage: te.Stage, data: Sequence[te.IterVar], row: te.IterVar | None, target: Target
 ) -> None:
-    """The last of ``data`` as vectors, with rows side by side just around them."""
+    """The last of ``data`` as vectors, with rows side by side just around them.
+
+    Scratch that is walked over several axes at once has no room for masked vectors in its rows.
+    """
     *others, last = data
-    around = [last]
-    if size_of(last.extent) > lanes:
-        outer, inner = stage.split(last, factor=lanes)
-        around = [outer, inner]
-    if size_of(last.extent) > 1:
-        stage.vectorize(around[-1])
+    lanes = target.lanes(stage.tensors[0].dtype)
+    masks = has_masks(target) and (stage.is_output or last in stage.axis)
+    around = vectorize_innermost(stage, last, lanes, masks=masks)
     if row is not None:
-        stage.reorder(*others, *around[:-1], row, around[-1])
+        vectors = [axis for axis in stage.leaf_iter_vars if axis in stage.kinds]
+        stage.reorder(*others, *around, row, *vectors)

@@ -15,6 +15,7 @@ from weft.strategy.cpu.injective import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction_columns import vectorize_data
 from weft.strategy.cpu.reduction_lanes import (
+    LONG_REDUCTION,
     innermost_vectors,
     lanes_along,
     partial_vectors,
@@ -101,7 +102,7 @@ def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: SharedRows) -
             _schedule_reduction(ctx, kept, op, (out_stage, task), blocks)
         elif data:
             data = kept.fused_data(stage, op, data)
-            innermost_vectors(stage, data, ctx.target.lanes(op.output(0).dtype), inside)
+            innermost_vectors(stage, data, inside, ctx.target)
             if op is not kept.output and _belongs_in_result(kept, op, blocks, ctx.target):
                 stage.store_in(out_stage)
         if inside is not None:
@@ -115,12 +116,15 @@ def _belongs_in_result(
 ) -> bool:
     """Whether ``op`` is what the result is made of, element by element, and too large for the
     first cache: memory of its own would only be more to write and to read.
+
+    Not along a short axis: there a masked load would wait for the masked store before it.
     """
     result = kept.output
     dtype = op.output(0).dtype
     rows = math.prod(size_of(axis.extent) for axis in kept.ops[0].axis[: blocks.rows.count])
     row_bytes = work_of(op) // max(1, rows) * dtype.itemsize
-    if is_reduction(result) or 2 * blocks.height * row_bytes <= target.l1_bytes:
+    is_short = size_of(result.axis[-1].extent) < LONG_REDUCTION
+    if is_short or is_reduction(result) or 2 * blocks.height * row_bytes <= target.l1_bytes:
         return False
     loads = [load for load in loads_of(kept.body(result)) if load.producer.op is op]
     same = dtype == result.output(0).dtype and len(op.axis) == len(result.axis) and all(

@@ -1,10 +1,19 @@
 """Rules by subject; ``SIMPLIFICATIONS`` is what ``simplify_expr`` applies."""
 
 from weft.ir.rewrite import RuleSet
-from weft.transform.rules import algebraic, division, layout, padding, reshape, transpose
+from weft.transform.rules import (
+    algebraic,
+    division,
+    layout,
+    padding,
+    product,
+    reshape,
+    transpose,
+)
 
 SIMPLIFICATIONS = RuleSet(
-    algebraic.RULES, division.RULES, transpose.RULES, reshape.RULES, layout.RULES, padding.RULES
+    algebraic.RULES, division.RULES, transpose.RULES, product.RULES, reshape.RULES, layout.RULES,
+    padding.RULES,
 )
 
 __all__ = ["SIMPLIFICATIONS"]
