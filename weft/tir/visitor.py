@@ -141,12 +141,22 @@ def transform_expr(
     stack = [expr]
     while stack:
         node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
         kind = type(node)
+        if kind in _BINARY:  # most nodes: worth the lines
+            a, b = done.get(node.a), done.get(node.b)  # type: ignore[attr-defined]
+            if a is None or b is None:
+                stack.append(node.b if a is not None else node.a)  # type: ignore[attr-defined]
+                continue
+            same = a is node.a and b is node.b  # type: ignore[attr-defined]
+            done[node] = fn(node if same else _BINARY[kind](a, b))
+            continue
         if kind is x.Select:
             chosen = _chosen_side(node, done)  # type: ignore[arg-type]
             if chosen is not None:
                 if chosen in done:
-                    stack.pop()
                     done[node] = done[chosen]
                 else:
                     stack.append(chosen)
@@ -154,9 +164,7 @@ def transform_expr(
         waiting = [c for c in _CHILDREN[kind](node) if c not in done]
         if waiting:
             stack.extend(reversed(waiting))
-            continue
-        stack.pop()
-        if node not in done:
+        else:
             done[node] = fn(map_children(node, done.__getitem__))
     return done[expr]
 
