@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op, te
-from weft.ir.expr import var
+from weft.ir.expr import const, var
 from weft.strategy import lower_function
 from weft.strategy.access import step_along
 from weft.strategy.cpu.reduction_rows import RowBlocks
@@ -313,3 +313,10 @@ def test_scratch_walked_over_rows_stays_dense():
     """Room for masked vectors in its rows would tear the vectors apart that run on over them."""
     x = var("x", (2, 6, 5, 7))
     assert gathers(check(primitive([x], op.nn.softmax(x, axis=1)), WIDE_CPU).func) == []
+
+
+def test_scratch_has_room_for_the_widest_vector_that_reads_it():
+    """Bytes are stored four times as many at once as the floats that they are made of."""
+    x = var("x", (3, 37))
+    y = op.cast(op.multiply(op.nn.softmax(x, axis=-1), const(255.0, "float32")), dtype="uint8")
+    check(primitive([x], y), WIDE_CPU)

@@ -8,14 +8,13 @@ nobody reads what the lanes beyond leave there, and what follows in the row is w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer, next_uid
 from weft.tir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
-from weft.tir.visitor import post_order, post_order_stmts, replace_buffers
+from weft.tir.visitor import all_exprs, post_order, post_order_stmts, replace_buffers
 
 # The pragma's value is how many lanes a whole vector has.
 MASKED_TAIL = "masked_tail"
@@ -40,7 +39,7 @@ class Tail:
 
 def with_room(func: PrimFunc) -> tuple[PrimFunc, frozenset[Buffer]]:
     """``func`` with its registers and scratch wide enough for masked vectors, and these buffers."""
-    widths = dict(_widths(func.body))
+    widths = _widths(func.body)
     spoiled = set(func.params) | _updated(func.body)
     wide: dict[Buffer, Buffer] = {}
     for buffer, width in widths.items():
@@ -56,17 +55,26 @@ def with_room(func: PrimFunc) -> tuple[PrimFunc, frozenset[Buffer]]:
     return func.replace(body=replace_buffers(func.body, wide)), frozenset(wide.values())
 
 
-def _widths(body: Stmt) -> Iterator[tuple[Buffer, int]]:
-    """Buffers that loops with masked tails write along their last axis, and the vectors' lanes."""
+def _widths(body: Stmt) -> dict[Buffer, int]:
+    """Buffers that loops with masked tails write along their last axis, and the lanes of the
+    widest vector that such a loop reads or writes there.
+    """
+    written: set[Buffer] = set()
+    widths: dict[Buffer, int] = {}
     for loop in post_order_stmts(body):
         if not isinstance(loop, s.For) or MASKED_TAIL not in loop.annotations:
             continue
+        touched = dict.fromkeys(e.buffer for e in all_exprs(loop) if isinstance(e, BufferLoad))
         for node in post_order_stmts(loop):
             if isinstance(node, s.BufferStore) and node.indices:
+                touched[node.buffer] = None
                 *rows, last = (any(e is loop.loop_var for e in post_order(i))
                                for i in node.indices)
                 if last and not any(rows):
-                    yield node.buffer, loop.annotations[MASKED_TAIL]
+                    written.add(node.buffer)
+        for buffer in touched:
+            widths[buffer] = max(widths.get(buffer, 0), loop.annotations[MASKED_TAIL])
+    return {buffer: widths[buffer] for buffer in widths if buffer in written}
 
 
 def _updated(body: Stmt) -> set[Buffer]:
