@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.strategy.analysis import computes_below, elements, work_of
+from weft.te.tensor import ExternOp
 from weft.tir.expr import FloatImm, IntImm, PrimExpr, ProducerLoad, Reduce
 
 
 def count_flops(outputs: Sequence[te.Tensor]) -> int:
-    """Operations of all computes below ``outputs``: two a reduction step, else one an element."""
-    return sum(_flops_of(op) for op in computes_below(outputs))
+    """Operations of all computes below ``outputs``: two a reduction step, else one an element.
+
+    Bodies that are statements say themselves how many theirs are.
+    """
+    bodies = {id(t.op): t.op for t in outputs if isinstance(t.op, ExternOp)}
+    stated = sum(op.flops + count_flops(op.inputs) for op in bodies.values())
+    return stated + sum(_flops_of(op) for op in computes_below(outputs))
 
 
 def _flops_of(op: te.ComputeOp) -> int:

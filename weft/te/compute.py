@@ -126,11 +126,12 @@ def extern(
     dtypes: Sequence[DType | str],
     name: str = "extern",
     tag: str = "",
+    flops: int = 0,
 ) -> tuple[Tensor, ...]:
     """Tensors written by a loop program of your own.
 
     ``build(input_buffers, output_buffers)`` returns the statement; it is called when the schedule
-    is lowered and may read all of each input.
+    is lowered and may read all of each input. ``flops`` is the arithmetic that profiles report.
     """
     types = tuple((as_shape(s), DType.of(d)) for s, d in zip(shapes, dtypes, strict=True))
-    return ExternOp(name, tuple(inputs), types, build, tag).outputs
+    return ExternOp(name, tuple(inputs), types, build, tag, flops=flops).outputs

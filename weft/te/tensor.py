@@ -217,7 +217,8 @@ ExternBody: TypeAlias = Callable[[tuple[Buffer, ...], tuple[Buffer, ...]], Stmt]
 class ExternOp(Operation):
     """Tensors written by a loop program that ``build(inputs, outputs)`` makes over buffers.
 
-    ``functions`` are the Python functions that the program calls.
+    ``functions`` are the Python functions that the program calls, ``flops`` the operations that
+    it is known to do.
     """
 
     inputs: tuple[Tensor, ...]
@@ -225,6 +226,7 @@ class ExternOp(Operation):
     build: ExternBody
     tag: str = ""
     functions: tuple[PythonFunction, ...] = ()
+    flops: int = 0
 
     def __post_init__(self) -> None:
         self._define(*self.types)

@@ -13,6 +13,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.ir.expr import Function, var
 from weft.ir.module import IRModule
+from weft.strategy import lower_function
 from weft.strategy.cpu import attention_plan
 from weft.strategy.cpu.attention_plan import AttentionSize, plan_attention
 from weft.transform.reference import evaluate
@@ -158,6 +159,15 @@ def test_queries_that_share_keys_fill_lanes_together(mask, attrs, is_merged) -> 
     assert ("reshape" in op_calls(after)) == is_merged
     wanted = call.op.reference(*arrays, **attrs)
     np.testing.assert_allclose(evaluate(after, arrays), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_profiles_count_the_keys_that_are_seen() -> None:
+    operands = _operands((2, 3, 4), (2, 5, 4), (2, 5, 6))
+    kernel = lower_function(primitive(operands, op.nn.attention(*operands)), WIDE_CPU)
+    assert kernel.flops == 2 * 2 * 3 * 5 * (4 + 6)
+    past = op.nn.attention(*operands, causal=True, offset=1)
+    kernel = lower_function(primitive(operands, past), WIDE_CPU)
+    assert kernel.flops == 2 * 2 * (2 + 3 + 4) * (4 + 6)
 
 
 def test_few_queries_take_few_vectors() -> None:

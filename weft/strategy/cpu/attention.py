@@ -88,7 +88,8 @@ def tiled_attention(
     ``rest`` is the mask, where there is one, and the attributes.
     """
     attrs, masks, hides = _parted(rest)
-    return _extern((q, _widened(k), _widened(v), *masks), AttentionLoops(plan, attrs, hides))
+    loops = AttentionLoops(plan, attrs, hides)
+    return _extern((q, _widened(k), _widened(v), *masks), loops, plan.size)
 
 
 def rows_of_attention(
@@ -97,7 +98,7 @@ def rows_of_attention(
 ) -> te.Tensor:
     """Few queries, with all keys and values read once, as they are."""
     attrs, masks, hides = _parted(rest)
-    return _extern((q, k, v, *masks), RowLoops(size, attrs, lanes, hides))
+    return _extern((q, k, v, *masks), RowLoops(size, attrs, lanes, hides), size)
 
 
 def _parted(
@@ -109,9 +110,10 @@ def _parted(
     return attrs, [_as_numbers(x) for x in masks], any(x.dtype.is_bool for x in masks)
 
 
-def _extern(inputs: Sequence[te.Tensor], loops: ExternBody) -> te.Tensor:
+def _extern(inputs: Sequence[te.Tensor], loops: ExternBody, size: AttentionSize) -> te.Tensor:
     q, _, v, *_ = inputs
-    return te.extern([(*q.shape[:-1], v.shape[-1])], inputs, loops, [q.dtype], "attention")[0]
+    shape = (*q.shape[:-1], v.shape[-1])
+    return te.extern([shape], inputs, loops, [q.dtype], "attention", flops=size.flops)[0]
 
 
 def _widened(x: te.Tensor) -> te.Tensor:

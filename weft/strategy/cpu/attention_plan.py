@@ -43,6 +43,15 @@ class AttentionSize:
     offset: int | None = None
     group: int = 1
 
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of both products, for the keys that are seen."""
+        seen = self.queries * self.keys
+        if self.offset is not None:
+            ends = (query + self.offset + 1 for query in range(self.queries))
+            seen = sum(min(max(end, 0), self.keys) for end in ends)
+        return 2 * self.heads * seen * (self.depth + self.width)
+
     def blocks(self, tile: int, block: int) -> list[int]:
         """How many blocks each tile of ``tile`` queries reads, the last one shorter."""
         whole = -(-self.keys // block)
