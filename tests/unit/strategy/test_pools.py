@@ -25,6 +25,8 @@ WINDOWS = pytest.mark.parametrize(("shape", "attrs"), [
     ((1, 6, 7, 20), {"pool_size": (3, 2), "layout": "NHWC", "padding": (1, 1)}),
     ((1, 2, 6, 9, 16), {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1),
                         "layout": "NCHW16c"}),
+    ((7, 6, 2, 5), {"pool_size": (3, 3), "layout": "WHCN"}),
+    ((5, 7, 6, 3), {"pool_size": (3, 3), "padding": (1, 1), "layout": "CWHN"}),
 ])
 
 

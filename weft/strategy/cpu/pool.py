@@ -54,7 +54,7 @@ def _share_columns(attrs: PoolAttrs) -> bool:
     """Whether columns are worth a result in between: not where windows are small and apart."""
     *others, last = topi_pool.axis_windows(attrs.window)
     rows = math.prod(a.taps for a in others)
-    if rows < 2 or last.taps < 2:
+    if rows < 2 or last.taps < 2 or Layout.parse(attrs.layout).index_of("W") == 0:
         return False
     return last.taps > last.stride or rows * last.taps >= UNROLLED_TAPS or last.before > 0
 
@@ -73,9 +73,10 @@ def schedule_columns(ctx: ScheduleContext) -> None:
     band, row = stage.split(row, factor=_rows_a_band(columns, len(inside), size_of(row.extent)))
     around = [*inside[:-1], *vectorize_innermost(stage, inside[-1], lanes, masks=masks)]
     outer.append(band)
+    task = stage.fuse(*outer)
     if work_of(compute_of(columns)) >= PARALLEL_THRESHOLD:
-        outer = parallelize(stage, outer)
-    s[columns].compute_at(stage, outer[-1])
+        stage.parallel(task)
+    s[columns].compute_at(stage, task)
     column = one_tensor(s.cache_write(columns, "local"))
     *across, along = s[columns].axis
     across += vectorize_innermost(s[columns], along, lanes, masks=masks)
