@@ -12,8 +12,8 @@ from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.cpu.blocking import block_for
-from weft.strategy.cpu.machine import FAR_BYTES_PER_CYCLE, FMA_PER_CYCLE
-from weft.strategy.cpu.winograd_plan import WinogradSize, plan_winograd
+from weft.strategy.cpu.machine import FMA_PER_CYCLE
+from weft.strategy.cpu.winograd_plan import STREAM_BYTES_PER_CYCLE, WinogradSize, plan_winograd
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
@@ -75,7 +75,7 @@ def _cheapest_tile(
     weights = 4 * TAPS * TAPS * channels * outputs
     direct = products / (FMA_PER_CYCLE * lanes)
     if weights > target.l2_bytes // 2:
-        direct += weights / FAR_BYTES_PER_CYCLE
+        direct += weights / STREAM_BYTES_PER_CYCLE
     costs = {}
     for tile in TILES:
         size = WinogradSize(tile, batch, -(-rows // tile), -(-columns // tile), channels,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from weft.strategy.cpu.blocking import registers
 from weft.strategy.cpu.machine import (
-    FAR_BYTES_PER_CYCLE,
     FMA_PER_CYCLE,
     RegisterTile,
     fits_registers,
@@ -25,6 +24,8 @@ from weft.topi.nn.winograd import TAPS
 # Cycles for one tile and one vector of channels: loads, additions and stores at two a cycle.
 DATA_CYCLES = {2: 40, 4: 130}
 OUTPUT_CYCLES = {2: 25, 4: 80}
+# Weights and points are read front to back, and fetched ahead: twice what single lines get.
+STREAM_BYTES_PER_CYCLE = 16
 TILE_START = 24  # cycles until the first sums of a register tile are under way
 UNEVEN = 1.15  # what a register tile that does not divide its range costs in guards
 
@@ -101,7 +102,7 @@ def _plans(
                           + size.outputs * OUTPUT_CYCLES[size.tile]) / lanes
     for by_slice in (True, False):
         far = _far_bytes(size, band, parts, tile.vectors, target, by_slice=by_slice)
-        cycles = products * rate + transforms + size.batch * bands * far / FAR_BYTES_PER_CYCLE
+        cycles = products * rate + transforms + size.batch * bands * far / STREAM_BYTES_PER_CYCLE
         balanced = cycles * imbalance(size.batch * bands * parts)
         yield WinogradPlan(band, parts, tile.rows, tile.columns, tile.vectors, by_slice,
                            cycles, balanced)
