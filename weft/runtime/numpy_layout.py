@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import platform
-import sysconfig
+import sys
 
 import numpy as np
 
@@ -30,7 +29,7 @@ CARRAY = 0x0001 | 0x0100
 @functools.lru_cache(maxsize=1)
 def known_layout() -> bool:
     """Whether arrays of this process have the layout above."""
-    if platform.python_implementation() != "CPython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if sys.implementation.name != "cpython" or "t" in sys.abiflags:  # no global lock
         return False
     if ctypes.sizeof(ctypes.c_void_p) != 8 or object.__basicsize__ != DATA:
         return False
