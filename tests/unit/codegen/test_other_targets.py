@@ -153,6 +153,13 @@ def test_only_constants_are_looked_up(older: Target) -> None:
         build_object(func, older)
 
 
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid"])
+def test_functions_need_no_library_where_sums_of_products_round_twice(name: str) -> None:
+    func = elementwise(lambda a: Call(a.dtype, name, (a,)), ["float32"], "float32", 4, 4)
+    code = build_object(lower_prim_func(func), Target.of("llvm -mcpu=x86-64"))
+    assert not [s.name for s in symbols(code.object) if s.name.startswith("fma")]
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16", "float64"])
 def test_masks_and_gathers(older: Target, support: bytes, dtype: str) -> None:
     a, i, out = buffer("a", [20], dtype), buffer("i", [8], "int64"), buffer("out", [8], dtype)

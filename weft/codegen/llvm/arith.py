@@ -13,6 +13,7 @@ from weft.codegen.llvm.types import int_constant, mangle, splat, value_type, vec
 from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.support.errors import CodegenError
+from weft.target import Target
 from weft.tir import expr as tir
 
 _FLOAT_OPS = {
@@ -102,6 +103,10 @@ def call_overloaded(
 def emit_fma(out: FunctionWriter, kind: str, a: str, b: str, c: str) -> str:
     """``a * b + c`` with one rounding."""
     return call_overloaded(out, "fma", kind, (a, b, c))
+
+
+def has_fma(target: Target) -> bool:
+    return target.has("fma") or target.arch == "aarch64"
 
 
 def _emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:

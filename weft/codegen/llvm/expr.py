@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.codegen.llvm.arith import emit_binary, emit_constant_division, emit_fma
+from weft.codegen.llvm.arith import emit_binary, emit_constant_division, emit_fma, has_fma
 from weft.codegen.llvm.calls import emit_call
 from weft.codegen.llvm.cast import emit_cast
 from weft.codegen.llvm.emit import emit
@@ -58,8 +58,7 @@ def _fused(state: FunctionState, e: tir.Binary) -> str | None:
     Written as the intrinsic rather than left to LLVM, so that which operations contract does not
     depend on what else is in the kernel.
     """
-    target = state.kernel.module.target
-    if e.dtype.bits < 32 or not (target.has("fma") or target.arch == "aarch64"):
+    if e.dtype.bits < 32 or not has_fma(state.kernel.module.target):
         return None
     if isinstance(e.b, tir.Mul) and isinstance(e, tir.Add):
         product, addend = e.b, e.a

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from weft.codegen.llvm.arith import call_overloaded
+from weft.codegen.llvm.arith import call_overloaded, has_fma
 from weft.codegen.llvm.cast import emit_cast
 from weft.codegen.llvm.narrow_float import is_narrow_float
 from weft.codegen.llvm.pieces import in_pieces
@@ -40,6 +40,19 @@ def _float(name: str, through: DType = float32) -> IntrinsicEmitter:
 
 
 _fabs = _float("fabs")
+
+
+_fma = _float("fma", through=float64)
+
+
+def _multiply_add(
+    out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
+) -> str:
+    if has_fma(out.module.target) or dtype.bits < 32:
+        return _fma(out, dtype, values, dtypes)
+    a, b, c = values
+    product = out.emit(f"fmul {value_type(dtype)} {a}, {b}")
+    return out.emit(f"fadd {value_type(dtype)} {product}, {c}")
 
 
 def _abs(out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]) -> str:
@@ -146,7 +159,8 @@ INTRINSIC_EMITTERS: Mapping[str, IntrinsicEmitter] = {
     # Under the default rounding, to nearest even, and unlike roundeven in every C library.
     "round": _float("rint"),
     "trunc": _float("trunc"),
-    "fma": _float("fma", through=float64),
+    "fma": _fma,
+    "multiply_add": _multiply_add,
     "abs": _abs,
     "times_power_of_two": _times_power_of_two,
     "isnan": _isnan,

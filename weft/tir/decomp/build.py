@@ -66,8 +66,16 @@ class Body:
         return const(value, self.integer)
 
     def fma(self, a: ExprLike, b: ExprLike, c: ExprLike) -> PrimExpr:
-        args = tuple(v if isinstance(v, PrimExpr) else self.real(v) for v in (a, b, c))
-        return Call(self.dtype, "fma", args)
+        """``a * b + c`` with one rounding, where the result relies on it."""
+        return self._of_three("fma", a, b, c)
+
+    def multiply_add(self, a: ExprLike, b: ExprLike, c: ExprLike) -> PrimExpr:
+        """``a * b + c``; CPUs without an instruction for it round the product."""
+        return self._of_three("multiply_add", a, b, c)
+
+    def _of_three(self, name: str, *operands: ExprLike) -> PrimExpr:
+        args = tuple(v if isinstance(v, PrimExpr) else self.real(v) for v in operands)
+        return Call(self.dtype, name, args)
 
     def polynomial(self, name: str, at: PrimExpr, coefficients: Sequence[ExprLike]) -> PrimExpr:
         """The constant term comes first. Horner's rule over pairs of terms where there are many,
@@ -76,12 +84,12 @@ class Body:
         terms = list(coefficients)
         if len(terms) >= _PAIRED_TERMS:
             pairs = zip(terms[::2], terms[1::2], strict=False)
-            whole = [self.let(name, self.fma(b, at, a)) for a, b in pairs]
+            whole = [self.let(name, self.multiply_add(b, at, a)) for a, b in pairs]
             terms = [*whole, *terms[len(whole) * 2 :]]
             at = self.let("square", at * at)
         value = terms[-1]
         for c in reversed(terms[:-1]):
-            value = self.fma(value, at, c)
+            value = self.multiply_add(value, at, c)
         return self.let(name, value if isinstance(value, PrimExpr) else self.real(value))
 
     def bits(self, value: PrimExpr) -> PrimExpr:
@@ -125,7 +133,7 @@ class Body:
         It must be below ``2**(mantissa_bits - 1)``; for NaN both are meaningless.
         """
         magic = self.format.round_magic
-        shifted = self.let(f"{name}_shifted", self.fma(scaled[0], scaled[1], magic))
+        shifted = self.let(f"{name}_shifted", self.multiply_add(scaled[0], scaled[1], magic))
         as_float = self.let(name, shifted - self.real(magic))
         # Only the low bits count: the bits of the magic number differ from it by the integer.
         as_int = self.let(f"{name}_int", self.bits(shifted) - self.bits(self.real(magic)))

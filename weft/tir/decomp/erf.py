@@ -29,7 +29,7 @@ def _erf_64(body: Body, x: PrimExpr) -> PrimExpr:
     one = body.real(1.0)
     near = body.let("near", select(a < one, a, body.real(0.0)))
     p = body.polynomial("p", body.let("z", near * near), ERF_64)
-    small = body.fma(near, p, near)
+    small = body.multiply_add(near, p, near)
     far = select(a > body.real(_END), body.real(_END), a)
     t = body.let("t", far - body.real(_MIDDLE))
     g = body.polynomial("g", t, LOG_ERFC_64)

@@ -15,8 +15,8 @@ from weft.tir.decomp.tables import EXP_POWERS
 from weft.tir.expr import Call, PrimExpr, minimum, select
 
 LOG2_E = 1.4426950408889634
-# ln 2 with the low mantissa bits of the first part zero, so that n times it is exact.
-LN2_PARTS = {32: (0.693145751953125, 1.428606765330187e-06),
+# ln 2; the first part has so few digits that n times it is exact.
+LN2_PARTS = {32: (0.693115234375, 3.194618494530942e-05),
              64: (0.6931471803691238, 1.9082149292705877e-10)}  # fmt: skip
 _COEFFICIENTS = {32: EXP_32, 64: EXP_64}
 # ``n`` has so many bits after the point.
@@ -40,14 +40,14 @@ def exp_in(body: Body, x: PrimExpr) -> PrimExpr:
     bits = body.dtype.bits
     inside = body.let("inside", _not_below_lowest(body, x))
     magic = _magic(body)
-    shifted = body.fma(inside, LOG2_E, magic)
+    shifted = body.multiply_add(inside, LOG2_E, magic)
     # Floats above zero compare as integers. The remainder makes what is past the end infinite.
     end = body.bits(body.real(magic + _HIGHEST_POWER[bits]))
     index = body.let("index", minimum(body.bits(shifted), end))
     n = body.let("n", body.from_bits(index) - body.real(magic))
     power = body.lookup("power", index, EXP_POWERS) if _FRACTION_BITS[bits] else body.real(1.0)
     growth = _growth(body, _remainder(body, inside, n))
-    value = body.let("value", body.fma(power, growth, power))
+    value = body.let("value", body.multiply_add(power, growth, power))
     return body.let("exp", Call(body.dtype, "times_power_of_two", (value, n)))
 
 
@@ -55,7 +55,7 @@ def lifted_exp_in(body: Body, x: PrimExpr, lift: int = 0) -> PrimExpr:
     """``exp(x) * 2**lift``, known to be a normal number, within 1 ulp."""
     form, fraction = body.format, _FRACTION_BITS[body.dtype.bits]
     magic = _magic(body) + form.bias + lift
-    shifted = body.let("n_shifted", body.fma(x, LOG2_E, magic))
+    shifted = body.let("n_shifted", body.multiply_add(x, LOG2_E, magic))
     n = body.let("n", shifted - body.real(magic))
     # Shifted to its place, an exponent with its bias is a power of two; the rest falls off.
     index = body.bits(shifted)
@@ -66,7 +66,7 @@ def lifted_exp_in(body: Body, x: PrimExpr, lift: int = 0) -> PrimExpr:
         error = body.lookup("error", index, _ROUNDING_ERRORS)
     power = body.let("power", body.from_bits(bits))
     growth = _growth(body, _remainder(body, x, n), error)
-    return body.let("exp", body.fma(power, growth, power))
+    return body.let("exp", body.multiply_add(power, growth, power))
 
 
 def _not_below_lowest(body: Body, x: PrimExpr) -> PrimExpr:
@@ -81,13 +81,13 @@ def _magic(body: Body) -> float:
 
 def _remainder(body: Body, x: PrimExpr, n: PrimExpr) -> PrimExpr:
     high, low = LN2_PARTS[body.dtype.bits]
-    return body.let("r", body.fma(n, -low, body.fma(n, -high, x)))
+    return body.let("r", body.multiply_add(n, -low, body.multiply_add(n, -high, x)))
 
 
 def _growth(body: Body, r: PrimExpr, error: PrimExpr | None = None) -> PrimExpr:
     """``exp(r) - 1``, plus a small ``error``."""
     q = body.polynomial("q", r, _COEFFICIENTS[body.dtype.bits])
-    return body.fma(r * r, q, r if error is None else r + error)
+    return body.multiply_add(r * r, q, r if error is None else r + error)
 
 
 def exp(x: PrimExpr) -> PrimExpr:
@@ -110,4 +110,4 @@ def sigmoid(x: PrimExpr) -> PrimExpr:
     q = e / (e + one)
     whole = select(x >= body.real(0.0), body.real(1.0), e * body.real(2.0**-_LIFT))
     whole = body.let("whole", whole)
-    return body.result(body.fma(body.real(0.0) - q, whole, whole))
+    return body.result(body.multiply_add(body.real(0.0) - q, whole, whole))

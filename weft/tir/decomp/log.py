@@ -34,15 +34,15 @@ def log_in(body: Body, x: PrimExpr) -> PrimExpr:
     square = body.let("square", f * f)
     if body.dtype.bits == 32:
         p = body.polynomial("p", f, LOG_32)
-        tail = body.fma(square, body.fma(f, p, -0.5), e * body.real(low))
-        return body.let("log", body.fma(e, high, f + tail))
+        tail = body.multiply_add(square, body.multiply_add(f, p, -0.5), e * body.real(low))
+        return body.let("log", body.multiply_add(e, high, f + tail))
     # log(1 + f) = f - (f*f/2 - s*(f*f/2 + R)) with s = f/(2 + f), as in fdlibm.
     s = body.let("s", f / (f + body.real(2.0)))
     z = body.let("z", s * s)
     r = body.polynomial("r", z, ATANH_64) * z
     half = body.let("half_square", square * body.real(0.5))
-    tail = body.fma(s, half + r, e * body.real(low)) - half
-    return body.let("log", body.fma(e, high, f + tail))
+    tail = body.multiply_add(s, half + r, e * body.real(low)) - half
+    return body.let("log", body.multiply_add(e, high, f + tail))
 
 
 def log_with_limits_in(body: Body, x: PrimExpr) -> PrimExpr:

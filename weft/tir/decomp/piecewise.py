@@ -52,4 +52,4 @@ def odd_in(body: Body, x: PrimExpr, pieces: Pieces) -> PrimExpr:
     # with one rounding. The constants of the others are larger than ``t``. Floats above zero
     # compare as integers, and every one is above those below zero.
     base = body.from_bits(maximum(body.bits(constant), body.bits(t)))
-    return body.with_sign_of(body.fma(slope, t, base), x)
+    return body.with_sign_of(body.multiply_add(slope, t, base), x)

@@ -28,7 +28,7 @@ def _tanh_64(body: Body, x: PrimExpr) -> PrimExpr:
     near = body.let("near", select(a < body.real(1.0), a, body.real(0.0)))
     z = body.let("z", near * near)
     p = body.polynomial("p", z, TANH_64)
-    small = body.fma(near * z, p, near)
+    small = body.multiply_add(near * z, p, near)
     # From here on the result is 1.
     far = body.let("far", select(a > body.real(_FAR), body.real(_FAR), a))
     e = lifted_exp_in(body, far + far)

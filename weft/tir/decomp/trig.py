@@ -37,8 +37,8 @@ def _circular(body: Body, x: PrimExpr, quarter_turns: int) -> PrimExpr:
     quadrant = body.let("quadrant", n + body.whole(quarter_turns))
     z = body.let("z", r * r)
     sine, cosine = _COEFFICIENTS[body.dtype.bits]
-    s = body.fma(r * z, body.polynomial("s", z, sine), r)
-    c = body.fma(z * z, body.polynomial("c", z, cosine), body.fma(z, -0.5, 1.0))
+    s = body.multiply_add(r * z, body.polynomial("s", z, sine), r)
+    c = body.multiply_add(z * z, body.polynomial("c", z, cosine), body.multiply_add(z, -0.5, 1.0))
     is_odd = Call(body.integer, "bitwise_and", (quadrant, body.whole(1))).equal(body.whole(1))
     is_negated = Call(body.integer, "bitwise_and", (quadrant, body.whole(2))).equal(body.whole(2))
     value = body.let("value", select(is_odd, c, s))
