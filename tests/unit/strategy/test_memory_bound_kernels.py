@@ -320,3 +320,13 @@ def test_scratch_has_room_for_the_widest_vector_that_reads_it():
     x = var("x", (3, 12))
     y = op.cast(op.multiply(op.nn.softmax(x, axis=-1), const(255.0, "float32")), dtype="uint8")
     check(primitive([x], y), WIDE_CPU)
+
+
+@pytest.mark.parametrize(("caches", "is_fetched"), [("-l2=65536 -l3=65536", True),
+                                                    ("-l2=16384 -l3=65536", False),
+                                                    ("-l2=65536 -l3=1048576", False)])
+def test_the_next_row_is_fetched_where_it_fits_and_all_rows_do_not(caches, is_fetched):
+    target = Target.of(f"llvm -mcpu=znver4 -l1=8192 {caches}")
+    x = var("x", (6, 3001))
+    text = str(check(primitive([x], op.nn.softmax(x, axis=-1)), target).func)
+    assert ("prefetch" in text) == is_fetched

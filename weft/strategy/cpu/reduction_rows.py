@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.analysis import is_reduction, size_of, work_of
+from weft.strategy.analysis import elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.injective import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction_columns import vectorize_data
@@ -24,6 +24,7 @@ from weft.strategy.cpu.reduction_lanes import (
 from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows
 from weft.strategy.implementation import ScheduleContext
 from weft.target import Target
+from weft.te.tensor import PlaceholderOp
 from weft.te.walk import loads_of
 
 # Rows side by side, best first: as many as hide the latency of combining, fewer where more would
@@ -105,6 +106,7 @@ def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: SharedRows) -
             innermost_vectors(stage, data, inside, ctx.target)
             if op is not kept.output and _belongs_in_result(kept, op, blocks, ctx.target):
                 stage.store_in(out_stage)
+                _fetch_next_row(kept, op, stage, ctx.target)
         if inside is not None:
             stage.unroll(inside)
     if sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD and size_of(task.extent) > 1:
@@ -131,6 +133,26 @@ def _belongs_in_result(
         a.extent is b.extent for a, b in zip(op.axis, result.axis, strict=True))
     return same and bool(loads) and all(
         i is a.var for load in loads for i, a in zip(load.indices, result.axis, strict=True))
+
+
+def _fetch_next_row(
+    kept: KeptStages, op: te.ComputeOp, stage: te.Stage, target: Target
+) -> None:
+    """Ask for the next row of what ``op`` reads while it computes.
+
+    That pays where the second cache has room for both rows and the result, and the third has not
+    much for all of them. An element of the next row lies as far behind as a row is long.
+    """
+    load, along = kept.contiguous_load(op) or (None, None)
+    if load is None or along is not op.axis[-1] or not isinstance(load.producer.op, PlaceholderOp):
+        return
+    columns, itemsize = size_of(along.extent), load.producer.dtype.itemsize
+    is_whole = size_of(load.producer.shape[-1]) == columns
+    is_near = 3 * columns * itemsize <= target.l2_bytes
+    is_far = 4 * elements(op) * itemsize >= target.l3_bytes
+    if is_whole and is_near and is_far:
+        loop = stage.leaf_iter_vars[-2]
+        stage.prefetch(load.producer, loop, offset=size_of(loop.extent))
 
 
 def _schedule_reduction(
