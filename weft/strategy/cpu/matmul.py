@@ -132,13 +132,17 @@ def tiled_matmul(
     k = te.reduce_axis(depth, name="k")
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if a.ndim + b.ndim > 4 else ()
 
+    def inside(n: PrimExpr) -> PrimExpr:
+        """A mask; of several panels all but the last have none."""
+        return te.likely(n < columns) if (int_value(columns) or 0) > width else n < columns
+
     def element(*index: PrimExpr) -> PrimExpr:
         *at, m, n = index
         line = (m // height, k, m % height) if left_panels else (k, m) if transpose_a else (m, k)
         column = (n // width, k, n % width) if in_panels else (k, n)
         y = right[(*_batch_index(b, at), *column)].astype(wide)
         if not in_panels and int_value(columns) != int_value(whole):
-            y = if_then_else(te.likely(n < columns), y, const(0, wide))
+            y = if_then_else(inside(n), y, const(0, wide))
         return te.sum(left[(*_batch_index(a, at), *line)] * y, k)
 
     whole = (columns + (plan.lanes - 1)) // plan.lanes * plan.lanes

@@ -8,14 +8,25 @@ from typing import TypeAlias
 from weft import te
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.contraction import accumulators, one_tensor, tile_in_registers
-from weft.strategy.cpu.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, imbalance
+from weft.strategy.cpu.injective import (
+    MIN_PARALLEL_EXTENT,
+    parallelize,
+    vectorize_innermost,
+)
+from weft.strategy.cpu.machine import (
+    FMA_LATENCY,
+    PARALLEL_THRESHOLD,
+    RegisterTile,
+    imbalance,
+)
 from weft.strategy.cpu.product_plan import ProductPlan
 from weft.strategy.cpu.transpose import find_crossing, tile_crossing
 from weft.strategy.implementation import ScheduleContext
 
 Place: TypeAlias = "tuple[te.Stage, te.IterVar]"
 
+# Parts of the depth of a product with few tiles, for threads to share, and how deep they are.
+PARTS, MIN_PART_DEPTH = 16, 64
 # How much longer the slowest of common thread counts may take, for a panel to be copied near.
 ACCEPTABLE_IMBALANCE = 1.1
 
@@ -28,9 +39,11 @@ def schedule_product(ctx: ScheduleContext, *, plan: ProductPlan, flat_rows: bool
     """
     product = reduction_below(ctx)
     panels = _inline_all_but_panels(ctx, product)
-    if plan.slice_depth is not None:
+    task = None
+    if _are_few_tasks(product, plan, flat_rows):
+        _schedule_parts(ctx, product, plan)
+    elif plan.slice_depth is not None:
         _schedule_slices(ctx, product, plan, plan.slice_depth, flat_rows)
-        task = None
     else:
         is_near = bool(panels) and _are_enough_tasks(product, plan, flat_rows)
         task = _schedule_tiles(ctx, product, plan, flat_rows, by_panels=is_near)
@@ -52,13 +65,28 @@ def _result_axes(
     return [], stage.fuse(*leading) if len(leading) > 1 else leading[0], column
 
 
+def _counts(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool) -> tuple[int, int, int]:
+    """Matrices, tiles of rows and panels."""
+    *leading, rows, columns = (size_of(axis.extent) for axis in product.axis)
+    matrices = 1 if flat_rows else math.prod(leading)
+    return matrices, -(-rows // plan.tile.rows), -(-columns // plan.width)
+
+
 def _are_enough_tasks(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool) -> bool:
     """Whether panels alone, each used by all rows at once, keep threads busy evenly."""
-    *leading, rows, columns = (size_of(axis.extent) for axis in product.axis)
-    if -(-rows // plan.tile.rows) > plan.block:
+    matrices, tiles, panels = _counts(product, plan, flat_rows)
+    if tiles > plan.block:
         return False
-    tasks = (1 if flat_rows else math.prod(leading)) * -(-columns // plan.width)
-    return work_of(product) < PARALLEL_THRESHOLD or imbalance(tasks) < ACCEPTABLE_IMBALANCE
+    return (work_of(product) < PARALLEL_THRESHOLD
+            or imbalance(matrices * panels) < ACCEPTABLE_IMBALANCE)
+
+
+def _are_few_tasks(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool) -> bool:
+    """Whether threads can only share a deep product by sharing its depth."""
+    tasks = math.prod(_counts(product, plan, flat_rows))
+    depth = size_of(product.reduce_axis[0].extent)
+    return (tasks < MIN_PARALLEL_EXTENT and depth >= PARTS * MIN_PART_DEPTH
+            and work_of(product) >= PARTS * PARALLEL_THRESHOLD)
 
 
 def _schedule_tiles(
@@ -72,25 +100,68 @@ def _schedule_tiles(
     s = ctx.schedule
     acc = accumulators(ctx, product.output(0))
     stage = s[ctx.output]
-    batch, row, column = _result_axes(stage, flat_rows)
+    task = _tile(stage, s[acc], _result_axes(stage, flat_rows), plan, by_panels=by_panels)
+    if work_of(product) >= PARALLEL_THRESHOLD:
+        stage.parallel(task)
+    return (stage, task) if by_panels else None
+
+
+def _tile(
+    stage: te.Stage, acc: te.Stage, axes: tuple[list[te.IterVar], te.IterVar, te.IterVar],
+    plan: ProductPlan, *, by_panels: bool = False, beside: te.IterVar | None = None,
+) -> te.IterVar:
+    """Compute ``acc`` in registers for each tile of ``stage``; returns the loop over tasks.
+
+    ``beside`` is a loop whose iterations share a tile.
+    """
+    batch, row, column = axes
     panel, inside = stage.split(column, factor=plan.width)
     vector, lane = stage.split(inside, factor=plan.lanes)
     tall, short = stage.split(row, factor=plan.tile.rows)
     blocks, tall = _blocks(stage, tall, plan.block)
-    stage.reorder(*batch, *blocks, panel, tall, short, vector, lane)
-    stage.unroll(short)
-    stage.unroll(vector)
+    unrolled = [short, vector] if beside is None else [beside, short, vector]
+    stage.reorder(*batch, *blocks, panel, tall, *unrolled, lane)
+    for axis in unrolled:
+        stage.unroll(axis)
     stage.vectorize(lane)
     inner = [] if by_panels else [tall]
     task = stage.fuse(*batch, *blocks, panel, *inner)
-    s[acc].compute_at(stage, tall if by_panels else task)
-    *acc_batch, acc_row, acc_column = s[acc].axis
-    acc_vector, acc_lane = s[acc].split(acc_column, factor=plan.lanes)
-    tile_in_registers(s[acc], list(s[acc].reduce_axis), [acc_row], [acc_vector], acc_lane,
-                      acc_batch)
-    if work_of(product) >= PARALLEL_THRESHOLD:
-        stage.parallel(task)
-    return (stage, task) if by_panels else None
+    acc.compute_at(stage, tall if by_panels else task)
+    *acc_batch, acc_row, acc_column = acc.axis
+    rows = [acc_row] if beside is None else [*acc_batch, acc_row]
+    vectors, acc_lane = acc.split(acc_column, factor=plan.lanes)
+    tile_in_registers(acc, list(acc.reduce_axis), rows, [vectors], acc_lane,
+                      acc_batch if beside is None else [])
+    return task
+
+
+def _schedule_parts(ctx: ScheduleContext, product: te.ComputeOp, plan: ProductPlan) -> None:
+    """Products over a fixed number of parts of the depth, in parallel, and then their sum.
+
+    The number does not depend on the threads there are, so neither does the result's last bit.
+    Of small tiles several parts run side by side, so that adding one need not wait for another.
+    """
+    s = ctx.schedule
+    sums = accumulators(ctx, product.output(0))
+    part, _ = s[sums].split(s[sums].reduce_axis[0], nparts=PARTS)
+    parts = one_tensor(s.rfactor(sums, part))
+    acc = one_tensor(s.cache_write(parts, "local"))
+    part, *batch, row, column = s[parts].axis
+    group, beside = s[parts].split(part, factor=_chains(plan.tile))
+    task = _tile(s[parts], s[acc], ([group, *batch], row, column), plan, beside=beside)
+    s[parts].parallel(task)
+    stage = s[ctx.output]
+    vector, lane = stage.split(stage.axis[-1], factor=plan.lanes)
+    stage.vectorize(lane)
+    s[sums].compute_at(stage, vector)
+    *around, column = s[sums].axis
+    s[sums].reorder(*around, *s[sums].reduce_axis, column)
+    s[sums].vectorize(column)
+
+
+def _chains(tile: RegisterTile) -> int:
+    """Parts of the depth to run side by side, so that a sum is ready when its next term is."""
+    return max(1, FMA_LATENCY // tile.accumulators)
 
 
 def _blocks(
