@@ -73,7 +73,7 @@ class DynamicModel(Compiled):
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
             ) -> list[np.ndarray]:
         """ONNX Runtime's signature: the named outputs (``None`` for all) for inputs by name."""
-        if not isinstance(feeds, Mapping):
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
             raise InvalidInputError("feeds are not a mapping", got=type(feeds).__name__,
                                     expected=f"arrays by name: {self.manifest.signature()}")
         return self._program_for(self._signature.bind((), feeds)).run(output_names, feeds)
