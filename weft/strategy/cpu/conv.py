@@ -10,6 +10,7 @@ hot loop has no guards; rows of the kernel that lie above or below the image are
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator
@@ -56,6 +57,12 @@ def _convolution(call: Call, target: Target) -> Iterator[Implementation]:
                 functools.partial(conv_compute, skipped=attrs.spatial[:-1]),
             )
         return
+    if not is_depthwise(call) and Layout.parse(attrs.kernel_layout).factor_of("O") > 1:
+        yield Implementation(
+            f"{name}.cpu.direct_{layout.name.lower()}", schedule_direct,
+            functools.partial(conv_compute, skipped=attrs.spatial[:-1]),
+        )
+        return
     kernel_layout = "OI" + attrs.spatial
     if (attrs.data_layout, attrs.kernel_layout, layout.name) == (plain, kernel_layout, plain):
         if is_depthwise(call) and has_masks(target):
@@ -89,48 +96,82 @@ def schedule_direct(ctx: ScheduleContext) -> None:
     schedule_padding(ctx)
     acc = accumulators(ctx)
     stage = s[ctx.output]
-    n, oc, *rows, ow, lane = stage.axis
-    tile = blocked_tile(size_of(ow.extent), size_of(oc.extent), size_of(lane.extent), ctx.target,
+    axes = _axes(ctx, stage)
+    tile = blocked_tile(size_of(axes.ow.extent), axes.blocks, axes.block, ctx.target,
                         ctx.output.dtype)
-    blocks, block = stage.split(oc, factor=tile.vectors)
-    columns, column = stage.split(ow, factor=tile.rows)
-    *outer, banded = rows or [columns]
-    bands, inside = stage.split(banded, factor=_band(ctx, acc, tile))
-    around = [inside, columns] if rows else [inside]
-    stage.reorder(n, *outer, bands, blocks, *around, block, column, lane)
+    blocks, block = stage.split(axes.oc, factor=tile.vectors)
+    columns, column = stage.split(axes.ow, factor=tile.rows)
+    *outer, banded = axes.rows or [columns]
+    bands, inside = stage.split(banded, factor=_band(ctx, axes, tile))
+    around = [inside, columns] if axes.rows else [inside]
+    stage.reorder(axes.n, *outer, bands, blocks, *around, block, column, axes.lane)
     stage.unroll(block)
     stage.unroll(column)
-    stage.vectorize(lane)
-    task = stage.fuse(n, *outer, bands, blocks)
+    stage.vectorize(axes.lane)
+    task = stage.fuse(axes.n, *outer, bands, blocks)
     if work_of(compute_of(ctx.anchor)) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
     s[acc].compute_at(stage, around[-1])
-    _order_reduction(ctx, acc)
+    _order_reduction(ctx, s[acc])
 
 
-def _order_reduction(ctx: ScheduleContext, acc: te.Tensor) -> None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Axes:
+    """The axes of a stage by their meaning; ``blocks`` blocks of ``block`` channels."""
+
+    n: te.IterVar
+    oc: te.IterVar
+    rows: list[te.IterVar]
+    ow: te.IterVar
+    lane: te.IterVar
+    blocks: int
+    block: int
+
+
+def _axes(ctx: ScheduleContext, stage: te.Stage) -> _Axes:
+    """Channels that the result does not have in blocks are split as the kernel's are."""
+    attrs = attrs_of(ctx.call, ConvAttrs)
+    layout, axes = Layout.parse(attrs.result_layout), stage.axis
+    *rows, ow = (axes[layout.index_of(letter)] for letter in attrs.spatial)
+    n, oc = axes[layout.index_of("N")], axes[layout.index_of("C")]
+    place = layout.block_index_of("C")
+    if place is not None:
+        blocks, block = size_of(oc.extent), size_of(axes[place].extent)
+        return _Axes(n, oc, rows, ow, axes[place], blocks, block)
+    block = Layout.parse(attrs.kernel_layout).factor_of("O")
+    blocks = size_of(oc.extent) // block
+    oc, lane = stage.split(oc, factor=block)
+    return _Axes(n, oc, rows, ow, lane, blocks, block)
+
+
+def _order_reduction(ctx: ScheduleContext, stage: te.Stage) -> None:
     """Rows of the kernel go around its channels: where one is left out, a whole run of weights is.
 
     The weights that are read then remain long runs, which the hardware fetches ahead.
     """
-    stage = ctx.schedule[acc]
-    n, oc, *rows, ow, lane = stage.axis
+    axes = _axes(ctx, stage)
     channels, *taps = stage.reduce_axis
-    reduction = [*taps[:len(rows)], channels, *taps[len(rows):]]
-    tile_in_registers(stage, reduction, [ow], [oc], lane, [n, *rows])
+    above = len(axes.rows)
+    reduction = [*taps[:above], channels, *taps[above:]]
+    tile_in_registers(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
 
 
-def _band(ctx: ScheduleContext, acc: te.Tensor, tile: RegisterTile) -> int:
+def _band(ctx: ScheduleContext, axes: _Axes, tile: RegisterTile) -> int:
     """The rows of a task; a signal is one row, whose bands are counted in tiles."""
-    batch, oc, *rows, width, lane = (size_of(axis.extent) for axis in ctx.schedule[acc].axis)
-    depth = math.prod(size_of(axis.extent) for axis in ctx.schedule[acc].reduce_axis)
-    attrs = attrs_of(ctx.call, ConvAttrs)
+    attrs, anchor = attrs_of(ctx.call, ConvAttrs), compute_of(ctx.anchor)
+    depth = math.prod(size_of(axis.extent) for axis in anchor.reduce_axis)
+    taps = math.prod(attrs.kernel_size or ())
+    rows, width = [size_of(axis.extent) for axis in axes.rows], size_of(axes.ow.extent)
     if not rows:
         rows, width = [-(-width // tile.rows)], tile.rows
     *images, height = rows
-    batch *= math.prod(images)
-    row_bytes = 4 * depth // math.prod(attrs.kernel_size or ()) * width * math.prod(attrs.strides)
+    batch = size_of(axes.n.extent) * math.prod(images)
+    outputs = axes.blocks * axes.block
+    products = batch * outputs * height * width * depth
     lanes = ctx.target.lanes(ctx.output.dtype)
-    cycles = batch * oc * lane * height * width * depth / (FMA_PER_CYCLE * lanes)
-    size = BandSize(batch, height, -(-oc // tile.vectors), row_bytes, 4 * oc * lane * depth, cycles)
-    return choose_band(size, ctx.target)
+    return choose_band(
+        BandSize(batch, height, -(-axes.blocks // tile.vectors),
+                 4 * depth // taps * width * math.prod(attrs.strides), 4 * outputs * depth,
+                 products / (FMA_PER_CYCLE * lanes)),
+        ctx.target,
+    )

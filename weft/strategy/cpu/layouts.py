@@ -32,9 +32,11 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
     attrs = attrs_of(call, ConvAttrs)
     data, kernel = _fixed(types[0]), _fixed(types[1])
     plain, plain_kernel = "NC" + attrs.spatial, "OI" + attrs.spatial
-    if attrs.data_layout != plain or attrs.kernel_layout != plain_kernel:
+    if data is None or kernel is None or attrs.result_layout != attrs.data_layout:
         return None
-    if attrs.result_layout != plain or data is None or kernel is None:
+    if attrs.data_layout == f"N{attrs.spatial}C":
+        return _channels_last(call, kernel, target)
+    if attrs.data_layout != plain or attrs.kernel_layout != plain_kernel:
         return None
     plan = conv_plan(call, (data, kernel), target)
     if plan is not None and isinstance(call.args[1], Constant):
@@ -47,6 +49,28 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
         return _depthwise_choices(attrs, size, target)
     return [*_blocked_choices(attrs, size, target, isinstance(call.args[1], Constant)),
             LayoutChoice(attrs, ((plain, plain), None), cycles=plain_cycles(size, target))]
+
+
+def _channels_last(call: Call, kernel: TensorType, target: Target) -> LayoutChoice | None:
+    """Data and result as they are, for channels lie side by side; constant kernels in blocks."""
+    attrs = attrs_of(call, ConvAttrs)
+    written = Layout.parse(attrs.kernel_layout)
+    if not written.is_primal or not isinstance(call.args[1], Constant):
+        return None
+    sizes = dict(zip(written.primal_axes, kernel.concrete_shape, strict=True))
+    if 0 in sizes.values() or (attrs.groups > 1 and sizes["I"] == 1):
+        return None
+    block = block_for(sizes["O"] // attrs.groups, target, str(attrs.out_dtype or kernel.dtype))
+    if not _fills(block, target):
+        return None
+    wanted = blocked_kernel(attrs.spatial, "", block)
+    return LayoutChoice(attrs.replace(kernel_layout=wanted), (None, (written.name, wanted)))
+
+
+def blocked_kernel(spatial: str, inputs: str, block: int) -> str:
+    """The layout of kernels that ``schedule_direct`` reads front to back."""
+    *rows, column = spatial
+    return f"O{''.join(rows)}I{column}{inputs}{block}o"
 
 
 def is_depthwise_shape(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> bool:
@@ -106,13 +130,10 @@ def _in_blocks(
     data_layout = plain if in_block == 1 else f"{plain}{in_block}c"
     out_layout = f"{plain}{out_block}c"
     inputs = "1i" if depthwise else f"{in_block}i" if in_block > 1 else ""
-    *rows, column = attrs.spatial  # in the order of the loops of ``schedule_direct``
-    blocked_kernel = f"O{''.join(rows)}I{column}{inputs}{out_block}o"
+    packed = blocked_kernel(attrs.spatial, inputs, out_block)
     return LayoutChoice(
-        attrs.replace(
-            data_layout=data_layout, kernel_layout=blocked_kernel, out_layout=out_layout
-        ),
-        ((plain, data_layout), (plain_kernel, blocked_kernel)),
+        attrs.replace(data_layout=data_layout, kernel_layout=packed, out_layout=out_layout),
+        ((plain, data_layout), (plain_kernel, packed)),
         out_layout,
     )
 
