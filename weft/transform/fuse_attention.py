@@ -71,13 +71,15 @@ class _Fusion:
         if op_name(node) in OPERATORS and isinstance(node, Call):
             return simplified(node)
         found = find_attention(node)
-        if found is None:
-            return node
-        calls = [self.origin[c] for c in found.calls]
-        if not is_closed(original, calls, self.uses):
+        if found is None or not self._is_used_up(found, original):
             return node
         written = _as_operator(found, node)
         return node if written is None else written
+
+    def _is_used_up(self, found: Spelling, root: Expr) -> bool:
+        """Whether nothing but the result is used elsewhere."""
+        calls = [self.origin[c] for c in found.calls if c in self.origin]
+        return len(calls) == len(found.calls) and is_closed(root, calls, self.uses)
 
 
 def _as_operator(found: Spelling, root: Expr) -> Expr | None:

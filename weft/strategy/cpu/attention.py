@@ -32,9 +32,10 @@ from weft.target import Target
 from weft.te.tensor import ExternBody, ExternOp
 from weft.tir.expr import const, select
 
-CYCLE = 0.3e-9  # seconds
+CYCLE = 0.3e-9  # seconds, about; the choice is between estimates in the same unit
 MAX_SCORE_BYTES = 4 << 20  # scores of queries that share keys, which are kept for all keys
 MAX_ROWS = 8  # queries that share keys; more have work enough to fill tiles
+
 
 def _attention(call: Call, target: Target) -> Iterator[Implementation]:
     name, size = getattr(call.op, "name", "nn.attention"), attention_size(call)

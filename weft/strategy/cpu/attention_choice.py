@@ -23,8 +23,7 @@ WORTH = 0.85  # of the fused time: the estimates are not better than that
 
 
 def fill_lanes(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:
-    """Queries that share keys in one tile, or plain products around a softmax, or the call as it
-    is.
+    """Queries of several heads in one tile, or plain products around a softmax, or nothing else.
 
     Queries that fill no more than one vector are never plain products: these are slow with so few
     rows.

@@ -18,14 +18,7 @@ from weft.ir.dtype import float32, int32
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention_block import take_block
 from weft.strategy.cpu.attention_plan import AttentionPlan
-from weft.strategy.cpu.attention_tile import (
-    LOWEST,
-    Place,
-    Scratch,
-    Tile,
-    defined,
-    loop,
-)
+from weft.strategy.cpu.attention_tile import LOWEST, Place, Scratch, Tile, defined, loop
 from weft.strategy.cpu.flat_rows import row_count, unravel
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, const, maximum, minimum
@@ -59,9 +52,7 @@ class AttentionLoops:
 
 def _all_of(tile: Tile) -> Stmt:
     """One tile from its queries to its results."""
-    body = seq([
-        _pack(tile), _start(tile), *_blocks(tile), _divide(tile), _write(tile),
-    ])
+    body = seq([_pack(tile), _start(tile), *_blocks(tile), _divide(tile), _write(tile)])
     for buffer in tile.x.buffers():
         body = Allocate(buffer, body)
     return body

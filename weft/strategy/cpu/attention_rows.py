@@ -16,7 +16,7 @@ from typing import TypeAlias
 from weft.ir.dtype import float32
 from weft.op.nn.attention import AttentionAttrs
 from weft.strategy.cpu.attention_plan import AttentionSize
-from weft.strategy.cpu.attention_tile import LOWEST, defined, in_tiles, loop
+from weft.strategy.cpu.attention_tile import LOWEST, broadcast_load, defined, in_tiles, loop
 from weft.strategy.cpu.flat_rows import row_count, unravel
 from weft.te import exp
 from weft.tir.buffer import Buffer
@@ -206,9 +206,7 @@ class _Rows:
     def _masked(self, score: PrimExpr, row: PrimExpr, n: PrimExpr) -> PrimExpr:
         unseen, query = const(self.attrs.unseen, float32), self.query(row)
         if self.mask is not None:
-            own = (*query, n)[-self.mask.ndim:]
-            here = self.mask.load(*(const(0) if int_value(size) == 1 else index
-                                    for size, index in zip(self.mask.shape, own, strict=True)))
+            here = broadcast_load(self.mask, (*query, n))
             hidden = here < const(0, float32)
             score = select(hidden, unseen, score) if self.mask_hides else score + here
         if self.attrs.causal:

@@ -21,7 +21,6 @@ Element = Callable[[PrimExpr, PrimExpr], Stmt]
 Place: TypeAlias = tuple[PrimExpr, PrimExpr, PrimExpr]  # row, vector, lane of a register tile
 RegisterBody = Callable[[Place, PrimExpr], Stmt]
 
-
 # Where maxima start: below every score but minus infinity, and still a number to subtract.
 LOWEST = float(np.finfo(np.float32).min)
 MIN_TURNED = 4  # rows of less than a square that are transposed in registers
@@ -39,6 +38,13 @@ def defined(attrs: AttentionAttrs, value: PrimExpr, total: PrimExpr) -> PrimExpr
     if attrs.undefined == "zero_if_hidden":
         return select(total.equal(zero), zero, value)
     return value
+
+
+def broadcast_load(x: Buffer, index: Sequence[PrimExpr]) -> PrimExpr:
+    """The element of ``x``, which broadcasts to a shape, for an index into that shape."""
+    own = index[len(index) - x.ndim:]
+    return x.load(*(const(0) if int_value(size) == 1 else i
+                    for size, i in zip(x.shape, own, strict=True)))
 
 
 def loop(
@@ -129,9 +135,7 @@ class Tile:
         """What the mask, which broadcasts, has for a query and a key."""
         if self.mask is None:
             return const(0, float32)
-        own = (*self.at, query, key)[-self.mask.ndim:]
-        return self.mask.load(*(const(0) if int_value(size) == 1 else index
-                                for size, index in zip(self.mask.shape, own, strict=True)))
+        return broadcast_load(self.mask, (*self.at, query, key))
 
     def _shared(self, x: Buffer) -> Sequence[PrimExpr]:
         """The leading indices of keys or values: one head serves a group of heads."""
