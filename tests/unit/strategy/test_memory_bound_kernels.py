@@ -330,3 +330,13 @@ def test_the_next_row_is_fetched_where_it_fits_and_all_rows_do_not(caches, is_fe
     x = var("x", (6, 3001))
     text = str(check(primitive([x], op.nn.softmax(x, axis=-1)), target).func)
     assert ("prefetch" in text) == is_fetched
+
+
+def test_what_is_read_through_inlined_operators_is_fetched():
+    target = Target.of("llvm -mcpu=znver4 -l1=8192 -l2=65536 -l3=65536")
+    x, y = var("x", (6, 3001)), var("y", (6, 3001))
+    rows = check(primitive([x, y], op.nn.softmax(op.add(x, y), axis=-1)), target)
+    assert "prefetch" in str(rows.func)
+    z = var("z", (37, 1024))
+    columns = primitive([z], op.sum(op.nn.relu(z), axis=(0,), keepdims=False))
+    assert "prefetch" in str(check(columns, target).func)

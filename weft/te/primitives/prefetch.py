@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.te.state import Prefetch, StageState
+from weft.te.state import INLINE, Prefetch, StageState
 from weft.te.tensor import IterVar, Tensor
 from weft.te.walk import input_tensors
 from weft.tir.stmt import ForKind
@@ -26,9 +26,9 @@ def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -
       i in 4: prefetch A 2 ahead
       j in 25
     """
-    op = self.require_compute("prefetch")
+    self.require_compute("prefetch")
     place = self.leaf_index(axis)
-    if tensor not in input_tensors(op):
+    if tensor not in _read_by(self):
         raise self.error(f"prefetch of {getattr(tensor, 'name', tensor)}, which it does not read")
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 1:
         raise self.error(f"prefetch {offset!r} iterations ahead: it must be a positive integer")
@@ -40,3 +40,16 @@ def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -
     ahead = Prefetch(tensor, axis, offset)
     self.require_ahead(ahead)
     self.prefetches.append(ahead)
+
+
+def _read_by(stage: StageState) -> dict[Tensor, None]:
+    """What ``stage`` reads, also through stages that are inlined into it."""
+    found: dict[Tensor, None] = {}
+    pending = [stage]
+    while pending:
+        for tensor in input_tensors(pending.pop().op):
+            producer = stage.schedule.stage_of(tensor)
+            if tensor not in found and producer.attach == INLINE:
+                pending.append(producer)
+            found[tensor] = None
+    return found
