@@ -181,7 +181,7 @@ def test_packed_dense_without_rows(target):
 
 
 @TARGETS
-@pytest.mark.parametrize(("rows", "copied"), [(6, False), (100, True)])
+@pytest.mark.parametrize(("rows", "copied"), [(6, False), (160, True)])
 def test_a_large_right_operand_is_copied_where_many_rows_use_it(target, rows, copied):
     small = dataclasses.replace(target, l2_bytes=4 * 1024)
     a, b = var("a", (rows, 20)), var("b", (20, 64))
