@@ -1,4 +1,4 @@
-"""The threads that share parallel loops: one pool for all modules of a process.
+"""The threads that share parallel loops, in pools for all modules of a process.
 
 What the threads do is machine code that every library carries (``weft.codegen.llvm.thread_pool``);
 here the pool's memory is laid out, and its threads are started. They sleep when there has been
@@ -31,12 +31,14 @@ class PoolField(enum.IntEnum):
     DATA = 2 * FIELD_BYTES + 8
     EXTENT = 2 * FIELD_BYTES + 16
     COUNT = 2 * FIELD_BYTES + 24
-    # What does not change: functions of the C library, rounds of waiting before sleep, workers.
+    # What hardly changes: functions of the C library, rounds of waiting before sleep, how many
+    # workers there are, the next pool.
     WAIT = 3 * FIELD_BYTES
     POST = 3 * FIELD_BYTES + 8
     YIELD = 3 * FIELD_BYTES + 16
     SPINS = 3 * FIELD_BYTES + 24
     WORKERS = 3 * FIELD_BYTES + 32
+    NEXT = 3 * FIELD_BYTES + 40
     LINES = 4 * FIELD_BYTES  # one for each participant
 
 
@@ -77,6 +79,10 @@ class ThreadPool:
         # The threads may run while the interpreter ends, so nothing of this is ever freed.
         for kept in (library, self._memory.array):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+    def link(self, other: ThreadPool) -> None:
+        """Let loops that find this pool at work try ``other``."""
+        self._write(PoolField.NEXT, other.address)
 
     def grow(self, count: int) -> None:
         """Have enough threads for loops on ``count``, the caller's among them, if that can be.

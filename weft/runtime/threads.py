@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from weft.runtime.cpu import usable_cpus
 from weft.runtime.library import Library, function
@@ -24,7 +24,7 @@ class _Process:
     explicit: int | None = None
     default: int | None = None
     forked: bool = False
-    pool: ThreadPool | None = None
+    pools: list[ThreadPool] = field(default_factory=list)
 
 
 _process = _Process()
@@ -83,26 +83,34 @@ class Threading:
     def apply(self, count: int) -> None:
         """Let calls from now on use ``count`` threads."""
         if count != self._count:
-            pool = _pool(self._library, count)
-            # A library keeps the pool: a loop of another Python thread may be about to use it
+            pool = _first_pool(self._library, count)
+            # A library keeps the pools: a loop of another Python thread may be about to use one
             # while this one asks for serial code.
             self._set(None if pool is None else pool.address, count)
             self._count = count
 
 
-def _pool(library: Library, count: int) -> ThreadPool | None:
-    """The pool of this process, large enough; ``None`` while nobody needs one."""
+def _first_pool(library: Library, count: int) -> ThreadPool | None:
+    """The first of as many pools of ``count`` threads as the CPUs can keep busy at once.
+
+    ``None`` while nobody needs one.
+    """
     if count > 1 and not _process.forked:
+        wanted = max(1, usable_cpus() // count)
         with _making:
-            if _process.pool is None:
-                _process.pool = ThreadPool(library)
-            _process.pool.grow(count)
-    return _process.pool
+            pools = _process.pools
+            while len(pools) < wanted:
+                pools.append(ThreadPool(library))
+                if len(pools) > 1:
+                    pools[-2].link(pools[-1])
+            for pool in pools[:wanted]:
+                pool.grow(count)
+    return _process.pools[0] if _process.pools else None
 
 
 def _after_fork() -> None:
     # The threads of a pool do not exist in the child, nor can it tell what they were doing.
-    _process.forked = _process.forked or _process.pool is not None
+    _process.forked = _process.forked or bool(_process.pools)
 
 
 os.register_at_fork(after_in_child=_after_fork)

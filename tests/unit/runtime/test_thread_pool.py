@@ -52,8 +52,7 @@ def launch(body: Callable[[int, int], None], extent: int, count: int) -> None:
 
 
 def loops_served() -> int:
-    assert threads._process.pool is not None
-    gate = threads._process.pool.address + PoolField.GATE
+    gate = threads._process.pools[0].address + PoolField.GATE
     return ctypes.c_uint64.from_address(gate).value >> 32
 
 
@@ -125,23 +124,34 @@ def test_a_thread_that_is_held_up_leaves_its_share_to_others() -> None:
     assert chunks == {True: 15, False: 1}
 
 
-def test_a_second_loop_runs_where_it_is() -> None:
-    """Another thread of Python launches one while the first has the pool."""
-    second: Counter[int] = Counter()
+def test_a_loop_that_finds_all_pools_at_work_runs_where_it_is() -> None:
+    chunks: list[int] = []
+
+    def occupy(pools: int) -> None:
+        if not pools:
+            launch(lambda *_: chunks.append(threading.get_ident()), 64, 2)
+            return
+        launch(lambda begin, _: occupy(pools - 1) if begin == 0 else None, 2, 2)
+
+    launch(lambda *_: None, 2, 2)
+    occupy(len(threads._process.pools))
+    assert len(chunks) == 1
+
+
+def test_loops_at_once_have_pools_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the CPUs can keep busy: here a loop within a loop has a worker, too."""
+    monkeypatch.setattr(threads, "usable_cpus", lambda: 4)
+    caller = threading.get_ident()
+    came = threading.Event()
 
     def inner(*_: int) -> None:
-        second[threading.get_ident()] += 1
+        if threading.get_ident() == caller:
+            assert came.wait(PATIENCE)
+        came.set()
 
-    def body(begin: int, _: int) -> None:
-        if begin == 0:
-            other = threading.Thread(target=launch, args=(inner, 64, 2))
-            other.start()
-            other.join(PATIENCE)
-            assert not other.is_alive()
-            launch(inner, 64, 2)
-
-    launch(body, 2, 2)
-    assert sorted(second.values()) == [1, 1]
+    launch(lambda begin, _: launch(inner, 16, 2) if begin == 0 else None, 2, 2)
+    assert came.is_set()
+    assert len(threads._process.pools) >= 2
 
 
 def test_many_short_loops() -> None:

@@ -73,7 +73,7 @@ def test_the_pool_is_kept_once_given() -> None:
     mod._threading._set = lambda *a: calls.append(a)
     for count in (1, 4, 1):
         mod._threading.apply(count)
-    address = threads._process.pool.address
+    address = threads._process.pools[0].address
     assert calls == [(address, 1), (address, 4), (address, 1)]
 
 

@@ -7,8 +7,8 @@ cores. It takes its share in chunks, and when that is done, chunks of the others
 the system has put aside leaves its work to those that run. So nobody waits for a thread that did
 not come, only for chunks that are being worked on. Results cannot depend on who ran an iteration.
 
-One loop at a time has the pool. A loop that is launched meanwhile (by another thread of Python)
-runs where it is.
+One loop at a time has a pool. A loop that is launched meanwhile (by another thread of Python) takes
+the next pool, and where all have work it runs where it is.
 
 ``weft.runtime.thread_pool`` makes the pool and says where its fields lie. The gate is one word: the
 number of the loop in the upper half, then ``CLOSED``, then how many workers are inside.
@@ -68,21 +68,29 @@ define void @weft_set_thread_pool(ptr %pool, i32 %count) nounwind {
 _LAUNCH = f"""
 define void @weft_parallel_launch(ptr %body, ptr %data, i64 %extent) nounwind {{
 entry:
-  %pool = load ptr, ptr @weft.pool
+  %first = load ptr, ptr @weft.pool
   %threads = load i32, ptr @weft.threads
-  %no.pool = icmp eq ptr %pool, null
+  %no.pool = icmp eq ptr %first, null
   %single = icmp sle i32 %threads, 1
   %alone = or i1 %no.pool, %single
   %short = icmp sle i64 %extent, 1
   %serial = or i1 %alone, %short
-  br i1 %serial, label %here, label %lock
+  br i1 %serial, label %here, label %look
+look:
+  %pool = phi ptr [ %first, %entry ], [ %next, %another ]
+{_load("workers", PoolField.WORKERS)}
+  %empty = icmp eq i64 %workers, 0
+  br i1 %empty, label %another, label %lock
 lock:
 {_at("busy", PoolField.BUSY)}
   %locked = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
   %mine = extractvalue {{ i32, i1 }} %locked, 1
-  br i1 %mine, label %team, label %here
+  br i1 %mine, label %team, label %another
+another:
+{_load("next", PoolField.NEXT, "ptr")}
+  %last = icmp eq ptr %next, null
+  br i1 %last, label %here, label %look
 team:
-{_load("workers", PoolField.WORKERS)}
   %wanted = sext i32 %threads to i64
   %most = add i64 %workers, 1
   %fewer = call i64 @llvm.smin.i64(i64 %wanted, i64 %most)
