@@ -90,8 +90,10 @@ def _restored(data: bytes, proto: ModelProto) -> ModelProto | None:
 def _read_all(source: int, deadline: float) -> bytes | None:
     """What the child writes before it ends; ``None`` where that is nothing or takes too long."""
     chunks: list[bytes] = []
+    poll = select.poll()  # it takes any number of open files
+    poll.register(source, select.POLLIN)
     while (left := deadline - time.monotonic()) > 0:
-        if not select.select([source], [], [], left)[0]:
+        if not poll.poll(1000 * left):
             break
         chunk = os.read(source, _CHUNK)
         if not chunk:
