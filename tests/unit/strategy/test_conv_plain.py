@@ -15,6 +15,7 @@ from weft.strategy.cpu.conv_band import BandSize, choose_band
 from weft.strategy.cpu.conv_cost import ConvSize, blocked_cycles, plain_cycles
 from weft.strategy.cpu.layouts import conv_layout
 from weft.strategy.implementation import attrs_of
+from weft.transform.layout_choice import LayoutChoice
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 CONVS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
@@ -117,6 +118,15 @@ def test_a_hook_offers_images_as_written_and_blocks() -> None:
     choices = conv_layout(call, [a.checked_type for a in call.args], WIDE_CPU)
     found = {(c.attrs.data_layout, c.attrs.result_layout) for c in choices}
     assert found == {("NCHW16c", "NCHW16c"), ("NCHW", "NCHW16c"), ("NCHW", "NCHW")}
+
+
+def test_the_layouts_of_a_depthwise_convolution_keep_it_one() -> None:
+    call = call_of(plain_function(32, 32, (14, 14), (3, 3), padding=(1, 1), groups=32))
+    choice = conv_layout(call, [a.checked_type for a in call.args], WIDE_CPU)
+    assert isinstance(choice, LayoutChoice)
+    x, w = var("x", (1, 2, 14, 14, 16)), var("w", (2, 1, 3, 3, 1, 16))
+    function = primitive([x, w], call.replace(args=(x, w), attrs=choice.attrs, checked_type=None))
+    assert "depthwise" in lower_function(function, WIDE_CPU).implementation
 
 
 def test_bands_are_short_where_pixels_would_leave_the_cache() -> None:
