@@ -82,6 +82,7 @@ PIECEWISE: tuple[tuple[str, str, Function, float], ...] = (
 ENTRIES, DEGREE = 16, 6
 FIRST_EXPONENT = -4
 EXP_STEPS = 16
+TURN_STEP, TURN_STEPS = 8, 13
 
 
 def shifted(polynomial: list[mpf], by: mpf) -> list[mpf]:
@@ -157,6 +158,10 @@ def print_tables() -> None:
     print('"""\n')
     powers = [mp.mpf(2) ** (mpf(j) / EXP_STEPS) for j in range(EXP_STEPS)]
     print_row("EXP_POWERS", "2**(j/16)", powers)
+    mp.dps = 100
+    turns = [mp.fmod(mpf(2) ** (TURN_STEP * k) * 2 / mp.pi, 4) for k in range(TURN_STEPS)]
+    print_row("QUARTER_TURNS", "2**(8k) radians in quarter turns, whole turns left out", turns)
+    print_row("QUARTER_TURNS_REST", "what these are rounded by", [t - float(t) for t in turns])
     for name, doc, f, end in PIECEWISE:
         found = pieces(f, end)
         print(f"# {doc}")

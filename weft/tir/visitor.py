@@ -315,6 +315,11 @@ def post_order_stmts(stmt: s.Stmt) -> Iterator[s.Stmt]:
             stack.extend((c, False) for c in reversed(inside))
 
 
+def has_annotation(stmt: s.Stmt, key: str) -> bool:
+    """Whether a loop in ``stmt`` carries the annotation ``key``."""
+    return any(isinstance(n, s.For) and key in n.annotations for n in post_order_stmts(stmt))
+
+
 def all_exprs(stmt: s.Stmt) -> Iterator[PrimExpr]:
     """Every distinct expression node in ``stmt``."""
     seen: set[PrimExpr] = set()

@@ -57,6 +57,17 @@ def test_masks_broadcast(shape, dtype) -> None:
     assert kernel.implementation == "nn.masked_attention.cpu.fused"
 
 
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_the_last_tile_may_be_narrower(is_causal) -> None:
+    size = AttentionSize(1, 37, 21, 6, 4, 2 if is_causal else None)
+    tail = plan_attention(size, SMALL_CPU).tail
+    assert tail is not None
+    assert 37 % plan_attention(size, SMALL_CPU).tile <= tail.tile
+    operands = [*_operands((1, 37, 6), (1, 21, 6), (1, 21, 4)), var("mask", (37, 21))]
+    call = op.nn.masked_attention(*operands, causal=is_causal, offset=2)
+    check(primitive(operands, call), SMALL_CPU)
+
+
 @pytest.mark.parametrize(("dtype", "query"), [("float16", QUERY), ("bfloat16", QUERY),
                                               ("float16", (2, 2, 1, 5))], ids=str)
 @pytest.mark.usefixtures("small_blocks")

@@ -119,6 +119,15 @@ def test_a_hook_offers_images_as_written_and_blocks() -> None:
     assert found == {("NCHW16c", "NCHW16c"), ("NCHW", "NCHW16c"), ("NCHW", "NCHW")}
 
 
+def test_the_layouts_of_a_depthwise_convolution_keep_it_one() -> None:
+    call = call_of(plain_function(32, 32, (14, 14), (3, 3), padding=(1, 1), groups=32))
+    choices = conv_layout(call, [a.checked_type for a in call.args], WIDE_CPU)
+    choice = next(c for c in choices if c.gives_blocks)
+    x, w = var("x", (1, 2, 14, 14, 16)), var("w", (2, 1, 3, 3, 1, 16))
+    function = primitive([x, w], call.replace(args=(x, w), attrs=choice.attrs, checked_type=None))
+    assert "depthwise" in lower_function(function, WIDE_CPU).implementation
+
+
 def test_bands_are_short_where_pixels_would_leave_the_cache() -> None:
     size = BandSize(images=1, rows=64, slices=8, row_bytes=20_000, weight_bytes=4096, cycles=1e9)
     assert choose_band(size, WIDE_CPU) * size.row_bytes <= WIDE_CPU.l2_bytes // 2

@@ -12,6 +12,7 @@ from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
 from weft.ir.dtype import DType, float32, float64
 from weft.strategy.cpu.machine import fits_registers
 from weft.strategy.cpu.product_plan import ProductSize, copies_right, plan_product
+from weft.target import Target
 
 SIZES = st.integers(1, 5000)
 
@@ -62,6 +63,15 @@ def test_what_is_in_the_cache_is_read_where_it_is():
     assert copied(512, 2048)
     assert not copied(8, 2048)
     assert copied(256, 100)  # the copy fills up the last vector
+
+
+@pytest.mark.parametrize(("target", "copied"), [
+    (SMALL_CPU, False), (WIDE_CPU, False),
+    (Target.of("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic"), True),
+])
+def test_odd_columns_of_few_rows_are_copied_where_there_are_no_masks(target, copied):
+    size = ProductSize(3, 101, 64, float32)
+    assert copies_right(size, plan_product(size, target), target) == copied
 
 
 def test_panels_are_a_multiple_of_those_there_are():

@@ -61,6 +61,21 @@ def test_what_must_stay(body):
     assert SimplifyExpr()(mod) is mod
 
 
+@pytest.mark.parametrize(("positions", "found"), [
+    ("[0, 0, 1, 1, 2, 2, 3, 3]", "repeat"), ("[0, 2]", "strided_slice"),
+    ("[1, 2, 3]", "strided_slice"),
+])
+def test_reads_at_regular_positions_need_no_table(positions, found):
+    count = positions.count(",") + 1
+    mod = parse_program(f"""
+        def @main(%x: Tensor[(4, 2), float32]) {{
+          take(%x, const({positions}, ({count},), int64), axis=0)
+        }}""")
+    after = SimplifyExpr()(mod)
+    check_values(mod, after)
+    assert op_calls(after) == [found]
+
+
 def test_rules_reach_through_each_other():
     mod = parse_program("""
         def @main(%x: Tensor[(2, 8, 1, 1), float32]) {

@@ -41,11 +41,21 @@ class AttentionLoops:
         q, k, v, *rest = inputs
         mask = rest[0] if rest else None
         heads, tiles = q.shape[:-2], self.plan.tiles
+        whole, rest_of_queries = divmod(self.plan.size.queries, self.plan.tile)
 
         def task(index: PrimExpr) -> Stmt:
-            at = tuple(unravel(index // tiles, heads))
-            return _all_of(Tile(self.plan, self.attrs, q, k, v, mask, outputs[0], at,
-                                index % tiles, self.mask_hides, Scratch.of(self.plan)))
+            at, number = tuple(unravel(index // tiles, heads)), index % tiles
+
+            def tile(plan: AttentionPlan, count: int | None) -> Stmt:
+                first = number * self.plan.tile
+                return _all_of(Tile(plan, self.attrs, q, k, v, mask, outputs[0], at, first, count,
+                                    self.mask_hides, Scratch.of(plan)))
+
+            tail = self.plan.tail
+            if tail is None:
+                return tile(self.plan, None)
+            return IfThenElse(number < whole, tile(self.plan, self.plan.tile),
+                              tile(tail, rest_of_queries))
 
         return loop("task", row_count(heads) * tiles, task, ForKind.PARALLEL)
 
@@ -67,8 +77,7 @@ def _pack(tile: Tile) -> Stmt:
         value = tile.q.load(*tile.at, tile.first + j, d).astype(float32)
         return BufferStore(target, value * scale, (d, j))
 
-    is_whole = size.queries % tile.plan.tile == 0
-    clear = None if is_whole else tile.fill(target, size.depth, const(0, float32))
+    clear = None if tile.is_whole else tile.fill(target, size.depth, const(0, float32))
     return seq([clear, tile.turn(size.depth, element, into_lanes=True)])
 
 
@@ -84,7 +93,7 @@ def _start(tile: Tile) -> Stmt:
         ])
 
     # Lanes without a query take part in the arithmetic.
-    is_partial = tile.turns_mask and size.queries % tile.plan.tile
+    is_partial = tile.turns_mask and not tile.is_whole
     return seq([
         tile.lanes(lane), tile.fill(x.sums, size.width, const(0, float32)),
         tile.fill(x.mask, tile.plan.block, const(0, float32)) if is_partial else None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from weft.strategy.cpu.machine import (
     FAR_BYTES_PER_CYCLE,
@@ -27,6 +28,7 @@ TURN_CYCLES = 0.4  # of an element of a query packed, or of a result written, tr
 PACK_CYCLES = 0.28  # of an element that a product of matrices packs
 SCORE_PASSES = 2  # over scores that are in memory, beside what their packing takes
 TAIL_CODE = 1.02  # a second, shorter tile starts cold
+COPY_WORTH = 1.02  # what a copy of the code has to save, which takes as long to compile again
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class AttentionPlan:
     """``vectors`` of ``lanes`` queries a tile; ``block`` keys at a time; register tiles of
     ``key_rows`` keys for the scores and of ``value_rows`` elements of a value for the sums.
 
-    ``cycles`` is what one core takes.
+    ``tail`` is the plan of the last tile, where it is a narrower one. ``cycles`` is what one core
+    takes.
     """
 
     size: AttentionSize
@@ -76,11 +79,18 @@ class AttentionPlan:
     key_rows: int
     value_rows: int
     cycles: float
+    tail: AttentionPlan | None = None
 
     @property
     def tile(self) -> int:
         """Queries of a tile."""
         return self.vectors * self.lanes
+
+    @property
+    def copies(self) -> int:
+        """How often the code of a block is there: for the last block, and for the last tile."""
+        blocks = 1 + (self.size.keys % self.block > 0)
+        return blocks * (1 if self.tail is None else 2)
 
     @property
     def tiles(self) -> int:
@@ -102,7 +112,7 @@ def plan_attention(size: AttentionSize, target: Target) -> AttentionPlan:
             (vectors - 1) * lanes < size.queries
             and _scratch_bytes(size, vectors * lanes, block) <= target.l2_bytes // 2)
     ]
-    return min(plans, key=lambda plan: plan.cycles)
+    return min(plans, key=lambda plan: plan.cycles * COPY_WORTH ** plan.copies)
 
 
 def _scratch_bytes(size: AttentionSize, tile: int, block: int) -> int:
@@ -113,9 +123,26 @@ def _scratch_bytes(size: AttentionSize, tile: int, block: int) -> int:
 def _plan(
     size: AttentionSize, lanes: int, vectors: int, block: int, target: Target
 ) -> AttentionPlan:
+    """Tiles of so many vectors, the last one narrower where that saves its code."""
+    counts = size.blocks(vectors * lanes, block)
+    plan = _of_tiles(size, lanes, vectors, block, target, counts)
+    needed = -(-(size.queries % (vectors * lanes)) // lanes)
+    if len(counts) == 1 or needed in (0, vectors):
+        return plan
+    whole = _of_tiles(size, lanes, vectors, block, target, counts[:-1])
+    tail = _of_tiles(size, lanes, needed, block, target, counts[-1:])
+    narrower = replace(plan, cycles=whole.cycles + tail.cycles, tail=tail)
+    worth = COPY_WORTH ** (narrower.copies - plan.copies)
+    return narrower if narrower.cycles * worth < plan.cycles else plan
+
+
+def _of_tiles(
+    size: AttentionSize, lanes: int, vectors: int, block: int, target: Target,
+    counts: Sequence[int],
+) -> AttentionPlan:
+    """Tiles of so many vectors, each of which reads so many blocks."""
     key_rows, score_steps = _height(block, vectors, target)
     value_rows, sum_steps = _height(size.width, vectors, target)
-    counts = size.blocks(vectors * lanes, block)
     keys = sum(min(count * block, size.keys) for count in counts)
     rescaled = sum(counts) * (size.width * vectors * 2 / LOADS_PER_CYCLE + BLOCK_CYCLES)
     products = keys * (score_steps / block * size.depth + sum_steps)

@@ -97,9 +97,10 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile of the queries of one head, whose leading indices are ``at``.
+    """A tile of the queries of one head, whose leading indices are ``at``, from ``first`` on.
 
-    ``mask`` is float32: numbers to add, or, with ``mask_hides``, negative where a key is not seen.
+    ``count`` is how many it has; ``None`` for those of ``plan``, and fewer at the end. ``mask`` is
+    float32: numbers to add, or, with ``mask_hides``, negative where a key is not seen.
     """
 
     plan: AttentionPlan
@@ -110,14 +111,17 @@ class Tile:
     mask: Buffer | None
     out: Buffer
     at: tuple[PrimExpr, ...]
-    number: PrimExpr
+    first: PrimExpr
+    count: int | None
     mask_hides: bool
     x: Scratch
 
     @property
-    def first(self) -> PrimExpr:
-        """Its first query."""
-        return self.number * self.plan.tile
+    def is_whole(self) -> bool:
+        """Whether it is known that every lane has a query."""
+        if self.count is None:
+            return self.plan.size.queries % self.plan.tile == 0
+        return self.count == self.plan.tile
 
     @property
     def turns_mask(self) -> bool:
@@ -157,14 +161,14 @@ class Tile:
             return in_tiles(extent, lanes, lambda n, height: _turned(
                 (n, height), (first, count), lanes, element, into_lanes=into_lanes))
 
-        there = (queries - self.first) // lanes
-        whole = const(self.plan.vectors) if queries % self.plan.tile == 0 else minimum(
-            there, self.plan.vectors)
-        rest = queries % lanes
+        if self.is_whole or self.count is not None:
+            return in_tiles(self.count or self.plan.tile, lanes, strip)
+        whole = minimum((queries - self.first) // lanes, self.plan.vectors)
+        rest, last = queries % lanes, queries % self.plan.tile
         return seq([
             loop("vector", whole, lambda vector: strip(vector * lanes, lanes)),
-            IfThenElse(self.number.equal(self.plan.tiles - 1),
-                       strip(const(queries % self.plan.tile - rest), rest)) if rest else None,
+            IfThenElse(self.first.equal(queries - last), strip(const(last - rest), rest))
+            if rest else None,
         ])
 
     def lanes(self, body: LaneBody) -> Stmt:

@@ -66,7 +66,7 @@ def _in_panels(layout: Layout, name: str, plan: ProductPlan) -> Implementation:
     )
 
 
-def _is_known(type_: Type) -> TypeGuard[TensorType]:
+def _is_known(type_: Type | None) -> TypeGuard[TensorType]:
     return isinstance(type_, TensorType) and is_static(type_)
 
 

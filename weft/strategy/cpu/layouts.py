@@ -129,8 +129,9 @@ def _in_blocks(
     plain, plain_kernel = "NC" + attrs.spatial, "OI" + attrs.spatial
     data_layout = plain if in_block == 1 else f"{plain}{in_block}c"
     out_layout = f"{plain}{out_block}c"
-    inputs = "1i" if depthwise else f"{in_block}i" if in_block > 1 else ""
-    packed = blocked_kernel(attrs.spatial, inputs, out_block)
+    packed = blocked_kernel(attrs.spatial, f"{in_block}i" if in_block > 1 else "", out_block)
+    if depthwise:
+        packed = f"{plain_kernel}1i{out_block}o"
     return LayoutChoice(
         attrs.replace(data_layout=data_layout, kernel_layout=packed, out_layout=out_layout),
         ((plain, data_layout), (plain_kernel, packed)),

@@ -24,6 +24,7 @@ from weft.strategy.cpu.machine import (
     LOADS_PER_CYCLE,
     RegisterTile,
     fits_registers,
+    has_masks,
     imbalance,
 )
 from weft.target import Target
@@ -132,6 +133,11 @@ def _lanes(size: ProductSize, target: Target, panel: int) -> int:
     return lanes if panel % lanes == 0 else panel
 
 
+def _loads_with_masks(target: Target) -> bool:
+    """Whether a load of some lanes is one instruction; elsewhere it is a branch for each lane."""
+    return has_masks(target) or target.has("avx2")
+
+
 def copies_right(size: ProductSize, plan: ProductPlan, target: Target) -> bool:
     """Whether a right operand that lies in rows is worth copying into panels.
 
@@ -139,9 +145,10 @@ def copies_right(size: ProductSize, plan: ProductPlan, target: Target) -> bool:
     copy fills them up. What is further away pays where many tiles of rows read it.
     """
     tiles = -(-size.rows // plan.tile.rows)
+    is_whole = size.columns % plan.lanes == 0
     if tiles <= FEW_TILES:
-        return False
-    if size.columns % plan.lanes:
+        return not (is_whole or _loads_with_masks(target))
+    if not is_whole:
         return True
     return size.right_bytes() > target.l2_bytes * 3 // 4 and tiles > TILES_WORTH_A_COPY
 

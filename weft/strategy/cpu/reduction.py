@@ -1,7 +1,8 @@
 """The reduction family: softmax, normalisations, means, pools without a layout of their own.
 
 Where all stages share their leading axes ("rows"), the whole group runs row by row, so that
-intermediate results stay in the nearest cache. Otherwise each reduction is a loop nest of its own.
+intermediate results stay in the nearest cache; where they share the contiguous axis and reduce
+another one, it runs in strips. Otherwise each reduction is a loop nest of its own.
 A reduction along the contiguous axis keeps a vector of partial results (``rfactor``) and adds its
 lanes up at the end; one along an outer axis is vectorised over the contiguous data axis.
 """

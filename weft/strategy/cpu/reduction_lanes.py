@@ -43,11 +43,11 @@ def partial_vectors(
     vectors: int = 1,
     attach: tuple[te.Stage, te.IterVar] | None = None,
     row: int | None = None,
-) -> None:
+) -> te.Stage:
     """Keep ``vectors`` of partial results along ``axis`` in registers; combine them in a tree.
 
     They are computed at ``attach``. ``row`` is the place of the data axis whose rows run side by
-    side: their chains of dependent operations overlap.
+    side: their chains of dependent operations overlap. Returns their stage.
     """
     tensor = op.output(0)
     _, chunk = s[tensor].split(axis, factor=lanes * vectors)
@@ -63,6 +63,7 @@ def partial_vectors(
     if attach is not None:
         stage.compute_at(*attach)
     combine_in_a_tree(s[tensor], lanes)
+    return stage
 
 
 def combine_in_a_tree(stage: te.Stage, lanes: int) -> None:

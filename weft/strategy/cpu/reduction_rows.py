@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.analysis import elements, is_reduction, size_of, work_of
+from weft.strategy.analysis import is_reduction, size_of, work_of
 from weft.strategy.cpu.injective import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction_columns import vectorize_data
@@ -21,7 +21,7 @@ from weft.strategy.cpu.reduction_lanes import (
     partial_vectors,
     vectors_along,
 )
-from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows
+from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows, is_costly
 from weft.strategy.implementation import ScheduleContext
 from weft.target import Target
 from weft.te.tensor import PlaceholderOp
@@ -91,6 +91,7 @@ def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: SharedRows) -
     blocks = RowBlocks.of(kept, rows, ctx.target)
     out_stage = s[kept.output.output(0)]
     task, rows_of_result, data_of_result = blocks.loops(out_stage)
+    last_reader = next((op for op in reversed(kept.ops[:-1]) if _reads_rows(kept, op)), None)
     for op in kept.ops:
         stage = s[op.output(0)]
         if op is kept.output:
@@ -100,13 +101,16 @@ def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: SharedRows) -
             inside = stage.axis[blocks.place] if blocks.height > 1 else None
             data = list(op.axis[rows.count:])
         if is_reduction(op):
-            _schedule_reduction(ctx, kept, op, (out_stage, task), blocks)
+            partial = _schedule_reduction(ctx, kept, op, (out_stage, task), blocks)
+            if partial is not None and op is last_reader:
+                _fetch_next_row(kept, op, partial, partial.reduce_axis[0], ctx.target)
         elif data:
             data = kept.fused_data(stage, op, data)
             innermost_vectors(stage, data, inside, ctx.target)
             if op is not kept.output and _belongs_in_result(kept, op, blocks, ctx.target):
                 stage.store_in(out_stage)
-                _fetch_next_row(kept, op, stage, ctx.target)
+            if op is last_reader and op is not kept.output:
+                _fetch_next_row(kept, op, stage, stage.leaf_iter_vars[-2], ctx.target)
         if inside is not None:
             stage.unroll(inside)
     if sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD and size_of(task.extent) > 1:
@@ -135,23 +139,30 @@ def _belongs_in_result(
         i is a.var for load in loads for i, a in zip(load.indices, result.axis, strict=True))
 
 
+def _reads_rows(kept: KeptStages, op: te.ComputeOp) -> bool:
+    """Whether ``op`` reads whole rows of an input, along memory, and takes its time over them."""
+    load, along = kept.contiguous_load(op) or (None, None)
+    if load is None or along is None or not isinstance(load.producer.op, PlaceholderOp):
+        return False
+    is_last = along is op.axis[-1] if not op.reduce_axis else op.reduce_axis == (along,)
+    return is_last and load.producer.shape[-1] is along.extent and is_costly(kept.body(op))
+
+
 def _fetch_next_row(
-    kept: KeptStages, op: te.ComputeOp, stage: te.Stage, target: Target
+    kept: KeptStages, op: te.ComputeOp, stage: te.Stage, loop: te.IterVar, target: Target
 ) -> None:
-    """Ask for the next row of what ``op`` reads while it computes.
+    """Ask for the next row of what ``op`` reads while ``loop`` of its ``stage`` computes.
 
     That pays where the second cache has room for both rows and the result, and the third has not
     much for all of them. An element of the next row lies as far behind as a row is long.
     """
     load, along = kept.contiguous_load(op) or (None, None)
-    if load is None or along is not op.axis[-1] or not isinstance(load.producer.op, PlaceholderOp):
+    if load is None or along is None:
         return
-    columns, itemsize = size_of(along.extent), load.producer.dtype.itemsize
-    is_whole = size_of(load.producer.shape[-1]) == columns
-    is_near = 3 * columns * itemsize <= target.l2_bytes
-    is_far = 4 * elements(op) * itemsize >= target.l3_bytes
-    if is_whole and is_near and is_far:
-        loop = stage.leaf_iter_vars[-2]
+    row_bytes = size_of(along.extent) * load.producer.dtype.itemsize
+    is_long = target.l1_bytes < 2 * row_bytes and 3 * row_bytes <= target.l2_bytes
+    is_far = 4 * work_of(op) * load.producer.dtype.itemsize >= target.l3_bytes
+    if is_long and is_far:
         stage.prefetch(load.producer, loop, offset=size_of(loop.extent))
 
 
@@ -161,8 +172,11 @@ def _schedule_reduction(
     op: te.ComputeOp,
     attach: tuple[te.Stage, te.IterVar],
     blocks: RowBlocks,
-) -> None:
-    """One reduction inside the loop over rows: along its lanes, or along data beside it."""
+) -> te.Stage | None:
+    """One reduction inside the loop over rows: along its lanes, or along data beside it.
+
+    Returns the stage of its partial results along lanes.
+    """
     stage = ctx.schedule[op.output(0)]
     lanes = ctx.target.lanes(op.output(0).dtype)
     contiguous = kept.contiguous_axis(op)
@@ -170,11 +184,12 @@ def _schedule_reduction(
     if contiguous in data:
         vectorize_data(stage, op, data, contiguous, lanes)
     if contiguous not in op.reduce_axis:
-        return
+        return None
     along = kept.fused_reduction(stage, op)[-1]
     extent = size_of(along.extent)
     lanes = lanes_along(extent, lanes)
-    if lanes > 1:
-        partial_vectors(ctx.schedule, op, along, lanes=lanes,
-                        vectors=vectors_along(op, extent, blocks.height), attach=attach,
-                        row=blocks.side_by_side)
+    if lanes == 1:
+        return None
+    return partial_vectors(ctx.schedule, op, along, lanes=lanes,
+                           vectors=vectors_along(op, extent, blocks.height), attach=attach,
+                           row=blocks.side_by_side)

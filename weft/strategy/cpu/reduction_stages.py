@@ -15,7 +15,7 @@ from weft.strategy.analysis import (
     size_of,
 )
 from weft.te.walk import loads_of
-from weft.tir.expr import FloorDiv, PrimExpr, ProducerLoad, Reduce, int_value
+from weft.tir.expr import Call, FloorDiv, PrimExpr, ProducerLoad, Reduce, int_value
 from weft.tir.visitor import post_order
 
 
@@ -45,7 +45,7 @@ class KeptStages:
             op for op in ops
             if id(op) in results
             or is_reduction(op)
-            or (len(readers[id(op)]) > 1 and _is_costly(op))
+            or (len(readers[id(op)]) > 1 and is_costly(op.body))
         ))
 
     @property
@@ -154,9 +154,9 @@ def _sources(body: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
     return tuple(body[0].source) if isinstance(body[0], Reduce) else body
 
 
-def _is_costly(op: te.ComputeOp) -> bool:
+def is_costly(body: tuple[PrimExpr, ...]) -> bool:
     """Whether computing an element again costs more than reading it: a transcendental does."""
-    return any(type(e).__name__ == "Call" for root in op.body for e in post_order(root))
+    return any(isinstance(e, Call) for root in _sources(body) for e in post_order(root))
 
 
 def _leading_identity(load: ProducerLoad, op: te.ComputeOp) -> int:

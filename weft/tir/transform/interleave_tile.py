@@ -15,7 +15,7 @@ from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.scoped import ScopedRewriter
 from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, pieces_of
-from weft.tir.visitor import map_body, substitute
+from weft.tir.visitor import has_annotation, map_body, substitute
 
 ANNOTATION = "interleave"
 
@@ -104,4 +104,6 @@ def interleave_tile(func: PrimFunc) -> PrimFunc:
     B[ramp(0, 1, 4)] = shuffle([column, column_1], [0, 4, 1, 5])
     B[ramp(4, 1, 4)] = shuffle([column, column_1], [2, 6, 3, 7])
     """
+    if not has_annotation(func.body, ANNOTATION):
+        return func
     return map_body(func, _Interleaver(func).visit)

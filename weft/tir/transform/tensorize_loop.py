@@ -12,7 +12,7 @@ from weft.tir.instruction import INSTRUCTIONS
 from weft.tir.match_instruction import NoMatchError, match_instruction
 from weft.tir.stmt import Stmt
 from weft.tir.transform.scoped import ScopedRewriter
-from weft.tir.visitor import map_body, post_order_stmts, substitute
+from weft.tir.visitor import has_annotation, map_body, substitute
 
 ANNOTATION = "tensorize"
 
@@ -64,6 +64,6 @@ def tensorize_loop(func: PrimFunc) -> PrimFunc:
     for i in range(4):
         C[i, ramp(0, 1, 16)] = fma16(C[i, ramp(0, 1, 16)], A[i], B[ramp(0, 1, 16)])
     """
-    marked = any(isinstance(n, s.For) and ANNOTATION in n.annotations
-                 for n in post_order_stmts(func.body))
-    return map_body(func, _Tensorizer(func).visit) if marked else func
+    if not has_annotation(func.body, ANNOTATION):
+        return func
+    return map_body(func, _Tensorizer(func).visit)

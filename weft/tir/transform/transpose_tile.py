@@ -16,7 +16,7 @@ from weft.tir.simplify import Analyzer
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.scoped import ScopedRewriter
 from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, pieces_of
-from weft.tir.visitor import map_body, post_order, substitute
+from weft.tir.visitor import has_annotation, map_body, post_order, substitute
 
 ANNOTATION = "transpose"
 
@@ -184,4 +184,6 @@ def transpose_tile(func: PrimFunc) -> PrimFunc:
     B[0, ramp(0, 1, 2)] = row_2
     B[1, ramp(0, 1, 2)] = row_3
     """
+    if not has_annotation(func.body, ANNOTATION):
+        return func
     return map_body(func, _Transposer(func).visit)

@@ -4,6 +4,7 @@ from weft.ir.rewrite import RuleSet
 from weft.transform.rules import (
     algebraic,
     division,
+    gather,
     layout,
     padding,
     product,
@@ -13,7 +14,7 @@ from weft.transform.rules import (
 
 SIMPLIFICATIONS = RuleSet(
     algebraic.RULES, division.RULES, transpose.RULES, product.RULES, reshape.RULES, layout.RULES,
-    padding.RULES,
+    padding.RULES, gather.RULES,
 )
 
 __all__ = ["SIMPLIFICATIONS"]
