@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
+import weft
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
-from weft.ir.expr import var
+from weft.ir.expr import Function, var
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 
@@ -172,6 +174,15 @@ def test_packed_dense_of_other_types(target, dtype):
     y = op.nn.dense(x, w, units=37, weight_layout="NK16n")
     kernel = check(primitive([x, w], y), target, rtol=2e-3 if dtype == "float16" else 1e-4)
     assert kernel.implementation == "nn.dense.cpu.packed"
+
+
+@pytest.mark.parametrize("columns", [1, 20])
+def test_sums_of_narrow_floats_do_not_stall(columns):
+    """From 32 on, adding 0.01 changes no float16."""
+    a, b = var("a", (2, 4000), "float16"), var("b", (4000, columns), "float16")
+    tenths = (np.full(shape, 0.1, np.float16) for shape in ((2, 4000), (4000, columns)))
+    found = weft.compile(Function((a, b), op.nn.matmul(a, b)))(*tenths)
+    np.testing.assert_allclose(found, 40.0, rtol=2e-3)
 
 
 @TARGETS

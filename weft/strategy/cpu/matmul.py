@@ -59,9 +59,7 @@ def products_of_activations(
 ) -> Iterator[Implementation]:
     """The implementation in register tiles, where the call is large enough for it."""
     size = _size(call, transpose_a=transpose_a)
-    if size is None or size.columns < MIN_COLUMNS:
-        return
-    if transpose_b and size.rows < MIN_COPIED_ROWS:
+    if size is None or not _is_worth_tiles(size, call, transpose_b):
         return
 
     def in_tiles(full_name: str, plan: ProductPlan) -> Implementation:
@@ -76,6 +74,14 @@ def products_of_activations(
 
     yield with_variants(f"{name}.cpu.packed", plan_product(size, target),
                         functools.partial(other_plans, size, target), in_tiles)
+
+
+def _is_worth_tiles(size: ProductSize, call: Call, transpose_b: bool) -> bool:
+    """Tiles that are mostly empty are not, but that sums of narrow floats be exact is."""
+    result = call.checked_type
+    if isinstance(result, TensorType) and result.dtype is not size.dtype:
+        return True
+    return size.columns >= MIN_COLUMNS and not (transpose_b and size.rows < MIN_COPIED_ROWS)
 
 
 def with_variants(
