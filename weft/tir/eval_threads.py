@@ -8,7 +8,6 @@ conflict of a run, in whichever order threads happen to go.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -71,7 +70,7 @@ class Threads:
         for number, index in indices:
             self.current = number
             result = thread(*index)
-            if inspect.isgenerator(result):
+            if isinstance(result, Generator):
                 started.append((number, result))
         while started and self._reach_barrier(started):
             self.phase += 1
