@@ -7,7 +7,7 @@ children did not change is the node itself. Rebuilding goes through the folding 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, overload
 
 from weft.tir import expr as x
@@ -348,6 +348,33 @@ def substitute(node: PrimExpr | s.Stmt, values: Mapping[Var, PrimExpr]) -> PrimE
     if isinstance(node, PrimExpr):
         return fn(node)
     return transform_stmt(node, None, fn)
+
+
+def substitute_each(stmt: s.Stmt, var: Var, values: Iterable[PrimExpr]) -> list[s.Stmt]:
+    """One copy of ``stmt`` for each value of ``var``; what is without ``var`` is looked at once."""
+    fixed = _nodes_without(stmt, var)
+    copies = []
+    for value in values:
+        memo = {**fixed, var: value}
+        copies.append(transform_stmt(
+            stmt, None, lambda e, memo=memo: transform_expr(e, lambda leaf: leaf, memo)))
+    return copies
+
+
+def _nodes_without(stmt: s.Stmt, var: Var) -> dict[PrimExpr, PrimExpr]:
+    """The expression nodes of ``stmt`` that do not mention ``var``, each as itself."""
+    mentions: dict[PrimExpr, bool] = {var: True}
+    stack = [root for node in post_order_stmts(stmt) for root in exprs_of(node)]
+    while stack:
+        node = stack[-1]
+        inside = _CHILDREN[type(node)](node)
+        waiting = [c for c in inside if c not in mentions]
+        if node in mentions or not waiting:
+            stack.pop()
+            mentions.setdefault(node, any(mentions[c] for c in inside))
+        else:
+            stack.extend(waiting)
+    return {node: node for node, found in mentions.items() if not found}
 
 
 def replace_buffers(stmt: s.Stmt, buffers: Mapping[Buffer, Buffer]) -> s.Stmt:

@@ -12,7 +12,7 @@ from weft.topi.layout import Layout, convert_shape
 
 Dims = Sequence[PrimExpr | int]
 # Rows of fewer elements are one or two vectors; cut at every part they would be single elements.
-FEW = 32
+SHORT_ROW = 32
 
 
 def ravel_index(index: Dims, shape: Dims) -> PrimExpr:
@@ -105,7 +105,7 @@ def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
     def element(*index: PrimExpr) -> PrimExpr:
         """A chain of guards from the last tensor to the first, so that each reads its own part."""
         value: PrimExpr | None = None
-        rows_are_short = axis == first.ndim - 1 and (int_value(total) or FEW) < FEW
+        rows_are_short = axis == first.ndim - 1 and (int_value(total) or SHORT_ROW) < SHORT_ROW
         for k in reversed(range(len(tensors))):
             start = ends[k - 1] if k else const(0)
             part = tensors[k][(*index[:axis], index[axis] - start, *index[axis + 1:])]

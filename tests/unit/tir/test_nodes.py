@@ -21,6 +21,7 @@ from weft.tir.visitor import (
     post_order,
     post_order_stmts,
     substitute,
+    substitute_each,
     transform_expr,
     transform_stmt,
 )
@@ -110,6 +111,18 @@ def test_statement_rewriting_touches_what_changes() -> None:
     assert len(list(post_order_stmts(nest))) == 5
     assert free_vars(store) == [N]
     assert free_vars(nest) == []
+
+
+def test_copies_for_each_value_share_what_stays() -> None:
+    a, b = buffer("a", (4, 4)), buffer("b", (4, 4))
+    stay = BufferStore(b, b.load(J, J) * 2.0, (J, J))
+    moving = BufferStore(a, x.select(x.compare(x.EQ, N, ZERO), b.load(N, J), 1.0), (N, J))
+    values = [const(0), const(3), J + 1]
+    copies = substitute_each(seq([stay, moving]), N, values)
+    for copy, value in zip(copies, values, strict=True):
+        assert str(copy) == str(substitute(seq([stay, moving]), {N: value}))
+        assert copy.stmts[0] is stay  # type: ignore[attr-defined]
+    assert N not in free_vars(seq(copies))
 
 
 def test_text() -> None:

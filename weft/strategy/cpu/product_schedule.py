@@ -240,6 +240,8 @@ def _schedule_panels(ctx: ScheduleContext, op: te.ComputeOp, place: Place | None
     loops = (tile_crossing(stage, list(op.axis), crossing, lanes) if crossing is not None
              else [*outer, *vectorize_innermost(stage, inner, lanes)])
     if place is not None:
+        if crossing is not None and not crossing.narrow:
+            stage.reorder(loops[-1], loops[-2])  # a vector of lines at a time, front to back
         stage.compute_at(*place)
     elif elements(op) >= PARALLEL_THRESHOLD:
         parallelize(stage, loops)

@@ -2,7 +2,8 @@
 
 Both sides of a tile are whole vectors, so every cache line is read once and written once. The axis
 that the source walks contiguously may be part of an axis of the result, as the block of ``NCHW16c``
-is a part of the channels of ``NCHW``.
+is a part of the channels of ``NCHW``. Two or three columns are no vector: they are computed along
+the rows, and interleaved.
 """
 
 from __future__ import annotations

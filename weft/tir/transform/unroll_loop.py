@@ -6,7 +6,7 @@ from weft.tir import stmt as s
 from weft.tir.expr import const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.visitor import map_body, map_stmts, substitute
+from weft.tir.visitor import map_body, map_stmts, substitute_each
 
 
 def _unroll(node: Stmt) -> Stmt:
@@ -17,9 +17,8 @@ def _unroll(node: Stmt) -> Stmt:
     if extent is None:
         reason = {"not_unrolled": "its extent is not a constant"}
         return node.replace(kind=ForKind.SERIAL, annotations={**node.annotations, **reason})
-    return s.seq(
-        [substitute(node.body, {node.loop_var: node.min + const(i)}) for i in range(extent)]
-    )
+    values = (node.min + const(i) for i in range(extent))
+    return s.seq(substitute_each(node.body, node.loop_var, values))
 
 
 def unroll_loop(func: PrimFunc) -> PrimFunc:
