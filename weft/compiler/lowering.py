@@ -12,13 +12,11 @@ copied there by a kernel.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
+from weft.compiler.constant_pool import ConstantPool
 from weft.compiler.function_calls import FunctionCalls, FunctionKey
 from weft.compiler.in_place import ask_for_reuse
 from weft.compiler.invariants import loop_invariants
@@ -102,8 +100,7 @@ class _Lowering:
         self.values: dict[int, Value] = {}
         self.bound: dict[Var, Expr] = {}
         self.computed: set[Var] = set()  # before the loops that they stand in
-        self.constants: dict[tuple[object, ...], int] = {}
-        self.arrays: list[np.ndarray] = []
+        self.constants = ConstantPool()
         self.writer = StepWriter()
 
     def run(self) -> Program:
@@ -124,9 +121,9 @@ class _Lowering:
         names = port_names(self.mod.attrs.get("output_names"), "output", len(types))
         outputs = tuple(Port(n, t) for n, t in zip(names, types, strict=True))
         writer = self.writer
-        return Program(inputs, outputs, isinstance(result_type, TupleType), tuple(self.arrays),
-                       tuple(writer.temporaries), tuple(writer.kernels.sources),
-                       tuple(writer.steps), tuple(writer.jumps))
+        return Program(inputs, outputs, isinstance(result_type, TupleType),
+                       tuple(self.constants.arrays), tuple(writer.temporaries),
+                       tuple(writer.kernels.sources), tuple(writer.steps), tuple(writer.jumps))
 
     def _has_scope(self, node: Expr) -> bool:
         if isinstance(node, Function):
@@ -180,11 +177,7 @@ class _Lowering:
             raise _not_first_order(type(expr).__name__, expr) from None
 
     def _constant(self, node: Constant) -> Place:
-        key = constant_key(node.data)
-        if key not in self.constants:
-            self.constants[key] = len(self.arrays)
-            self.arrays.append(node.data)
-        return Place(PlaceKind.CONSTANT, self.constants[key])
+        return Place(PlaceKind.CONSTANT, self.constants.number_of(node.data))
 
     def _call(self, call: Call) -> Value:
         if is_reshape(call):
@@ -308,12 +301,6 @@ class _Lowering:
         if value is None:
             raise _not_first_order("a loop without an end", expr)
         return value
-
-
-def constant_key(data: np.ndarray) -> tuple[object, ...]:
-    """Equal for arrays that may share memory: same bytes, whatever their shape."""
-    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    return raw.size, hashlib.blake2b(raw.data, digest_size=32).digest()
 
 
 def primitive_of(call: Call) -> Function:

@@ -74,14 +74,10 @@ def combine_in_a_tree(stage: te.Stage, lanes: int) -> None:
 def innermost_vectors(
     stage: te.Stage, data: Sequence[te.IterVar], row: te.IterVar | None, target: Target
 ) -> None:
-    """The last of ``data`` as vectors, with rows side by side just around them.
-
-    Scratch that is walked over several axes at once has no room for masked vectors in its rows.
-    """
+    """The last of ``data`` as vectors, with rows side by side just around them."""
     *others, last = data
     lanes = target.lanes(stage.tensors[0].dtype)
-    masks = has_masks(target) and (stage.is_output or last in stage.axis)
-    around = vectorize_innermost(stage, last, lanes, masks=masks)
+    around = vectorize_innermost(stage, last, lanes, masks=has_masks(target))
     if row is not None:
         vectors = [axis for axis in stage.leaf_iter_vars if axis in stage.kinds]
         stage.reorder(*others, *around, row, *vectors)

@@ -58,8 +58,11 @@ def with_room(func: PrimFunc) -> tuple[PrimFunc, frozenset[Buffer]]:
 def _widths(body: Stmt) -> dict[Buffer, int]:
     """Buffers that loops with masked tails write along their last axis, and the lanes of the
     widest vector that such a loop reads or writes there.
+
+    Not those of which some vector runs on into the next row: room between rows would tear it.
     """
     written: set[Buffer] = set()
+    torn: set[Buffer] = set()
     widths: dict[Buffer, int] = {}
     for loop in post_order_stmts(body):
         if not isinstance(loop, s.For) or MASKED_TAIL not in loop.annotations:
@@ -70,11 +73,13 @@ def _widths(body: Stmt) -> dict[Buffer, int]:
                 touched[node.buffer] = None
                 *rows, last = (any(e is loop.loop_var for e in post_order(i))
                                for i in node.indices)
-                if last and not any(rows):
+                if any(rows):
+                    torn.add(node.buffer)
+                elif last:
                     written.add(node.buffer)
         for buffer in touched:
             widths[buffer] = max(widths.get(buffer, 0), loop.annotations[MASKED_TAIL])
-    return {buffer: widths[buffer] for buffer in widths if buffer in written}
+    return {buffer: widths[buffer] for buffer in widths if buffer in written - torn}
 
 
 def _updated(body: Stmt) -> set[Buffer]:

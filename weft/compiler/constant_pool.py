@@ -1,0 +1,39 @@
+"""The constants of a program: arrays of the same bytes are one."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+
+def constant_key(data: np.ndarray) -> tuple[object, ...]:
+    """Equal for arrays that may share memory: same bytes, whatever their shape."""
+    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return raw.size, hashlib.blake2b(raw.data, digest_size=32).digest()
+
+
+class ConstantPool:
+    """Numbered arrays. Weights are large and mostly differ in size, which tells them apart: only
+    arrays of one size are read, once each.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray] = []
+        self._first: dict[int, int] = {}  # the first array of each size
+        self._is_read: set[int] = set()  # and whether its bytes are known
+        self._numbers: dict[tuple[object, ...], int] = {}
+
+    def number_of(self, data: np.ndarray) -> int:
+        """The number of the array of these bytes, which may have another shape."""
+        first = self._first.setdefault(data.nbytes, len(self.arrays))
+        if first == len(self.arrays):
+            self.arrays.append(data)
+            return first
+        if first not in self._is_read:
+            self._is_read.add(first)
+            self._numbers[constant_key(self.arrays[first])] = first
+        number = self._numbers.setdefault(constant_key(data), len(self.arrays))
+        if number == len(self.arrays):
+            self.arrays.append(data)
+        return number
