@@ -48,19 +48,21 @@ def _convolution(call: Call, target: Target) -> Iterator[Implementation]:
     yield from dot_convolution(call, target)
     name, plain = getattr(call.op, "name", "conv"), "NC" + attrs.spatial
     layout = Layout.parse(attrs.result_layout)
+    skipped = attrs.spatial[:-1] if attrs.finite_kernel else ""  # zero times infinity is no zero
+    direct = functools.partial(conv_compute, skipped=skipped)
     if layout.name.startswith(plain) and layout.factor_of("C") > 1:
         if is_depthwise(call):
             yield Implementation(f"{name}.cpu.depthwise_{plain.lower()}c", schedule_depthwise)
         else:
             yield Implementation(
                 f"{name}.cpu.direct_{plain.lower()}c", schedule_direct,
-                functools.partial(conv_compute, skipped=attrs.spatial[:-1]),
+                direct,
             )
         return
     if not is_depthwise(call) and Layout.parse(attrs.kernel_layout).factor_of("O") > 1:
         yield Implementation(
             f"{name}.cpu.direct_{layout.name.lower()}", schedule_direct,
-            functools.partial(conv_compute, skipped=attrs.spatial[:-1]),
+            direct,
         )
         return
     kernel_layout = "OI" + attrs.spatial

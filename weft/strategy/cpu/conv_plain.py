@@ -36,7 +36,8 @@ def plain_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int) 
         raise InternalError(f"a convolution got {type(attrs).__name__}")
     return conv_rows(data, kernel, strides=attrs.strides, padding=attrs.padding,
                      dilation=attrs.dilation, groups=attrs.groups,
-                     out_dtype=attrs.out_dtype or data.dtype, lanes=lanes)
+                     out_dtype=attrs.out_dtype or data.dtype, lanes=lanes,
+                     skips=attrs.finite_kernel)
 
 
 def arrival_cycles(taps: int, target: Target) -> float:

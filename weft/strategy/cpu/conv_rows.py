@@ -40,13 +40,14 @@ def conv_rows(
     groups: int,
     out_dtype: DType,
     lanes: int,
+    skips: bool,
 ) -> te.Tensor:
     """Cross-correlation of ``data`` (N, C, spatial axes) with ``kernel`` (O, I, spatial axes).
 
     Stages are a copy of the data where it is padded, read in steps or not of whole vectors
     (``data_rows`` or ``data_pixels``, tag ``pad``), a view of it to be inlined, the sum, whose
     axes are ``(n, o, ..., column)`` with a multiple of ``lanes`` columns, and the result, which
-    gives that the shape of the image.
+    gives that the shape of the image. With ``skips`` taps above and below the image are left out.
     """
     if is_pointwise(kernel.shape[2:], padding):
         return _pointwise(data, kernel, strides, groups, out_dtype, lanes)
@@ -55,9 +56,11 @@ def conv_rows(
     extents = window_counts(data.shape[2:], sides, kernel.shape[2:], dilation, strides)
     span = (kernel.shape[-1] - 1) * dilation[-1] + 1
     wide = (_whole(extents[-1], lanes) - 1) * strides[-1] + span
-    view, above = data, sides[:-1]
-    if any(sides[-1]) or strides[-1] > 1 or int_value(wide - data.shape[-1]) != 0:
-        view = _rows(data, wide, sides[-1][0], strides[-1])
+    above = sides[:-1] if skips else [(0, 0)] * (len(spatial) - 1)  # to be left out of the sum
+    copied = [*([(0, 0)] * len(above) if skips else sides[:-1]), sides[-1]]
+    view = data
+    if any(map(any, copied)) or strides[-1] > 1 or int_value(wide - data.shape[-1]) != 0:
+        view = _rows(data, wide, copied, strides[-1])
     sums = conv(
         view, kernel, strides=strides, dilation=dilation, groups=groups,
         padding=(*(before for before, _ in above), 0, *(after for _, after in above), 0),
@@ -112,14 +115,22 @@ def _pointwise(
                       name="conv_pixels", tag="injective")
 
 
-def _rows(data: te.Tensor, width: PrimExpr, before: int, step: int) -> te.Tensor:
-    """``data`` with rows of ``width`` that have ``before`` zeros in front; its rows are a copy."""
-    leading, size = data.shape[:-1], data.shape[-1]
+def _rows(
+    data: te.Tensor, width: PrimExpr, sides: Sequence[tuple[int, int]], step: int
+) -> te.Tensor:
+    """A copy of ``data`` with zeros on its ``sides`` and rows of ``width``."""
+    above = [size + (before + after)
+             for size, (before, after) in zip(data.shape[2:-1], sides[:-1], strict=True)]
+    leading = (*data.shape[:2], *above)
 
-    def padded(*at: PrimExpr) -> PrimExpr:
-        *above, column = at
-        inside = te.likely(all_of(column >= before, column < size + before))
-        return if_then_else(inside, data[(*above, column - before)], const(0, data.dtype))
+    def padded(n: PrimExpr, c: PrimExpr, *at: PrimExpr) -> PrimExpr:
+        inside: list[PrimExpr] = []
+        for i, size, (before, after) in zip(at, data.shape[2:], sides, strict=True):
+            inside += [i >= before] if before else []
+            inside += [i < size + before] if after or i is at[-1] else []
+        source = (i - before for i, (before, _) in zip(at, sides, strict=True))
+        return if_then_else(te.likely(all_of(*inside)), data[(n, c, *source)],
+                            const(0, data.dtype))
 
     columns = (width + (step - 1)) // step
     rows = te.compute((*leading, const(step), columns),

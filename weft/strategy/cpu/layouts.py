@@ -6,7 +6,9 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from weft.ir.expr import Call, Constant
+import numpy as np
+
+from weft.ir.expr import Call, Constant, Expr
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.dense import DenseAttrs
@@ -44,6 +46,7 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
         return LayoutChoice(attrs.replace(kernel_layout=packed), (None, (plain_kernel, packed)))
     if 0 in (*data.concrete_shape, *kernel.concrete_shape):
         return None
+    attrs = attrs.replace(finite_kernel=_is_finite(call.args[1]))
     size = ConvSize.of(attrs, data, kernel)
     if is_depthwise_shape(attrs, data, kernel):
         return _depthwise_choices(attrs, size, target)
@@ -64,7 +67,14 @@ def _channels_last(call: Call, kernel: TensorType, target: Target) -> LayoutChoi
     if not _fills(block, target):
         return None
     wanted = blocked_kernel(attrs.spatial, "", block)
-    return LayoutChoice(attrs.replace(kernel_layout=wanted), (None, (written.name, wanted)))
+    new = attrs.replace(kernel_layout=wanted, finite_kernel=_is_finite(call.args[1]))
+    return LayoutChoice(new, (None, (written.name, wanted)))
+
+
+def _is_finite(kernel: Expr) -> bool:
+    """Whether the kernel is known and holds numbers only."""
+    return (isinstance(kernel, Constant) and kernel.data.dtype.kind == "f"
+            and bool(np.isfinite(kernel.data).all()))
 
 
 def blocked_kernel(spatial: str, inputs: str, block: int) -> str:
