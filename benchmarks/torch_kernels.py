@@ -42,8 +42,23 @@ def _largest(attrs: Attrs, x: torch.Tensor) -> torch.Tensor:
     return F.max_pool2d(x, attrs["kernel_shape"], attrs["strides"], pads)
 
 
+def _conv(attrs: Attrs, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Of any rank; padding is the same on both sides."""
+    function = (F.conv1d, F.conv2d, F.conv3d)[x.ndim - 3]
+    return function(x, w, None, attrs["strides"], attrs["pads"][: x.ndim - 2],
+                    attrs.get("dilations", 1), attrs.get("group", 1))
+
+
+def _conv_transpose(attrs: Attrs, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[x.ndim - 3]
+    return function(x, w, None, attrs["strides"], attrs["pads"][: x.ndim - 2], 0,
+                    attrs["group"], attrs["dilations"])
+
+
 MORE_OPS: dict[str, Any] = {
     **OPS,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     "MaxPool": _largest,
     "AveragePool": _average,
     "LogSoftmax": lambda a, x: F.log_softmax(x, a["axis"]),
