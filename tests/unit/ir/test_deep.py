@@ -116,6 +116,7 @@ def test_deep_and_shared_tuples(make, depth):
     assert_structural_equal(load_json(save_json(typed)), mod)
 
 
+@pytest.mark.slow
 def test_deep_types_are_written_and_read():
     deep = infer_type(tuple_nest(10_000))["main"].checked_type.ret_type
     y = Var("y", deep)

@@ -133,6 +133,7 @@ def values(i: PrimExpr, j: PrimExpr) -> st.SearchStrategy[PrimExpr]:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_elementwise_nests(data: st.DataObject) -> None:
@@ -145,6 +146,7 @@ def test_elementwise_nests(data: st.DataObject) -> None:
     lowered(func, random(37, 29), random(37, 29), random(37, 29))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_register_tiles(data: st.DataObject) -> None:

@@ -46,6 +46,7 @@ def compile_text(text, **knobs):
     return weft.compile(weft.parse(text), **knobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "more"), [(LOOP, ()), (LOCAL_LOOP, (np.int32(2),))])
 def test_tail_calls_take_constant_space(text, more):
     module = on_the_machine(weft.parse(text))
