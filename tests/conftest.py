@@ -10,7 +10,7 @@ import pytest
 from tests.round_trip import Sampler, watching
 
 # Of a long table of cases the fast tests run so many, spread over it.
-SAMPLE = 10
+SAMPLE = 8
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are selected by their marks
