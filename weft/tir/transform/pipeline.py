@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from weft.support.recursion import deep_recursion
 from weft.tir.func import PrimFunc
 from weft.tir.transform.check_local import check_local
 from weft.tir.transform.combine_lanes import combine_lanes
@@ -65,7 +66,8 @@ def lower_prim_func(
     if verify:
         verify_func(func)
     for apply in TIR_PIPELINE:
-        after = apply(func)
+        with deep_recursion():  # chains of fused operators are deep expressions
+            after = apply(func)
         for instrument in instruments:
             instrument.after_pass(apply.__name__, func, after)
         func = after
