@@ -76,6 +76,8 @@ T, SMALL = const(-7, "int32"), const(0.003, "float32")
     lambda x, y: op.qnn.mul(x, y, S, Z, S, T, SMALL, Z),
     lambda x, y: op.qnn.add(x, y, S, Z, SMALL, T, S, T),
     lambda x, y: op.qnn.subtract(x, y, SMALL, Z, S, T, SMALL, T, rounding="away"),
+    lambda x, _: op.qnn.avg_pool2d(op.reshape(x, newshape=(4, 16, 10, 10)), SMALL, Z, S, T,
+                                   pool_size=(3, 3), padding=(1, 1)),
     lambda x, _: op.qnn.hardswish(x, S, Z, SMALL, T),
     lambda x, _: op.qnn.leaky_relu(x, S, Z, SMALL, T, alpha=0.3),
     lambda x, y: op.qnn.concatenate([x, y], [S, SMALL], [Z, T], SMALL, Z),
@@ -87,17 +89,6 @@ def test_constant_scales_give_the_same_bits_as_others(build) -> None:
     module = infer_type(IRModule.from_expr(function))
     np.testing.assert_array_equal(weft.compile(module, build_jobs=1)(*arrays),
                                   evaluate(module, arrays))
-
-
-def test_a_mean_is_right_to_one_step() -> None:
-    """Compiled means multiply by one over the count, which may round to the other side of a tie."""
-    function, arrays = _two_bytes(lambda x, _: op.qnn.avg_pool2d(
-        op.reshape(x, newshape=(4, 16, 10, 10)), SMALL, Z, S, T, pool_size=(3, 3), padding=(1, 1)))
-    module = infer_type(IRModule.from_expr(function))
-    found, expected = weft.compile(module, build_jobs=1)(*arrays), evaluate(module, arrays)
-    distance = np.abs(found.astype(int) - expected.astype(int))
-    assert distance.max() <= 1
-    assert (distance > 0).mean() < 1e-2
 
 
 def test_products_of_bytes_stay_products_of_bytes() -> None:

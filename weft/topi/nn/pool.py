@@ -109,14 +109,16 @@ def avg_pool(
     counts = [_tap_counts(axis, x.shape[p], include_pad=count_include_pad)
               for axis, p in zip(axes, positions, strict=True)]
     fixed = math.prod(count for count in counts if isinstance(count, int))
-    shares = {p: _shares(total.shape[p], count, x.dtype)
+    tables = {p: _count_table(total.shape[p], count, x.dtype)
               for p, count in zip(positions, counts, strict=True) if not isinstance(count, int)}
 
     def element(*index: PrimExpr) -> PrimExpr:
-        mean = divide_by_count(total[index], const(fixed)) if fixed > 1 else total[index]
-        for position, share in shares.items():
-            mean = mean * share[index[position]]
-        return mean
+        if not tables:
+            return divide_by_count(total[index], const(fixed))
+        taps: PrimExpr = const(fixed, x.dtype)
+        for position, table in tables.items():
+            taps = taps * table[index[position]]
+        return total[index] / taps  # one rounding, as the reference has it
 
     return te.compute(total.shape, element, name="pool_avg", tag="elemwise,pool_avg")
 
@@ -132,10 +134,9 @@ def _tap_counts(axis: AxisWindow, size: PrimExpr, *, include_pad: bool) -> int |
     return lambda index: axis.valid_taps(index, size, include_pad=include_pad)
 
 
-def _shares(windows: PrimExpr, count: TapCount, dtype: DType) -> te.Tensor:
-    """One over the taps of each window along an axis; a small table (tag ``table``)."""
-    return te.compute((windows,), lambda i: const(1.0, dtype) / count(i).astype(dtype),
-                      name="pool_share", tag="table")
+def _count_table(windows: PrimExpr, count: TapCount, dtype: DType) -> te.Tensor:
+    """The taps of each window along an axis; a small table (tag ``table``)."""
+    return te.compute((windows,), lambda i: count(i).astype(dtype), name="pool_count", tag="table")
 
 
 def divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
@@ -146,16 +147,24 @@ def divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
     return total / count.astype(total.dtype)
 
 
+def _windows(
+    x: te.Tensor, window: PoolWindow, layout: Layout, fill: PrimExpr
+) -> tuple[tuple[AxisWindow, ...], list[int], te.Tensor, list[te.IterVar]]:
+    """Windows by axis, where those axes are, the padded data, and the taps to reduce over."""
+    axes = axis_windows(window)
+    positions = [layout.index_of(letter) for letter in window.spatial]
+    around = _with_overhang(axes, [x.shape[p] for p in positions])
+    taps = [te.reduce_axis(a.taps, name=f"k{letter.lower()}")
+            for a, letter in zip(axes, window.spatial, strict=True)]
+    return axes, positions, pad_spatial(x, layout, window.spatial, around, fill), taps
+
+
 def _pool(
     x: te.Tensor, window: PoolWindow, layout: Layout, reducer: Callable[..., Any],
     fill: PrimExpr, name: str,
 ) -> te.Tensor:
-    axes = axis_windows(window)
-    positions = [layout.index_of(letter) for letter in window.spatial]
+    axes, positions, padded, taps = _windows(x, window, layout, fill)
     sizes = [x.shape[p] for p in positions]
-    padded = pad_spatial(x, layout, window.spatial, _with_overhang(axes, sizes), fill)
-    taps = [te.reduce_axis(a.taps, name=f"k{letter.lower()}")
-            for a, letter in zip(axes, window.spatial, strict=True)]
     shape = list(x.shape)
     for axis, position, size in zip(axes, positions, sizes, strict=True):
         shape[position] = axis.count(size)
@@ -177,12 +186,8 @@ def _pool_by_columns(
 
     A window of 3 x 3 that moves by one reads 3 + 3 elements a result in place of 9.
     """
-    axes = axis_windows(window)
-    positions = [layout.index_of(letter) for letter in window.spatial]
+    axes, positions, padded, taps = _windows(x, window, layout, fill)
     sizes = [x.shape[p] for p in positions]
-    padded = pad_spatial(x, layout, window.spatial, _with_overhang(axes, sizes), fill)
-    taps = [te.reduce_axis(a.taps, name=f"k{letter.lower()}")
-            for a, letter in zip(axes, window.spatial, strict=True)]
     shape = list(padded.shape)
     for axis, position, size in zip(axes[:-1], positions[:-1], sizes[:-1], strict=True):
         shape[position] = axis.count(size)
