@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import weft.op  # noqa: F401 - models and programs refer to operators by name
@@ -63,8 +64,10 @@ def compile(
     shapes by input name; a size that is a name stays open, and the model is compiled for each that
     it meets (``DynamicModel``). ``opt_level`` is 0 (no optimisation) to 3. ``codegens`` name code
     generators of others that take parts of the program (docs/codegen.md). ``knobs`` are settings of
-    ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``. For a
-    target that this machine cannot run the result can be exported and printed, not called.
+    ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``. ``threads=n``
+    is kept in the module, and in artifacts: its calls use that many threads, unless ``with
+    weft.config(threads=m)`` around a call says otherwise. For a target that this machine cannot
+    run the result can be exported and printed, not called.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
     ``OptionError`` and ``TargetError``, all of them ``WeftError``.
@@ -74,9 +77,10 @@ def compile(
         options = CompileOptions.make(target, opt_level, inputs, codegens)
         model = prepare(model, example_inputs, inputs)
         manifest = manifest_of_program(model, options)
+        threads: int | None = config.override("threads") if "threads" in knobs else None
         made = manifest if manifest is not None else _compile(model, options)
         if isinstance(made, ModelCode):
-            return _opened(made, Stages(model, options))
+            return _opened(made, Stages(model, options), threads)
         check_file = unchanged_file(model)
 
         def compile_at(fixed: CompileOptions) -> CompiledModel | ForeignModel:
@@ -85,14 +89,16 @@ def compile(
                 code = _compile(model, fixed)
                 if not isinstance(code, ModelCode):
                     raise InternalError("sizes are open after all were given", got=code.signature())
-                return _opened(code, Stages(model, fixed))
+                return _opened(code, Stages(model, fixed), threads)
 
-        return DynamicModel(made, Stages(model, options), compile_at)
+        return DynamicModel(replace(made, threads=threads), Stages(model, options), compile_at)
 
 
-def _opened(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
+def _opened(code: ModelCode, stages: Stages, threads: int | None) -> CompiledModel | ForeignModel:
+    """The module of a model's code, whose calls use ``threads`` threads where that is given."""
+    manifest = replace(code.manifest, threads=threads)  # not part of what the cache keeps
     with trace.span("load"):
-        return open_code(code, stages)
+        return open_code(replace(code, manifest=manifest), stages)
 
 
 def _compile(model: Any, options: CompileOptions) -> ModelCode | Manifest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,27 +26,32 @@ from weft.runtime.cpu import host_features, machine
 from weft.runtime.library import SharedLibrary
 from weft.runtime.manifest import Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
+from weft.runtime.threads import checked_count
 from weft.runtime.vm.module import VmModule
 from weft.support.errors import ArtifactError
 
 
-def load(path: str | os.PathLike[str], *, map_constants: bool = True) -> CompiledModule:
+def load(path: str | os.PathLike[str], *, map_constants: bool = True,
+         threads: int | None = None) -> CompiledModule:
     """The module that an artifact holds; no compiler is imported.
 
     Weights are mapped from the file, so that processes share them: replace the file as a whole
     (as ``export`` does), do not write into it while a module is in use. With
     ``map_constants=False`` they are copied into large pages of this process's own, which saves a
-    few percent of a call that reads many MB of them.
+    few percent of a call that reads many MB of them. ``threads`` is how many threads calls of the
+    module use, in place of the count that the artifact was exported with, if any.
 
     ``ArtifactError`` for files that are missing, damaged, foreign, of another format version, or
-    made for a CPU with instruction sets that this one lacks.
+    made for a CPU with instruction sets that this one lacks. ``OptionError`` for
+    ``threads`` other than 1 to 4096.
     """
+    checked_count(threads)
     try:
         file = Path(path)
     except TypeError:
         raise ArtifactError("an artifact is given by its path", got=repr(path)) from None
     try:
-        return _load(file, map_constants=map_constants)
+        return _load(file, map_constants=map_constants, threads=threads)
     except ArtifactError as error:
         where = error.where
         raise ArtifactError(error.what, where=f"{path}: {where}" if where else path,
@@ -53,7 +59,7 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True) -> Compile
                             help=error.help) from None
 
 
-def _load(path: Path, *, map_constants: bool) -> CompiledModule:
+def _load(path: Path, *, map_constants: bool, threads: int | None) -> CompiledModule:
     data = _map_file(path)
     with path.open("rb") as file:
         extents = locate_members(file, len(data))
@@ -71,6 +77,8 @@ def _load(path: Path, *, map_constants: bool) -> CompiledModule:
     if len(members[CONSTANTS]) != manifest.constants_bytes:
         raise ArtifactError("a damaged artifact", where=CONSTANTS, got=len(members[CONSTANTS]),
                             expected=f"{manifest.constants_bytes} bytes")
+    if threads is not None:
+        manifest = replace(manifest, threads=threads)
     library = SharedLibrary.from_bytes(members[LIBRARY])
     constants = _constants(members[CONSTANTS], copy=not map_constants)
     kind = CompiledModule if manifest.vm is None else VmModule

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.runtime.dtypes import numpy_dtype
+from weft.runtime.thread_pool import MAX_THREADS
 from weft.runtime.vm.plain import from_plain, to_plain
 from weft.runtime.vm.program import VmProgram
 from weft.support.errors import ArtifactError
@@ -117,6 +118,7 @@ class Manifest:
     """``checksums`` are SHA-256 digests of an artifact's other members, by name.
 
     ``vm`` is the program where the virtual machine runs it, ``None`` where ``weft_main`` does.
+    ``threads`` is how many threads calls use by default; ``None``: as many as the process says.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -132,11 +134,14 @@ class Manifest:
     format_version: int = FORMAT_VERSION
     checksums: Mapping[str, str] = field(default_factory=dict)
     vm: VmProgram | None = None
+    threads: int | None = None
 
     def to_json(self) -> str:
         """Equal manifests give equal text."""
         plain = asdict(replace(self, vm=None))
         del plain["vm"]
+        if self.threads is None:
+            del plain["threads"]
         text = json.dumps(plain, indent=1, sort_keys=True)
         if self.vm is None:
             return text
@@ -188,6 +193,9 @@ def check_manifest(manifest: Manifest) -> None:
             raise ArtifactError("a damaged manifest", where="constants", got=constant)
     for tensor in (*manifest.inputs, *manifest.outputs):
         numpy_dtype(tensor.dtype)
+    if manifest.threads is not None and not 1 <= manifest.threads <= MAX_THREADS:
+        raise ArtifactError("a damaged manifest", where="threads", got=manifest.threads,
+                            expected=f"1 to {MAX_THREADS}")
 
 
 def _manifest(plain: Mapping[str, Any]) -> Manifest:
@@ -208,6 +216,7 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         weft_version=_text(plain["weft_version"]),
         checksums={_text(k): _text(v) for k, v in plain["checksums"].items()},
         vm=from_plain(plain["vm"], len(plain["constants"])) if "vm" in plain else None,
+        threads=_whole(plain["threads"]) if "threads" in plain else None,
     )
 
 

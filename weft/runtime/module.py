@@ -72,6 +72,14 @@ class CompiledModule:
         """Name, dtype and shape of every output."""
         return self.manifest.outputs
 
+    @property
+    def threads(self) -> int | None:
+        """The thread count that this module was given; ``None``: that of the process.
+
+        ``with weft.config(threads=n)`` around a call goes before it.
+        """
+        return self.manifest.threads
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> np.ndarray | tuple[np.ndarray, ...]:
         """Run on inputs given by position or by name; one output alone, several as a tuple.
 
@@ -93,7 +101,7 @@ class CompiledModule:
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
         """Time every kernel over ``repeat`` runs, and the machine's FMA peak beside them."""
         arrays = self._arrays(self._signature.bind(args, kwargs))
-        count = threads.num_threads()
+        count = threads.num_threads(self.manifest.threads)
         self._threading.apply(count)
         outputs = [make() for make in self._makers]
         with self._stepper(arrays, outputs) as stepper:
@@ -118,7 +126,7 @@ class CompiledModule:
                 f"{len(self.manifest.steps)} kernel calls, for {target.cpu}>")
 
     def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
-        self._threading.apply(threads.num_threads())
+        self._threading.apply(threads.num_threads(self.manifest.threads))
         if self._watched:
             return self._run_stepwise(self._arrays(values))
         results = self._quick(*values)

@@ -34,22 +34,32 @@ _making = threading.Lock()
 def set_num_threads(count: int | None) -> None:
     """Threads for all modules of this process from their next call on; ``None``: the default.
 
-    ``with weft.config(threads=n)`` goes before it. ``OptionError`` for what is not 1 to 4096.
+    ``with weft.config(threads=n)`` and a module's own count (``weft.compile(..., threads=n)``) go
+    before it. ``OptionError`` for what is not 1 to 4096.
     """
-    if count is not None:
-        good = isinstance(count, int) and not isinstance(count, bool)
-        if not good or not 1 <= count <= MAX_THREADS:
-            raise OptionError("a number of threads that cannot be used",
-                              expected=f"1 to {MAX_THREADS}", got=repr(count))
-    _process.explicit = count
+    _process.explicit = checked_count(count)
     _process.default = None
 
 
-def num_threads() -> int:
-    """The threads that a call made now uses."""
+def checked_count(count: object) -> int | None:
+    """``count`` itself; ``OptionError`` where it is neither ``None`` nor 1 to 4096."""
+    if count is None:
+        return None
+    if isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= MAX_THREADS:
+        return count
+    raise OptionError("threads has a value that cannot be used",
+                      expected=f"1 to {MAX_THREADS}", got=repr(count))
+
+
+def num_threads(own: int | None = None) -> int:
+    """The threads that a call made now uses; ``own`` is the count that its module was given.
+
+    ``with weft.config(threads=n)`` around the call goes before ``own``, and ``own`` before
+    ``set_num_threads`` and the environment.
+    """
     if _process.forked:
         return 1
-    count = config.override("threads") or _process.explicit or _process.default
+    count = config.override("threads") or own or _process.explicit or _process.default
     if count is None:
         count = _process.default = default_num_threads()
     return int(count)

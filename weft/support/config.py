@@ -161,7 +161,7 @@ class Config:
                     "rounding errors, relative ones below 1e-4)")
     threads = Knob("WEFT_THREADS", None, _optional(_integer(1, 4096)), "1 to 4096",
                    "threads of compiled code (default: OMP_NUM_THREADS, else the CPUs the process "
-                   "may use)")
+                   "may use); weft.compile(model, threads=n) keeps a count in the module")
     target = Knob("WEFT_TARGET", "cpu", str, 'such as "cpu" or "llvm -mcpu=znver4"',
                   "what to compile for where the caller does not say")
     records = Knob("WEFT_RECORDS", None, _optional(_path), "a file name",

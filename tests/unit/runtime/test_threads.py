@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from collections.abc import Iterator
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.unit.runtime.programs import expected, module, sample
-from weft.runtime import num_threads, set_num_threads, threads
+from weft.runtime import Manifest, num_threads, set_num_threads, threads
 from weft.runtime.cpu import usable_cpus
 from weft.support.config import config
-from weft.support.errors import OptionError
+from weft.support.errors import ArtifactError, OptionError
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +106,34 @@ def test_a_forked_child_runs_serially() -> None:
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert num_threads() == 2
+
+
+def test_a_module_has_a_count_of_its_own() -> None:
+    """It goes before that of the process, and ``with config`` around a call before it."""
+    mod, x = module(), sample()
+    own = type(mod)(dataclasses.replace(mod.manifest, threads=2), mod.library, mod._constants)
+    assert (own.threads, mod.threads) == (2, None)
+    set_num_threads(3)
+    for one, count in ((own, 2), (mod, 3)):
+        np.testing.assert_array_equal(one(x), expected(x))
+        assert one._threading._count == count
+        assert one.profile(x, repeat=1).num_threads == count
+    with config(threads=4):
+        np.testing.assert_array_equal(own(x), expected(x))
+        assert own._threading._count == 4
+    own(x)
+    assert own._threading._count == 2
+
+
+@pytest.mark.parametrize("count", [1, 4096])
+def test_the_count_of_a_module_is_part_of_its_manifest(count: int) -> None:
+    manifest = dataclasses.replace(module().manifest, threads=count)
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    assert "threads" not in module().manifest.to_json()
+
+
+@pytest.mark.parametrize("count", [0, 4097])
+def test_a_manifest_with_a_count_that_cannot_be(count: int) -> None:
+    manifest = dataclasses.replace(module().manifest, threads=count)
+    with pytest.raises(ArtifactError, match="threads"):
+        Manifest.from_json(manifest.to_json())

@@ -58,7 +58,7 @@ class VmModule(CompiledModule):
             raise OptionError("repeat cannot be used", expected="a whole number above 0",
                               got=repr(repeat))
         arrays = self._arrays(self._signature.bind(args, kwargs))
-        count = threads.num_threads()
+        count = threads.num_threads(self.manifest.threads)
         self._apply_threads()
         self._interpret(arrays, None)  # memory is touched, sizes met for the first time compiled
         best, readings = min((self._timed(arrays) for _ in range(repeat)), key=lambda run: run[0])
@@ -83,7 +83,7 @@ class VmModule(CompiledModule):
         return self._own(result, arrays)
 
     def _apply_threads(self) -> None:
-        count = threads.num_threads()
+        count = threads.num_threads(self.manifest.threads)
         self._threading.apply(count)
         self._image.kernels.apply_threads(count)
 
