@@ -1,0 +1,1 @@
+"""Programs of PyTorch through weft: its own operator samples, and random ones."""

@@ -1,0 +1,195 @@
+"""One operator of PyTorch through weft's backend, compared with eager torch.
+
+A sample goes through ``weft.torch_backend`` as a graph of one call, the form in which TorchDynamo
+hands graphs over; Dynamo itself is left out because it costs more than everything after it.
+AOTAutograd, the importer, the partition, the compiler and the fallback are those of users.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import torch
+import torch.fx
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+
+import weft
+from tests.torch.opinfo_samples import Sample, operators, samples, seed_all, supports
+from weft.support.errors import UnsupportedModelError
+
+# They name one of several equal elements, and torch says not which.
+_PICKS_ANY_OF_EQUALS = ("topk", "kthvalue", "median", "nanmedian", "mode", "msort", "sort")
+# What tracing itself refuses: TorchDynamo breaks the graph there, so a backend never sees it.
+_NOT_TRACED = (DataDependentOutputException, DynamicOutputShapeException,
+               UnsupportedFakeTensorException, UnsupportedOperatorException)
+_NOT_TRACED_TEXTS = ("data-dependent", "Cannot call item()", "FakeTensor", "aot_autograd",
+                     "aotautograd", "Fake tensor", "meta tensor", "Meta tensors",
+                     "unsupported in functorch", "vmap: ")
+
+
+class Status(IntEnum):
+    """The worst of its samples is the status of an operator."""
+
+    COMPUTED = 0
+    TORCH = 1  # right, and some node was left to torch
+    NOT_TRACED = 2
+    RAISES = 3
+    WRONG = 4
+    CRASHED = 5
+    NO_SAMPLES = 6
+
+
+@dataclass
+class Outcome:
+    """What became of the samples of one operator for one element type."""
+
+    operator: str
+    dtype: str
+    gradients: bool
+    status: Status = Status.NO_SAMPLES
+    samples: int = 0
+    detail: str = ""
+    left: list[str] = field(default_factory=list)
+
+    def record(self, status: Status, detail: str, left: Sequence[str]) -> None:
+        """Count one sample; the first text of the worst status is kept."""
+        if not self.samples or status > self.status:
+            self.status, self.detail = status, detail
+        self.samples += 1
+        self.left = sorted({*self.left, *left})
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "status": self.status.name}
+
+
+def run_operator(name: str, dtype: str, count: int, *, gradients: bool) -> Outcome:
+    """The first ``count`` samples of an operator, forward, and backward with ``gradients``."""
+    op = operators()[name]
+    outcome = Outcome(name, dtype, gradients)
+    if not supports(op, dtype, gradients=gradients):
+        return outcome
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for sample in samples(op, dtype, count, gradients=gradients):
+            outcome.record(*_run_sample(op, sample, gradients=gradients))
+    return outcome
+
+
+def _run_sample(op: Any, sample: Sample, *, gradients: bool) -> tuple[Status, str, list[str]]:
+    try:
+        expected, slopes = _evaluated(sample.call, sample.fresh(), gradients=gradients)
+    except Exception:  # noqa: BLE001 - torch itself refuses its sample
+        return Status.NOT_TRACED, "eager torch raises", []
+    left: list[str] = []
+    try:
+        given = sample.fresh()
+        compiled = _compiled(sample, given, left)
+        got, got_slopes = _evaluated(compiled, given, gradients=gradients)
+    except Exception as error:  # noqa: BLE001 - any failure is one line of the report
+        status = Status.NOT_TRACED if _is_of_tracing(error) else Status.RAISES
+        return status, f"{sample.name}: {_one_line(error)}", left
+    try:
+        _compare(got, expected, sample.tensors if op.name in _PICKS_ANY_OF_EQUALS else ())
+        _compare(got_slopes, slopes)
+    except AssertionError as error:
+        return Status.WRONG, f"{sample.name}: {_one_line(error)}", left
+    return (Status.TORCH if left else Status.COMPUTED), ", ".join(sorted(set(left))), left
+
+
+def _compiled(sample: Sample, given: Sequence[torch.Tensor], left: list[str]) -> Any:
+    graph = torch.fx.Graph()
+    inputs = [graph.placeholder(f"x{i}") for i in range(len(given))]
+    graph.output(graph.call_function(sample.call, tuple(inputs)))
+    module = torch.fx.GraphModule({}, graph)
+    del left
+    return weft.torch_backend(module, given)
+
+
+def _evaluated(function: Any, tensors: Sequence[torch.Tensor], *, gradients: bool
+               ) -> tuple[list[Any], list[Any]]:
+    """The results, and with ``gradients`` the slopes along a fixed direction of the inputs."""
+    seed_all()
+    results = list(function(*tensors))
+    moving = [t for t in tensors if t.requires_grad]
+    slopes: list[Any] = []
+    if gradients and moving:
+        ends = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+        directions = [_direction(r) for r in ends]
+        if ends:
+            slopes = list(torch.autograd.grad(ends, moving, directions, allow_unused=True))
+    return [_detached(r) for r in results], slopes
+
+
+def _direction(result: torch.Tensor) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    shape, dtype = tuple(result.shape), result.dtype
+    real = dtype if dtype.is_floating_point else torch.float32
+    return torch.rand(shape, generator=generator, dtype=real).add(0.5).to(dtype)
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _compare(got: Sequence[Any], expected: Sequence[Any], chosen_from: Sequence[Any] = ()
+             ) -> None:
+    """With ``chosen_from`` the second result may name other places that hold the same values."""
+    assert len(got) == len(expected), f"{len(got)} results, expected {len(expected)}"
+    for position, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
+        if chosen_from and position == 1 and _selects(chosen_from[0], mine, theirs):
+            continue
+        if mine is None or theirs is None:
+            # A gradient that is not computed is zero; which one is None is torch's business.
+            other = theirs if mine is None else mine
+            assert other is None or not torch.count_nonzero(other), "a gradient is missing"
+            continue
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+def _selects(source: torch.Tensor, mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Whether both are places of the same values along one axis of ``source``."""
+    if mine.shape != theirs.shape or mine.dtype != theirs.dtype or not source.ndim:
+        return False
+    if mine.ndim < source.ndim:  # an axis was reduced
+        shapes = [(*mine.shape[:a], 1, *mine.shape[a:]) for a in range(source.ndim)]
+        pairs = [(a, mine.reshape(s), theirs.reshape(s)) for a, s in enumerate(shapes)]
+    else:
+        pairs = [(a, mine, theirs) for a in range(source.ndim)]
+    return any(_same_values(source, axis, p, q) for axis, p, q in pairs)
+
+
+def _same_values(source: torch.Tensor, axis: int, mine: torch.Tensor, theirs: torch.Tensor
+                 ) -> bool:
+    for places in (mine, theirs):
+        fits = all(p <= s for a, (p, s) in enumerate(zip(places.shape, source.shape, strict=True))
+                   if a != axis)
+        if not fits or (places.numel() and
+                        (places.min() < 0 or places.max() >= source.shape[axis])):
+            return False
+    first, second = (torch.gather(source, axis, places) for places in (mine, theirs))
+    return torch.equal(first, second)
+
+
+def _is_of_tracing(error: BaseException) -> bool:
+    """Whether torch could not trace the call, so that no backend would be asked."""
+    if isinstance(error, UnsupportedModelError):
+        return False
+    if isinstance(error, _NOT_TRACED) or isinstance(error.__cause__, _NOT_TRACED):
+        return True
+    return any(text in str(error) for text in _NOT_TRACED_TEXTS)
+
+
+def _one_line(error: BaseException) -> str:
+    notes = " | ".join(getattr(error, "notes", None) or ())
+    lines = [re.sub(r"\s+", " ", line) for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' / '.join(lines[:5])} {notes}".strip()[:600]

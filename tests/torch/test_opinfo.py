@@ -1,0 +1,41 @@
+"""PyTorch's own operator samples, a few of each; ``python -m tests.torch.opinfo`` runs ten."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.torch.opinfo_names import EXCLUSIONS, OPERATORS, load_lines
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+EXCLUDED, EXPECTED = load_lines(EXCLUSIONS), load_lines(OPERATORS)
+# Element type, gradients, how many samples of each operator.
+RUNS = (("float32", False, 3), ("float32", True, 2), ("int64", False, 1), ("bool", False, 1))
+# Below this many the operators that weft computes itself shall not fall.
+COMPUTED = 410
+
+
+def test_every_operator_is_expected_or_excluded() -> None:
+    from tests.torch.opinfo_samples import operators, supports
+
+    with_floats = {n for n, op in operators().items() if supports(op, "float32", gradients=False)}
+    assert with_floats - {*EXCLUDED, *EXPECTED} == set()
+    assert {*EXCLUDED, *EXPECTED} - set(operators()) == set()
+    assert [name for name, reason in EXCLUDED.items() if len(reason) < 8] == []
+
+
+def test_the_count_does_not_sink() -> None:
+    assert list(EXPECTED.values()).count("computed") >= COMPUTED
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [n for n in EXPECTED if n not in EXCLUDED])
+def test_samples(name: str) -> None:
+    from tests.torch.opinfo_run import Status, run_operator
+
+    for dtype, gradients, count in RUNS:
+        outcome = run_operator(name, dtype, count, gradients=gradients)
+        assert outcome.status not in (Status.RAISES, Status.WRONG), outcome
+        if (dtype, gradients) == ("float32", False) and EXPECTED[name] == "computed":
+            assert outcome.status is Status.COMPUTED, outcome
