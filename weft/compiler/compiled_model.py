@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from weft.codegen.llvm.jit import JitLibrary
+from weft.compiler.external_kernel import errors_raised
 from weft.compiler.graph_svg import MOST_NODES, graph_svg
 from weft.compiler.model_code import ModelCode
 from weft.compiler.options import CompileOptions
@@ -18,6 +19,7 @@ from weft.export import export_artifact, export_c
 from weft.ir.drawing import as_dot, drawn_nodes
 from weft.runtime import CompiledModule, Manifest, TensorSpec
 from weft.runtime.artifact import check_target
+from weft.runtime.profile import Profile
 from weft.runtime.vm.module import VmModule
 from weft.support.errors import ArtifactError, OptionError, TargetError
 
@@ -118,10 +120,13 @@ class _CallsPython(CompiledModule):
     _code: ModelCode
 
     def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
-        results = super()._execute(values)
-        for callback in self._code.callbacks:
-            callback.raise_error()
-        return results
+        with errors_raised(self._code.callbacks):
+            return super()._execute(values)
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
+        """Time every kernel, as ``CompiledModule.profile``; runs that fail are not measured."""
+        with errors_raised(self._code.callbacks):
+            return super().profile(*args, repeat=repeat, **kwargs)
 
 
 class PythonCallingModel(_CallsPython, CompiledModel):

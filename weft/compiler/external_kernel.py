@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,6 +24,14 @@ from weft.transform.graph import type_of
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception of a Python function, and when it was raised (``time.monotonic_ns``)."""
+
+    when: int
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
 class Callback:
     """A Python function with an address; ``pointer`` keeps that alive.
 
@@ -33,16 +43,38 @@ class Callback:
     pointer: Any
     errors: threading.local
 
-    def raise_error(self) -> None:
-        """Raise what the function raised in this thread, if it did."""
-        error = getattr(self.errors, "first", None)
-        if error is None:
-            return
-        self.errors.first = None
-        if isinstance(error, WeftError) or not isinstance(error, Exception):
-            raise error  # an interrupt remains one
-        raise CodegenError(f"the Python code of {self.name} failed",
-                           got=f"{type(error).__name__}: {error}") from error
+    def exchange(self, failure: Failure | None) -> Failure | None:
+        """What the function raised in this thread; ``failure`` waits in its place."""
+        waiting: Failure | None = getattr(self.errors, "first", None)
+        self.errors.first = failure
+        return waiting
+
+
+@contextmanager
+def errors_raised(callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Once compiled code has run in the block, raise what its Python functions raised.
+
+    Of several errors this is the earliest, for functions that ran after it were given what the
+    first one left; an interrupt goes before all. None of them is left for the next call. A
+    function may call the module that it is part of, so errors of an outer call are kept meanwhile.
+    """
+    outer = [callback.exchange(None) for callback in callbacks]
+    try:
+        yield
+    finally:
+        failed = [(callback, failure) for callback, kept in zip(callbacks, outer, strict=True)
+                  if (failure := callback.exchange(kept)) is not None]
+    if failed:
+        callback, failure = min(failed, key=lambda f: (isinstance(f[1].error, Exception),
+                                                       f[1].when))
+        _raise(callback.name, failure.error)
+
+
+def _raise(name: str, error: BaseException) -> NoReturn:
+    if isinstance(error, WeftError) or not isinstance(error, Exception):
+        raise error  # an interrupt remains one
+    raise CodegenError(f"the Python code of {name} failed",
+                       got=f"{type(error).__name__}: {error}") from error
 
 
 def checked_object(code: ObjectCode, where: str) -> bytes:
@@ -98,7 +130,7 @@ def _bridge(name: str, call: Callable[..., Any], inputs: Sequence[TensorType],
             _fill(name, wanted, results)
         except BaseException as error:  # noqa: BLE001 - raised once compiled code has returned
             if getattr(errors, "first", None) is None:
-                errors.first = error
+                errors.first = Failure(time.monotonic_ns(), error)
 
     return bridge
 

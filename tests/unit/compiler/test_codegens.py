@@ -205,6 +205,63 @@ def test_errors_of_python_code_reach_their_caller(generator):
     assert [call.exception() is None for call in calls] == [n % 2 == 1 for n in range(12)]
 
 
+FAILURES = {"exp": ZeroDivisionError("of exp"), "tanh": ValueError("of tanh"),
+            "negative": KeyboardInterrupt("of negative")}
+
+
+@pytest.mark.parametrize("failing", [
+    ("exp",), ("tanh",), ("exp", "tanh"), ("tanh", "negative"), ("exp", "tanh", "negative"),
+], ids="+".join)
+@pytest.mark.parametrize("how", ["call", "run", "profile", "watched"])
+def test_errors_of_several_regions_end_with_their_call(generator, failing, how, monkeypatch):
+    """Each operator is a region of its own; errors come when the input is negative."""
+    monkeypatch.setenv("WEFT_DEBUG", "2" if how == "watched" else "0")
+
+    def generate(region):
+        (name,) = [n for n in FAILURES if n in str(region.function)]
+
+        def body(x):
+            if x.min() < 0 and name in failing:
+                raise FAILURES[name]
+            return -x if name == "negative" else getattr(np, name)(x)
+
+        return PythonCode(body)
+
+    generator(generate, supports=tuple(FAILURES))
+    module, _ = compiled("""
+        def @main(%x: Tensor[(2,), float32]) { negative(add(tanh(add(exp(%x), %x)), %x)) }""")
+    good, bad = np.float32([1, 2]), np.float32([-8, -9])
+    call = {"call": module, "run": lambda x: module.run(None, {"x": x})[0],
+            "profile": lambda x: module.profile(x, repeat=1), "watched": module}[how]
+    error = KeyboardInterrupt if "negative" in failing else CodegenError
+    for _ in range(2):
+        with pytest.raises(error, match=f"of {failing[-1 if error is KeyboardInterrupt else 0]}"):
+            call(bad)
+        np.testing.assert_allclose(module(good), -(np.tanh(np.exp(good) + good) + good), 1e-5)
+
+
+def test_a_region_that_calls_its_own_module_keeps_errors_apart(generator):
+    inner, good = [], np.float32([1, 2])
+
+    def fails(x):
+        if x[0] < 0:
+            raise ValueError("of the outer call")
+        return np.exp(x)
+
+    def calls(x):
+        if not inner:
+            inner.append(None)
+            inner[0] = module(good)
+        return np.tanh(x)
+
+    generator(lambda region: PythonCode(fails if "exp" in str(region.function) else calls),
+              supports=("exp", "tanh"))
+    module, _ = compiled("def @main(%x: Tensor[(2,), float32]) { tanh(add(exp(%x), %x)) }")
+    with pytest.raises(CodegenError, match="of the outer call"):
+        module(np.float32([-1, 2]))
+    np.testing.assert_allclose(inner[0], np.tanh(np.exp(good) + good), 1e-5)
+
+
 def test_arguments_are_read_only_and_results_have_their_type(generator):
     def writes(x):
         x[...] = 0
