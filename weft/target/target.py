@@ -16,6 +16,11 @@ from weft.support.errors import TargetError
 from weft.target.cpus import named_cpus, named_features, with_implied, without
 
 _KIB = 1024
+# What code can be generated for: 64-bit little-endian machines, in ELF objects.
+ARCHITECTURES = ("aarch64", "riscv64", "x86_64")
+# Systems, as triples name them, whose objects are not ELF.
+_OTHER_OBJECTS = ("aix", "cygwin", "darwin", "driverkit", "emscripten", "ios", "macos", "macosx",
+                  "mingw32", "tvos", "uefi", "wasi", "watchos", "win32", "windows", "xros")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,24 @@ def default_triple() -> str:
     return f"{host_cpu.machine()}-unknown-linux-gnu"
 
 
+def check_triple(triple: str) -> None:
+    """Raise ``TargetError`` for a triple that no code can be generated for."""
+    arch, *rest = triple.split("-")
+    if arch not in ARCHITECTURES:
+        raise TargetError(f"the triple {triple!r} names an unsupported architecture", got=arch,
+                          expected=", ".join(ARCHITECTURES),
+                          help=f"this machine is {default_triple()}")
+    for word in rest:
+        system = word.rstrip("0123456789.")
+        if word in _OTHER_OBJECTS or system in _OTHER_OBJECTS:
+            raise TargetError(f"the triple {triple!r} names an unsupported operating system",
+                              got=word, expected="a system with ELF objects, such as linux-gnu",
+                              help=f"this machine is {default_triple()}")
+        if word.endswith(("x32", "ilp32")):
+            raise TargetError(f"the triple {triple!r} names a 32-bit environment", got=word,
+                              expected="64-bit pointers")
+
+
 def parse_target(text: str) -> Target:
     """Read a target from text.
 
@@ -150,12 +173,13 @@ def _bytes(options: Mapping[str, str], key: str, default: int) -> int:
 
 
 def _base(triple: str, cpu: str) -> Target:
+    check_triple(triple)
+    arch = triple.partition("-")[0]
     if cpu == "native":
         host = Target.host()
-        if triple.partition("-")[0] == host.arch:
+        if arch == host.arch:
             return replace(host, triple=triple)
         raise TargetError("a foreign target needs its CPU's name", got=triple, help="add -mcpu=…")
-    arch = triple.partition("-")[0]
     features = named_features(cpu, arch)
     if features is not None:
         return Target(triple, cpu, tuple(sorted(with_implied(frozenset(features)))))

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llvmlite import binding
 
+from weft.codegen.llvm.target_machine import new_target_machine
 from weft.runtime.cpu import machine
 from weft.support.errors import TargetError
 from weft.target import Target, parse_target
@@ -84,10 +88,38 @@ def test_cache_sizes() -> None:
     ("llvm -mcpu=haswell -l2=0", "-l2= of a target is not a size"),
     ("llvm -mtriple=riscv64-unknown-linux-gnu", "needs its CPU's name"),
     ("llvm -mcpu='haswell", "unknown target"),
+    ("llvm -mtriple=sparc-unknown-linux-gnu -mcpu=generic", "unsupported architecture"),
+    ("llvm -mtriple=i686-unknown-linux-gnu -mcpu=generic", "unsupported architecture"),
+    ("llvm -mtriple= -mcpu=generic", "unsupported architecture"),
+    ("llvm -mtriple=aarch64-apple-darwin23.1 -mcpu=generic", "unsupported operating system"),
+    ("llvm -mtriple=x86_64-pc-windows-msvc -mcpu=haswell", "unsupported operating system"),
+    ("llvm -mtriple=x86_64-unknown-linux-gnux32 -mcpu=haswell", "32-bit environment"),
 ])  # fmt: skip
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(TargetError, match=message):
         parse_target(text)
+
+
+WORDS = ("x86_64", "aarch64", "riscv64", "sparc", "wasm32", "nonsense", "", "unknown", "pc",
+         "apple", "linux", "none", "darwin", "windows", "wasi", "gnu", "musl", "gnux32", "elf", "ILP32")
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), st.sampled_from(
+    ["generic", "haswell", "native"]))
+def test_any_triple_is_refused_or_gives_elf_code(words: list[str], cpu: str) -> None:
+    """What is accepted goes all the way to an object; what is refused is a ``TargetError``."""
+    try:
+        target = parse_target(f"llvm -mtriple={'-'.join(words)} -mcpu={cpu}")
+    except TargetError as error:
+        assert error.expected or error.help  # noqa: PT017 - most draws are refused
+        return
+    machine_code = new_target_machine(target).emit_object(assembled(target))
+    assert machine_code.startswith(b"\x7fELF\x02\x01")
+
+
+def assembled(target: Target) -> binding.ModuleRef:
+    return binding.parse_assembly(
+        f'target triple = "{target.triple}"\ndefine i64 @f(i64 %x) {{ ret i64 %x }}')
 
 
 def test_text_says_what_a_named_cpu_lacks() -> None:
