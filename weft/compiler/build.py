@@ -7,7 +7,6 @@ user's program again as ``multiprocessing`` would. The calling process builds to
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from weft.compiler.fingerprint import key_of
 from weft.compiler.kernel import BuiltKernel, build_kernel
 from weft.compiler.program import KernelSource
 from weft.compiler.worker_pool import Worker
+from weft.runtime.cpu import usable_cpus
 from weft.strategy.records import records_in_force
 from weft.support import progress
 from weft.support.cache import DiskCache, open_cache
@@ -77,8 +77,11 @@ def _announce(kernels: Sequence[KernelSource], built: dict[int, BuiltKernel]) ->
 
 
 def job_count() -> int:
-    """How many processes build: as configured, else the CPUs that this process may use."""
-    return config.build_jobs or len(os.sched_getaffinity(0))
+    """How many processes build: as configured, else the CPUs that this process may use.
+
+    These are the CPUs of its affinity, within the quota of its container.
+    """
+    return config.build_jobs or usable_cpus()
 
 
 @dataclass
@@ -86,6 +89,7 @@ class _Queue:
     """Kernels still to be built, shared by the threads that feed the workers."""
 
     numbers: deque[int]
+    workers: list[Worker] = field(default_factory=list)
     built: dict[int, BuiltKernel] = field(default_factory=dict)
     errors: dict[int, BaseException] = field(default_factory=dict)
 
@@ -96,6 +100,12 @@ class _Queue:
             return self.numbers.popleft()
         except IndexError:
             return None
+
+    def abandon(self) -> None:
+        """Leave the rest, and end the workers in the midst of what they build."""
+        self.numbers.clear()
+        for worker in self.workers:
+            worker.kill()
 
 
 def _build_missing(
@@ -111,16 +121,21 @@ def _build_missing(
     queue = _Queue(deque([*local, *order] if jobs == 1 else order))
     with progress.task("building kernels", len(missing)) as task:
         # Each thread sees the configuration of the caller, and hands it to its worker.
+        queue.workers.extend(Worker() for _ in range(min(jobs, len(remote)) - 1))
         threads = [threading.Thread(target=copy_context().run,
-                                    args=(_feed, queue, kernels, target, task))
-                   for _ in range(min(jobs, len(remote)) - 1)]
-        for thread in threads:
-            thread.start()
+                                    args=(_feed, worker, queue, kernels, target, task))
+                   for worker in queue.workers]
         try:
+            for thread in threads:
+                thread.start()
             _build_here(queue, local if jobs > 1 else (), kernels, target, cache, task)
-        finally:
             for thread in threads:
                 thread.join()
+        except BaseException:  # Ctrl-C comes anywhere
+            queue.abandon()
+            for thread in filter(threading.Thread.is_alive, threads):
+                thread.join()
+            raise
     if queue.errors:
         raise queue.errors[min(queue.errors)]
     return queue.built
@@ -143,10 +158,10 @@ def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSou
         task.advance(kernels[number].text)
 
 
-def _feed(queue: _Queue, kernels: Sequence[KernelSource], target: Target,
+def _feed(worker: Worker, queue: _Queue, kernels: Sequence[KernelSource], target: Target,
           task: progress.Task) -> None:
     """Keep one worker busy until nothing is left."""
-    with Worker() as worker:
+    with worker:
         while (number := queue.take()) is not None:
             try:
                 queue.built[number] = worker.build(kernels[number], target)

@@ -41,6 +41,15 @@ def kernels():
     return kernels_of(SIX_KERNELS)
 
 
+@pytest.mark.parametrize(("share", "count"), [(None, 64), (1.5, 2), (0.1, 1)])
+def test_as_many_processes_build_as_the_container_grants(monkeypatch, share, count):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr("weft.runtime.cpu._container_share", lambda _: share)
+    assert build.job_count() == count
+    with weft.config(build_jobs=5):
+        assert build.job_count() == 5
+
+
 def test_a_kernel_survives_the_way_to_disk():
     facts = weft.compiler.kernel.KernelFacts("sym", "op.cpu.x", 10, 20, 64)
     kernel = BuiltKernel(facts, b"\x7fELF")

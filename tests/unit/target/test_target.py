@@ -101,7 +101,8 @@ def test_refused(text: str, message: str) -> None:
 
 
 WORDS = ("x86_64", "aarch64", "riscv64", "sparc", "wasm32", "nonsense", "", "unknown", "pc",
-         "apple", "linux", "none", "darwin", "windows", "wasi", "gnu", "musl", "gnux32", "elf", "ILP32")
+         "apple", "linux", "none", "darwin", "windows", "wasi", "gnu", "musl", "gnux32",
+         "elf", "ILP32")
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), st.sampled_from(
