@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any, NoReturn
@@ -21,21 +22,23 @@ class PythonSource:
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
             lines, first = inspect.getsourcelines(function)
-        except (OSError, TypeError):
-            raise ParseError(
-                f"the source of {function.__name__} cannot be read",
-                expected="a function defined in a file",
-                help="write the program as text and parse it",
-            ) from None
+            text = "".join(lines)
+            statements = ast.parse(textwrap.dedent(text)).body
+        except (OSError, TypeError, SyntaxError, tokenize.TokenError):
+            # A lambda may begin or end in the middle of a statement.
+            raise _unreadable(function) from None
         self.filename = inspect.getsourcefile(function) or function.__code__.co_filename
-        text = "".join(lines)
         self.indent = len(text) - len(text.lstrip())
         self._lines = text.splitlines()
         self._first = first
-        (definition,) = ast.parse(textwrap.dedent(text)).body
+        if len(statements) != 1:
+            raise _unreadable(function)
+        definition = statements[0]
         ast.increment_lineno(definition, first - 1)
         if not isinstance(definition, ast.FunctionDef):
             self.fail(definition, "only plain functions can be read", help="use def")
+        if not _defines(definition, function):
+            raise _unreadable(function)
         self.tree: ast.FunctionDef = definition
 
     def span(self, node: ast.AST) -> Span:
@@ -63,6 +66,27 @@ class PythonSource:
         """Code that evaluates ``node``, with conditions that work on expressions of the IR."""
         rewritten = ast.fix_missing_locations(ast.Expression(_Conditions().visit(node)))
         return compile(rewritten, self.filename, "eval")
+
+
+def _unreadable(function: Callable[..., Any]) -> ParseError:
+    return ParseError(
+        f"the source of {function.__name__} cannot be read",
+        expected="a function defined in a file",
+        help="write the program as text and parse it",
+    )
+
+
+def _defines(definition: ast.FunctionDef, function: Callable[..., Any]) -> bool:
+    """Whether this is the source of ``function``, and not another text of the same name.
+
+    Code that ``exec`` or ``eval`` made is of the file ``<string>``. Since Python 3.13 so is the
+    text of ``python -c``, which a program may find there in place of its own.
+    """
+    code: CodeType = function.__code__
+    named = definition.args
+    arguments = [a.arg for a in (*named.posonlyargs, *named.args, *named.kwonlyargs)]
+    count = code.co_argcount + code.co_kwonlyargcount
+    return definition.name == code.co_name and arguments == list(code.co_varnames[:count])
 
 
 def stored_names(statements: Sequence[ast.stmt]) -> list[str]:

@@ -1,6 +1,7 @@
 # ruff: noqa: F821, F841, RET503 - annotations are of the IR, and some programs are wrong
 """Programs written as Python functions, and builders of control flow."""
 
+import linecache
 import re
 
 import numpy as np
@@ -257,6 +258,35 @@ def test_functions_without_source_are_refused():
     made = eval("lambda x: x")
     with pytest.raises(ParseError):
         _ = function(made).function
+
+
+@pytest.mark.parametrize("text", [
+    "import sys; exec(sys.stdin.readline())",
+    "x = 3",
+    "x = (1,",
+    "def other(x):\n    return x",
+    "def made(y):\n    return y",
+    "",
+])
+@pytest.mark.parametrize("made", ["lambda x: x", "(lambda: [made := lambda x: x])()[0]"])
+def test_another_text_of_the_same_file_name_is_not_the_source(text, made, monkeypatch):
+    """Python 3.13 keeps the text of ``python -c`` as that of the file ``<string>``."""
+    lines = text.splitlines(keepends=True)
+    monkeypatch.setitem(linecache.cache, "<string>", (len(text), None, lines, "<string>"))
+    with pytest.raises(ParseError):
+        _ = function(eval(made)).function
+    names = {}
+    exec("def made(x):\n    return x", names)
+    with pytest.raises(ParseError):
+        _ = function(names["made"]).function
+
+
+def test_a_lambda_in_the_middle_of_a_statement_is_refused():
+    made = [
+        1, lambda x:
+        x]
+    with pytest.raises(ParseError):
+        _ = function(made[1]).function
 
 
 def test_while_loop_builder():
