@@ -1,0 +1,1 @@
+"""weft as a backend of ``torch.compile``."""

@@ -1,0 +1,120 @@
+"""The compilers that AOTAutograd calls, for graphs forward, backward and without gradients."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import RestartAnalysis
+from torch._guards import TracingContext
+
+from weft.compiler.integrations.torch import fallback
+from weft.compiler.integrations.torch.decompositions import decompositions
+from weft.compiler.integrations.torch.fallback import GraphReport
+from weft.compiler.integrations.torch.region import Region
+from weft.compiler.integrations.torch.regions import split, without_trivial_regions
+from weft.frontend.torch.spans import target_name
+from weft.frontend.torch.trial import Trial
+
+Compiled = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class Backend:
+    """One graph of TorchDynamo on its way; ``settings`` are what regions are compiled with."""
+
+    settings: Mapping[str, Any]
+    strict: bool
+    trial: Trial = field(default_factory=Trial)
+    reports: list[GraphReport] = field(default_factory=list)
+
+    def __call__(self, graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
+        traced = aot_autograd(
+            fw_compiler=self._compiler("forward"),
+            bw_compiler=self._compiler("backward"),
+            inference_compiler=self._compiler("inference"),
+            decompositions=decompositions(),
+        )
+        try:
+            return traced(graph, example_inputs)
+        except RestartAnalysis:  # TorchDynamo asks itself to begin again
+            raise
+        except Exception as error:
+            if self.strict:
+                raise
+            report = GraphReport("untraced")
+            fallback.publish(report)
+            fallback.warn_of_failure(report, error)
+            return graph.forward
+        finally:
+            fallback.warn(self.reports)
+            self.reports.clear()
+
+    def _compiler(self, kind: str) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Compiled]:
+        def run(graph: torch.fx.GraphModule, _examples: Sequence[Any]) -> Compiled:
+            static = _static_inputs() if kind == "inference" else frozenset()
+            return _boxed(self._in_regions(graph, kind, static))
+
+        return run
+
+    def _in_regions(self, graph: torch.fx.GraphModule, kind: str, static: frozenset[int]
+                    ) -> torch.fx.GraphModule:
+        report = GraphReport(kind)
+        taken = self._taken(graph.graph, report)
+        fallback.publish(report)
+        if self.strict and report.left:
+            fallback.refuse(report)
+        self.reports.append(report)
+        placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        frozen = {placeholders[i] for i in static}
+
+        def make(inner: torch.fx.GraphModule, inputs: Sequence[torch.fx.Node]) -> Region:
+            report.regions += 1
+            positions = frozenset(i for i, node in enumerate(inputs) if node in frozen)
+            return Region(inner, positions, self.settings, report, strict=self.strict)
+
+        return split(graph, taken, make)
+
+    def _taken(self, graph: torch.fx.Graph, report: GraphReport) -> set[torch.fx.Node]:
+        """The nodes that weft takes; ``report`` gets the others."""
+        taken: set[torch.fx.Node] = set()
+        for node in graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            reason = self.trial.refusal(node)
+            if not reason:
+                taken.add(node)
+            if node.target is operator.getitem:  # its call is counted
+                continue
+            report.calls += 1
+            if not reason:
+                continue
+            name = target_name(node)
+            report.left[name] += 1
+            report.reasons.setdefault(name, reason)
+        return without_trivial_regions(graph, taken)
+
+
+def _static_inputs() -> frozenset[int]:
+    """Which inputs of the graph being compiled are parameters and buffers of a module."""
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset()
+
+
+def _boxed(graph: torch.fx.GraphModule) -> Compiled:
+    """AOTAutograd hands over a list, which is emptied so that no argument outlives its use."""
+    forward = graph.forward
+
+    def run(args: list[Any]) -> Any:
+        values = tuple(args)
+        args.clear()
+        return forward(*values)
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001 - what AOTAutograd reads
+    return run

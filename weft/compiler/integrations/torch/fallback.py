@@ -1,0 +1,92 @@
+"""What was left to torch: one warning for each compiled graph, or an error for those who ask."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from weft.support.errors import UnsupportedModelError
+
+
+class FallbackWarning(UserWarning):
+    """Parts of a graph of ``torch.compile`` run in torch."""
+
+
+@dataclass(slots=True)
+class GraphReport:
+    """What weft did with one graph.
+
+    ``left`` counts the calls of each operator that run in torch, ``reasons`` says why, by the
+    same names. ``failed`` lists the errors of regions that weft took and could not compile.
+    """
+
+    kind: str
+    calls: int = 0
+    regions: int = 0
+    left: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was left to torch."""
+        return not self.left and not self.failed
+
+
+_WATCHERS: ContextVar[tuple[list[GraphReport], ...]] = ContextVar("watchers", default=())
+
+
+@contextmanager
+def left_to_torch() -> Iterator[list[GraphReport]]:
+    """The reports of all graphs that are compiled inside the ``with``, in order.
+
+    A report is complete once the graph has run.
+    """
+    reports: list[GraphReport] = []
+    token = _WATCHERS.set((*_WATCHERS.get(), reports))
+    try:
+        yield reports
+    finally:
+        _WATCHERS.reset(token)
+
+
+def publish(report: GraphReport) -> None:
+    """Hand a report to everyone who watches."""
+    for reports in _WATCHERS.get():
+        reports.append(report)
+
+
+def notes_of(report: GraphReport) -> list[str]:
+    """One line for each operator that was left to torch."""
+    return [f"{name}: {count} time{'s' if count != 1 else ''} ({report.reasons[name]})"
+            for name, count in sorted(report.left.items())]
+
+
+def refuse(report: GraphReport) -> None:
+    """The error of ``strict=True``."""
+    count = len(report.left)
+    raise UnsupportedModelError(
+        f"the model uses {count} operator{'s' if count != 1 else ''} that weft does not support",
+        where="a graph traced by torch.compile", notes=notes_of(report),
+        help="without strict=True, torch runs these",
+    )
+
+
+def warn(reports: list[GraphReport]) -> None:
+    """One warning for the graphs of one compilation, where something was left to torch."""
+    notes = {note: None for report in reports for note in notes_of(report)}
+    if notes:
+        warnings.warn("torch runs the operators that weft does not support:\n  "
+                      + "\n  ".join(notes), FallbackWarning, stacklevel=2)
+
+
+def warn_of_failure(report: GraphReport, error: Exception) -> None:
+    """A region that weft took could not be compiled, and runs in torch."""
+    reason = f"{type(error).__name__}: {error}"
+    report.failed.append(reason)
+    warnings.warn(f"torch runs a part of the graph that weft could not compile: {reason}",
+                  FallbackWarning, stacklevel=2)
