@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
+import sys
+import threading
 import time
 
 import numpy as np
 import onnx
+import onnx.version_converter
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import weft
-from weft.frontend.onnx.contained import contained
+from weft.frontend.onnx import contained
+from weft.frontend.onnx.contained import convert_version, infer_shapes, run_child
 from weft.frontend.onnx.loader import load_model
 from weft.frontend.onnx.upgrade import upgrade_opset
 from weft.support.errors import WeftError
@@ -33,42 +37,102 @@ WEIGHTS = (np.arange(3, dtype=np.float32), np.ones((3, 5000), np.float32))
 
 def test_the_result_is_that_of_the_call() -> None:
     proto = model(helper.make_node("MatMul", ["x", "w1"], ["y"]), weights=WEIGHTS)
-    expected = onnx.shape_inference.infer_shapes(proto)
-    assert contained(onnx.shape_inference.infer_shapes, proto) == expected
+    assert infer_shapes(proto) == onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    old = model(helper.make_node("MatMul", ["x", "w1"], ["y"]), opset=6, weights=WEIGHTS)
+    assert convert_version(old, 9) == onnx.version_converter.convert_version(old, 9)
 
 
-def test_changed_weights_come_back_changed() -> None:
-    def doubled(proto: ModelProto) -> ModelProto:
-        result = ModelProto()
-        result.CopyFrom(proto)
-        for tensor in result.graph.initializer:
-            tensor.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(tensor), tensor.name))
-        return result
-
-    proto = model(helper.make_node("Relu", ["x"], ["y"]), weights=WEIGHTS)
-    assert contained(doubled, proto) == doubled(proto)
+def test_the_model_is_left_as_it_was() -> None:
+    proto = model(helper.make_node("MatMul", ["x", "w1"], ["y"]), weights=WEIGHTS)
+    before = proto.SerializeToString(deterministic=True)
+    infer_shapes(proto)
+    assert proto.SerializeToString(deterministic=True) == before
 
 
-def end_by_signal(_: ModelProto) -> ModelProto:
-    os.kill(os.getpid(), signal.SIGSEGV)
-    raise AssertionError
+def test_large_weights_are_not_sent() -> None:
+    proto = model(helper.make_node("MatMul", ["x", "w1"], ["y"]), weights=WEIGHTS)
+    assert contained._without_weights(proto).ByteSize() < 1000 < proto.ByteSize()
 
 
-def fail(_: ModelProto) -> ModelProto:
-    raise RuntimeError("no")
+CHILDREN = {
+    "signal": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "error": "raise RuntimeError",
+    "status": "import os; os._exit(0)",
+    "interrupted": "import os, sys; sys.stdout.write('some'); sys.stdout.flush(); os._exit(0)",
+    "deaf": "import os; os.close(0); os._exit(0)",
+}
 
 
-def end_early(_: ModelProto) -> ModelProto:
-    os._exit(0)
-
-
-@pytest.mark.parametrize("call", [end_by_signal, fail, end_early])
-def test_a_call_that_ends_badly_is_none(call) -> None:
-    assert contained(call, model()) is None
+@pytest.mark.parametrize("code", CHILDREN.values(), ids=CHILDREN)
+def test_a_child_that_ends_badly_gives_none(code: str) -> None:
+    assert run_child([sys.executable, "-I", "-S", "-c", code], bytes(1 << 20)) is None
 
 
 def test_a_call_without_end_is_ended() -> None:
-    assert contained(lambda p: time.sleep(600) or p, model(), patience=0.2) is None
+    started = time.monotonic()
+    endless = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+    assert run_child(endless, b"x", patience=0.2) is None
+    assert time.monotonic() - started < 60
+
+
+def test_the_whole_package_serves_where_the_module_does_not_load_by_itself(monkeypatch) -> None:
+    command = contained._command
+    monkeypatch.setattr(contained, "_command", lambda *options: [
+        word.replace("onnx_cpp2py_export.", "moved.") for word in command(*options)])
+    proto = model(helper.make_node("Relu", ["x"], ["y"]))
+    assert infer_shapes(proto) == onnx.shape_inference.infer_shapes(proto, data_prop=True)
+
+
+@pytest.mark.parametrize("reap", ["ignore", "handler"])
+def test_another_part_of_the_program_may_reap_children(reap: str) -> None:
+    """As servers do that start programs of their own; in a process of its own."""
+    code = f"""
+import os, signal, onnx
+from onnx import TensorProto, helper
+from weft.frontend.onnx.contained import infer_shapes
+
+def reap(*_):
+    try:
+        while os.waitpid(-1, 0)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN if {reap == "ignore"} else reap)
+graph = helper.make_graph(
+    [helper.make_node("Relu", ["x"], ["y"])], "g",
+    [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3))],
+    [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+model = helper.make_model(graph)
+for _ in range(3):
+    found = infer_shapes(model)
+    assert found == onnx.shape_inference.infer_shapes(model, data_prop=True), found
+print("good")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "good\n", done.stderr
+
+
+def test_locks_of_other_threads_do_not_reach_the_child() -> None:
+    """What runs at a fork would see this thread's lock taken for ever."""
+    held, release = threading.Event(), threading.Event()
+    lock = threading.Lock()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            release.wait(30)
+
+    os.register_at_fork(after_in_child=lambda: lock.locked() and time.sleep(600))
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    try:
+        proto = model(helper.make_node("Relu", ["x"], ["y"]))
+        assert infer_shapes(proto) is not None
+    finally:
+        release.set()
+        thread.join()
 
 
 def test_a_model_that_ended_the_process_is_refused() -> None:
@@ -76,7 +140,7 @@ def test_a_model_that_ended_the_process_is_refused() -> None:
     bounds = (np.array([0]), np.array([1]))
     proto = model(helper.make_node("Slice", ["x", "w0", "w1"], ["t"]),
                   helper.make_node("Celu", ["t"], ["y"]), opset=18, shape=(-5, 3), weights=bounds)
-    assert contained(onnx.shape_inference.infer_shapes, proto) is None
+    assert infer_shapes(proto) is None
     with pytest.raises(WeftError):
         weft.compile(proto)
 

@@ -2,76 +2,94 @@
 
 Its shape inference, which the version converter runs too, indexes past the end of vectors and
 counts without bound where attributes or shapes are nonsense (one in a thousand of randomly damaged
-models ended the process). What it asserts cannot be caught, so it runs in a forked child, which
-takes 16 ms where a new interpreter takes a third of a second.
+models ended the process). What it asserts cannot be caught, so it runs in a child process
+(``contained_child``): a new interpreter that loads nothing but the C++ module, in some 40 ms. A
+forked child would be faster, and could find locks that other threads of this process hold.
 """
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
-import os
-import select
-import signal
-import time
-import warnings
-from collections.abc import Callable
-from typing import NoReturn
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import onnx.onnx_cpp2py_export
 from google.protobuf.message import DecodeError
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 # Large models take seconds.
 PATIENCE = 30.0
-# Larger initializers that come back as they were stay where they are.
+# Larger initializers stay here: what decides shapes is small.
 _SMALL = 4096
-_CHUNK = 1 << 20
+_CHILD = Path(__file__).with_name("contained_child.py")
 _COMPLETE = b"complete"  # the end of what a child writes that has come to its end
 
 
-def contained(call: Callable[[ModelProto], ModelProto], proto: ModelProto,
-              patience: float = PATIENCE) -> ModelProto | None:
-    """``call(proto)``; ``None`` where it raises, ends its process, or takes too long."""
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns of threads that hold locks. The child runs none of Python's own, and one
-        # that waits for ever is ended.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        _child(call, proto, reading, writing)
-    os.close(writing)
-    try:
-        data = _read_all(reading, time.monotonic() + patience)
-    finally:
-        os.close(reading)
-        os.kill(child, signal.SIGKILL)  # it is not waited for yet, so the number is still its own
-        os.waitpid(child, 0)
+def infer_shapes(proto: ModelProto) -> ModelProto | None:
+    """``onnx.shape_inference.infer_shapes`` with data propagation.
+
+    ``None`` where it raises, ends its process, or takes too long.
+    """
+    return _called("infer_shapes", proto, False, False, True)  # types are unchecked, not strict
+
+
+def convert_version(proto: ModelProto, opset: int) -> ModelProto | None:
+    """``onnx.version_converter.convert_version``; ``None`` as for ``infer_shapes``."""
+    return _called("convert_version", proto, opset)
+
+
+def _called(function: str, proto: ModelProto, *options: int) -> ModelProto | None:
+    data = run_child(_command(function, *options), _without_weights(proto).SerializeToString())
     return None if data is None else _restored(data, proto)
 
 
-def _child(call: Callable[[ModelProto], ModelProto], proto: ModelProto, reading: int,
-           writing: int) -> NoReturn:
-    with contextlib.suppress(BaseException):
-        os.close(reading)
-        faulthandler.disable()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # assertions of C++ are of no use to anyone
-        result = call(proto)
-        _leave_out(result, proto)
-        with os.fdopen(writing, "wb") as file:
-            file.write(result.SerializeToString())
-            file.write(_COMPLETE)
-    os._exit(0)
+def _command(function: str, *options: int) -> list[str]:
+    """Without site packages, which are not needed as long as the C++ module loads by itself."""
+    module = str(onnx.onnx_cpp2py_export.__file__)
+    return [sys.executable, "-I", "-S", str(_CHILD), module, function,
+            " ".join(str(int(option)) for option in options), *filter(None, sys.path)]
 
 
-def _leave_out(result: ModelProto, proto: ModelProto) -> None:
-    """Empty the large initializers of ``result`` that are those of ``proto``."""
-    own = {tensor.name: tensor for tensor in proto.graph.initializer}
-    for tensor in result.graph.initializer:
-        if tensor.ByteSize() > _SMALL and own.get(tensor.name) == tensor:
-            name = tensor.name
-            tensor.Clear()
-            tensor.name = name
+def run_child(command: Sequence[str], data: bytes, patience: float = PATIENCE) -> bytes | None:
+    """What the child that is given ``data`` writes before the mark of its end.
+
+    ``None`` where there is no such mark, or it takes more than ``patience`` seconds. The status of
+    the child tells nothing: another part of the program may have taken it.
+    """
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL) as child:
+        try:
+            written, _ = child.communicate(data, timeout=patience)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            child.kill()
+    return written.removesuffix(_COMPLETE) if written.endswith(_COMPLETE) else None
+
+
+def _without_weights(proto: ModelProto) -> ModelProto:
+    """The model, of its large initializers only name, dtype and shape."""
+    kept = ModelProto()
+    _copy_fields(proto, kept, leave_out="graph")
+    _copy_fields(proto.graph, kept.graph, leave_out="initializer")
+    for tensor in proto.graph.initializer:
+        if tensor.ByteSize() <= _SMALL:
+            kept.graph.initializer.append(tensor)
+        else:
+            kept.graph.initializer.append(
+                TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+    return kept
+
+
+def _copy_fields(source: Any, target: Any, leave_out: str) -> None:
+    for field, value in source.ListFields():
+        if hasattr(value, "MergeFrom"):  # a message, or a list
+            if field.name != leave_out:
+                getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
 
 
 def _restored(data: bytes, proto: ModelProto) -> ModelProto | None:
@@ -80,24 +98,8 @@ def _restored(data: bytes, proto: ModelProto) -> ModelProto | None:
         result.ParseFromString(data)
     except DecodeError:
         return None
-    own = {tensor.name: tensor for tensor in proto.graph.initializer}
+    large = {t.name: t for t in proto.graph.initializer if t.ByteSize() > _SMALL}
     for tensor in result.graph.initializer:
-        if not tensor.data_type and tensor.name in own:
-            tensor.CopyFrom(own[tensor.name])
+        if tensor.name in large:
+            tensor.CopyFrom(large[tensor.name])
     return result
-
-
-def _read_all(source: int, deadline: float) -> bytes | None:
-    """What the child writes before it ends; ``None`` where that is nothing or takes too long."""
-    chunks: list[bytes] = []
-    poll = select.poll()  # it takes any number of open files
-    poll.register(source, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0:
-        if not poll.poll(1000 * left):
-            break
-        chunk = os.read(source, _CHUNK)
-        if not chunk:
-            data = b"".join(chunks)
-            return data.removesuffix(_COMPLETE) if data.endswith(_COMPLETE) else None
-        chunks.append(chunk)
-    return None

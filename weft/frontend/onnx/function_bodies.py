@@ -12,10 +12,9 @@ from typing import Any, TypeAlias
 
 import onnx
 import onnx.inliner
-import onnx.shape_inference
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto
 
-from weft.frontend.onnx.contained import contained
+from weft.frontend.onnx.contained import infer_shapes
 from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.nested import nested_graphs, nested_nodes
 from weft.frontend.onnx.registry import DEFAULT_DOMAIN, find_converter, operator_name
@@ -121,13 +120,9 @@ def _missing_defaults(node: NodeProto, schema: Schema) -> list[onnx.AttributePro
     return [d for d in defaults if d.name and d.name not in present]
 
 
-def _inferred(proto: ModelProto) -> ModelProto:
-    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-
-
 def _value_types(proto: ModelProto) -> dict[str, TypeProto]:
     """What ``onnx`` infers of every value; nothing of a model that it finds fault with."""
-    graph = (contained(_inferred, proto) or proto).graph
+    graph = (infer_shapes(proto) or proto).graph
     types: dict[str, TypeProto] = {}
     for inner in nested_graphs(graph):
         types |= {v.name: v.type for v in (*inner.value_info, *inner.output, *inner.input)}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import onnx.version_converter
 from onnx import ModelProto
 
 from weft.frontend.onnx.checks import MIN_OPSET
-from weft.frontend.onnx.contained import contained
+from weft.frontend.onnx.contained import convert_version
 from weft.frontend.onnx.loader import LoadedModel
 
 
@@ -19,9 +18,6 @@ def upgrade_opset(loaded: LoadedModel) -> LoadedModel:
     versions = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
     if len(versions) != 1 or not 1 <= versions[0] < MIN_OPSET:
         return loaded
-    converted = contained(_converted, proto)  # no adapter, or a graph that onnx finds fault with
+    # None: an operator has no adapter, or onnx finds fault with the graph.
+    converted = convert_version(proto, MIN_OPSET)
     return loaded if converted is None else LoadedModel(converted, loaded.source, loaded.folder)
-
-
-def _converted(proto: ModelProto) -> ModelProto:
-    return onnx.version_converter.convert_version(proto, MIN_OPSET)
