@@ -1,12 +1,14 @@
-"""Converters of convolutions."""
+"""Converters of convolutions and their gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from weft import op
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
+from weft.frontend.torch.vjp import input_gradients
 from weft.ir.expr import Expr
 
 _FORWARD = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
@@ -38,3 +40,16 @@ def convolution(
     else:
         result = node.call(_FORWARD[spatial], x, weight, channels=first, **window)
     return result if bias is None else node.call(op.nn.bias_add, result, bias, axis=1)
+
+
+@converts("convolution_backward")
+def convolution_backward(
+    node: Node, grad: Expr, x: Expr, weight: Expr, _bias_sizes: Sequence[int] | None,
+    *window: Any,
+) -> tuple[Expr, Expr, Expr]:
+    """The gradients of data, weight and bias; which of them are wanted is for the graph to say."""
+    *geometry, _wanted = window
+    for_x, for_weight = input_gradients(
+        lambda a, b: convolution(node, a, b, None, *geometry), (x, weight), grad)
+    for_bias = node.call(op.sum, grad, axis=(0, *range(2, rank_of(grad))), keepdims=False)
+    return for_x, for_weight, for_bias

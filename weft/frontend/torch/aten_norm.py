@@ -9,36 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.torch.node import Node, axes_of, dtype_in, rank_of, shape_in
+from weft.frontend.torch.node import Node, axes_of, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
-
-
-@converts("_native_batch_norm_legit_no_training")
-def batch_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr,
-               variance: Expr, _momentum: float, epsilon: float) -> tuple[Expr]:
-    """With the statistics that were stored; the saved ones, further results, are not computed."""
-    weight = _vector(node, 1, mean) if weight is None else weight
-    bias = _vector(node, 0, mean) if bias is None else bias
-    result = node.call(op.nn.batch_norm, x, weight, bias, mean, variance, axis=1,
-                       epsilon=float(epsilon))
-    return (node.field(result, 0),)
-
-
-@converts("batch_norm", "cudnn_batch_norm", "native_batch_norm", "_batch_norm_no_update")
-def batch_norm_of_any_mode(node: Node, x: Expr, weight: Expr | None, bias: Expr | None,
-                           mean: Expr | None, variance: Expr | None, *options: Any
-                           ) -> Expr | tuple[Expr]:
-    inference = "no_update" in node.op or not options[0]
-    if not inference or mean is None or variance is None:
-        raise node.unsupported("training mode", help="export the model in eval mode: model.eval()")
-    momentum, epsilon = options[:2] if "no_update" in node.op else options[1:3]
-    result = batch_norm(node, x, weight, bias, mean, variance, momentum, epsilon)
-    return result[0] if node.op.startswith("aten.batch_norm") else result
-
-
-def _vector(node: Node, value: float, like: Expr) -> Expr:
-    return Constant(np.full(shape_in(like), value, dtype_in(like).numpy), span=node.span)
 
 
 @converts("native_layer_norm")
@@ -55,6 +28,9 @@ def layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
                bias: Expr | None, epsilon: float, *_options: Any) -> Expr:
     """The last axis alone is an operator of weft; several are one, as far as it can see."""
     own, count = shape_in(x), math.prod(shape)
+    if epsilon < 0 or not size_of(x):
+        return _spelled_out(node, x, axes_of(range(-len(shape), 0), rank_of(x)), weight, bias,
+                            epsilon)
     flat = node.reshape(x, (*own[: rank_of(x) - len(shape)], count))
     one, zero = (Constant(np.full((count,), v, dtype_in(x).numpy), span=node.span)
                  for v in (1, 0))
@@ -63,6 +39,16 @@ def layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
     result = node.call(op.nn.layer_norm, flat, weight, bias, axis=rank_of(flat) - 1,
                        epsilon=float(epsilon))
     return node.reshape(result, own)
+
+
+def _spelled_out(node: Node, x: Expr, axes: tuple[int, ...], weight: Expr | None,
+                 bias: Expr | None, epsilon: float) -> Expr:
+    """(x - mean) / deviation * weight + bias by arithmetic, which takes any epsilon and size."""
+    mean, rest = _statistics(node, x, axes, epsilon)
+    result = node.call(op.multiply, node.call(op.subtract, x, mean), rest)
+    if weight is not None:
+        result = node.call(op.multiply, result, weight)
+    return result if bias is None else node.call(op.add, result, bias)
 
 
 def _statistics(node: Node, x: Expr, axes: tuple[int, ...], epsilon: float
@@ -89,6 +75,13 @@ def native_group_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | Non
 @converts("group_norm")
 def group_norm(node: Node, x: Expr, groups: int, weight: Expr | None, bias: Expr | None,
                epsilon: float, *_options: Any) -> Expr:
+    if epsilon < 0 or not size_of(x):
+        own = shape_in(x)
+        grouped = node.reshape(x, (own[0], groups, math.prod(own[1:]) // groups))
+        plain = node.reshape(_spelled_out(node, grouped, (2,), None, None, epsilon), own)
+        scale, shift = (node.reshape(v, (own[1], *(1,) * (len(own) - 2)))
+                        for v in _affine(node, x, weight, bias))
+        return node.call(op.add, node.call(op.multiply, plain, scale), shift)
     return node.call(op.nn.group_norm, x, *_affine(node, x, weight, bias), axis=1,
                      num_groups=groups, epsilon=float(epsilon))
 
@@ -101,21 +94,6 @@ def instance_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None,
         raise node.unsupported("statistics that were stored", help="use batch_norm")
     return node.call(op.nn.instance_norm, x, *_affine(node, x, weight, bias), axis=1,
                      epsilon=float(epsilon))
-
-
-@converts("_native_batch_norm_legit.no_stats")
-def norm_by_batch(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, _train: bool,
-                  _momentum: float, epsilon: float) -> tuple[Expr]:
-    """Each channel normalised by its own mean and deviation over the batch."""
-    axes = (0, *range(2, rank_of(x)))
-    mean, rest = _statistics(node, x, axes, epsilon)
-    result = node.call(op.multiply, node.call(op.subtract, x, mean), rest)
-    per_channel = (shape_in(x)[1], *(1,) * (rank_of(x) - 2))
-    if weight is not None:
-        result = node.call(op.multiply, result, node.reshape(weight, per_channel))
-    if bias is not None:
-        result = node.call(op.add, result, node.reshape(bias, per_channel))
-    return (result,)
 
 
 def _affine(node: Node, x: Expr, weight: Expr | None, bias: Expr | None) -> tuple[Expr, Expr]:

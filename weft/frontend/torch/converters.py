@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.frontend.torch import (
     aten_activation,
     aten_attention,
+    aten_batch_norm,
     aten_conv,
     aten_create,
     aten_elementwise,
@@ -22,6 +23,7 @@ from weft.frontend.torch import (
 __all__ = [
     "aten_activation",
     "aten_attention",
+    "aten_batch_norm",
     "aten_conv",
     "aten_create",
     "aten_elementwise",

@@ -1,0 +1,214 @@
+"""Converters of batch normalisation: by running statistics, and by those of the batch itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import op
+from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
+from weft.frontend.torch.registry import converts
+from weft.ir.dtype import DType
+from weft.ir.expr import Constant, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean, biased variance and 1 / deviation of each channel, (C,), over ``count`` elements."""
+
+    mean: Expr
+    variance: Expr
+    rest: Expr
+    count: int
+
+
+@converts("_native_batch_norm_legit_no_training")
+def batch_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr,
+               variance: Expr, _momentum: float, epsilon: float) -> tuple[Expr, ...]:
+    """With the statistics that were stored; nothing is saved for a backward pass."""
+    return (_by_stored(node, x, weight, bias, mean, variance, epsilon),
+            *(_blank(node, i) for i in range(1, len(node.result))))
+
+
+@converts("batch_norm", "cudnn_batch_norm", "native_batch_norm", "_batch_norm_no_update")
+def batch_norm_of_any_mode(node: Node, x: Expr, weight: Expr | None, bias: Expr | None,
+                           mean: Expr | None, variance: Expr | None, *options: Any
+                           ) -> Expr | tuple[Expr, ...]:
+    inference = "no_update" in node.op or not options[0]
+    if not inference or mean is None or variance is None:
+        raise node.unsupported("training mode", help="export the model in eval mode: model.eval()")
+    momentum, epsilon = options[:2] if "no_update" in node.op else options[1:3]
+    if node.op.startswith("aten.batch_norm"):
+        return _by_stored(node, x, weight, bias, mean, variance, epsilon)
+    return batch_norm(node, x, weight, bias, mean, variance, momentum, epsilon)
+
+
+def _by_stored(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr,
+               variance: Expr, epsilon: float) -> Expr:
+    weight = _vector(node, 1, mean) if weight is None else weight
+    bias = _vector(node, 0, mean) if bias is None else bias
+    result = node.call(op.nn.batch_norm, x, weight, bias, mean, variance, axis=1,
+                       epsilon=float(epsilon))
+    return node.field(result, 0)
+
+
+def _vector(node: Node, value: float, like: Expr) -> Expr:
+    return Constant(np.full(shape_in(like), value, dtype_in(like).numpy), span=node.span)
+
+
+@converts("_native_batch_norm_legit.no_stats")
+def norm_by_batch(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, _train: bool,
+                  _momentum: float, epsilon: float) -> tuple[Expr, Expr, Expr]:
+    """The result, and mean and 1 / deviation of each channel."""
+    found = _moments(node, x, epsilon)
+    return (_normalised(node, x, found.mean, found.rest, weight, bias),
+            *_saved(node, found))
+
+
+@converts("_native_batch_norm_legit_functional")
+def batch_norm_functional(
+    node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, variance: Expr,
+    train: bool, momentum: float, epsilon: float,
+) -> tuple[Expr, ...]:
+    """The result, the saved mean and 1 / deviation, and the new running mean and variance."""
+    if not train:
+        return (_by_stored(node, x, weight, bias, mean, variance, epsilon),
+                *(_blank(node, i) for i in (1, 2)), mean, variance)
+    found = _moments(node, x, epsilon)
+    result = _normalised(node, x, found.mean, found.rest, weight, bias)
+    return result, *_saved(node, found), *_updated(node, found, mean, variance, momentum)
+
+
+@converts("_batch_norm_with_update_functional")
+def batch_norm_with_update(
+    node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, variance: Expr,
+    momentum: float, epsilon: float,
+) -> tuple[Expr, ...]:
+    """As ``batch_norm_functional`` in training, with an empty reserve before the statistics."""
+    found = _moments(node, x, epsilon)
+    result = _normalised(node, x, found.mean, found.rest, weight, bias)
+    return (result, *_saved(node, found), _blank(node, 3),
+            *_updated(node, found, mean, variance, momentum))
+
+
+@converts("native_batch_norm_backward", "batch_norm_backward")
+def batch_norm_backward(
+    node: Node, grad: Expr, x: Expr, weight: Expr | None, running_mean: Expr | None,
+    running_variance: Expr | None, mean: Expr | None, rest: Expr | None, train: bool,
+    epsilon: float, *_wanted: Any,
+) -> tuple[Expr, ...]:
+    """The gradients of data, weight and bias.
+
+    With ``g`` the gradient of the normalised data ``n``, that of the data is
+    ``(g - mean(g) - n * mean(g * n)) / deviation``, and ``g / deviation`` for running statistics.
+    """
+    wide, wide_grad = _wide(node, x), _wide(node, grad)
+    if not train:
+        mean, rest = _running(node, running_mean, running_variance, epsilon)
+    elif mean is None or rest is None:
+        raise node.unsupported("the statistics of the batch are missing")
+    scale = _per_channel(node, x, _wide(node, rest))
+    centred = node.call(op.subtract, wide, _per_channel(node, x, _wide(node, mean)))
+    normal = node.call(op.multiply, centred, scale)
+    axes, count = _axes(x), _count(x)
+    for_bias = node.call(op.sum, wide_grad, axis=axes, keepdims=True)
+    for_weight = node.call(op.sum, node.call(op.multiply, wide_grad, normal), axis=axes,
+                           keepdims=True)
+    for_x = wide_grad
+    if train:
+        share = node.scalar_like(1 / max(count, 1), wide)
+        drift = node.call(op.add, for_bias, node.call(op.multiply, normal, for_weight))
+        for_x = node.call(op.subtract, wide_grad, node.call(op.multiply, drift, share))
+    if weight is not None:
+        scale = node.call(op.multiply, scale, _per_channel(node, x, _wide(node, weight)))
+    for_x = node.cast(node.call(op.multiply, for_x, scale), dtype_in(x))
+    return for_x, *(_flat(node, g, weight, x) for g in (for_weight, for_bias))
+
+
+def _running(node: Node, mean: Expr | None, variance: Expr | None, epsilon: float
+             ) -> tuple[Expr, Expr]:
+    """The running mean, and 1 / deviation from the running variance."""
+    if mean is None or variance is None:
+        raise node.unsupported("the running statistics are missing")
+    return mean, _inverse_deviation(node, _wide(node, variance), epsilon)
+
+
+def _flat(node: Node, grad: Expr, weight: Expr | None, x: Expr) -> Expr:
+    dtype = dtype_in(x) if weight is None else dtype_in(weight)
+    return node.cast(node.reshape(grad, (shape_in(x)[1],)), dtype)
+
+
+def _axes(x: Expr) -> tuple[int, ...]:
+    """All axes but that of channels."""
+    return (0, *range(2, rank_of(x)))
+
+
+def _count(x: Expr) -> int:
+    return math.prod(shape_in(x)[a] for a in _axes(x))
+
+
+def _wide(node: Node, x: Expr) -> Expr:
+    """16-bit floats are computed in 32."""
+    return node.cast(x, "float32") if dtype_in(x).bits < 32 else x
+
+
+def _per_channel(node: Node, x: Expr, values: Expr) -> Expr:
+    return node.reshape(values, (1, shape_in(x)[1], *(1,) * (rank_of(x) - 2)))
+
+
+def _inverse_deviation(node: Node, variance: Expr, epsilon: float) -> Expr:
+    return node.call(op.rsqrt, node.call(op.add, variance, node.scalar_like(epsilon, variance)))
+
+
+def _moments(node: Node, x: Expr, epsilon: float) -> Moments:
+    wide, axes = _wide(node, x), _axes(x)
+    mean = node.call(op.mean, wide, axis=axes, keepdims=True)
+    centred = node.call(op.subtract, wide, mean)
+    square = node.call(op.multiply, centred, centred)
+    variance = node.call(op.mean, square, axis=axes, keepdims=False)
+    return Moments(node.reshape(mean, (shape_in(x)[1],)), variance,
+                   _inverse_deviation(node, variance, epsilon), _count(x))
+
+
+def _normalised(node: Node, x: Expr, mean: Expr, rest: Expr, weight: Expr | None,
+                bias: Expr | None) -> Expr:
+    """(x - mean) * rest * weight + bias by channel, in the dtype of ``x``."""
+    wide = _wide(node, x)
+    result = node.call(op.subtract, wide, _per_channel(node, x, mean))
+    scale = rest if weight is None else node.call(op.multiply, rest, _wide(node, weight))
+    result = node.call(op.multiply, result, _per_channel(node, x, scale))
+    if bias is not None:
+        result = node.call(op.add, result, _per_channel(node, x, _wide(node, bias)))
+    return node.cast(result, dtype_in(x))
+
+
+def _saved(node: Node, found: Moments) -> tuple[Expr, Expr]:
+    """Mean and 1 / deviation as torch keeps them for the backward pass."""
+    return node.cast(found.mean, node.dtype(1)), node.cast(found.rest, node.dtype(2))
+
+
+def _updated(node: Node, found: Moments, mean: Expr, variance: Expr, momentum: float
+             ) -> tuple[Expr, Expr]:
+    """The running statistics moved by ``momentum`` towards those of the batch.
+
+    The running variance is unbiased, over one element less than the batch has.
+    """
+    unbiased = found.count / (found.count - 1) if found.count > 1 else math.nan
+    spread = node.call(op.multiply, found.variance, node.scalar_like(unbiased, found.variance))
+    return _moved(node, mean, found.mean, momentum), _moved(node, variance, spread, momentum)
+
+
+def _moved(node: Node, old: Expr, new: Expr, momentum: float) -> Expr:
+    wide: DType = dtype_in(new)
+    kept = node.call(op.multiply, node.cast(old, wide), node.scalar_like(1 - momentum, new))
+    added = node.call(op.multiply, new, node.scalar_like(momentum, new))
+    return node.cast(node.call(op.add, kept, added), dtype_in(old))
+
+
+def _blank(node: Node, index: int) -> Expr:
+    """A result that torch leaves without meaning, in its shape."""
+    shape = tuple(int(n) for n in node.result[index].shape)
+    return Constant(np.zeros(shape, node.dtype(index).numpy), span=node.span)

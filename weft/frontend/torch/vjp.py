@@ -1,0 +1,48 @@
+"""Gradients of what a converter builds, by weft's own reverse mode.
+
+ATen has an operator for the backward of each convolution and pool. What it computes is the
+vector-Jacobian product of the forward converter, so the gradient rules of weft write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.ir.expr import Expr, Function, Tuple, Var
+from weft.ir.passes import PassContext
+from weft.ir.typing.infer import infer_expr
+from weft.support.errors import InternalError, UnsupportedModelError
+from weft.transform.alpha import fresh_copy
+from weft.transform.expand_for_gradient import ExpandForGradient
+from weft.transform.gradient import pure_graph
+from weft.transform.reverse import Sweep, missing_gradients
+
+
+def input_gradients(
+    forward: Callable[..., Expr], inputs: Sequence[Expr], grad: Expr
+) -> list[Expr]:
+    """The gradients of ``forward(*inputs)`` for its inputs, ``grad`` being that of its result.
+
+    ``forward`` is called with variables in place of the inputs; inputs, ``grad`` and the results
+    are typed. Raises ``UnsupportedModelError`` where an operator lacks a gradient.
+    """
+    stand_ins = tuple(_variable(f"x{i}", x) for i, x in enumerate(inputs))
+    seed = _variable("grad", grad)
+    simple = ExpandForGradient().run(Function(stand_ins, forward(*stand_ins)), PassContext())
+    body = pure_graph(infer_expr(simple.body, trust=True))
+    missing = missing_gradients(body)
+    if missing:
+        raise UnsupportedModelError(f"no gradient for {', '.join(missing)}")
+    found = Sweep(_no_functions).gradients(body, simple.params, seed)
+    together = infer_expr(Tuple(tuple(found)), trust=True)
+    values: dict[Expr, Expr] = dict(zip((*simple.params, seed), (*inputs, grad), strict=True))
+    result = fresh_copy(together, values)
+    return list(result.fields) if isinstance(result, Tuple) else []
+
+
+def _variable(name: str, like: Expr) -> Var:
+    return Var(name, like.checked_type, span=like.span, checked_type=like.checked_type)
+
+
+def _no_functions(name: str) -> str:
+    raise InternalError(f"a converter calls the global function {name}")
