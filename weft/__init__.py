@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weft.support import errors
 from weft.support.config import config
 from weft.support.errors import WeftError
+from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:
     from weft.compiler.api import CompiledModel, DynamicModel, ForeignModel, compile, parse
@@ -93,14 +94,19 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
+        value = getattr(_import(_LAZY[name]), name)
         globals()[name] = value
         return value
     if name == "onnx_backend":
-        return importlib.import_module("weft.compiler.onnx_backend")
+        return _import("weft.compiler.onnx_backend")
     if name in _SUBPACKAGES:
-        return importlib.import_module(f"weft.{name}")
+        return _import(f"weft.{name}")
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
+
+
+def _import(module: str) -> Any:
+    with interrupts_held():
+        return importlib.import_module(module)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,6 @@ built kernel or the error it met. It ends when its input does.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 import weft.op  # noqa: F401 - functions refer to operators by name
@@ -19,7 +18,6 @@ from weft.support.errors import InternalError, WeftError
 
 def main() -> None:
     """Answer requests until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when work stops
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not end up among the answers
     requests = sys.stdin.buffer

@@ -15,6 +15,7 @@ from weft.compiler.kernel import BuiltKernel
 from weft.compiler.program import KernelSource
 from weft.support.config import config
 from weft.support.errors import InternalError, WeftError
+from weft.support.interrupts import interrupts_blocked
 from weft.target import Target
 
 
@@ -40,6 +41,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +59,12 @@ class Worker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def kill(self) -> None:
+        """End the process, whatever it does; the thread in ``build`` gets ``InternalError``."""
+        self._killed = True  # also where another thread is just about to start the process
+        if self._process is not None:
+            self._process.kill()
 
     def build(self, kernel: KernelSource, target: Target) -> BuiltKernel:
         """Build one kernel; raises what the worker raised, ``InternalError`` if it died."""
@@ -83,8 +91,11 @@ class Worker:
         # with the working folder, whose files might be named like modules of Python's.
         code = (f"import sys; sys.path[:] = {_import_path()!r}; "
                 "from weft.compiler.build_worker import main; main()")
-        self._process = subprocess.Popen([sys.executable, "-P", "-c", code],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with interrupts_blocked():  # the parent decides when work stops
+            self._process = subprocess.Popen([sys.executable, "-P", "-c", code],
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self._killed:
+            self._process.kill()
         return self._process
 
 

@@ -18,7 +18,7 @@ from weft.ir.expr import Call, Constant, Expr, Tuple, const
 from weft.ir.span import Span
 from weft.ir.typing.relation import Relation
 from weft.support.errors import AttrsError, InternalError, RegistryError
-from weft.support.registry import Registry
+from weft.support.registry import Origin, Registry
 
 
 class OpPattern(enum.IntEnum):
@@ -95,6 +95,7 @@ class Op(Expr):
     doc: str = ""
     level: int = 10
     hooks: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)  # of the hooks
 
     def __call__(self, *args: Any, span: Span | None = None, **attrs: Any) -> Any:
         """Build a call; numbers and arrays among ``args`` become constants."""
@@ -115,8 +116,11 @@ class Op(Expr):
         return self.hooks.get(table)
 
     def _add_hook(self, table: str, function: Any) -> Any:
-        if table in self.hooks:
+        origin = Origin.of_caller()
+        before = self.origins.get(table)
+        if table in self.hooks and (before is None or not origin.repeats(before)):
             raise RegistryError(f"operator {self.name!r} has a {table} already")
+        self.origins[table] = origin
         self.hooks[table] = function
         return function
 

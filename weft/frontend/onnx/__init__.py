@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.ir.module import IRModule
 from weft.support.errors import OptionError
+from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:
     from weft.frontend.onnx.signature import Declared
@@ -54,7 +55,8 @@ def onnx_signature(
 
 def _load(name: str) -> Any:
     try:
-        return importlib.import_module(f"weft.frontend.onnx.{name}")
+        with interrupts_held():
+            return importlib.import_module(f"weft.frontend.onnx.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("onnx", "google"):
             raise

@@ -63,9 +63,10 @@ def register(
     """As ``converts``, for functions made by a family."""
     only = dict(only or {})
     names = frozenset(attributes) | frozenset(only)
-    versions = _CONVERTERS.setdefault(op, [])
+    # A module whose import was cut short registers the same once more when it is imported again.
+    versions = [c for c in _CONVERTERS.get(op, ()) if c.since != since]
     versions.append(Converter(op, since, function, names, only, outputs))
-    versions.sort(key=lambda c: c.since)
+    _CONVERTERS[op] = sorted(versions, key=lambda c: c.since)
 
 
 def operator_name(node: NodeProto) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.support.errors import OptionError
+from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:
     from weft.frontend.torch.program import TorchProgram
@@ -60,7 +61,8 @@ def from_torch(
 
 def _load(name: str) -> Any:
     try:
-        return importlib.import_module(f"weft.frontend.torch.{name}")
+        with interrupts_held():
+            return importlib.import_module(f"weft.frontend.torch.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("torch", "sympy"):
             raise
