@@ -62,6 +62,12 @@ acosh = _function("acosh", np.arccosh, topi.acosh, "The inverse of the hyperboli
                       dy * rsqrt(call.args[0] * call.args[0] - scalar(1, call.args[0]))])
 atanh = _function("atanh", np.arctanh, topi.atanh, "The inverse of the hyperbolic tangent.", _UNIT,
                   lambda call, _y, dy: [dy / _one_minus_square(call.args[0])])
+log1p = _function("log1p", np.log1p, topi.log1p, "log(1 + x), without loss near 0.",
+                  (case((3, 5), low=-0.9, high=9.0), case((), low=0.1, high=0.2), case((0, 4)),
+                   case((4,), low=-1e-6, high=1e-6)),
+                  lambda call, _y, dy: [dy / (call.args[0] + scalar(1, call.args[0]))])
+expm1 = _function("expm1", np.expm1, topi.expm1, "e**x - 1, without loss near 0.", _WIDE,
+                  lambda _call, y, dy: [dy * (y + scalar(1, y))])
 trunc = unary("trunc", in_dtype(np.trunc), doc="The integer next to x towards zero.",
               compute=lambda x: elementwise.rounding(x, "trunc"), relation=numeric,
               cases=(case((3, 5), low=-4, high=4), case(()), case((0, 4))))

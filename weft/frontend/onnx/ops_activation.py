@@ -41,10 +41,21 @@ def elu(node: Node) -> Expr:
 def _exponential_below(node: Node, x: Expr, alpha: float) -> Expr:
     """``x`` where positive, else alpha * (e**x - 1)."""
     zero = node.scalar_like(0, x)
-    grown = node.call(op.exp, node.call(op.minimum, x, zero))
-    below = node.call(op.subtract, grown, node.scalar_like(1, x))
+    below = node.call(op.expm1, node.call(op.minimum, x, zero))
     scaled = node.call(op.multiply, below, node.scalar_like(alpha, x))
     return node.call(op.where, node.call(op.less, x, zero), scaled, x)
+
+
+@converts("Celu", since=12, attributes=("alpha",))
+def celu(node: Node) -> Expr:
+    """``x`` where positive, else alpha * (e**(x / alpha) - 1)."""
+    x, alpha = node.input(0), node.attrs.number("alpha", 1.0)
+    if alpha == 0:
+        raise node.fail("attribute 'alpha' is 0", expected="another number")
+    zero = node.scalar_like(0, x)
+    shrunk = node.call(op.divide, node.call(op.minimum, x, zero), node.scalar_like(alpha, x))
+    below = node.call(op.multiply, node.call(op.expm1, shrunk), node.scalar_like(alpha, x))
+    return node.call(op.add, node.call(op.nn.relu, x), below)
 
 
 @converts("Selu", attributes=("alpha", "gamma"))
@@ -92,10 +103,10 @@ def _hard_sigmoid(node: Node, alpha: float, beta: float) -> Expr:
 
 @converts("Softplus")
 def softplus(node: Node) -> Expr:
-    """log(1 + e**x) as max(x, 0) + log(1 + e**-|x|), which cannot overflow."""
+    """log(1 + e**x) as max(x, 0) + log1p(e**-|x|), which neither overflows nor cancels."""
     x = node.input(0)
     decayed = node.call(op.exp, node.call(op.negative, node.call(op.abs, x)))
-    rest = node.call(op.log, node.call(op.add, decayed, node.scalar_like(1, x)))
+    rest = node.call(op.log1p, decayed)
     return node.call(op.add, node.call(op.nn.relu, x), rest)
 
 

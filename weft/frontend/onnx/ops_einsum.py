@@ -38,7 +38,7 @@ def einsum(node: Node) -> Expr:
         raise node.fail("the equation does not fit the inputs",
                         expected=f"{len(node.inputs)} terms", got=equation)
     terms = [_term(node, i, text) for i, text in enumerate(names)]
-    target = _written_out(node, right, terms) if arrow else _implied(terms)
+    target = _written_out(node, right, terms) if arrow else _implied(left, terms)
     result = _summed(node, terms[0], target, terms[1:])
     for i, term in enumerate(terms[1:], start=1):
         rest = terms[i + 1:]
@@ -95,11 +95,14 @@ def _written_out(node: Node, text: str, terms: list[Term]) -> str:
     return target
 
 
-def _implied(terms: list[Term]) -> str:
-    """The axes of an ellipsis, then all names that occur once, in alphabetical order."""
+def _implied(left: str, terms: list[Term]) -> str:
+    """The axes of an ellipsis, then all letters that occur once, in alphabetical order.
+
+    They are counted in the equation as it is written: terms have lost their repeated letters.
+    """
     every = "".join(t.names for t in terms)
     hidden = "".join(c for c in _ELLIPSIS if c in every)
-    return hidden + "".join(sorted(c for c in set(every) - set(_ELLIPSIS) if every.count(c) == 1))
+    return hidden + "".join(sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1))
 
 
 def _summed(node: Node, term: Term, target: str, others: list[Term]) -> Term:

@@ -9,6 +9,7 @@ import numpy as np
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.slicing import sliced_places
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim
 from weft.support.errors import UnsupportedModelError
@@ -120,9 +121,9 @@ def _slice(
 def _bounds(size: Dim, start: int, stop: int, step: int) -> tuple[int, int]:
     if not isinstance(size, int):
         return start, min(stop, 2**31 - 1)
-    first, last, _ = slice(start, stop, step).indices(size)
+    span = sliced_places(size, start, stop, step)
     # Going down, the bound before the first element is -1, which would count from the end.
-    return first, last if last >= 0 else -size - 1
+    return span.start, span.stop if span.stop >= 0 else -size - 1
 
 
 @converts("Gather", attributes=("axis",))

@@ -24,10 +24,10 @@ def gemm(node: Node) -> Expr:
     if not node.attrs.flag("transB"):
         b = _transposed(node, b)
     product = _scaled(node, node.call(op.nn.dense, a, b), node.attrs.number("alpha", 1.0))
-    if not node.has_input(2):
+    beta = node.attrs.number("beta", 1.0)
+    if not node.has_input(2) or beta == 0:  # as in BLAS, C is not read then and may hold NaN
         return product
-    bias = _scaled(node, node.input(2), node.attrs.number("beta", 1.0))
-    return node.call(op.add, product, bias)
+    return node.call(op.add, product, _scaled(node, node.input(2), beta))
 
 
 def _scaled(node: Node, value: Expr, factor: float) -> Expr:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.frontend.onnx.slicing import sliced_places
 from weft.ir.expr import Constant
 from weft.ir.shape import Dim, Shape, SymDim
 from weft.support.errors import UnsupportedModelError
@@ -93,13 +94,15 @@ def _axes(node: Node, inputs: list[np.ndarray]) -> tuple[int, ...]:
 
 
 def _slice(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
+    """Shapes have one axis, which ``axes`` can only repeat."""
     if len(inputs) > 1:
         starts, ends = inputs[1].reshape(-1), inputs[2].reshape(-1)
     else:
         starts = np.array(node.attrs.integers("starts"), object)
         ends = np.array(node.attrs.integers("ends"), object)
     step = int(inputs[4].reshape(-1)[0]) if len(inputs) > 4 else 1
-    return inputs[0][int(starts[0]) : int(ends[0]) : step]
+    places = sliced_places(len(inputs[0]), int(starts[0]), int(ends[0]), step)
+    return inputs[0][list(places)]
 
 
 def _unsqueeze(node: Node, inputs: list[np.ndarray]) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""Transposed convolution as a plain one, whose channels hold the phases of the result.
+"""Transposed convolution as plain ones, whose channels hold the phases of the result.
 
-With stride s, output position y = s * q + r depends on data around q alone, through the taps whose
-number is r modulo s (Shi et al., "Is the deconvolution layer the same as a convolutional layer?",
-2016). One convolution with s times the channels for each axis computes all phases; a transpose
-interleaves them. Nothing is multiplied by the zeros between the data's elements.
+With stride s, output position y = s * q + r depends on data around q alone, through the taps that
+lie r modulo s (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016).
+Phases with as many taps are the channels of one convolution, and a transpose interleaves all
+phases. Phases with fewer taps have convolutions of their own: taps of zero would make NaN of
+infinite data. For the same reason kernels that hold infinities are left alone: the border of the
+data is filled with zeros, which are multiplied by them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from weft.ir.expr import Call, Expr, const
+import numpy as np
+
+from weft.ir.expr import Call, Constant, Expr, Tuple, const
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.op.gradients import tensor_type
@@ -20,7 +24,8 @@ from weft.op.nn.conv1d import conv1d
 from weft.op.nn.conv2d import conv2d
 from weft.op.nn.conv3d import conv3d
 from weft.op.nn.pad import pad
-from weft.op.transform.join import strided_slice
+from weft.op.transform.index import take
+from weft.op.transform.join import concatenate, strided_slice
 from weft.op.transform.shape import reshape, transpose
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import side_padding
@@ -29,43 +34,81 @@ _CONVOLUTIONS: dict[int, Op] = {1: conv1d, 2: conv2d, 3: conv3d}
 
 
 @dataclass(frozen=True, slots=True)
-class _Phases:
-    """One axis: ``stride`` phases, each a convolution with ``taps`` taps ``step`` apart.
+class _Group:
+    """Phases of one axis with the same number of taps, ``step`` apart in the data.
 
-    ``before`` and ``after`` pad the data; of the interleaved result, ``size`` elements from
-    ``start`` on are wanted.
+    ``taps[p][j]`` is the tap of the kernel that phase ``phases[p]`` applies to the data at
+    ``q - offset - (count - 1 - j) * step`` for place q: the order of a convolution.
     """
 
-    stride: int
-    spread: int  # zeros between the taps of the kernel, plus one: dilation that strides absorb
-    taps: int
+    phases: tuple[int, ...]
+    taps: tuple[tuple[int, ...], ...]
     step: int
-    before: int
-    after: int
-    start: int
+    offset: int
+
+    @property
+    def count(self) -> int:
+        return len(self.taps[0])
+
+    @property
+    def reach(self) -> int:
+        """How far before place q the data is read."""
+        return self.offset + (self.count - 1) * self.step
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One spatial axis: ``size`` elements of data, the phases in groups, and the places computed.
+
+    Of the interleaved result, ``wanted`` elements from ``start`` on are the result of the call.
+    """
+
     size: int
+    stride: int
+    groups: tuple[_Group, ...]
+    first: int
+    places: int
+    start: int
+    wanted: int
 
     @staticmethod
-    def of(n: int, taps: int, stride: int, step: int, cut: int, size: int) -> _Phases:
-        """For ``n`` elements, a kernel of ``taps``, and ``cut`` elements taken away in front."""
-        if stride == 1:
-            spread, count = 1, taps
-        else:
-            spread, count, step = step, -(-((taps - 1) * step + 1) // stride), 1
-        reach = (count - 1) * step
-        first = min(cut // stride, reach)
-        start = cut - first * stride
-        places = -(-(start + size) // stride)
-        return _Phases(stride, spread, count, step, reach - first, max(0, places - (n - first)),
-                       start, size)
+    def of(size: int, taps: int, stride: int, step: int, cut: int, wanted: int) -> _Axis:
+        """For a kernel of ``taps``, and ``cut`` elements taken away in front."""
+        groups = _phase_groups(taps, stride, step)
+        first = min(cut // stride, *(g.reach for g in groups))
+        last = max(-(-(cut + wanted) // stride), *(size + g.offset for g in groups))
+        return _Axis(size, stride, groups, first, last - first, cut - first * stride, wanted)
+
+    def padding(self, group: _Group) -> tuple[int, int]:
+        """Zeros before and after the data for one group; neither is negative."""
+        before = group.reach - self.first
+        return before, self.first + self.places - group.offset - self.size
+
+
+def _phase_groups(taps: int, stride: int, step: int) -> tuple[_Group, ...]:
+    """The phases that any tap belongs to: tap k lies k * step modulo stride."""
+    by_phase: dict[int, list[int]] = {}
+    for k in range(taps):
+        by_phase.setdefault(k * step % stride, []).append(k)
+    alike: dict[tuple[int, int], list[int]] = {}
+    for phase, found in sorted(by_phase.items()):
+        alike.setdefault((len(found), found[0] * step // stride), []).append(phase)
+    distance = step // math.gcd(step, stride)
+    return tuple(
+        _Group(tuple(phases), tuple(tuple(reversed(by_phase[p])) for p in phases), distance, offset)
+        for (_, offset), phases in alike.items()
+    )
 
 
 def transposed_as_convolution(call: Call) -> Expr | None:
-    """The call by sub-pixels; ``None`` for layouts in blocks and spatial sizes that are open."""
+    """The call by sub-pixels.
+
+    ``None`` for layouts in blocks, spatial sizes that are open, and kernels with infinities or NaN.
+    """
     attrs: Any = call.attrs
     data, kernel = call.args
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.result_layout)
-    if not all(Layout.parse(layout).is_primal for layout in layouts):
+    if not all(Layout.parse(layout).is_primal for layout in layouts) or not _is_finite(kernel):
         return None
     spatial = attrs.spatial
     x, w = tensor_type(data), tensor_type(kernel)
@@ -73,33 +116,33 @@ def transposed_as_convolution(call: Call) -> Expr | None:
     taps = _fixed(w, attrs.kernel_layout, "IO" + spatial)
     if sizes is None or taps is None:
         return None
-    phases = [_phases(attrs, i, sizes[1 + i], taps[2 + i]) for i in range(len(spatial))]
+    axes = [_axis(attrs, i, sizes[1 + i], taps[2 + i]) for i in range(len(spatial))]
     images = _in_order(data, attrs.data_layout, "NC" + spatial)
-    weights = _phase_kernel(_in_order(kernel, attrs.kernel_layout, "IO" + spatial), taps, phases,
-                            attrs.groups, const(0, w.dtype))
-    count = taps[1] * attrs.groups
-    channels = count * math.prod(p.stride for p in phases)
-    result = _CONVOLUTIONS[len(spatial)](
-        images, weights, groups=attrs.groups, channels=channels,
-        kernel_size=tuple(p.taps for p in phases), dilation=tuple(p.step for p in phases),
-        padding=(*(p.before for p in phases), *(p.after for p in phases)),
-        out_dtype=attrs.out_dtype, span=call.span,
-    )
-    places = [n + p.before + p.after - (p.taps - 1) * p.step
-              for n, p in zip(sizes[1:], phases, strict=True)]
-    whole = _interleaved(result, count, places, phases)
-    axes = tuple(range(2, 2 + len(spatial)))
-    cut = strided_slice(whole, begin=tuple(p.start for p in phases),
-                        end=tuple(p.start + p.size for p in phases), axes=axes)
+    shape = (attrs.groups, taps[0] // attrs.groups, *taps[1:])
+    weights = reshape(_in_order(kernel, attrs.kernel_layout, "IO" + spatial), newshape=shape,
+                      allowzero=True)
+    dtype = attrs.out_dtype or x.dtype
+    build = _Builder(call, images, weights, shape[:3], tuple(axes), const(0, dtype))
+    whole = build.interleaved(build.phases(()))
+    cut = strided_slice(whole, begin=tuple(a.start for a in axes),
+                        end=tuple(a.start + a.wanted for a in axes),
+                        axes=tuple(range(2, 2 + len(spatial))))
     return _in_order(cut, "NC" + spatial, attrs.result_layout)
 
 
-def _phases(attrs: Any, axis: int, size: int, taps: int) -> _Phases:
+def _is_finite(kernel: Expr) -> bool:
+    """Whether the kernel's elements are finite; those that a caller passes in are taken to be."""
+    if not isinstance(kernel, Constant) or not tensor_type(kernel).dtype.is_float:
+        return True
+    return bool(np.isfinite(kernel.data).all())
+
+
+def _axis(attrs: Any, axis: int, size: int, taps: int) -> _Axis:
     before, after = side_padding(attrs.padding, len(attrs.spatial))[axis]
     stride, step = attrs.strides[axis], attrs.dilation[axis]
     out = ((size - 1) * stride + (taps - 1) * step + 1 - before - after
            + attrs.output_padding[axis])
-    return _Phases.of(size, taps, stride, step, before, out)
+    return _Axis.of(size, taps, stride, step, before, out)
 
 
 def _fixed(type_: TensorType, layout: str, letters: str) -> tuple[int, ...] | None:
@@ -115,56 +158,58 @@ def _in_order(x: Expr, source: str, wanted: str) -> Expr:
     return transpose(x, axes=tuple(source.index(a) for a in wanted))
 
 
-def _phase_kernel(
-    kernel: Expr, taps: tuple[int, ...], phases: list[_Phases], groups: int, zero: Expr
-) -> Expr:
-    """The kernel (I, O, taps…) as (groups * O * strides…, I / groups, taps of a phase…)."""
-    inputs, outputs, *sizes = taps
-    kernel = _spread_taps(kernel, [inputs, outputs], sizes, phases, zero)
-    rank = len(phases)
-    split = [n for p in phases for n in (p.taps, p.stride)]
-    kernel = reshape(kernel, newshape=(groups, inputs // groups, outputs, *split), allowzero=True)
-    positions = tuple(3 + 2 * i for i in range(rank))
-    order = (0, 2, *(p + 1 for p in positions), 1, *positions)
-    channels = groups * outputs * math.prod(p.stride for p in phases)
-    counts = tuple(p.taps for p in phases)
-    kernel = reshape(transpose(kernel, axes=order),
-                     newshape=(channels, inputs // groups, *counts), allowzero=True)
-    return strided_slice(kernel, begin=tuple(n - 1 for n in counts),
-                         end=tuple(-n - 1 for n in counts), strides=(-1,) * rank,
-                         axes=tuple(range(2, 2 + rank)))
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    """Convolves ``images`` (N, C, sizes…) with ``weights`` (groups, I, O, taps…)."""
 
+    call: Call
+    images: Expr
+    weights: Expr
+    shape: tuple[int, ...]  # groups, I, O
+    axes: tuple[_Axis, ...]
+    zero: Expr
 
-def _spread_taps(
-    kernel: Expr, lead: list[int], sizes: list[int], phases: list[_Phases], zero: Expr
-) -> Expr:
-    """The taps ``spread`` apart, then zeros behind, so that every phase has as many."""
-    if any(p.spread > 1 for p in phases):
-        wide = reshape(kernel, newshape=(*lead, *(n for size in sizes for n in (size, 1))),
-                       allowzero=True)
-        gaps = [w for p in phases for w in ((0, 0), (0, p.spread - 1))]
-        sizes = [size * p.spread for size, p in zip(sizes, phases, strict=True)]
-        kernel = reshape(pad(wide, zero, pad_width=((0, 0), (0, 0), *gaps)),
-                         newshape=(*lead, *sizes), allowzero=True)
-        # The gap behind the last tap is no part of the kernel.
-        sizes = [size - p.spread + 1 for size, p in zip(sizes, phases, strict=True)]
-        kernel = strided_slice(kernel, begin=(0,) * len(sizes), end=tuple(sizes),
-                               axes=tuple(range(2, 2 + len(sizes))))
-    missing = [(0, p.taps * p.stride - size) for size, p in zip(sizes, phases, strict=True)]
-    if not any(after for _, after in missing):
-        return kernel
-    return pad(kernel, zero, pad_width=((0, 0), (0, 0), *missing))
+    def phases(self, chosen: tuple[_Group, ...]) -> Expr:
+        """(N, channels, strides…, places…) with all phases of the axes after the ``chosen``."""
+        if len(chosen) == len(self.axes):
+            return self._convolved(chosen)
+        axis, place = self.axes[len(chosen)], 2 + len(chosen)
+        parts = [self.phases((*chosen, g)) for g in axis.groups]
+        joined = parts[0] if len(parts) == 1 else concatenate(Tuple(tuple(parts)), axis=place)
+        order = [p for g in axis.groups for p in g.phases]
+        if len(order) < axis.stride:  # a phase without taps is zero
+            width = [(0, 0)] * (2 + 2 * len(self.axes))
+            width[place] = (0, axis.stride - len(order))
+            joined = pad(joined, self.zero, pad_width=tuple(width))
+            order += [p for p in range(axis.stride) if p not in order]
+        if order == sorted(order):
+            return joined
+        return take(joined, const(np.argsort(order)), axis=place)
 
+    def _convolved(self, chosen: tuple[_Group, ...]) -> Expr:
+        """The phases of one group for each axis, as axes behind the channels."""
+        (groups, inputs, outputs), rank = self.shape, len(self.axes)
+        kernel = self.weights
+        for axis, group in enumerate(chosen):
+            kernel = take(kernel, const(np.array(group.taps)), axis=3 + 2 * axis)
+        counts = [len(g.phases) for g in chosen]
+        order = (0, 2, *(3 + 2 * i for i in range(rank)), 1, *(4 + 2 * i for i in range(rank)))
+        channels, taps = groups * outputs * math.prod(counts), tuple(g.count for g in chosen)
+        kernel = reshape(transpose(kernel, axes=order), newshape=(channels, inputs, *taps),
+                         allowzero=True)
+        sides = [a.padding(g) for a, g in zip(self.axes, chosen, strict=True)]
+        result = _CONVOLUTIONS[rank](
+            self.images, kernel, groups=groups, channels=channels, kernel_size=taps,
+            dilation=tuple(g.step for g in chosen),
+            padding=(*(before for before, _ in sides), *(after for _, after in sides)),
+            out_dtype=self.call.attrs.out_dtype, span=self.call.span,
+        )
+        return reshape(result, newshape=(0, groups * outputs, *counts,
+                                         *(a.places for a in self.axes)))
 
-def _interleaved(x: Expr, channels: int, places: list[int], phases: list[_Phases]) -> Expr:
-    """(N, channels * strides…, places…) as (N, channels, places * strides…)."""
-    strides = [p.stride for p in phases]
-    if all(s == 1 for s in strides):
-        return x
-    rank = len(places)
-    x = reshape(x, newshape=(0, channels, *strides, *places))
-    pairs = (axis for i in range(rank) for axis in (2 + rank + i, 2 + i))
-    x = transpose(x, axes=(0, 1, *pairs))
-    return reshape(x, newshape=(0, channels, *(n * s for n, s in zip(places, strides,
-                                                                       strict=True))))
-
+    def interleaved(self, x: Expr) -> Expr:
+        """(N, channels, strides…, places…) as (N, channels, places * strides…)."""
+        rank = len(self.axes)
+        pairs = (axis for i in range(rank) for axis in (2 + rank + i, 2 + i))
+        return reshape(transpose(x, axes=(0, 1, *pairs)),
+                       newshape=(0, 0, *(a.places * a.stride for a in self.axes)))

@@ -34,8 +34,9 @@ def conv_transpose(
 ) -> te.Tensor:
     """The gradient of a convolution with regard to its data, as a compute of its own.
 
-    Stages ``data_dilate`` (the data, its elements ``strides`` apart with zeros between and
-    around) and ``conv2d_transpose`` (a convolution of it with the kernel turned round).
+    Stage ``conv2d_transpose``: each element of the result sums the products of those taps that
+    data lies under. What lies between and around the data is left out, not multiplied by zero,
+    which makes NaN of an infinite tap.
     """
     spatial = SPATIAL_AXES[len(strides)]
     inputs, group_outputs, *taps = convert_shape(
@@ -43,17 +44,13 @@ def conv_transpose(
     )
     per_group = _per_group(groups, inputs, group_outputs)
     batch, _, *sizes = convert_shape(data_layout, data_axes(spatial), data.shape)
-    spans = [(tap - 1) * step + 1 for tap, step in zip(taps, dilation, strict=True)]
     sides = side_padding(padding, len(spatial))
     extents = [
-        (size - 1) * stride - before - after + span + extra
-        for size, stride, (before, after), span, extra in zip(
-            sizes, strides, sides, spans, output_padding, strict=True
+        (size - 1) * stride - before - after + (tap - 1) * step + 1 + extra
+        for size, stride, (before, after), tap, step, extra in zip(
+            sizes, strides, sides, taps, dilation, output_padding, strict=True
         )
     ]
-    dilated = _dilated(data, data_layout, spatial, strides,
-                       [span - 1 - before for span, (before, _) in zip(spans, sides, strict=True)],
-                       [e + span - 1 for e, span in zip(extents, spans, strict=True)])
     ic = te.reduce_axis(inputs // groups, name="ic")
     over = [te.reduce_axis(tap, name=f"k{a.lower()}") for a, tap in zip(spatial, taps, strict=True)]
 
@@ -61,35 +58,21 @@ def conv_transpose(
         out = {a: getattr(i, "value", i) for a, i in out_layout.blocked_indices(index).items()}
         group, o = _split(out["C"], groups, per_group[1])
         channel = ic.var if groups == 1 else group * per_group[0] + ic.var
-        places = [out[a] + k.var * step for a, k, step in zip(spatial, over, dilation, strict=True)]
-        turned = {a: tap - 1 - k.var for a, k, tap in zip(spatial, over, taps, strict=True)}
-        weight = kernel[kernel_layout.indices({"I": channel, "O": o, **turned})]
-        value = dilated[(out["N"], channel, *places)]
-        return te.sum(value.astype(out_dtype) * weight.astype(out_dtype), [ic, *over])
+        source, inside = {"N": out["N"], "C": channel}, []
+        for a, k, step, stride, (before, _), size in zip(
+            spatial, over, dilation, strides, sides, sizes, strict=True
+        ):
+            distance = out[a] + before - k.var * step
+            source[a] = distance // stride
+            inside += [distance >= 0, (distance % stride).equal(0), source[a] < size]
+        tap = {"I": channel, "O": o} | {a: k.var for a, k in zip(spatial, over, strict=True)}
+        value, weight = data[data_layout.indices(source)], kernel[kernel_layout.indices(tap)]
+        product = value.astype(out_dtype) * weight.astype(out_dtype)
+        return te.sum(if_then_else(all_of(*inside), product, const(0, out_dtype)), [ic, *over])
 
     shape = convert_shape(data_axes(spatial), out_layout, (batch, group_outputs * groups, *extents))
     name = f"conv{len(spatial)}d_transpose"
     return te.compute(shape, element, name=name, tag=name)
-
-
-def _dilated(
-    data: te.Tensor, layout: Layout, spatial: str, strides: Sequence[int],
-    first: Sequence[PrimExpr], wide: Sequence[PrimExpr],
-) -> te.Tensor:
-    """(N, C, ``wide``) with the data from ``first`` on, ``strides`` apart, and zeros elsewhere."""
-    batch, channels, *sizes = convert_shape(layout, data_axes(spatial), data.shape)
-
-    def spread(n: PrimExpr, c: PrimExpr, *place: PrimExpr) -> PrimExpr:
-        source: dict[str, PrimExpr] = {"N": n, "C": c}
-        inside = []
-        for letter, i, start, stride, size in zip(spatial, place, first, strides, sizes,
-                                                  strict=True):
-            position = i - start
-            inside += [position >= 0, (position % stride).equal(0), position // stride < size]
-            source[letter] = position // stride
-        return if_then_else(all_of(*inside), data[layout.indices(source)], const(0, data.dtype))
-
-    return te.compute((batch, channels, *wide), spread, name="data_dilate", tag="injective")
 
 
 def _per_group(groups: int, inputs: PrimExpr, outputs: PrimExpr) -> tuple[int, int]:
