@@ -1,4 +1,4 @@
-"""Converters of pooling."""
+"""Converters of pooling and its gradients."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import Any
 from weft import op
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
+from weft.frontend.torch.vjp import input_gradients
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 
 _MAX = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
+_INDICES = {1: op.nn.max_pool1d_indices, 2: op.nn.max_pool2d_indices, 3: op.nn.max_pool3d_indices}
+_INDICES_GRAD = {2: op.nn.max_pool2d_indices_grad, 3: op.nn.max_pool3d_indices_grad}
+_ADAPTIVE_MAX = {2: op.nn.adaptive_max_pool2d, 3: op.nn.adaptive_max_pool3d}
+_ADAPTIVE_INDICES = {2: op.nn.adaptive_max_pool2d_indices, 3: op.nn.adaptive_max_pool3d_indices}
 _AVERAGE = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 
 
@@ -25,11 +30,26 @@ def _axes_in_name(node: Node) -> int:
           "max_pool3d_with_indices")
 def max_pool(node: Node, x: Expr, kernel: Sequence[int], stride: Sequence[int] = (),
              padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,),
-             ceil_mode: bool = False) -> Expr | tuple[Expr]:
-    """The positions of the largest elements, the second result, are not computed."""
-    operator = _MAX[_axes_in_name(node)]
-    result = _pool(node, operator, x, kernel, stride, padding, dilation, ceil_mode)
-    return (result,) if "with_indices" in node.op else result
+             ceil_mode: bool = False) -> Expr | tuple[Expr, Expr]:
+    """The largest elements, and where they lie in the axes that windows cover."""
+    axes = _axes_in_name(node)
+    geometry = (kernel, stride, padding, dilation, ceil_mode)
+    result = _pool(node, _MAX[axes], x, *geometry)
+    if "with_indices" not in node.op:
+        return result
+    return result, _pool(node, _INDICES[axes], x, *geometry)
+
+
+@converts("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
+def max_pool_backward(node: Node, grad: Expr, x: Expr, kernel: Sequence[int],
+                      stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+                      ceil_mode: bool, indices: Expr) -> Expr:
+    axes = _axes_in_name(node)
+    sizes = shape_in(x)[-axes:]
+    grads, places = (_batch(node, t, axes) for t in (grad, indices))
+    result = node.call(_INDICES_GRAD[axes], grads, places, size=sizes,
+                       **_window(axes, kernel, stride, padding, dilation, ceil_mode))
+    return node.reshape(result, shape_in(x))
 
 
 @converts("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -37,13 +57,52 @@ def avg_pool(node: Node, x: Expr, kernel: Sequence[int], stride: Sequence[int] =
              padding: Sequence[int] = (0,), ceil_mode: bool = False,
              count_include_pad: bool = True, divisor: int | None = None) -> Expr:
     axes = _axes_in_name(node)
-    counts_all = True if divisor else bool(count_include_pad)
-    result = _pool(node, _AVERAGE[axes], x, kernel, stride, padding, (1,), ceil_mode,
-                   count_include_pad=counts_all)
+    return _average(node, axes, x, (kernel, stride, padding, ceil_mode), count_include_pad,
+                    divisor)
+
+
+@converts("avg_pool2d_backward", "avg_pool3d_backward")
+def avg_pool_backward(node: Node, grad: Expr, x: Expr, kernel: Sequence[int],
+                      stride: Sequence[int], padding: Sequence[int], ceil_mode: bool,
+                      count_include_pad: bool, divisor: int | None) -> Expr:
+    axes = _axes_in_name(node)
+    if axes == 2 and not divisor:
+        result = node.call(op.nn.avg_pool2d_grad, _batch(node, grad, axes), _batch(node, x, axes),
+                           count_include_pad=bool(count_include_pad),
+                           **_window(axes, kernel, stride, padding, (1,), ceil_mode))
+        return node.reshape(result, shape_in(x))
+    geometry = (kernel, stride, padding, ceil_mode)
+    return input_gradients(
+        lambda data: _average(node, axes, data, geometry, count_include_pad, divisor), (x,),
+        grad)[0]
+
+
+def _average(node: Node, axes: int, x: Expr, geometry: Any, count_include_pad: bool,
+             divisor: int | None) -> Expr:
+    """The mean of each window, or its sum over ``divisor``."""
+    kernel, stride, padding, ceil_mode = geometry
     if not divisor:
-        return result
-    scale = math.prod(_per_axis(kernel, axes)) / divisor
-    return node.call(op.multiply, result, node.scalar_like(scale, result))
+        return _pool(node, _AVERAGE[axes], x, kernel, stride, padding, (1,), ceil_mode,
+                     count_include_pad=bool(count_include_pad))
+    window = _window(axes, kernel, stride, padding, (1,), ceil_mode)
+    means = _pool(node, _AVERAGE[axes], _whole_windows(node, x, window), kernel, stride, (0,),
+                  (1,), False)
+    scale = math.prod(window["pool_size"]) / divisor
+    return node.call(op.multiply, means, node.scalar_like(scale, means))
+
+
+def _whole_windows(node: Node, x: Expr, window: dict[str, Any]) -> Expr:
+    """``x`` with the padding written out, and zeros as far as the last window reaches."""
+    axes = len(window["pool_size"])
+    pads = [(0, 0)] * (rank_of(x) - axes)
+    for size, taps, step, before in zip(shape_in(x)[-axes:], window["pool_size"],
+                                        window["strides"], window["padding"], strict=False):
+        up = step - 1 if window["ceil_mode"] else 0
+        count = (size + 2 * before - taps + up) // step + 1
+        if window["ceil_mode"]:  # the last window starts before the padding at the end
+            count = min(count, (size + before - 1) // step + 1)
+        pads.append((before, max((count - 1) * step + taps - size - before, 0)))
+    return node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=tuple(pads))
 
 
 def _per_axis(sizes: Sequence[int], axes: int) -> tuple[int, ...]:
@@ -51,19 +110,28 @@ def _per_axis(sizes: Sequence[int], axes: int) -> tuple[int, ...]:
     return tuple(sizes) if len(sizes) == axes else (sizes[0],) * axes
 
 
+def _window(axes: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+            dilation: Sequence[int], ceil_mode: bool) -> dict[str, Any]:
+    """The attributes of windows that all pools share."""
+    pads = _per_axis(padding, axes)
+    return {"pool_size": _per_axis(kernel, axes), "strides": _per_axis(stride or kernel, axes),
+            "dilation": _per_axis(dilation, axes), "padding": (*pads, *pads),
+            "ceil_mode": bool(ceil_mode)}
+
+
+def _batch(node: Node, x: Expr, axes: int) -> Expr:
+    """Without a batch axis ``x`` is a batch of one."""
+    return x if rank_of(x) == axes + 2 else node.reshape(x, (1, *shape_in(x)))
+
+
 def _pool(node: Node, operator: Op, x: Expr, kernel: Sequence[int], stride: Sequence[int],
           padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool,
           **attrs: Any) -> Expr:
-    """Without a batch axis ``x`` is a batch of one."""
-    axes, shape = _axes_in_name(node), shape_in(x)
-    is_batch = rank_of(x) == axes + 2
-    pads = _per_axis(padding, axes)
-    result = node.call(
-        operator, x if is_batch else node.reshape(x, (1, *shape)),
-        pool_size=_per_axis(kernel, axes), strides=_per_axis(stride or kernel, axes),
-        dilation=_per_axis(dilation, axes), padding=(*pads, *pads), ceil_mode=bool(ceil_mode),
-        **attrs)
-    return result if is_batch else node.reshape(result, shape_in(result)[1:])
+    axes = _axes_in_name(node)
+    batch = _batch(node, x, axes)
+    result = node.call(operator, batch,
+                       **_window(axes, kernel, stride, padding, dilation, ceil_mode), **attrs)
+    return result if batch is x else node.reshape(result, shape_in(result)[1:])
 
 
 @converts("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
@@ -76,6 +144,33 @@ def adaptive_avg_pool(node: Node, x: Expr, sizes: Sequence[int]) -> Expr:
     for axis, size in enumerate(sizes, start=rank_of(x) - len(sizes)):
         x = _shared_out(node, x, axis, size)
     return x
+
+
+@converts("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
+def adaptive_avg_pool_backward(node: Node, grad: Expr, x: Expr) -> Expr:
+    sizes = shape_in(grad)[-_axes_in_name(node):]
+    return input_gradients(lambda data: adaptive_avg_pool(node, data, sizes), (x,), grad)[0]
+
+
+@converts("adaptive_max_pool2d", "adaptive_max_pool3d")
+def adaptive_max_pool(node: Node, x: Expr, sizes: Sequence[int]) -> tuple[Expr, ...]:
+    """The largest elements of such windows, and where they lie in the pooled axes."""
+    axes = _axes_in_name(node)
+    batch = _batch(node, x, axes)
+    operators = (_ADAPTIVE_MAX[axes], _ADAPTIVE_INDICES[axes])
+    found = [node.call(each, batch, output_size=tuple(sizes)) for each in operators]
+    return tuple(node.reshape(f, (*shape_in(x)[:-axes], *sizes)) for f in found)
+
+
+@converts("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
+def adaptive_max_pool_backward(node: Node, grad: Expr, x: Expr, indices: Expr) -> Expr:
+    """Each window's gradient is added where its largest element lies."""
+    axes, shape = _axes_in_name(node), shape_in(x)
+    rows = math.prod(shape[:-axes])
+    zeros = node.broadcast(node.scalar_like(0, x), (rows, math.prod(shape[-axes:])))
+    flat = [node.reshape(t, (rows, math.prod(shape_in(t)[-axes:]))) for t in (indices, grad)]
+    return node.reshape(node.call(op.scatter_elements, zeros, *flat, axis=1, reduction="add"),
+                        shape)
 
 
 def _shared_out(node: Node, x: Expr, axis: int, size: int) -> Expr:

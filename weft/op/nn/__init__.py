@@ -83,6 +83,17 @@ from weft.op.nn.pool1d import AvgPool1DAttrs, MaxPool1DAttrs, avg_pool1d, max_po
 from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs, avg_pool2d, max_pool2d
 from weft.op.nn.pool3d import AvgPool3DAttrs, MaxPool3DAttrs, avg_pool3d, max_pool3d
 from weft.op.nn.pool_grad import avg_pool2d_grad, max_pool2d_grad
+from weft.op.nn.pool_indices import (
+    adaptive_max_pool1d_indices,
+    adaptive_max_pool2d_indices,
+    adaptive_max_pool3d_indices,
+    max_pool1d_indices,
+    max_pool1d_indices_grad,
+    max_pool2d_indices,
+    max_pool2d_indices_grad,
+    max_pool3d_indices,
+    max_pool3d_indices_grad,
+)
 from weft.op.nn.prelu import PReluAttrs, prelu
 from weft.op.nn.rms_norm import L2NormalizeAttrs, RmsNormAttrs, l2_normalize, rms_norm
 from weft.op.nn.softmax import SoftmaxAttrs, fast_softmax, log_softmax, softmax
@@ -173,8 +184,11 @@ __all__ = [
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
     "adaptive_max_pool1d",
+    "adaptive_max_pool1d_indices",
     "adaptive_max_pool2d",
+    "adaptive_max_pool2d_indices",
     "adaptive_max_pool3d",
+    "adaptive_max_pool3d_indices",
     "attention",
     "avg_pool1d",
     "avg_pool2d",
@@ -221,9 +235,15 @@ __all__ = [
     "masked_attention",
     "matmul",
     "max_pool1d",
+    "max_pool1d_indices",
+    "max_pool1d_indices_grad",
     "max_pool2d",
     "max_pool2d_grad",
+    "max_pool2d_indices",
+    "max_pool2d_indices_grad",
     "max_pool3d",
+    "max_pool3d_indices",
+    "max_pool3d_indices_grad",
     "mirror_pad",
     "nll_loss",
     "pad",

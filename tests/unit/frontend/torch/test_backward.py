@@ -92,3 +92,61 @@ def test_flash_attention_and_its_gradient(options, heads):
     out, log_sum = flash(query, key, value, **causal)
     check(lambda *args: backward(*args, **causal), normal(*out.shape, seed=7), query, key, value,
           out, log_sum, rtol=1e-4, atol=1e-5)
+
+
+POOLS = [
+    {"kernel_size": [3, 2], "stride": [2, 2], "padding": [1, 1]},
+    {"kernel_size": [2, 2], "stride": [3, 1], "dilation": [2, 3], "padding": [1, 1]},
+    {"kernel_size": [3, 3], "stride": [2, 2], "padding": [1, 0], "ceil_mode": True},
+]
+
+
+@pytest.mark.parametrize("window", POOLS)
+def test_max_pool_says_where_and_leads_gradients_there(window):
+    """Ties go to the first element, and a window of minus infinities to its first one."""
+    x = normal(2, 3, 7, 6).round()
+    x[0, 0] = float("-inf")
+    geometry = (window["kernel_size"], window["stride"], window["padding"],
+                window.get("dilation", [1, 1]), window.get("ceil_mode", False))
+    check(lambda a: aten.max_pool2d_with_indices(a, *geometry), x)
+    check(lambda a: aten.max_pool2d_with_indices(a, *geometry), x[1])
+    value, places = aten.max_pool2d_with_indices(x, *geometry)
+    check(lambda g, a, i: aten.max_pool2d_with_indices_backward(g, a, *geometry, i),
+          normal(*value.shape, seed=1), x, places)
+
+
+def test_max_pool_over_volumes():
+    x, geometry = normal(2, 3, 5, 4, 6), ([2, 3, 2], [2, 1, 2], [1, 1, 0], [1, 1, 2], False)
+    value, places = aten.max_pool3d_with_indices(x, *geometry)
+    check(lambda a: aten.max_pool3d_with_indices(a, *geometry), x)
+    check(lambda g, a, i: aten.max_pool3d_with_indices_backward(g, a, *geometry, i),
+          normal(*value.shape, seed=1), x, places)
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("divisor", [None, 3])
+def test_average_pools_and_their_gradients(ceil_mode, divisor):
+    x = normal(2, 3, 7, 6)
+    for count_pads in (False, True):
+        geometry = ([3, 2], [2, 3], [1, 1], ceil_mode, count_pads, divisor)
+        result = aten.avg_pool2d(x, *geometry)
+        check(lambda a, g=geometry: aten.avg_pool2d(a, *g), x)
+        check(lambda dy, a, g=geometry: aten.avg_pool2d_backward(dy, a, *g),
+              normal(*result.shape, seed=1), x)
+    volume, geometry = normal(1, 2, 4, 5, 3), ([2, 2, 2], [2, 2, 1], [0, 1, 1], ceil_mode, True)
+    result = aten.avg_pool3d(volume, *geometry, divisor)
+    check(lambda dy, a: (aten.avg_pool3d(a, *geometry, divisor),
+                         aten.avg_pool3d_backward(dy, a, *geometry, divisor)),
+          normal(*result.shape, seed=1), volume)
+
+
+@pytest.mark.parametrize("sizes", [[3, 2], [7, 1], [4, 9], [1, 1]])
+def test_adaptive_pools_and_their_gradients(sizes):
+    x = normal(2, 3, 7, 6)
+    grad = normal(2, 3, *sizes, seed=1)
+    check(lambda g, a: (aten._adaptive_avg_pool2d(a, sizes),
+                        aten._adaptive_avg_pool2d_backward(g, a)), grad, x)
+    _, places = aten.adaptive_max_pool2d(x, sizes)
+    check(lambda a: aten.adaptive_max_pool2d(a, sizes), x)
+    check(lambda a: aten.adaptive_max_pool2d(a, sizes), x[0])
+    check(aten.adaptive_max_pool2d_backward, grad, x, places)

@@ -1,0 +1,273 @@
+"""Where pooling finds its largest elements, and gradients that follow these positions.
+
+A position counts the elements of one channel in row-major order, so data is (N, C, axes…).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import attr
+from weft.ir.dtype import int64
+from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.shape import Shape
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.nn.adaptive_pool import (
+    AdaptivePool1DAttrs,
+    AdaptivePool2DAttrs,
+    AdaptivePool3DAttrs,
+    AdaptivePoolAttrs,
+    window_bounds,
+)
+from weft.op.nn.conv import positive
+from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
+from weft.op.nn.pool1d import MaxPool1DAttrs
+from weft.op.nn.pool2d import MaxPool2DAttrs
+from weft.op.nn.pool3d import MaxPool3DAttrs
+from weft.op.relations import (
+    attrs_as,
+    checked,
+    expect_dim,
+    expect_float,
+    expect_int,
+    expect_number,
+    expect_rank,
+    tensors_known,
+)
+from weft.topi.nn import pool_indices as topi
+from weft.topi.nn.pool import PoolWindow, axis_windows
+
+_SIZE_DOC = "spatial sizes of the data that was pooled"
+# Element by element: the taps of one window along each axis.
+_Taps = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool1DIndicesGradAttrs(MaxPool1DAttrs):
+    size: tuple[int] = attr(doc=_SIZE_DOC, check=positive, expected="a number >= 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool2DIndicesGradAttrs(MaxPool2DAttrs):
+    size: tuple[int, int] = attr(doc=_SIZE_DOC, check=positive, expected="two numbers >= 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool3DIndicesGradAttrs(MaxPool3DAttrs):
+    size: tuple[int, int, int] = attr(doc=_SIZE_DOC, check=positive, expected="three numbers >= 1")
+
+
+def _expect_plain(ctx: RelationContext, layout: str, spatial: str) -> None:
+    if layout != f"NC{spatial}":
+        ctx.fail("positions count elements in the unblocked layout", expected=f"NC{spatial}",
+                 got=layout)
+
+
+def _relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    attrs = attrs_as(ctx, PoolAttrs)
+    spatial = attrs.window.spatial
+    _expect_plain(ctx, attrs.layout, spatial)
+    shape = expect_windows(ctx, attrs, layout_of_images(ctx, source, spatial), source)
+    ctx.output(TensorType(shape, int64))
+    return True
+
+
+def _adaptive_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    attrs = attrs_as(ctx, AdaptivePoolAttrs)
+    _expect_plain(ctx, attrs.layout, attrs.spatial)
+    expect_rank(ctx, 0, source, 2 + len(attrs.output_size))
+    for axis, size in enumerate(source.shape[2:], start=2):
+        if size == 0:
+            ctx.fail("there is nothing to pool", arg=0, axis=axis, expected="a size of 1 or more",
+                     got=0)
+    ctx.output(TensorType((*source.shape[:2], *attrs.output_size), int64))
+    return True
+
+
+def _grad_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    grad, indices = types
+    attrs: Any = attrs_as(ctx, PoolAttrs)
+    spatial = attrs.window.spatial
+    _expect_plain(ctx, attrs.layout, spatial)
+    expect_float(ctx, 0, grad)
+    expect_int(ctx, 1, indices)
+    expect_rank(ctx, 0, grad, 2 + len(spatial))
+    expect_rank(ctx, 1, indices, grad.ndim)
+    data = TensorType((*grad.shape[:2], *attrs.size), grad.dtype)
+    _expect_shape(ctx, 0, grad, expect_windows(ctx, attrs, layout_of_images(ctx, data, spatial),
+                                               data), "the gradient does not fit the windows")
+    _expect_shape(ctx, 1, indices, grad.shape, "there must be one position for each window")
+    ctx.output(data)
+    return True
+
+
+def _expect_shape(ctx: RelationContext, arg: int, type_: TensorType, shape: Shape, what: str
+                  ) -> None:
+    for axis, (got, size) in enumerate(zip(type_.shape, shape, strict=True)):
+        expect_dim(ctx, arg, axis, got, size, what)
+
+
+def _window_taps(window: PoolWindow, place: Sequence[int], sizes: Sequence[int]) -> _Taps:
+    """The places along each axis that a window reads in the data."""
+    taps = []
+    for axis, i, size in zip(axis_windows(window), place, sizes, strict=True):
+        start = i * axis.stride - axis.before
+        taps.append([t for t in range(start, start + axis.span, axis.step) if 0 <= t < size])
+    return taps
+
+
+def _adaptive_taps(counts: Sequence[int], sizes: Sequence[int]
+                   ) -> Iterator[tuple[tuple[int, ...], _Taps]]:
+    bounds = [list(window_bounds(s, n)) for s, n in zip(sizes, counts, strict=True)]
+    for place in np.ndindex(*counts):
+        yield place, [range(*bounds[axis][i]) for axis, i in enumerate(place)]
+
+
+def _first_largest(x: np.ndarray, taps: _Taps) -> np.ndarray:
+    """The position of the first largest element among all combinations of ``taps``."""
+    sizes = x.shape[2:]
+    flat = np.array([np.ravel_multi_index(tap, sizes) for tap in itertools.product(*taps)])
+    return flat[x.reshape(*x.shape[:2], math.prod(sizes))[..., flat].argmax(axis=-1)]
+
+
+def _reference(x: np.ndarray, attrs: PoolAttrs, counts: Sequence[int]) -> np.ndarray:
+    result = np.zeros((*x.shape[:2], *counts), np.int64)
+    for place in np.ndindex(*counts):
+        taps = _window_taps(attrs.window, place, x.shape[2:])
+        result[(..., *place)] = _first_largest(x, taps)
+    return result
+
+
+def _adaptive_reference(x: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+    result = np.zeros((*x.shape[:2], *counts), np.int64)
+    for place, taps in _adaptive_taps(counts, x.shape[2:]):
+        result[(..., *place)] = _first_largest(x, taps)
+    return result
+
+
+def _grad_reference(grad: np.ndarray, indices: np.ndarray, attrs: Any) -> np.ndarray:
+    """Each window adds its gradient at its position, where that is one of its taps."""
+    sizes = attrs.size
+    result = np.zeros((*grad.shape[:2], math.prod(sizes)), np.float64)
+    for place in np.ndindex(*grad.shape[2:]):
+        taps = _window_taps(attrs.window, place, sizes)
+        for tap in itertools.product(*taps):
+            here = np.ravel_multi_index(tap, sizes)
+            result[..., here] += np.where(indices[(..., *place)] == here, grad[(..., *place)], 0)
+    return result.reshape(*grad.shape[:2], *sizes).astype(grad.dtype)
+
+
+def _window_counts(x: np.ndarray, attrs: PoolAttrs) -> list[int]:
+    """How many windows there are along each axis of data."""
+    counts = []
+    for axis, size in zip(axis_windows(attrs.window), x.shape[2:], strict=True):
+        room = size + axis.before + axis.after - axis.span
+        count = (room + (axis.stride - 1) * axis.ceil_mode) // axis.stride + 1
+        inside = (size + axis.before - 1) // axis.stride + 1
+        counts.append(min(count, inside) if axis.ceil_mode else count)
+    return counts
+
+
+def _define(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) -> Op:
+    def run(x: te.Tensor, attrs: PoolAttrs) -> te.Tensor:
+        return topi.max_pool_indices(x, attrs.window)
+
+    def reference(x: np.ndarray, **values: Any) -> np.ndarray:
+        attrs = attrs_type(**values)
+        return _reference(x, attrs, _window_counts(x, attrs))
+
+    run.__doc__ = ("The position (int64) of the first largest element of each window.\n\n"
+                   "Windows are those of ``nn.max_pool``; NaN is larger than all numbers.")
+    op = define_op(f"nn.max_pool{axes}d_indices", attrs=attrs_type, inputs=("x",),
+                   relation=checked(expect_number, _relation), pattern=OpPattern.OPAQUE,
+                   level=2)(run)
+    op.spec(reference, *cases)
+    return op
+
+
+def _define_adaptive(axes: int, attrs_type: type[AdaptivePoolAttrs], cases: Sequence[Case]) -> Op:
+    def run(x: te.Tensor, attrs: AdaptivePoolAttrs) -> te.Tensor:
+        return topi.adaptive_max_pool_indices(x, attrs.output_size)
+
+    run.__doc__ = ("The position (int64) of the first largest element of each window.\n\n"
+                   "Windows are those of ``nn.adaptive_max_pool``.")
+    op = define_op(f"nn.adaptive_max_pool{axes}d_indices", attrs=attrs_type, inputs=("x",),
+                   relation=checked(expect_number, _adaptive_relation),
+                   pattern=OpPattern.OPAQUE, level=10)(run)
+    op.spec(lambda x, **values: _adaptive_reference(x, attrs_type(**values).output_size), *cases)
+    return op
+
+
+def _define_grad(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) -> Op:
+    def run(grad: te.Tensor, indices: te.Tensor, attrs: Any) -> te.Tensor:
+        return topi.max_pool_indices_grad(grad, indices, attrs.window, attrs.size)
+
+    run.__doc__ = ("The gradient of ``nn.max_pool`` for data of a given size.\n\n"
+                   "Each window adds its gradient at its position among ``indices``; a position\n"
+                   "that is no tap of its window takes no part.")
+    op = define_op(f"nn.max_pool{axes}d_indices_grad", attrs=attrs_type,
+                   inputs=("grad", "indices"), relation=_grad_relation,
+                   pattern=OpPattern.OPAQUE, level=2)(run)
+    op.spec(lambda grad, indices, **values: _grad_reference(grad, indices, attrs_type(**values)),
+            *cases)
+    return op
+
+
+_LOWEST = np.full((1, 1, 3, 3), -np.inf, np.float32)
+_2D: tuple[dict[str, Any], ...] = (
+    {"pool_size": (2, 3), "strides": (2, 2)},
+    {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1), "ceil_mode": True},
+    {"pool_size": (2, 2), "dilation": (2, 3), "padding": (1, 1)},
+)
+_1D: dict[str, Any] = {"pool_size": (3,), "strides": (2,), "padding": (1,)}
+_3D: dict[str, Any] = {"pool_size": (2, 2, 2), "strides": (2, 1, 2), "padding": (0, 1, 0)}
+
+max_pool1d_indices = _define(1, MaxPool1DAttrs, (case((2, 3, 8), **_1D),))
+max_pool2d_indices = _define(2, MaxPool2DAttrs, (
+    *(case((1, 2, 7, 6), **window) for window in _2D),
+    case((1, 2, 5, 5), dtypes="int32", low=-2, high=2, **_2D[1]),
+    case(_LOWEST, **_2D[1]), case((0, 2, 5, 5), **_2D[0]),
+))
+max_pool3d_indices = _define(3, MaxPool3DAttrs, (case((1, 2, 4, 3, 5), **_3D),))
+adaptive_max_pool1d_indices = _define_adaptive(1, AdaptivePool1DAttrs, (
+    case((2, 3, 7), output_size=(3,)), case((1, 2, 2), output_size=(5,))))
+adaptive_max_pool2d_indices = _define_adaptive(2, AdaptivePool2DAttrs, (
+    case((1, 2, 7, 5), output_size=(3, 2)), case((1, 2, 6, 4), output_size=(3, 2)),
+    case((1, 1, 5, 4), output_size=(2, 3), dtypes="int32", low=-2, high=2),
+    case(_LOWEST, output_size=(2, 2))))
+adaptive_max_pool3d_indices = _define_adaptive(3, AdaptivePool3DAttrs, (
+    case((1, 2, 3, 4, 5), output_size=(2, 2, 3)),))
+
+
+def _grad_case(size: tuple[int, ...], window: dict[str, Any], attrs_type: type[PoolAttrs]) -> Case:
+    """Positions of a pool over random data, and one that is not in its window."""
+    x = np.random.default_rng(0).normal(size=(1, 2, *size)).astype(np.float32)
+    attrs = attrs_type(**window)
+    indices = _reference(x, attrs, _window_counts(x, attrs))
+    indices[(0, 0) + (0,) * len(size)] = -1
+    return case(indices.shape, indices, size=size, **window)
+
+
+max_pool1d_indices_grad = _define_grad(1, MaxPool1DIndicesGradAttrs, (
+    _grad_case((8,), _1D, MaxPool1DAttrs),))
+max_pool2d_indices_grad = _define_grad(2, MaxPool2DIndicesGradAttrs, tuple(
+    _grad_case((7, 6), window, MaxPool2DAttrs) for window in _2D))
+max_pool3d_indices_grad = _define_grad(3, MaxPool3DIndicesGradAttrs, (
+    _grad_case((4, 3, 5), _3D, MaxPool3DAttrs),))

@@ -1,0 +1,132 @@
+"""Where the largest element of each pooling window lies, and gradients that follow it.
+
+Data is (N, C, spatial axes…); a position counts the elements of one channel in row-major order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from weft import te
+from weft.ir.dtype import int32, int64
+from weft.tir.expr import PrimExpr, all_of, as_prim, const, if_then_else, maximum, minimum
+from weft.topi.layout import Layout
+from weft.topi.nn.adaptive_pool import EvenWindows
+from weft.topi.nn.conv import pad_spatial
+from weft.topi.nn.pool import AxisWindow, PoolWindow, axis_windows
+
+_FIRST_SPATIAL = 2
+
+
+def max_pool_indices(x: te.Tensor, window: PoolWindow) -> te.Tensor:
+    """The position (int64) of the first largest element of each window; NaN is the largest.
+
+    Stages ``data_pad`` (where needed), ``pool_winner`` (the number of its tap), ``pool_indices``.
+    """
+    axes, sizes = axis_windows(window), x.shape[_FIRST_SPATIAL:]
+    ends = [a.after + a.overhang(s) for a, s in zip(axes, sizes, strict=True)]
+    padded = pad_spatial(x, Layout.parse("NC" + window.spatial), window.spatial,
+                         (*(a.before for a in axes), *ends), te.min_value(x.dtype))
+    taps = [te.reduce_axis(a.taps, name=f"k{letter.lower()}")
+            for a, letter in zip(axes, window.spatial, strict=True)]
+
+    def winner(*index: PrimExpr) -> Any:
+        place = [i * a.stride + k.var * a.step
+                 for i, a, k in zip(index[_FIRST_SPATIAL:], axes, taps, strict=True)]
+        number = _flat([k.var for k in taps], [const(a.taps) for a in axes])
+        return te.argmax((number.astype(int32), padded[(*index[:_FIRST_SPATIAL], *place)]), taps)
+
+    counts = [a.count(s) for a, s in zip(axes, sizes, strict=True)]
+    winners = te.compute((*x.shape[:_FIRST_SPATIAL], *counts), winner, name="pool_winner",
+                         tag="pool_winner")[0]
+
+    def position(*index: PrimExpr) -> PrimExpr:
+        numbers = _unflat(winners[index].astype(int64), [a.taps for a in axes])
+        places = [_inside(a, i, k, s) for a, i, k, s
+                  in zip(axes, index[_FIRST_SPATIAL:], numbers, sizes, strict=True)]
+        return _flat(places, sizes).astype(int64)
+
+    return te.compute(winners.shape, position, name="pool_indices", tag="injective")
+
+
+def _inside(axis: AxisWindow, index: PrimExpr, tap: PrimExpr, size: PrimExpr) -> PrimExpr:
+    """The place of a tap; taps in the padding count as the nearest in the data.
+
+    These win only where all of the window is the smallest value that there is.
+    """
+    start = index * axis.stride - axis.before
+    first = maximum((const(axis.step - 1) - start) // axis.step, 0)
+    return minimum(start + maximum(tap, first) * axis.step, size - 1)
+
+
+def adaptive_max_pool_indices(x: te.Tensor, counts: Sequence[int]) -> te.Tensor:
+    """As ``max_pool_indices`` for ``counts`` windows that share each axis out evenly."""
+    sizes = x.shape[_FIRST_SPATIAL:]
+    windows = [EvenWindows(s, n) for s, n in zip(sizes, counts, strict=True)]
+    taps = [te.reduce_axis(w.longest, name=f"k{i}") for i, w in enumerate(windows)]
+
+    def winner(*index: PrimExpr) -> Any:
+        spatial = index[_FIRST_SPATIAL:]
+        # Taps beyond the end of a shorter window read its last element again, which is no first.
+        offsets = [minimum(k.var, w.length(i) - 1)
+                   for w, i, k in zip(windows, spatial, taps, strict=True)]
+        places = [w.start(i) + k for w, i, k in zip(windows, spatial, offsets, strict=True)]
+        return te.argmax((_flat(places, sizes).astype(int64),
+                          x[(*index[:_FIRST_SPATIAL], *places)]), taps)
+
+    shape = (*x.shape[:_FIRST_SPATIAL], *map(as_prim, counts))
+    return te.compute(shape, winner, name="pool_winner", tag="pool_winner")[0]
+
+
+def max_pool_indices_grad(
+    grad: te.Tensor, indices: te.Tensor, window: PoolWindow, sizes: Sequence[int]
+) -> te.Tensor:
+    """The gradient of pooling over data of spatial ``sizes``: that of each window at its index.
+
+    Every element gathers from the windows that it is in; stage ``pool_grad``.
+    """
+    axes = axis_windows(window)
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        here = _flat(index[_FIRST_SPATIAL:], [const(s) for s in sizes]).astype(int64)
+        total: PrimExpr = const(0, grad.dtype)
+        for tap in itertools.product(*(range(a.taps) for a in axes)):
+            inside, place = _window_of(axes, index, tap, grad.shape)
+            chosen = if_then_else(indices[place].equal(here), grad[place], const(0, grad.dtype))
+            total = total + if_then_else(all_of(*inside), chosen, const(0, grad.dtype))
+        return total
+
+    return te.compute((*grad.shape[:_FIRST_SPATIAL], *map(as_prim, sizes)), element,
+                      name="pool_grad", tag="pool_grad")
+
+
+def _window_of(
+    axes: Sequence[AxisWindow], index: tuple[PrimExpr, ...], tap: Sequence[int],
+    shape: Sequence[PrimExpr],
+) -> tuple[list[PrimExpr], tuple[PrimExpr, ...]]:
+    """The window in which an element is a given tap, and what must hold for it to exist."""
+    inside, place = [], list(index)
+    for p, (axis, k) in enumerate(zip(axes, tap, strict=True), start=_FIRST_SPATIAL):
+        offset = index[p] + (axis.before - k * axis.step)
+        place[p] = offset // axis.stride
+        inside += [offset >= 0, (offset % axis.stride).equal(0), place[p] < shape[p]]
+    return inside, tuple(place)
+
+
+def _flat(places: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
+    """The number of a place in row-major order."""
+    number: PrimExpr = const(0)
+    for place, size in zip(places, sizes, strict=True):
+        number = number * size + place
+    return number
+
+
+def _unflat(number: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
+    """The place that ``_flat`` numbers."""
+    places: list[PrimExpr] = []
+    for size in reversed(sizes):
+        places.insert(0, number % size)
+        number = number // size
+    return places
