@@ -58,10 +58,9 @@ _LAZY = {
     "register_external_codegen": "weft.transform",
     "check_operator": "weft.compiler.check_operator",
     "tune_model": "weft.compiler.tuning",
-    "torch_backend": "weft.compiler.torch_backend",
 }
-_SUBPACKAGES = ("ir", "op", "te", "tir", "topi", "transform", "strategy", "target", "runtime",
-                "frontend", "export", "compiler", "tune")
+_SUBMODULES = ("ir", "op", "te", "tir", "topi", "transform", "strategy", "target", "runtime",
+               "frontend", "export", "compiler", "tune", "onnx_backend", "torch_backend")
 
 __all__ = [
     "Attrs",
@@ -97,9 +96,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(_import(_LAZY[name]), name)
         globals()[name] = value
         return value
-    if name == "onnx_backend":
-        return _import("weft.compiler.onnx_backend")
-    if name in _SUBPACKAGES:
+    if name in _SUBMODULES:
         return _import(f"weft.{name}")
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
 
@@ -110,4 +107,4 @@ def _import(module: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES, "onnx_backend"})
+    return sorted({*globals(), *__all__, *_SUBMODULES})

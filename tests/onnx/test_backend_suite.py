@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 
-from tests.onnx.suite import load_exclusions, load_suite
+from tests.onnx.count import Outcome, run_one, summary
+from tests.onnx.suite import How, load_exclusions, load_suite
 
 with warnings.catch_warnings():  # the suite computes infinities on purpose
     warnings.simplefilter("ignore")
@@ -33,3 +34,20 @@ def test_exclusions_are_tests_with_reasons() -> None:
 )
 def test_onnx_backend(name: str) -> None:
     SUITE[name]()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "how"), [
+    ("test_relu", How.GIVEN), ("test_add_bcast", How.GIVEN),
+    ("test_reshape_extended_dims", How.BOUND), ("test_tile", How.BOUND),
+])
+def test_how_a_test_was_compiled_is_counted(name: str, how: How) -> None:
+    assert run_one(name) == Outcome(how=how)
+
+
+def test_the_closing_line_tells_both_kinds_apart() -> None:
+    results = {"a": Outcome(how=How.GIVEN), "b": Outcome(how=How.BOUND),
+               "c": Outcome(how=How.GIVEN), "d": Outcome(failure="no")}
+    assert summary(results, ["d"], 7) == (
+        "3 passed, 1 failed of 4 CPU tests; of those that pass 2 were compiled as given, 1 with "
+        "values of small inputs as constants; 7 excluded, 1 not as the exclusions say")

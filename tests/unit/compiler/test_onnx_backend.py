@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
@@ -35,6 +37,51 @@ def test_shapes_among_the_inputs_are_compiled_for_when_they_arrive() -> None:
     for shape in ((3, 2), (1, 6), (3, 2)):
         (y,) = prepared.run([X, np.array(shape)])
         np.testing.assert_array_equal(y, X.reshape(shape))
+
+
+RESHAPE = {"x": (TensorProto.FLOAT, (2, 3)), "shape": (TensorProto.INT64, (2,))}
+
+
+def test_which_inputs_became_constants_is_told() -> None:
+    plain = weft.onnx_backend.prepare(model_of("Relu", {"x": (TensorProto.FLOAT, (2, 3))}))
+    plain.run([X])
+    assert plain.bound_inputs == ()
+    assert plain.programs == 1
+    bound = weft.onnx_backend.prepare(model_of("Reshape", RESHAPE))
+    assert bound.bound_inputs == ()
+    bound.run([X, np.array((3, 2))])
+    assert bound.bound_inputs == ("shape",)
+
+
+def test_a_bounded_number_of_programs_is_kept() -> None:
+    with weft.config(dynamic_programs=3):
+        prepared = weft.onnx_backend.prepare(model_of("Reshape", RESHAPE))
+    for shape in ((3, 2), (1, 6), (6, 1), (2, 3), (3, -1), (3, 2), (1, 6)):
+        (y,) = prepared.run([X, np.array(shape)])
+        np.testing.assert_array_equal(y, X.reshape(shape))
+        assert prepared.programs <= 3
+
+
+def test_the_program_used_last_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with weft.config(dynamic_programs=2):
+        prepared = weft.onnx_backend.prepare(model_of("Reshape", RESHAPE))
+    compiled: list[ModelProto] = []
+    compile_ = prepared._compile
+    monkeypatch.setattr(prepared, "_compile", lambda *a: compiled.append(a[0]) or compile_(*a))
+    counts = []
+    for shape in ((3, 2), (1, 6), (3, 2), (6, 1), (3, 2), (1, 6)):
+        prepared.run([X, np.array(shape)])
+        counts.append(len(compiled))
+    assert counts == [1, 2, 2, 3, 3, 4]
+
+
+def test_programs_are_shared_by_threads() -> None:
+    with weft.config(dynamic_programs=2):
+        prepared = weft.onnx_backend.prepare(model_of("Reshape", RESHAPE))
+    shapes = [(3, 2), (1, 6), (6, 1)] * 4
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda s: prepared.run([X, np.array(s)])[0], shapes))
+    assert [r.shape for r in results] == shapes
 
 
 def test_one_node() -> None:

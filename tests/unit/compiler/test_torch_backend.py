@@ -159,4 +159,4 @@ def test_the_entry_point_names_the_backend():
 
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     module, _, name = project["entry-points"]["torch_dynamo_backends"]["weft"].partition(":")
-    assert getattr(import_module(module), name) is weft.torch_backend
+    assert getattr(import_module(module), name) is weft.torch_backend.torch_backend

@@ -8,8 +8,8 @@ import pytest
 
 import weft
 from tests.errors.bad_models import error_of
-from weft.compiler.onnx_backend import prepare
 from weft.frontend.onnx import from_onnx
+from weft.onnx_backend import prepare
 from weft.support.errors import InvalidInputError, InvalidModelError, UnsupportedModelError
 
 

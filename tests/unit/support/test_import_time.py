@@ -32,6 +32,23 @@ def test_import_takes_under_150_ms():
     assert microseconds < 150_000
 
 
+@pytest.mark.parametrize("name", ["onnx_backend", pytest.param(
+    "torch_backend", marks=pytest.mark.torch)])
+@pytest.mark.parametrize("first", ["import weft", "import weft.{name}", "from weft import {name}",
+                                   "import weft; weft.{name}", "import weft.{name} as backend"])
+def test_what_documents_name_as_a_module_is_one(first, name):
+    """The name is the same thing, whoever has imported it in which way before."""
+    code = f"""
+{first.format(name=name)}
+import importlib, sys, weft
+assert weft.{name} is sys.modules['weft.{name}'] is importlib.import_module('weft.{name}')
+assert '{name}' in dir(weft)
+print(callable(weft.{name} if '{name}' == 'torch_backend' else weft.{name}.prepare))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_public_names_exist_and_unknown_ones_are_refused():
     import weft
 

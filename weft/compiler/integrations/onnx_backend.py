@@ -1,12 +1,15 @@
 """The backend API of the ``onnx`` package: ``weft.onnx_backend.prepare(model).run(inputs)``.
 
 ONNX graphs may compute shapes from run-time inputs (a ``Reshape`` target, ``ReduceSum`` axes). A
-prepared model that needs such values is compiled when they arrive, once for each combination.
+prepared model that needs such values is compiled when they arrive, once for each combination, with
+these values as constants; ``WeftRep.bound_inputs`` says which inputs that were.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -19,6 +22,7 @@ from weft.compiler.api import compile as compile_model
 from weft.compiler.compiled_model import CompiledModel, ForeignModel
 from weft.compiler.dynamic_model import DynamicModel
 from weft.frontend.onnx import from_onnx
+from weft.support.config import config
 from weft.support.errors import InvalidInputError, UnsupportedModelError
 
 # Shapes, axes, sizes and ratios: what decides the shapes of other tensors is short.
@@ -29,7 +33,11 @@ _Module: TypeAlias = CompiledModel | DynamicModel
 
 
 class WeftRep(BackendRep):
-    """A model that is ready to run; compiled at once where its shapes do not depend on inputs."""
+    """A model that is ready to run; compiled at once where its shapes do not depend on inputs.
+
+    Of programs that are compiled for the values of inputs or the lengths of sequences, those used
+    last are kept, as many as ``WEFT_DYNAMIC_PROGRAMS`` says.
+    """
 
     def __init__(self, model: ModelProto, **options: Any) -> None:
         super().__init__()
@@ -37,7 +45,9 @@ class WeftRep(BackendRep):
         self._options = options
         stored = {t.name for t in model.graph.initializer}
         self._inputs = [i for i in model.graph.input if i.name not in stored]
-        self._compiled: dict[_Key, _Module] = {}
+        self._compiled: OrderedDict[_Key, _Module] = OrderedDict()
+        self._limit = config.dynamic_programs
+        self._lock = threading.Lock()
         self._needs_values = False
         self._is_plain = all(_kind(i) == "tensor_type" for i in self._inputs)
         if self._is_plain:
@@ -47,6 +57,22 @@ class WeftRep(BackendRep):
                 if not self._inputs:
                     raise
                 self._needs_values = True
+
+    @property
+    def bound_inputs(self) -> tuple[str, ...]:
+        """The inputs whose values are constants in the programs that are kept, in order.
+
+        Nothing for a model that is compiled as it is given: the same program then takes any values.
+        """
+        with self._lock:
+            numbers = {i for fixed, _ in self._compiled for i, _ in fixed}
+        return tuple(self._inputs[i].name for i in sorted(numbers))
+
+    @property
+    def programs(self) -> int:
+        """How many programs are kept."""
+        with self._lock:
+            return len(self._compiled)
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """The outputs for one value for each input, in order; they can be looked up by name too.
@@ -88,10 +114,18 @@ class WeftRep(BackendRep):
         fixed = tuple((i, np.asarray(values[i]).tobytes() + str(np.shape(values[i])).encode())  # type: ignore[arg-type]
                       for i in bound)
         key = (fixed, tuple(sorted((name, str(shape)) for name, shape in shapes.items())))
-        if key not in self._compiled:
-            model = self._with_constants(values, bound) if bound else self._model
-            self._compiled[key] = self._compile(model, shapes)
-        return self._compiled[key]
+        with self._lock:
+            found = self._compiled.get(key)
+            if found is not None:
+                self._compiled.move_to_end(key)
+                return found
+        model = self._with_constants(values, bound) if bound else self._model
+        made = self._compile(model, shapes)
+        with self._lock:
+            self._compiled[key] = made
+            while len(self._compiled) > self._limit:
+                self._compiled.popitem(last=False)
+        return made
 
     def _with_constants(self, values: Sequence[_Value], bound: Sequence[int]) -> ModelProto:
         """The model with the values of some inputs as initializers."""
