@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import pytest
@@ -20,6 +21,17 @@ STRIDE = 20
 def test_exclusions_are_tests_with_reasons() -> None:
     assert [name for name in EXCLUDED if name not in SUITE] == []
     assert [name for name, reason in EXCLUDED.items() if len(reason) < 8] == []
+
+
+def test_a_reason_with_figures_is_of_one_test() -> None:
+    """What was measured was measured for the test that it excuses, or its expanded twin."""
+    measured: dict[str, set[str]] = {}
+    for name, reason in EXCLUDED.items():
+        if re.search(r"\d\.\d", reason):
+            base = re.sub(r"(_expanded|_opset\d+)$", "", name)
+            measured.setdefault(reason.partition(" (as ")[0], set()).add(base)
+    assert measured
+    assert {reason: names for reason, names in measured.items() if len(names) > 1} == {}
 
 
 @pytest.mark.filterwarnings("ignore")
