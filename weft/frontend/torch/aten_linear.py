@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,40 @@ def addmm(node: Node, bias: Expr, a: Expr, b: Expr, beta: float, alpha: float) -
     """The sum beta * bias + alpha * (a @ b)."""
     product = _scaled(node, multiplied(node, a, b), alpha)
     return product if beta == 0 else node.call(op.add, product, _scaled(node, bias, beta))
+
+
+@converts("addmv")
+def addmv(node: Node, bias: Expr, a: Expr, b: Expr, beta: float, alpha: float) -> Expr:
+    """The sum beta * bias + alpha * (matrix a @ vector b)."""
+    product = _scaled(node, matmul(node, a, b), alpha)
+    bias = node.broadcast(bias, shape_in(product))
+    return product if beta == 0 else node.call(op.add, product, _scaled(node, bias, beta))
+
+
+@converts("addbmm")
+def addbmm(node: Node, bias: Expr, a: Expr, b: Expr, beta: float, alpha: float) -> Expr:
+    """The sum beta * bias + alpha * sum(a[i] @ b[i]), by one product of matrices."""
+    batch, rows, depth = shape_in(a)
+    left = node.reshape(node.transpose(a, (1, 0, 2)), (rows, batch * depth))
+    return addmm(node, bias, left, node.reshape(b, (batch * depth, shape_in(b)[2])), beta, alpha)
+
+
+@converts("_trilinear")
+def trilinear(node: Node, a: Expr, b: Expr, c: Expr, *rest: Any) -> Expr:
+    """The product of three tensors, each given new axes to broadcast along, summed over some."""
+    *expansions, summed, _unrolled = rest
+    product: Expr | None = None
+    for x, axes in zip((a, b, c), expansions, strict=True):
+        wide = _expanded(node, x, axes)
+        product = wide if product is None else node.call(op.multiply, product, wide)
+    return node.call(op.sum, product, axis=tuple(summed), keepdims=False)
+
+
+def _expanded(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
+    """``x`` with axes of size 1 at the given places of the result."""
+    for axis in sorted(axes):
+        x = node.call(op.expand_dims, x, axis=axis, num_newaxis=1)
+    return x
 
 
 def _scaled(node: Node, x: Expr, factor: float) -> Expr:
