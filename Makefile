@@ -1,4 +1,5 @@
-# Every target is one line of tools/dev.py, which needs nothing but python3 (>= 3.11).
+# Every target is one line of tools/dev.py, which needs nothing but Python; another version of it
+# is `make test PYTHON=python3.13`.
 PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 
@@ -48,4 +49,4 @@ bench-compile: ## how long the code of each of these kernels takes
 	$(DEV) bench-compile
 
 clean: ## remove the virtual environment and caches of tools
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* build dist .pytest_cache .ruff_cache .hypothesis

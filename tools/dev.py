@@ -11,9 +11,12 @@
     python3 tools/dev.py bench-compile  how long the code of each of these kernels takes
     python3 tools/dev.py venv           only set up
 
-A virtual environment is made once in ``.venv``; it is set up again only when ``pyproject.toml``
-changes. ``WEFT_VENV`` names another place, ``WEFT_PYTHON`` an interpreter that has everything
-already.
+    python3 tools/dev.py --python 3.13 test     the same with another Python (`make test PYTHON=…`)
+
+It runs with the Python that starts it where weft supports that, else with the newest one on the
+path that weft supports. A virtual environment is made once in ``.venv``, those of other versions of
+Python in ``.venv-3.13`` and so on; it is set up again only when ``pyproject.toml`` changes.
+``WEFT_VENV`` names another place, ``WEFT_PYTHON`` an interpreter that has everything already.
 """
 
 from __future__ import annotations
@@ -24,11 +27,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-VENV = Path(os.environ.get("WEFT_VENV", ROOT / ".venv"))
-MINIMUM = (3, 11)
+# The versions of Python that weft supports, as ``pyproject.toml`` says.
+SUPPORTED = ((3, 11), (3, 12), (3, 13), (3, 14))
 PYTHON = "{python}"  # stands for the interpreter of the environment
 
 COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
@@ -36,7 +40,8 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "demo": ("dev", [["examples/demo.py"]]),
     "test": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not torch"]]),
     "test-fast": ("dev", [["-m", "pytest", "-q", "-n", "auto", "-m", "not slow and not torch"]]),
-    "test-torch": ("dev,torch-test", [["-m", "pytest", "-q", "-n", "auto", "-m", "torch"]]),
+    "test-torch": ("dev,torch-test", [["-c", "import torch, transformers, onnxscript"],
+                                      ["-m", "pytest", "-q", "-n", "auto", "-m", "torch"]]),
     "test-onnx": ("dev", [["-m", "tests.onnx.count"]]),
     "lint": ("dev", [["-m", "ruff", "check", "."]]),
     "types": ("dev", [["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON]]),
@@ -53,15 +58,56 @@ def fail(message: str) -> None:
     raise SystemExit(1)
 
 
-def check_python() -> None:
-    if sys.version_info < MINIMUM:
-        fail(f"weft needs Python {MINIMUM[0]}.{MINIMUM[1]} or later; this is "
-             f"{sys.version.split()[0]}. Run this file with a newer python3.")
+def spelled(version: Sequence[int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def other_python(wanted: str | None) -> str | None:
+    """The interpreter to start instead of this one; ``None`` where this one will do.
+
+    ``wanted`` is a version such as 3.12. Ends the program where there is none.
+    """
+    own = tuple(sys.version_info[:2])
+    versions = [v for v in reversed(SUPPORTED) if wanted is None or spelled(v) == wanted]
+    if not versions:
+        fail(f"weft does not support Python {wanted}; it supports "
+             + ", ".join(map(spelled, SUPPORTED)))
+    if own in versions:
+        return None
+    for version in versions:
+        found = shutil.which(f"python{spelled(version)}")
+        if found is not None:
+            return found
+    names = ", ".join(f"python{spelled(version)}" for version in versions)
+    fail(f"this is Python {spelled(own)}, and the path has none of {names}. Install one of them, "
+         "or run this file with one: path/to/python tools/dev.py ...")
+    return None
+
+
+def venv() -> Path:
+    """The folder of the environment for this version of Python."""
+    if "WEFT_VENV" in os.environ:
+        return Path(os.environ["WEFT_VENV"])
+    usual = ROOT / ".venv"
+    if made_for(usual) in (None, spelled(sys.version_info)):
+        return usual
+    return ROOT / f".venv-{spelled(sys.version_info)}"
+
+
+def made_for(folder: Path) -> str | None:
+    """The version of Python of an environment; ``None`` where there is no environment."""
+    try:
+        lines = (folder / "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    values = {key.strip(): value.strip() for key, _, value in (x.partition("=") for x in lines)}
+    version = values.get("version") or values.get("version_info") or ""
+    return ".".join(version.split(".")[:2])
 
 
 def interpreter() -> Path:
     folder, name = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
-    return VENV / folder / name
+    return venv() / folder / name
 
 
 def has_linker() -> bool:
@@ -78,12 +124,12 @@ def make_environment() -> None:
     if interpreter().exists():
         return
     if importlib.util.find_spec("ensurepip") is None:
-        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        version = spelled(sys.version_info)
         fail("python3 has no `venv` with pip here. On Debian and Ubuntu:\n"
              f"    sudo apt install python{version}-venv\n"
              "then run the same command again.")
-    print(f"making a virtual environment in {VENV}", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+    print(f"making a virtual environment in {venv()}", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", str(venv())], check=True)
 
 
 def set_up(extras: str) -> Path:
@@ -92,7 +138,7 @@ def set_up(extras: str) -> Path:
         return Path(os.environ["WEFT_PYTHON"])
     if not has_linker():
         extras += ",linker"
-    stamp = VENV / f".weft-{extras.replace(',', '-')}"
+    stamp = venv() / f".weft-{extras.replace(',', '-')}"
     wanted = wanted_state(extras)
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return interpreter()
@@ -105,7 +151,12 @@ def set_up(extras: str) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    check_python()
+    wanted = None
+    if arguments[:1] == ["--python"] and len(arguments) > 1:
+        wanted, arguments = arguments[1], arguments[2:]
+    other = None if "WEFT_PYTHON" in os.environ else other_python(wanted)
+    if other is not None:
+        return subprocess.run([other, __file__, *arguments], check=False).returncode
     if not arguments or arguments[0] not in COMMANDS:
         print(__doc__)
         return 0 if arguments and arguments[0] in {"help", "-h", "--help"} else 2

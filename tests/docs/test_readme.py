@@ -126,3 +126,28 @@ def test_files_exist():
     for path in [*named, "tools/dev.py", "examples/demo.py"]:
         assert (ROOT / path).is_file(), path
         assert path in TEXT
+
+
+def test_what_runs_native_code_is_said_and_where_weft_runs():
+    """The README and the architecture page warn; the package's metadata names the system."""
+    for page in ("README.md", "docs/architecture.md"):
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert re.search(r"`\.weft`[^.]*native code", text), page
+        assert "hecksums find damage, not malice" in text, page
+        assert "cache" in text, page
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    systems = [c for c in project["classifiers"] if c.startswith("Operating System")]
+    assert systems == ["Operating System :: POSIX :: Linux"]
+    assert "runs on Linux" in " ".join(TEXT.split())
+
+
+def test_the_rounding_of_winograd_is_stated_alike():
+    """The bound that ``tests/unit/strategy/test_winograd.py`` checks is the one that users read."""
+    pages = ("README.md", "docs/architecture.md", "weft/support/config.py",
+             "weft/strategy/cpu/winograd_choice.py")
+    for page in pages:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        around = [text[max(0, m.start() - 300) : m.start() + 300]
+                  for m in re.finditer("winograd|minimal filtering", text, re.IGNORECASE)]
+        figures = {figure for part in around for figure in re.findall(r"\b1e-[345]\b", part)}
+        assert figures == {"1e-4"}, page

@@ -149,6 +149,7 @@ def test_memory_of_every_shape(module: Any, value: Any, same: np.ndarray) -> Non
     np.testing.assert_array_equal(module(value), np.maximum(same, 0) + np.float32([1, 2, 3]))
 
 
+@pytest.mark.torch
 def test_torch_tensors(module: Any) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.arange(-6.0, 6.0).reshape(4, 3)

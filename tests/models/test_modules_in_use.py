@@ -17,7 +17,7 @@ from tests.fuzz.small_models import convolutional
 from tests.models.randomize import light_model_output, light_model_path
 from weft.frontend.onnx import from_onnx
 from weft.runtime import artifact
-from weft.support.errors import ArtifactError
+from weft.support.errors import ArtifactError, TargetError
 from weft.transform.reference import evaluate
 
 CALLERS, ROUNDS = 6, 40
@@ -131,6 +131,20 @@ def test_an_artifact_on_a_cpu_that_lacks_instructions(
           got: a CPU without them
           help: compile for a plainer CPU, such as target="llvm -mcpu=haswell"
     """).strip()
+
+
+def test_another_operating_system_compiles_and_exports_and_says_why_it_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = weft.parse("def @main(%x: Tensor[(2,), float32]) { exp(%x) }")
+    with monkeypatch.context() as patch:
+        patch.setattr(artifact, "system", lambda: "darwin")
+        model = weft.compile(program)
+        with pytest.raises(TargetError, match=r"another machine(.|\n)*linux(.|\n)*darwin"):
+            model(np.float32([1, 2]))
+        model.export(tmp_path / "net.weft")
+    found = weft.load(tmp_path / "net.weft")(np.float32([1, 2]))
+    np.testing.assert_allclose(found, np.exp(np.float32([1, 2])), rtol=1e-6)
 
 
 def test_an_artifact_of_another_architecture(

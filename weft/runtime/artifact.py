@@ -22,7 +22,7 @@ from weft.runtime.artifact_format import (
     locate_members,
     manifest_digest,
 )
-from weft.runtime.cpu import host_features, machine
+from weft.runtime.cpu import host_features, machine, system
 from weft.runtime.library import SharedLibrary
 from weft.runtime.manifest import Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
@@ -87,6 +87,10 @@ def _load(path: Path, *, map_constants: bool, threads: int | None) -> CompiledMo
 
 def check_target(target: TargetSpec) -> None:
     """Refuse code that this machine cannot run, naming what it lacks."""
+    if system() != "linux":
+        raise ArtifactError("weft runs compiled code on Linux only", expected="linux", got=system(),
+                            help="use a Linux machine, virtual machine or container (on Windows, "
+                            "WSL); compiling for one and exporting works here")
     if target.arch != machine() or "linux" not in target.triple:
         raise ArtifactError("the artifact was made for another machine", expected=target.triple,
                             got=f"{machine()} (this machine)",

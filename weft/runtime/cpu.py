@@ -9,6 +9,7 @@ import functools
 import math
 import os
 import platform
+import sys
 from pathlib import Path
 
 # Instruction sets that generated code may use, by LLVM name, with the name in /proc/cpuinfo.
@@ -36,6 +37,11 @@ def machine() -> str:
     """The architecture in LLVM's spelling: ``x86_64``, ``aarch64``, …"""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def system() -> str:
+    """The operating system in Python's spelling: ``linux``, ``darwin``, ``win32``, …"""
+    return sys.platform
 
 
 def known_features(arch: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from weft import op
 from weft.ir.op import Op
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 F = torch.nn.functional
 RNG = np.random.default_rng(3)
 

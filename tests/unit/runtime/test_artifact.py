@@ -172,6 +172,16 @@ def test_another_machine(triple: str) -> None:
     assert caught.value.expected == triple
 
 
+@pytest.mark.parametrize("name", ["darwin", "win32", "freebsd14"])
+def test_another_operating_system(name: str, tmp_path: Path,
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, manifest())
+    monkeypatch.setattr(loader, "system", lambda: name)
+    with pytest.raises(ArtifactError, match="runs compiled code on Linux only") as caught:
+        load(path)
+    assert caught.value.got == name
+
+
 def test_another_format_version(tmp_path: Path) -> None:
     path = written(tmp_path, replace(manifest(), format_version=99))
     with pytest.raises(ArtifactError, match="another format"):

@@ -77,6 +77,7 @@ def test_scalars_and_typed_buffers() -> None:
     assert to_numpy([-8, 7], TensorSpec("b", "int4", (2,))).tolist() == [-8, 7]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "bool", "float16"])
 def test_torch_without_a_copy(dtype: str) -> None:
     torch = pytest.importorskip("torch")
@@ -85,6 +86,7 @@ def test_torch_without_a_copy(dtype: str) -> None:
     assert found.ctypes.data == tensor.data_ptr()
 
 
+@pytest.mark.torch
 def test_torch_bfloat16_and_strides() -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
@@ -100,6 +102,7 @@ def test_torch_bfloat16_and_strides() -> None:
     assert to_numpy(empty, TensorSpec("x", "bfloat16", (0, 3))).shape == (0, 3)
 
 
+@pytest.mark.torch
 def test_torch_that_wants_gradients_says_so() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(InvalidInputError, match="detach"):
