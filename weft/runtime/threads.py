@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import weakref
 from dataclasses import dataclass, field
 
 from weft.runtime.cpu import usable_cpus
@@ -23,12 +24,12 @@ class _Process:
 
     explicit: int | None = None
     default: int | None = None
-    forked: bool = False
     pools: list[ThreadPool] = field(default_factory=list)
+    making: threading.Lock = field(default_factory=threading.Lock)
+    libraries: weakref.WeakSet[Threading] = field(default_factory=weakref.WeakSet)
 
 
 _process = _Process()
-_making = threading.Lock()
 
 
 def set_num_threads(count: int | None) -> None:
@@ -57,8 +58,6 @@ def num_threads(own: int | None = None) -> int:
     ``with weft.config(threads=n)`` around the call goes before ``own``, and ``own`` before
     ``set_num_threads`` and the environment.
     """
-    if _process.forked:
-        return 1
     count = config.override("threads") or own or _process.explicit or _process.default
     if count is None:
         count = _process.default = default_num_threads()
@@ -82,12 +81,18 @@ def default_num_threads() -> int:
 class Threading:
     """Tells one library how many threads to use, when that changes."""
 
-    __slots__ = ("_count", "_library", "_set")
+    __slots__ = ("__weakref__", "_count", "_library", "_set")
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._set = function(library, "weft_set_thread_pool", None, ctypes.c_void_p,
                              ctypes.c_int32)
+        self._count = 0
+        _process.libraries.add(self)
+
+    def forget(self) -> None:
+        """Run serially until ``apply`` is called, as in the beginning."""
+        self._set(None, 1)
         self._count = 0
 
     def apply(self, count: int) -> None:
@@ -105,9 +110,9 @@ def _first_pool(library: Library, count: int) -> ThreadPool | None:
 
     ``None`` while nobody needs one.
     """
-    if count > 1 and not _process.forked:
+    if count > 1:
         wanted = max(1, usable_cpus() // count)
-        with _making:
+        with _process.making:
             pools = _process.pools
             while len(pools) < wanted:
                 pools.append(ThreadPool(library))
@@ -119,8 +124,16 @@ def _first_pool(library: Library, count: int) -> ThreadPool | None:
 
 
 def _after_fork() -> None:
-    # The threads of a pool do not exist in the child, nor can it tell what they were doing.
-    _process.forked = _process.forked or bool(_process.pools)
+    """Let the child start threads of its own, at its first loop that wants some.
+
+    Those of its parent's pools do not exist there, nor can it tell what they were doing. Pools are
+    never freed: a call that forked, in Python code within the model, may still refer to one.
+    """
+    _process.pools = []
+    _process.making = threading.Lock()  # another thread may have held the old one
+    for library in _process.libraries:
+        library.forget()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

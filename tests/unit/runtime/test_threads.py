@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,18 +96,70 @@ def test_counts_may_change_while_others_run() -> None:
     assert not wrong
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_runs_serially() -> None:
-    """The pool's threads are not in the child; waiting for them would hang."""
-    set_num_threads(2)
-    mod, x = module(), sample()
-    mod(x)
+def status_in_child(work: Callable[[], bool]) -> int:
+    """0 where ``work`` gives true in a forked child; a child that hangs is ended after a while."""
     child = os.fork()
     if child == 0:
-        good = num_threads() == 1 and np.array_equal(mod(x), expected(x))
-        os._exit(0 if good else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert num_threads() == 2
+        status = 2
+        try:
+            signal.alarm(60)
+            status = 0 if work() else 1
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def system_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_forked_child_has_threads_of_its_own(count: int) -> None:
+    """The pool's threads are not in the child; waiting for them would hang."""
+    set_num_threads(count)
+    mod, x = module(), sample()
+    mod(x)
+
+    def work() -> bool:
+        before = system_threads()
+        good = num_threads() == count and np.array_equal(mod(x), expected(x))
+        same = all(np.array_equal(mod(x), expected(x)) for _ in range(20))
+        return good and same and (before, system_threads()) == (1, count)
+
+    def grandchild() -> bool:
+        return work() and status_in_child(work) == 0
+
+    assert status_in_child(work) == 0
+    assert status_in_child(grandchild) == 0
+    assert num_threads() == count
+    np.testing.assert_array_equal(mod(x), expected(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_a_process_with_loops_at_work() -> None:
+    """Whatever the parent's threads were doing: a lock they held does not stop the child."""
+    set_num_threads(2)
+    mod, x, stop = module(), sample(), threading.Event()
+
+    def loops() -> None:
+        while not stop.is_set():
+            mod(x)
+
+    def work() -> bool:
+        return all(np.array_equal(mod(x), expected(x)) for _ in range(5))
+
+    workers = [threading.Thread(target=loops) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    try:
+        assert [status_in_child(work) for _ in range(10)] == [0] * 10
+        with threads._process.making:
+            assert status_in_child(lambda: threads._process.making.acquire(timeout=1)) == 0
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
 
 
 def test_a_module_has_a_count_of_its_own() -> None:
