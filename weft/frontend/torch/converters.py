@@ -21,6 +21,7 @@ from weft.frontend.torch import (
     aten_reduce,
     aten_resize,
     aten_shape,
+    aten_transformer,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "aten_reduce",
     "aten_resize",
     "aten_shape",
+    "aten_transformer",
 ]
