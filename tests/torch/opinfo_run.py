@@ -16,37 +16,29 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-)
 
 import weft
 from tests.torch.opinfo_samples import Sample, operators, samples, seed_all, supports
-from weft.support.errors import UnsupportedModelError
+from weft.compiler.integrations.torch import left_to_torch
+from weft.compiler.integrations.torch.fallback import GraphReport
 
 # They name one of several equal elements, and torch says not which.
 _PICKS_ANY_OF_EQUALS = ("topk", "kthvalue", "median", "nanmedian", "mode", "msort", "sort")
-# What tracing itself refuses: TorchDynamo breaks the graph there, so a backend never sees it.
-_NOT_TRACED = (DataDependentOutputException, DynamicOutputShapeException,
-               UnsupportedFakeTensorException, UnsupportedOperatorException)
-_NOT_TRACED_TEXTS = ("data-dependent", "Cannot call item()", "FakeTensor", "aot_autograd",
-                     "aotautograd", "Fake tensor", "meta tensor", "Meta tensors",
-                     "unsupported in functorch", "vmap: ")
+# What they give is not initialised.
+_UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
+              "new_empty_strided")
 
 
 class Status(IntEnum):
     """The worst of its samples is the status of an operator."""
 
-    COMPUTED = 0
-    TORCH = 1  # right, and some node was left to torch
-    NOT_TRACED = 2
-    RAISES = 3
-    WRONG = 4
-    CRASHED = 5
-    NO_SAMPLES = 6
+    NO_SAMPLES = 0
+    NOT_TRACED = 1  # AOTAutograd gives up: TorchDynamo would not hand such a graph over
+    COMPUTED = 2
+    TORCH = 3  # right, and some node was left to torch
+    RAISES = 4
+    WRONG = 5
+    CRASHED = 6
 
 
 @dataclass
@@ -90,29 +82,38 @@ def _run_sample(op: Any, sample: Sample, *, gradients: bool) -> tuple[Status, st
         expected, slopes = _evaluated(sample.call, sample.fresh(), gradients=gradients)
     except Exception:  # noqa: BLE001 - torch itself refuses its sample
         return Status.NOT_TRACED, "eager torch raises", []
-    left: list[str] = []
+    with left_to_torch() as reports:
+        try:
+            given = sample.fresh()
+            got, got_slopes = _evaluated(_compiled(sample, given), given, gradients=gradients)
+        except Exception as error:  # noqa: BLE001 - any failure is one line of the report
+            return Status.RAISES, f"{sample.name}: {_one_line(error)}", []
+    left = [text for report in reports for text in _left(report)]
     try:
-        given = sample.fresh()
-        compiled = _compiled(sample, given, left)
-        got, got_slopes = _evaluated(compiled, given, gradients=gradients)
-    except Exception as error:  # noqa: BLE001 - any failure is one line of the report
-        status = Status.NOT_TRACED if _is_of_tracing(error) else Status.RAISES
-        return status, f"{sample.name}: {_one_line(error)}", left
-    try:
-        _compare(got, expected, sample.tensors if op.name in _PICKS_ANY_OF_EQUALS else ())
+        if op.name in _UNDEFINED:
+            got, expected = [_like(r) for r in got], [_like(r) for r in expected]
+        _compare(got, expected, _indices_of(op.name), sample.tensors)
         _compare(got_slopes, slopes)
     except AssertionError as error:
         return Status.WRONG, f"{sample.name}: {_one_line(error)}", left
-    return (Status.TORCH if left else Status.COMPUTED), ", ".join(sorted(set(left))), left
+    if any(report.kind == "untraced" for report in reports):
+        return Status.NOT_TRACED, f"{sample.name}: {'; '.join(left)}"[:600], left
+    detail = f"{sample.name}: {'; '.join(dict.fromkeys(left))}"[:600] if left else ""
+    return (Status.TORCH if left else Status.COMPUTED), detail, left
 
 
-def _compiled(sample: Sample, given: Sequence[torch.Tensor], left: list[str]) -> Any:
+def _left(report: GraphReport) -> list[str]:
+    """What torch runs of a graph, with the reasons, and what weft failed to compile."""
+    failed = [f"{report.kind} failed: {error[:300]}" for error in report.failed]
+    return [*failed, *(f"{report.kind} {name} ({report.reasons.get(name, '')[:120]})"
+                       for name in sorted(report.left))]
+
+
+def _compiled(sample: Sample, given: Sequence[torch.Tensor]) -> Any:
     graph = torch.fx.Graph()
     inputs = [graph.placeholder(f"x{i}") for i in range(len(given))]
     graph.output(graph.call_function(sample.call, tuple(inputs)))
-    module = torch.fx.GraphModule({}, graph)
-    del left
-    return weft.torch_backend(module, given)
+    return weft.torch_backend(torch.fx.GraphModule({}, graph), given)
 
 
 def _evaluated(function: Any, tensors: Sequence[torch.Tensor], *, gradients: bool
@@ -141,12 +142,22 @@ def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 
-def _compare(got: Sequence[Any], expected: Sequence[Any], chosen_from: Sequence[Any] = ()
-             ) -> None:
-    """With ``chosen_from`` the second result may name other places that hold the same values."""
+def _like(value: Any) -> Any:
+    """Shape and dtype alone."""
+    return torch.zeros_like(value) if isinstance(value, torch.Tensor) else value
+
+
+def _indices_of(name: str) -> int:
+    """Which result names one of several equal elements, of which torch may take any; else -1."""
+    return {"argsort": 0}.get(name, 1 if name in _PICKS_ANY_OF_EQUALS else -1)
+
+
+def _compare(got: Sequence[Any], expected: Sequence[Any], indices: int = -1,
+             source: Sequence[torch.Tensor] = ()) -> None:
+    """The result ``indices`` may name other places of ``source`` that hold the same values."""
     assert len(got) == len(expected), f"{len(got)} results, expected {len(expected)}"
     for position, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
-        if chosen_from and position == 1 and _selects(chosen_from[0], mine, theirs):
+        if position == indices and _selects(source[0], mine, theirs):
             continue
         if mine is None or theirs is None:
             # A gradient that is not computed is zero; which one is None is torch's business.
@@ -178,15 +189,6 @@ def _same_values(source: torch.Tensor, axis: int, mine: torch.Tensor, theirs: to
             return False
     first, second = (torch.gather(source, axis, places) for places in (mine, theirs))
     return torch.equal(first, second)
-
-
-def _is_of_tracing(error: BaseException) -> bool:
-    """Whether torch could not trace the call, so that no backend would be asked."""
-    if isinstance(error, UnsupportedModelError):
-        return False
-    if isinstance(error, _NOT_TRACED) or isinstance(error.__cause__, _NOT_TRACED):
-        return True
-    return any(text in str(error) for text in _NOT_TRACED_TEXTS)
 
 
 def _one_line(error: BaseException) -> str:

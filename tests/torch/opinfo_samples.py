@@ -44,8 +44,10 @@ def operators() -> dict[str, Any]:
     """Every operator that has samples for the CPU, by its full name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
-    return {op.full_name: op for op in op_db}
+        from torch.testing._internal import common_methods_invocations as invocations
+    # Random operators set a seed around each call, which no traced graph can hold.
+    invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+    return {op.full_name: op for op in invocations.op_db}
 
 
 def supports(op: Any, dtype: str, *, gradients: bool) -> bool:

@@ -188,6 +188,7 @@ from weft.op.transform.repeat import (
     tile,
 )
 from weft.op.transform.reverse_reshape import ReverseReshapeAttrs, reverse_reshape
+from weft.op.transform.running import RunningAttrs, cummax, cummin, logcumsumexp
 from weft.op.transform.scatter import (
     ScatterElementsAttrs,
     ScatterNDAttrs,
@@ -255,6 +256,7 @@ __all__ = [
     "ReverseAttrs",
     "ReverseReshapeAttrs",
     "ReverseSequenceAttrs",
+    "RunningAttrs",
     "STFTAttrs",
     "ScanAttrs",
     "ScatterElementsAttrs",
@@ -310,6 +312,8 @@ __all__ = [
     "copy",
     "cos",
     "cosh",
+    "cummax",
+    "cummin",
     "cumprod",
     "cumsum",
     "dft",
@@ -348,6 +352,7 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
+    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",

@@ -1,18 +1,38 @@
-"""Running sums and products."""
+"""Running sums, products, extremes and sums of exponentials."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft import te
 from weft.ir.dtype import DType, int64
 from weft.tir.buffer import Buffer
-from weft.tir.expr import PrimExpr, Var, const, if_then_else, int_value
+from weft.tir.expr import (
+    PrimExpr,
+    Var,
+    const,
+    if_then_else,
+    int_value,
+    maximum,
+    minimum,
+    select,
+)
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, Stmt, seq
+from weft.topi.inverse_math import log1p
 from weft.topi.loop_nest import is_large, nest
 from weft.topi.scatter import COMBINE, Combine
 
+_NEUTRAL = {"add": 0, "mul": 1}
+
+
+def _logaddexp(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """log(e**a + e**b); equal infinities have the difference 0."""
+    difference = select(a.equal(b), const(0, a.dtype), minimum(a, b) - maximum(a, b))
+    return maximum(a, b) + log1p(te.exp(difference))
+
+
+_COMBINE: Mapping[str, Combine] = {**COMBINE, "logaddexp": _logaddexp}
 # Rows whose results wait for each other's additions at the same time.
 ROWS_AT_ONCE = 8
 
@@ -22,7 +42,8 @@ def scan(
 ) -> te.Tensor:
     """``y[i] = combine(y[i - 1], x[i])`` along ``axis``; ``exclusive`` takes ``x[i - 1]``.
 
-    ``reverse`` starts from the end. ``combine`` is "add" or "mul".
+    ``reverse`` starts from the end. ``combine`` is "add", "mul", "max", "min" or "logaddexp";
+    those without a neutral element, all but the first two, are not ``exclusive``.
     """
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -54,7 +75,7 @@ class _Scan:
 
     @property
     def _combined(self) -> Combine:
-        return COMBINE[self.combine]
+        return _COMBINE[self.combine]
 
     def _at(self, i: Sequence[PrimExpr], step: PrimExpr) -> tuple[PrimExpr, ...]:
         place = self.size - 1 - step if self.reverse else step
@@ -63,7 +84,7 @@ class _Scan:
     def _first(self, i: Sequence[PrimExpr]) -> PrimExpr:
         """The result of step 0."""
         if self.exclusive:
-            return const(1 if self.combine == "mul" else 0, self.target.dtype)
+            return const(_NEUTRAL[self.combine], self.target.dtype)
         return self._taken(i, const(0))
 
     def _taken(self, i: Sequence[PrimExpr], step: PrimExpr) -> PrimExpr:

@@ -103,7 +103,7 @@ def triangle(node: Node, x: Expr, diagonal: int) -> Expr:
     return node.call(op.where, Constant(kept, span=node.span), x, node.scalar_like(0, x))
 
 
-@converts("diagonal")
+@converts("diagonal", "diagonal_copy")
 def diagonal(node: Node, x: Expr, offset: int, first: int, second: int) -> Expr:
     """The diagonal of two axes, as a new last axis."""
     rank = rank_of(x)
@@ -126,3 +126,12 @@ def one_hot(node: Node, x: Expr, classes: int) -> Expr:
     wide = node.call(op.expand_dims, x, axis=rank_of(x), num_newaxis=1)
     numbers = Constant(np.arange(classes, dtype=dtype_in(x).numpy), span=node.span)
     return node.cast(node.call(op.equal, wide, numbers), "int64")
+
+
+@converts("tril_indices", "triu_indices")
+def triangle_indices(node: Node, rows: int, columns: int, offset: int, *_options: Any) -> Expr:
+    """The rows and the columns of the elements of a triangle, in row-major order."""
+    ones = np.ones((rows, columns), bool)
+    lower = node.op.startswith("aten.tril")
+    kept = np.tril(ones, offset) if lower else np.triu(ones, offset)
+    return Constant(np.stack(np.nonzero(kept)).astype(node.dtype().numpy), span=node.span)

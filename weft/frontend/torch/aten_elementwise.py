@@ -13,7 +13,7 @@ import torch
 from weft import op
 from weft.frontend.torch.node import Node, dtype_in, shape_in
 from weft.frontend.torch.registry import ConvertFunction, converts, register
-from weft.ir.expr import Expr
+from weft.ir.expr import Constant, Expr
 from weft.ir.op import Op
 
 _FLOAT_FUNCTIONS: dict[str, Op] = {
@@ -27,7 +27,11 @@ _FLOAT_FUNCTIONS: dict[str, Op] = {
     "cosh": op.cosh,
     "erf": op.erf,
     "exp": op.exp,
+    "expm1": op.expm1,
     "log": op.log,
+    "log10": op.log10,
+    "log1p": op.log1p,
+    "log2": op.log2,
     "rsqrt": op.rsqrt,
     "sigmoid": op.sigmoid,
     "sin": op.sin,
@@ -85,7 +89,8 @@ def _float_function(operator: Op) -> ConvertFunction:
 
 def _keeping(operator: Op, idle_on_integers: bool) -> ConvertFunction:
     def convert(node: Node, x: Expr) -> Expr:
-        idle = idle_on_integers and not dtype_in(x).is_float
+        dtype = dtype_in(x)
+        idle = dtype.is_bool or (idle_on_integers and not dtype.is_float)
         return x if idle else node.call(operator, x)
 
     return convert
@@ -218,34 +223,6 @@ def _known_power(node: Node, x: Expr, exponent: float) -> Expr | None:
     return None if root is None else node.call(root, x)
 
 
-@converts("expm1")
-def expm1(node: Node, x: Expr) -> Expr:
-    """2 sinh(x / 2) exp(x / 2), which does not cancel near zero."""
-    x = node.cast(x, node.dtype())
-    half = node.call(op.multiply, x, node.scalar_like(0.5, x))
-    twice = node.call(op.multiply, node.call(op.sinh, half), node.scalar_like(2, x))
-    return node.call(op.multiply, twice, node.call(op.exp, half))
-
-
-@converts("log1p")
-def log1p(node: Node, x: Expr) -> Expr:
-    """2 atanh(x / (2 + x)) near zero, where log(1 + x) would lose the digits of x."""
-    x = node.cast(x, node.dtype())
-    ratio = node.call(op.divide, x, node.call(op.add, x, node.scalar_like(2, x)))
-    near = node.call(op.multiply, node.call(op.atanh, ratio), node.scalar_like(2, x))
-    far = node.call(op.log, node.call(op.add, x, node.scalar_like(1, x)))
-    is_near = node.call(op.less, node.call(op.abs, x), node.scalar_like(0.5, x))
-    return node.call(op.where, is_near, near, far)
-
-
-@converts("log2", "log10")
-def log_of_base(node: Node, x: Expr) -> Expr:
-    x = node.cast(x, node.dtype())
-    base = 2.0 if node.op.startswith("aten.log2") else 10.0
-    scale = 1.0 / float(torch.tensor(base, dtype=torch.float64).log())
-    return node.call(op.multiply, node.call(op.log, x), node.scalar_like(scale, x))
-
-
 @converts("round")
 def round_(node: Node, x: Expr, decimals: int = 0) -> Expr:
     """Halves go to the even neighbour."""
@@ -294,6 +271,8 @@ def clamp(node: Node, x: Expr, low: Any = None, high: Any = None) -> Expr:
     if node.op.startswith("aten.clamp_max"):
         low, high = None, low
     dtype = node.dtype()
+    if dtype.is_bool:
+        return _clamped_bool(node, node.cast(x, dtype), low, high)
     x = node.cast(x, dtype)
     fixed = all(b is None or isinstance(b, (int, float)) for b in (low, high))
     if fixed and dtype.is_float:
@@ -304,15 +283,28 @@ def clamp(node: Node, x: Expr, low: Any = None, high: Any = None) -> Expr:
     return x if high is None else node.call(op.minimum, x, node.tensor(high, dtype))
 
 
+def _clamped_bool(node: Node, x: Expr, low: Any, high: Any) -> Expr:
+    if low is not None:
+        x = node.call(op.logical_or, x, node.tensor(low, "bool"))
+    return x if high is None else node.call(op.logical_and, x, node.tensor(high, "bool"))
+
+
 @converts("_to_copy", "to.dtype", "prims.convert_element_type")
 def to_copy(node: Node, x: Expr, *_options: Any) -> Expr:
     """Another dtype; all else that ``to`` changes is about devices and strides."""
     return node.cast(x, node.dtype())
 
 
-@converts("alias", "clone", "contiguous", "detach", "lift_fresh_copy")
+@converts("alias", "clone", "contiguous", "lift_fresh_copy")
 def same(node: Node, x: Expr, *_options: Any) -> Expr:  # noqa: ARG001
     return x
+
+
+@converts("detach")
+def detach(node: Node, x: Expr) -> Expr:
+    """The same, and a constant to ``weft.grad``."""
+    flows = dtype_in(x).is_float and not isinstance(x, Constant)
+    return node.call(op.annotation.stop_gradient, x) if flows else x
 
 
 @converts("copy", "fill")

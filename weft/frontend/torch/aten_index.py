@@ -1,4 +1,4 @@
-"""Converters that read and write at positions that other tensors give."""
+"""Converters that read and write at positions that other tensors give, in NumPy's manner."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
+from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
-
-_REDUCTIONS = {"sum": "add", "prod": "mul", "amin": "min", "amax": "max", "add": "add",
-               "multiply": "mul"}
 
 
 def counted_from_start(node: Node, indices: Expr, size: int) -> Expr:
@@ -32,45 +29,27 @@ def embedding(node: Node, weight: Expr, indices: Expr, *_options: Any) -> Expr:
     return node.call(op.take, weight, indices, axis=0, mode="clip")
 
 
-@converts("index_select")
+@converts("index_select", "index_select_copy")
 def index_select(node: Node, x: Expr, axis: int, indices: Expr) -> Expr:
-    axis = axis_of(axis, rank_of(x))
-    return node.call(op.take, x, indices, axis=axis, mode="clip")
+    if not rank_of(x):
+        return x
+    line = node.reshape(indices, (size_of(indices),))
+    return node.call(op.take, x, line, axis=axis_of(axis, rank_of(x)), mode="clip")
 
 
 @converts("gather")
 def gather(node: Node, x: Expr, axis: int, indices: Expr, *_options: Any) -> Expr:
-    return node.call(op.gather, x, indices, axis=axis_of(axis, rank_of(x)))
-
-
-@converts("scatter.src", "scatter_add")
-def scatter(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr) -> Expr:
-    reduction = "add" if node.op.startswith("aten.scatter_add") else "update"
-    return _scattered(node, x, axis, indices, updates, reduction)
-
-
-@converts("scatter.value")
-def scatter_value(node: Node, x: Expr, axis: int, indices: Expr, value: float) -> Expr:
-    updates = node.broadcast(node.tensor(value, dtype_in(x)), shape_in(indices))
-    return _scattered(node, x, axis, indices, updates, "update")
-
-
-@converts("scatter_reduce.two")
-def scatter_reduce(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr, kind: str,
-                   include_self: bool) -> Expr:
-    if kind not in _REDUCTIONS or not include_self:
-        raise node.unsupported(f"reduce={kind!r}, include_self={include_self}",
-                               expected=", ".join(_REDUCTIONS))
-    return _scattered(node, x, axis, indices, updates, _REDUCTIONS[kind])
-
-
-def _scattered(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr,
-               reduction: str) -> Expr:
-    # torch reads as many updates as there are indices.
-    for a, size in enumerate(shape_in(indices)):
-        updates = node.slice(updates, a, 0, size)
-    return node.call(op.scatter_elements, x, indices, updates, axis=axis_of(axis, rank_of(x)),
-                     reduction=reduction)
+    """Scalars count as having one axis."""
+    shape = shape_in(indices)
+    rank = max(rank_of(x), rank_of(indices))
+    if not rank:
+        return x
+    if rank_of(x) != rank or rank_of(indices) != rank:
+        x, indices = (t if rank_of(t) == rank else node.reshape(t, (1,) * rank)
+                      for t in (x, indices))
+    if not size_of(indices) or not size_of(x):
+        return node.broadcast(node.scalar_like(0, x), shape)
+    return node.reshape(node.call(op.gather, x, indices, axis=axis_of(axis, rank)), shape)
 
 
 @converts("index")
@@ -81,6 +60,8 @@ def index(node: Node, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     that of the first of them where they are neighbours, else the front.
     """
     axes = [a for a, i in enumerate(indices) if i is not None]
+    if not axes:
+        return x
     places = _positions(node, x, indices, axes)
     rest = [a for a in range(rank_of(x)) if a not in axes]
     shape = shape_in(x)
@@ -118,57 +99,99 @@ def _integers(node: Node, indices: Expr | None) -> Expr:
 @converts("index_put", "_unsafe_index_put")
 def index_put(node: Node, x: Expr, indices: Sequence[Expr | None], values: Expr,
               accumulate: bool = False, *_options: Any) -> Expr:
-    """``x`` with elements replaced, or added to; a mask alone chooses between both."""
+    """``x`` with elements replaced, or added to; a mask alone chooses between both.
+
+    The indexed axes come first while elements are written, and go back.
+    """
+    values = node.cast(values, dtype_in(x))
+    if dtype_in(x).is_bool and accumulate:
+        wide = index_put(node, node.cast(x, "int32"), indices, values, accumulate=True)
+        return node.cast(wide, "bool")
     first = indices[0] if indices else None
     if len(indices) == 1 and first is not None and dtype_in(first).is_bool:
         return _put_where(node, x, first, values, accumulate)
     axes = [a for a, i in enumerate(indices) if i is not None]
-    if axes != list(range(len(axes))):
-        return _put_along_later_axes(node, x, indices, values, accumulate)
-    parts = [counted_from_start(node, _integers(node, i), size)
-             for i, size in zip(indices, shape_in(x), strict=False)]
-    common = np.broadcast_shapes(*map(shape_in, parts))
+    parts = [counted_from_start(node, _integers(node, indices[a]), shape_in(x)[a]) for a in axes]
+    common = tuple(np.broadcast_shapes(*map(shape_in, parts)))
+    if not math.prod(common) or not size_of(x):
+        return x
     stacked = [node.call(op.expand_dims, node.broadcast(p, common), axis=0, num_newaxis=1)
                for p in parts]
     tuples = stacked[0] if len(stacked) == 1 else node.tuple_call(op.concatenate, stacked, axis=0)
-    updates = node.broadcast(node.cast(values, dtype_in(x)),
-                             (*common, *shape_in(x)[len(axes) :]))
-    return node.call(op.scatter_nd, x, tuples, updates, mode="add" if accumulate else "update")
+    order = (*axes, *(a for a in range(rank_of(x)) if a not in axes))
+    updates = _updates(node, x, axes, common, values)
+    made = node.call(op.scatter_nd, node.transpose(x, order), tuples, updates,
+                     mode="add" if accumulate else "update")
+    return node.transpose(made, tuple(np.argsort(order).tolist()))
+
+
+def _updates(node: Node, x: Expr, axes: Sequence[int], common: tuple[int, ...], values: Expr
+             ) -> Expr:
+    """The values in the shape that indexing gives, the axes of the indices in front.
+
+    Indexing leaves these in the place of the indexed axes where those are neighbours.
+    """
+    rest = [a for a in range(rank_of(x)) if a not in axes]
+    are_neighbours = list(axes) == list(range(axes[0], axes[-1] + 1))
+    before = [a for a in rest if a < axes[0]] if are_neighbours else []
+    after = [a for a in rest if a not in before]
+    shape = shape_in(x)
+    full = (*(shape[a] for a in before), *common, *(shape[a] for a in after))
+    middle = range(len(before), len(before) + len(common))
+    order = (*middle, *(a for a in range(len(full)) if a not in middle))
+    return node.transpose(node.broadcast(values, full), order)
 
 
 def _put_where(node: Node, x: Expr, mask: Expr, values: Expr, accumulate: bool) -> Expr:
-    if math.prod(shape_in(values)) != 1:
-        raise node.unsupported("as many values as a mask has hits", help="use torch.where")
-    value = node.reshape(node.cast(values, dtype_in(x)), ())
+    """One value for all places where the mask holds, or one for each of them in order."""
+    rest = shape_in(x)[rank_of(mask):]
+    if rank_of(values) > len(rest) and shape_in(values)[-len(rest) - 1] != 1:
+        values = node.broadcast(values, (shape_in(values)[-len(rest) - 1], *rest))
+        return placed_where(node, x, mask, values, accumulate=accumulate)
+    value = node.reshape(values, shape_in(values)[max(rank_of(values) - len(rest), 0):])
     new = node.call(op.add, x, value) if accumulate else value
-    mask = node.reshape(mask, (*shape_in(mask), *(1,) * (rank_of(x) - rank_of(mask))))
+    mask = node.reshape(mask, (*shape_in(mask), *(1,) * len(rest)))
     return node.call(op.where, mask, new, x)
 
 
-def _put_along_later_axes(node: Node, x: Expr, indices: Sequence[Expr | None], values: Expr,
-                          accumulate: bool) -> Expr:
-    """One index behind whole axes: the axis comes first, and goes back."""
-    axes = [a for a, i in enumerate(indices) if i is not None]
-    if len(axes) != 1 or rank_of(_integers(node, indices[axes[0]])) != 1:
-        raise node.unsupported("several indices behind whole axes")
-    axis, rank = axes[0], rank_of(x)
-    count = shape_in(_integers(node, indices[axis]))[0]
-    full = tuple(count if a == axis else n for a, n in enumerate(shape_in(x)))
-    order = (axis, *(a for a in range(rank) if a != axis))
-    values = node.transpose(node.broadcast(values, full), order)
-    result = index_put(node, node.transpose(x, order), (indices[axis],), values, accumulate)
-    return node.transpose(result, tuple(np.argsort(order).tolist()))
+def placed_where(node: Node, x: Expr, mask: Expr, values: Expr, *, accumulate: bool) -> Expr:
+    """``x`` with the first value at the first true place of ``mask``, the second at the second …
+
+    ``mask`` covers the first axes of ``x``; values are then slices.
+    """
+    count, rest = size_of(mask), shape_in(x)[rank_of(mask):]
+    if not size_of(x) or not size_of(values):
+        return x
+    hits = node.call(op.cumsum, node.reshape(node.cast(mask, "int64"), (count,)), axis=0)
+    number = node.call(op.subtract, hits, node.constant(1, "int64"))
+    rows = node.reshape(values, (size_of(values) // math.prod(rest), *rest))
+    placed = node.reshape(node.call(op.take, rows, number, axis=0, mode="clip"), shape_in(x))
+    placed = node.call(op.add, x, placed) if accumulate else placed
+    mask = node.reshape(mask, (*shape_in(mask), *(1,) * len(rest)))
+    return node.call(op.where, mask, placed, x)
 
 
 @converts("index_copy")
 def index_copy(node: Node, x: Expr, axis: int, indices: Expr, values: Expr) -> Expr:
-    axis = axis_of(axis, rank_of(x))
-    return index_put(node, x, (*(None,) * axis, indices), values)
+    return _along_axis(node, x, axis, indices, values, accumulate=False)
 
 
 @converts("index_add")
 def index_add(node: Node, x: Expr, axis: int, indices: Expr, values: Expr, alpha: float) -> Expr:
-    axis = axis_of(axis, rank_of(x))
-    if alpha != 1:
+    if alpha != 1 and dtype_in(values).is_bool:
+        values = node.call(op.logical_and, values, node.constant(bool(alpha), "bool"))
+    elif alpha != 1:
         values = node.call(op.multiply, values, node.scalar_like(alpha, values))
-    return index_put(node, x, (*(None,) * axis, indices), values, accumulate=True)
+    return _along_axis(node, x, axis, indices, values, accumulate=True)
+
+
+def _along_axis(node: Node, x: Expr, axis: int, indices: Expr, values: Expr, *, accumulate: bool
+                ) -> Expr:
+    """Slices of ``values`` at positions along one axis; scalars count as having one axis."""
+    shape, count = shape_in(x), size_of(indices)
+    axis = axis_of(axis, rank_of(x))
+    line = node.reshape(indices, (count,))
+    full = (*shape[:axis], count, *shape[axis + 1 :]) if shape else (count,)
+    x = node.reshape(x, shape or (1,))
+    made = index_put(node, x, (*(None,) * axis, line), node.reshape(values, full), accumulate)
+    return node.reshape(made, shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft import op
-from weft.frontend.torch.node import Node, axis_of, rank_of, shape_in
+from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 
@@ -11,9 +11,16 @@ from weft.ir.expr import Expr
 @converts("topk")
 def topk(node: Node, x: Expr, count: int, axis: int, largest: bool, *_sorted: bool
          ) -> tuple[Expr, Expr]:
-    found = node.call(op.topk, x, k=count, axis=axis_of(axis, rank_of(x)),
+    if not rank_of(x):
+        line = node.reshape(x, (1,))
+        places = node.slice(node.constant([0], "int64"), 0, 0, count)
+        taken = node.slice(line, 0, 0, count)
+        return (node.reshape(taken, ()), node.reshape(places, ())) if count else (taken, places)
+    dtype = dtype_in(x)
+    plain = node.cast(x, "uint8") if dtype.is_bool else x
+    found = node.call(op.topk, plain, k=count, axis=axis_of(axis, rank_of(x)),
                       is_ascend=not largest, dtype="int64")
-    return node.field(found, 0), node.field(found, 1)
+    return node.cast(node.field(found, 0), dtype), node.field(found, 1)
 
 
 @converts("sort.default")
@@ -29,17 +36,24 @@ def stable_sort(node: Node, x: Expr, _stable: bool | None, axis: int, descending
 
 
 def _sorted(node: Node, x: Expr, axis: int, descending: bool) -> tuple[Expr, Expr]:
+    if not rank_of(x):
+        return x, node.constant(0, "int64")
     axis = axis_of(axis, rank_of(x))
-    places = _order(node, x, axis, descending)
+    places = sorted_order(node, x, axis, descending=descending)
     return node.call(op.gather, x, places, axis=axis), places
 
 
-def _order(node: Node, x: Expr, axis: int, descending: bool) -> Expr:
-    return node.call(op.argsort, x, axis=axis, is_ascend=not descending, dtype="int64")
+def sorted_order(node: Node, x: Expr, axis: int, *, descending: bool) -> Expr:
+    """Where the elements of each sorted line are; equal ones keep their order, NaN is largest."""
+    plain = node.cast(x, "uint8") if dtype_in(x).is_bool else x
+    return node.call(op.argsort, plain, axis=axis, is_ascend=not descending, dtype="int64")
 
 
 @converts("argsort.default")
 def argsort(node: Node, x: Expr, axis: int, descending: bool) -> Expr:
-    if not shape_in(x):
-        return node.constant(0, "int64")
-    return _order(node, x, axis_of(axis, rank_of(x)), descending)
+    return _sorted(node, x, axis, descending)[1]
+
+
+@converts("argsort.stable")
+def stable_argsort(node: Node, x: Expr, _stable: bool, axis: int, descending: bool) -> Expr:
+    return _sorted(node, x, axis, descending)[1]

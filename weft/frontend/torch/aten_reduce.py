@@ -108,6 +108,11 @@ def _moments(node: Node, x: Expr, axes: Axes, correction: float | None,
     """The variance over n - correction elements, and the mean."""
     wanted = axes_of(axes, rank_of(x))
     count = math.prod(shape_in(x)[a] for a in wanted) if rank_of(x) else 1
+    if not count:
+        kept = [1 if a in wanted else n for a, n in enumerate(shape_in(x))
+                if keepdims or a not in wanted]
+        nothing = node.broadcast(node.scalar_like(math.nan, x), kept)
+        return nothing, nothing
     mean = _reduced(node, op.mean, x, wanted, keepdims=True)
     centred = node.call(op.subtract, x, mean)
     total = _reduced(node, op.sum, node.call(op.multiply, centred, centred), wanted, keepdims)

@@ -43,12 +43,12 @@ def flatten(node: Node, x: Expr, first: int, last: int) -> Expr:
     return node.reshape(x, (*shape[:first], middle, *shape[last + 1 :]))
 
 
-@converts("permute")
+@converts("permute", "permute_copy")
 def permute(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
     return node.transpose(x, [axis_of(a, rank_of(x)) for a in axes])
 
 
-@converts("transpose.int")
+@converts("transpose.int", "transpose_copy.int")
 def transpose(node: Node, x: Expr, first: int, second: int) -> Expr:
     order = list(range(rank_of(x)))
     if not order:
@@ -58,25 +58,26 @@ def transpose(node: Node, x: Expr, first: int, second: int) -> Expr:
     return node.transpose(x, order)
 
 
-@converts("t", "numpy_T")
+@converts("t", "t_copy", "numpy_T")
 def matrix_transpose(node: Node, x: Expr) -> Expr:
     return node.transpose(x, tuple(reversed(range(rank_of(x)))))
 
 
-@converts("unsqueeze")
+@converts("unsqueeze", "unsqueeze_copy")
 def unsqueeze(node: Node, x: Expr, axis: int) -> Expr:
     return node.call(op.expand_dims, x, axis=axis % (rank_of(x) + 1), num_newaxis=1)
 
 
-@converts("squeeze")
+@converts("squeeze", "squeeze_copy")
 def squeeze(node: Node, x: Expr, axes: int | Sequence[int] | None = None) -> Expr:
     """Only the axes of size 1 among those named go."""
     shape = shape_in(x)
-    chosen = tuple(a for a in axes_of(axes, rank_of(x)) if shape and shape[a] == 1)
+    named = () if axes == [] else axes_of(axes, rank_of(x))
+    chosen = tuple(a for a in named if shape and shape[a] == 1)
     return node.call(op.squeeze, x, axis=chosen) if chosen else x
 
 
-@converts("expand")
+@converts("expand", "expand_copy")
 def expand(node: Node, x: Expr, shape: Sequence[int], *_implicit: Any) -> Expr:
     """A size of -1 keeps that of ``x``."""
     own = (1,) * (len(shape) - rank_of(x)) + shape_in(x)
@@ -84,7 +85,7 @@ def expand(node: Node, x: Expr, shape: Sequence[int], *_implicit: Any) -> Expr:
     return node.broadcast(x, target)
 
 
-@converts("slice.Tensor")
+@converts("slice.Tensor", "slice_copy.Tensor")
 def slice_(node: Node, x: Expr, axis: int, start: int | None, end: int | None,
            step: int) -> Expr:
     axis = axis_of(axis, rank_of(x))
@@ -94,37 +95,18 @@ def slice_(node: Node, x: Expr, axis: int, start: int | None, end: int | None,
     return node.slice(x, axis, first, last, step)
 
 
-@converts("narrow")
+@converts("narrow", "narrow_copy")
 def narrow(node: Node, x: Expr, axis: int, start: int, length: int) -> Expr:
-    return node.slice(x, axis_of(axis, rank_of(x)), start, start + length)
+    axis = axis_of(axis, rank_of(x))
+    start = start + shape_in(x)[axis] if start < 0 else start
+    return node.slice(x, axis, start, start + length)
 
 
-@converts("select.int")
+@converts("select.int", "select_copy.int")
 def select(node: Node, x: Expr, axis: int, index: int) -> Expr:
     axis = axis_of(axis, rank_of(x))
     index %= shape_in(x)[axis]
     return node.call(op.squeeze, node.slice(x, axis, index, index + 1), axis=(axis,))
-
-
-@converts("slice_scatter")
-def slice_scatter(node: Node, x: Expr, part: Expr, axis: int, start: int | None,
-                  end: int | None, step: int) -> Expr:
-    """``x`` with a slice replaced."""
-    axis = axis_of(axis, rank_of(x))
-    size = shape_in(x)[axis]
-    first, last, _ = slice(start, end).indices(size)
-    if step != 1:
-        raise node.unsupported("a step other than 1", got=str(step))
-    pieces = [node.slice(x, axis, 0, first), part, node.slice(x, axis, max(first, last), size)]
-    return _joined(node, pieces, axis)
-
-
-@converts("select_scatter")
-def select_scatter(node: Node, x: Expr, part: Expr, axis: int, index: int) -> Expr:
-    axis = axis_of(axis, rank_of(x))
-    index %= shape_in(x)[axis]
-    part = node.call(op.expand_dims, part, axis=axis, num_newaxis=1)
-    return slice_scatter(node, x, part, axis, index, index + 1, 1)
 
 
 @converts("cat")
@@ -149,7 +131,7 @@ def stack(node: Node, tensors: Sequence[Expr], axis: int) -> Expr:
     return _joined(node, wide, axis)
 
 
-@converts("split_with_sizes")
+@converts("split_with_sizes", "split_with_sizes_copy")
 def split_with_sizes(node: Node, x: Expr, sizes: Sequence[int], axis: int) -> tuple[Expr, ...]:
     axis = axis_of(axis, rank_of(x))
     parts, at = [], 0
@@ -159,7 +141,7 @@ def split_with_sizes(node: Node, x: Expr, sizes: Sequence[int], axis: int) -> tu
     return tuple(parts)
 
 
-@converts("split.Tensor")
+@converts("split.Tensor", "split_copy.Tensor")
 def split(node: Node, x: Expr, size: int, axis: int) -> tuple[Expr, ...]:
     """Parts of ``size``, the last one perhaps smaller."""
     total = shape_in(x)[axis_of(axis, rank_of(x))]
@@ -173,7 +155,7 @@ def chunk(node: Node, x: Expr, chunks: int, axis: int) -> tuple[Expr, ...]:
     return split(node, x, -(-total // chunks), axis)
 
 
-@converts("unbind.int")
+@converts("unbind.int", "unbind_copy.int")
 def unbind(node: Node, x: Expr, axis: int) -> tuple[Expr, ...]:
     count = shape_in(x)[axis_of(axis, rank_of(x))]
     return tuple(select(node, x, axis, i) for i in range(count))
@@ -181,7 +163,7 @@ def unbind(node: Node, x: Expr, axis: int) -> tuple[Expr, ...]:
 
 @converts("flip")
 def flip(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
-    for axis in axes:
+    for axis in axes if rank_of(x) else ():
         x = node.call(op.reverse, x, axis=axis_of(axis, rank_of(x)))
     return x
 
@@ -261,25 +243,14 @@ def padded(node: Node, x: Expr, pad: Sequence[int], mode: str, value: float) -> 
                      pad_mode=mode)
 
 
-@converts("unfold")
+@converts("unfold", "unfold_copy")
 def unfold(node: Node, x: Expr, axis: int, size: int, step: int) -> Expr:
     """Windows of ``size`` along an axis, their elements along a new last axis."""
+    if not rank_of(x):
+        return node.slice(node.reshape(x, (1,)), 0, 0, size)
     axis, rank = axis_of(axis, rank_of(x)), rank_of(x)
     starts = np.arange(0, shape_in(x)[axis] - size + 1, step)
     places = Constant(starts[:, None] + np.arange(size), span=node.span)
     windows = node.call(op.take, x, places, axis=axis, mode="clip")
     order = (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1)
     return node.transpose(windows, order)
-
-
-@converts("as_strided")
-def as_strided(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
-               offset: int | None) -> Expr:
-    """Another order of the same elements in memory, which is torch's own business."""
-    traced = node.traced[0]
-    same_places = all(mine == theirs or size == 1 for mine, theirs, size
-                      in zip(stride, traced.stride(), shape, strict=False))
-    if tuple(shape) != shape_in(x) or offset or not same_places:
-        raise node.unsupported("other elements than the tensor has, or in another order",
-                               help="use slices and permutations")
-    return x

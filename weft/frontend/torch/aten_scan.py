@@ -1,0 +1,43 @@
+"""Converters of running extremes and sums along an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft import op
+from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
+from weft.frontend.torch.registry import converts
+from weft.ir.expr import Constant, Expr
+
+
+@converts("cummax", "cummin")
+def running_extreme(node: Node, x: Expr, axis: int) -> tuple[Expr, Expr]:
+    """The largest (smallest) element so far, and where it is: the last of equals.
+
+    From the first NaN on the result is NaN, and the place that of the last one.
+    """
+    if not rank_of(x):
+        return x, node.constant(0, "int64")
+    axis, dtype = axis_of(axis, rank_of(x)), dtype_in(x)
+    plain = node.cast(x, "uint8") if dtype.is_bool else x
+    operator = op.cummax if node.op.startswith("aten.cummax") else op.cummin
+    values = node.call(operator, plain, axis=axis)
+    is_here = node.call(op.equal, plain, values)
+    if dtype.is_float:
+        is_here = node.call(op.logical_or, is_here, node.call(op.isnan, plain))
+    here = node.call(op.where, is_here, positions(node, x, axis), node.constant(-1, "int64"))
+    return node.cast(values, dtype), node.call(op.cummax, here, axis=axis)
+
+
+def positions(node: Node, x: Expr, axis: int) -> Expr:
+    """The index along ``axis`` of every element, to be broadcast."""
+    size = shape_in(x)[axis]
+    shape = (size, *(1,) * (rank_of(x) - axis - 1))
+    return Constant(np.arange(size, dtype=np.int64).reshape(shape), span=node.span)
+
+
+@converts("logcumsumexp")
+def logcumsumexp(node: Node, x: Expr, axis: int) -> Expr:
+    if not rank_of(x):
+        return x
+    return node.call(op.logcumsumexp, x, axis=axis_of(axis, rank_of(x)))

@@ -1,0 +1,187 @@
+"""Converters that look values up: sorted search, histograms, positions of what is not zero."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import op
+from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in, size_of
+from weft.frontend.torch.registry import converts
+from weft.ir.expr import Constant, Expr
+
+
+@converts("searchsorted.Tensor", "searchsorted.Scalar")
+def searchsorted(node: Node, line: Expr, values: Any, _is_narrow: bool = False,
+                 right: bool = False, side: str | None = None, sorter: Expr | None = None
+                 ) -> Expr:
+    """Where each value goes in the ascending last axis."""
+    if sorter is not None:
+        line = node.call(op.gather, line, sorter, axis=rank_of(line) - 1)
+    return _places(node, line, values, right=right or side == "right")
+
+
+@converts("bucketize.Tensor", "bucketize.Scalar")
+def bucketize(node: Node, values: Any, line: Expr, _is_narrow: bool = False,
+              right: bool = False) -> Expr:
+    return _places(node, line, values, right=right)
+
+
+def _places(node: Node, line: Expr, values: Any, *, right: bool) -> Expr:
+    """Both are compared in the dtype that holds either."""
+    own = values if isinstance(values, Expr) else node.scalar_like(values, line)
+    kinds = (dtype_in(line).numpy, dtype_in(own).numpy)
+    common = kinds[0] if kinds[0] == kinds[1] else np.result_type(*kinds)
+    line, own = node.cast(line, common.name), node.cast(own, common.name)
+    return node.call(op.searchsorted, line, own, right=right, dtype=node.dtype().name)
+
+
+@converts("repeat_interleave.self_Tensor")
+def repeat_interleave(node: Node, x: Expr, repeats: Expr, axis: int | None,
+                      count: int | None) -> Expr:
+    """Every slice as often as ``repeats`` says; ``count`` slices in all."""
+    if axis is None:
+        x, axis = node.reshape(x, (size_of(x),)), 0
+    axis = axis_of(axis, rank_of(x))
+    return node.call(op.take, x, _repeated(node, repeats, count), axis=axis, mode="clip")
+
+
+@converts("repeat_interleave.Tensor")
+def repeated_places(node: Node, repeats: Expr, count: int | None) -> Expr:
+    return node.cast(_repeated(node, repeats, count), dtype_in(repeats))
+
+
+def _repeated(node: Node, repeats: Expr, count: int | None) -> Expr:
+    if count is None:
+        raise node.unsupported("a result whose size depends on values", help="give output_size")
+    ends = node.call(op.cumsum, node.cast(repeats, "int64"), axis=0)
+    numbers = Constant(np.arange(count, dtype=np.int64), span=node.span)
+    return node.call(op.searchsorted, ends, numbers, right=True, dtype="int64")
+
+
+@converts("nonzero_static")
+def nonzero_static(node: Node, x: Expr, size: int, fill: int) -> Expr:
+    """The indices of the first ``size`` elements that are not zero, then rows of ``fill``."""
+    count, rank = size_of(x), rank_of(x)
+    if not count or not size or not rank:
+        if rank or not count:
+            return node.call(op.full, node.constant(fill, "int64"), shape=(size, rank),
+                             dtype="int64")
+        return Constant(np.zeros((size, 0), np.int64), span=node.span)
+    hit = node.reshape(_is_set(node, x), (count,))
+    number = node.call(op.subtract, node.call(op.cumsum, node.cast(hit, "int64"), axis=0),
+                       node.constant(1, "int64"))
+    # Those that are zero go beyond the end, where nothing is written.
+    row = node.call(op.where, hit, number, node.constant(size, "int64"))
+    empty = Constant(np.full(size, -1, np.int64), span=node.span)
+    places = Constant(np.arange(count, dtype=np.int64), span=node.span)
+    found = node.call(op.scatter_elements, empty, row, places, axis=0, reduction="update")
+    return _unravelled(node, found, shape_in(x), fill)
+
+
+def _is_set(node: Node, x: Expr) -> Expr:
+    return x if dtype_in(x).is_bool else node.call(op.not_equal, x, node.scalar_like(0, x))
+
+
+def _unravelled(node: Node, found: Expr, shape: tuple[int, ...], fill: int) -> Expr:
+    """Positions in row-major order as rows of indices; negative ones as rows of ``fill``."""
+    absent = node.call(op.less, found, node.constant(0, "int64"))
+    columns = []
+    for axis, size in enumerate(shape):
+        stride = math.prod(shape[axis + 1 :])
+        index = node.call(op.floor_mod,
+                          node.call(op.floor_divide, found, node.constant(stride, "int64")),
+                          node.constant(size, "int64"))
+        column = node.call(op.where, absent, node.constant(fill, "int64"), index)
+        columns.append(node.call(op.expand_dims, column, axis=1, num_newaxis=1))
+    return columns[0] if len(columns) == 1 else node.tuple_call(op.concatenate, columns, axis=1)
+
+
+@converts("histc")
+def histc(node: Node, x: Expr, bins: int, low: float, high: float) -> Expr:
+    """How many elements lie in each of ``bins`` equal parts of a range, or of theirs."""
+    dtype = dtype_in(x)
+    wide = x if dtype.is_float and dtype.bits >= 32 else node.cast(x, "float32")
+    flat = node.reshape(wide, (size_of(x),))
+    if not size_of(x):
+        return node.broadcast(node.scalar_like(0, x), (bins,))
+    first, last = _range_of_data(node, flat, 1) if low == high else \
+        (node.scalar_like(low, flat), node.scalar_like(high, flat))
+    counts = _counted(node, flat, None, bins, first, last)
+    return node.cast(counts, dtype)
+
+
+def _range_of_data(node: Node, flat: Expr, widening: float) -> tuple[Expr, Expr]:
+    """The smallest and largest element; a single value is widened to both sides."""
+    first = node.call(op.min, flat, axis=(0,))
+    last = node.call(op.max, flat, axis=(0,))
+    same = node.call(op.equal, first, last)
+    step = node.scalar_like(widening, flat)
+    return (node.call(op.where, same, node.call(op.subtract, first, step), first),
+            node.call(op.where, same, node.call(op.add, last, step), last))
+
+
+def _counted(node: Node, flat: Expr, weights: Expr | None, bins: int, first: Expr, last: Expr
+             ) -> Expr:
+    width = node.call(op.subtract, last, first)
+    distance = node.call(op.subtract, flat, first)
+    place = node.call(op.divide, node.call(op.multiply, distance, node.scalar_like(bins, flat)),
+                      width)
+    inside = node.call(op.logical_and, node.call(op.greater_equal, flat, first),
+                       node.call(op.less_equal, flat, last))
+    place = node.call(op.where, inside, place, node.scalar_like(0, flat))
+    number = node.call(op.minimum, node.cast(place, "int64"), node.constant(bins - 1, "int64"))
+    number = node.call(op.where, inside, number, node.constant(bins, "int64"))
+    return _summed(node, flat, number, weights, bins)
+
+
+def _summed(node: Node, flat: Expr, number: Expr, weights: Expr | None, bins: int) -> Expr:
+    zeros = Constant(np.zeros(bins, dtype_in(flat).numpy), span=node.span)
+    added = weights if weights is not None else \
+        node.broadcast(node.scalar_like(1, flat), shape_in(flat))
+    return node.call(op.scatter_elements, zeros, number, added, axis=0, reduction="add")
+
+
+@converts("histogram.bin_ct")
+def histogram(node: Node, x: Expr, bins: int, limits: Any, weight: Expr | None, density: bool
+              ) -> tuple[Expr, Expr]:
+    flat = node.reshape(x, (size_of(x),))
+    if not size_of(x):
+        raise node.unsupported("no elements")
+    if limits is None:
+        first, last = _range_of_data(node, flat, 0.5)
+    else:
+        wider = 0.5 if limits[0] == limits[1] else 0
+        first, last = (node.scalar_like(limits[0] - wider, flat),
+                       node.scalar_like(limits[1] + wider, flat))
+    weights = None if weight is None else node.reshape(weight, (size_of(x),))
+    counts = _counted(node, flat, weights, bins, first, last)
+    steps = Constant(np.arange(bins + 1).astype(dtype_in(x).numpy), span=node.span)
+    width = node.call(op.divide, node.call(op.subtract, last, first),
+                      node.scalar_like(bins, flat))
+    edges = node.call(op.add, node.call(op.multiply, steps, width), first)
+    is_last = Constant(np.arange(bins + 1) == bins, span=node.span)
+    edges = node.call(op.where, is_last, last, edges)
+    return _as_density(node, counts, edges, bins) if density else counts, edges
+
+
+@converts("histogram.bins_tensor")
+def histogram_of_edges(node: Node, x: Expr, edges: Expr, weight: Expr | None, density: bool
+                       ) -> tuple[Expr, Expr]:
+    flat, bins = node.reshape(x, (size_of(x),)), shape_in(edges)[0] - 1
+    weights = None if weight is None else node.reshape(weight, (size_of(x),))
+    after = node.call(op.searchsorted, edges, flat, right=True, dtype="int64")
+    number = node.call(op.subtract, after, node.constant(1, "int64"))
+    at_end = node.call(op.equal, flat, node.slice(edges, 0, bins, bins + 1))
+    number = node.call(op.where, at_end, node.constant(bins - 1, "int64"), number)
+    counts = _summed(node, flat, number, weights, bins)
+    return _as_density(node, counts, edges, bins) if density else counts, edges
+
+
+def _as_density(node: Node, counts: Expr, edges: Expr, bins: int) -> Expr:
+    widths = node.call(op.subtract, node.slice(edges, 0, 1, bins + 1),
+                       node.slice(edges, 0, 0, bins))
+    total = node.call(op.sum, counts, axis=(0,))
+    return node.call(op.divide, node.call(op.divide, counts, total), widths)

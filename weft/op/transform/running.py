@@ -1,0 +1,118 @@
+"""Running extremes and sums of exponentials along an axis: cummax, cummin, logcumsumexp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Constant, Expr
+from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import normalize_axis
+from weft.op.broadcast import add, equal, greater, less, logical_or, subtract, where
+from weft.op.elementwise import exp, log
+from weft.op.gradients import attrs_of, scalar, tensor_type
+from weft.op.inverse_math import isnan
+from weft.op.relations import attrs_as, expect_float, expect_number
+from weft.op.transform.like import zeros_like
+from weft.op.transform.scatter import scatter_elements
+from weft.topi import scan as topi
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningAttrs(Attrs):
+    axis: int = attr(0, "axis along which is accumulated")
+    reverse: bool = attr(False, "start from the end")
+
+
+def _relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_number(ctx, 0, source)
+    normalize_axis(ctx, attrs_as(ctx, RunningAttrs).axis, source.ndim)
+    ctx.output(source)
+    return True
+
+
+def _float_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_float(ctx, 0, source)
+    return _relation(ctx)
+
+
+def _accumulated(accumulate: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    def reference(x: np.ndarray, axis: int = 0, reverse: bool = False) -> np.ndarray:
+        line = np.flip(x, axis) if reverse else x
+        result = accumulate(line, axis=axis).astype(x.dtype)
+        return np.ascontiguousarray(np.flip(result, axis) if reverse else result)
+
+    return reference
+
+
+def _running(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: str,
+             *cases: Case) -> Op:
+    def run(x: te.Tensor, attrs: RunningAttrs) -> te.Tensor:
+        return topi.scan(x, attrs.axis % x.ndim, x.dtype, combine=combine, exclusive=False,
+                         reverse=attrs.reverse)
+
+    run.__doc__ = doc
+    is_float = combine == "logaddexp"
+    op = define_op(name, attrs=RunningAttrs, pattern=OpPattern.OPAQUE, level=3, inputs=("x",),
+                   relation=_float_relation if is_float else _relation)(run)
+    op.spec(_accumulated(accumulate), case((3, 5), axis=1), case((4, 3)), case((6,)),
+            case((2, 3, 4), axis=-2, reverse=True), case((0, 3)), case((9, 4), axis=1), *cases)
+    return op
+
+
+_WITH_NAN = np.array([1.0, -2.0, 4.0, np.nan, 9.0], np.float32)
+_EXTREME_CASES = (case(_WITH_NAN), case(_WITH_NAN, reverse=True),
+                  case((4, 5), axis=1, dtypes="int32", low=-3, high=3))
+cummax = _running("cummax", "max", np.maximum.accumulate,
+                  "The largest of the elements up to each one along an axis; NaN after a NaN.",
+                  *_EXTREME_CASES)
+cummin = _running("cummin", "min", np.minimum.accumulate,
+                  "The smallest of the elements up to each one along an axis; NaN after a NaN.",
+                  *_EXTREME_CASES)
+logcumsumexp = _running("logcumsumexp", "logaddexp", np.logaddexp.accumulate,
+                        "log(sum(exp(x))) of the elements up to each one along an axis.")
+
+
+def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
+    """Each result is an element, the last of equals so far, to which its gradient goes."""
+    (x,), attrs = call.args, attrs_of(call, RunningAttrs)
+    shape = tensor_type(x).concrete_shape
+    axis = attrs.axis % len(shape)
+    steps = np.arange(shape[axis], dtype=np.int64)
+    ranks = Constant((steps[::-1] if attrs.reverse else steps).copy()
+                     .reshape(-1, *(1,) * (len(shape) - axis - 1)))
+    is_here = logical_or(equal(x, y), isnan(x)) if tensor_type(x).dtype.is_float else equal(x, y)
+    rank = cummax(where(is_here, ranks, Constant(np.int64(-1))), axis=axis, reverse=attrs.reverse)
+    place = subtract(Constant(np.int64(shape[axis] - 1)), rank) if attrs.reverse else rank
+    return [scatter_elements(zeros_like(x), place, dy, axis=axis, reduction="add")]
+
+
+def _log_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
+    """exp(x[i]) * sum over j >= i of dy[j] exp(-y[j]), in logarithms for either sign of dy."""
+    (x,), attrs = call.args, attrs_of(call, RunningAttrs)
+    zero = scalar(0, x)
+
+    def part(is_part: Expr, magnitude: Expr) -> Expr:
+        safe = where(is_part, magnitude, scalar(1, x))
+        terms = where(is_part, subtract(log(safe), y), scalar(-np.inf, x))
+        later = logcumsumexp(terms, axis=attrs.axis, reverse=not attrs.reverse)
+        return exp(add(later, x))
+
+    return [subtract(part(greater(dy, zero), dy),
+                     part(less(dy, zero), subtract(zero, dy)))]
+
+
+cummax.gradient(_extreme_gradient)
+cummin.gradient(_extreme_gradient)
+logcumsumexp.gradient(_log_gradient)
