@@ -40,6 +40,7 @@ from weft.support.log import Level, debug, enabled
 from weft.transform import (
     AlterOpLayout,
     CanonicalizeOps,
+    ComputeInFloat32,
     DeadCodeElimination,
     DynamicToStatic,
     EliminateCommonSubexpr,
@@ -97,6 +98,7 @@ PIPELINE: tuple[Phase, ...] = (
     )),
     Phase("lowered", (
         FuseOps(),                  # one primitive function per kernel
+        ComputeInFloat32(),         # which rounds to 16 bits only what it stores
         RemoveUnusedFunctions(),    # what is compiled is what is called
     )),
 )  # fmt: skip

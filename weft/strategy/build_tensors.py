@@ -29,7 +29,11 @@ class TensorGraph:
 
 
 def anchor_of(function: Function) -> Call | None:
-    """The call that decides the schedule: the heaviest pattern, the first of equals."""
+    """The call that decides the schedule: the heaviest pattern, the first of equals.
+
+    Conversions stand at the edges of kernels that compute in another type than they store, and
+    weigh least.
+    """
     best: Call | None = None
     for expr in post_order(function.body):
         if isinstance(expr, Call) and (best is None or _weight(expr) > _weight(best)):
@@ -38,7 +42,9 @@ def anchor_of(function: Function) -> Call | None:
 
 
 def _weight(call: Call) -> int:
-    return int(call.op.pattern) if isinstance(call.op, Op) else int(OpPattern.OPAQUE)
+    if not isinstance(call.op, Op):
+        return int(OpPattern.OPAQUE)
+    return -1 if call.op.name == "cast" else int(call.op.pattern)
 
 
 def fixed_size(dim: Dim) -> int:

@@ -10,6 +10,7 @@ from weft.ir.dynamic import result_types
 from weft.ir.expr import Call, Function
 from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type
+from weft.strategy.analysis import computes_below
 from weft.strategy.build_tensors import anchor_of, build_tensors
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.records import ranking_of
@@ -19,6 +20,8 @@ from weft.support.errors import LoweringError, ScheduleError
 from weft.support.user_code import place_in_traceback
 from weft.target import Target
 from weft.te.lower import lower
+from weft.te.tensor import PlaceholderOp
+from weft.tir.expr import Cast, ProducerLoad
 from weft.tir.func import PrimFunc
 from weft.tir.transform.pipeline import lower_prim_func
 
@@ -87,11 +90,33 @@ def lower_function(
 
 def _apply(implementation: Implementation, ctx: ScheduleContext) -> None:
     """Schedule; an illegal step is reported at the line that asks for it."""
+    _inline_widening(ctx)
     try:
         implementation.schedule(ctx)
     except ScheduleError as error:
         note = f"in the schedule of {implementation.name} for {ctx.call.op}"
         raise error.at(place_in_traceback(error.__traceback__), note) from error
+
+
+def _inline_widening(ctx: ScheduleContext) -> None:
+    """Arguments that are stored in few bits and computed with in more are widened as they are
+    read; a schedule whose loops read them too often copies them instead.
+    """
+    for op in computes_below(ctx.outputs):
+        tensor = op.output(0)
+        readers = ctx.schedule.consumers(ctx.schedule[tensor])
+        is_read_by_loops = all(isinstance(reader.op, te.ComputeOp) for reader in readers)
+        if tensor not in ctx.outputs and _is_widening(op) and is_read_by_loops:
+            ctx.schedule[tensor].compute_inline()
+
+
+def _is_widening(op: te.ComputeOp) -> bool:
+    """Whether ``op`` is an argument of the kernel in a type of more bits."""
+    body = op.body[0]
+    if not isinstance(body, Cast) or not isinstance(body.value, ProducerLoad):
+        return False
+    is_argument = isinstance(body.value.producer.op, PlaceholderOp)
+    return is_argument and body.value.dtype.bits < body.dtype.bits
 
 
 def _choose(function: Function, target: Target) -> Implementation | None:

@@ -12,6 +12,7 @@ from weft.transform.combine_parallel_batch_matmul import CombineParallelBatchMat
 from weft.transform.combine_parallel_conv2d import CombineParallelConv2D
 from weft.transform.combine_parallel_dense import CombineParallelDense
 from weft.transform.combine_parallel_op import CombineParallelOp
+from weft.transform.compute_in_float32 import ComputeInFloat32
 from weft.transform.convert_layout import ConvertLayout
 from weft.transform.dead_code_elimination import DeadCodeElimination
 from weft.transform.dedup import Dedup
@@ -76,6 +77,7 @@ __all__ = [
     "CombineParallelDense",
     "CombineParallelOp",
     "CompositePattern",
+    "ComputeInFloat32",
     "ConvertLayout",
     "DeadCodeElimination",
     "Dedup",

@@ -1,7 +1,7 @@
 """Floats of 16 bits and fewer: storage formats whose arithmetic is done in float32.
 
-float16 uses the CPU's conversions where it has them; without, and for bfloat16 always (its
-instructions flush denormals), conversions are integer arithmetic. LLVM itself would call a
+float16 uses the CPU's conversions where it has them. The one to bfloat16 flushes denormals, so it
+serves vectors without any. All other conversions are integer arithmetic: LLVM itself would call a
 library that is not there.
 """
 
@@ -14,6 +14,9 @@ from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
 from weft.target import Target
+
+# Elements for which asking whether there is a denormal among them costs less than it saves.
+BRANCH_LANES = 8
 
 
 def is_narrow_float(dtype: DType) -> bool:
@@ -45,7 +48,10 @@ def narrow(out: FunctionWriter, value: str, dtype: DType) -> str:
     lanes = dtype.lanes
     half, real = vector_of("half", lanes), vector_of("float", lanes)
     if dtype.code == "bfloat":
-        return _Halves(out, lanes).narrow_to_bfloat(value)
+        halves = _Halves(out, lanes)
+        if lanes >= BRANCH_LANES and out.module.target.has("avx512bf16"):
+            return halves.narrow_by_instruction(value)
+        return halves.narrow_to_bfloat(value)
     if dtype.code != "float":
         raise CodegenError("not a narrow float", got=str(dtype))
     if converts_half(out.module.target):
@@ -81,6 +87,34 @@ class _Halves(Words):
         quiet = self.op("or", self.op("lshr", bits, self.const(16)), self.const(0x40))
         chosen = self.choose(self.is_nan(value), quiet, self.rounded(bits, 16))
         return self.truncated(chosen, self.short)
+
+    def narrow_by_instruction(self, value: str) -> str:
+        """By ``vcvtneps2bf16``, which takes denormals as zero: where there are any, in integers."""
+        out, label = self.out, self.out.fresh("denormal")
+        kind = vector_of("bfloat", self.lanes)
+        rounded = out.emit(f"fptrunc {self.float} {value} to {kind}")
+        short = out.emit(f"bitcast {kind} {rounded} to {self.short}")
+        flags = out.emit(f"bitcast {self.flag} {self._are_denormal(value)} to i{self.lanes}")
+        found = out.emit(f"icmp ne i{self.lanes} {flags}, 0")
+        before = out.block
+        out.do(f"br i1 {found}, label %{label}, label %{label}.done, !prof {self._rarely()}")
+        out.start_block(label)
+        exact = self.narrow_to_bfloat(value)
+        last = out.block
+        out.branch(f"{label}.done")
+        out.start_block(f"{label}.done")
+        return out.emit(f"phi {self.short} [ {short}, %{before} ], [ {exact}, %{last} ]")
+
+    def _are_denormal(self, value: str) -> str:
+        """Without their sign the bits of denormals are 1 and more, and less than 2**23."""
+        bits = self.bits(value)
+        magnitude = self.op("add", bits, bits)
+        below = self.op("add", magnitude, self.const(-1))
+        return self.out.emit(f"icmp ult {self.word} {below}, {self.const((1 << 24) - 1)}")
+
+    def _rarely(self) -> str:
+        """The weights of a branch that is hardly ever taken."""
+        return self.out.module.metadata('!{!"branch_weights", i32 1, i32 2000}')
 
     def widen_half(self, value: str) -> str:
         short = self.out.emit(f"bitcast {self.half} {value} to {self.short}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from weft import op
 from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.ops_conv_volume import convolve
-from weft.frontend.onnx.ops_linear import multiplied, product_in
+from weft.frontend.onnx.ops_linear import multiplied
 from weft.frontend.onnx.ops_quantize import Scaling, quantized
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
@@ -46,7 +46,7 @@ def _byte_product(node: Node, a: int, a_zero: int, b: int, b_zero: int) -> Expr:
     and of constant operands the sums are constants.
     """
     left, right = node.input(a), node.input(b)
-    product = product_in(node, left, right, "int32")
+    product = multiplied(node, left, right, "int32")
     x = _zero_point(node, a, a_zero, axis=-2)
     y = _zero_point(node, b, b_zero, axis=-1)
     depth = tensor_type(left).shape[-1]

@@ -60,19 +60,8 @@ def matmul(node: Node) -> Expr:
     return node.call(op.squeeze, product, axis=tuple(dropped)) if dropped else product
 
 
-def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
-    """The product of matrices or stacks of them; of 16-bit floats summed in 32 and rounded once."""
-    dtype = tensor_type(a).dtype
-    if not dtype.is_float or dtype.bits >= 32:
-        return product_in(node, a, b)
-    if dtype.code == "bfloat":  # CPUs multiply these as they are, and sum in 32 bits
-        return node.call(op.cast, product_in(node, a, b, "float32"), dtype=dtype.name)
-    wide_a, wide_b = (node.call(op.cast, v, dtype="float32") for v in (a, b))
-    return node.call(op.cast, product_in(node, wide_a, wide_b), dtype=dtype.name)
-
-
-def product_in(node: Node, a: Expr, b: Expr, out_dtype: str | None = None) -> Expr:
-    """The product of matrices or stacks of them with sums of ``out_dtype``."""
+def multiplied(node: Node, a: Expr, b: Expr, out_dtype: str | None = None) -> Expr:
+    """The product of matrices or stacks of them, of ``out_dtype`` or that of the operands."""
     a_shape, b_shape = tensor_type(a).shape, tensor_type(b).shape
     if dims_equal(a_shape[-1], b_shape[-2]) is False:
         raise node.fail(

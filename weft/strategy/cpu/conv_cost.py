@@ -17,6 +17,7 @@ from weft.strategy.cpu.conv_plain import arrival_cycles, plain_tile
 from weft.strategy.cpu.machine import FAR_BYTES_PER_CYCLE, RegisterTile, choose_tile, cover_cost
 from weft.target import Target
 from weft.topi.nn.conv import side_padding
+from weft.topi.nn.dense import sum_type
 
 EXPOSED = 0.06  # share of the time for weights from afar that arithmetic does not hide
 
@@ -32,7 +33,7 @@ class ConvSize:
     taps: tuple[int, ...]
     extents: tuple[int, ...]
     pointwise: bool
-    dtype: DType
+    dtype: DType  # of the sums
 
     @staticmethod
     def of(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> ConvSize:
@@ -47,7 +48,7 @@ class ConvSize:
         )
         pointwise = math.prod(taps) == 1 and not any(attrs.padding)
         return ConvSize(batch, outputs, attrs.groups, group_inputs, tuple(taps), extents, pointwise,
-                        attrs.out_dtype or data.dtype)
+                        sum_type(attrs.out_dtype or data.dtype))
 
     @property
     def depth(self) -> int:

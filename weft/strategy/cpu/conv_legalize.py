@@ -12,6 +12,7 @@ from weft.ir.passes import PassContext
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.cpu.blocking import channel_block, registers
+from weft.strategy.cpu.narrow_conv import conv_by_dot_products, conv_in_float32, rounded
 from weft.strategy.cpu.winograd_choice import use_winograd
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import legalize
@@ -22,11 +23,33 @@ WORTH = 0.9  # of the registers: the channels that are left out cost a pass over
 
 @legalize("nn.conv2d", target="cpu")
 def legalize_conv2d(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:
-    """Minimal filtering where it pays, its channels filled up with zeros where they make no blocks.
+    """Winograd convolution where it pays; narrow floats in float32, or by dot products.
 
-    85 channels would run in blocks of 17, two registers each; 96 take six. What is filled up is
-    left out of the result.
+    The channels are padded with zeros where they make no blocks: 85 channels would run in blocks
+    of 17, two registers each; 96 take six. What is padded is left out of the result.
     """
+    wide = conv_in_float32(call, types)
+    if wide is None:
+        return _by_fewer_products(call, types, context)
+    found = _by_fewer_products(*wide, context)
+    if found is None and isinstance(context.target, Target):
+        found = conv_by_dot_products(call, types, context.target)
+    return rounded(found or wide[0], call)
+
+
+def _legalize_others(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:  # noqa: ARG001
+    """Signals and volumes of narrow floats in float32."""
+    wide = conv_in_float32(call, types)
+    return None if wide is None else rounded(wide[0], call)
+
+
+for _name in ("nn.conv1d", "nn.conv3d"):
+    legalize(_name, target="cpu")(_legalize_others)
+
+
+def _by_fewer_products(
+    call: Call, types: Sequence[Type], context: PassContext
+) -> Expr | None:
     data, weight = types
     if not (isinstance(data, TensorType) and isinstance(weight, TensorType)):
         return None

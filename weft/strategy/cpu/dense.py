@@ -24,7 +24,6 @@ from weft.strategy.cpu.product_plan import (
     ProductSize,
     other_plans,
     plan_product,
-    sum_type,
 )
 from weft.strategy.cpu.product_schedule import schedule_product
 from weft.strategy.implementation import Implementation, attrs_of
@@ -33,6 +32,7 @@ from weft.support.errors import InternalError
 from weft.target import Target
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout
+from weft.topi.nn.dense import sum_type
 
 
 @strategy("nn.dense", target="cpu")

@@ -50,7 +50,7 @@ def schedule_depthwise(ctx: ScheduleContext) -> None:
         bands, row = stage.split(inner[0], factor=ROWS_A_TASK)
         outer, inner = [*outer, bands], [row]
     columns, column = stage.split(ow, factor=_row_tile(width, registers(
-        size_of(lane.extent), ctx.target.lanes(ctx.output.dtype)), ctx.target.vector_registers))
+        size_of(lane.extent), ctx.target.lanes(acc.dtype)), ctx.target.vector_registers))
     stage.reorder(n, oc, *outer, *inner, columns, column, lane)
     stage.unroll(column)
     stage.vectorize(lane)

@@ -18,7 +18,6 @@ from weft.strategy.cpu.injective import parallelize
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.cpu.padding import padding_of
 from weft.strategy.implementation import ScheduleContext
-from weft.target import Target
 from weft.tir.transform.masked_tail import MASKED_TAIL
 
 MOST_VECTORS = 8  # of sums: enough to hide their latency, twice over
@@ -44,17 +43,18 @@ def schedule_depthwise_rows(ctx: ScheduleContext) -> None:
     """Parallel over channels, and over rows where these are few."""
     s, stage = ctx.schedule, ctx.schedule[ctx.output]
     pad, acc = padding_of(ctx), accumulators(ctx)
+    lanes = ctx.target.lanes(acc.dtype)
     *outer, row = stage.axis
     height = size_of(outer[-1].extent) if len(outer) > 2 else 1
-    tile = row_tile(height, size_of(row.extent), ctx.target.lanes(ctx.output.dtype))
-    outer, inside = _tiles(stage, stage.axis, tile, ctx.target)
+    tile = row_tile(height, size_of(row.extent), lanes)
+    outer, inside = _tiles(stage, stage.axis, tile, lanes)
     stage.reorder(*outer, *inside)
     work = math.prod(size_of(axis.extent) for axis in (*stage.axis, *s[acc].reduce_axis))
     if work >= PARALLEL_THRESHOLD:
         outer = [*parallelize(stage, outer[:-1]), outer[-1]]
     sums = s[acc]
     sums.compute_at(stage, outer[-1])
-    outer, inside = _tiles(sums, sums.axis, tile, ctx.target)
+    outer, inside = _tiles(sums, sums.axis, tile, lanes)
     *taps, along = sums.reduce_axis
     sums.reorder(*outer, *taps, along, *inside)
     sums.unroll(along)  # rows of the kernel stay loops, shorter near the border
@@ -63,10 +63,9 @@ def schedule_depthwise_rows(ctx: ScheduleContext) -> None:
 
 
 def _tiles(
-    stage: te.Stage, axes: Sequence[te.IterVar], tile: RowTile, target: Target
+    stage: te.Stage, axes: Sequence[te.IterVar], tile: RowTile, lanes: int
 ) -> tuple[list[te.IterVar], list[te.IterVar]]:
     """Loops over tiles, and those inside: rows, vectors, and lanes of which the last are masked."""
-    lanes = target.lanes(stage.op.output(0).dtype)
     *outer, last = axes
     columns, inside = stage.split(last, factor=tile.vectors * lanes)
     vector, lane = stage.split(inside, factor=lanes)

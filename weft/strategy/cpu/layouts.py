@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
@@ -18,11 +19,12 @@ from weft.strategy.cpu.depthwise_cost import blocked_depthwise_cycles, plain_dep
 from weft.strategy.cpu.dot_product_conv import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product_matmul import panel_layout, plan_of
 from weft.strategy.cpu.machine import has_masks
-from weft.strategy.cpu.product_plan import ProductSize, plan_product, sum_type
+from weft.strategy.cpu.product_plan import ProductSize, plan_product
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
 from weft.topi.layout import Layout
+from weft.topi.nn.dense import sum_type
 from weft.transform.layout_choice import LayoutChoice, LayoutChoices
 from weft.transform.layout_prices import CONVERSION_CYCLES
 
@@ -157,30 +159,30 @@ for _name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
 def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
     """Constant weights are packed into panels; others would be packed again at every call."""
     weight, attrs = _fixed(types[1]), attrs_of(call, DenseAttrs)
-    if attrs.weight_layout != "NK" or not isinstance(call.args[1], Constant):
+    written = attrs.weight_layout
+    if written not in ("NK", "KN") or not isinstance(call.args[1], Constant):
         return None
     if weight is None or 0 in weight.concrete_shape:
         return None
+    sizes = dict(zip(written, weight.concrete_shape, strict=True))
     plan = plan_of(call, target, is_packed=True)
     if plan is not None:
-        units, depth = weight.concrete_shape
-        packed = Layout.parse(panel_layout(units, plan))
-        zeros = (-units % packed.factor_of("N"), -depth % packed.factor_of("K"))
-        return LayoutChoice(attrs.replace(weight_layout=packed.name, units=units),
-                            (None, ("NK", packed.name)), paddings=(None, zeros))
-    units = weight.concrete_shape[0]
-    panel = _panel_of(types, weight, target)
-    layout = f"NK{panel}n"
-    filling = (-units % panel, 0)
-    return LayoutChoice(attrs.replace(weight_layout=layout, units=units if filling[0] else None),
-                        (None, ("NK", layout)), paddings=(None, filling if filling[0] else None))
+        layout = panel_layout(sizes["N"], plan)
+    else:
+        layout = f"NK{_panel_of(types, weight.dtype, sizes, target)}n"
+    zeros = tuple(-sizes[axis] % Layout.parse(layout).factor_of(axis) for axis in written)
+    units = sizes["N"] if plan is not None or any(zeros) else None
+    return LayoutChoice(attrs.replace(weight_layout=layout, units=units),
+                        (None, (written, layout)), paddings=(None, zeros if any(zeros) else None))
 
 
-def _panel_of(types: Sequence[Type], weight: TensorType, target: Target) -> int:
+def _panel_of(
+    types: Sequence[Type], dtype: DType, sizes: Mapping[str, int], target: Target
+) -> int:
     """How wide the panels of a dense weight are: a register tile, for as many rows as are known."""
-    data, (units, depth) = _fixed(types[0]), weight.concrete_shape
+    data = _fixed(types[0])
     rows = math.prod(data.concrete_shape[:-1]) if data is not None else USUAL_ROWS
-    size = ProductSize(max(rows, 1), units, depth, sum_type(weight.dtype))
+    size = ProductSize(max(rows, 1), sizes["N"], sizes["K"], sum_type(dtype))
     return plan_product(size, target).width
 
 

@@ -25,7 +25,6 @@ from weft.strategy.cpu.product_plan import (
     copies_right,
     other_plans,
     plan_product,
-    sum_type,
 )
 from weft.strategy.cpu.product_schedule import schedule_product
 from weft.strategy.implementation import Implementation
@@ -33,6 +32,7 @@ from weft.strategy.registry import strategy
 from weft.target import Target
 from weft.tir.expr import PrimExpr, const, if_then_else, int_value
 from weft.topi.broadcast import broadcast_shape
+from weft.topi.nn.dense import sum_type
 
 # Below these a right operand that must be copied is not worth it: measured from 2 to 16 of each.
 MIN_COPIED_ROWS, MIN_COLUMNS = 4, 3
@@ -69,7 +69,7 @@ def products_of_activations(
         )
         return Implementation(
             full_name, functools.partial(schedule_product, plan=plan),
-            lambda a, b, _: product(a, b),
+            lambda a, b, attrs: product(a, b, out_dtype=attrs.out_dtype or a.dtype),
         )
 
     yield with_variants(f"{name}.cpu.packed", plan_product(size, target),
@@ -102,10 +102,10 @@ def _size(call: Call, *, transpose_a: bool) -> ProductSize | None:
     if not (isinstance(result, TensorType) and isinstance(left, TensorType)
             and isinstance(right, TensorType)):
         return None
-    if any(t.dtype is not result.dtype for t in (left, right)):
+    dtype = sum_type(left.dtype)
+    if right.dtype is not left.dtype or str(dtype) not in SUM_TYPES:
         return None
-    dtype = sum_type(result.dtype)
-    if str(dtype) not in SUM_TYPES:
+    if result.dtype not in (left.dtype, dtype):
         return None
     dims = (*result.shape[-2:], left.shape[-2 if transpose_a else -1])
     if not 2 <= result.ndim == left.ndim == right.ndim:
@@ -116,7 +116,7 @@ def _size(call: Call, *, transpose_a: bool) -> ProductSize | None:
 
 def tiled_matmul(
     a: te.Tensor, b: te.Tensor, *, transpose_a: bool, transpose_b: bool, plan: ProductPlan,
-    in_panels: bool,
+    in_panels: bool, out_dtype: DType,
 ) -> te.Tensor:
     """The product, with ``b_panels[.., n // width, k, n % width]`` where ``in_panels``.
 
@@ -153,9 +153,9 @@ def tiled_matmul(
 
     whole = (columns + (plan.lanes - 1)) // plan.lanes * plan.lanes
     product = te.compute((*batch, rows, whole), element, name="matmul", tag="matmul")
-    if int_value(columns) == int_value(whole) and wide is a.dtype:
+    if int_value(columns) == int_value(whole) and wide is out_dtype:
         return product
-    return te.compute((*batch, rows, columns), lambda *i: product[i].astype(a.dtype),
+    return te.compute((*batch, rows, columns), lambda *i: product[i].astype(out_dtype),
                       name="matmul_columns", tag="injective")
 
 

@@ -66,7 +66,7 @@ def schedule_columns(ctx: ScheduleContext) -> None:
     pad = padding_of(ctx)
     acc = accumulators(ctx, reduction)
     place = Layout.parse(attrs_of(ctx.call, PoolAttrs).layout).index_of("W")
-    lanes, masks = ctx.target.lanes(ctx.output.dtype), has_masks(ctx.target)
+    lanes, masks = ctx.target.lanes(acc.dtype), has_masks(ctx.target)
     _schedule_tables(ctx)
     *outer, row = stage.axis[:place]
     inside = stage.axis[place:]
@@ -133,7 +133,7 @@ def schedule_window(ctx: ScheduleContext) -> None:
     _schedule_tables(ctx)
     stage = s[ctx.output]
     *outer, inner = stage.axis
-    loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(ctx.output.dtype),
+    loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(acc.dtype),
                                           masks=has_masks(ctx.target))]
     band = loops
     if work_of(s[acc].require_compute("work_of")) >= PARALLEL_THRESHOLD:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weft.ir.dtype import DType, float32
+from weft.ir.dtype import DType
 from weft.strategy.cpu.machine import (
     FMA_LATENCY,
     FMA_PER_CYCLE,
@@ -47,11 +47,6 @@ MIN_BLOCK_ROWS = 384
 TILES_WORTH_A_COPY = 10
 MEASURED_TILES = 6  # how many of the best tiles `weft tune` looks at
 FEW_TILES = 2
-
-
-def sum_type(dtype: DType) -> DType:
-    """What products of ``dtype`` are added up in: floats of 16 bits in 32."""
-    return float32 if dtype.is_float and dtype.bits == 16 else dtype
 
 
 @dataclass(frozen=True, slots=True)
