@@ -23,13 +23,13 @@ from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:
     from weft.compiler.api import CompiledModel, DynamicModel, ForeignModel, compile, parse
+    from weft.compiler.differentiate import grad
     from weft.compiler.tuning import tune_model
     from weft.ir import Function, IRModule
     from weft.ir.from_python import function
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
     from weft.target import Target
-    from weft.transform.gradient import grad
 
 __version__ = "0.1.0"
 
@@ -42,7 +42,7 @@ _LAZY = {
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
     "parse": "weft.compiler.api",
-    "grad": "weft.transform.gradient",
+    "grad": "weft.compiler.differentiate",
     "function": "weft.ir.from_python",
     "IRModule": "weft.ir",
     "Function": "weft.ir",

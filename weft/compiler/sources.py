@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,13 @@ def _shaped(mod: IRModule, options: CompileOptions) -> IRModule:
 def prepare(model: Any, example_inputs: Any, inputs: Any) -> Any:
     """A torch model as a traced program, which is traced once; all else as it is.
 
-    Raises ``OptionError`` for ``example_inputs`` of a model that needs none.
+    One tensor stands for the tuple with it alone, the examples of a module with one input. Raises
+    ``OptionError`` for ``example_inputs`` of a model that needs none.
     """
     if is_torch_model(model):
-        return torch_program(model, example_inputs=example_inputs, inputs=inputs)
+        one = example_inputs is not None and not isinstance(example_inputs, (Mapping, Sequence))
+        examples = (example_inputs,) if one else example_inputs
+        return torch_program(model, example_inputs=examples, inputs=inputs)
     if example_inputs is not None:
         raise OptionError("example_inputs are for torch modules", got=type(model).__name__,
                           help='give shapes with inputs={"x": (1, 3, 224, 224)}')

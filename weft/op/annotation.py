@@ -1,4 +1,4 @@
-"""Remarks for passes in a program: stop_fusion, checkpoint. They cost nothing."""
+"""Remarks for passes in a program: stop_fusion, checkpoint, stop_gradient. They cost nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def _remark(name: str, doc: str) -> Op:
                    level=10, inputs=("x",))(run)
     op.layout(keep_layout)
     op.spec(np.copy, case((3, 5)), case(()), case((0, 4)), case((2,), dtypes="bool"))
-    op.gradient(lambda _call, _y, dy: [dy])
     return op
 
 
@@ -31,3 +30,7 @@ stop_fusion = _remark("stop_fusion", "``x``, written to memory: what comes befor
                       "after are not one kernel.")
 checkpoint = _remark("checkpoint", "``x``, which is kept: the pass ``recompute`` computes later "
                      "values again from here, and not this one.")
+stop_gradient = _remark("stop_gradient", "``x``, taken for a constant by differentiation: no "
+                        "gradient flows back through it (``detach`` in torch).")
+for _seen_through in (stop_fusion, checkpoint):
+    _seen_through.gradient(lambda _call, _y, dy: [dy])

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft import op
-from weft.ir.expr import Call, Expr, Function, const
+from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
 from weft.topi.layout import Layout
 from weft.transform.canonicalize_ops import decomposed
 from weft.transform.graph import as_function, op_name, rewrite_function, tensor_type_of
-from weft.transform.simplify_inference import SimplifyInference, align_to_axis
+from weft.transform.simplify_inference import (
+    align_to_axis,
+    field_of_tuple,
+    normalised,
+    with_everything_kept,
+)
 
 
 @register_pass
@@ -21,7 +27,9 @@ from weft.transform.simplify_inference import SimplifyInference, align_to_axis
 class ExpandForGradient(FunctionPass):
     """Spell normalisations, global pools and biases by arithmetic that can be differentiated.
 
-    So are all operators that have an ``expansion`` or a ``decomposition``.
+    So are all operators that have an ``expansion`` or a ``decomposition``. Batch normalisation
+    takes the statistics that it is given, as at inference. With ``training`` it takes mean and
+    (biased) variance of the batch itself, and gives these as its second and third result.
 
     def @main(%x: Tensor[(1, 2, 4, 4), float32]) { nn.global_avg_pool2d(%x) }
     =>
@@ -30,10 +38,43 @@ class ExpandForGradient(FunctionPass):
 
     name: ClassVar[str] = "expand_for_gradient"
     opt_level: ClassVar[int] = 0
+    training: bool = False
 
-    def run(self, fn: Function, ctx: PassContext) -> Function:
-        simple = infer_expr(SimplifyInference().run(fn, ctx), trust=True)
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        simple = infer_expr(rewrite_function(fn, self._without_training), trust=True)
         return rewrite_function(as_function(simple), _expand)
+
+    def _without_training(self, original: Expr, node: Expr) -> Expr:
+        """Batch norm as arithmetic; dropout, which the gradient has checked, as its argument."""
+        if isinstance(node, TupleGetItem):
+            return field_of_tuple(node)
+        name = op_name(node)
+        if name not in _TRAINED or not isinstance(node, Call) or not isinstance(original, Call):
+            return node
+        data = tensor_type_of(original.args[0])
+        if name == "nn.dropout":
+            return with_everything_kept(node, data)
+        return _by_batch(node, data) if self.training else normalised(node, data.ndim)
+
+
+_TRAINED = ("nn.batch_norm", "nn.dropout")
+
+
+def _by_batch(call: Call, data: TensorType) -> Expr:
+    """Batch norm in training (Ioffe and Szegedy 2015): by the mean and variance of the batch."""
+    x, gamma, beta, *_ = call.args
+    attrs: Any = call.attrs
+    axis, ndim = attrs.axis % data.ndim, data.ndim
+    axes = tuple(i for i in range(ndim) if i != axis)
+    mean = op.mean(x, axis=axes, keepdims=True)
+    centred = op.subtract(x, mean)
+    variance = op.mean(op.multiply(centred, centred), axis=axes, keepdims=True)
+    result = op.multiply(centred, op.rsqrt(op.add(variance, const(attrs.epsilon, data.dtype))))
+    if attrs.scale:
+        result = op.multiply(result, align_to_axis(gamma, axis, ndim))
+    if attrs.center:
+        result = op.add(result, align_to_axis(beta, axis, ndim))
+    return Tuple((result, *(op.squeeze(s, axis=axes) for s in (mean, variance))), span=call.span)
 
 
 def _expand(original: Expr, node: Expr) -> Expr:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from weft.ir.expr import Expr, Function, GlobalVar, Let, RefCreate, RefRead, RefWrite, Tuple, Var
+from weft.ir.expr import (
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    Var,
+)
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.typing.infer import infer_type
@@ -15,7 +25,7 @@ from weft.support.errors import PassError
 from weft.transform.adjoint import is_differentiable, ones_like
 from weft.transform.alpha import fresh_copy, fresh_var
 from weft.transform.expand_for_gradient import ExpandForGradient
-from weft.transform.graph import type_of
+from weft.transform.graph import op_name, type_of
 from weft.transform.inline import Inline
 from weft.transform.lambda_lift import LambdaLift
 from weft.transform.reverse import Sweep, missing_gradients
@@ -29,8 +39,15 @@ class Gradient(Pass):
     The result is ``(value, (d parameter, ..))``; where the value is no scalar, the gradients are
     those of the sum of its elements. Sharing, tuples, ``if``, calls and recursion are followed;
     local functions are lifted first. ``with_respect_to`` names the parameters wanted, all by
-    default. Raises ``PassError`` for references, data types, functions as values, and operators
-    without a gradient, all of which it lists.
+    default. Raises ``PassError`` for references, data
+    types, functions as values, and operators without a gradient, all of which it lists.
+
+    Operators mean in a gradient what they compute. ``nn.batch_norm`` normalises by the statistics
+    that it is given, which are inputs or constants like others; with ``training`` it normalises by
+    mean and biased variance of the batch, through which gradients flow, and gives these two as its
+    second and third result. ``nn.dropout`` with a rate above 0 drops nothing at inference, and its
+    gradient there is hardly ever what is wanted: it raises ``PassError``, unless ``training`` is
+    ``False``. ``annotation.stop_gradient`` ends the flow of gradients.
 
     def @main(%x: Tensor[(4,), float32]) { exp(%x) }
     =>
@@ -44,9 +61,12 @@ class Gradient(Pass):
     opt_level: ClassVar[int] = 0
     entry: str = "main"
     with_respect_to: tuple[str, ...] = ()
+    training: bool | None = None
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        prepared = infer_type(_first_order(mod, ctx))
+        if self.training is not False:
+            _refuse_dropout(mod)
+        prepared = infer_type(_first_order(mod, ctx, training=bool(self.training)))
         products = _Products(prepared)
         entry = prepared[self.entry]
         products.check(entry)
@@ -90,18 +110,6 @@ def gradient(fn: Function) -> Function:
     return after["main"]
 
 
-def grad(
-    program: IRModule | Function, *, with_respect_to: Sequence[str] = ()
-) -> IRModule:
-    """The module that returns ``(value, (gradient of each floating-point parameter, ..))``.
-
-    ``program`` is a module (its ``@main``) or a function; ``with_respect_to`` names the parameters
-    wanted. Compile the result like any other module. Raises ``PassError`` as ``Gradient`` does.
-    """
-    mod = program if isinstance(program, IRModule) else IRModule.from_expr(program)
-    return Gradient(with_respect_to=tuple(with_respect_to))(mod)
-
-
 def pure_graph(body: Expr) -> Expr:
     """``body`` without lets, every variable replaced by the node that it stands for.
 
@@ -129,8 +137,24 @@ def _resolved(node: Expr, memo: dict[Expr, Expr], value_of: dict[Var, Expr]) -> 
     return memo[node]
 
 
-def _first_order(mod: IRModule, ctx: PassContext) -> IRModule:
-    for pass_ in (ExpandForGradient(), LambdaLift(prefix="local"), _InlineLocal()):
+def _refuse_dropout(mod: IRModule) -> None:
+    """Raise ``PassError`` for dropout that would drop something in training."""
+    for function in mod.functions.values():
+        for node in post_order(function):
+            if op_name(node) == "nn.dropout" and isinstance(node, Call):
+                rate = node.attrs.rate  # type: ignore[attr-defined]
+                if rate > 0:
+                    raise PassError(
+                        f"the gradient through nn.dropout with rate {rate} is not determined",
+                        where=node.span,
+                        help="training=False differentiates what runs at inference, where nothing "
+                             "is dropped; for training, multiply by a mask that random.bernoulli "
+                             "draws from a key, and divide by 1 - rate",
+                    )
+
+
+def _first_order(mod: IRModule, ctx: PassContext, *, training: bool) -> IRModule:
+    for pass_ in (ExpandForGradient(training=training), LambdaLift(prefix="local"), _InlineLocal()):
         mod = infer_type(pass_.run_module(mod, ctx))
     return mod
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weft.ir.expr import Call, Constant, Expr, GlobalVar, If, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
 from weft.ir.trampoline import Routine, run
-from weft.ir.types import FuncType, TupleType
+from weft.ir.types import FuncType, TensorType, TupleType
 from weft.ir.visitor import children, post_order
 from weft.support.errors import PassError
 from weft.transform.adjoint import (
@@ -159,7 +159,11 @@ def _operator_shares(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adj
 
 
 def missing_gradients(body: Expr) -> list[str]:
-    """Operators called in ``body`` through which no gradient flows for want of a rule."""
+    """Operators called in ``body`` through which no gradient flows for want of a rule.
+
+    So is ``reinterpret`` where bits of a float become a float again: the slope is not zero there,
+    as it is of other integers.
+    """
     missing = {
         node.op.name: None
         for node in post_order(body)
@@ -170,4 +174,25 @@ def missing_gradients(body: Expr) -> list[str]:
         and node.op.name not in ZERO_GRADIENT
         and rule_of(node.op) is None
     }
-    return list(missing)
+    return [*missing, *(["reinterpret"] if _returns_from_bits(body) else ())]
+
+
+def _returns_from_bits(body: Expr) -> bool:
+    """Whether a float is made of bits that were those of another one."""
+    bits: set[Expr] = set()
+    for node in post_order(body):
+        if not isinstance(node, Call) or not isinstance(node.op, Op):
+            continue
+        reinterprets = node.op.name == "reinterpret"
+        from_bits = any(child in bits for child in children(node))
+        if reinterprets and from_bits and is_differentiable(type_of(node)):
+            return True
+        begins = reinterprets and is_differentiable(type_of(node.args[0]))
+        if begins or (from_bits and node.op.name not in ZERO_GRADIENT and not _is_bool(node)):
+            bits.add(node)
+    return False
+
+
+def _is_bool(node: Expr) -> bool:
+    type_ = type_of(node)
+    return isinstance(type_, TensorType) and type_.dtype.is_bool

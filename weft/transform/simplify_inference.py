@@ -8,6 +8,7 @@ from typing import ClassVar
 from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType
 from weft.transform.fold_constant import evaluate_constant
 from weft.transform.graph import op_name, rewrite_function, tensor_type_of
 
@@ -15,14 +16,14 @@ from weft.transform.graph import op_name, rewrite_function, tensor_type_of
 @register_pass
 @dataclass(frozen=True)
 class SimplifyInference(FunctionPass):
-    """Batch normalisation becomes a scale and a shift, dropout its argument.
+    """Batch norm becomes a scale and a shift, dropout and ``stop_gradient`` their argument.
 
     With statistics that are constant, as those of a trained model are, scale and shift are
     constants as well.
 
     def @main(%x: Tensor[(1, 2, 4, 4), float32], %s: Tensor[(2,), float32]) {
       %0 = nn.dropout(%x, rate=0.5);
-      nn.relu(%0.0)
+      annotation.stop_gradient(nn.relu(%0.0))
     }
     =>
     def @main(%x: Tensor[(1, 2, 4, 4), float32], %s: Tensor[(2,), float32]) { nn.relu(%x) }
@@ -36,22 +37,35 @@ class SimplifyInference(FunctionPass):
 
 
 def _simplify(original: Expr, node: Expr) -> Expr:
-    if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
-        return node.tuple_value.fields[node.index]
+    if isinstance(node, TupleGetItem):
+        return field_of_tuple(node)
     if not isinstance(node, Call) or not isinstance(original, Call):
         return node
     name = op_name(node)
     if name == "nn.batch_norm":
-        return _normalise(node, tensor_type_of(original.args[0]).ndim)
+        return normalised(node, tensor_type_of(original.args[0]).ndim)
     if name == "nn.dropout":
-        type_ = tensor_type_of(original.args[0])
-        mask = op.ones(shape=type_.shape, dtype=type_.dtype, span=node.span)
-        return Tuple((node.args[0], mask), span=node.span)
-    return node
+        return with_everything_kept(node, tensor_type_of(original.args[0]))
+    return node.args[0] if name == "annotation.stop_gradient" else node
 
 
-def _normalise(call: Call, ndim: int) -> Expr:
-    """``(x - mean) / sqrt(var + epsilon) * gamma + beta`` as ``x * scale + shift``."""
+def field_of_tuple(node: TupleGetItem) -> Expr:
+    """The field itself where the tuple is put together at sight."""
+    whole = node.tuple_value
+    return whole.fields[node.index] if isinstance(whole, Tuple) else node
+
+
+def with_everything_kept(call: Call, type_: TensorType) -> Expr:
+    """Dropout at inference: its argument, which has ``type_``, and a mask of ones."""
+    mask = op.ones(shape=type_.shape, dtype=type_.dtype, span=call.span)
+    return Tuple((call.args[0], mask), span=call.span)
+
+
+def normalised(call: Call, ndim: int) -> Expr:
+    """Batch norm at inference: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
+
+    It is written ``x * scale + shift``; the two statistics come back as they are.
+    """
     data, gamma, beta, mean, variance = call.args
     attrs = call.attrs
     dtype = tensor_type_of(mean).dtype

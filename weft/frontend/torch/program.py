@@ -15,6 +15,7 @@ from weft.frontend.torch.coverage import check_coverage
 from weft.frontend.torch.dims import shape_of, symbol_of
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.export import Shapes, export_module, quiet
+from weft.frontend.torch.no_grad import no_grad_as_detach
 from weft.ir.shape import Shape
 from weft.ir.types import TensorType, is_static
 from weft.support.errors import OptionError, UnsupportedModelError
@@ -67,14 +68,16 @@ def make_program(
     elif example_inputs is not None:
         raise OptionError("an exported program has its example inputs already",
                           help="leave example_inputs out")
-    with quiet():
+    with quiet(), no_grad_as_detach(exported):
         exported = exported.run_decompositions(_decompositions())
     check_coverage(exported.graph, type(model).__name__)
     return _program_of(exported, shapes)
 
 
 def _decompositions() -> Any:
-    return without_kept(torch.export.default_decompositions())
+    table = without_kept(torch.export.default_decompositions())
+    table.pop(torch.ops.aten.detach.default, None)  # ``weft.grad`` must see it
+    return table
 
 
 def without_kept(table: Any) -> Any:

@@ -34,11 +34,11 @@ RULES: dict[str, GradientRule] = {
     **writing.RULES,
 }
 
-# Steps: their slope is zero wherever there is one.
+# Steps, whose slope is zero wherever there is one, and what is to be taken for a constant.
 ZERO_GRADIENT = frozenset({
-    "arange", "argmax", "argmin", "argsort", "argwhere", "ceil", "dyn.arange", "dyn.ones",
-    "dyn.zeros", "floor", "floor_divide", "ndarray_size", "ones", "round", "searchsorted",
-    "shape_of", "sign", "trunc", "trunc_divide", "zeros",
+    "annotation.stop_gradient", "arange", "argmax", "argmin", "argsort", "argwhere", "ceil",
+    "dyn.arange", "dyn.ones", "dyn.zeros", "floor", "floor_divide", "ndarray_size", "ones",
+    "round", "searchsorted", "shape_of", "sign", "trunc", "trunc_divide", "zeros",
 })  # fmt: skip
 
 
