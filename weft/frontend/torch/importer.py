@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.fx
 
+from weft import op
 from weft.frontend.torch.calls import (
     attribute_tensor,
     bound_arguments,
@@ -22,6 +23,7 @@ from weft.frontend.torch.node import Node, shape_in, size_of
 from weft.frontend.torch.program import TorchProgram
 from weft.frontend.torch.sizes import check_sizes, input_types
 from weft.frontend.torch.spans import span_of, target_name
+from weft.frontend.typed import typed
 from weft.ir.expr import Constant, Expr, Function, Tuple, Var
 from weft.ir.module import IRModule
 from weft.ir.span import Span
@@ -51,11 +53,17 @@ class GraphImporter:
         self.values: dict[str, Any] = {}
 
     def add_input(self, name: str, var: Var) -> None:
-        typed = var.with_type(var.annotation)  # type: ignore[arg-type]
-        self.params.append(typed)
-        self.values[name] = typed
+        param = var.with_type(var.annotation)  # type: ignore[arg-type]
+        self.params.append(param)
+        self.values[name] = param
 
-    def run(self) -> IRModule:
+    def add_transposed_input(self, name: str, var: Var, axes: Sequence[int]) -> None:
+        """An input that lies in memory as ``var``; the graph sees ``transpose(var, axes)``."""
+        self.add_input(name, var)
+        self.values[name] = typed(op.transpose(self.values[name], axes=tuple(axes)))
+
+    def run(self, orders: Mapping[str, Sequence[int]] | None = None) -> IRModule:
+        """The module of the graph; ``orders`` are the axes by which outputs are transposed."""
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 if node.name not in self.values:
@@ -64,7 +72,7 @@ class GraphImporter:
                 self.values[node.name] = _weight(attribute_tensor(node), node)
             elif node.op == "call_function" and not is_check(node):
                 self.values[node.name] = self._call(node)
-        return self._module()
+        return self._module(orders or {})
 
     def _placeholder(self, node: torch.fx.Node) -> Any:
         weight = self.program.weights.get(node.name)
@@ -115,9 +123,9 @@ class GraphImporter:
             return [self.value(a) for a in argument]
         return argument
 
-    def _module(self) -> IRModule:
+    def _module(self, orders: Mapping[str, Sequence[int]]) -> IRModule:
         program = self.program
-        results = [self.values[name] for name in program.output_nodes]
+        results = [self._result(name, orders.get(name)) for name in program.output_nodes]
         outputs: list[Expr] = [
             r if isinstance(r, Expr) else Constant(np.asarray(r, p.type.dtype.numpy))
             for r, p in zip(results, program.outputs, strict=True)
@@ -128,6 +136,12 @@ class GraphImporter:
             "output_names": tuple(port.name for port in program.outputs),
         }
         return infer_type(IRModule({"main": Function(tuple(self.params), body)}, attrs=attrs))
+
+    def _result(self, name: str, axes: Sequence[int] | None) -> Any:
+        value = self.values[name]
+        if axes is None or not isinstance(value, Expr):
+            return value
+        return typed(op.transpose(value, axes=tuple(axes)))
 
 
 def _weight(tensor: torch.Tensor | None, node: torch.fx.Node) -> Constant:

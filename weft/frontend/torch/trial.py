@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from weft.frontend.torch import converters as _converters  # noqa: F401 - fills the table
 from weft.frontend.torch.calls import (
@@ -70,13 +71,12 @@ def is_plain(value: Any) -> bool:
     return (isinstance(value, torch.Tensor) and value.device.type == "cpu"
             and value.layout is torch.strided and has_dtype(value.dtype)
             and not value.is_quantized and not torch._is_functional_tensor(value)  # noqa: SLF001
-            and _is_known_class(value))
+            and is_known_class(value))
 
 
-def _is_known_class(value: torch.Tensor) -> bool:
-    """Subclasses may override what operators do; the fake tensors of a trace do not."""
-    known = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    return type(value) in known or type(value).__name__ == "FakeTensor"
+def is_known_class(value: torch.Tensor) -> bool:
+    """Whether operators do to the tensor what they do to all: subclasses may override them."""
+    return type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 
 
 def hint(size: Any) -> int | None:

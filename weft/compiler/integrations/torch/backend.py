@@ -12,6 +12,7 @@ import torch.fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import RestartAnalysis
 from torch._guards import TracingContext
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from weft.compiler.integrations.torch import fallback
 from weft.compiler.integrations.torch.decompositions import decompositions
@@ -19,7 +20,8 @@ from weft.compiler.integrations.torch.fallback import GraphReport
 from weft.compiler.integrations.torch.region import Region
 from weft.compiler.integrations.torch.regions import split, without_trivial_regions
 from weft.frontend.torch.spans import target_name
-from weft.frontend.torch.trial import Trial
+from weft.frontend.torch.trial import Trial, is_known_class
+from weft.support.errors import UnsupportedModelError
 
 Compiled = Callable[..., Any]
 
@@ -41,6 +43,7 @@ class Backend:
             decompositions=decompositions(),
         )
         try:
+            _check_classes(example_inputs)
             return traced(graph, example_inputs)
         except RestartAnalysis:  # TorchDynamo asks itself to begin again
             raise
@@ -98,6 +101,15 @@ class Backend:
             report.left[name] += 1
             report.reasons.setdefault(name, reason)
         return without_trivial_regions(graph, taken)
+
+
+def _check_classes(inputs: Sequence[Any]) -> None:
+    """AOTAutograd takes some subclasses of tensors apart, and traces the others as tensors."""
+    for value in inputs:
+        if isinstance(value, torch.Tensor) and not is_known_class(value) \
+                and not is_traceable_wrapper_subclass(value):
+            raise UnsupportedModelError("an input is of a subclass of torch.Tensor",
+                                        got=type(value).__qualname__)
 
 
 def _static_inputs() -> frozenset[int]:

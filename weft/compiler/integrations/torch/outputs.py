@@ -10,57 +10,63 @@ import sympy
 import torch
 import torch.fx
 
+from weft.compiler.integrations.torch.layout import Axes, memory_order, row_major_strides
+
+# Takes the next array that a program returns, or none of them, and gives the result.
 Maker = Callable[[Iterator[np.ndarray]], Any]
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def maker_of(outputs: Sequence[torch.fx.Node], placeholders: Sequence[torch.fx.Node],
-             args: Sequence[Any], numbers: Mapping[torch.fx.Node, Any]) -> list[Maker]:
-    """For every output how it is made of the arrays that a program returns, in order."""
-    symbols = _symbols(placeholders, args)
-    return [_number(numbers[n]) if n in numbers else _tensor(n.meta["val"], symbols)
-            for n in outputs]
+def layout_of(traced: torch.Tensor, symbols: Mapping[Any, Any]) -> Layout | None:
+    """The sizes and strides that a tensor was traced with; ``None`` where data decides them."""
+    shape = [_known(size, symbols) for size in traced.shape]
+    strides = [_known(stride, symbols) for stride in traced.stride()]
+    if None in shape or None in strides:
+        return None
+    return tuple(shape), tuple(strides)  # type: ignore[arg-type]
 
 
-def _number(value: Any) -> Maker:
+def order_of(layout: Layout | None) -> Axes | None:
+    """By which axes the program transposes an output, so that no copy is needed afterwards."""
+    return None if layout is None else memory_order(*layout)
+
+
+def maker_of(layout: Layout | None) -> Maker:
+    """How a tensor of ``layout`` is made of an array that was transposed by its order."""
+    if layout is None or layout[1] == row_major_strides(layout[0]):
+        return lambda arrays: tensor_of(next(arrays))
+    shape, strides = layout
+    if order_of(layout) is not None or _lies_in_order(layout):
+        return lambda arrays: tensor_of(next(arrays)).as_strided(shape, strides)
+    if 0 in strides:  # elements share memory, which no operator but a view gives
+        return lambda arrays: tensor_of(next(arrays))
+
+    def spread(arrays: Iterator[np.ndarray]) -> torch.Tensor:
+        source = tensor_of(next(arrays))
+        return torch.empty_strided(shape, strides, dtype=source.dtype).copy_(source)
+
+    return spread
+
+
+def number_maker(value: Any) -> Maker:
+    """How a result is made that is no tensor."""
     return lambda _: value
 
 
-def _tensor(traced: torch.Tensor, symbols: Mapping[Any, Any]) -> Maker:
-    shape = [_known(s, symbols) for s in traced.shape]
-    strides = [_known(s, symbols) for s in traced.stride()]
-    dense = _dense_strides(shape)
-    if None in shape or None in strides or strides == dense:
-        return _as_it_is
-    if all(s == d for n, s, d in zip(shape, strides, dense, strict=True) if n != 1):
-        return lambda arrays: tensor_of(next(arrays)).as_strided(shape, strides)
-
-    def rearranged(arrays: Iterator[np.ndarray]) -> torch.Tensor:
-        made = torch.empty_strided(shape, strides, dtype=traced.dtype)
-        return made.copy_(tensor_of(next(arrays)))
-
-    return rearranged
+def _lies_in_order(layout: Layout) -> bool:
+    dense = row_major_strides(layout[0])
+    return 0 not in layout[0] and all(
+        n == 1 or s == d for n, s, d in zip(*layout, dense, strict=True))
 
 
-def _as_it_is(arrays: Iterator[np.ndarray]) -> torch.Tensor:
-    return tensor_of(next(arrays))
-
-
-def _dense_strides(shape: Sequence[Any]) -> list[int]:
-    """The strides of a tensor in row-major order, as torch counts them."""
-    strides, stride = [], 1
-    for size in reversed(shape):
-        strides.append(stride)
-        stride *= max(size or 0, 1)
-    return strides[::-1]
-
-
-def _symbols(placeholders: Sequence[torch.fx.Node], args: Sequence[Any]) -> dict[Any, Any]:
+def symbols_of(placeholders: Sequence[torch.fx.Node], args: Sequence[Any]) -> dict[Any, Any]:
     """What the symbols of a trace are in a call."""
     symbols: dict[Any, Any] = {}
     for node, value in zip(placeholders, args, strict=True):
         traced = node.meta.get("val")
         if isinstance(traced, torch.Tensor) and isinstance(value, torch.Tensor):
-            for size, known in zip(traced.shape, value.shape, strict=True):
+            for size, known in zip((*traced.shape, *traced.stride()),
+                                   (*value.shape, *value.stride()), strict=True):
                 _bind(size, known, symbols)
         else:
             _bind(traced, value, symbols)
@@ -69,7 +75,7 @@ def _symbols(placeholders: Sequence[torch.fx.Node], args: Sequence[Any]) -> dict
 
 def _bind(size: Any, known: Any, symbols: dict[Any, Any]) -> None:
     if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-        symbols[size.node.expr] = sympy.Integer(int(known))
+        symbols.setdefault(size.node.expr, sympy.Integer(int(known)))
 
 
 def _known(size: Any, symbols: Mapping[Any, Any]) -> int | None:

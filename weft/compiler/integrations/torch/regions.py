@@ -18,17 +18,17 @@ import torch.fx
 from weft.compiler.integrations.torch.views import crossing, is_view
 from weft.frontend.torch.calls import is_check, is_size_query, size_function
 
-MakeRegion: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.fx.Node]], torch.nn.Module]
+MakeRegion: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.fx.Node]],
+                                 Callable[..., Any]]
 
 
 def split(graph: torch.fx.GraphModule, taken: set[torch.fx.Node], make: MakeRegion
           ) -> torch.fx.GraphModule:
-    """The graph with its regions as modules.
+    """The graph with a call in the place of every region.
 
     ``taken`` are the nodes that weft takes. ``make`` gets a region as a graph module and the nodes
     that its placeholders stand for; what it gives is called in its place, and returns a list.
     """
-    taken = without_trivial_regions(graph.graph, taken)
     levels = _levels(graph.graph, taken)
     result, moved = torch.fx.Graph(), {}
     for node in graph.graph.nodes:
@@ -36,9 +36,8 @@ def split(graph: torch.fx.GraphModule, taken: set[torch.fx.Node], make: MakeRegi
             moved[node] = result.node_copy(node)
     root = torch.nn.Module()
     order = _by_level(graph.graph, taken, levels)
-    for level, (inside, outside) in enumerate(order):
-        if inside:
-            _add_region(graph, inside, make, (result, moved, root), f"region_{level}")
+    for inside, outside in order:
+        _add_region(graph, inside, make, result, moved)
         for node in outside:
             _ensure_attribute(graph, node, root)
             moved[node] = result.node_copy(node, lambda n: moved[n])
@@ -47,18 +46,9 @@ def split(graph: torch.fx.GraphModule, taken: set[torch.fx.Node], make: MakeRegi
     return torch.fx.GraphModule(root, result)
 
 
-def region_count(graph: torch.fx.Graph, taken: set[torch.fx.Node]) -> int:
-    """How many regions ``taken`` falls into."""
-    levels = _levels(graph, without_trivial_regions(graph, taken))
-    return len({levels[n] for n in taken})
-
-
-_Target: TypeAlias = "tuple[torch.fx.Graph, dict[torch.fx.Node, torch.fx.Node], torch.nn.Module]"
-
-
 def _add_region(graph: torch.fx.GraphModule, inside: Sequence[torch.fx.Node], make: MakeRegion,
-                target: _Target, name: str) -> None:
-    result, moved, root = target
+                result: torch.fx.Graph, moved: dict[torch.fx.Node, torch.fx.Node]) -> None:
+    """Adds the region of the nodes ``inside`` to ``result``; ``moved`` are the nodes there."""
     members = set(inside)
     inputs = list(dict.fromkeys(a for n in inside for a in n.all_input_nodes if a not in members))
     outputs, views = crossing(inside)
@@ -71,8 +61,8 @@ def _add_region(graph: torch.fx.GraphModule, inside: Sequence[torch.fx.Node], ma
     own.output([inner[n] for n in outputs])
     own.eliminate_dead_code()
     if outputs:
-        root.add_module(name, make(torch.fx.GraphModule(graph, own), inputs))
-        call = result.call_module(name, tuple(moved[n] for n in inputs))
+        called = make(torch.fx.GraphModule(graph, own), inputs)
+        call = result.call_function(called, tuple(moved[n] for n in inputs))
         for number, node in enumerate(outputs):
             moved[node] = result.call_function(operator.getitem, (call, number))
             moved[node].meta = dict(node.meta)

@@ -1,0 +1,88 @@
+"""A region compiled for the sizes and weights of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from weft.compiler.api import compile as compile_model
+from weft.compiler.integrations.torch import outputs
+from weft.compiler.integrations.torch.layout import Axes, inverse, memory_order
+from weft.frontend.torch.dtypes import dtype_of
+from weft.frontend.torch.importer import GraphImporter, array_of
+from weft.frontend.torch.program import Port, TorchProgram
+from weft.ir.expr import Var
+from weft.ir.types import TensorType
+
+# From all arguments of a region to its results.
+Specialized = Callable[[Sequence[Any]], list[Any]]
+
+
+def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[int],
+               settings: Mapping[str, Any]) -> Specialized:
+    """``graph`` for arguments like ``args``; those at the positions ``weights`` are constants.
+
+    Raises what ``weft.compile`` raises.
+    """
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    results = next(n for n in graph.nodes if n.op == "output").args[0]
+    named = {n.name: value for n, value in zip(placeholders, args, strict=True)}
+    inputs = [(p, _order(value)) for p, value in enumerate(args)
+              if isinstance(value, torch.Tensor) and p not in weights]
+    tensors = [n for n in results if isinstance(n.meta.get("val"), torch.Tensor)]
+    symbols = outputs.symbols_of(placeholders, args)
+    layouts = {n: outputs.layout_of(n.meta["val"], symbols) for n in tensors}
+    program = TorchProgram(
+        graph, {placeholders[p].name: args[p] for p in weights},
+        {name: value for name, value in named.items() if not isinstance(value, torch.Tensor)},
+        tuple(_port(placeholders[p].name, args[p], order) for p, order in inputs),
+        tuple(_port(n.name, n.meta["val"], None) for n in tensors),
+        tuple(n.name for n in tensors))
+    importer = GraphImporter(program)
+    for port, (_, order) in zip(program.inputs, inputs, strict=True):
+        var = Var(port.name, port.type)
+        if order is None:
+            importer.add_input(port.name, var)
+        else:
+            importer.add_transposed_input(port.name, var, inverse(order))
+    orders = {n.name: outputs.order_of(layouts[n]) for n in tensors}
+    module = importer.run({name: order for name, order in orders.items() if order is not None})
+    makers = [outputs.maker_of(layouts[n]) if n in layouts
+              else outputs.number_maker(importer.value(n)) for n in results]
+    if not tensors:
+        return lambda _: [make(iter(())) for make in makers]
+    return _runner(compile_model(module, **settings), inputs, makers)
+
+
+def _runner(compiled: Any, inputs: Sequence[tuple[int, Axes | None]],
+            makers: Sequence[outputs.Maker]) -> Specialized:
+    if all(order is None for _, order in inputs):
+        positions = [p for p, _ in inputs]
+
+        def arrays(args: Sequence[Any]) -> list[Any]:
+            return [array_of(args[p]) for p in positions]
+    else:
+        def arrays(args: Sequence[Any]) -> list[Any]:
+            found = [(array_of(args[p]), order) for p, order in inputs]
+            return [a if order is None else a.transpose(order) for a, order in found]
+
+    def run(args: Sequence[Any]) -> list[Any]:
+        given = compiled(*arrays(args))
+        made = iter(given if isinstance(given, tuple) else (given,))
+        return [make(made) for make in makers]
+
+    return run
+
+
+def _order(value: Any) -> Axes | None:
+    return memory_order(value.shape, value.stride()) if isinstance(value, torch.Tensor) else None
+
+
+def _port(name: str, value: torch.Tensor, order: Axes | None) -> Port:
+    # The sizes of a traced output are not asked for: the program finds its own.
+    sizes = tuple(s if isinstance(s, int) else 0 for s in value.shape)
+    shape = sizes if order is None else tuple(sizes[axis] for axis in order)
+    return Port(name, TensorType(shape, dtype_of(value.dtype, f"tensor {name!r}")))
