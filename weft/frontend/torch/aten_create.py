@@ -21,9 +21,10 @@ def _filled(node: Node, shape: Sequence[int], value: Any) -> Expr:
     dtype = node.dtype()
     if isinstance(value, Expr):
         return node.broadcast(node.cast(value, dtype), shape)
+    one = node.constant(value, dtype)
     if math.prod(shape) <= _CONSTANT_ELEMENTS:
-        return Constant(np.full(tuple(shape), value, dtype.numpy), span=node.span)
-    return node.call(op.full, node.constant(value, dtype), shape=tuple(shape), dtype=dtype.name)
+        return Constant(np.full(tuple(shape), one.data), span=node.span)
+    return node.call(op.full, one, shape=tuple(shape), dtype=dtype.name)
 
 
 @converts("full")

@@ -43,8 +43,15 @@ class Node:
     def field(self, value: Expr, index: int) -> Expr:
         return typed(TupleGetItem(value, index, span=self.span))
 
-    def constant(self, value: Any, dtype: DType | str) -> Expr:
-        return Constant(np.asarray(value, DType.of(dtype).numpy), span=self.span)
+    def constant(self, value: Any, dtype: DType | str) -> Constant:
+        """Numbers beyond the range of an integer dtype keep their lowest bits, as in torch."""
+        kind = DType.of(dtype)
+        if kind.is_int and isinstance(value, (int, float)):
+            if not math.isfinite(value):
+                raise self.unsupported("a number that is no integer", got=str(value))
+            value = wrapped(int(value), kind)
+        with np.errstate(over="ignore"):  # infinities of narrow floats
+            return Constant(np.asarray(value, kind.numpy), span=self.span)
 
     def scalar_like(self, value: float | bool, other: Expr) -> Expr:
         """A constant of rank 0 with the dtype of ``other``."""
@@ -93,6 +100,12 @@ class Node:
     def unsupported(self, what: str, **details: Any) -> UnsupportedModelError:
         """The error to raise for a use of the operator that weft does not have."""
         return UnsupportedModelError(f"{self.op}: {what}", where=self.span, **details)
+
+
+def wrapped(value: int, dtype: DType) -> int:
+    """The integer of ``dtype`` that has the lowest bits of ``value``."""
+    lowest = -(1 << (dtype.bits - 1)) if dtype.code == "int" else 0
+    return (value - lowest) % (1 << dtype.bits) + lowest
 
 
 def shape_in(x: Expr) -> tuple[int, ...]:
