@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from weft.ir.shape import as_shape
 from weft.ir.span import Span
 from weft.ir.types import GlobalTypeVar, TensorType, Type, is_complete
 from weft.ir.types import TypeVar as IrTypeVar
+from weft.support.errors import OptionError
 
 if TYPE_CHECKING:
     from weft.ir.op import Op  # noqa: F401 - named in annotations only
@@ -346,9 +348,15 @@ def var(name: str, shape: Sequence[object] | None = None, dtype: DType | str = "
 
 
 def const(value: Any, dtype: DType | str | None = None) -> Constant:
-    """A constant; Python floats become float32 and ints int32 unless ``dtype`` says otherwise."""
+    """A constant; Python floats become float32 and ints int32 unless ``dtype`` says otherwise.
+
+    Python numbers must fit an integer dtype: ``OptionError`` for those that do not. Arrays are
+    converted as NumPy does it, and floats are rounded, those beyond the largest to infinity.
+    """
     if isinstance(value, Constant):
         return value
+    if not isinstance(value, (np.ndarray, np.generic)):
+        _check_fits(value, _default_dtype(value) if dtype is None else DType.of(dtype))
     array = np.asarray(value, None if dtype is None else DType.of(dtype).numpy)
     if array is value and array.flags.writeable:
         array = array.copy()  # the caller may go on writing to it
@@ -356,3 +364,20 @@ def const(value: Any, dtype: DType | str | None = None) -> Constant:
         default = {np.dtype("float64"): np.float32, np.dtype("int64"): np.int32}
         array = array.astype(default.get(array.dtype, array.dtype))
     return Constant(array, span=Span.of_caller())
+
+
+def _default_dtype(value: Any) -> DType:
+    return DType.of("float32" if np.asarray(value).dtype.kind == "f" else "int32")
+
+
+def _check_fits(value: Any, dtype: DType) -> None:
+    """Refuse Python numbers that are not among the integers of ``dtype``."""
+    if not dtype.is_int:
+        return
+    signed = int(dtype.code == "int")
+    low, high = -signed << (dtype.bits - 1), (1 << (dtype.bits - signed)) - 1
+    for number in np.asarray(value, object).flat:
+        if isinstance(number, Real) and not (low <= number <= high and number == int(number)):
+            raise OptionError(f"a number does not fit {dtype}", got=repr(number),
+                              expected=f"a whole number from {low} to {high}",
+                              help='give another dtype, as in const(value, "int64")')

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.ir import ANY, DType, SymDim, TensorType, TupleType
+from weft import op
+from weft.ir import ANY, DType, SymDim, TensorType, TupleType, Var, const
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.shape import (
     as_dim,
@@ -180,3 +181,31 @@ def test_joins_know_what_both_sides_know():
     assert join_types(known, unknown) == unknown
     assert join_types(TupleType((known,)), TupleType((unknown,))) == TupleType((unknown,))
     assert join_types(known, TensorType.of((2, 4))) is None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "uint16", "int32", "int64", "uint64"])
+def test_numbers_that_integers_cannot_hold(dtype):
+    kind = DType.of(dtype)
+    low = -(2 ** (kind.bits - 1)) if dtype.startswith("int") else 0
+    high = low + 2**kind.bits - 1
+    for number in (low, high, float(low), [low, high], True):
+        assert const(number, dtype).data.tolist() == number
+    for number in (low - 1, high + 1, [0, high + 1], 0.5, float("nan"), float("inf"), 2**70):
+        with pytest.raises(OptionError, match=f"a number does not fit {dtype}"):
+            const(number, dtype)
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, [1, 2**40], 2**64])
+def test_numbers_that_the_default_cannot_hold(number):
+    """They wrapped around without a word."""
+    with pytest.raises(OptionError, match="does not fit int32"):
+        const(number)
+    with pytest.raises(OptionError, match="does not fit int32"):
+        op.add(Var("x"), number)
+
+
+def test_numbers_of_floats_and_arrays_are_converted():
+    assert const(2**40, "float32").data == np.float32(2**40)
+    assert const(0.1).data == np.float32(0.1)
+    assert const(np.int64(300), "uint8").data == 300 - 256
+    assert const(np.array([300]), "uint8").data == 300 - 256
