@@ -66,7 +66,7 @@ def _is_product(call: Expr) -> bool:
         return False
     attrs: Any = call.attrs
     type_ = known_type(call)
-    is_float = isinstance(type_, TensorType) and type_.dtype.is_float
+    is_float = isinstance(type_, TensorType) and type_.dtype.is_float and type_.ndim > 1
     return is_float and not attrs.transpose_a and attrs.out_dtype is None
 
 

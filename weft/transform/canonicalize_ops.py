@@ -25,6 +25,8 @@ from weft.transform.graph import (
 )
 from weft.transform.simplify_inference import align_to_axis
 
+_MATRIX = 2
+
 
 @register_pass
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ def _batch_flatten(original: Call, call: Call) -> Expr:
 def _product(original: Call, call: Call) -> Expr:
     attrs: Any = call.attrs
     data, weight = call.args
+    if any(is_known_tensor(x) and len(shape_of(x)) != _MATRIX for x in original.args):
+        return decomposed(call)  # vectors and stacks
     if attrs.transpose_a or not isinstance(weight, Constant) or not is_known_tensor(original):
         return call
     return op.nn.dense(

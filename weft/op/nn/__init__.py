@@ -38,16 +38,7 @@ from weft.op.nn.conv_transpose import (
 )
 from weft.op.nn.correlation import CorrelationAttrs, correlation
 from weft.op.nn.deformable_conv2d import DeformableConv2DAttrs, deformable_conv2d
-from weft.op.nn.dense import (
-    BatchMatmulAttrs,
-    BiasAddAttrs,
-    DenseAttrs,
-    MatmulAttrs,
-    batch_matmul,
-    bias_add,
-    dense,
-    matmul,
-)
+from weft.op.nn.dense import BiasAddAttrs, DenseAttrs, bias_add, dense
 from weft.op.nn.dilate import DilateAttrs, MirrorPadAttrs, dilate, mirror_pad
 from weft.op.nn.fifo_buffer import FifoBufferAttrs, fifo_buffer
 from weft.op.nn.global_pool import (
@@ -68,6 +59,7 @@ from weft.op.nn.group_norm import (
     instance_norm,
 )
 from weft.op.nn.loss import NllLossAttrs, cross_entropy, cross_entropy_with_logits, nll_loss
+from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs, batch_matmul, matmul
 from weft.op.nn.norm import (
     BatchNormAttrs,
     DropoutAttrs,

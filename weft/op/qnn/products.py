@@ -18,7 +18,8 @@ from weft.op.elementwise import cast
 from weft.op.gradients import tensor_type
 from weft.op.nn.conv2d import Conv2DAttrs, conv2d
 from weft.op.nn.conv_transpose import Conv2DTransposeAttrs, conv2d_transpose
-from weft.op.nn.dense import BatchMatmulAttrs, DenseAttrs, batch_matmul, dense
+from weft.op.nn.dense import DenseAttrs, dense
+from weft.op.nn.matmul import BatchMatmulAttrs, batch_matmul
 from weft.op.qnn.composed import Quantized, Role, define_composed, scale, zero
 from weft.op.qnn.scaling import INT, along, centred, is_zero, ndim_of, np_centred
 from weft.op.reduce import sum as sum_op

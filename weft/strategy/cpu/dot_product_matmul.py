@@ -18,7 +18,8 @@ from weft import te
 from weft.ir.dtype import DType, float32, int32
 from weft.ir.expr import Call
 from weft.ir.types import TensorType, is_static
-from weft.op.nn.dense import BatchMatmulAttrs, DenseAttrs, MatmulAttrs
+from weft.op.nn.dense import DenseAttrs
+from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.dot_product import DotPlan, plan_dot_product
 from weft.strategy.cpu.dot_product_schedule import CHUNK, schedule_dot_product
 from weft.strategy.cpu.flat_rows import ravel, row_count, unravel

@@ -16,7 +16,7 @@ from weft import te
 from weft.ir.dtype import DType
 from weft.ir.expr import Call
 from weft.ir.types import TensorType
-from weft.op.nn.dense import BatchMatmulAttrs, MatmulAttrs
+from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product_matmul import dot_products
 from weft.strategy.cpu.product_plan import (
@@ -42,12 +42,19 @@ SUM_TYPES = ("float32", "float64", "int32", "int64")
 def _products(call: Call, target: Target) -> Iterator[Implementation]:
     name = getattr(call.op, "name", "matmul")
     attrs = call.attrs
-    if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs):
+    if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs) and _has_matrices(call):
         yield from dot_products(name, call, target)
         yield from products_of_activations(
             name, call, target, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b
         )
     yield Implementation(f"{name}.cpu.generic", schedule_default, cost=1.0)
+
+
+def _has_matrices(call: Call) -> bool:
+    """Whether both operands are matrices, or stacks of one rank, as they are in the pipeline."""
+    ranks = {x.checked_type.ndim for x in (call, *call.args)
+             if isinstance(x.checked_type, TensorType)}
+    return len(ranks) == 1 and ranks <= {2, 3}
 
 
 strategy("nn.matmul", target="cpu")(_products)

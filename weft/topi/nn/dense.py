@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft import te
 from weft.ir.dtype import DType, float32
 from weft.tir.expr import PrimExpr, const, int_value
+from weft.topi.broadcast import broadcast_shape
 from weft.topi.layout import Layout, convert_shape
 
 NK = Layout.parse("NK")
@@ -40,23 +43,27 @@ def matmul(
 ) -> te.Tensor:
     """The product of matrices, for each index of the leading axes, which broadcast.
 
-    Tag ``matmul`` for two matrices, ``batch_matmul`` for stacks of them.
+    A vector is a row on the left and a column on the right, an axis that the result lacks. Tag
+    ``matmul`` for two matrices, ``batch_matmul`` for stacks of them, none with vectors.
     """
-    rows, depth = _swapped(a.shape[-2:], transpose_a)
-    columns = _swapped(b.shape[-2:], transpose_b)[1]
-    batch = tuple(
-        y if int_value(x) == 1 else x for x, y in zip(a.shape[:-2], b.shape[:-2], strict=True)
-    )
+    rows, depth = _swapped(a.shape[-2:], transpose_a) if a.ndim > 1 else (None, a.shape[0])
+    columns = _swapped(b.shape[-2:], transpose_b)[1] if b.ndim > 1 else None
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
     k, wide = te.reduce_axis(depth, name="k"), sum_type(out_dtype)
 
     def element(*index: PrimExpr) -> PrimExpr:
-        *lead, i, j = index
-        left = (*_own(a, lead), *_swapped((i, k.var), transpose_a))
-        right = (*_own(b, lead), *_swapped((k.var, j), transpose_b))
-        return te.sum(a[left].astype(wide) * b[right].astype(wide), k)
+        lead, rest = index[: len(batch)], list(index[len(batch):])
+        row = [] if rows is None else [rest.pop(0)]
+        left = _swapped((*row, k.var), transpose_a)
+        right = _swapped((k.var, *rest), transpose_b)
+        value = a[(*_own(a, lead), *left)].astype(wide)
+        return te.sum(value * b[(*_own(b, lead), *right)].astype(wide), k)
 
+    has_vectors = rows is None or columns is None
     name = "batch_matmul" if batch else "matmul"
-    return _rounded(te.compute((*batch, rows, columns), element, name=name, tag=name), out_dtype)
+    shape = [*batch, *(size for size in (rows, columns) if size is not None)]
+    sums = te.compute(tuple(shape), element, name=name, tag="" if has_vectors else name)
+    return _rounded(sums, out_dtype)
 
 
 def sum_type(dtype: DType) -> DType:
@@ -71,14 +78,14 @@ def _rounded(sums: te.Tensor, dtype: DType) -> te.Tensor:
                       tag="injective")
 
 
-def _own(x: te.Tensor, lead: list[PrimExpr]) -> tuple[PrimExpr, ...]:
-    """The leading index into ``x``, whose axes of size 1 repeat."""
+def _own(x: te.Tensor, lead: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+    """The leading index into ``x``, whose axes of size 1 repeat; others count from the last."""
+    sizes = x.shape[:-2]
     return tuple(
         const(0) if int_value(size) == 1 else i
-        for i, size in zip(lead, x.shape[:-2], strict=True)
+        for i, size in zip(lead[len(lead) - len(sizes):], sizes, strict=True)
     )
 
 
-def _swapped(pair: tuple[PrimExpr, ...], swap: bool) -> tuple[PrimExpr, PrimExpr]:
-    first, second = pair
-    return (second, first) if swap else (first, second)
+def _swapped(pair: tuple[PrimExpr, ...], swap: bool) -> tuple[PrimExpr, ...]:
+    return pair[::-1] if swap else pair

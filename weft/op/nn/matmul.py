@@ -1,0 +1,247 @@
+"""GEMM: the product of matrices, of stacks of matrices, and of vectors with them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import DType
+from weft.ir.expr import Call, Expr
+from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.shape import Dim, Shape
+from weft.ir.types import TensorType, is_static
+from weft.ir.typing.relation import RelationContext
+from weft.ir.typing.relations import broadcast_dims
+from weft.op.gradients import attrs_of, tensor_type
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_factor,
+    expect_min_rank,
+    expect_number,
+    expect_rank,
+    output_dtype,
+    tensors_known,
+)
+from weft.support.errors import PassError
+from weft.topi.nn import dense as topi_dense
+
+_MATRIX = 2
+
+
+def accumulate_in(dtype: Any) -> type:
+    """The type in which references sum."""
+    return np.int64 if np.issubdtype(dtype, np.integer) else np.float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatmulAttrs(Attrs):
+    transpose_a: bool = attr(False, "the first matrix is stored transposed")
+    transpose_b: bool = attr(False, "the second matrix is stored transposed")
+    out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for that of a")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMatmulAttrs(Attrs):
+    transpose_a: bool = attr(False, "the first matrices are stored transposed")
+    transpose_b: bool = attr(True, "the second matrices are stored transposed, as in Relay")
+    out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for that of a")
+
+
+def _matmul_relation(ctx: RelationContext) -> bool:
+    """As NumPy's ``matmul``: the last two axes are matrices ``(…, M, K)`` and ``(…, K, N)``, the
+    axes before them broadcast. A vector is a row on the left and a column on the right, and that
+    axis is left out of the result.
+    """
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    a, b = types
+    attrs = attrs_as(ctx, MatmulAttrs)
+    for arg, type_ in enumerate(types):
+        expect_min_rank(ctx, arg, type_, 1)
+        expect_number(ctx, arg, type_)
+    for arg, name in enumerate(("transpose_a", "transpose_b")):
+        if getattr(attrs, name) and types[arg].ndim == 1:
+            ctx.fail("a vector cannot be stored transposed", arg=arg, expected=f"{name}=False",
+                     got=f"{name}=True with {types[arg]}")
+    expect_factor(ctx, b, a, attrs.out_dtype)
+    rows = (a.shape[-1 if attrs.transpose_a else -2],) if a.ndim > 1 else ()
+    columns = (b.shape[-2 if attrs.transpose_b else -1],) if b.ndim > 1 else ()
+    _expect_inner(ctx, a, b, attrs)
+    batch = _batch(ctx, a.shape[:-2], b.shape[:-2])
+    ctx.output(TensorType((*batch, *rows, *columns), output_dtype(attrs, a.dtype)))
+    return True
+
+
+def _batch_matmul_relation(ctx: RelationContext) -> bool:
+    """Two stacks of matrices of rank 3 whose counts broadcast."""
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    a, b = types
+    attrs = attrs_as(ctx, BatchMatmulAttrs)
+    for arg, type_ in enumerate(types):
+        expect_rank(ctx, arg, type_, 3)
+        expect_number(ctx, arg, type_)
+    expect_factor(ctx, b, a, attrs.out_dtype)
+    _expect_inner(ctx, a, b, attrs)
+    rows, columns = a.shape[-1 if attrs.transpose_a else -2], b.shape[-2 if attrs.transpose_b
+                                                                     else -1]
+    batch = _batch(ctx, a.shape[:-2], b.shape[:-2])
+    ctx.output(TensorType((*batch, rows, columns), output_dtype(attrs, a.dtype)))
+    return True
+
+
+def _expect_inner(ctx: RelationContext, a: TensorType, b: TensorType,
+                  attrs: MatmulAttrs | BatchMatmulAttrs) -> None:
+    """K is the same in both."""
+    left = a.ndim - (2 if attrs.transpose_a else 1)
+    right = b.ndim - (2 if b.ndim > 1 and not attrs.transpose_b else 1)
+    expect_dim(ctx, 1, right, b.shape[right], a.shape[left], "the inner sizes do not match",
+               why=f" (axis {left} of the first argument)",
+               help=f"transpose_a is {attrs.transpose_a}, transpose_b is {attrs.transpose_b}")
+
+
+def _batch(ctx: RelationContext, a: Shape, b: Shape) -> tuple[Dim, ...]:
+    """The axes before the matrices, broadcast."""
+    rank = max(len(a), len(b))
+    sizes: list[Dim] = []
+    for axis in range(-rank, 0):
+        x = a[axis] if -axis <= len(a) else 1
+        y = b[axis] if -axis <= len(b) else 1
+        size = broadcast_dims(x, y)
+        if size is None:
+            ctx.fail("the numbers of matrices do not match", arg=1, axis=len(b) + axis,
+                     expected=f"{x} or 1", got=y)
+        else:
+            sizes.append(size)
+    return tuple(sizes)
+
+
+def _matmul_reference(a: np.ndarray, b: np.ndarray, transpose_a: bool = False,
+                      transpose_b: bool = False, out_dtype: DType | None = None) -> np.ndarray:
+    wide = accumulate_in(a.dtype)
+    left = (a.swapaxes(-1, -2) if transpose_a else a).astype(wide)
+    right = (b.swapaxes(-1, -2) if transpose_b else b).astype(wide)
+    return np.asarray(left @ right).astype(a.dtype if out_dtype is None else out_dtype.numpy)
+
+
+def _batch_matmul_reference(a: np.ndarray, b: np.ndarray, transpose_a: bool = False,
+                            transpose_b: bool = True, out_dtype: DType | None = None
+                            ) -> np.ndarray:
+    return _matmul_reference(a, b, transpose_a, transpose_b, out_dtype)
+
+
+@define_op("nn.matmul", attrs=MatmulAttrs, relation=_matmul_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=1)
+def matmul(a: te.Tensor, b: te.Tensor, attrs: MatmulAttrs) -> te.Tensor:
+    """out[…, m, n] = sum over k of a[…, m, k] * b[…, k, n]
+
+    Either matrix may be stored transposed. Leading axes broadcast, and vectors are rows on the left
+    and columns on the right, as in NumPy.
+    """
+    return topi_dense.matmul(a, b, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b,
+                             out_dtype=attrs.out_dtype or a.dtype)
+
+
+matmul.spec(_matmul_reference, case((3, 5), (5, 4)), case((5, 3), (5, 4), transpose_a=True),
+            case((3, 5), (4, 5), transpose_b=True),
+            case((5, 3), (4, 5), transpose_a=True, transpose_b=True), case((3, 0), (0, 2)),
+            case((5,), (5,)), case((5,), (5, 4)), case((3, 5), (5,)),
+            case((5,), (4, 5), transpose_b=True), case((5, 3), (5,), transpose_a=True),
+            case((2, 3, 5), (5, 4)), case((2, 5, 3), (4, 5), transpose_a=True, transpose_b=True),
+            case((3, 5), (2, 5, 4)), case((2, 3, 5), (5,)), case((5,), (2, 5, 4)),
+            case((2, 3, 5), (2, 5, 4)), case((2, 1, 3, 5), (4, 5, 2)),
+            case((1, 2, 5, 3), (3, 1, 4, 5), transpose_a=True, transpose_b=True),
+            case((2, 0, 5), (2, 5, 4)), case((0, 3, 5), (1, 5, 4)), case((2, 3, 0), (0, 4)),
+            case((2, 3, 5), (5, 4), dtypes="int32", low=-9, high=9),
+            case((2, 3, 5), (2, 5, 4), dtypes=("uint8", "int8"), low=0, high=9,
+                 out_dtype="int32"))
+
+
+@matmul.decomposition
+def _by_products_of_one_rank(call: Call) -> Expr | None:
+    """A product with vectors or stacks by ``nn.dense`` or ``nn.batch_matmul``.
+
+    ``None`` for two matrices, and where sizes are not fixed.
+    """
+    a_type, b_type = map(tensor_type, call.args)
+    if a_type.ndim == b_type.ndim == _MATRIX or not is_static(a_type) or not is_static(b_type):
+        return None
+    attrs = attrs_of(call, MatmulAttrs)
+    left, right = call.args
+    a, b = a_type.concrete_shape, b_type.concrete_shape
+    if len(a) == 1:
+        left, a = get_op("expand_dims")(left, axis=0, num_newaxis=1), (1, *a)
+    if len(b) == 1:
+        right, b = get_op("expand_dims")(right, axis=1, num_newaxis=1), (*b, 1)
+    if len(b) == _MATRIX and not attrs.transpose_a:  # one matrix for all rows
+        weight = right if attrs.transpose_b else get_op("transpose")(right)
+        product = get_op("nn.dense")(left, weight, out_dtype=attrs.out_dtype)
+    else:
+        product = _of_stacks(left, right, a, b, attrs)
+    single = [-2] * (a_type.ndim == 1) + [-1] * (b_type.ndim == 1)
+    return get_op("squeeze")(product, axis=tuple(single)) if single else product
+
+
+matmul.expansion(_by_products_of_one_rank)
+
+
+def _of_stacks(left: Expr, right: Expr, a: tuple[int, ...], b: tuple[int, ...],
+               attrs: MatmulAttrs) -> Expr:
+    """Of operands of shapes ``a`` and ``b``, of rank 2 or more, through one stack of each."""
+    batch = np.broadcast_shapes(a[:-2], b[:-2])
+    rows, columns = a[-1 if attrs.transpose_a else -2], b[-2 if attrs.transpose_b else -1]
+    product = get_op("nn.batch_matmul")(
+        _stacked(left, a, batch), _stacked(right, b, batch), transpose_a=attrs.transpose_a,
+        transpose_b=attrs.transpose_b, out_dtype=attrs.out_dtype)
+    return _reshaped(product, (*batch, rows, columns))
+
+
+def _stacked(x: Expr, shape: tuple[int, ...], batch: tuple[int, ...]) -> Expr:
+    """One axis of matrices; a single matrix is left to broadcast by itself."""
+    if math.prod(shape[:-2]) == 1:
+        return _reshaped(x, (1, *shape[-2:]))
+    if shape[:-2] != batch:
+        x = get_op("broadcast_to")(x, shape=(*batch, *shape[-2:]))
+    return _reshaped(x, (math.prod(batch), *shape[-2:]))
+
+
+def _reshaped(x: Expr, shape: tuple[int, ...]) -> Expr:
+    return get_op("reshape")(x, newshape=shape, allowzero=True)
+
+
+@matmul.gradient
+def _matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    a, b = call.args
+    if any(tensor_type(x).ndim != _MATRIX for x in (a, b)):
+        raise PassError("the gradient of nn.matmul with stacks or vectors needs fixed sizes",
+                        where=call.span, got=f"{tensor_type(a)} and {tensor_type(b)}",
+                        help="give all sizes, or write it with reshape and nn.batch_matmul")
+    attrs = attrs_of(call, MatmulAttrs)
+    swap_a, swap_b = attrs.transpose_a, attrs.transpose_b
+    da = (matmul(b, dy, transpose_a=swap_b, transpose_b=True) if swap_a
+          else matmul(dy, b, transpose_b=not swap_b))
+    db = (matmul(dy, a, transpose_a=True, transpose_b=swap_a) if swap_b
+          else matmul(a, dy, transpose_a=not swap_a))
+    return [da, db]
+
+
+@define_op("nn.batch_matmul", attrs=BatchMatmulAttrs, relation=_batch_matmul_relation,
+           pattern=OpPattern.OUT_FUSABLE, level=10)
+def batch_matmul(a: te.Tensor, b: te.Tensor, attrs: BatchMatmulAttrs) -> te.Tensor:
+    """The products of two stacks of matrices; a stack of one is used for all of the other."""
+    return topi_dense.matmul(a, b, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b,
+                             out_dtype=attrs.out_dtype or a.dtype)
+
+
+batch_matmul.spec(_batch_matmul_reference, case((2, 3, 5), (2, 4, 5)),
+                  case((2, 3, 5), (2, 5, 4), transpose_b=False),
+                  case((1, 5, 3), (2, 5, 4), transpose_a=True, transpose_b=False),
+                  case((3, 2, 4), (1, 5, 4)))
