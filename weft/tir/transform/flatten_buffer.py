@@ -142,10 +142,10 @@ class _Flattener(ScopedRewriter):
                 return map_stmts(node, self.visit)
         return super().visit(node)
 
-    def branch(self, node: s.IfThenElse) -> Stmt:
+    def case(self, condition: PrimExpr, body: Stmt) -> Stmt:
         # Loads flattened under a condition may use it; they are not shared with what follows.
         outer, self._loads = self._loads, {}
-        result = super().branch(node)
+        result = super().case(condition, body)
         self._loads = outer
         return result
 

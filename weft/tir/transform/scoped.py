@@ -50,13 +50,16 @@ class ScopedRewriter:
             return self.visit(node.then_case)
         if condition is FALSE:
             return s.SeqStmt(()) if node.else_case is None else self.visit(node.else_case)
-        with self.analyzer.constraint(condition):
-            then_case = self.visit(node.then_case)
+        then_case = self.case(condition, node.then_case)
         else_case = node.else_case
         if else_case is not None:
-            with self.analyzer.constraint(not_(condition)):
-                else_case = self.visit(else_case)
+            else_case = self.case(not_(condition), else_case)
         return node.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+    def case(self, condition: PrimExpr, body: Stmt) -> Stmt:
+        """One side of a branch, where ``condition`` holds."""
+        with self.analyzer.constraint(condition):
+            return self.visit(body)
 
     def let(self, node: s.LetStmt) -> Stmt:
         value = self.expr(node.value)
