@@ -26,6 +26,7 @@ from weft.tir.eval_threads import (
     is_thread_loop,
     thread_nest,
 )
+from weft.tir.eval_values import HELPERS
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.func import PrimFunc
 from weft.tir.intrinsics import INTRINSICS
@@ -35,8 +36,11 @@ _POISON_BYTE = 0xA5
 # CPython allows 20 nested loops in one function; deeper nests continue in an inner function.
 _LOOPS_PER_FUNCTION = 15
 
+# Literals below this are Python integers: what they are added to or multiplied by is an index.
+_SMALL_LITERAL = 1 << 16
+
 _INFIX: dict[type, str] = {
-    x.Add: "+", x.Sub: "-", x.Mul: "*", x.EQ: "==", x.NE: "!=", x.LT: "<", x.LE: "<=",
+    x.Add: "+", x.Sub: "-", x.EQ: "==", x.NE: "!=", x.LT: "<", x.LE: "<=",
     x.GT: ">", x.GE: ">=", x.And: "&", x.Or: "|",
 }  # fmt: skip
 
@@ -84,35 +88,6 @@ def _store(memory: np.ndarray, name: str, indices: tuple[Any, ...], mask: Any, v
     memory[tuple(w[keep] for w in where)] = lanes[keep]
 
 
-def _cast(value: Any, dtype: np.dtype) -> Any:
-    return np.asarray(value).astype(dtype)[()]
-
-
-def _reinterpret(value: Any, dtype: np.dtype) -> Any:
-    return np.asarray(value).view(dtype)[()]
-
-
-def _divisor(value: Any) -> Any:
-    if np.any(np.asarray(value) == 0):
-        raise WellFormedError("integer division by zero")
-    return value
-
-
-def _truncated(a: Any, b: Any) -> Any:
-    down: Any = np.floor_divide(a, _divisor(b))
-    opposite = (np.asarray(a) < 0) != (np.asarray(b) < 0)
-    return np.where(opposite & (down * b != a), down + down.dtype.type(1), down)[()]
-
-
-def _ramp(base: Any, stride: Any, lanes: int, dtype: np.dtype) -> np.ndarray:
-    return (base + np.arange(lanes, dtype=dtype) * stride).astype(dtype)
-
-
-def _shuffle(vectors: tuple[Any, ...], indices: list[int]) -> Any:
-    picked = np.concatenate([np.atleast_1d(v) for v in vectors])[indices]
-    return picked if len(indices) > 1 else picked[0]
-
-
 class _Source:
     """Writes the Python source of a function body."""
 
@@ -150,8 +125,10 @@ class _Source:
         """The name (or literal) that holds ``e``; computed once per statement and branch."""
         if type(e) is Var:
             return self.name(e)
-        if type(e) is x.IntImm and (e.dtype is x.int64 or e.dtype.is_bool):
-            return repr(bool(e.value)) if e.dtype.is_bool else f"({e.value})"
+        if type(e) is x.IntImm and e.dtype.is_bool:
+            return repr(bool(e.value))
+        if _is_small_literal(e):
+            return f"({x.int_value(e)})"
         for known in self._known:
             if e in known:
                 return known[e]
@@ -175,15 +152,20 @@ class _Source:
     def _immediate(self, e: x.IntImm | x.FloatImm) -> str:
         return self.constant(np.asarray(e.value).astype(e.dtype.numpy)[()])
 
+    def _product(self, e: x.Mul) -> str:
+        code = f"{self.value(e.a)} * {self.value(e.b)}"
+        is_safe = e.dtype is not x.int64 or _is_small_literal(e.a) or _is_small_literal(e.b)
+        return code if is_safe else f"wrapped({code})"
+
     def _floor(self, e: x.Binary) -> str:
-        divisor = self.value(e.b)
-        if x.int_value(e.b) is None:
-            divisor = f"_divisor({divisor})"
-        return f"{self.value(e.a)} {'//' if type(e) is x.FloorDiv else '%'} {divisor}"
+        a, b = self.value(e.a), self.value(e.b)
+        if (_is_small_literal(e.b) and x.int_value(e.b)) or e.dtype.is_float:
+            return f"{a} {'//' if type(e) is x.FloorDiv else '%'} {b}"
+        return f"{'floordiv' if type(e) is x.FloorDiv else 'floormod'}({a}, {b})"
 
     def _div(self, e: x.Binary) -> str:
         a, b = self.value(e.a), self.value(e.b)
-        return f"{a} / {b}" if e.dtype.is_float else f"_truncated({a}, {b})"
+        return f"{a} / {b}" if e.dtype.is_float else f"truncated({a}, {b})"
 
     def _extremum(self, e: x.Binary) -> str:
         name = "minimum" if type(e) is x.Min else "maximum"
@@ -199,18 +181,18 @@ class _Source:
         return f"{t} if {c} else {f}"
 
     def _cast(self, e: x.Cast) -> str:
-        return f"_cast({self.value(e.value)}, {self.constant(e.dtype.element.numpy)})"
+        return f"converted({self.value(e.value)}, {self.constant(e.dtype.element.numpy)})"
 
     def _ramp(self, e: x.Ramp) -> str:
         dtype = self.constant(e.dtype.element.numpy)
-        return f"_ramp({self.value(e.base)}, {self.value(e.stride)}, {e.lanes}, {dtype})"
+        return f"ramp({self.value(e.base)}, {self.value(e.stride)}, {e.lanes}, {dtype})"
 
     def _broadcast(self, e: x.Broadcast) -> str:
         dtype = self.constant(e.dtype.element.numpy)
         return f"np.full({e.lanes}, {self.value(e.value)}, {dtype})"
 
     def _shuffle(self, e: x.Shuffle) -> str:
-        return f"_shuffle({self.values(e.vectors)}, {list(e.indices)})"
+        return f"shuffled({self.values(e.vectors)}, {list(e.indices)})"
 
     def _let(self, e: x.Let) -> str:
         self.emit(f"{self.name(e.var)} = {self.value(e.value)}")
@@ -236,7 +218,7 @@ class _Source:
         if e.name == "if_then_else":
             return self._lazy(e)
         if e.name == "reinterpret":
-            return f"_reinterpret({self.value(e.args[0])}, {self.constant(e.dtype.element.numpy)})"
+            return f"reinterpreted({self.value(e.args[0])}, {self.constant(e.dtype.element.numpy)})"
         if e.name == "prefetch":
             return "None"
         if e.name == "barrier":
@@ -370,7 +352,7 @@ class _Source:
 
     _RULES: ClassVar[dict[type, Callable[..., str]]] = {
         x.IntImm: _immediate, x.FloatImm: _immediate,
-        x.FloorDiv: _floor, x.FloorMod: _floor, x.Div: _div,
+        x.Mul: _product, x.FloorDiv: _floor, x.FloorMod: _floor, x.Div: _div,
         x.Min: _extremum, x.Max: _extremum, x.Not: _not,
         x.Select: _select, x.Cast: _cast, x.Ramp: _ramp,
         x.Broadcast: _broadcast, x.Shuffle: _shuffle, x.Let: _let,
@@ -384,6 +366,12 @@ class _Source:
     }  # fmt: skip
 
 
+def _is_small_literal(e: PrimExpr) -> bool:
+    """Whether ``e`` is an int64 immediate of few digits."""
+    value = x.int_value(e)
+    return value is not None and e.dtype is x.int64 and abs(value) < _SMALL_LITERAL
+
+
 def _refuse_strides(buffer: Buffer) -> None:
     if buffer.strides is not None:
         raise LoweringError(f"buffer {buffer.name} is strided", help="flatten it before evaluating")
@@ -395,8 +383,7 @@ def to_python(func: PrimFunc) -> tuple[str, dict[str, Any]]:
     params = ", ".join(source.name(p) for p in func.params)
     with deep_recursion():
         source.stmt(func.body)
-    helpers = (_alloc, _out_of_bounds, _load, _store, _cast, _reinterpret, _divisor, _truncated,
-               _ramp, _shuffle, SharedMemory, Threads)  # fmt: skip
+    helpers = (_alloc, _out_of_bounds, _load, _store, SharedMemory, Threads, *HELPERS)
     names = {"np": np, **{h.__name__: h for h in helpers}, **source.constants}
     return f"def run({params}):\n  threads = Threads()\n" + "\n".join(source.lines), names
 
@@ -406,7 +393,7 @@ def evaluate(func: PrimFunc, *arguments: Any) -> None:
 
     Arguments in the order of ``func.params``: contiguous arrays of the buffer's dtype and number
     of elements, integers for symbolic sizes. Raises ``InvalidInputError`` for others,
-    ``WellFormedError`` for an access out of bounds or a division by zero, ``LoweringError`` for
+    ``WellFormedError`` for an access out of bounds, ``LoweringError`` for
     what has no value here (``address_of``, ``call_extern`` but of Python functions).
     """
     if len(arguments) != len(func.params):
@@ -460,14 +447,13 @@ def evaluate_expr(e: PrimExpr, values: dict[Var, Any] | None = None) -> Any:
     params = ", ".join(source.name(v) for v in values)
     result = source.value(e)
     source.emit(f"return {result}")
-    names: dict[str, Any] = {h.__name__: h for h in _EXPR_HELPERS}
+    names: dict[str, Any] = {h.__name__: h for h in HELPERS}
     names.update(np=np, **source.constants)
     exec("\n".join([f"def run({params}):", *source.lines]), names)  # noqa: S102 - our own source
     with np.errstate(all="ignore"):
         return names["run"](*values.values())
 
 
-_EXPR_HELPERS = (_cast, _reinterpret, _divisor, _truncated, _ramp, _shuffle)
 
 
 def _size(e: PrimExpr, sizes: dict[Any, int]) -> int:

@@ -52,6 +52,7 @@ from weft.tir.node import (
     match_operands,
     mul,
     sub,
+    wrap,
 )
 
 __all__ = [
@@ -118,6 +119,7 @@ __all__ = [
     "sub",
     "sum_of",
     "truth_of",
+    "wrap",
 ]
 
 

@@ -3,7 +3,7 @@
 Building the same expression twice gives the same object, which makes memo tables cheap and
 ``a is b`` a comparison of structure. Variables are the exception: each ``Var(...)`` is its own.
 Loop variables and indices are int64. ``a + b`` folds constants and drops neutral elements; all
-further simplification is in ``weft.tir.simplify``.
+further simplification is in ``weft.tir.simplify``. Integers wrap around.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weft.ir.dtype import DType, bool_, float32, int64
+import numpy as np
+
+from weft.ir.dtype import DType, bool_, float32, float64, int64
 from weft.support.errors import LoweringError
 
 ExprLike: TypeAlias = "PrimExpr | int | float | bool"
@@ -220,12 +222,12 @@ class Div(Binary):
 
 @expr_node
 class FloorDiv(Binary):
-    pass
+    """The quotient rounded down; by zero it is 0, the smallest integer by -1 is itself."""
 
 
 @expr_node
 class FloorMod(Binary):
-    pass
+    """The remainder with the sign of the divisor; of integers, by zero it is 0."""
 
 
 @expr_node
@@ -302,11 +304,23 @@ FALSE = IntImm(0, bool_)
 
 
 def const(value: float | bool, dtype: DType | str = int64) -> PrimExpr:
-    """An immediate of ``dtype``, broadcast if that is a vector."""
+    """An immediate of ``dtype``, broadcast if that is a vector; integers wrap around."""
     dtype = DType.of(dtype)
     if dtype.lanes > 1:
         return Broadcast(const(value, dtype.element), dtype.lanes)
-    return FloatImm(float(value), dtype) if is_real(dtype) else IntImm(int(value), dtype)
+    return FloatImm(float(value), dtype) if is_real(dtype) else _integer(int(value), dtype)
+
+
+def wrap(value: int, dtype: DType) -> int:
+    """The value of an integer type (or bool) that arithmetic has for an integer of any size."""
+    if dtype.code == "bool":
+        return int(value != 0)
+    low = value & ((1 << dtype.bits) - 1)
+    return low - (1 << dtype.bits) if dtype.code == "int" and low >> (dtype.bits - 1) else low
+
+
+def _integer(value: int, dtype: DType) -> IntImm:
+    return IntImm(wrap(value, dtype), dtype)
 
 
 def is_real(dtype: DType) -> bool:
@@ -362,7 +376,7 @@ def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     a, b = match_operands(a, b)
     x, y = int_values(a, b)
     if x is not None and y is not None:
-        return IntImm(x + y, a.dtype)
+        return _integer(x + y, a.dtype)
     if x == 0:
         return b
     return a if y == 0 else Add(a, b)
@@ -372,7 +386,7 @@ def sub(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     a, b = match_operands(a, b)
     x, y = int_values(a, b)
     if x is not None and y is not None:
-        return IntImm(x - y, a.dtype)
+        return _integer(x - y, a.dtype)
     if a is b and not is_real(a.dtype):
         return const(0, a.dtype)
     return a if y == 0 else Sub(a, b)
@@ -382,7 +396,7 @@ def mul(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     a, b = match_operands(a, b)
     x, y = int_values(a, b)
     if x is not None and y is not None:
-        return IntImm(x * y, a.dtype)
+        return _integer(x * y, a.dtype)
     if x == 0 or y == 1:
         return a
     return b if y == 0 or x == 1 else Mul(a, b)
@@ -397,9 +411,9 @@ def floordiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     a, b = match_operands(a, b)
     x, y = int_values(a, b)
     if y == 0:
-        raise LoweringError("division by zero", got=f"{a} // 0")
+        return const(0, a.dtype)
     if x is not None and y is not None:
-        return IntImm(x // y, a.dtype)
+        return _integer(x // y, a.dtype)
     return a if y == 1 or x == 0 else FloorDiv(a, b)
 
 
@@ -407,9 +421,9 @@ def floormod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     a, b = match_operands(a, b)
     x, y = int_values(a, b)
     if y == 0:
-        raise LoweringError("remainder of a division by zero", got=f"{a} % 0")
+        return const(0, a.dtype)
     if x is not None and y is not None:
-        return IntImm(x % y, a.dtype)
+        return _integer(x % y, a.dtype)
     return const(0, a.dtype) if y == 1 else FloorMod(a, b)
 
 
@@ -431,6 +445,14 @@ def compare(node: type, a: PrimExpr, b: ExprLike) -> PrimExpr:
     return node(a, other)
 
 
+def _rounded(value: float, dtype: DType) -> float:
+    """``value`` as a number of a floating type."""
+    if dtype is float64:
+        return value
+    with np.errstate(all="ignore"):
+        return float(dtype.numpy.type(value))
+
+
 def cast(value: PrimExpr, dtype: DType | str) -> PrimExpr:
     """``value`` as ``dtype`` (the lanes stay those of the value)."""
     target = DType.of(dtype).element.vector(value.dtype.lanes)
@@ -439,7 +461,7 @@ def cast(value: PrimExpr, dtype: DType | str) -> PrimExpr:
     if isinstance(value, IntImm) and not target.is_small_float:
         return const(value.value, target)
     if isinstance(value, FloatImm) and target.code in ("float", "bfloat"):
-        return FloatImm(value.value, target)
+        return FloatImm(_rounded(_rounded(value.value, value.dtype), target), target)
     if isinstance(value, FloatImm) and target.is_int and math.isfinite(value.value):
-        return IntImm(int(value.value), target)
+        return _integer(int(value.value), target)
     return Cast(target, value)

@@ -81,7 +81,8 @@ def truncated_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
         largest = te.max_value(a.dtype)
         own = all_of(call(a.dtype, "abs", b).equal(largest), call(a.dtype, "abs", a) < largest)
         return select(own, a, rest)
-    return a - div(a, b) * b
+    zero = const(0, a.dtype)
+    return select(b.equal(zero), zero, a - div(a, b) * b)
 
 
 def where(condition: PrimExpr, x: PrimExpr, y: PrimExpr) -> PrimExpr:

@@ -162,9 +162,17 @@ def test_refusals() -> None:
     extern = Evaluate(call("int32", "call_extern", StringImm("abort")))
     with pytest.raises(LoweringError, match="another library cannot be evaluated"):
         evaluate(PrimFunc("f", (), extern))
-    n = Var("n")
-    with pytest.raises(WellFormedError, match="division by zero"):
-        evaluate_expr(x.FloorDiv(const(3), n), {n: 0})
+
+
+@pytest.mark.parametrize(("a", "b", "quotient", "rest", "truncated"), [
+    (3, 0, 0, 0, 0), (-3, 0, 0, 0, 0), (-(2**63), -1, -(2**63), 0, -(2**63)), (-7, 2, -4, 1, -3),
+])
+def test_every_division_of_integers_is_defined(
+        a: int, b: int, quotient: int, rest: int, truncated: int) -> None:
+    m, n = Var("m"), Var("n")
+    values = {m: np.int64(a), n: np.int64(b)}
+    found = [evaluate_expr(kind(m, n), values) for kind in (x.FloorDiv, x.FloorMod, x.Div)]
+    assert found == [quotient, rest, truncated]
 
 
 def test_every_intrinsic_has_a_meaning_or_is_special() -> None:

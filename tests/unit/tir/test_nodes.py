@@ -54,8 +54,8 @@ def test_constructors_fold_and_refuse() -> None:
     assert (const(7) // 2) is const(3)
     with pytest.raises(LoweringError, match="different dtypes"):
         N + const(1.0, "float32")
-    with pytest.raises(LoweringError, match="division by zero"):
-        N // 0
+    assert N // 0 is const(0)  # as NumPy and the CPU's guarded division have it
+    assert N % 0 is const(0)
     with pytest.raises(TypeError, match="no truth value"):
         bool(N < 3)
 

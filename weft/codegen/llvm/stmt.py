@@ -7,7 +7,7 @@ from weft.codegen.llvm.emit import emit
 from weft.codegen.llvm.loops import emit_loop
 from weft.codegen.llvm.parallel import emit_parallel
 from weft.codegen.llvm.slots import allocate_local
-from weft.codegen.llvm.state import FunctionState, is_nonnegative
+from weft.codegen.llvm.state import FunctionState, is_bounded, is_nonnegative
 from weft.codegen.llvm.store import emit_store
 from weft.ir.dtype import int64
 from weft.support.errors import InternalError
@@ -32,7 +32,7 @@ def emit_stmt(state: FunctionState, node: Stmt) -> None:
             _emit_allocate(state, node)
         case s.LetStmt():
             with state.memo.scope():
-                state.note_range(node.var, nonnegative=is_nonnegative(state, node.value))
+                state.note_range(node.var, nonnegative=is_bounded(state, node.value))
                 state.memo.bind(node.var, emit(state, node.value))
                 emit_stmt(state, node.body)
         case s.AttrStmt():

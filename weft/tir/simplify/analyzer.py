@@ -1,7 +1,10 @@
 """The simplifier of loop programs: canonical index arithmetic under known ranges.
 
-int64 scalars (indices, extents) become sums in the form of ``linear``; conditions are decided
-from the facts; other types are folded where every value keeps its bits.
+int64 scalars (indices, extents, data) become sums in the form of ``linear``; conditions are
+decided from the facts; other types are folded where every value keeps its bits.
+
+Variables are index arithmetic, which does not overflow, unless they are bound to data: elements of
+buffers, converted floats, bits. Data may overflow. ``facts`` knows which is which.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from weft.ir.dtype import int64
 from weft.tir import expr as x
 from weft.tir.expr import FALSE, TRUE, IntImm, PrimExpr, Var, as_prim
 from weft.tir.simplify import compare, divmod
+from weft.tir.simplify import interval as iv
 from weft.tir.simplify.facts import Facts, linear_of_canonical, product_atom
 from weft.tir.simplify.interval import finite
 from weft.tir.simplify.linear import Linear
@@ -41,30 +45,31 @@ class Analyzer:
         Binding again replaces the range. Symbolic ends are kept as facts.
         """
         self.release(var)
-        start = self._sum(as_prim(min))
+        start = self._exact(as_prim(min))
         low, high = self._facts.of_sum(start)
         if extent is None:
             high = float("inf")
         else:
-            size = self._sum(as_prim(extent))
+            size = self._exact(as_prim(extent))
             end = start.plus(size)
-            high = self._facts.of_sum(end)[1] - 1
+            high = iv.least(self._facts.of_sum(end)[1] - 1, float("inf"))  # no loop runs longer
             if not size.is_const or not start.is_const:
                 self._add_fact(var, end.plus(Linear.of_atom(var), -1), -1)
         if not start.is_const:
             self._add_fact(var, Linear.of_atom(var).plus(start, -1), 0)
-        known = self._facts.ranges.get(var)
-        if known != (low, high):
-            self._facts.ranges[var] = (low, high)
-            if known is not None or var in self._facts.asked:
-                self._forget()
+        self._set_range(var, (low, high))
 
     def bind_value(self, var: Var, value: PrimExpr) -> None:
         """``var`` is ``value`` (a let): its bounds are those of the value."""
         if var.dtype is int64:
-            low, high = self._facts.of_sum(self._sum(value))
-            self._facts.ranges[var] = (low, high)
-            self._forget()
+            self._set_range(var, self._facts.of_sum(self._exact(value)))
+
+    def _set_range(self, var: Var, found: iv.Interval) -> None:
+        known = self._facts.ranges.get(var)
+        if known != found:
+            self._facts.ranges[var] = found
+            if known is not None or var in self._facts.asked:
+                self._forget()
 
     def _add_fact(self, var: Var, total: Linear, offset: int) -> None:
         fact = Linear(total.terms, total.const + offset)
@@ -115,7 +120,7 @@ class Analyzer:
         elif kind is x.Call and condition.name == "likely":  # type: ignore[attr-defined]
             self._assume(condition.args[0])  # type: ignore[attr-defined]
         elif isinstance(condition, x.Compare) and condition.a.dtype is int64:
-            a, b = self._sum(condition.a), self._sum(condition.b)
+            a, b = self._exact(condition.a), self._exact(condition.b)
             if kind in compare.ORDERED:
                 self._know(compare.as_not_negative(kind, a, b))
             elif kind is x.EQ:
@@ -133,22 +138,32 @@ class Analyzer:
             self._assume_not(condition.args[0])  # type: ignore[attr-defined]
 
     def _know(self, total: Linear) -> None:
-        """``total >= 0``: a bound of its one variable, and a fact."""
+        """``total >= 0``: bounds of its one variable, or of its data, and a fact."""
         if total.is_const:
             return
         if len(total.terms) == 1:
-            ((atom, c),) = total.terms.items()
-            low, high = self._facts.interval(atom)
-            if c > 0:
-                low = max(low, -(total.const // c))
-            else:
-                high = min(high, total.const // -c)
-            self._facts.ranges[atom] = (low, high)
+            ((atom, _),) = total.terms.items()
+            self._narrow(atom, total)
             if type(atom) is Var:
                 self._forget()
                 return
+        for atom in total.terms:
+            if not iv.is_within(self._facts.interval(atom), (-iv.INDEX_LIMIT, iv.INDEX_LIMIT)):
+                self._narrow(atom, total)
         self._facts.not_negative.append(total)
         self._forget()
+
+    def _narrow(self, atom: PrimExpr, total: Linear) -> None:
+        """What ``total >= 0`` says of the range of one of its terms."""
+        c = total.terms[atom]
+        rest = self._facts.of_sum(total.plus(Linear.of_atom(atom), -c))[1]
+        low, high = self._facts.interval(atom)
+        end = rest if isinstance(rest, float) else rest // abs(c)
+        if c > 0:
+            low = iv.greatest(low, -end)
+        else:
+            high = iv.least(high, end)
+        self._facts.ranges[atom] = (low, high)
 
     # questions
 
@@ -181,7 +196,7 @@ class Analyzer:
 
     def int_bounds(self, e: PrimExpr) -> tuple[int | None, int | None]:
         """Smallest and largest value, ``None`` where there is no bound."""
-        low, high = self._facts.of_sum(self._sum(e))
+        low, high = self._facts.of_sum(self._exact(e))
         return finite(low), finite(high)
 
     # rewriting
@@ -197,18 +212,27 @@ class Analyzer:
             self._sums[e] = found
         return found
 
+    def _exact(self, e: PrimExpr) -> Linear:
+        """``e`` as a sum whose value is that of its terms as numbers."""
+        return self._facts.exact(self._sum(e))
+
+    def is_exact(self, e: PrimExpr) -> bool:
+        """Whether the value of an int64 scalar is known not to have overflowed."""
+        return self._facts.is_exact(self._sum(e))
+
     def _settled(self, total: Linear) -> Linear:
         """A lone atom that has one possible value is that value."""
+        total = total.wrapped()
         if len(total.terms) != 1:
             return total
         low, high = self._facts.of_sum(total)
-        return Linear.of_const(int(low)) if low == high else total
+        return Linear.of_const(int(low)).wrapped() if low == high else total
 
     def not_negative_form(self, condition: PrimExpr) -> Linear | None:
         """The sum that is at least zero exactly where an order of int64 scalars holds."""
         if type(condition) not in compare.ORDERED or condition.a.dtype is not int64:  # type: ignore[attr-defined]
             return None
-        a, b = self._sum(condition.a), self._sum(condition.b)  # type: ignore[attr-defined]
+        a, b = self._exact(condition.a), self._exact(condition.b)  # type: ignore[attr-defined]
         return compare.as_not_negative(type(condition), a, b)
 
     def _simplify(self, e: PrimExpr) -> PrimExpr:
@@ -277,7 +301,7 @@ class Analyzer:
     def _extremum(self, e: x.Binary) -> PrimExpr:
         if e.dtype is not int64:
             return map_children(e, self.simplify)
-        a, b = self._sum(e.a), self._sum(e.b)
+        a, b = self._exact(e.a), self._exact(e.b)
         difference = a.plus(b, -1)
         is_min = type(e) is x.Min
         if self._facts.is_not_negative(difference):
@@ -289,7 +313,7 @@ class Analyzer:
     def _compare(self, e: x.Compare) -> PrimExpr:
         if e.a.dtype is int64:
             decide = compare.ordered if type(e) in compare.ORDERED else compare.equality
-            return decide(self._facts, type(e), self._sum(e.a), self._sum(e.b))
+            return decide(self._facts, type(e), self._exact(e.a), self._exact(e.b))
         new = map_children(e, self.simplify)
         return fold_vector(self, new) if new.dtype.lanes > 1 else new
 
@@ -338,6 +362,12 @@ class Analyzer:
                             self.simplify(e.false_value))
         return x.select(*self._chosen(e.condition, e.true_value, e.false_value))
 
+    def _let(self, e: x.Let) -> PrimExpr:
+        value = self.simplify(e.value)
+        self.bind_value(e.var, value)
+        body = self.simplify(e.body)
+        return e if value is e.value and body is e.body else x.Let(e.var, value, body)
+
     def _call(self, e: x.Call) -> PrimExpr:
         if e.name == "if_then_else":
             return x.if_then_else(*self._chosen(*e.args))
@@ -356,7 +386,7 @@ class Analyzer:
         x.Div: _truncated, x.Min: _extremum, x.Max: _extremum,
         **dict.fromkeys((x.LT, x.LE, x.GT, x.GE, x.EQ, x.NE), _compare),
         x.And: _and, x.Or: _or, x.Not: _not,
-        x.Select: _select, x.Call: _call,
+        x.Select: _select, x.Call: _call, x.Let: _let,
     }  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""Comparisons of sums: decided where the facts suffice, else in one normal spelling."""
+"""Comparisons of sums: decided where the facts suffice, else in one normal spelling.
+
+Terms change sides only where both sides stay exact: of data, ``x <= y`` is not ``x < y + 1``.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +27,36 @@ def negated(total: Linear) -> Linear:
 
 
 def ordered(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
+    """``kind(a, b)`` of exact sums."""
     total = as_not_negative(kind, a, b)
     if facts.is_not_negative(total):
         return TRUE
     if facts.is_not_negative(negated(total)):
         return FALSE
-    return _spell(total)
+    left, right = _sides(total)
+    if facts.is_exact(left) and facts.is_exact(right):
+        node = x.GE if left.is_const else x.LT
+        pair = (right, left) if left.is_const else (left, right)
+        return node(pair[0].to_expr(), pair[1].to_expr())
+    return kind(a.to_expr(), b.to_expr())  # type: ignore[no-any-return]
 
 
-def _spell(total: Linear) -> PrimExpr:
-    """``total >= 0`` as a comparison with positive terms only, coefficients reduced."""
+def _sides(total: Linear) -> tuple[Linear, Linear]:
+    """``(left, right)`` with ``left < right`` where ``total >= 0``, or ``left <= right`` if the
+    left is constant; positive terms only, their coefficients reduced.
+    """
     divisor = total.gcd()
     if divisor > 1:
         total = Linear({a: c // divisor for a, c in total.terms.items()}, total.const // divisor)
     right = Linear({a: c for a, c in total.terms.items() if c > 0}, 0)
     left = Linear({a: -c for a, c in total.terms.items() if c < 0}, 0)
     if left.is_const:
-        return x.GE(right.to_expr(), Linear.of_const(-total.const).to_expr())
-    return x.LT(left.to_expr(), Linear(right.terms, total.const + 1).to_expr())
+        return Linear.of_const(-total.const), right
+    return left, Linear(right.terms, total.const + 1)
 
 
 def equality(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
-    """``a == b`` or ``a != b``."""
+    """``a == b`` or ``a != b`` of exact sums."""
     total = a.plus(b, -1)
     same, other = (TRUE, FALSE) if kind is x.EQ else (FALSE, TRUE)
     if total.is_const:
@@ -61,4 +72,7 @@ def equality(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
     left = Linear({a: c for a, c in total.terms.items() if c > 0}, 0)
     if left.is_const:
         left, right, total = right, left, total.scaled(-1)
-    return kind(left.to_expr(), Linear(right.terms, -total.const).to_expr())  # type: ignore[no-any-return]
+    right = Linear(right.terms, -total.const)
+    if facts.is_exact(left) and facts.is_exact(right):
+        return kind(left.to_expr(), right.to_expr())  # type: ignore[no-any-return]
+    return kind(a.to_expr(), b.to_expr())  # type: ignore[no-any-return]

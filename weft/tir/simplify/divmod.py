@@ -2,6 +2,9 @@
 
 With ``total = divisor * quotient + rest``, a rest known to stay within one period disappears
 from the quotient and is the remainder: ``(i*16 + j) // 16`` is ``i`` where ``0 <= j < 16``.
+
+All of it is true of numbers, so sums must be exact (``weft.tir.simplify.facts``); others are
+divided as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from weft.tir.simplify.linear import Linear
 def floordiv(facts: Facts, total: Linear, divisor: int) -> Linear:
     """``total // divisor`` for a constant divisor above zero."""
     quotient, rest = total.parted(divisor)
+    if not (facts.is_exact(total) and facts.is_exact(rest)):
+        return Linear.of_atom(x.FloorDiv(total.to_expr(), IntImm(divisor, x.int64)))
     period = _period(facts, rest, divisor)
     if period is not None:
         return Linear(quotient.terms, quotient.const + period)
@@ -24,7 +29,7 @@ def floordiv(facts: Facts, total: Linear, divisor: int) -> Linear:
     if narrowed is not None:
         coarse, _, scale = narrowed
         return quotient.plus(floordiv(facts, coarse, divisor // scale))
-    inner = _flatten_quotient(rest, divisor)
+    inner = _flatten_quotient(facts, rest, divisor)
     if inner is not None:
         return quotient.plus(floordiv(facts, *inner))
     return quotient.plus(Linear.of_atom(x.FloorDiv(rest.to_expr(), IntImm(divisor, x.int64))))
@@ -32,7 +37,9 @@ def floordiv(facts: Facts, total: Linear, divisor: int) -> Linear:
 
 def floormod(facts: Facts, total: Linear, divisor: int) -> Linear:
     """``total % divisor`` for a constant divisor above zero."""
-    _, rest = _drop_inner_mod(total, divisor).parted(divisor)
+    _, rest = _drop_inner_mod(facts, total, divisor).parted(divisor)
+    if not (facts.is_exact(total) and facts.is_exact(rest)):
+        return Linear.of_atom(x.FloorMod(total.to_expr(), IntImm(divisor, x.int64)))
     period = _period(facts, rest, divisor)
     if period is not None:
         return Linear(rest.terms, rest.const - period * divisor)
@@ -40,7 +47,8 @@ def floormod(facts: Facts, total: Linear, divisor: int) -> Linear:
     if narrowed is not None:
         coarse, fine, scale = narrowed
         return fine.plus(floormod(facts, coarse, divisor // scale), scale)
-    rest = Linear({a: c % divisor for a, c in rest.terms.items()}, rest.const)
+    reduced = Linear({a: c % divisor for a, c in rest.terms.items()}, rest.const)
+    rest = reduced if facts.is_exact(reduced) else rest
     period = _period(facts, rest, divisor)
     if period is not None:
         return Linear(rest.terms, rest.const - period * divisor)
@@ -67,7 +75,7 @@ def _narrow(facts: Facts, rest: Linear, divisor: int) -> tuple[Linear, Linear, i
     return None
 
 
-def _flatten_quotient(rest: Linear, divisor: int) -> tuple[Linear, int] | None:
+def _flatten_quotient(facts: Facts, rest: Linear, divisor: int) -> tuple[Linear, int] | None:
     """``(a // c + k) // divisor`` is ``(a + k*c) // (c * divisor)``."""
     if len(rest.terms) != 1:
         return None
@@ -78,19 +86,22 @@ def _flatten_quotient(rest: Linear, divisor: int) -> tuple[Linear, int] | None:
     if inner is None or inner <= 0:
         return None
     numerator = linear_of_canonical(atom.a)
-    return Linear(numerator.terms, numerator.const + rest.const * inner), inner * divisor
+    moved = Linear(numerator.terms, numerator.const + rest.const * inner)
+    is_number = facts.is_exact(numerator) and facts.is_exact(moved)
+    return (moved, inner * divisor) if is_number and inner * divisor < 2**63 else None
 
 
-def _drop_inner_mod(total: Linear, divisor: int) -> Linear:
+def _drop_inner_mod(facts: Facts, total: Linear, divisor: int) -> Linear:
     """Within ``% divisor``, an atom ``a % c`` may be ``a`` where ``divisor`` divides ``c``."""
     for atom, coefficient in total.terms.items():
         if type(atom) is x.FloorMod:
             inner = x.int_value(atom.b)
-            if inner is not None and inner > 0 and inner * coefficient % divisor == 0:
-                without = total.plus(Linear.of_atom(atom), -coefficient)
-                return _drop_inner_mod(
-                    without.plus(linear_of_canonical(atom.a), coefficient), divisor
-                )
+            if inner is None or inner <= 0 or inner * coefficient % divisor:
+                continue
+            dividend = linear_of_canonical(atom.a)
+            bare = total.plus(Linear.of_atom(atom), -coefficient).plus(dividend, coefficient)
+            if facts.is_exact(dividend) and facts.is_exact(bare):
+                return _drop_inner_mod(facts, bare, divisor)
     return total
 
 
@@ -104,6 +115,9 @@ def split_symbolic(facts: Facts, total: Linear, divisor: PrimExpr) -> tuple[Line
             part = Linear.of_atom(product_atom(tuple(factors))) if factors else Linear.of_const(1)
             whole = whole.plus(part, coefficient)
             rest = rest.plus(Linear.of_atom(atom), -coefficient)
+    if not all(map(facts.is_exact, (total, whole, rest))) or any(
+            facts.product_of(product_factors(atom)) is None for atom in total.terms):
+        return None
     below = Linear.of_atom(divisor).plus(rest, -1)
     below = Linear(below.terms, below.const - 1)
     if facts.is_not_negative(rest) and facts.is_not_negative(below):
@@ -129,7 +143,7 @@ def recombine(facts: Facts, total: Linear) -> Linear:
         factor = coefficient // divisor
         without = total.plus(Linear.of_atom(atom), -coefficient)
         numerator = linear_of_canonical(atom.a)
-        remainder = _remainder_in(without, numerator, divisor, factor)
+        remainder = _remainder_in(facts, without, numerator, divisor, factor)
         if remainder is not None:
             merged = without.plus(Linear.of_atom(remainder), -factor).plus(numerator, factor)
             return recombine(facts, merged)
@@ -140,7 +154,7 @@ def recombine(facts: Facts, total: Linear) -> Linear:
 
 
 def _remainder_in(
-    total: Linear, numerator: Linear, divisor: int, factor: int
+    facts: Facts, total: Linear, numerator: Linear, divisor: int, factor: int
 ) -> x.FloorMod | None:
     """The term ``factor * (n % divisor)`` of ``total`` whose ``n`` is congruent to ``numerator``.
 
@@ -149,13 +163,20 @@ def _remainder_in(
     for atom, coefficient in total.terms.items():
         if type(atom) is not x.FloorMod or coefficient != factor:
             continue
-        if x.int_value(atom.b) == divisor:
-            difference = _drop_inner_mod(
-                numerator.plus(linear_of_canonical(atom.a), -1), divisor
-            )
-            if all(c % divisor == 0 for c in (difference.const, *difference.terms.values())):
-                return atom
+        if x.int_value(atom.b) == divisor and _is_congruent(
+                facts, numerator, linear_of_canonical(atom.a), divisor):
+            return atom
     return None
+
+
+def _is_congruent(facts: Facts, a: Linear, b: Linear, divisor: int) -> bool:
+    """Whether the values of two sums are known to differ by a multiple of ``divisor``."""
+    difference = a.plus(b, -1)
+    if difference.is_const and difference.const == 0:
+        return True
+    difference = _drop_inner_mod(facts, difference, divisor)
+    is_multiple = all(c % divisor == 0 for c in (difference.const, *difference.terms.values()))
+    return is_multiple and facts.is_exact(a) and facts.is_exact(b)
 
 
 def _join_digits(
@@ -172,11 +193,14 @@ def _join_digits(
     if type(high) is not x.FloorDiv or times != 1:
         return None
     divisor = x.int_value(high.b)
-    if divisor is None or divisor <= 0 or coefficient % divisor:
+    if divisor is None or divisor <= 0 or coefficient % divisor or divisor * digits >= 2**63:
         return None
     factor = coefficient // divisor
-    numerator = linear_of_canonical(high.a).plus(Linear.of_const(quotient.const * divisor))
-    low = _remainder_in(total, numerator, divisor, factor)
+    dividend = linear_of_canonical(high.a)
+    numerator = dividend.plus(Linear.of_const(quotient.const * divisor))
+    if not all(map(facts.is_exact, (quotient, dividend, numerator))):
+        return None
+    low = _remainder_in(facts, total, numerator, divisor, factor)
     if low is None:
         return None
     # Once more with what is known of ranges: the digits together may be simpler than each.

@@ -1,12 +1,18 @@
-"""What is known of variables: ranges, and sums known not to be negative; and proofs from it."""
+"""What is known of variables: ranges, and sums known not to be negative; and proofs from it.
+
+A sum is written without regard to overflow, which is right modulo 2**64. Its value as a number
+counts in comparisons, quotients and bounds: these may look into a sum only where it is exact, that
+is where no part of it can leave int64. Index arithmetic is exact by definition, sums of data where
+the intervals of their terms say so.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from weft.ir.dtype import DType
+from weft.ir.dtype import int64
 from weft.tir import expr as x
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.simplify import interval as iv
@@ -31,13 +37,14 @@ class Facts:
         self._memo.clear()
 
     def interval(self, e: PrimExpr) -> Interval:
-        """Smallest interval that the facts give for a canonical int64 expression."""
+        """Smallest interval that the facts give for the value of a canonical expression."""
         found = self._memo.get(e)
         if found is None:
             found = self._memo[e] = self._interval(e)
         return found
 
     def of_sum(self, total: Linear) -> Interval:
+        """The interval of a sum as a number, which of data may lie beyond int64."""
         low: iv.Bound = total.const
         high: iv.Bound = total.const
         for atom, c in total.terms.items():
@@ -48,6 +55,46 @@ class Facts:
             high += c * b
         return low, high
 
+    def is_exact(self, total: Linear) -> bool:
+        """Whether neither a sum nor any part of it can leave int64."""
+        terms = total.terms
+        if len(terms) == 1 and total.const == 0 and 1 in terms.values():
+            return True
+        low, high = min(total.const, 0), max(total.const, 0)
+        is_open_below = is_open_above = False
+        for atom, c in terms.items():
+            a, b = self.interval(atom)
+            if c < 0:
+                a, b = b, a
+            if isinstance(a, float):
+                is_open_below = True
+            elif c * a < 0:
+                low += c * a
+            if isinstance(b, float):
+                is_open_above = True
+            elif c * b > 0:
+                high += c * b
+        return (low >= (-iv.SMALL_DATA if is_open_below else iv.INT64[0])
+                and high <= (iv.SMALL_DATA if is_open_above else iv.INT64[1]))
+
+    def exact(self, total: Linear) -> Linear:
+        """``total`` if it is exact; else its value as one atom."""
+        return total if self.is_exact(total) else Linear.of_atom(total.to_expr())
+
+    def product_of(self, factors: Iterable[PrimExpr]) -> Interval | None:
+        """The interval of a product as a number; ``None`` where it may leave int64."""
+        result: Interval = (1, 1)
+        for factor in factors:
+            own = self.interval(factor)
+            product = iv.product(result, own)
+            if not iv.is_within(product, iv.INT64):
+                return None
+            is_open = isinstance(product[0], float) or isinstance(product[1], float)
+            if is_open and not (iv.is_small(result) and iv.is_small(own)):
+                return None
+            result = product
+        return result
+
     def _interval(self, e: PrimExpr) -> Interval:
         kind = type(e)
         if kind is x.IntImm:
@@ -55,15 +102,17 @@ class Facts:
         if kind is Var:
             return self._of_var(e)
         rule = _INTERVALS.get(kind)
-        found = EVERYTHING if rule is None else rule(self, e)
+        found = iv.of_dtype(e.dtype) if rule is None else rule(self, e)
+        if e.dtype is not int64 and not iv.is_within(found, iv.of_dtype(e.dtype)):
+            found = iv.of_dtype(e.dtype)
         known = self.ranges.get(e)  # a constraint may have narrowed a quotient, say
-        return found if known is None else (max(found[0], known[0]), min(found[1], known[1]))
+        return found if known is None else iv.common(found, known)
 
     def _of_var(self, var: PrimExpr) -> Interval:
         found = self.ranges.get(var)
         if found is None:
             self.asked.add(var)
-            return _of_dtype(var.dtype)
+            return EVERYTHING if var.dtype is int64 else iv.of_dtype(var.dtype)
         return found
 
     def is_not_negative(self, total: Linear, depth: int = _PROOF_DEPTH) -> bool:
@@ -84,10 +133,10 @@ class Facts:
         for atom in list(total.terms):
             kind = type(atom)
             if kind is x.FloorDiv:
-                for fact in _quotient_facts(atom):
+                for fact in self._quotient_facts(atom):
                     yield from _cancel(total, fact)
             elif kind is x.Min or kind is x.Max:
-                for fact in _extremum_facts(atom):
+                for fact in self._extremum_facts(atom):
                     yield from _cancel(total, fact)
             elif kind is x.Mul and depth == _PROOF_DEPTH:
                 for fact in self._product_facts(atom):
@@ -96,9 +145,14 @@ class Facts:
     def _product_facts(self, atom: PrimExpr) -> Iterator[Linear]:
         """Known facts multiplied by a factor of the product ``atom`` that is not negative."""
         factors = product_factors(atom)
+        if self.product_of(factors) is None:
+            return
         for factor in factors:
             if self.interval(factor)[0] >= 0:
                 for fact in self.not_negative:
+                    if any(self.product_of([*product_factors(a), factor]) is None
+                           for a in fact.terms):
+                        continue
                     yield Linear(
                         {
                             **{product_atom((a, factor)): c for a, c in fact.terms.items()},
@@ -107,15 +161,22 @@ class Facts:
                         0,
                     )
 
+    def _quotient_facts(self, atom: PrimExpr) -> Iterator[Linear]:
+        """``0 <= a - c * (a // c) <= c - 1`` for an atom ``a // c``."""
+        divisor = x.int_value(atom.b)  # type: ignore[attr-defined]
+        if divisor is None or divisor <= 0:
+            return
+        dividend = self.exact(linear_of_canonical(atom.a))  # type: ignore[attr-defined]
+        rest = dividend.plus(Linear.of_atom(atom), -divisor)
+        yield rest
+        yield Linear.of_const(divisor - 1).plus(rest, -1)
 
-def _of_dtype(dtype: DType) -> Interval:
-    if dtype.code == "bool":
-        return 0, 1
-    if dtype.code == "uint":
-        return 0, 2**dtype.bits - 1
-    if dtype.code == "int" and dtype.bits < 64:
-        return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
-    return EVERYTHING
+    def _extremum_facts(self, atom: PrimExpr) -> Iterator[Linear]:
+        """``min(a, b)`` is at most either operand, ``max(a, b)`` at least."""
+        sign = 1 if type(atom) is x.Min else -1
+        for operand in (atom.a, atom.b):  # type: ignore[attr-defined]
+            value = self.exact(linear_of_canonical(operand))
+            yield value.plus(Linear.of_atom(atom), -1).scaled(sign)
 
 
 def _cancel(total: Linear, fact: Linear) -> Iterator[Linear]:
@@ -126,23 +187,6 @@ def _cancel(total: Linear, fact: Linear) -> Iterator[Linear]:
         common = math.gcd(have, c)
         yield total.scaled(abs(c) // common).plus(fact, -(abs(have) // common))
         return
-
-
-def _quotient_facts(atom: PrimExpr) -> Iterator[Linear]:
-    """``0 <= a - c * (a // c) <= c - 1`` for an atom ``a // c``."""
-    divisor = x.int_value(atom.b)  # type: ignore[attr-defined]
-    if divisor is None or divisor <= 0:
-        return
-    rest = linear_of_canonical(atom.a).plus(Linear.of_atom(atom), -divisor)  # type: ignore[attr-defined]
-    yield rest
-    yield Linear.of_const(divisor - 1).plus(rest, -1)
-
-
-def _extremum_facts(atom: PrimExpr) -> Iterator[Linear]:
-    """``min(a, b)`` is at most either operand, ``max(a, b)`` at least."""
-    sign = 1 if type(atom) is x.Min else -1
-    for operand in (atom.a, atom.b):  # type: ignore[attr-defined]
-        yield linear_of_canonical(operand).plus(Linear.of_atom(atom), -1).scaled(sign)
 
 
 def linear_of_canonical(e: PrimExpr) -> Linear:
@@ -181,11 +225,14 @@ def product_atom(factors: tuple[PrimExpr, ...]) -> PrimExpr:
 
 
 def _mul(facts: Facts, e: x.Mul) -> Interval:
-    return iv.product(facts.interval(e.a), facts.interval(e.b))
+    if x.int_value(e.b) is not None:
+        return _sum(facts, e)
+    return facts.product_of((e.a, e.b)) or iv.of_dtype(e.dtype)
 
 
 def _sum(facts: Facts, e: PrimExpr) -> Interval:
-    return facts.of_sum(linear_of_canonical(e))
+    total = linear_of_canonical(e)
+    return facts.of_sum(total) if facts.is_exact(total) else iv.of_dtype(e.dtype)
 
 
 def _floordiv(facts: Facts, e: x.FloorDiv) -> Interval:
@@ -193,36 +240,38 @@ def _floordiv(facts: Facts, e: x.FloorDiv) -> Interval:
     if divisor is not None and divisor > 0:
         return iv.floordiv(facts.interval(e.a), divisor)
     a, b = facts.interval(e.a), facts.interval(e.b)
-    return (0, a[1]) if a[0] >= 0 and b[0] > 0 else EVERYTHING
+    if a[0] >= 0 and b[0] > 0:
+        return 0, a[1]
+    size = max(abs(a[0]), abs(a[1]))
+    return (-size, size) if iv.is_within((-size, size), iv.INT64) else iv.INT64
 
 
 def _floormod(facts: Facts, e: x.FloorMod) -> Interval:
     divisor = x.int_value(e.b)
     if divisor is not None and divisor > 0:
         return iv.floormod(facts.interval(e.a), divisor)
-    b = facts.interval(e.b)
-    return (0, b[1] - 1) if b[0] > 0 else EVERYTHING
+    b = facts.interval(e.b)  # the remainder has the sign of the divisor; by zero it is zero
+    return min(b[0] + 1, 0), max(b[1] - 1, 0)
 
 
 def _cast(facts: Facts, e: x.Cast) -> Interval:
     source = e.value.dtype
     if not (source.is_int or source.is_bool):
-        return EVERYTHING
+        return iv.of_dtype(e.dtype)
     inner = facts.interval(e.value)
-    low, high = _of_dtype(source)
-    return max(inner[0], low), min(inner[1], high)
+    return inner if iv.is_within(inner, iv.INT64) else iv.of_dtype(e.dtype)
 
 
 def _call(facts: Facts, e: x.Call) -> Interval:
     if e.name == "if_then_else":
         return iv.union(facts.interval(e.args[1]), facts.interval(e.args[2]))
-    return _of_dtype(e.dtype)
+    return iv.of_dtype(e.dtype)
 
 
 _INTERVALS: dict[type, Callable[[Facts, Any], Interval]] = {
     x.Add: _sum,
     x.Sub: _sum,
-    x.Mul: lambda f, e: _sum(f, e) if x.int_value(e.b) is not None else _mul(f, e),
+    x.Mul: _mul,
     x.FloorDiv: _floordiv,
     x.FloorMod: _floormod,
     x.Min: lambda f, e: iv.smaller(f.interval(e.a), f.interval(e.b)),
@@ -230,6 +279,4 @@ _INTERVALS: dict[type, Callable[[Facts, Any], Interval]] = {
     x.Select: lambda f, e: iv.union(f.interval(e.true_value), f.interval(e.false_value)),
     x.Cast: _cast,
     x.Call: _call,
-    x.BufferLoad: lambda _, e: _of_dtype(e.dtype),
-    x.ProducerLoad: lambda _, e: _of_dtype(e.dtype),
 }

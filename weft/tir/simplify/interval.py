@@ -1,14 +1,71 @@
-"""Intervals of integers, with infinite ends, and arithmetic on them."""
+"""Intervals of integers, and arithmetic on them.
+
+Index arithmetic does not overflow, data may. An infinite end says which is which: it stands for
+an end of index arithmetic that is not known but lies within ``INDEX_LIMIT``. Data always has
+finite ends, those of its type if nothing better is known.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TypeAlias
 
+from weft.ir.dtype import DType
+
 Bound: TypeAlias = "int | float"  # a float is an infinity
 Interval: TypeAlias = "tuple[Bound, Bound]"
 
 EVERYTHING: Interval = (-math.inf, math.inf)
+INT64: Interval = (-(2**63), 2**63 - 1)
+
+# What index arithmetic may reach: the extents, offsets and sizes in bytes of arrays.
+INDEX_LIMIT = 2**62
+# Data up to this size may be added to an index whose own bound is not known, or multiply it.
+SMALL_DATA = 2**48
+
+
+def of_dtype(dtype: DType) -> Interval:
+    """Every value of an integer type (or bool); no bounds for other types."""
+    if dtype.is_bool:
+        return 0, 1
+    if not dtype.is_int:
+        return EVERYTHING
+    if dtype.code == "uint":
+        return 0, 2**dtype.bits - 1
+    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+
+
+def is_within(inner: Interval, outer: Interval) -> bool:
+    """Whether ``inner`` lies in the finite interval ``outer``; infinite ends do."""
+    low, high = inner
+    return (isinstance(low, float) or low >= outer[0]) and (
+        isinstance(high, float) or high <= outer[1])
+
+
+def is_small(a: Interval) -> bool:
+    """Whether the finite ends are small enough to be mixed with an unbounded index."""
+    return is_within(a, (-SMALL_DATA, SMALL_DATA))
+
+
+def least(a: Bound, b: Bound) -> Bound:
+    """The smaller one; an infinite end counts as ``INDEX_LIMIT``."""
+    return a if _size(a) <= _size(b) else b
+
+
+def greatest(a: Bound, b: Bound) -> Bound:
+    """The larger one; an infinite end counts as ``INDEX_LIMIT``."""
+    return a if _size(a) >= _size(b) else b
+
+
+def _size(end: Bound) -> int:
+    if isinstance(end, float):
+        return INDEX_LIMIT if end > 0 else -INDEX_LIMIT
+    return end
+
+
+def common(a: Interval, b: Interval) -> Interval:
+    """What is in both."""
+    return greatest(a[0], b[0]), least(a[1], b[1])
 
 
 def product(a: Interval, b: Interval) -> Interval:
@@ -34,15 +91,15 @@ def floormod(a: Interval, divisor: int) -> Interval:
 
 
 def union(a: Interval, b: Interval) -> Interval:
-    return min(a[0], b[0]), max(a[1], b[1])
+    return least(a[0], b[0]), greatest(a[1], b[1])
 
 
 def smaller(a: Interval, b: Interval) -> Interval:
-    return min(a[0], b[0]), min(a[1], b[1])
+    return least(a[0], b[0]), least(a[1], b[1])
 
 
 def larger(a: Interval, b: Interval) -> Interval:
-    return max(a[0], b[0]), max(a[1], b[1])
+    return greatest(a[0], b[0]), greatest(a[1], b[1])
 
 
 def finite(end: Bound) -> int | None:

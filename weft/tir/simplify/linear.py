@@ -1,7 +1,7 @@
 """Sums ``c0 + c1 * atom1 + …`` over int64: the canonical form of index arithmetic.
 
-Atoms are interned expressions that are no sums themselves. Index arithmetic does not overflow,
-so the form may be reordered freely; terms keep the order in which they first appeared.
+Atoms are interned expressions, of index arithmetic none that are sums themselves. Sums modulo
+2**64 may be reordered freely; terms keep the order in which they first appeared.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 
 from weft.tir import expr as x
-from weft.tir.expr import IntImm, PrimExpr
+from weft.tir.expr import IntImm, PrimExpr, wrap
+
+_HALF = 2**63
 
 
 class Linear:
@@ -29,6 +31,13 @@ class Linear:
     @staticmethod
     def of_const(value: int) -> Linear:
         return Linear({}, value)
+
+    def wrapped(self) -> Linear:
+        """The sum that is equal modulo 2**64 and has every number in the range of int64."""
+        if -_HALF <= self.const < _HALF and all(-_HALF <= c < _HALF for c in self.terms.values()):
+            return self
+        terms = {a: wrap(c, x.int64) for a, c in self.terms.items()}
+        return Linear({a: c for a, c in terms.items() if c}, wrap(self.const, x.int64))
 
     @property
     def is_const(self) -> bool:

@@ -21,6 +21,8 @@ _FOLD: dict[type, np.ufunc] = {
 class Simplifier(Protocol):
     def simplify(self, e: PrimExpr) -> PrimExpr: ...
 
+    def is_exact(self, e: PrimExpr) -> bool: ...
+
 
 def fold_float(e: PrimExpr) -> PrimExpr:
     """Constants combined in their own precision; ``a * 1``, ``a / 1`` and ``a - 0`` dropped.
@@ -83,9 +85,21 @@ def _fold_compare(simplifier: Simplifier, e: x.Compare) -> PrimExpr:
         return e
     last = x.const(e.dtype.lanes - 1)
     ends = [
-        simplifier.simplify(x.compare(type(e), a[0] + a[1] * k, b[0] + b[1] * k))
+        tuple(simplifier.simplify(base + stride * k) for base, stride in (a, b))
         for k in (x.const(0), last)
     ]
-    if ends[0] is ends[1] and ends[0] in (x.TRUE, x.FALSE):
-        return Broadcast(ends[0], e.dtype.lanes)
+    decided = [simplifier.simplify(x.compare(type(e), *end)) for end in ends]
+    if decided[0] is not decided[1] or decided[0] not in (x.TRUE, x.FALSE):
+        return e
+    grown = [(base, stride) for base, stride in (a, b) if stride is not x.const(0)]
+    if all(_is_straight(simplifier, *ramp, e.dtype.lanes) for ramp in grown):
+        return Broadcast(decided[0], e.dtype.lanes)
     return e
+
+
+def _is_straight(
+    simplifier: Simplifier, base: PrimExpr, stride: PrimExpr, lanes: int
+) -> bool:
+    """Whether no lane of a ramp has overflowed."""
+    step = simplifier.simplify(stride * (lanes - 1))
+    return all(map(simplifier.is_exact, (step, base + stride * (lanes - 1))))
