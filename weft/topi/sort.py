@@ -1,7 +1,8 @@
 """Sorting along an axis: by merging, a few of many by selection, short axes by counting.
 
-All give the permutation of one total order (ties by position, NaN above every number), so
-results are the same on any number of threads.
+All give the permutation of one total order (ties by position, NaN above every number, -0 equal to
+0), so results are the same on any number of threads. Whatever a comparison says, positions are
+those of elements.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) 
 
     def position(*i: PrimExpr) -> Any:
         hit = rank[(*i[:axis], k.var, *i[axis + 1:])].equal(i[axis])
-        return te.sum(select(hit, k.var.astype(dtype), const(0, dtype)), k)
+        return te.max(select(hit, k.var.astype(dtype), const(0, dtype)), k)  # there is one
 
     return te.compute(shape, position, name="positions", tag="comm_reduce")
 

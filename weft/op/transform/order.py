@@ -17,6 +17,7 @@ from weft.ir.typing.relations import normalize_axis
 from weft.op.relations import attrs_as, expect_number
 from weft.topi import scan as topi_scan
 from weft.topi import sort as topi_sort
+from weft.topi.wide import converted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,6 @@ def _sort_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
         return False
-    expect_number(ctx, 0, source)
     attrs = attrs_as(ctx, SortAttrs)
     axis = normalize_axis(ctx, attrs.axis, source.ndim)
     if isinstance(attrs, TopkAttrs):
@@ -127,9 +127,9 @@ def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
 def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
     """The k largest (or smallest) elements of every line along an axis, and where they are."""
     axis = attrs.axis % x.ndim
-    place = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend, count=attrs.k,
-                              dtype=attrs.dtype)
-    return topi_sort.at_positions(x, place, axis), place
+    place = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend, count=attrs.k)
+    values = topi_sort.at_positions(x, place, axis)  # by positions that no narrow type wraps
+    return values, converted(place, attrs.dtype)
 
 
 def _order(x: np.ndarray, axis: int, is_ascend: bool) -> np.ndarray:
