@@ -119,9 +119,10 @@ class _CallsPython(CompiledModule):
 
     _code: ModelCode
 
-    def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def _execute(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None = None
+                 ) -> list[np.ndarray]:
         with errors_raised(self._code.callbacks):
-            return super()._execute(values)
+            return super()._execute(values, outputs)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
         """Time every kernel, as ``CompiledModule.profile``; runs that fail are not measured."""
@@ -165,6 +166,7 @@ class ForeignModel(Compiled):
                           help="export it and run the artifact there, or compile for this one")
 
     run = __call__
+    bind = __call__
     profile = __call__
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from weft.compiler.compiled_model import Compiled, CompiledModel, ForeignModel
 from weft.compiler.options import CompileOptions
 from weft.compiler.stages import Stages
 from weft.runtime import Manifest, TensorSpec
+from weft.runtime.buffers import BoundCall
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.profile import Profile
 from weft.runtime.signature import Signature
@@ -62,13 +64,24 @@ class DynamicModel(Compiled):
         with self._table_lock:
             return tuple(self._programs)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> np.ndarray | tuple[np.ndarray, ...]:
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run on inputs given by position or by name; one output alone, several as a tuple.
 
-        Raises ``InvalidInputError`` for arguments that do not fit.
+        ``out`` is what results are written to, as in ``CompiledModule``. Raises
+        ``InvalidInputError`` for arguments that do not fit.
         """
+        if out is not None and self._signature.takes("out"):
+            kwargs, out = {**kwargs, "out": out}, None
         values = self._signature.bind(args, kwargs)
-        return self._program_for(values)(*values)
+        return self._program_for(values)(*values, out=out)
+
+    def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
+        """A call without arguments on these buffers, as ``CompiledModule.bind``."""
+        if out is not None and self._signature.takes("out"):
+            kwargs, out = {**kwargs, "out": out}, None
+        values = self._signature.bind(args, kwargs)
+        program: BoundCall = self._program_for(values).bind(*values, out=out)
+        return program
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
             ) -> list[np.ndarray]:
@@ -86,20 +99,20 @@ class DynamicModel(Compiled):
     def at(self, inputs: Mapping[str, Sequence[int]]) -> CompiledModel | ForeignModel:
         """The program for inputs of these shapes, to export, to print, or to have it ready.
 
-        An input with fixed sizes may be left out.
+        An input with fixed sizes may be left out. Raises ``InvalidInputError`` for unknown inputs,
+        for shapes of another rank and for sizes that the model does not take.
         """
+        if not isinstance(inputs, Mapping):
+            raise InvalidInputError("the shapes are not given by name", got=repr(inputs),
+                                    expected='such as at({"x": (1, 3, 224, 224)})')
         known = {spec.name: spec.shape for spec in self.inputs}
         unknown = [name for name in inputs if name not in known]
         if unknown:
             raise InvalidInputError(f"the model has no input {', '.join(map(repr, unknown))}",
                                     expected=self.manifest.signature())
-        shapes = [tuple(inputs.get(name, shape)) for name, shape in known.items()]
-        open_ = [spec for spec, s in zip(self.inputs, shapes, strict=True)
-                 if not all(isinstance(n, int) for n in s)]
-        if open_:
-            raise InvalidInputError(f"input {open_[0].name!r} has sizes that are open",
-                                    got=str(open_[0]), help="give the shape of every open input")
-        return self._program(tuple(tuple(map(int, shape)) for shape in shapes))
+        sizes: dict[str, int] = {}
+        return self._program(tuple(_fixed(spec, inputs.get(spec.name, spec.shape), sizes)
+                                   for spec in self.inputs))
 
     def export(self, path: object, *, kind: str = "weft") -> None:  # noqa: ARG002
         """Refused: an artifact has no compiler. ``at(...)`` gives a program to export."""
@@ -143,6 +156,30 @@ class DynamicModel(Compiled):
                 while len(self._programs) > self._limit:
                     self._programs.popitem(last=False)
             return made
+
+
+def _fixed(spec: TensorSpec, shape: Sequence[Any], sizes: dict[str, int]) -> tuple[int, ...]:
+    """``shape`` as that of an input; ``sizes`` has the sizes known so far, by name."""
+    def refuse(what: str, help: str | None = None) -> NoReturn:
+        raise InvalidInputError(f"input {spec.name!r} {what}", expected=spec, got=repr(shape),
+                                help=help)
+
+    if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
+        refuse("has a shape that is no tuple of sizes")
+    given = tuple(shape)
+    if len(given) != len(spec.shape):
+        refuse(f"has rank {len(spec.shape)}, the shape given has rank {len(given)}")
+    for axis, (size, declared) in enumerate(zip(given, spec.shape, strict=True)):
+        if isinstance(size, str):
+            refuse("has sizes that are open", help="give the shape of every open input")
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
+            refuse(f"cannot have size {size!r} (axis {axis})")
+        if isinstance(declared, int) and size != declared:
+            refuse(f"has a fixed size of {declared} (axis {axis}), not {size}")
+        if isinstance(declared, str) and declared.isidentifier() \
+                and sizes.setdefault(declared, int(size)) != size:
+            refuse(f"cannot have size {size} (axis {axis}): {declared} is {sizes[declared]}")
+    return tuple(map(int, given))
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:

@@ -145,6 +145,8 @@ def _content(model: Any, target: Target) -> bytes | None:
 def _module_content(mod: IRModule, target: Target) -> bytes | None:
     if not all(is_self_contained(fn, target) for fn in mod.functions.values()):
         return None
-    return f"{structural_hash(mod)} {sorted(mod.attrs.items())!r}".encode()
+    # The hash says nothing of names, and those of main's parameters are the names of inputs.
+    names = [param.name for param in mod["main"].params] if "main" in mod else []
+    return f"{structural_hash(mod)} {names!r} {sorted(mod.attrs.items())!r}".encode()
 
 

@@ -11,6 +11,13 @@ import numpy as np
 
 from weft.runtime import threads
 from weft.runtime.arena import AlignedBlock, Pool, address_of, aligned_bytes
+from weft.runtime.buffers import (
+    BoundCall,
+    check_apart,
+    check_in_place,
+    given_outputs,
+    output_buffer,
+)
 from weft.runtime.frame import Frame
 from weft.runtime.library import Library, function
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
@@ -80,13 +87,53 @@ class CompiledModule:
         """
         return self.manifest.threads
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> np.ndarray | tuple[np.ndarray, ...]:
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run on inputs given by position or by name; one output alone, several as a tuple.
 
-        Raises ``InvalidInputError`` for arguments that do not fit.
+        ``out`` is the array that the result is written to (a tuple for several outputs, a mapping
+        by name for some of them), and is returned: C-contiguous, of the dtype and shape of the
+        output, and apart from all inputs. Where an input is called ``out``, the keyword is that
+        input. Raises ``InvalidInputError`` for arguments that do not fit.
         """
+        if out is not None:
+            return self._call_into(out, args, kwargs)
         results = self._execute(self._signature.bind(args, kwargs))
         return tuple(results) if self._returns_tuple else results[0]
+
+    def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
+        """A call without arguments on these buffers: ``run = mod.bind(x, out=y); run()``.
+
+        Inputs are read where they lie, as they are at each call; outputs that ``out`` does not
+        give are made once. Raises ``InvalidInputError`` for arguments that do not fit, and for
+        inputs that would have to be copied.
+        """
+        if self._signature.takes("out"):
+            kwargs, out = _with_out(out, kwargs), None
+        values = self._signature.bind(args, kwargs)
+        arrays = self._arrays(values)
+        check_in_place(self.manifest, values, arrays)
+        outputs, results = self._into(out, arrays)
+        return BoundCall(self._execute, arrays, outputs, results)
+
+    def _call_into(self, out: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self._signature.takes("out"):
+            results = self._execute(self._signature.bind(args, _with_out(out, kwargs)))
+            return tuple(results) if self._returns_tuple else results[0]
+        arrays = self._arrays(self._signature.bind(args, kwargs))
+        outputs, results = self._into(out, arrays)
+        self._execute(arrays, outputs)
+        return results
+
+    def _into(self, out: Any, arrays: list[np.ndarray]) -> tuple[list[np.ndarray], Any]:
+        """The buffers of the outputs, and what a call returns: those of ``out`` as they are."""
+        given = [None] * len(self.outputs) if out is None else given_outputs(self.manifest, out)
+        outputs = [np.empty(spec.concrete_shape, spec.numpy_dtype) if value is None
+                   else output_buffer(value, spec)
+                   for value, spec in zip(given, self.outputs, strict=True)]
+        check_apart(self.manifest, arrays, outputs)
+        results = tuple(array if value is None else value
+                        for value, array in zip(given, outputs, strict=True))
+        return outputs, results if self._returns_tuple else results[0]
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
             ) -> list[np.ndarray]:
@@ -125,10 +172,14 @@ class CompiledModule:
         return (f"<{type(self).__name__} {self.manifest.signature()}, "
                 f"{len(self.manifest.steps)} kernel calls, for {target.cpu}>")
 
-    def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def _execute(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None = None
+                 ) -> list[np.ndarray]:
+        """The results, in ``outputs`` where these are given."""
         self._threading.apply(threads.num_threads(self.manifest.threads))
         if self._watched:
-            return self._run_stepwise(self._arrays(values))
+            return self._run_stepwise(self._arrays(values), outputs)
+        if outputs is not None:
+            return self._run_main(self._arrays(values), outputs)
         results = self._quick(*values)
         if type(results) is list:  # the usual case; what follows knows all the others
             return results
@@ -139,9 +190,10 @@ class CompiledModule:
         return [to_numpy(value, spec)
                 for value, spec in zip(values, self.manifest.inputs, strict=True)]
 
-    def _run_main(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """The call for interpreters without ``PythonCall``."""
-        outputs = [make() for make in self._makers]
+    def _run_main(self, inputs: list[np.ndarray], given: Sequence[np.ndarray] | None = None
+                  ) -> list[np.ndarray]:
+        """The call into given memory, and for interpreters without ``PythonCall``."""
+        outputs = self._made_outputs() if given is None else list(given)
         frame = self._frames.take()
         try:
             frame.place(inputs, outputs)
@@ -153,9 +205,13 @@ class CompiledModule:
             raise InternalError("the compiled program failed", got=f"status {status}")
         return outputs
 
-    def _run_stepwise(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    def _made_outputs(self) -> list[np.ndarray]:
+        return [make() for make in self._makers]
+
+    def _run_stepwise(self, inputs: list[np.ndarray], given: Sequence[np.ndarray] | None
+                      ) -> list[np.ndarray]:
         """``WEFT_DEBUG=2`` or ``WEFT_TRACE``: the same kernels, one by one and timed."""
-        outputs = [make() for make in self._makers]
+        outputs = self._made_outputs() if given is None else list(given)
         with self._stepper(inputs, outputs) as stepper:
             report_kernels(stepper.run())
         return outputs
@@ -169,6 +225,11 @@ class CompiledModule:
         """The kernel of every step."""
         return [function(self.library, step.symbol, None, *[_POINTER] * len(step.args))
                 for step in self.manifest.steps]
+
+
+def _with_out(value: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a module that has an input called ``out``."""
+    return kwargs if value is None else {**kwargs, "out": value}
 
 
 def _declines(*_: Any) -> None:

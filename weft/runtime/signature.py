@@ -45,6 +45,10 @@ class Signature:
                               f"given: {listed} missing")
         return [given[name] for name in names]
 
+    def takes(self, name: str) -> bool:
+        """Whether an input has this name."""
+        return name in self._input_names
+
     def output_numbers(self, names: Sequence[str]) -> list[int]:
         """Positions of named outputs; ``InvalidInputError`` for a name that is none."""
         if isinstance(names, str):

@@ -104,6 +104,13 @@ def test_a_warm_compilation_does_not_import_onnx(tmp_path):
     assert done.stdout.strip() == "False"
 
 
+def test_modules_that_differ_in_the_names_of_inputs_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    for name in "xyx":
+        program = weft.parse(f"def @main(%{name}: Tensor[(2,), float32]) {{ exp(%{name}) }}")
+        assert weft.compile(program).inputs[0].name == name
+
+
 def test_keys_tell_models_and_options_apart():
     options = api.CompileOptions.make()
     one = onnx_model(2.0).SerializeToString()

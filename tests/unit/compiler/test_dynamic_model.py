@@ -96,6 +96,23 @@ def test_shapes_asked_for_must_be_whole(model):
         model.at({"z": (2, 3)})
 
 
+@pytest.mark.parametrize(("shape", "words"), [
+    ((2,), "'x' has rank 2, the shape given has rank 1"),
+    ((2, 3, 4), "'x' has rank 2, the shape given has rank 3"),
+    ((2, 4), r"'x' has a fixed size of 3 \(axis 1\), not 4"),
+    ((-1, 3), r"'x' cannot have size -1 \(axis 0\)"),
+    ((2.5, 3), "'x' cannot have size 2.5"),
+    (("n", 3), "'x' has sizes that are open"),
+    ((3, 3), r"'y' cannot have size 2 \(axis 0\): n is 3"),
+    (5, "'x' has a shape that is no tuple of sizes"),
+])
+def test_shapes_that_do_not_fit_are_refused_before_anything_is_compiled(model, shape, words):
+    with pytest.raises(InvalidInputError, match=words):
+        model.at({"x": shape, "y": (2, 1)})
+    with pytest.raises(InvalidInputError, match="not given by name"):
+        model.at([shape])
+
+
 def test_threads_that_meet_the_same_new_sizes():
     model = weft.compile(weft.parse(TEXT))
     x, y = arrays(4)

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.runtime import threads
 from weft.runtime.arena import AlignedBlock, Pool
+from weft.runtime.buffers import BoundCall, check_apart, given_outputs, output_buffer
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.library import Library
 from weft.runtime.manifest import KernelCall, Manifest, TensorSpec
@@ -21,7 +22,7 @@ from weft.runtime.vm.kernels import KernelTable, Scratch, Specialize
 from weft.runtime.vm.machine import Image, Machine, Reading
 from weft.runtime.vm.program import VmProgram
 from weft.runtime.vm.value import Value
-from weft.support.errors import InternalError, OptionError
+from weft.support.errors import InternalError, InvalidInputError, OptionError
 
 
 class VmModule(CompiledModule):
@@ -71,7 +72,32 @@ class VmModule(CompiledModule):
                 f"{len(self.program.functions)} functions on the virtual machine, "
                 f"for {self.manifest.target.cpu}>")
 
-    def _execute(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
+        """See ``CompiledModule.bind``; outputs whose sizes vary have no buffers."""
+        open_ = [spec for spec in self.outputs if not all(isinstance(n, int) for n in spec.shape)]
+        if open_ or self.program.returns_value:
+            raise InvalidInputError(
+                "a module whose outputs have no fixed sizes cannot be bound",
+                got=self.manifest.signature(), help="call it, or fix the sizes and compile again")
+        return super().bind(*args, out=out, **kwargs)
+
+    def _call_into(self, out: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The machine makes results of its own, whose sizes it alone knows; they are copied."""
+        if self._signature.takes("out"):
+            return super()._call_into(out, args, kwargs)
+        arrays = self._arrays(self._signature.bind(args, kwargs))
+        given = given_outputs(self.manifest, out)
+        results = self._execute(arrays)
+        buffers = [result if value is None else output_buffer(value, _spec_of(spec, result))
+                   for value, spec, result in zip(given, self.outputs, results, strict=True)]
+        check_apart(self.manifest, arrays, buffers)
+        _copy_to(buffers, results)
+        returned = tuple(result if value is None else value
+                         for value, result in zip(given, results, strict=True))
+        return returned if self._returns_tuple else returned[0]
+
+    def _execute(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None = None
+                 ) -> list[np.ndarray]:
         arrays = self._arrays(values)
         self._apply_threads()
         readings: list[Reading] | None = [] if self._watched else None
@@ -80,7 +106,10 @@ class VmModule(CompiledModule):
             report_kernels([_step_time(reading) for reading in readings])
         if self.program.returns_value:
             return [result]
-        return self._own(result, arrays)
+        if outputs is None:
+            return self._own(result, arrays)
+        _copy_to(outputs, result)
+        return list(outputs)
 
     def _apply_threads(self) -> None:
         count = threads.num_threads(self.manifest.threads)
@@ -146,6 +175,17 @@ def with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpe
         else:
             shape.append(int(given) if isinstance(size, str) else size)
     return TensorSpec(spec.name, spec.dtype, tuple(shape))
+
+
+def _spec_of(spec: TensorSpec, result: np.ndarray) -> TensorSpec:
+    """``spec`` with the sizes that the result has."""
+    return TensorSpec(spec.name, spec.dtype, result.shape)
+
+
+def _copy_to(buffers: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+    for buffer, result in zip(buffers, results, strict=True):
+        if buffer is not result:
+            np.copyto(buffer, result)
 
 
 def _step_time(reading: Reading, origin: float = 0.0) -> StepTime:

@@ -1,0 +1,136 @@
+"""Memory that callers give for results (``mod(x, out=y)``), and calls on buffers that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.runtime.arena import address_of
+from weft.runtime.dlpack import from_dlpack
+from weft.runtime.manifest import Manifest, TensorSpec
+from weft.support.errors import InvalidInputError
+
+Execute = Callable[[Sequence[Any], "Sequence[np.ndarray] | None"], "list[Any]"]
+
+
+class BoundCall:
+    """A call of a module on buffers that are checked once: ``run = mod.bind(x, out=y)``.
+
+    Each ``run()`` reads what the inputs hold by then and writes to the same outputs, which it
+    returns. One such call writes to its outputs at a time; that is for the caller to see to.
+    """
+
+    __slots__ = ("_arrays", "_execute", "_outputs", "inputs", "outputs")
+
+    def __init__(self, execute: Execute, arrays: list[np.ndarray], outputs: list[np.ndarray],
+                 results: Any) -> None:
+        self._execute = execute
+        self._arrays = arrays
+        self._outputs = outputs
+        self.inputs = tuple(arrays)
+        self.outputs = results
+
+    def __call__(self) -> Any:
+        """Run, and return the outputs: one alone, several as a tuple."""
+        self._execute(self._arrays, self._outputs)
+        return self.outputs
+
+
+def given_outputs(manifest: Manifest, out: Any) -> list[Any]:
+    """One entry of ``out`` per output, in order; ``None`` where the module is to make an array.
+
+    ``out`` is one array for a module with one output, a sequence with one entry for each, or a
+    mapping by name. ``InvalidInputError`` for anything else.
+    """
+    specs = manifest.outputs
+    if isinstance(out, Mapping):
+        names = [spec.name for spec in specs]
+        unknown = [repr(name) for name in out if name not in names]
+        if unknown:
+            raise InvalidInputError(f"the module has no output {', '.join(unknown)}",
+                                    expected=", ".join(names))
+        return [out.get(name) for name in names]
+    if isinstance(out, (tuple, list)):
+        if len(out) != len(specs):
+            raise InvalidInputError(f"out has {len(out)} entries for {len(specs)} outputs",
+                                    expected=manifest.signature(),
+                                    help="None in place of an array has a new one made")
+        return list(out)
+    if len(specs) != 1 or manifest.output_is_tuple:
+        raise InvalidInputError(f"out is one array for {len(specs)} outputs",
+                                expected=manifest.signature(),
+                                help="pass a tuple with one array for each output")
+    return [out]
+
+
+def output_buffer(value: Any, spec: TensorSpec) -> np.ndarray:
+    """``value`` as the array that results are written to: never a copy.
+
+    Arrays of any library are taken through DLPack or ``__array_interface__``.
+    ``InvalidInputError`` for another dtype or shape, and for memory that is not contiguous or
+    must not be written.
+    """
+    array = _viewed(value, f"output {spec.name!r}", spec)
+    for what, good in (
+        (f"output {spec.name!r} has the wrong dtype", array.dtype == spec.numpy_dtype),
+        (f"output {spec.name!r} has the wrong shape", array.shape == spec.concrete_shape),
+        (f"output {spec.name!r} cannot be written to", array.flags.writeable),
+        (f"output {spec.name!r} is not contiguous in memory",
+         array.flags.c_contiguous and array.flags.aligned),
+    ):
+        if not good:
+            raise InvalidInputError(what, expected=spec,
+                                    got=f"Tensor[{array.shape}, {array.dtype}]",
+                                    help="out takes C-contiguous arrays that can be written to, of "
+                                         "exactly the dtype and shape of the output")
+    return array
+
+
+def _viewed(value: Any, name: str, spec: TensorSpec) -> np.ndarray:
+    """The memory of an array of any library."""
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        if hasattr(value, "__dlpack__"):
+            return from_dlpack(value)
+        if hasattr(value, "__array_interface__") or isinstance(value, memoryview):
+            return np.asarray(value)
+    except Exception as error:  # noqa: BLE001 - the code of another library ran
+        raise InvalidInputError(f"{name} cannot be read", expected=spec,
+                                got=f"{type(value).__name__} ({error})") from None
+    raise InvalidInputError(f"{name} is no array", expected=spec, got=type(value).__name__)
+
+
+def check_apart(manifest: Manifest, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+                ) -> None:
+    """Refuse outputs that share memory with an input or with each other.
+
+    Compiled code may write any of an output before it has read all of an input.
+    """
+    named = [(f"input {spec.name!r}", _extent(array))
+             for spec, array in zip(manifest.inputs, inputs, strict=True)]
+    for spec, array in zip(manifest.outputs, outputs, strict=True):
+        first, last = _extent(array)
+        for other, (start, stop) in named:
+            if first < stop and start < last:
+                raise InvalidInputError(f"output {spec.name!r} shares memory with {other}",
+                                        help="give it memory of its own")
+        named.append((f"output {spec.name!r}", (first, last)))
+
+
+def check_in_place(manifest: Manifest, values: Sequence[Any], arrays: Sequence[np.ndarray]) -> None:
+    """Refuse inputs that had to be copied: a bound call would not see what they hold later."""
+    for spec, value, array in zip(manifest.inputs, values, arrays, strict=True):
+        seen = _viewed(value, f"input {spec.name!r}", spec)
+        if array.nbytes and address_of(seen) != address_of(array):
+            raise InvalidInputError(
+                f"input {spec.name!r} cannot be bound, as it would have to be copied",
+                expected=f"{spec}, C-contiguous", got=f"Tensor[{seen.shape}, {seen.dtype}]",
+            )
+
+
+def _extent(array: np.ndarray) -> tuple[int, int]:
+    start = address_of(array)
+    return start, start + array.nbytes
