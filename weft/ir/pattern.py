@@ -36,6 +36,10 @@ COMMUTATIVE = frozenset(
         "not_equal",
         "logical_and",
         "logical_or",
+        "logical_xor",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
     }
 )
 

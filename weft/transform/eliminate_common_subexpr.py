@@ -9,7 +9,9 @@ from typing import ClassVar
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.transform.graph import rewrite_function
+from weft.ir.pattern import COMMUTATIVE
+from weft.ir.types import TensorType
+from weft.transform.graph import known_type, rewrite_function
 
 # Larger constants are weights; two equal ones are rare, and reading them all costs more than it
 # saves.
@@ -21,8 +23,8 @@ MAX_COMPARED_BYTES = 1 << 16
 class EliminateCommonSubexpr(FunctionPass):
     """Merge operator calls, tuples and small constants that are equal.
 
-    ``skip`` names operators whose calls stay apart. Calls of functions are never merged: they may
-    write to a reference.
+    Of commutative operators the order of the operands makes no difference. ``skip`` names operators
+    whose calls stay apart. Calls of functions are never merged: they may write to a reference.
 
     def @main(%x: Tensor[(4,), float32]) { add(exp(%x), exp(%x)) }
     =>
@@ -36,21 +38,25 @@ class EliminateCommonSubexpr(FunctionPass):
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         first: dict[Hashable, Expr] = {}
 
-        def representative(_: Expr, node: Expr) -> Expr:
-            key = self._value_number(node)
+        def representative(original: Expr, node: Expr) -> Expr:
+            key = self._value_number(original, node)
             return node if key is None else first.setdefault(key, node)
 
         return rewrite_function(fn, representative)
 
-    def _value_number(self, node: Expr) -> Hashable | None:
+    def _value_number(self, original: Expr, node: Expr) -> Hashable | None:
         """A key equal for equal values; ``None`` for what is never merged.
 
         Operands are compared by identity, which is equality here: they were merged before.
+        ``original`` is the node before that, with its type.
         """
         if isinstance(node, Call):
             if not isinstance(node.op, Op) or node.op.name in self.skip:
                 return None
-            return node.op.name, node.attrs, *map(id, node.args)
+            operands = [id(arg) for arg in node.args]
+            if _commutes(node.op, original):
+                operands.sort()
+            return node.op.name, node.attrs, *operands
         if isinstance(node, TupleGetItem):
             return "item", node.index, id(node.tuple_value)
         if isinstance(node, Tuple):
@@ -58,3 +64,16 @@ class EliminateCommonSubexpr(FunctionPass):
         if isinstance(node, Constant) and node.data.nbytes <= MAX_COMPARED_BYTES:
             return "constant", node.data.dtype.name, node.data.shape, node.data.tobytes()
         return None
+
+
+def _commutes(operator: Op, call: Expr) -> bool:
+    """Whether the operands may change places without a change of any bit of a number.
+
+    Of zeros of different signs, the maximum and the minimum of floats give one by position.
+    """
+    if operator.name not in COMMUTATIVE:
+        return False
+    if operator.name not in ("maximum", "minimum"):
+        return True
+    type_ = known_type(call)
+    return isinstance(type_, TensorType) and not type_.dtype.is_float

@@ -3,6 +3,7 @@
 from weft.ir.rewrite import RuleSet
 from weft.transform.rules import (
     algebraic,
+    distributive,
     division,
     gather,
     layout,
@@ -13,8 +14,8 @@ from weft.transform.rules import (
 )
 
 SIMPLIFICATIONS = RuleSet(
-    algebraic.RULES, division.RULES, transpose.RULES, product.RULES, reshape.RULES, layout.RULES,
-    padding.RULES, gather.RULES,
+    algebraic.RULES, distributive.RULES, division.RULES, transpose.RULES, product.RULES,
+    reshape.RULES, layout.RULES, padding.RULES, gather.RULES,
 )
 
 __all__ = ["SIMPLIFICATIONS"]

@@ -1,0 +1,102 @@
+"""Sums of multiples of one value are one multiple of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft import op
+from weft.ir.expr import Call, Constant, Expr
+from weft.ir.pattern import any_, const
+from weft.ir.rewrite import NoMatch, RuleSet, rule
+from weft.transform.graph import known_type
+from weft.transform.rules.algebraic import SPREADS
+
+
+def _summed(x: Expr, a: np.ndarray, b: np.ndarray, like: Constant, call: Call) -> Expr | NoMatch:
+    """``x`` times ``a + b``, of the type of ``call``."""
+    if np.broadcast_shapes(a.shape, b.shape) not in (a.shape, b.shape):
+        return NoMatch("a row and a column would make a matrix")
+    dtype = like.data.dtype
+    if like.tensor_type.dtype.is_float:
+        refusal = _rounds_worse(a, b)
+        if refusal is not None:
+            return refusal
+    elif dtype.kind not in "iu":
+        return NoMatch("NumPy does not wrap numbers of this dtype")
+    with np.errstate(over="ignore"):  # of integers, whose products wrap as their sum does
+        total = np.asarray(np.add(a, b), dtype)
+    if like.tensor_type.dtype.is_float and not np.all(np.isfinite(total.astype(np.float64))):
+        return NoMatch("the sum of the factors is not finite")
+    return call.replace(op=op.multiply, args=(x, Constant(total, span=like.span)))
+
+
+def _rounds_worse(a: np.ndarray, b: np.ndarray) -> NoMatch | None:
+    """Why floats stay apart.
+
+    With factors of one sign the sum is infinite where a product is, and rounds once less. With
+    opposite signs, or zero, it could be a number where infinite products give NaN.
+    """
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(all="ignore"):
+        same = np.sign(left) * np.sign(right)
+    if not np.all(same == 1):
+        return NoMatch("the factors are not of one sign")
+    return None
+
+
+def _same_types(call: Call, *products: Expr) -> bool:
+    """Whether no factor spreads the value over a larger shape than another."""
+    return known_type(call) is not None and all(
+        known_type(p) == known_type(call) for p in products)
+
+
+@rule(
+    op.add(op.multiply(any_("x"), const("a")).named("left"),
+           op.multiply(any_("x"), const("b")).named("right")),
+    group="simplify",
+)
+def multiples_add_up(x: Expr, a: Constant, b: Constant, left: Call, right: Call, call: Call
+                     ) -> Expr | NoMatch:
+    """
+    fn (%x: Tensor[(4,), float32]) { add(multiply(%x, 12f), multiply(%x, 2f)) }
+    =>
+    fn (%x: Tensor[(4,), float32]) { multiply(%x, 14f) }
+    """
+    if not _same_types(call, left, right):
+        return SPREADS
+    return _summed(x, a.data, b.data, b, call)
+
+
+@rule(op.add(op.multiply(any_("x"), const("a")).named("left"), any_("x")), group="simplify")
+def multiple_and_value_add_up(x: Expr, a: Constant, left: Call, call: Call) -> Expr | NoMatch:
+    """
+    fn (%x: Tensor[(4,), float32]) { add(multiply(%x, 3f), %x) }
+    =>
+    fn (%x: Tensor[(4,), float32]) { multiply(%x, 4f) }
+    """
+    if not _same_types(call, left, x):
+        return SPREADS
+    return _summed(x, a.data, np.ones((), a.data.dtype), a, call)
+
+
+@rule(
+    op.subtract(op.multiply(any_("x"), const("a")).named("left"),
+                op.multiply(any_("x"), const("b")).named("right")),
+    group="simplify",
+)
+def multiples_are_subtracted(x: Expr, a: Constant, b: Constant, left: Call, right: Call, call: Call
+                             ) -> Expr | NoMatch:
+    """
+    fn (%x: Tensor[(4,), int32]) { subtract(multiply(%x, 12), multiply(%x, 2)) }
+    =>
+    fn (%x: Tensor[(4,), int32]) { multiply(%x, 10) }
+    """
+    if not _same_types(call, left, right):
+        return SPREADS
+    if a.tensor_type.dtype.is_float:
+        return NoMatch("infinite products may cancel to NaN")
+    with np.errstate(over="ignore"):
+        return _summed(x, a.data, np.asarray(-b.data, b.data.dtype), b, call)
+
+
+RULES = RuleSet(multiples_add_up, multiple_and_value_add_up, multiples_are_subtracted)
