@@ -36,10 +36,17 @@ def size_function(node: torch.fx.Node) -> Callable[..., Any] | None:
 
 def converter_of(node: torch.fx.Node) -> ConvertFunction | None:
     """The converter of a call of an operator, if it takes the arguments of this overload."""
-    if not isinstance(node.target, OpOverload):
-        return None
-    found = find_converter(str(node.target))
-    count = len(node.target._schema.arguments)  # noqa: SLF001 - has no other name
+    return _converter(node.target) if isinstance(node.target, OpOverload) else None
+
+
+def takes_overload(overload: OpOverload) -> bool:
+    """Whether some converter takes the arguments of the overload."""
+    return _converter(overload) is not None
+
+
+def _converter(overload: OpOverload) -> ConvertFunction | None:
+    found = find_converter(str(overload))
+    count = len(overload._schema.arguments)  # noqa: SLF001 - has no other name
     return found if found is not None and _takes(found, count) else None
 
 

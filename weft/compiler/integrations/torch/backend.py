@@ -15,10 +15,10 @@ from torch._guards import TracingContext
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from weft.compiler.integrations.torch import fallback
-from weft.compiler.integrations.torch.decompositions import decompositions
 from weft.compiler.integrations.torch.fallback import GraphReport
 from weft.compiler.integrations.torch.region import Region
 from weft.compiler.integrations.torch.regions import split, without_trivial_regions
+from weft.frontend.torch.decompositions import backend_decompositions
 from weft.frontend.torch.spans import target_name
 from weft.frontend.torch.trial import Trial, is_known_class
 from weft.support.errors import UnsupportedModelError
@@ -40,7 +40,7 @@ class Backend:
             fw_compiler=self._compiler("forward"),
             bw_compiler=self._compiler("backward"),
             inference_compiler=self._compiler("inference"),
-            decompositions=decompositions(),
+            decompositions=backend_decompositions(),
         )
         try:
             _check_classes(example_inputs)
