@@ -1,4 +1,4 @@
-"""Running compiled code; needs NumPy and ``ml_dtypes`` alone, no compiler."""
+"""Running compiled code; needs NumPy alone (and ml_dtypes for data of such types)."""
 
 from weft.runtime.manifest import ConstantSpec, KernelCall, Manifest, TargetSpec, TensorSpec
 from weft.runtime.module import CompiledModule

@@ -10,17 +10,18 @@ import ctypes
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+
+from weft.runtime.dtypes import numpy_dtype
 
 CPU = 1
 _TYPES = {  # (type code, bits) of dlpack.h
-    (4, 16): np.dtype(ml_dtypes.bfloat16),
-    (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
-    (11, 8): np.dtype(ml_dtypes.float8_e4m3fnuz),
-    (12, 8): np.dtype(ml_dtypes.float8_e5m2),
-    (13, 8): np.dtype(ml_dtypes.float8_e5m2fnuz),
-    (14, 8): np.dtype(ml_dtypes.float8_e8m0fnu),
+    (4, 16): "bfloat16",
+    (10, 8): "float8_e4m3fn",
+    (11, 8): "float8_e4m3fnuz",
+    (12, 8): "float8_e5m2",
+    (13, 8): "float8_e5m2fnuz",
+    (14, 8): "float8_e8m0fnu",
 }
 
 
@@ -57,9 +58,10 @@ def _read(capsule: Any) -> np.ndarray | None:
     # The unversioned form is what a call without ``max_version`` must give.
     address = _pointer(capsule, b"dltensor")
     tensor = _Tensor.from_address(address or 0)
-    dtype = _TYPES.get((tensor.code, tensor.bits))
-    if dtype is None or tensor.lanes != 1:
+    name = _TYPES.get((tensor.code, tensor.bits))
+    if name is None or tensor.lanes != 1:
         return None
+    dtype = numpy_dtype(name)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = None
     if tensor.strides:

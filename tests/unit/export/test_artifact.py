@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import weft
 from tests.unit.runtime.programs import C, expected, manifest, objects, sample
 from weft.export import artifact, export_artifact
 from weft.runtime.artifact import load
@@ -60,3 +63,51 @@ def test_a_module_without_weights(tmp_path: Path, constants: bytes | np.ndarray)
     bare = artifact.replace(manifest(), constants=(), constants_bytes=0, steps=())
     export_artifact(path, bare, objects(), constants)
     assert load(path).manifest.constants_bytes == 0
+
+
+# Loads and runs an artifact where nothing but NumPy and weft can be imported.
+_BARE = """
+import sys
+allowed = {"numpy", "weft", *sys.stdlib_module_names}
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        root = name.partition(".")[0]
+        if root not in allowed and not root.startswith("_"):  # as _sysconfigdata
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import numpy as np
+import weft
+mod = weft.load(sys.argv[1])
+spec = mod.inputs[0]
+x = np.ones(spec.concrete_shape, spec.numpy_dtype)
+y = np.empty(spec.concrete_shape, spec.numpy_dtype)
+assert mod(x, out=y) is y
+np.testing.assert_array_equal(y, mod(x))
+mod.run(None, {"x": x}), mod.profile(x, repeat=1).table(), mod.bind(x)()
+print(y.ravel()[0])
+"""
+
+
+@pytest.mark.parametrize("text", [
+    "def @main(%x: Tensor[(2, 3), float32]) { add(%x, %x) }",
+    """def @main(%x: Tensor[(2, 3), float32]) { @more(%x, 2) }
+       def @more(%x: Tensor[(2, 3), float32], %n: Tensor[(), int32]) -> Tensor[(2, 3), float32] {
+         if (less(%n, 1)) { %x } else { add(%x, @more(multiply(%x, 0f), subtract(%n, 1))) } }""",
+], ids=["compiled", "virtual machine"])
+def test_an_artifact_needs_numpy_alone(tmp_path, text):
+    path = tmp_path / "m.weft"
+    weft.compile(weft.parse(text)).export(path)
+    done = subprocess.run([sys.executable, "-c", _BARE, str(path)], capture_output=True, text=True,
+                          check=False)
+    assert (done.returncode, done.stdout.strip() in ("1.0", "2.0")) == (0, True), done.stderr
+
+
+def test_an_artifact_with_narrow_data_says_what_it_needs(tmp_path):
+    path = tmp_path / "m.weft"
+    weft.compile(weft.parse("def @main(%x: Tensor[(3,), bfloat16]) { add(%x, %x) }")).export(path)
+    done = subprocess.run([sys.executable, "-c", _BARE, str(path)], capture_output=True, text=True,
+                          check=False)
+    assert "data of type bfloat16 needs the package ml_dtypes" in done.stderr
+    assert "pip install ml_dtypes" in done.stderr
