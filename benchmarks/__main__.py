@@ -11,7 +11,7 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import Contestant, measure
+from benchmarks.harness import WINOGRAD_NOTE, Contestant, Failures, by_winograd
 from benchmarks.models import MODELS, conv_layer, matmul, random_inputs, save
 from benchmarks.peak import fma_peak
 from benchmarks.peers import PEERS
@@ -58,23 +58,27 @@ def main(models: str, peers: str, threads: str, rounds: int, seconds: float,
     """Latency of whole models and speed of single kernels, weft beside its peers.
 
     Every peer runs in a process of its own with the same thread count; outputs are compared
-    before anything is timed; rounds are interleaved; the figures are medians.
+    before anything is timed; rounds are interleaved; the figures are medians. Ends with status 1
+    where weft fails or results differ.
     """
     console = Console(width=120)
     peer_names = [p for p in peers.split(",") if p]
+    failures = Failures()
     with tempfile.TemporaryDirectory() as folder:
         for count in (int(t) for t in threads.split(",")):
             table = latency_table(
                 Path(folder), [m for m in models.split(",") if m], peer_names, count, rounds,
-                seconds,
+                seconds, failures,
             )
             console.print(table)
             if kernels:
-                console.print(kernel_table(Path(folder), peer_names, count, rounds, seconds))
+                console.print(kernel_table(Path(folder), peer_names, count, rounds, seconds,
+                                           failures))
+    failures.raise_any()
 
 
 def latency_table(folder: Path, models: Sequence[str], peers: Sequence[str], threads: int,
-                  rounds: int, seconds: float) -> Table:
+                  rounds: int, seconds: float, failures: Failures) -> Table:
     table = Table(title=f"latency, ms, batch as built, fp32, {threads} thread(s)")
     table.add_column("model")
     for peer in peers:
@@ -83,17 +87,18 @@ def latency_table(folder: Path, models: Sequence[str], peers: Sequence[str], thr
     for name in models:
         model = MODELS[name]()
         path = save(model, folder, name)
-        results = measure(path, random_inputs(model), peers, threads, rounds=rounds,
-                          seconds_per_round=seconds)
+        results = failures.measured(path, random_inputs(model), peers, threads, rounds=rounds,
+                                    seconds_per_round=seconds)
         medians = {c.peer: c.median for c in results}
         table.add_row(name, *(_ms(medians.get(p)) for p in peers), _ratio(medians))
     return table
 
 
 def kernel_table(folder: Path, peers: Sequence[str], threads: int, rounds: int,
-                 seconds: float) -> Table:
+                 seconds: float, failures: Failures) -> Table:
     peak = fma_peak(threads)
-    table = Table(title=f"GFLOP/s, {threads} thread(s); FMA peak measured now: {peak:.0f} GFLOP/s")
+    table = Table(title=f"GFLOP/s, {threads} thread(s); FMA peak measured now: {peak:.0f} GFLOP/s",
+                  caption=WINOGRAD_NOTE)
     table.add_column("kernel")
     for peer in peers:
         table.add_column(peer, justify="right")
@@ -101,9 +106,9 @@ def kernel_table(folder: Path, peers: Sequence[str], threads: int, rounds: int,
     table.add_column("time / best peer", justify="right")
     for index, (name, build, gflop) in enumerate(KERNELS):
         model = build()
-        path = save(model, folder, f"kernel{index}")
-        results = measure(path, random_inputs(model), peers, threads, rounds=rounds,
-                          seconds_per_round=seconds / 4)
+        path = save(model, folder, f"kernel{index} {name}".replace("/", "_").replace(" ", "_"))
+        results = failures.measured(path, random_inputs(model), peers, threads, rounds=rounds,
+                                    seconds_per_round=seconds / 4)
         table.add_row(name, *_kernel_row(results, peers, gflop, peak))
     return table
 
@@ -115,6 +120,8 @@ def _kernel_row(results: Sequence[Contestant], peers: Sequence[str], gflop: floa
     row = [f"{speeds[p]:.1f}" if p in speeds else "-" for p in peers]
     others = [median for peer, median in medians.items() if peer != "weft"]
     share = f"{100 * speeds['weft'] / peak:.0f}" if "weft" in speeds else "-"
+    if any(by_winograd(c.implementations) for c in results):
+        share = f"W {share}"
     ratio = f"{medians['weft'] / min(others):.2f}" if "weft" in medians and others else "-"
     return [*row, share, ratio]
 

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
 import numpy as np
+
+from benchmarks.agreement import DisagreementError, check_agreement, reference_outputs
 
 SETTLE_SECONDS = 0.05  # until the last peer's spinning threads have gone to sleep
 
@@ -26,6 +29,7 @@ class Contestant:
     outputs: list[np.ndarray]
     ready_seconds: float
     times: list[float] = field(default_factory=list)
+    implementations: tuple[str, ...] = ()  # of weft: how each kernel is computed
 
     @property
     def median(self) -> float:
@@ -41,8 +45,10 @@ class Contestant:
 
     def stop(self) -> None:
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
+        self.process.stdout.close()
 
 
 def start(peer: str, model: Path, threads: int, inputs: Path) -> Contestant | None:
@@ -62,19 +68,25 @@ def start(peer: str, model: Path, threads: int, inputs: Path) -> Contestant | No
         return None
     results = np.load(outputs)
     arrays = [results[key] for key in results.files]
-    return Contestant(peer, process, arrays, json.loads(line)["ready"])
+    told = json.loads(line)
+    return Contestant(peer, process, arrays, told["ready"],
+                      implementations=tuple(told.get("implementations", ())))
 
 
 def measure(
     model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
     *, rounds: int, seconds_per_round: float,
 ) -> list[Contestant]:
-    """Time every peer that runs ``model``: outputs compared first, then rounds in turn."""
+    """Time every peer that runs ``model``: outputs compared first, then rounds in turn.
+
+    Raises ``DisagreementError`` where they differ.
+    """
     inputs = model.with_suffix(".npz")
     np.savez(inputs, **feeds)
     contestants = [c for p in peers if (c := start(p, model, threads, inputs)) is not None]
     try:
-        compare_outputs(contestants)
+        check_agreement(model.stem, {c.peer: c.outputs for c in contestants},
+                        lambda: reference_outputs(model, feeds))
         for contestant in contestants:  # one call tells how many fill a round
             contestant.time_round(1, 2)
         calls = {id(c): max(3, int(seconds_per_round / c.median)) for c in contestants}
@@ -90,13 +102,41 @@ def measure(
     return contestants
 
 
-def compare_outputs(contestants: Sequence[Contestant]) -> None:
-    """Fail unless all peers agree to 1e-3 of the output's scale."""
-    reference = contestants[-1].outputs
-    for contestant in contestants[:-1]:
-        for got, expected in zip(contestant.outputs, reference, strict=True):
-            scale = float(np.abs(expected).max()) or 1.0
-            np.testing.assert_allclose(
-                got / scale, expected / scale, rtol=1e-3, atol=1e-3,
-                err_msg=f"{contestant.peer} and {contestants[-1].peer} disagree",
-            )
+@dataclass
+class Failures:
+    """What went wrong in a run, which ends with status 1 then."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def measured(
+        self, model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
+        *, rounds: int, seconds_per_round: float,
+    ) -> list[Contestant]:
+        """As ``measure``; nobody, where peers disagree. weft must run what it is asked to run."""
+        try:
+            found = measure(model, feeds, peers, threads, rounds=rounds,
+                            seconds_per_round=seconds_per_round)
+        except DisagreementError as error:
+            self.texts.append(str(error))
+            return []
+        self.expect_weft(model.stem, peers, [c.peer for c in found])
+        return found
+
+    def expect_weft(self, what: str, wanted: Sequence[str], able: Sequence[str]) -> None:
+        """Note where weft is among those that are wanted and not among those that can."""
+        if "weft" in wanted and "weft" not in able:
+            self.texts.append(f"{what}: weft failed")
+
+    def raise_any(self) -> None:
+        """End the program with status 1 where something went wrong."""
+        if self.texts:
+            raise click.ClickException("\n".join(self.texts))
+
+
+def by_winograd(implementations: Sequence[str]) -> bool:
+    """Whether a kernel is computed by fewer multiplications than its FLOPs say."""
+    return any("winograd" in name for name in implementations)
+
+
+WINOGRAD_NOTE = ("W: a Winograd convolution, which multiplies less often than the direct one whose "
+                 "FLOPs are counted")

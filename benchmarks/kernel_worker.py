@@ -45,7 +45,8 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - a peer may refuse a model in any way
             self.run = None
             return {"error": f"{type(error).__name__}: {error}"}
-        return {"outputs": outputs}
+        return {"outputs": outputs,
+                "implementations": list(getattr(self.run, "implementations", ()))}
 
 
 def main() -> None:

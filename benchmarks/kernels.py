@@ -21,9 +21,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.agreement import DisagreementError, check_agreement, reference_outputs
 from benchmarks.attention_kernels import ATTENTIONS
 from benchmarks.contraction_kernels import CONTRACTIONS
-from benchmarks.harness import SETTLE_SECONDS
+from benchmarks.harness import SETTLE_SECONDS, WINOGRAD_NOTE, Failures, by_winograd
 from benchmarks.kernel_models import KERNELS, Kernel, traffic
 from benchmarks.models import random_inputs, save
 from benchmarks.peak import fma_peak
@@ -54,8 +55,10 @@ class Peer:
 
     def stop(self) -> None:
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
+        self.process.stdout.close()
 
 
 def start(name: str, threads: int) -> Peer:
@@ -76,6 +79,7 @@ class Result:
     seconds: dict[str, float]
     nbytes: int
     copy_rate: float
+    implementations: tuple[str, ...] = ()  # weft's
 
     @property
     def ratio(self) -> float:
@@ -87,14 +91,17 @@ class Result:
 
 def measure(kernel: Kernel, peers: Sequence[Peer], folder: Path, rounds: int,
             seconds: float) -> Result:
-    """Load a kernel into every peer, compare outputs, then time rounds in turn."""
+    """Load a kernel into every peer, compare outputs, then time rounds in turn.
+
+    Raises ``DisagreementError`` where they differ.
+    """
     model = kernel.build()
     feeds = random_inputs(model)
     path = save(model, folder, "kernel")
     np.savez(folder / "inputs.npz", **feeds)
     ready = {peer.name: answer for peer in peers if (answer := _load(peer, path, folder))}
     outputs = {name: _arrays(answer) for name, answer in ready.items()}
-    compare(kernel.name, outputs)
+    check_agreement(kernel.name, outputs, lambda: reference_outputs(path, feeds))
     able = [peer for peer in peers if peer.name in ready]
     calls = {}
     for peer in able:
@@ -105,10 +112,23 @@ def measure(kernel: Kernel, peers: Sequence[Peer], folder: Path, rounds: int,
         for peer in able:
             time.sleep(SETTLE_SECONDS)
             peer.times += peer.ask(warmup=2, calls=calls[peer.name])["times"]
-    nbytes = _nbytes(kernel, model, feeds, outputs)
+    nbytes = _nbytes(kernel, model, feeds, outputs) if outputs else 0
     rate = next((p.ask(copy=nbytes // kernel.passes)["rate"] for p in able if p.name == "weft"),
                 math.nan)
-    return Result(kernel, {p.name: statistics.median(p.times) for p in able}, nbytes, rate)
+    return Result(kernel, {p.name: statistics.median(p.times) for p in able}, nbytes, rate,
+                  tuple(ready.get("weft", {}).get("implementations", ())))
+
+
+def measured(failures: Failures, kernel: Kernel, peers: Sequence[Peer], folder: Path, rounds: int,
+             seconds: float) -> Result:
+    """As ``measure``; what goes wrong is noted, and the row is empty."""
+    try:
+        result = measure(kernel, peers, folder, rounds, seconds)
+    except DisagreementError as error:
+        failures.texts.append(str(error))
+        return Result(kernel, {}, 0, math.nan)
+    failures.expect_weft(kernel.name, [p.name for p in peers], list(result.seconds))
+    return result
 
 
 def _load(peer: Peer, path: Path, folder: Path) -> dict[str, Any] | None:
@@ -130,16 +150,6 @@ def _nbytes(kernel: Kernel, model: Any, feeds: Feeds,
     return traffic(model, feeds, next(iter(outputs.values()))) * kernel.passes
 
 
-def compare(name: str, outputs: dict[str, list[np.ndarray]]) -> None:
-    """Fail unless all peers agree to 1e-3 of the output's scale."""
-    expected = list(outputs.values())[-1]
-    for peer, got in outputs.items():
-        for a, b in zip(got, expected, strict=True):
-            scale = float(np.abs(b).max()) or 1.0
-            np.testing.assert_allclose(a / scale, b / scale, atol=2e-3,
-                                       err_msg=f"{peer} disagrees on {name}")
-
-
 @click.command()
 @click.option("--only", default="*", help="Pattern of the kernels' names.")
 @click.option("--peers", default=",".join(PEERS), help="Runtimes to compare, weft among them.")
@@ -150,19 +160,22 @@ def main(only: str, peers: str, threads: str, rounds: int, seconds: float) -> No
     """Speed of single kernels: GB/s, share of the limits measured in the same run, and ratios.
 
     The limits are the bandwidth of copying as many bytes as the kernel moves, and the FMA peak;
-    the larger of the two shares is what a kernel is held to.
+    the larger of the two shares is what a kernel is held to. Ends with status 1 where weft fails
+    or results differ.
     """
-    console = Console(width=140)
+    console, failures = Console(width=140), Failures()
     kernels = [k for k in (*KERNELS, *CONTRACTIONS, *ATTENTIONS) if fnmatch.fnmatch(k.name, only)]
     for count in (int(t) for t in threads.split(",")):
         workers = [start(name, count) for name in peers.split(",") if name]
         try:
             with tempfile.TemporaryDirectory() as folder:
-                results = [measure(k, workers, Path(folder), rounds, seconds) for k in kernels]
+                results = [measured(failures, k, workers, Path(folder), rounds, seconds)
+                           for k in kernels]
         finally:
             for worker in workers:
                 worker.stop()
         console.print(table_of(results, [w.name for w in workers], count, fma_peak(count)))
+    failures.raise_any()
 
 
 def table_of(results: Sequence[Result], peers: Sequence[str], threads: int,
@@ -178,7 +191,7 @@ def table_of(results: Sequence[Result], peers: Sequence[str], threads: int,
         mean = math.exp(statistics.mean(map(math.log, ratios)))
         worst = sum(ratio > 1 for ratio in ratios)
         table.caption = (f"geometric mean of time / best peer: {mean:.2f}; "
-                         f"slower than the best peer: {worst} of {len(ratios)}")
+                         f"slower than the best peer: {worst} of {len(ratios)}\n{WINOGRAD_NOTE}")
     return table
 
 
@@ -190,8 +203,9 @@ def _row(result: Result, peers: Sequence[str], peak: float) -> list[str]:
     rate, flops = 1e-9 * result.nbytes / mine, 1e-9 * result.kernel.flops / mine
     share = max(rate / result.copy_rate, flops / peak)
     shown = f"{flops:.0f}" if flops > CLOSE else ""
+    winograd = "W " if by_winograd(result.implementations) else ""
     return [result.kernel.name, *times, f"{rate:.1f}", f"{result.copy_rate:.0f}", shown,
-            f"{100 * share:.0f}", f"{result.ratio:.2f}"]
+            f"{winograd}{100 * share:.0f}", f"{result.ratio:.2f}"]
 
 
 if __name__ == "__main__":

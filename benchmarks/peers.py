@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +17,26 @@ Feeds = dict[str, np.ndarray]
 Runner = Callable[[Feeds], list[np.ndarray]]
 
 
+@dataclass(frozen=True)
+class WeftRunner:
+    """A compiled model."""
+
+    module: Any
+
+    def __call__(self, feeds: Feeds) -> list[np.ndarray]:
+        return self.module.run(None, feeds)
+
+    @property
+    def implementations(self) -> tuple[str, ...]:
+        """How each kernel is computed."""
+        return tuple(step.implementation for step in self.module.manifest.steps)
+
+
 def load_weft(path: Path, threads: int) -> Runner:
     os.environ["WEFT_THREADS"] = str(threads)
     import weft
 
-    module = weft.compile(path)
-    return lambda feeds: module.run(None, feeds)
+    return WeftRunner(weft.compile(path))
 
 
 def load_onnxruntime(path: Path, threads: int) -> Runner:

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import Contestant, measure
+from benchmarks.harness import Contestant, Failures
 from benchmarks.torch_zoo import ARCHITECTURES
 
 PEERS = ("weft", "onnxruntime", "openvino", "module", "inductor")
@@ -68,6 +68,7 @@ def main(models: str, peers: str, threads: str, batch: int, rounds: int, seconds
     """Latency of the architectures of torch, weft beside its peers."""
     console = Console(width=120)
     chosen = tuple(p for p in peers.split(",") if p)
+    failures = Failures()
     with tempfile.TemporaryDirectory() as folder:
         exported = {n: export(n, Path(folder), batch) for n in models.split(",") if n}
         for count in (int(t) for t in threads.split(",")):
@@ -77,8 +78,8 @@ def main(models: str, peers: str, threads: str, batch: int, rounds: int, seconds
                 table.add_column(peer, justify="right")
             table.add_column("weft / onnxruntime", justify="right")
             for name, (path, feeds) in exported.items():
-                results = measure(path, feeds, chosen, count, rounds=rounds,
-                                  seconds_per_round=seconds)
+                results = failures.measured(path, feeds, chosen, count, rounds=rounds,
+                                            seconds_per_round=seconds)
                 cells = row(name, results, chosen)
                 table.add_row(*cells)
                 click.echo("  ".join(cells), err=True)  # who waits sees something
@@ -86,6 +87,7 @@ def main(models: str, peers: str, threads: str, batch: int, rounds: int, seconds
         if profile:
             for name, (path, feeds) in exported.items():
                 console.print(f"{name}\n{slowest_kernels(path, feeds)}")
+    failures.raise_any()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ def main() -> None:
     results = run(feeds)
     ready = time.perf_counter() - started
     np.savez(outputs, *results)
-    print(json.dumps({"ready": ready}), file=channel, flush=True)
+    told = {"ready": ready, "implementations": list(getattr(run, "implementations", ()))}
+    print(json.dumps(told), file=channel, flush=True)
     for line in sys.stdin:
         command = json.loads(line)
         times = time_calls(run, feeds, command["warmup"], command["calls"])
