@@ -10,6 +10,7 @@ from weft.ir.visitor import count_uses
 from weft.transform.graph import known_type, op_name, rewrite_function
 from weft.transform.rules.scale import (
     channel_vector,
+    finite_product,
     input_scaled,
     output_channel_axis,
     output_scaled,
@@ -130,8 +131,9 @@ def _absorbed_at_once(call: Call, scale: Constant) -> Expr | None:
     if split is None or not _fits_within(scale, split[1]):
         return None
     operand, first = split
-    product = np.asarray(first.data * scale.data, first.data.dtype)
-    both = Constant(product, span=first.span)
+    both = finite_product(first, scale.data)
+    if both is None:
+        return None
     return call.replace(args=(operand, both), checked_type=call.checked_type)
 
 

@@ -11,6 +11,7 @@ from weft.ir.expr import Constant, Function, Tuple, TupleGetItem, const, var
 from weft.ir.module import IRModule
 from weft.ir.passes import Sequential
 from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import post_order
 from weft.transform.backward_fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.canonicalize_ops import CanonicalizeOps
 from weft.transform.fold_constant import FoldConstant
@@ -206,6 +207,24 @@ def test_what_must_stay():
     for body in (shared, per_pixel, negative, spreading):
         mod = module(body, X)
         assert FoldScaleAxis()(mod) is mod
+
+
+@pytest.mark.parametrize(("dtype", "large"), [("float16", 6e4), ("float32", 3e38)])
+def test_a_scale_stays_where_a_constant_would_overflow(dtype, large):
+    x = var("x", (2, 3), dtype)
+    factor = const(np.full(3, 10, dtype))
+    big, row = (const(np.full(shape, large, dtype)) for shape in ((3, 3), 3))
+    programs = [
+        op.multiply(op.nn.dense(x, big), factor),
+        op.nn.dense(op.multiply(x, factor), big),
+        op.multiply(op.add(op.nn.dense(x, const(np.ones((3, 3), dtype))), row), factor),
+        op.multiply(op.multiply(x, row), factor),
+    ]
+    for body in programs:
+        mod = module(body, x)
+        after = FoldScaleAxis()(mod)
+        constants = [n.data for n in post_order(after["main"].body) if isinstance(n, Constant)]
+        assert all(np.isfinite(c).all() for c in constants)
 
 
 def test_a_scale_absorbs_the_scale_behind_its_shift():

@@ -110,6 +110,22 @@ def softplus(node: Node) -> Expr:
     return node.call(op.add, node.call(op.nn.relu, x), rest)
 
 
+@converts("Softsign")
+def softsign(node: Node) -> Expr:
+    """X / (1 + |x|)"""
+    x = node.input(0)
+    below = node.call(op.add, node.call(op.abs, x), node.scalar_like(1, x))
+    return node.call(op.divide, x, below)
+
+
+@converts("ThresholdedRelu", since=10, attributes=("alpha",))
+def thresholded_relu(node: Node) -> Expr:
+    """``x`` where it is greater than alpha, else 0."""
+    x = node.input(0)
+    limit = node.scalar_like(node.attrs.number("alpha", 1.0), x)
+    return node.call(op.where, node.call(op.greater, x, limit), x, node.scalar_like(0, x))
+
+
 @converts("Gelu", since=20, attributes=("approximate",))
 def gelu(node: Node) -> Expr:
     kind = node.attrs.one_of("approximate", "none", ("none", "tanh"))

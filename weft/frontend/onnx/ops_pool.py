@@ -26,7 +26,7 @@ def max_pool(node: Node) -> Sequence[Expr]:
     if node.outputs_read <= 1:
         return (largest,)
     window = window_of(node, node.attrs.integers("kernel_shape") or (), node.shape()[2:])
-    return largest, places_of_largest(node, window, tensor_type(largest).shape)
+    return largest, places_of_largest(node, window)
 
 
 @converts("AveragePool", attributes=(*WINDOW_ATTRIBUTES, "ceil_mode", "count_include_pad"))

@@ -9,6 +9,8 @@ from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import ConvertFunction, register
 from weft.ir.expr import Constant, Expr
 from weft.ir.op import Op
+from weft.ir.shape import dim_product
+from weft.support.errors import UnsupportedModelError
 
 # The opset in which the axes moved from an attribute to an input.
 _AXES_ARE_INPUT_SINCE = {
@@ -55,6 +57,8 @@ def _reduce(node: Node, operator: Op, axes: tuple[int, ...] | None) -> Expr:
     rank, chosen = node.rank(), reduced_axes(node, axes)
     keepdims = node.attrs.flag("keepdims", True)
     x = node.input(0)
+    if operator is op.mean and node.dtype().is_int:
+        return _integer_mean(node, chosen, keepdims=keepdims)
     if operator not in (op.max, op.min):
         return node.call(operator, x, axis=chosen, keepdims=keepdims)
     if any(node.shape()[a] == 0 for a in chosen or range(rank)):
@@ -64,6 +68,20 @@ def _reduce(node: Node, operator: Op, axes: tuple[int, ...] | None) -> Expr:
     numbers = node.call(op.cast, x, dtype="uint8")
     extreme = node.call(operator, numbers, axis=chosen, keepdims=keepdims)
     return node.call(op.cast, extreme, dtype="bool")
+
+
+def _integer_mean(node: Node, axes: tuple[int, ...] | None, *, keepdims: bool) -> Expr:
+    """The sum over the number of elements, rounded towards zero."""
+    shape = node.shape()
+    count = dim_product(tuple(shape[a] for a in (range(len(shape)) if axes is None else axes)))
+    if not isinstance(count, int) or count == 0:
+        raise UnsupportedModelError(
+            "ReduceMean of integers over axes of symbolic or no size",
+            where=node.span,
+            help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
+        )
+    total = node.call(op.sum, node.input(0), axis=axes, keepdims=keepdims)
+    return node.call(op.trunc_divide, total, node.scalar_like(count, total))
 
 
 def _with_one_element(node: Node, operator: Op, axes: tuple[int, ...]) -> Expr:

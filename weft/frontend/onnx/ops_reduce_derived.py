@@ -6,6 +6,7 @@ From opset 18 on these operators have bodies of their own in the format, which s
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from weft import op
 from weft.frontend.onnx.node import Node
@@ -13,7 +14,6 @@ from weft.frontend.onnx.ops_reduce import reduced_axes
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
 from weft.ir.expr import Expr
 from weft.ir.op import Op
-from weft.support.errors import UnsupportedModelError
 
 Part = Callable[[Node, Expr], Expr]
 
@@ -68,7 +68,8 @@ def _log_sum_exp(node: Node, named: tuple[int, ...] | None) -> Expr:
     """The largest plus log(sum(exp(x - largest))), which overflows nowhere."""
     x, axes, keepdims = node.input(0), reduced_axes(node, named), node.attrs.flag("keepdims", True)
     if node.dtype().is_int:
-        raise UnsupportedModelError("ReduceLogSumExp of integers", where=node.span)
+        wide = replace(node, inputs=(node.call(op.cast, x, dtype="float64"), *node.inputs[1:]))
+        return node.call(op.cast, _log_sum_exp(wide, named), dtype=node.dtype().name)
     if any(node.shape()[a] == 0 for a in axes or range(node.rank())):  # there is no largest
         nothing = node.call(op.sum, x, axis=axes, keepdims=keepdims)
         return node.call(op.log, nothing)

@@ -33,12 +33,21 @@ def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
 
 
 def _as_newshape(node: Node, target: Shape, source: Shape) -> tuple[int, ...]:
-    """Sizes known only at run time are copied from the same axis (0), or are the rest (-1)."""
+    """Sizes known only at run time are copied from the same axis (0), or are the rest (-1).
+
+    A size that only data decides may be another one than that of the same axis, so where it is
+    the only open one it is the rest.
+    """
     copies = 0 not in target
-    newshape = tuple(
-        d if isinstance(d, int) else 0 if copies and i < len(source) and source[i] == d else -1
-        for i, d in enumerate(target)
-    )
+    only = sum(not isinstance(d, int) for d in target) == 1
+
+    def resolved(i: int, d: Dim) -> int:
+        if isinstance(d, int):
+            return d
+        same = copies and i < len(source) and source[i] == d
+        return 0 if same and not (only and isinstance(d, AnyDim)) else -1
+
+    newshape = tuple(resolved(i, d) for i, d in enumerate(target))
     if newshape.count(-1) > 1:
         raise UnsupportedModelError(
             f"{node.op} to a shape with several sizes that are only known at run time",

@@ -89,20 +89,25 @@ def channel_vector(scale: Constant, like: Expr, axis: int) -> np.ndarray | None:
     return np.broadcast_to(scale.data.reshape(-1), (channels,))
 
 
-def output_scaled(call: Call, vector: np.ndarray) -> Call:
-    """``call`` with each output channel scaled, by scaling its weight."""
+def output_scaled(call: Call, vector: np.ndarray) -> Call | None:
+    """``call`` with each output channel scaled, by scaling its weight; ``None`` on overflow."""
     axes = weight_axes(call)
     data, weight, *rest = call.args
     if axes is None or not isinstance(weight, Constant):
-        return call
+        return None
     along = [1] * weight.data.ndim
     along[axes.weight_output] = -1
-    scaled = _scaled(weight, vector.reshape(along))
+    scaled = finite_product(weight, vector.reshape(along))
+    if scaled is None:
+        return None
     return call.replace(args=(data, scaled, *rest), checked_type=call.checked_type)
 
 
 def input_scaled(call: Call, data: Expr, scale: Constant) -> Call | None:
-    """``call(data * scale, w)`` as ``call(data, w')``; ``None`` if ``scale`` is not per channel."""
+    """``call(data * scale, w)`` as ``call(data, w')``.
+
+    ``None`` if ``scale`` is not per channel, or a weight overflows.
+    """
     axes = weight_axes(call)
     weight, rest = call.args[1], call.args[2:]
     type_ = known_type(data)
@@ -113,7 +118,9 @@ def input_scaled(call: Call, data: Expr, scale: Constant) -> Call | None:
     vector = channel_vector(scale, data, axes.data % type_.ndim)
     if vector is None:
         return None
-    scaled = _scaled(weight, _per_input(vector, weight.data.shape, axes))
+    scaled = finite_product(weight, _per_input(vector, weight.data.shape, axes))
+    if scaled is None:
+        return None
     return call.replace(args=(data, scaled, *rest), checked_type=call.checked_type)
 
 
@@ -129,5 +136,11 @@ def _per_input(vector: np.ndarray, shape: tuple[int, ...], axes: WeightAxes) -> 
     return table.reshape(along)
 
 
-def _scaled(weight: Constant, factor: np.ndarray) -> Constant:
-    return Constant(np.asarray(weight.data * factor, weight.data.dtype), span=weight.span)
+def finite_product(constant: Constant, factor: np.ndarray) -> Constant | None:
+    """``constant * factor`` in its dtype; ``None`` where an element is infinite or NaN.
+
+    What overflows as a weight need not overflow as the product of a small sum and a scale.
+    """
+    with np.errstate(all="ignore"):
+        product = np.asarray(constant.data * factor, constant.data.dtype)
+    return Constant(product, span=constant.span) if np.isfinite(product).all() else None

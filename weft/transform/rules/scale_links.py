@@ -10,7 +10,7 @@ import numpy as np
 from weft.ir.expr import Call, Constant, Expr
 from weft.topi.layout import Layout
 from weft.transform.graph import known_type, op_name
-from weft.transform.rules.scale import channel_vector
+from weft.transform.rules.scale import channel_vector, finite_product
 
 # f(x * s) = f(x) * s for positive s alone.
 _MONOTONE = frozenset({"nn.relu", "nn.leaky_relu"})
@@ -36,19 +36,17 @@ class Link:
 def backward_link(call: Call, scale: Constant) -> Link | None:
     """``call(x) * scale`` as a call of ``x * scale``; ``None`` where there is none."""
     if op_name(call) in ("add", "subtract"):
-        return _sum_link(call, lambda bias: _product(bias, scale), two_sided=True)
+        return _scaled_sum_link(call, scale, two_sided=True)
     return _homogeneous_link(call, scale)
 
 
 def forward_link(call: Call, scale: Constant) -> Link | None:
     """``call(x * scale)`` as a call of ``x`` that is scaled; ``None`` where there is none."""
     if op_name(call) in ("add", "subtract"):
-        inverse, split = reciprocal(scale), constant_operand(call)
-        if inverse is None or split is None:
+        inverse = reciprocal(scale)
+        if inverse is None or constant_operand(call) is None:
             return None
-        if not np.isfinite(_product(split[1], inverse).data).all():
-            return None  # the constant would not fit any more
-        return _sum_link(call, lambda bias: _product(bias, inverse), two_sided=False)
+        return _scaled_sum_link(call, inverse, two_sided=False)
     return _homogeneous_link(call, scale)
 
 
@@ -100,6 +98,15 @@ def _is_per_channel(pool: Call, scale: Constant) -> bool:
     return channel_vector(scale, pool.args[0], layout.index_of("C")) is not None
 
 
+def _scaled_sum_link(call: Call, scale: Constant, *, two_sided: bool) -> Link | None:
+    """Through ``x + bias``, the bias scaled; ``None`` where that overflows."""
+    split = constant_operand(call)
+    if split is None:
+        return _sum_link(call, lambda bias: bias, two_sided=two_sided)
+    scaled = finite_product(split[1], scale.data)
+    return None if scaled is None else _sum_link(call, lambda _: scaled, two_sided=two_sided)
+
+
 def _sum_link(
     call: Call, adapted: Callable[[Constant], Constant], *, two_sided: bool
 ) -> Link | None:
@@ -123,9 +130,3 @@ def _sum_link(
 
 def _with_args(call: Call, args: Sequence[Expr]) -> Call:
     return call.replace(args=tuple(args), checked_type=call.checked_type)
-
-
-def _product(bias: Constant, scale: Constant) -> Constant:
-    with np.errstate(over="ignore"):
-        product = np.asarray(bias.data * scale.data, bias.data.dtype)
-    return Constant(product, span=bias.span)
