@@ -4,7 +4,7 @@
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.op import annotation, dyn, image, nn, qnn, random, vision
+from weft.op import annotation, dyn, image, nn, qnn, random, special, vision
 from weft.op.bitwise import (
     bitwise_and,
     bitwise_not,
@@ -406,6 +406,7 @@ __all__ = [
     "sparse_fill_empty_rows",
     "sparse_reshape",
     "sparse_to_dense",
+    "special",
     "split",
     "sqrt",
     "squeeze",

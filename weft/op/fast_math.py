@@ -15,7 +15,7 @@ from weft.ir.typing.relations import identity_relation
 from weft.op.elementwise import erf, tanh
 from weft.op.families import Gradient, in_dtype, unary
 from weft.op.relations import checked
-from weft.op.special import erf as erf_reference
+from weft.op.numpy_functions import erf as erf_reference
 from weft.tir.expr import PrimExpr
 from weft.topi import elementwise
 from weft.topi import fast_math as topi

@@ -27,6 +27,7 @@ from weft.frontend.torch import (
     aten_search,
     aten_select,
     aten_shape,
+    aten_special,
     aten_strided,
     aten_transformer,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "aten_search",
     "aten_select",
     "aten_shape",
+    "aten_special",
     "aten_strided",
     "aten_transformer",
 ]

@@ -77,7 +77,8 @@ def adaptive_max_pool_indices(x: te.Tensor, counts: Sequence[int]) -> te.Tensor:
                           x[(*index[:_FIRST_SPATIAL], *places)]), taps)
 
     shape = (*x.shape[:_FIRST_SPATIAL], *map(as_prim, counts))
-    return te.compute(shape, winner, name="pool_winner", tag="pool_winner")[0]
+    winners = te.compute(shape, winner, name="pool_winner", tag="pool_winner")[0]
+    return te.compute(shape, lambda *i: winners[i], name="pool_indices", tag="injective")
 
 
 def max_pool_indices_grad(
@@ -94,7 +95,8 @@ def max_pool_indices_grad(
         total: PrimExpr = const(0, grad.dtype)
         for tap in itertools.product(*(range(a.taps) for a in axes)):
             inside, place = _window_of(axes, index, tap, grad.shape)
-            chosen = if_then_else(indices[place].equal(here), grad[place], const(0, grad.dtype))
+            chosen = if_then_else(indices[place].astype(int64).equal(here), grad[place],
+                                  const(0, grad.dtype))
             total = total + if_then_else(all_of(*inside), chosen, const(0, grad.dtype))
         return total
 

@@ -1,0 +1,37 @@
+"""Error functions, their inverses, and the quantiles of the normal distribution."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.ir.op import case
+from weft.op.elementwise import exp
+from weft.op.gradients import scalar
+from weft.op.special.family import special
+from weft.topi.special import errors as topi
+
+_ROOT_PI = math.sqrt(math.pi)
+_ENDS = np.array([0.0, 1.0, -1.0, 2.0, np.nan, np.inf], np.float32)
+
+erfc = special(
+    "erfc", topi.erfc, doc="1 - erf(x), without loss where it is small.",
+    cases=(case((3, 5), low=-5.0, high=9.0), case(()), case((0, 4)), case(_ENDS)),
+    grad=lambda call, _y, dy: [
+        dy * exp(-(call.args[0] * call.args[0])) * scalar(-2 / _ROOT_PI, dy)])
+erfcx = special(
+    "erfcx", topi.erfcx, doc="exp(x**2) * erfc(x), which does not underflow.",
+    cases=(case((3, 5), low=-2.0, high=30.0), case((4,), dtypes="float64"), case(_ENDS)),
+    grad=lambda call, y, dy: [
+        dy * (call.args[0] * y * scalar(2, dy) - scalar(2 / _ROOT_PI, dy))])
+erfinv = special(
+    "erfinv", topi.erfinv, doc="Where erf is x: infinite at -1 and 1, NaN beyond.",
+    cases=(case((3, 5), low=-0.99, high=0.99), case((6,), dtypes="float64"), case(_ENDS)),
+    grad=lambda _call, y, dy: [dy * exp(y * y) * scalar(_ROOT_PI / 2, dy)])
+ndtri = special(
+    "ndtri", topi.ndtri, doc="The quantile of the standard normal distribution at x.",
+    cases=(case((3, 5), low=0.01, high=0.99), case((6,), low=0.0, high=1.0, dtypes="float64"),
+           case(_ENDS)),
+    grad=lambda _call, y, dy: [
+        dy * exp(y * y * scalar(0.5, dy)) * scalar(math.sqrt(2 * math.pi), dy)])

@@ -1,0 +1,22 @@
+"""What special functions of one tensor share: the reference runs the formulas of the compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.ir.op import Case, Op
+from weft.op.families import Gradient, unary
+from weft.topi.special.arithmetic import Function, of_elements, on_arrays
+
+
+def special(name: str, function: Function, *, doc: str, cases: Sequence[Case],
+            grad: Gradient | None = None) -> Op:
+    """The operator ``special.<name>``; ``function`` takes an arithmetic and an element."""
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        return on_arrays(function, x)
+
+    return unary(f"special.{name}", reference, doc=doc, cases=cases, grad=grad,
+                 compute=lambda x: of_elements(function, (x,), name))

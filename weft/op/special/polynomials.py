@@ -1,0 +1,72 @@
+"""Orthogonal polynomials whose degrees are data."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.types import TensorType
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import expect_dim, expect_float, expect_int, expect_rank, tensors_known
+from weft.topi.special.recurrences import (
+    POLYNOMIALS,
+    evaluate_polynomials,
+)
+from weft.topi.special.recurrences import (
+    orthogonal_polynomial as topi_polynomial,
+)
+
+_KINDS = tuple(POLYNOMIALS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrthogonalPolynomialAttrs(Attrs):
+    kind: str = attr(doc="which family of polynomials", check=one_of(*_KINDS),
+                     expected=", ".join(_KINDS))
+
+
+def _relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    x, n = types
+    expect_float(ctx, 0, x)
+    expect_int(ctx, 1, n)
+    for arg, type_ in enumerate(types):
+        expect_rank(ctx, arg, type_, 1)
+    expect_dim(ctx, 1, 0, n.shape[0], x.shape[0], "there must be one degree for each argument")
+    ctx.output(TensorType(x.shape, x.dtype))
+    return True
+
+
+@define_op("special.orthogonal_polynomial", attrs=OrthogonalPolynomialAttrs, relation=_relation,
+           pattern=OpPattern.OPAQUE, level=10, inputs=("x", "n"))
+def orthogonal_polynomial(
+    x: te.Tensor, n: te.Tensor, attrs: OrthogonalPolynomialAttrs
+) -> te.Tensor:
+    """Element by element the polynomial of degree ``n`` at ``x``; zero for negative degrees.
+
+    Both are vectors. By three-term recurrences in float64.
+    """
+    return topi_polynomial(x, n, attrs.kind)
+
+
+def _reference(x: np.ndarray, n: np.ndarray, kind: str) -> np.ndarray:
+    out = np.zeros(x.shape, np.float64)
+    with np.errstate(all="ignore"):
+        evaluate_polynomials(x.astype(np.float64), n, out, *map(float, astuple(POLYNOMIALS[kind])))
+        return out.astype(x.dtype)
+
+
+_DEGREES = np.array([0, 1, 2, 3, 7, -1, 12])
+orthogonal_polynomial.spec(
+    _reference,
+    *(case((7,), _DEGREES, kind=kind) for kind in ("chebyshev_t", "hermite_h", "laguerre_l")),
+    case(np.array([1.0, -1.0, 1.0, -1.0, 0.0, 2.0, np.nan], np.float32), _DEGREES,
+         kind="chebyshev_t"),
+    case((3,), np.array([4, 5, 6], np.int32), kind="legendre_p", dtypes=("float64", "int32")),
+)

@@ -1,0 +1,1 @@
+"""Special functions: error functions, gamma functions, Bessel functions, orthogonal polynomials."""
