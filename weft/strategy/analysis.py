@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft import te
@@ -62,19 +62,57 @@ def work_of(op: te.ComputeOp) -> int:
 def inlined_body(
     op: te.ComputeOp, is_inlined: Callable[[te.ComputeOp], bool]
 ) -> tuple[PrimExpr, ...]:
-    """The body of ``op`` as it reads once its inlined producers are substituted."""
+    """The body of ``op`` as it reads once its inlined producers are substituted.
 
-    def expand(load: ProducerLoad) -> PrimExpr:
-        producer = load.producer.op
-        if not isinstance(producer, te.ComputeOp) or not is_inlined(producer):
-            return load
-        body = producer.body[load.producer.value_index]
-        values = {
-            axis.var: index for axis, index in zip(producer.axis, load.indices, strict=True)
-        }
-        return rewrite_body(rewrite_body((body,), values), {}, expand)[0]
+    A read that several paths lead to is substituted once, so that the work is linear in the reads
+    and not in the paths.
+    """
+    known: dict[ProducerLoad, PrimExpr] = {}
+    pending: list[tuple[ProducerLoad | None, tuple[PrimExpr, ...]]] = [(None, op.body)]
+    while True:
+        load, body = pending[-1]
+        result, missing = _substituted(body, known, is_inlined)
+        if missing:
+            pending.extend((e, (load_body(e),)) for e in missing)
+            continue
+        pending.pop()
+        if load is None:
+            return result
+        known[load] = result[0]
 
-    return rewrite_body(op.body, {}, expand)
+
+def _substituted(
+    body: tuple[PrimExpr, ...], known: Mapping[ProducerLoad, PrimExpr],
+    is_inlined: Callable[[te.ComputeOp], bool],
+) -> tuple[tuple[PrimExpr, ...], list[ProducerLoad]]:
+    """``body`` with the known reads substituted, and the reads to be known next.
+
+    A read whose indices contain such reads comes up once these are known.
+    """
+    missing: dict[ProducerLoad, None] = {}
+
+    def on_load(e: ProducerLoad) -> PrimExpr:
+        found = known.get(e)
+        if found is not None:
+            return found
+        if _expands(e, is_inlined) and not any(
+                _expands(inner, is_inlined) for inner in loads_of(e.indices)):
+            missing[e] = None
+        return e
+
+    return rewrite_body(body, {}, on_load), list(missing)
+
+
+def _expands(load: ProducerLoad, is_inlined: Callable[[te.ComputeOp], bool]) -> bool:
+    producer = load.producer.op
+    return isinstance(producer, te.ComputeOp) and is_inlined(producer)
+
+
+def load_body(load: ProducerLoad) -> PrimExpr:
+    """The element that ``load`` reads of a compute, as the body over the load's indices."""
+    producer = load.producer.op
+    values = {axis.var: index for axis, index in zip(producer.axis, load.indices, strict=True)}
+    return rewrite_body((producer.body[load.producer.value_index],), values)[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,11 @@ def repeated_stages(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
             computed[id(op)] = size
             continue
         times = sum(_loads_of(op, reader) * computed[id(reader)] for reader in readers[id(op)])
-        cost = _operations(inlined_body(op, lambda _: True))
-        is_worth_it = times >= READS * size and cost >= OPERATIONS
-        if is_worth_it and (times - size) * cost >= SAVED:
-            kept.append(op)
-            times = size
+        if times >= READS * size:
+            cost = _operations(inlined_body(op, lambda _: True))
+            if cost >= OPERATIONS and (times - size) * cost >= SAVED:
+                kept.append(op)
+                times = size
         computed[id(op)] = times
     return kept[::-1]
 

@@ -9,6 +9,7 @@ buffers, converted floats, bits. Data may overflow. ``facts`` knows which is whi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
@@ -18,11 +19,14 @@ from weft.tir import expr as x
 from weft.tir.expr import FALSE, TRUE, IntImm, PrimExpr, Var, as_prim
 from weft.tir.simplify import compare, divmod
 from weft.tir.simplify import interval as iv
-from weft.tir.simplify.facts import Facts, linear_of_canonical, product_atom
+from weft.tir.simplify.facts import Facts, linear_of_canonical, product_atom, product_factors
 from weft.tir.simplify.interval import finite
 from weft.tir.simplify.linear import Linear
 from weft.tir.simplify.scalar import fold_float, fold_vector
 from weft.tir.visitor import map_children, post_order
+
+# Products of sums with more terms, or of products with more factors, stay products.
+_MAX_PRODUCTS = 16
 
 
 class Analyzer:
@@ -261,12 +265,20 @@ class Analyzer:
             return a.scaled(b.const)
         if a.is_const:
             return b.scaled(a.const)
+        if not self._is_expanded(a, b):
+            return Linear.of_atom(x.Mul(a.to_expr(), b.to_expr()))
         total = Linear.of_const(a.const * b.const)
         for left, c in a.terms.items():
             total = total.plus(Linear.of_atom(left, c * b.const) if b.const else Linear({}, 0))
             for right, d in b.terms.items():
                 total = total.plus(Linear.of_atom(product_atom((left, right)), c * d))
         return total.plus(Linear(b.terms, 0), a.const)
+
+    def _is_expanded(self, a: Linear, b: Linear) -> bool:
+        """Whether a product becomes a sum of products: of indices, and not of polynomials."""
+        factors = (sum(len(product_factors(atom)) for atom in total.terms) for total in (a, b))
+        return (math.prod(factors) <= _MAX_PRODUCTS
+                and self._facts.is_exact(a) and self._facts.is_exact(b))
 
     def _floordiv(self, e: x.FloorDiv) -> Linear:
         a, b = self._sum(e.a), self._sum(e.b)

@@ -18,6 +18,7 @@ from weft.tir.expr import PrimExpr, Var
 from weft.tir.simplify import interval as iv
 from weft.tir.simplify.interval import EVERYTHING, Interval
 from weft.tir.simplify.linear import Linear
+from weft.tir.visitor import children
 
 # A proof combines at most so many facts; index arithmetic of loop nests needs two.
 _PROOF_DEPTH = 3
@@ -205,18 +206,34 @@ def linear_of_canonical(e: PrimExpr) -> Linear:
 
 
 def product_factors(atom: PrimExpr) -> list[PrimExpr]:
-    """The factors of a product of atoms."""
-    if type(atom) is not x.Mul:
-        return [atom]
-    return [*product_factors(atom.a), *product_factors(atom.b)]  # type: ignore[attr-defined]
+    """The factors of a product of atoms, which is nested to the left."""
+    factors = []
+    while type(atom) is x.Mul:
+        factors.append(atom.b)
+        atom = atom.a
+    return [atom, *reversed(factors)]
+
+
+# The text of a factor with more nodes is too long to order factors by: shared parts repeat in it.
+_SHORT = 64
 
 
 def _factor_key(factor: PrimExpr) -> tuple[int, int, str]:
-    return (0, factor.uid, "") if isinstance(factor, Var) else (1, 0, str(factor))
+    if isinstance(factor, Var):
+        return 0, factor.uid, ""
+    return (1, 0, str(factor)) if _is_short(factor) else (2, 0, "")
+
+
+def _is_short(e: PrimExpr) -> bool:
+    count, pending = 0, [e]
+    while pending and count < _SHORT:
+        count += 1
+        pending.extend(children(pending.pop()))
+    return not pending
 
 
 def product_atom(factors: tuple[PrimExpr, ...]) -> PrimExpr:
-    """The one atom for a product, whatever the order of its factors."""
+    """The one atom for a product, whatever the order of its factors (of short ones)."""
     flat = sorted((f for e in factors for f in product_factors(e)), key=_factor_key)
     result = flat[0]
     for factor in flat[1:]:
