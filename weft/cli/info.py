@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,7 +12,7 @@ import click
 from weft import __version__
 from weft.cli.common import print_json, print_table
 from weft.export.linker import find_linkers
-from weft.runtime.cpu import machine
+from weft.runtime.cpu import machine, usable_cpus
 from weft.support.cache import default_directory, open_cache
 from weft.support.config import config, knobs
 from weft.support.errors import OptionError
@@ -126,7 +125,7 @@ def _machine() -> dict[str, str]:
     linkers = [str(linker) for linker in find_linkers(machine())]
     return {
         "weft": __version__, "python": platform.python_version(), "system": platform.platform(),
-        "cpus": str(len(os.sched_getaffinity(0))),
+        "cpus": str(usable_cpus()),
         "cache": _cache(),
         "linker": ", ".join(linkers) or "none on the path (pip install weft[linker])",
     }

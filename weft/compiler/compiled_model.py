@@ -163,7 +163,7 @@ class ForeignModel(Compiled):
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise TargetError("the model was compiled for another machine",
                           expected=self._reason.expected, got=self._reason.got,
-                          help="export it and run the artifact there, or compile for this one")
+                          notes=[self._reason.what], help="export it and run the artifact there")
 
     run = __call__
     bind = __call__

@@ -24,6 +24,28 @@ def test_the_functional_ir_is_light_too():
     assert not modules_after("import weft.ir, weft.op") & set(HEAVY)
 
 
+def test_what_linux_alone_has_is_not_needed_to_import_and_compile():
+    """Elsewhere models are compiled and exported; running them is refused with a reason."""
+    code = """
+import os
+import llvmlite.binding, numpy
+for name in ("register_at_fork", "sched_getaffinity", "fork", "memfd_create"):
+    delattr(os, name)
+import weft
+from weft.runtime import cpu
+cpu.system = lambda: "darwin"
+model = weft.compile(weft.parse("def @main(%x: Tensor[(2,), float32]) { exp(%x) }"))
+from weft.cli import info
+assert int(info._machine()["cpus"]) > 0
+try:
+    model(numpy.ones(2, "float32"))
+except weft.WeftError as error:
+    print(error.expected, error.got)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "linux darwin\n", done.stderr
+
+
 def test_import_takes_under_150_ms():
     done = subprocess.run([sys.executable, "-X", "importtime", "-c", "import weft"],
                           capture_output=True, text=True, check=True)
