@@ -10,6 +10,7 @@ import difflib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from weft.compiler.options import CompileOptions
@@ -32,7 +33,7 @@ from weft.ir import (
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
 from weft.ir.rewrite import KNOWN_RULES
-from weft.strategy import layout_hooks, legalizations
+from weft.strategy import layout_hooks, legalizations, multiplies_bytes
 from weft.support import trace
 from weft.support.config import config
 from weft.support.errors import OptionError
@@ -44,6 +45,7 @@ from weft.transform import (
     DeadCodeElimination,
     DynamicToStatic,
     EliminateCommonSubexpr,
+    FakeQuantizationToInteger,
     FoldConstant,
     FoldScaleAxis,
     FuseAttention,
@@ -75,6 +77,7 @@ PIPELINE: tuple[Phase, ...] = (
     Phase("import", ()),
     Phase("canonical", (
         ToGraphNormalForm(),        # sharing instead of lets, which the rules below match through
+        FakeQuantizationToInteger(closing=False),  # products of quantised numbers, of bytes
         QnnCanonicalize(),          # scales and zero points are arithmetic
         SimplifyInference(),        # batch norm is arithmetic, dropout is nothing
         CanonicalizeOps(),          # one spelling for each computation
@@ -171,6 +174,7 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     facts: dict[str, Any] = {
         "alter_layout": layout_hooks(options.target),
         "legalize": legalizations(options.target),
+        "multiplies_bytes": partial(multiplies_bytes, target=options.target),
         "winograd": options.winograd,
     }
     if config.explain:

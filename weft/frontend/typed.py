@@ -84,6 +84,8 @@ def _is_small(call: Call) -> bool:
         return False
     if not all(_is_constant(a) for a in call.args) or not is_static(call.checked_type):  # type: ignore[arg-type]
         return False
+    if call.op.name == "qnn.dequantize" and _elements(call.checked_type) > 1:
+        return False  # products take weights as they are stored
     types = [a.checked_type for a in call.args] + [call.checked_type]
     return all(_elements(t) <= FOLD_LIMIT_ELEMENTS for t in types)
 

@@ -4,6 +4,7 @@ Importing the package registers the strategies that ship with weft.
 """
 
 from weft.strategy import cpu
+from weft.strategy.cpu.dot_product import multiplies_bytes
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.lower_function import (
     LoweredKernel,
@@ -33,6 +34,7 @@ __all__ = [
     "legalizations",
     "legalize",
     "lower_function",
+    "multiplies_bytes",
     "schedule_function",
     "select",
     "strategy",

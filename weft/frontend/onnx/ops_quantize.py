@@ -9,12 +9,13 @@ import numpy as np
 
 from weft import op
 from weft.frontend.onnx.dtypes import dtype_of
-from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.node import Node, constant_value, tensor_type
 from weft.frontend.onnx.ops_cast import cast_to, saturating_cast
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
-from weft.ir.dtype import DType
+from weft.ir.dtype import DType, float32
 from weft.ir.expr import Expr
+from weft.op.qnn.composed import INTEGERS
 from weft.support.errors import UnsupportedModelError
 
 
@@ -88,6 +89,30 @@ def _quantized_float(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Exp
     return cast_to(node, ratio, dtype)
 
 
+def _parameters(node: Node, x: Expr) -> tuple[Expr, Expr] | None:
+    """Scale and zero point as the ``qnn`` operators take them: float32 and int32, one number or
+    one along an axis. ``None`` for scales of another dtype or in blocks.
+    """
+    scale = tensor_type(node.input(1))
+    if scale.dtype != float32 or scale.ndim > 1 or node.attrs.integer("block_size", 0):
+        return None
+    if scale.shape not in ((), (1,)) and tensor_type(x).ndim == 0:
+        return None
+    if not node.has_input(2):
+        return node.input(1), node.constant(np.zeros(scale.concrete_shape), "int32")
+    known = constant_value(node.input(2))
+    if known is not None:
+        return node.input(1), node.constant(known, "int32")
+    return node.input(1), cast_to(node, node.input(2), DType.of("int32"))
+
+
+def _axis(node: Node, x: Expr) -> int:
+    """The axis of a vector of scales; of a single scale any will do."""
+    if tensor_type(node.input(1)).shape in ((), (1,)):
+        return -1
+    return node.axis(node.attrs.integer("axis", 1), tensor_type(x).ndim)
+
+
 @converts("QuantizeLinear", since=10,
           attributes=("axis", "block_size", "output_dtype", "precision", "saturate"))
 def quantize_linear(node: Node) -> Expr:
@@ -103,6 +128,10 @@ def quantize_linear(node: Node) -> Expr:
     if node.attrs.integer("precision", 0):
         code = node.attrs.integer("precision", 0)
         x = cast_to(node, x, dtype_of(code, "the precision of QuantizeLinear", node.span))
+    parameters = _parameters(node, x)
+    if parameters is not None and tensor_type(x).dtype == float32 and dtype.name in INTEGERS:
+        return node.call(op.qnn.quantize, x, *parameters, out_dtype=dtype.name,
+                         axis=_axis(node, x))
     scaling = scaling_at(node, 1, x)
     if dtype.is_small_float:
         return _quantized_float(node, x, scaling, dtype)
@@ -112,12 +141,20 @@ def quantize_linear(node: Node) -> Expr:
 @converts("DequantizeLinear", since=10, attributes=("axis", "block_size", "output_dtype"))
 def dequantize_linear(node: Node) -> Expr:
     x = node.input(0)
+    parameters = _parameters(node, x)
+    if parameters is not None and node.dtype().name in INTEGERS:
+        result = node.call(op.qnn.dequantize, x, *parameters, axis=_axis(node, x))
+        return _in_output_dtype(node, result)
     scaling = scaling_at(node, 1, x)
     if node.dtype().is_small_float:
         real = tensor_type(scaling.scale).dtype
         result = node.call(op.multiply, cast_to(node, x, real), scaling.scale)
     else:
         result = dequantized(node, x, scaling)
+    return _in_output_dtype(node, result)
+
+
+def _in_output_dtype(node: Node, result: Expr) -> Expr:
     code = node.attrs.integer("output_dtype", 0)
     if not code:
         return result

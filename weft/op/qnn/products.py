@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.ir.attrs import Attrs
-from weft.ir.expr import Expr
+from weft.ir.expr import Constant, Expr, const
 from weft.ir.op import OpPattern, case
 from weft.op.broadcast import multiply, subtract
 from weft.op.elementwise import cast
@@ -20,10 +20,13 @@ from weft.op.nn.conv2d import Conv2DAttrs, conv2d
 from weft.op.nn.conv_transpose import Conv2DTransposeAttrs, conv2d_transpose
 from weft.op.nn.dense import DenseAttrs, dense
 from weft.op.nn.matmul import BatchMatmulAttrs, batch_matmul
+from weft.op.nn.pad import pad
 from weft.op.qnn.composed import Quantized, Role, define_composed, scale, zero
-from weft.op.qnn.scaling import INT, along, centred, is_zero, ndim_of, np_centred
+from weft.op.qnn.scaling import INT, along, centred, dtype_of, is_zero, ndim_of, np_centred
 from weft.op.reduce import sum as sum_op
+from weft.op.transform.shape import expand_dims
 from weft.topi.layout import Layout
+from weft.topi.nn.conv import side_padding
 
 BYTES = ("int8", "uint8")
 
@@ -96,7 +99,17 @@ qnn_dense = define_composed(
 
 def _batch_matmul(x: Expr, y: Expr, xz: Expr, yz: Expr, _xs: Expr, _ys: Expr,
                   attrs: BatchMatmulAttrs) -> Expr:
-    return batch_matmul(centred(x, xz), centred(y, yz), **_in_int32(attrs))
+    """``(x - a)(y - b) = x y - a sum(y - b) - b sum(x)``, where bytes can be multiplied."""
+    if not _are_bytes(x, y):
+        return batch_matmul(centred(x, xz), centred(y, yz), **_in_int32(attrs))
+    product = batch_matmul(x, y, **_in_int32(attrs))
+    if not is_zero(xz):
+        sums = sum_op(centred(y, yz), axis=(2 if attrs.transpose_b else 1,))
+        product = subtract(product, multiply(expand_dims(sums, axis=1), along(xz, 0, 3)))
+    if not is_zero(yz):
+        sums = sum_op(cast(x, dtype=INT), axis=(1 if attrs.transpose_a else 2,))
+        product = subtract(product, multiply(expand_dims(sums, axis=2), along(yz, 0, 3)))
+    return product
 
 
 def _batch_matmul_reference(
@@ -125,9 +138,44 @@ def _kernel_outputs(attrs: Any, _: int) -> int:
 
 def _conv2d(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr,
             attrs: Conv2DAttrs) -> Expr:
-    """Padding is of real zeros, so zero points are taken off before it."""
+    """Padding is of real zeros: of zero points, where bytes can be multiplied, and of zeros where
+    zero points are taken off before it.
+    """
+    w, wz = _around_zero(w, wz)
+    is_plain = all(Layout.parse(name).is_primal for name in (
+        attrs.data_layout, attrs.kernel_layout, attrs.result_layout))
+    if _are_bytes(x, w) and is_zero(wz) and attrs.groups == 1 and is_plain:
+        return _byte_conv2d(x, w, xz, attrs)
     kernel = centred(w, wz, _kernel_outputs(attrs, 4))
     return conv2d(centred(x, xz), kernel, **_in_int32(attrs))
+
+
+def _byte_conv2d(x: Expr, w: Expr, xz: Expr, attrs: Conv2DAttrs) -> Expr:
+    """``(x - a) w = x w - a sum(w)``, the border of ``x`` being ``a``."""
+    if is_zero(xz):
+        return conv2d(x, w, **_in_int32(attrs))
+    data, kernel = Layout.parse(attrs.data_layout), Layout.parse(attrs.kernel_layout)
+    sides = [(0, 0)] * data.ndim
+    for letter, around in zip(attrs.spatial, side_padding(attrs.padding, 2), strict=True):
+        sides[data.index_of(letter)] = around
+    if any(map(any, sides)):
+        x = pad(x, cast(along(xz, 0, 1), dtype=dtype_of(x)), pad_width=tuple(sides))
+    product = conv2d(x, w, **{**_in_int32(attrs), "padding": (0, 0)})
+    taps = tuple(i for i in range(kernel.ndim) if i != kernel.index_of("O"))
+    sums = multiply(sum_op(cast(w, dtype=INT), axis=taps), along(xz, 0, 1))
+    behind = data.ndim - 1 - Layout.parse(attrs.result_layout).index_of("C")
+    sums = expand_dims(sums, axis=1, num_newaxis=behind) if behind else sums
+    return subtract(product, sums)
+
+
+def _around_zero(w: Expr, wz: Expr) -> tuple[Expr, Expr]:
+    """Constant bytes around 128 as signed ones around 0."""
+    if not (isinstance(w, Constant) and isinstance(wz, Constant)):
+        return w, wz
+    if w.data.dtype != np.uint8 or (wz.data != 128).any():
+        return w, wz
+    signed = (w.data.astype(np.int16) - 128).astype(np.int8)
+    return const(signed), const(0, INT)
 
 
 def _conv2d_reference(x: np.ndarray, w: np.ndarray, xz: np.ndarray, wz: np.ndarray, *_: Any,

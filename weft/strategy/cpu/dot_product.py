@@ -95,6 +95,11 @@ def plan_dot_product(
     return min(plans, key=lambda entry: entry[0])[1] if plans else None
 
 
+def multiplies_bytes(left: DType, right: DType, target: Target) -> bool:
+    """Whether the CPU has an instruction that multiplies these types and adds up in 32 bits."""
+    return plan_dot_product(left, right, target) is not None
+
+
 def _change(source: DType, wanted: DType) -> int | None:
     """How elements of ``source`` become ``wanted``; ``None`` where they cannot."""
     if source == wanted:

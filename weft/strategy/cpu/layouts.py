@@ -45,7 +45,12 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
     plan = conv_plan(call, (data, kernel), target)
     if plan is not None and isinstance(call.args[1], Constant):
         packed = kernel_layout(plan)
-        return LayoutChoice(attrs.replace(kernel_layout=packed), (None, (plain_kernel, packed)))
+        # Channels that make no whole groups are padded with zeros, in the data as in the kernel.
+        more = -data.concrete_shape[1] % plan.group
+        zeros = (0, more, 0, 0) if more else None
+        return LayoutChoice(attrs.replace(kernel_layout=packed),
+                            ((plain, plain) if more else None, (plain_kernel, packed)),
+                            paddings=(zeros, zeros))
     if 0 in (*data.concrete_shape, *kernel.concrete_shape):
         return None
     attrs = attrs.replace(finite_kernel=_is_finite(call.args[1]))
