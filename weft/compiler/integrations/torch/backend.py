@@ -18,7 +18,7 @@ from weft.compiler.integrations.torch import fallback
 from weft.compiler.integrations.torch.fallback import GraphReport
 from weft.compiler.integrations.torch.region import Region
 from weft.compiler.integrations.torch.regions import split, without_trivial_regions
-from weft.frontend.torch.decompositions import backend_decompositions
+from weft.frontend.torch.decompositions import backend_decompositions, draws_numbers
 from weft.frontend.torch.spans import target_name
 from weft.frontend.torch.trial import Trial, is_known_class
 from weft.support.errors import UnsupportedModelError
@@ -70,7 +70,7 @@ class Backend:
         report = GraphReport(kind)
         taken = self._taken(graph.graph, report)
         fallback.publish(report)
-        if self.strict and report.left:
+        if self.strict and report.unsupported:
             fallback.refuse(report)
         self.reports.append(report)
         placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
@@ -100,6 +100,8 @@ class Backend:
             name = target_name(node)
             report.left[name] += 1
             report.reasons.setdefault(name, reason)
+            if draws_numbers(node.target):
+                report.drawn.add(name)
         return without_trivial_regions(graph, taken)
 
 

@@ -21,7 +21,9 @@ class GraphReport:
     """What weft did with one graph.
 
     ``left`` counts the calls of each operator that run in torch, ``reasons`` says why, by the
-    same names. ``failed`` lists the errors of regions that weft took and could not compile.
+    same names. ``drawn`` are those among them that draw random numbers: they are left to torch
+    for its seed to hold, and are nothing to warn of. ``failed`` lists the errors of regions that
+    weft took and could not compile.
     """
 
     kind: str
@@ -29,12 +31,18 @@ class GraphReport:
     regions: int = 0
     left: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
+    drawn: set[str] = field(default_factory=set)
     failed: list[str] = field(default_factory=list)
 
     @property
+    def unsupported(self) -> list[str]:
+        """The operators that weft would have to support to take the whole graph, in order."""
+        return sorted(self.left.keys() - self.drawn)
+
+    @property
     def is_whole(self) -> bool:
-        """Whether nothing was left to torch."""
-        return not self.left and not self.failed
+        """Whether weft took everything but random numbers."""
+        return not self.unsupported and not self.failed
 
 
 _WATCHERS: ContextVar[tuple[list[GraphReport], ...]] = ContextVar("watchers", default=())
@@ -62,13 +70,14 @@ def publish(report: GraphReport) -> None:
 
 def notes_of(report: GraphReport) -> list[str]:
     """One line for each operator that was left to torch."""
+    counts = [(name, report.left[name]) for name in report.unsupported]
     return [f"{name}: {count} time{'s' if count != 1 else ''} ({report.reasons[name]})"
-            for name, count in sorted(report.left.items())]
+            for name, count in counts]
 
 
 def refuse(report: GraphReport) -> None:
     """The error of ``strict=True``."""
-    count = len(report.left)
+    count = len(report.unsupported)
     raise UnsupportedModelError(
         f"the model uses {count} operator{'s' if count != 1 else ''} that weft does not support",
         where="a graph traced by torch.compile", notes=notes_of(report),

@@ -2,7 +2,7 @@
 
 Every node has a level: how many times the longest way to it changes from torch to weft. The nodes
 of one level that weft takes are one region. So no two regions need each other, there are as few as
-there can be, they are found in one walk, and operators that torch runs keep their order: random
+there can be, they are found in two walks, and operators that torch runs keep their order: random
 numbers are drawn as the program draws them.
 """
 
@@ -17,6 +17,9 @@ import torch.fx
 
 from weft.compiler.integrations.torch.views import crossing, is_view
 from weft.frontend.torch.calls import is_check, is_size_query, size_function
+
+_EMPTY = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default,
+          torch.ops.prims.empty_strided.default, torch.ops.aten.empty_permuted.default)
 
 MakeRegion: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.fx.Node]],
                                  Callable[..., Any]]
@@ -86,8 +89,12 @@ def _ensure_attribute(graph: torch.fx.GraphModule, node: torch.fx.Node, root: to
 
 
 def _levels(graph: torch.fx.Graph, taken: set[torch.fx.Node]) -> dict[torch.fx.Node, int]:
+    """The level of every node: calls whose order matters come early, all others late.
+
+    So what two calls of torch need is not computed apart from what comes after both.
+    """
     levels: dict[torch.fx.Node, int] = {}
-    ordered = 0  # the level of the last call whose place in the order matters
+    ordered, pinned = 0, set()
     for node in graph.nodes:
         if node in taken:
             levels[node] = max((levels[a] + (a not in taken and a.op != "placeholder")
@@ -96,7 +103,24 @@ def _levels(graph: torch.fx.Graph, taken: set[torch.fx.Node]) -> dict[torch.fx.N
         levels[node] = max((levels[a] for a in node.all_input_nodes), default=0)
         if _keeps_its_place(node):
             ordered = levels[node] = max(levels[node], ordered)
+            pinned.add(node)
+    last = max(levels.values(), default=0)
+    for node in reversed(graph.nodes):
+        if node not in pinned and node.op not in ("placeholder", "output"):
+            levels[node] = min((_latest(node, u, taken, levels, last) for u in node.users),
+                               default=levels[node])
+    for node in graph.nodes:
+        if node in taken and node.target is operator.getitem:  # an item is taken where the call is
+            levels[node] = levels[node.args[0]]
     return levels
+
+
+def _latest(node: torch.fx.Node, user: torch.fx.Node, taken: set[torch.fx.Node],
+            levels: Mapping[torch.fx.Node, int], last: int) -> int:
+    """The last level at which ``node`` is there for ``user``."""
+    if user.op == "output":
+        return last
+    return levels[user] - (user in taken and node not in taken)
 
 
 def _keeps_its_place(node: torch.fx.Node) -> bool:
@@ -125,6 +149,10 @@ def without_trivial_regions(graph: torch.fx.Graph, taken: set[torch.fx.Node]
                             ) -> set[torch.fx.Node]:
     """``taken`` without the regions that compute nothing: torch makes views in less time."""
     kept = set(taken)
+    for node in reversed(graph.nodes):  # nor is anything worth a region that torch alone asks for
+        is_item = node.target is operator.getitem
+        if node in kept and not is_item and is_trivial(node) and not kept & node.users.keys():
+            kept.discard(node)
     while True:
         levels = _levels(graph, kept)
         working = {levels[n] for n in kept if not is_trivial(n)}
@@ -136,7 +164,5 @@ def without_trivial_regions(graph: torch.fx.Graph, taken: set[torch.fx.Node]
 
 def is_trivial(node: torch.fx.Node) -> bool:
     """Whether the node computes nothing: a view, a size, an item, a tensor of the graph's."""
-    if node.op == "get_attr" or is_check(node) or is_size_query(node) \
-            or size_function(node) is not None:
-        return True
-    return is_view(node)
+    return (node.op == "get_attr" or is_check(node) or is_size_query(node) or is_view(node)
+            or size_function(node) is not None or node.target in _EMPTY)
