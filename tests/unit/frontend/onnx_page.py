@@ -72,7 +72,8 @@ def _first_opset(name: str) -> int:
     """The first version of its domain that has the operator, and that is read."""
     domain, _, plain = name.rpartition("::")
     schemas = onnx.defs.get_all_schemas_with_history()
-    first = min(s.since_version for s in schemas if s.name == plain and s.domain == domain)
+    found = [s.since_version for s in schemas if s.name == plain and s.domain == domain]
+    first = min(found, default=1)  # of onnxruntime's own operators onnx knows nothing
     return first if domain else max(first, MIN_OPSET)
 
 

@@ -25,10 +25,10 @@ def _centred(node: Node, value: int, zero: int, *, vector_axis: int) -> Expr:
     if not node.has_input(zero):
         return wide
     point = node.call(op.cast, node.input(zero), dtype="int32")
-    return node.call(op.subtract, wide, _spread(node, point, value, vector_axis))
+    return node.call(op.subtract, wide, spread_along(node, point, value, vector_axis))
 
 
-def _spread(node: Node, vector: Expr, value: int, axis: int) -> Expr:
+def spread_along(node: Node, vector: Expr, value: int, axis: int) -> Expr:
     """One number for all, or one for each place along an axis of input ``value``."""
     shape = tensor_type(vector).shape
     if shape in ((), (1,)):
@@ -73,7 +73,7 @@ def _zero_point(node: Node, value: int, zero: int, *, axis: int) -> Expr | None:
     known = constant_value(node.input(zero))
     if known is not None and not known.any():
         return None
-    return _spread(node, _wide(node, node.input(zero)), value, axis)
+    return spread_along(node, _wide(node, node.input(zero)), value, axis)
 
 
 def _can_multiply_bytes(node: Node, a: int, b: int) -> bool:
@@ -81,12 +81,17 @@ def _can_multiply_bytes(node: Node, a: int, b: int) -> bool:
     return min(node.rank(a), node.rank(b)) > 1 and isinstance(node.shape(a)[-1], int)
 
 
+def integer_product(node: Node, a: int, a_zero: int, b: int, b_zero: int) -> Expr:
+    """NumPy's ``matmul`` of inputs ``a`` and ``b`` less their zero points, in 32 bits."""
+    if _can_multiply_bytes(node, a, b):
+        return _byte_product(node, a, a_zero, b, b_zero)
+    left = _centred(node, a, a_zero, vector_axis=-2)
+    return multiplied(node, left, _centred(node, b, b_zero, vector_axis=-1))
+
+
 @converts("MatMulInteger", since=10)
 def matmul_integer(node: Node) -> Expr:
-    if _can_multiply_bytes(node, 0, 1):
-        return _byte_product(node, 0, 2, 1, 3)
-    a = _centred(node, 0, 2, vector_axis=-2)
-    return multiplied(node, a, _centred(node, 1, 3, vector_axis=-1))
+    return integer_product(node, 0, 2, 1, 3)
 
 
 @converts("ConvInteger", since=10, attributes=(*WINDOW_ATTRIBUTES, "group"))
@@ -125,13 +130,9 @@ def _byte_convolution(node: Node, x: int, x_zero: int, w: int, w_zero: int) -> E
 @converts("QLinearMatMul", since=10)
 def qlinear_matmul(node: Node) -> Expr:
     """Inputs a, its scale and zero point, b and its, the scale and zero point of the result."""
-    if _can_multiply_bytes(node, 0, 3):
-        product = _byte_product(node, 0, 2, 3, 5)
-    else:
-        product = multiplied(node, _centred(node, 0, 2, vector_axis=-2),
-                             _centred(node, 3, 5, vector_axis=-1))
-    scales = node.call(op.multiply, _spread(node, node.input(1), 0, -2),
-                       _spread(node, node.input(4), 3, -1))
+    product = integer_product(node, 0, 2, 3, 5)
+    scales = node.call(op.multiply, spread_along(node, node.input(1), 0, -2),
+                       spread_along(node, node.input(4), 3, -1))
     return _requantized(node, product, scales)
 
 

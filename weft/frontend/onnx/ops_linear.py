@@ -20,9 +20,9 @@ def gemm(node: Node) -> Expr:
             raise node.fail(f"input {index} is not a matrix", got=f"rank {node.rank(index)}")
     a, b = node.input(0), node.input(1)
     if node.attrs.flag("transA"):
-        a = _transposed(node, a)
+        a = transposed(node, a)
     if not node.attrs.flag("transB"):
-        b = _transposed(node, b)
+        b = transposed(node, b)
     product = _scaled(node, node.call(op.nn.dense, a, b), node.attrs.number("alpha", 1.0))
     beta = node.attrs.number("beta", 1.0)
     if not node.has_input(2) or beta == 0:  # as in BLAS, C is not read then and may hold NaN
@@ -36,7 +36,7 @@ def _scaled(node: Node, value: Expr, factor: float) -> Expr:
     return node.call(op.multiply, value, node.scalar_like(factor, value))
 
 
-def _transposed(node: Node, matrix: Expr) -> Expr:
+def transposed(node: Node, matrix: Expr) -> Expr:
     """The last two axes swapped."""
     rank = len(tensor_type(matrix).shape)
     axes = (*range(rank - 2), rank - 1, rank - 2)
@@ -70,7 +70,7 @@ def multiplied(node: Node, a: Expr, b: Expr, out_dtype: str | None = None) -> Ex
             got=str(b_shape[-2]),
         )
     if len(b_shape) == _MATRIX and (len(a_shape) > _MATRIX or constant_value(b) is not None):
-        return node.call(op.nn.dense, a, _transposed(node, b), out_dtype=out_dtype)
+        return node.call(op.nn.dense, a, transposed(node, b), out_dtype=out_dtype)
     if len(a_shape) == len(b_shape) == _MATRIX:
         return node.call(op.nn.matmul, a, b, transpose_a=False, transpose_b=False,
                          out_dtype=out_dtype)
