@@ -128,6 +128,7 @@ _define("ceil", 1, "float", "smallest integer not below x", np.ceil)
 _define("round", 1, "float", "nearest integer, ties to even", np.rint)
 _define("trunc", 1, "float", "towards zero", np.trunc)
 _define("fma", 3, "float", "a * b + c with one rounding", _fma)
+_define("fmod", 2, "float", "exactly x - trunc(x / y) * y, with the sign of x", _rounded(np.fmod))
 _define("multiply_add", 3, "float", "a * b + c, with one rounding where the CPU can", _fma)
 _define("times_power_of_two", 2, "float",
         "x * 2**floor(n), n a multiple of 1/16 and at most twice out of range", _times_power_of_two)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft import te
 from weft.support.errors import LoweringError
-from weft.tir.expr import PrimExpr, all_of, call, const, div, floordiv, floormod, int_value, select
+from weft.tir.expr import PrimExpr, call, const, div, floordiv, floormod, int_value, select
 
 Elementwise = Callable[..., PrimExpr]
 
@@ -58,29 +58,25 @@ def truncated_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    if a.dtype.is_float:
-        return call(a.dtype, "floor", div(a, b))
+    """The largest whole number not above the quotient, as NumPy has it; of integers by 0 it is 0.
+
+    Of floats it is not the rounded quotient's: 1.0 // 0.1 is 9.
+    """
     return floordiv(a, b)
 
 
 def floor_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """The remainder with the sign of the divisor."""
-    if a.dtype.is_float:
-        rest = truncated_mod(a, b)
-        return select(rest * b < const(0, a.dtype), rest + b, rest)
+    """The remainder with the sign of the divisor; of integers by 0 it is 0."""
     return floormod(a, b)
 
 
 def truncated_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """The remainder with the sign of the dividend (C's ``%`` and ``fmod``).
+    """The remainder with the sign of the dividend (C's ``%`` and ``fmod``), exactly.
 
-    A finite number is its own remainder by an infinite one.
+    A finite number is its own remainder by an infinite one; that of integers by 0 is 0.
     """
     if a.dtype.is_float:
-        rest = a - call(a.dtype, "trunc", div(a, b)) * b
-        largest = te.max_value(a.dtype)
-        own = all_of(call(a.dtype, "abs", b).equal(largest), call(a.dtype, "abs", a) < largest)
-        return select(own, a, rest)
+        return te.fmod(a, b)
     zero = const(0, a.dtype)
     return select(b.equal(zero), zero, a - div(a, b) * b)
 

@@ -46,8 +46,6 @@ def emit_binary(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> 
         return out.emit(f"{table[op]} {kind} {a}, {b}")
     if op in (tir.Min, tir.Max):
         return _emit_extremum(out, op, dtype, a, b)
-    if dtype.is_float and op in (tir.FloorDiv, tir.FloorMod):
-        return _emit_float_floor(out, op, dtype, a, b)
     if dtype.is_int and op in (tir.Div, tir.FloorDiv, tir.FloorMod):
         return _emit_guarded_division(out, op, dtype, a, b)
     raise CodegenError(f"{op.__name__} is not defined on {dtype}")
@@ -107,22 +105,6 @@ def emit_fma(out: FunctionWriter, kind: str, a: str, b: str, c: str) -> str:
 
 def has_fma(target: Target) -> bool:
     return target.has("fma") or target.arch == "aarch64"
-
-
-def _emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
-    """Quotient rounded down, and the remainder that goes with it (sign of the divisor)."""
-    kind, flag = value_type(dtype), vector_of("i1", dtype.lanes)
-    ratio = out.emit(f"fdiv {kind} {a}, {b}")
-    quotient = call_overloaded(out, "floor", kind, (ratio,))
-    if op is tir.FloorDiv:
-        return quotient
-    negated = out.emit(f"fneg {kind} {quotient}")
-    rest = emit_fma(out, kind, negated, b, a)
-    # The quotient may have been rounded up to the next integer: the rest then has the wrong sign.
-    product = out.emit(f"fmul {kind} {rest}, {b}")
-    wrong = out.emit(f"fcmp olt {kind} {product}, {zero_of(dtype)}")
-    fixed = out.emit(f"fadd {kind} {rest}, {b}")
-    return out.emit(f"select {flag} {wrong}, {kind} {fixed}, {kind} {rest}")
 
 
 def emit_constant_division(

@@ -8,6 +8,7 @@ from weft.codegen.llvm.arith import emit_binary, emit_constant_division, emit_fm
 from weft.codegen.llvm.calls import emit_call
 from weft.codegen.llvm.cast import emit_cast
 from weft.codegen.llvm.emit import emit
+from weft.codegen.llvm.float_remainder import emit_float_floor
 from weft.codegen.llvm.load import emit_load
 from weft.codegen.llvm.state import Emitter, FunctionState, is_nonnegative
 from weft.codegen.llvm.types import float_constant, int_constant, splat, value_type, vector_of
@@ -45,6 +46,8 @@ def _binary(state: FunctionState, e: tir.Binary) -> str:
         if fused is not None:
             return fused
     a, b = emit(state, e.a), emit(state, e.b)
+    if dtype.is_float and isinstance(e, tir.FloorDiv | tir.FloorMod):
+        return emit_float_floor(state.out, type(e), dtype, a, b)
     return emit_binary(state.out, type(e), dtype, a, b)
 
 

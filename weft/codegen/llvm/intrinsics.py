@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from weft.codegen.llvm.arith import call_overloaded, has_fma
 from weft.codegen.llvm.cast import emit_cast
+from weft.codegen.llvm.float_remainder import emit_fmod
 from weft.codegen.llvm.narrow_float import is_narrow_float
 from weft.codegen.llvm.pieces import in_pieces
 from weft.codegen.llvm.types import float_constant, mangle, splat, value_type
@@ -53,6 +54,19 @@ def _multiply_add(
     a, b, c = values
     product = out.emit(f"fmul {value_type(dtype)} {a}, {b}")
     return out.emit(f"fadd {value_type(dtype)} {product}, {c}")
+
+
+def _fmod(
+    out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
+) -> str:
+    """The remainder of narrow floats is one of theirs: through float32 it stays exact."""
+    if is_narrow_float(dtype):
+        wide = float32.vector(dtype.lanes)
+        a, b = (emit_cast(out, v, dtype, wide) for v in values)
+        return emit_cast(out, emit_fmod(out, wide, a, b), wide, dtype)
+    if dtype.code != "float":
+        raise CodegenError(f"fmod is not defined on {dtype}", got=str(dtypes[0]))
+    return emit_fmod(out, dtype, *values)
 
 
 def _abs(out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]) -> str:
@@ -161,6 +175,7 @@ INTRINSIC_EMITTERS: Mapping[str, IntrinsicEmitter] = {
     "trunc": _float("trunc"),
     "fma": _fma,
     "multiply_add": _multiply_add,
+    "fmod": _fmod,
     "abs": _abs,
     "times_power_of_two": _times_power_of_two,
     "isnan": _isnan,
