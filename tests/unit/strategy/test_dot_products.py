@@ -196,3 +196,31 @@ def test_threads_change_no_bit(left, right):
     data = draw(left, (70, 90), 0)
     found = [weft.compile(Function((x,), body), threads=n)(data) for n in (1, 2, 3)]
     assert all(np.array_equal(found[0], y) for y in found[1:])
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_convolutions(seed):
+    """Sizes, strides, dilations and borders at random: sums of bytes are exact."""
+    rng = np.random.default_rng(seed)
+    left, right = PAIRS[seed % 5]
+    if seed % 3 == 0:  # one tap, all pixels in a single row
+        taps, padding = (1, 1), (0, 0)
+    else:
+        taps = tuple(int(n) for n in rng.integers(1, 4, 2))
+        padding = tuple(int(n) for n in rng.integers(0, 3, 4))
+    attrs = {"strides": tuple(int(n) for n in rng.integers(1, 4, 2)), "padding": padding,
+             "dilation": tuple(int(n) for n in rng.integers(1, 3, 2))}
+    channels, outputs = (int(n) for n in rng.integers(1, 20, 2))
+    shape = (int(rng.integers(1, 3)), channels, *(int(n) for n in rng.integers(6, 24, 2)))
+    x, w = draw(left, shape, seed), draw(right, (outputs, channels, *taps), seed + 1)
+    is_real = left == "bfloat16"
+    data = var("x", shape, left)
+    body = op.nn.conv2d(data, const(w), out_dtype="float32" if is_real else "int32", **attrs)
+    target = "llvm -mcpu=haswell" if seed % 4 == 1 else None
+    got = weft.compile(Function((data,), body), target=target)(x)
+    wide = np.float64 if is_real else np.int64
+    exact = op.nn.conv2d.reference(x.astype(wide), w.astype(wide), **attrs)
+    if is_real:
+        np.testing.assert_allclose(got, exact, rtol=1e-4, atol=2e-4)
+    else:
+        np.testing.assert_array_equal(got, exact)

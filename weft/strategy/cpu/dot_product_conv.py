@@ -2,14 +2,15 @@
 
 The lanes are positions along a row of the result, the groups are neighbouring input channels, and
 the kernel's weights are broadcast: ``left`` is the kernel itself, packed as ``OHWI4i`` when a
-model is compiled. For each row of the result the pixels under every tap are copied side by side
-(the row's part of im2col), which stays in the first caches while all output channels use it.
+model is compiled. The data is copied once, a group's channels side by side and its border around
+it; where columns are read ``s`` apart, the rows are split by the remainder modulo ``s``. What an
+instruction reads then lies in one piece, whatever the tap.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from weft import te
@@ -59,13 +60,22 @@ def dot_convolution(call: Call, target: Target) -> Iterator[Implementation]:
     plan = conv_plan(call, tuple(a.checked_type for a in call.args), target)
     if plan is None or getattr(call.attrs, "kernel_layout", "") != kernel_layout(plan):
         return
-    _, outputs, _, width = call.checked_type.concrete_shape  # type: ignore[union-attr]
-    tile = choose_tile(outputs, -(-width // plan.lanes), target, plan.accumulator)
+    _, outputs, height, width = call.checked_type.concrete_shape  # type: ignore[union-attr]
+    flat = _is_flat(call)
+    columns = height * width if flat else width
+    tile = choose_tile(outputs, -(-columns // plan.lanes), target, plan.accumulator)
     rows = max(n for n in range(1, tile.rows + 1) if outputs % n == 0)
     tile = RegisterTile(rows, tile.vectors)
-    compute = functools.partial(_convolution, plan=plan, tile=tile)
-    schedule = functools.partial(_schedule, plan=plan, tile=tile)
+    compute = functools.partial(_convolution, plan=plan, tile=tile, flat=flat)
+    schedule = functools.partial(_schedule, plan=plan, tile=tile, flat=flat)
     yield Implementation(f"nn.conv2d.cpu.{plan.instruction.name}", schedule, compute)
+
+
+def _is_flat(call: Call) -> bool:
+    """Whether every result reads one pixel: then an image is a single row of all its positions."""
+    attrs, kernel = call.attrs, call.args[1].checked_type
+    taps = kernel.concrete_shape[1:3] if isinstance(kernel, TensorType) else ()
+    return isinstance(attrs, ConvAttrs) and taps == (1, 1) and not any(attrs.padding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +84,20 @@ class _Window:
 
     attrs: ConvAttrs
     taps: tuple[PrimExpr, PrimExpr]
-    columns: PrimExpr  # of the result, filled up to whole tiles
+    extents: tuple[PrimExpr, PrimExpr]  # rows and columns of the result
+    wide: int  # columns of a tile
 
-    def pixel(self, y: PrimExpr, x: PrimExpr, tap: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        (sy, sx), (dy, dx) = self.attrs.strides, self.attrs.dilation
-        return (y * sy + tap // self.taps[1] * dy, x * sx + tap % self.taps[1] * dx)
+    @property
+    def columns(self) -> PrimExpr:
+        """Of the result, in whole tiles."""
+        return _round_up(self.extents[1], self.wide)
 
     def padded(self, data: te.Tensor, plan: DotPlan) -> te.Tensor:
-        """The data as the panels want it, with its border and what tiles read beyond it."""
+        """The data as the instruction wants it, with its border and what tiles read beyond it."""
         batch, channels, height, width = data.shape
         (top, bottom), (left, _) = side_padding(self.attrs.padding, 2)
-        row = ((self.columns - 1) * self.attrs.strides[1]
-               + (self.taps[1] - 1) * self.attrs.dilation[1] + 1)
+        stride = self.attrs.strides[1]
+        row = (self.columns + (self.taps[1] - 1) * self.attrs.dilation[1] // stride) * stride
 
         def element(n: PrimExpr, c: PrimExpr, y: PrimExpr, x: PrimExpr) -> PrimExpr:
             inside = all_of(y >= top, y < height + top, x >= left, x < width + left)
@@ -95,103 +107,144 @@ class _Window:
         return te.compute((batch, channels, height + top + bottom, row), element,
                           name="data_pad", tag="injective,border")
 
+    def pixels(self, data: te.Tensor, plan: DotPlan) -> te.Tensor:
+        """As ``padded`` for kernels of one tap: the pixels that are read, in a single row."""
+        batch, channels, _, _ = data.shape
+        rows, columns = self.extents
+        down, right = self.attrs.strides
+
+        def element(n: PrimExpr, c: PrimExpr, _: PrimExpr, p: PrimExpr) -> PrimExpr:
+            value = plan.convert(data[n, c, p // columns * down, p % columns * right], plan.right)
+            return if_then_else(p < rows * columns, value, plan.zero(data.dtype, plan.right))
+
+        return te.compute((batch, channels, const(1), _round_up(rows * columns, self.wide)),
+                          element, name="data_pixels", tag="injective,border")
+
+    def grouped(self, padded: te.Tensor, plan: DotPlan) -> te.Tensor:
+        """``[n, c // group, y, x % stride, x // stride, c % group]``."""
+        batch, channels, height, row = padded.shape
+        stride = 1 if padded.name == "data_pixels" else self.attrs.strides[1]
+        return te.compute(
+            (batch, channels // plan.group, height, const(stride), row // stride,
+             const(plan.group)),
+            lambda n, g, y, phase, x, k: padded[n, g * plan.group + k, y, x * stride + phase],
+            name="data_groups", tag="injective,groups")
+
 
 def _convolution(
-    data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs, *, plan: DotPlan, tile: RegisterTile
+    data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs, *, plan: DotPlan, tile: RegisterTile,
+    flat: bool,
 ) -> te.Tensor:
     outputs, taps_y, taps_x, groups, group = kernel.shape
     batch, _, height, width = data.shape
     (top, bottom), (left, right) = side_padding(attrs.padding, 2)
     rows = _positions(height + top + bottom, taps_y, attrs.strides[0], attrs.dilation[0])
     columns = _positions(width + left + right, taps_x, attrs.strides[1], attrs.dilation[1])
-    wide = tile.vectors * plan.lanes
-    window = _Window(attrs, (taps_y, taps_x), (columns + (wide - 1)) // wide * wide)
-    padded = window.padded(data, plan)
-
-    def pixel(*i: PrimExpr) -> PrimExpr:
-        n, y, panel, depth, within, inner = i
-        place = window.pixel(y, panel * wide + within, depth // groups)
-        return padded[(n, depth % groups * plan.group + inner, *place)]
-
-    depth = taps_y * taps_x * groups
-    panels = te.compute((batch, rows, window.columns // wide, depth, const(wide), group), pixel,
-                        name="panels", tag="injective,panels")
-    d, k = te.reduce_axis(depth, "d"), te.reduce_axis(group, "ki")
+    window = _Window(attrs, (taps_y, taps_x), (rows, columns), tile.vectors * plan.lanes)
+    copied = window.grouped((window.pixels if flat else window.padded)(data, plan), plan)
+    lines, (down, stride) = (const(1), (1, 1)) if flat else (rows, attrs.strides)
+    axes = [te.reduce_axis(extent, name) for extent, name
+            in ((taps_y, "ky"), (taps_x, "kx"), (groups, "d"), (group, "ki"))]
+    ky, kx, d, k = axes
 
     def weight(o: PrimExpr) -> PrimExpr:
-        tap = d // groups
-        return kernel[o, tap // taps_x, tap % taps_x, d % groups, k].astype(plan.accumulator)
+        return kernel[o, ky, kx, d, k].astype(plan.accumulator)
 
-    product = te.compute(
-        (batch, outputs, rows, window.columns),
-        lambda n, o, y, x: te.sum(
-            weight(o) * panels[n, y, x // wide, d, x % wide, k].astype(plan.accumulator), [d, k]),
-        name="dot", tag="dot_product")
-    shift = plan.shift(right=True)
+    def element(n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr) -> PrimExpr:
+        right = kx * attrs.dilation[1]
+        pixel = copied[n, d, y * down + ky * attrs.dilation[0], right % stride,
+                       x + right // stride, k]
+        return te.sum(weight(o) * pixel.astype(plan.accumulator), axes)
+
+    positions = copied.shape[4] if flat else window.columns
+    product = te.compute((batch, outputs, lines, positions), element, name="dot",
+                         tag="dot_product")
+    corrections = _corrections(weight, axes, outputs, plan)
     out_dtype = attrs.out_dtype or data.dtype
-    if not shift:
-        return te.compute((batch, outputs, rows, columns),
-                          lambda *i: product[i].astype(out_dtype), name="conv", tag="injective")
+
+    def result(n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr) -> PrimExpr:
+        value = product[(n, o, const(0), y * columns + x) if flat else (n, o, y, x)]
+        if corrections is not None:
+            value = value - corrections[o, const(0)] * const(plan.shift(right=True),
+                                                             plan.accumulator)
+        return value.astype(out_dtype)
+
+    return te.compute((batch, outputs, rows, columns), result, name="conv", tag="injective")
+
+
+def _corrections(
+    weight: Callable[[PrimExpr], PrimExpr], axes: list[te.IterVar], outputs: PrimExpr,
+    plan: DotPlan,
+) -> te.Tensor | None:
+    """Sums of the kernel, in all lanes, where the data is moved: it adds a multiple of them."""
+    if not plan.shift(right=True):
+        return None
     ones = te.compute((plan.lanes, plan.group), lambda *_: const(1, plan.right), name="ones",
                       tag="ones")
-    sums = te.compute(
-        (outputs, const(plan.lanes)),
-        lambda o, lane: te.sum(weight(o) * ones[lane, k].astype(plan.accumulator), [d, k]),
-        name="kernel_sums", tag="dot_sums")
     return te.compute(
-        (batch, outputs, rows, columns),
-        lambda n, o, y, x: (product[n, o, y, x] - sums[o, const(0)]
-                            * const(shift, plan.accumulator)).astype(out_dtype),
-        name="conv", tag="injective")
+        (outputs, const(plan.lanes)),
+        lambda o, lane: te.sum(weight(o) * ones[lane, axes[-1]].astype(plan.accumulator), axes),
+        name="kernel_sums", tag="dot_sums")
 
 
 def _positions(size: PrimExpr, taps: PrimExpr, stride: int, dilation: int) -> PrimExpr:
     return (size - (taps - 1) * dilation - 1) // stride + 1
 
 
-def _schedule(ctx: ScheduleContext, *, plan: DotPlan, tile: RegisterTile) -> None:
-    """A task is some columns of one row: their panels, then tile after tile of channels."""
+def _round_up(size: PrimExpr, step: int) -> PrimExpr:
+    return (size + (step - 1)) // step * step
+
+
+def _schedule(ctx: ScheduleContext, *, plan: DotPlan, tile: RegisterTile, flat: bool) -> None:
+    """A task is some columns of one row: tile after tile of channels."""
     s = ctx.schedule
     stage = s[ctx.output]
     n, channel, row, column = stage.axis
+    around = [n, row]
+    if flat:
+        around, column = [n], stage.fuse(row, column)
     columns, inside = stage.split(column, factor=tile.vectors * plan.lanes)
     vector, lane = stage.split(inside, factor=plan.lanes)
     tall, short = stage.split(channel, factor=tile.rows)
-    stage.reorder(n, row, columns, tall, short, vector, lane)
+    stage.reorder(*around, columns, tall, short, vector, lane)
     stage.unroll(short)
     stage.unroll(vector)
     stage.vectorize(lane)
-    task = stage.fuse(n, row, columns)
+    task = stage.fuse(*around, columns)
     for op in computes_below(ctx.outputs):
         inner, tags = s[op.output(0)], op.tag.split(",")
+        lanes = ctx.target.lanes(op.output(0).dtype)
         if "dot_product" in tags:
             inner.compute_at(stage, tall)
             _tile_in_registers(inner, plan)
             if work_of(op) >= PARALLEL_THRESHOLD * plan.group:
                 stage.parallel(task)
-        elif "panels" in tags:
-            inner.compute_at(stage, task)
-            *_, within, group = inner.axis
-            vectorize_innermost(inner, inner.fuse(within, group),
-                                ctx.target.lanes(op.output(0).dtype))
+        elif "groups" in tags:
+            *outer, within, group = inner.axis
+            _schedule_copy(inner, op, outer, inner.fuse(within, group), lanes)
         elif "border" in tags:
             *outer, last = inner.axis
-            loops = [*outer, *vectorize_innermost(inner, last,
-                                                  ctx.target.lanes(op.output(0).dtype))]
-            if elements(op) >= PARALLEL_THRESHOLD:
-                parallelize(inner, loops)
+            _schedule_copy(inner, op, outer, last, lanes)
         elif "dot_sums" in tags:
             schedule_sums(inner, plan)
         elif op is not ctx.output.op and "ones" not in tags:
             inner.compute_inline()
 
 
+def _schedule_copy(
+    stage: te.Stage, op: te.ComputeOp, outer: list[te.IterVar], inner: te.IterVar, lanes: int
+) -> None:
+    loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
+    if elements(op) >= PARALLEL_THRESHOLD:
+        parallelize(stage, loops)
+
+
 def _tile_in_registers(stage: te.Stage, plan: DotPlan) -> None:
     stage.set_scope("local")
     n, channel, row, column = stage.axis
-    depth, inner = stage.reduce_axis
+    *taps, depth, inner = stage.reduce_axis
     vectors, lanes = stage.split(column, factor=plan.lanes)
-    stage.reorder(n, row, depth, channel, vectors, lanes, inner)
+    stage.reorder(n, row, *taps, depth, channel, vectors, lanes, inner)
     stage.unroll(channel)
     stage.unroll(vectors)
     stage.tensorize(lanes, plan.instruction)

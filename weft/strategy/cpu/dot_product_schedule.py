@@ -45,9 +45,9 @@ def _schedule_packing(stage: te.Stage, op: te.ComputeOp, lanes: int) -> None:
 def schedule_sums(stage: te.Stage, plan: DotPlan) -> None:
     """Sums of an operand are its product with ones, by the same instruction."""
     *outer, axis = stage.axis
-    group, inner = stage.reduce_axis
+    *groups, inner = stage.reduce_axis
     vectors, lane = stage.split(axis, factor=plan.lanes)
-    stage.reorder(*outer, vectors, group, lane, inner)
+    stage.reorder(*outer, vectors, *groups, lane, inner)
     stage.tensorize(lane, plan.instruction)
 
 
