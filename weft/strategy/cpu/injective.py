@@ -47,6 +47,7 @@ def schedule_loops(
 ) -> None:
     """Fuse, vectorise and parallelise the data axes of one stage without reductions."""
     axes, body = split_innermost(stage, body)
+    axes = _without_unit_rows(stage, axes)
     groups = coalesce_axes(axes, body)
     loops = [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
     if not loops:
@@ -62,6 +63,20 @@ def schedule_loops(
         outer += vectorize_innermost(stage, inner, lanes, masks=has_masks(target))
     if elements(compute_of(tensor)) * max(1, len(body)) >= PARALLEL_THRESHOLD:
         parallelize(stage, outer)
+
+
+def _without_unit_rows(stage: te.Stage, axes: list[te.IterVar]) -> list[te.IterVar]:
+    """``axes`` up to the last with more than one element; loops over the others come first.
+
+    Rows of one element are no vectors: ``(128, 16, 1)`` is written as ``(128, 16)`` is.
+    """
+    count = len(axes)
+    while count > 1 and size_of(axes[count - 1].extent) == 1:
+        count -= 1
+    if count == len(axes) or size_of(axes[count - 1].extent) == 1:
+        return axes
+    stage.reorder(*axes[count:], *axes[:count])
+    return axes[:count]
 
 
 def vectorize_innermost(
