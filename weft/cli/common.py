@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
-import weft
 from weft.support.config import config
 from weft.support.errors import (
     InternalError,
@@ -71,7 +70,9 @@ def compile_options(function: F) -> F:
         click.option("--target", default=None, metavar="TARGET",
                      help='what to compile for: "cpu", or "llvm -mcpu=haswell"'),
         click.option("--input-shape", "shapes", type=ShapeOption(), multiple=True,
-                     help="fix or override a shape, such as data:1x3x224x224 (repeatable)"),
+                     help="fix or override the shape of an input, such as data:1x3x224x224 "
+                          "(repeatable); a name in place of a size, as in data:batchx3, leaves it "
+                          "open"),
         click.option("-O", "--opt-level", type=click.IntRange(0, 3), default=3, show_default=True,
                      help="0 compiles fastest, 3 makes the fastest code"),
     )):
@@ -91,14 +92,6 @@ def run_options(function: F) -> F:
     )):
         function = decorate(function)
     return function
-
-
-def open_model(path: str, *, target: str | None, shapes: Sequence[tuple[str, tuple[object, ...]]],
-               opt_level: int) -> Any:
-    """A module to run: an artifact is loaded, anything else compiled."""
-    if path.endswith(".weft"):
-        return weft.load(path)
-    return weft.compile(path, target=target, inputs=dict(shapes) or None, opt_level=opt_level)
 
 
 def make_inputs(module: Any, file: Path | None, fill: str) -> dict[str, np.ndarray]:

@@ -1,64 +1,24 @@
-"""``weft ops``, ``weft targets`` and ``weft doctor``."""
+"""``weft targets`` and ``weft doctor``."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 
 import click
 
 from weft import __version__
+from weft.cli.cache import cache_line
 from weft.cli.common import print_json, print_table
 from weft.export.linker import find_linkers
 from weft.runtime.cpu import machine, usable_cpus
-from weft.support.cache import default_directory, open_cache
-from weft.support.config import config, knobs
+from weft.support.config import config, knobs, unknown_variables
 from weft.support.errors import OptionError
 from weft.support.plugins import load_plugins
 from weft.support.versions import library_version
 
 _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", "torch")
-
-
-@click.command("ops")
-@click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="print the catalogue as JSON")
-def ops_command(name: str | None, *, as_json: bool) -> None:
-    """List the operators, those that mention a word, or show the page of the one called NAME.
-
-    \b
-    weft ops
-    weft ops conv
-    weft ops nn.conv2d
-    """
-    import weft.op  # noqa: F401 - fills the registry
-    from weft.ir import OPS
-
-    load_plugins()
-    if name is not None and name in OPS and not as_json:
-        click.echo(_page(name))
-        return
-    word = (name or "").lower()
-    found = [o for o in OPS if word in o.lower() or word in OPS.get(o).doc.lower()]
-    if not found:
-        OPS.get(word)  # says what is meant
-    rows = [(o, ", ".join(OPS.get(o).inputs), OPS.get(o).doc.splitlines()[0]) for o in found]
-    if as_json:
-        print_json([{"name": n, "inputs": i, "doc": d} for n, i, d in rows])
-    else:
-        print_table(f"{len(rows)} operators", ("operator", "inputs", "what it computes"), rows)
-
-
-def _page(name: str) -> str:
-    """The page of an operator, with its ONNX names where the onnx package is installed."""
-    from weft.cli.operator_page import page_of
-    from weft.cli.operator_uses import onnx_names
-    from weft.ir import OPS
-
-    has_onnx = find_spec("onnx") is not None
-    return page_of(OPS.get(name), {"ONNX": onnx_names()} if has_onnx else {})
 
 
 @click.command("targets")
@@ -88,7 +48,7 @@ def doctor_command(*, as_json: bool) -> None:
     plugins = load_plugins()
     if as_json:
         print_json({**facts, "plugins": [asdict(p) for p in plugins],
-                    "settings": settings})
+                    "settings": settings, "unknown": sorted(unknown_variables())})
         _refuse(wrong)
         return
     print_table("", ("what", "found"), list(facts.items()))
@@ -97,6 +57,8 @@ def doctor_command(*, as_json: bool) -> None:
                     [(p.name, p.package, p.value, p.error or "loaded") for p in plugins])
     rows = [(k.env, settings[k.env], k.doc) for k in knobs().values()]
     print_table("\nsettings (environment variables)", ("variable", "now", "meaning"), rows)
+    for name, close in unknown_variables().items():
+        click.echo(f"\n{name} is not a setting" + (f"; did you mean {close}?" if close else ""))
     _refuse(wrong)
 
 
@@ -133,8 +95,6 @@ def _machine() -> dict[str, str]:
 
 def _cache() -> str:
     try:
-        cache = open_cache()
+        return cache_line()
     except OptionError as error:
         return f"not opened: {error.what}"
-    entries, size = cache.size() if cache is not None else (0, 0)
-    return f"{default_directory()} ({entries} entries, {size / 1e6:.1f} MB)"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 import weft
 from weft.cli.common import compile_options, print_table, session
-from weft.cli.output import write_text
+from weft.cli.models import ModelFile
+from weft.cli.output import check_writable, write_text
 from weft.compiler.report import html_report
 from weft.compiler.stages import STAGES
+from weft.support.errors import InvalidInputError
 
 
 @click.command("inspect")
-@click.argument("model")
+@click.argument("model", type=ModelFile())
 @compile_options
-@click.option("--phase", type=click.Choice(STAGES), default=None, help="print this stage as text")
+@click.option("--phase", type=click.Choice(STAGES), default=None,
+              help="print this stage as text (with --html: unfold it on the page)")
 @click.option("--dot", is_flag=True,
               help="print the graph in Graphviz's language (of --phase; optimized by default)")
 @click.option("--html", type=click.Path(path_type=Path), default=None,
@@ -33,18 +37,20 @@ def inspect_command(model: str, target: str | None,
     weft inspect model.onnx --dot | dot -Tsvg > model.svg    a drawing of the graph
     weft inspect model.onnx --html model.html    all on one page
     """
+    if html is not None:
+        check_writable(html)
     with session():
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
                               opt_level=opt_level)
+        if html is not None:
+            _check_fixed(module)
+            write_text(html, html_report(module, title=Path(model).name, opened=phase))
+            click.echo(f"wrote {html}", err=dot)  # a drawing may go down a pipe
         if dot:
             click.echo(module.as_dot(phase or "optimized"), nl=False)
-            return
-        if phase is not None:
+        elif phase is not None and html is None:
             click.echo(module.as_text(phase))
-            return
-        if html is not None:
-            write_text(html, html_report(module, title=Path(model).name))
-            click.echo(f"wrote {html}")
+        if dot or phase is not None or html is not None:
             return
     for port in module.inputs:
         click.echo(f"input  {port}")
@@ -57,3 +63,12 @@ def inspect_command(model: str, target: str | None,
             for number, call in enumerate(calls)]
     print_table("", ("#", "operators", "implementation", "MFLOP"), rows)
     click.echo(f"arena {module.manifest.arena_bytes / 1e6:.2f} MB")
+
+
+def _check_fixed(module: Any) -> None:
+    """Refuse models whose kernels cannot be timed before their sizes are known."""
+    open_ = [port for port in module.inputs if any(isinstance(n, str) for n in port.shape)]
+    if open_:
+        raise InvalidInputError(
+            f"input {open_[0].name!r} has sizes that are not fixed, and the page shows times",
+            got=open_[0], help=f"--input-shape {open_[0].name}:SHAPE fixes them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 import traceback
 from importlib import import_module
@@ -10,12 +11,15 @@ import click
 
 from weft import __version__
 from weft.cli.common import EXIT_INTERNAL, exit_code
+from weft.cli.wording import for_command_line
+from weft.support.config import report_unknown_variables
 from weft.support.errors import WeftError
 
 # Verb -> the module that has it; a module is imported when its verb is used.
 _VERBS = {
     "compile": "compile", "run": "run", "bench": "run", "profile": "run", "tune": "tune",
-    "opt": "opt", "inspect": "inspect", "ops": "info", "targets": "info", "doctor": "info",
+    "opt": "opt", "inspect": "inspect", "ops": "ops", "targets": "info", "cache": "cache",
+    "doctor": "info",
 }
 
 
@@ -30,12 +34,25 @@ class _Verbs(click.Group):
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]
+                        ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], _VERBS, n=2)
+            if close:
+                error.message += f" Did you mean {' or '.join(map(repr, close))}?"
+            raise
+
 
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]},
                epilog="Settings for looking inside (WEFT_DEBUG, WEFT_DUMP_DIR, ...): weft doctor")
 @click.version_option(__version__, prog_name="weft")
 def cli() -> None:
     """Compile deep learning models to machine code, and look at every step.
+
+    A model is an ONNX file or a program in weft's text form (.ir). What takes a model takes an
+    artifact (.weft) as well, where nothing needs to be compiled.
 
     \b
     weft compile model.onnx -o model.weft     an artifact that runs without a compiler
@@ -46,6 +63,14 @@ def cli() -> None:
     weft inspect model.onnx --phase llvm      any stage as text
     weft inspect model.onnx --html out.html   all of it on one page
     weft opt net.ir -p fold_constant,fuse_ops passes on the text form
+    weft ops gelu                             an operator, by any of its names
+    weft cache                                the compiled code that is kept, and its size
+    weft doctor                               what weft finds here, and every setting
+
+    \b
+    A model with dynamic shapes runs as it is: each new set of input sizes is compiled once.
+    To fix sizes, give the shape of each input:
+    weft bench model.onnx --input-shape data:1x3x224x224
 
     Exit codes: 0 well, 1 a mistake in the model or its inputs, 2 a mistake in the command line,
     3 a model that needs something weft lacks, 70 a bug in weft.
@@ -54,6 +79,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; errors of weft print without a traceback."""
+    report_unknown_variables()
     try:
         cli.main(args=arguments, prog_name="weft", standalone_mode=False)
     except click.exceptions.Abort:
@@ -64,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except WeftError as error:
-        click.echo(error.render(), err=True)
+        click.echo(for_command_line(error.render()), err=True)
         sys.exit(exit_code(error))
     except Exception:  # noqa: BLE001 - whatever else ends a command is a mistake of weft's own
         traceback.print_exc()

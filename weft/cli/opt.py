@@ -11,7 +11,7 @@ import click
 
 import weft.op
 import weft.transform  # noqa: F401 - command lines refer to passes by name
-from weft.cli.output import write_text
+from weft.cli.output import check_writable, write_text
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import make_context, pipeline_text
 from weft.ir import (
@@ -46,11 +46,13 @@ def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | 
     \b
     weft opt net.ir -p fold_constant,dead_code_elimination
     weft opt net.ir -p 'fuse_ops{max_depth=8}' --print-between-passes
-    weft opt --list
+    weft opt --list                              the compiler's own passes, in order
     """
     if list_passes:
         click.echo(pipeline_text())
         return
+    if output is not None:
+        check_writable(output)
     load_plugins()
     timing = TimingInstrument()
     instruments = [timing, *([PrintInstrument()] if print_between_passes else []),

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 import numpy as np
+
+
+def check_writable(path: Path, *, folder: bool = False) -> None:
+    """Raise ``click.FileError`` where nothing can be written at ``path``.
+
+    For work that takes long: a mistake in a name should not cost a compilation. ``folder`` is for
+    a folder that is made with all above it.
+    """
+    parent = path if folder else path.parent
+    while folder and not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    with writing(path):
+        if not folder and path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not folder and path.exists() and not path.is_file():
+            return  # a device or a pipe
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+        if path.is_file():
+            with path.open("ab"):
+                pass
 
 
 @contextmanager

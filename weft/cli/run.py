@@ -12,18 +12,18 @@ import numpy as np
 from weft.cli.common import (
     compile_options,
     make_inputs,
-    open_model,
     print_json,
     run_options,
     session,
 )
-from weft.cli.output import write_npz, writing
+from weft.cli.models import ModelFile, open_model
+from weft.cli.output import check_writable, write_npz, writing
 
 Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 
 
 @click.command("run")
-@click.argument("model")
+@click.argument("model", type=ModelFile())
 @compile_options
 @run_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
@@ -37,6 +37,8 @@ def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
     weft run model.weft --inputs x.npz -o y.npz
     weft run model.onnx --fill random
     """
+    if output is not None:
+        check_writable(output)
     with session(threads):
         module = open_model(model, target=target, shapes=shapes, opt_level=opt_level)
         results = module.run(None, make_inputs(module, inputs, fill))
@@ -60,7 +62,7 @@ def _summary(array: np.ndarray) -> str:
 
 
 @click.command("bench")
-@click.argument("model")
+@click.argument("model", type=ModelFile())
 @compile_options
 @run_options
 @click.option("--repeat", type=click.IntRange(1), default=50, show_default=True,
@@ -100,7 +102,7 @@ def _measure(module: Any, feeds: list[np.ndarray], repeat: int) -> list[float]:
 
 
 @click.command("profile")
-@click.argument("model")
+@click.argument("model", type=ModelFile())
 @compile_options
 @run_options
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True,
@@ -116,6 +118,8 @@ def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: i
     weft profile model.onnx --threads 1
     weft profile model.weft --trace trace.json     (open in ui.perfetto.dev)
     """
+    if trace is not None:
+        check_writable(trace)
     with session(threads):
         module = open_model(model, target=target, shapes=shapes, opt_level=opt_level)
         feeds = list(make_inputs(module, inputs, fill).values())

@@ -8,10 +8,12 @@ import click
 
 import weft
 from weft.cli.common import compile_options, session
+from weft.cli.models import ModelFile
+from weft.cli.output import check_writable
 
 
 @click.command("tune")
-@click.argument("model")
+@click.argument("model", type=ModelFile())
 @click.option("--records", required=True, type=click.Path(path_type=Path, dir_okay=False),
               help="the file that times are appended to")
 @compile_options
@@ -32,6 +34,7 @@ def tune_command(model: str, records: Path, target: str | None,
     weft tune model.onnx --records here.jsonl
     WEFT_RECORDS=here.jsonl weft bench model.onnx
     """
+    check_writable(records)
     with session(threads):
         report = weft.tune_model(model, records, target=target, inputs=dict(shapes) or None,
                                  opt_level=opt_level, seconds=seconds, again=again)

@@ -20,7 +20,7 @@ from weft.compiler.open_inputs import (
     manifest_of_program,
 )
 from weft.compiler.options import CompileOptions
-from weft.compiler.pipeline import run_pipeline
+from weft.compiler.pipeline import count_passes, run_pipeline
 from weft.compiler.sources import cache_key, import_model, prepare, unchanged_file
 from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
@@ -137,8 +137,8 @@ def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest
         return mod
     if has_open_inputs(mod):
         return manifest_of_module(mod, options)
-    with progress.task("optimising the graph"):
-        mod = run_pipeline(mod, options)
+    with progress.task("optimising the graph", count_passes(options)) as task:
+        mod = run_pipeline(mod, options, task=task)
     with trace.span("lower program"):
         program = try_lower_program(mod)
     code = build_vm_model(mod, options) if program is None else build_model(program, options)

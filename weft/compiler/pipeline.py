@@ -34,7 +34,7 @@ from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
 from weft.ir.rewrite import KNOWN_RULES
 from weft.strategy import layout_hooks, legalizations, multiplies_bytes
-from weft.support import trace
+from weft.support import progress, trace
 from weft.support.config import config
 from weft.support.errors import OptionError
 from weft.support.log import Level, debug, enabled
@@ -115,9 +115,10 @@ def pipeline_text() -> str:
 
 
 def run_pipeline(
-    mod: IRModule, options: CompileOptions, *, stop_at: str = "lowered"
+    mod: IRModule, options: CompileOptions, *, stop_at: str = "lowered",
+    task: progress.Task = progress.UNWATCHED,
 ) -> IRModule:
-    """The module at the end of the phase ``stop_at``."""
+    """The module at the end of the phase ``stop_at``; ``task`` advances with every pass."""
     if stop_at not in PHASE_NAMES:
         raise OptionError(f"there is no phase {stop_at!r}", expected=", ".join(PHASE_NAMES))
     timing = TimingInstrument()
@@ -125,12 +126,17 @@ def run_pipeline(
     mod = infer_type(mod)
     for phase in _phases(options):
         with trace.span(phase.name, "phase"):
-            mod = _run_phase(phase, mod, context)
+            mod = _run_phase(phase, mod, context, task)
         if phase.name == stop_at:
             break
     if config.time_passes:
         sys.stderr.write(timing.table() + "\n")
     return mod
+
+
+def count_passes(options: CompileOptions) -> int:
+    """How often ``run_pipeline`` advances its task."""
+    return sum(len(phase.passes) for phase in _phases(options))
 
 
 def _phases(options: CompileOptions) -> tuple[Phase, ...]:
@@ -145,11 +151,13 @@ def _phases(options: CompileOptions) -> tuple[Phase, ...]:
     return imported, Phase(canonical.name, (*passes, *canonical.passes)), *rest
 
 
-def _run_phase(phase: Phase, mod: IRModule, context: PassContext) -> IRModule:
+def _run_phase(phase: Phase, mod: IRModule, context: PassContext, task: progress.Task
+               ) -> IRModule:
     for pass_ in phase.passes:
         if pass_.opt_level <= context.opt_level:
             with trace.span(pass_.name, "pass"):
                 mod = run_pass(pass_, mod, context)
+        task.advance(pass_.name)
     if config.verify >= 1:
         verify_module(mod, after=f"phase {phase.name}")
     if enabled(Level.PHASES):
@@ -160,9 +168,9 @@ def _run_phase(phase: Phase, mod: IRModule, context: PassContext) -> IRModule:
 def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     """What passes run with: target, layout hooks, and the instruments the configuration wants."""
     instruments: list[Instrument] = list(further)
-    _check_names("WEFT_PRINT_BEFORE", config.print_before, "passes", PASSES)
-    _check_names("WEFT_PRINT_AFTER", config.print_after, "passes", PASSES)
-    _check_names("WEFT_EXPLAIN", config.explain, "rules or operators", (*KNOWN_RULES, *OPS))
+    _check_names("WEFT_PRINT_BEFORE", config.print_before, "pass", PASSES)
+    _check_names("WEFT_PRINT_AFTER", config.print_after, "pass", PASSES)
+    _check_names("WEFT_EXPLAIN", config.explain, "rule or operator", (*KNOWN_RULES, *OPS))
     after = ("all",) if enabled(Level.PASSES) else config.print_after
     if after or config.print_before:
         instruments.append(PrintInstrument(before=config.print_before, after=after))
@@ -185,11 +193,11 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
 
 
 def _check_names(knob: str, names: Iterable[str], what: str, known: Iterable[str]) -> None:
-    """A name that nothing has would print nothing, without a word."""
+    """An unknown name would silently print nothing."""
     there = {"all", *known}
     for name in names:
         if name not in there:
             close = difflib.get_close_matches(name, sorted(there), n=1)
-            raise OptionError(f"{knob} has a name that nothing has", got=name,
-                              expected=f"names of {what}, or all",
+            raise OptionError(f"{knob} names an unknown {what}", got=name,
+                              expected=f"the name of a {what}, or all",
                               help=f"did you mean {close[0]!r}?" if close else None)

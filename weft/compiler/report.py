@@ -18,10 +18,11 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 table { border-collapse: collapse; width: 100%; font-size: .85rem }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #d9dee5;
-  overflow-wrap: anywhere }
+  vertical-align: top; overflow-wrap: anywhere }
+th, td:first-child, td.n { white-space: nowrap; overflow-wrap: normal }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 tr:hover td { background: #f1f5fa }
-td.bar div { background: #4a7ebb; height: .7rem }
+td.bar { width: 16% } td.bar div { background: #4a7ebb; height: .7rem }
 pre { overflow: auto; max-height: 34rem; background: #f6f8fa; padding: .8rem; font-size: .8rem;
       line-height: 1.35 }
 summary { cursor: pointer; font-weight: 600; padding: .3rem 0 }
@@ -37,18 +38,41 @@ summary { cursor: pointer; font-weight: 600; padding: .3rem 0 }
 """
 
 
-def html_report(module: Any, *, title: str) -> str:
-    """The page for a compiled model. Its kernels are timed here, on random inputs."""
+# Of each stage the page has so many characters; a browser has trouble with many MB in one page.
+MOST_OF_A_STAGE = 60_000
+
+
+def html_report(module: Any, *, title: str, opened: str | None = None) -> str:
+    """The page for a compiled model. Its kernels are timed here, on random inputs.
+
+    The stage ``opened`` is unfolded. Of long stages the beginning is shown.
+    """
     parts = [f"<h1>{html.escape(title)}</h1>", _facts(module), "<h2>Kernels</h2>",
              _kernels(module), "<h2>Graph</h2>", _graph(module), "<h2>Stages</h2>"]
     with progress.task("rendering stages", len(STAGES)) as task:
         for stage in STAGES:
-            text = html.escape(module.as_text(stage))
-            parts.append(f"<details><summary>{stage}</summary><pre>{text}</pre></details>")
+            parts.append(_stage(stage, module.as_text(stage), is_open=stage == opened))
             task.advance(stage)
     head = (f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>")
     return f"<!doctype html>\n<html><head>{head}</head>\n<body>{''.join(parts)}</body></html>\n"
+
+
+def _stage(name: str, text: str, *, is_open: bool) -> str:
+    shown, left_out = _beginning(text)
+    note = (f"<p>{left_out} more lines: <code>weft inspect MODEL --phase {name}</code></p>"
+            if left_out else "")
+    return (f"<details{' open' if is_open else ''}><summary>{name}</summary>"
+            f"<pre>{html.escape(shown)}</pre>{note}</details>")
+
+
+def _beginning(text: str) -> tuple[str, int]:
+    """Whole lines of up to ``MOST_OF_A_STAGE`` characters, and how many lines are left out."""
+    if len(text) <= MOST_OF_A_STAGE:
+        return text, 0
+    end = text.rfind("\n", 0, MOST_OF_A_STAGE)
+    shown = text[: end if end > 0 else MOST_OF_A_STAGE]
+    return shown, text[len(shown):].strip("\n").count("\n") + 1
 
 
 def _facts(module: Any) -> str:
@@ -82,10 +106,11 @@ def _kernels(module: Any) -> str:
     rows = []
     for number, kernel in enumerate(profile.kernels):
         width = max(1, round(100 * kernel.seconds / slowest))
-        rows.append((number, kernel.op, kernel.implementation, f"{kernel.seconds * 1e3:.3f}",
-                     f"{kernel.gflops:.1f}", _Raw(f'<div style="width:{width}%"></div>')))
-    return _table(("#", "operators", "implementation", "ms", "GFLOP/s", ""), rows,
-                  numeric=(0, 3, 4))
+        rows.append((number, kernel.op, kernel.implementation, kernel.calls,
+                     f"{kernel.seconds * 1e3:.3f}", f"{kernel.gflops:.1f}",
+                     _Raw(f'<div style="width:{width}%"></div>')))
+    return _table(("#", "operators", "implementation", "calls", "ms", "GFLOP/s", ""), rows,
+                  numeric=(0, 3, 4, 5))
 
 
 class _Raw(str):

@@ -28,6 +28,7 @@ from weft.runtime.manifest import Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
 from weft.runtime.threads import checked_count
 from weft.runtime.vm.module import VmModule
+from weft.support.config import report_unknown_variables
 from weft.support.errors import ArtifactError
 
 
@@ -46,6 +47,7 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True,
     ``threads`` other than 1 to 4096.
     """
     checked_count(threads)
+    report_unknown_variables()
     try:
         file = Path(path)
     except TypeError:

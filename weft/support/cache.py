@@ -2,8 +2,9 @@
 
 An entry is one file, written under a temporary name and renamed, so a reader sees all of it or
 nothing. Its header holds a checksum: a damaged entry is dropped and counts as absent. A cache that
-cannot be written says so once and then does nothing. Reading touches the file, and the entries that
-were unused for longest go first when the size limit is passed.
+cannot be written says so once and then does nothing. Of the times of a file the modification is
+when the entry was written, and the access when it was used last: the entries unused for longest go
+first when the size limit is passed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from weft.support.config import config
@@ -35,6 +37,30 @@ def default_directory() -> Path:
     return user_cache_path("weft", appauthor=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the cache; times in seconds since the epoch."""
+
+    path: Path
+    size: int
+    used: float
+    written: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How large a cache is, how it grows, and how much of it is of no use; sizes in bytes."""
+
+    entries: int
+    size: int
+    written_today: int
+    written_this_week: int
+    unused_for_a_month: int
+
+
+_DAY = 86400.0
+
+
 class DiskCache:
     """Maps keys (hex digests) to bytes under ``directory``; never raises for a broken disk."""
 
@@ -52,7 +78,7 @@ class DiskCache:
         """The payload of ``key``, mapped read-only and 64-byte aligned; ``None`` if absent."""
         path = self.path(key)
         try:
-            view = _map(path)
+            view, written = _map(path)
         except (OSError, ValueError):
             return None
         payload = _payload(view)
@@ -62,7 +88,7 @@ class DiskCache:
                 path.unlink()
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)
+            os.utime(path, ns=(time.time_ns(), written))
         return payload
 
     def put(self, key: str, *parts: bytes | memoryview) -> bool:
@@ -78,18 +104,24 @@ class DiskCache:
         self._account(size)
         return True
 
-    def clear(self) -> int:
-        """Remove every entry; returns how many there were."""
-        entries = self._entries()
-        for path, _, _ in entries:
-            with contextlib.suppress(OSError):
-                path.unlink()
-        return len(entries)
+    def clear(self, keep: int = 0) -> tuple[int, int]:
+        """Remove entries, those unused for longest first, until at most ``keep`` bytes are left.
 
-    def size(self) -> tuple[int, int]:
-        """The number of entries and their bytes."""
-        entries = self._entries()
-        return len(entries), sum(size for _, size, _ in entries)
+        Returns how many were removed, and their bytes. Other processes may use the cache
+        meanwhile: what they have read stays with them, and what they write next is kept.
+        """
+        self._remove_temporaries(time.time() - _STALE_TEMPORARY)
+        return self._drop(keep)
+
+    def usage(self) -> Usage:
+        """Size and growth of the cache."""
+        entries, now = self._entries(), time.time()
+        return Usage(
+            len(entries), sum(entry.size for entry in entries),
+            sum(entry.size for entry in entries if now - entry.written < _DAY),
+            sum(entry.size for entry in entries if now - entry.written < 7 * _DAY),
+            sum(entry.size for entry in entries if now - entry.used > 30 * _DAY),
+        )
 
     def _write(self, path: Path, size: int, parts: tuple[bytes | memoryview, ...]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,36 +168,45 @@ class DiskCache:
             return  # another process is at it, or the folder is read-only
 
     def _evict_locked(self) -> None:
-        self._remove_stale_temporaries()
-        entries = sorted(self._entries(), key=lambda entry: entry[2])
-        total = sum(size for _, size, _ in entries)
-        for path, size, _ in entries:
-            if total <= self.max_bytes:
+        self._remove_temporaries(time.time() - _STALE_TEMPORARY)
+        self._drop(self.max_bytes)
+
+    def _drop(self, keep: int) -> tuple[int, int]:
+        """Remove what was unused for longest until ``keep`` bytes are left; count and bytes."""
+        entries = sorted(self._entries(), key=lambda entry: (entry.used, entry.path))
+        total = sum(entry.size for entry in entries)
+        count = freed = 0
+        for entry in entries:
+            if total - freed <= keep:
                 break
             with contextlib.suppress(OSError):
-                path.unlink()
-                total -= size
-                debug(Level.CACHE, "cache", f"evicted {path.name}")
+                entry.path.unlink()
+                count, freed = count + 1, freed + entry.size
+                debug(Level.CACHE, "cache", f"dropped {entry.path.name}")
+        return count, freed
 
-    def _remove_stale_temporaries(self) -> None:
-        oldest = time.time() - _STALE_TEMPORARY
+    def _remove_temporaries(self, oldest: float) -> None:
         for path in self.directory.glob("??/.tmp-*"):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < oldest:
                     path.unlink()
 
-    def _entries(self) -> list[tuple[Path, int, float]]:
+    def _entries(self) -> list[Entry]:
         found = []
         for path in self.directory.glob("??/[!.]*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                found.append((path, status.st_size, status.st_mtime))
+                # Earlier versions touched both times; whichever is later is of the last use.
+                used = max(status.st_atime, status.st_mtime)
+                found.append(Entry(path, status.st_size, used, status.st_mtime))
         return found
 
 
-def _map(path: Path) -> memoryview:
+def _map(path: Path) -> tuple[memoryview, int]:
+    """The bytes of a file, and when it was written (in nanoseconds)."""
     with path.open("rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return view, os.fstat(file.fileno()).st_mtime_ns
 
 
 def _payload(view: memoryview) -> memoryview | None:

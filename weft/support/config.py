@@ -12,6 +12,7 @@ Values that cannot be used raise ``OptionError`` and name the variable they came
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -157,8 +158,8 @@ class Config:
     cache_size = Knob("WEFT_CACHE_SIZE", 4 << 30, _size, "a size such as 512M or 4G",
                       "size at which the entries unused for longest are dropped")
     winograd = Knob("WEFT_WINOGRAD", True, _flag, "0 or 1",
-                    "let convolutions with 3 x 3 kernels run by fewer products (larger weights and "
-                    "rounding errors, relative ones below 1e-4)")
+                    "use Winograd for 3x3 convolutions (larger weights and rounding errors, "
+                    "relative ones below 1e-4)")
     threads = Knob("WEFT_THREADS", None, _optional(_integer(1, 4096)), "1 to 4096",
                    "threads of compiled code (default: OMP_NUM_THREADS, else the CPUs the process "
                    "may use); weft.compile(model, threads=n) keeps a count in the module")
@@ -171,8 +172,8 @@ class Config:
     build_jobs = Knob("WEFT_BUILD_JOBS", None, _optional(_integer(1, 1024)), "1 to 1024",
                       "processes that build kernels (default: the CPUs the process may use)")
     dynamic_programs = Knob("WEFT_DYNAMIC_PROGRAMS", 16, _integer(1, 65536), "1 to 65536",
-                            "programs that a model with open sizes keeps, one for each sizes of "
-                            "its inputs")
+                            "programs that a model with dynamic shapes keeps, one for each set of "
+                            "input shapes")
     perf_map = Knob("WEFT_PERF_MAP", False, _flag, "0 or 1",
                     "write /tmp/perf-PID.map, so that `perf` names compiled kernels")
 
@@ -213,6 +214,29 @@ class Config:
 def knobs() -> dict[str, Knob[Any]]:
     """All knobs by name, in the order of the table."""
     return {name: knob for name, knob in vars(Config).items() if isinstance(knob, Knob)}
+
+
+# Read by the tools of the source tree.
+_OF_TOOLS = frozenset({"WEFT_FUZZ_EXAMPLES", "WEFT_PYTHON", "WEFT_VENV"})
+
+
+def unknown_variables() -> dict[str, str | None]:
+    """Environment variables named ``WEFT_*`` that are no settings, with the closest one that is."""
+    known = {knob.env for knob in knobs().values()}
+    unknown = sorted(name for name in os.environ
+                     if name.startswith("WEFT_") and name not in known | _OF_TOOLS)
+    return {name: next(iter(difflib.get_close_matches(name, sorted(known), n=1)), None)
+            for name in unknown}
+
+
+@functools.cache
+def report_unknown_variables() -> None:
+    """Warn of ``unknown_variables``, once in a process: a misspelled setting does nothing."""
+    import logging  # which takes a third of the time that `import weft` does
+
+    for name, close in unknown_variables().items():
+        hint = f"; did you mean {close}?" if close else "; `weft doctor` lists the settings"
+        logging.getLogger("weft.config").warning("%s is not a setting of weft%s", name, hint)
 
 
 def knob_table() -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from weft.support.config import config
+from weft.support.config import config, report_unknown_variables
 from weft.support.log import logger
 
 GROUP = "weft.plugins"
@@ -38,8 +38,10 @@ class Plugin:
 def load_plugins() -> tuple[Plugin, ...]:
     """Load every plug-in that is installed, the first time; returns all of them, by name.
 
-    Failures are written to standard error once. ``WEFT_NO_PLUGINS=1`` loads none.
+    Failures are written to standard error once. ``WEFT_NO_PLUGINS=1`` loads none. What begins to
+    use weft comes by here, so unknown settings are reported as well.
     """
+    report_unknown_variables()
     if config.no_plugins or getattr(_loading, "now", False):
         return ()  # a plug-in that parses a program while it is loaded
     return _load_once()

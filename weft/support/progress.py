@@ -34,12 +34,15 @@ class _SilentTask:
         """Nobody watches."""
 
 
+UNWATCHED: Task = _SilentTask()
+
+
 class SilentReporter:
     """The default: a library call prints nothing."""
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:  # noqa: ARG002
-        yield _SilentTask()
+        yield UNWATCHED
 
 
 class _LineTask:
@@ -93,11 +96,15 @@ class BarReporter:
 
     def _new_bars(self) -> Any:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
+
+        class Count(ProgressColumn):
+            def render(self, task: Any) -> Text:
+                return Text(f"{task.completed:.0f}/{task.total:.0f}" if task.total else "")
 
         return Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=28),
-            TextColumn("{task.completed:.0f}/{task.total}"), TimeElapsedColumn(),
+            TextColumn("{task.description}"), BarColumn(bar_width=28), Count(), TimeElapsedColumn(),
             TextColumn("[dim]{task.fields[detail]}"), console=Console(file=self._stream))
 
     @contextmanager
@@ -110,7 +117,8 @@ class BarReporter:
         task_id = bars.add_task(title, total=total, detail="")
         try:
             yield _BarTask(bars, task_id)
-            steps = bars.tasks[task_id].total or bars.tasks[task_id].completed or 1
+            task = next(t for t in bars.tasks if t.id == task_id)
+            steps = task.total or task.completed or 1
             bars.update(task_id, total=steps, completed=steps, detail="")
         finally:
             if outermost:

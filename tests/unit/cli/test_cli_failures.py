@@ -98,12 +98,12 @@ def test_an_onnx_file_named_as_text_is_refused_cached_or_not(program, capsys, tm
     assert run(["inspect", onnx_named], capsys)[0] == 1
 
 
-def test_a_mistake_of_wefts_own_is_code_70(capsys, monkeypatch):
+def test_a_mistake_of_wefts_own_is_code_70(program, capsys, monkeypatch):
     def broken(*_, **__):
         raise KeyError("x")
 
     monkeypatch.setattr(weft, "compile", broken)
-    code, _, err = run(["inspect", "m.onnx"], capsys)
+    code, _, err = run(["inspect", program], capsys)
     assert code == 70
     assert "KeyError" in err
     assert "bug in weft" in err

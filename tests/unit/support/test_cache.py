@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from weft.support.cache import DiskCache, open_cache
+from weft.support.cache import DiskCache, Usage, open_cache
 from weft.support.config import config
 
 
@@ -64,7 +65,7 @@ def test_the_entries_unused_for_longest_go_first(tmp_path):
 def test_an_entry_larger_than_the_limit_is_not_written(tmp_path):
     cache = DiskCache(tmp_path, max_bytes=100)
     assert not cache.put(key_of("a"), bytes(100))
-    assert cache.size() == (0, 0)
+    assert cache.usage().entries == 0
 
 
 def test_an_unwritable_folder_warns_once(tmp_path, caplog):
@@ -137,3 +138,56 @@ def test_the_configuration_chooses_the_folder_or_none(tmp_path):
         assert open_cache().directory == tmp_path / "here"
         with config(no_cache=True):
             assert open_cache() is None
+
+
+def test_size_growth_and_use(tmp_path):
+    """An entry says when it was written and when it was used last: reading it changes the last."""
+    cache, now = DiskCache(tmp_path), time.time()
+    days = {"a": (0.5, 0.5), "b": (3, 3), "c": (40, 40), "d": (40, 1)}  # written, used
+    for name, (written, used) in days.items():
+        cache.put(key_of(name), bytes(36))
+        os.utime(cache.path(key_of(name)), (now - used * 86400, now - written * 86400))
+    assert cache.usage() == Usage(4, 400, 100, 200, 100)
+    cache.get(key_of("c"))
+    assert cache.usage() == Usage(4, 400, 100, 200, 0)
+
+
+def test_clearing_down_to_a_size_keeps_what_was_used_last(tmp_path):
+    cache = DiskCache(tmp_path)
+    for age, name in enumerate("abcd"):
+        cache.put(key_of(name), bytes(36))
+        os.utime(cache.path(key_of(name)), (1000 + age, 900))
+    stale = cache.path(key_of("a")).parent / ".tmp-left"
+    stale.write_bytes(b"")
+    os.utime(stale, (1000, 1000))
+    held = cache.get(key_of("a"))  # now the youngest
+    assert cache.clear(keep=250) == (2, 200)
+    assert [n for n in "abcd" if cache.get(key_of(n)) is not None] == ["a", "d"]
+    assert not stale.exists()
+    assert cache.clear() == (2, 200)
+    assert cache.usage().entries == 0
+    assert bytes(held) == bytes(36)  # whoever has read an entry keeps it
+
+
+def test_clearing_while_others_write(tmp_path):
+    cache = DiskCache(tmp_path)
+    stop, wrong = threading.Event(), []
+
+    def write(number):
+        while not stop.is_set():
+            key = key_of(f"{number}")
+            cache.put(key, bytes([number]) * 500)
+            found = cache.get(key)
+            wrong.extend([found] * (found is not None and bytes(found) != bytes([number]) * 500))
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for writer in writers:
+        writer.start()
+    for _ in range(50):
+        cache.clear()
+    stop.set()
+    for writer in writers:
+        writer.join()
+    assert not wrong
+    cache.put(key_of("a"), b"a")
+    assert cache.get(key_of("a")) == b"a"

@@ -1,10 +1,19 @@
 """The table of knobs: environment, blocks, refusals."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from weft.support.config import config, knob_table, knobs
+from weft.support.config import (
+    config,
+    knob_table,
+    knobs,
+    report_unknown_variables,
+    unknown_variables,
+)
 from weft.support.errors import OptionError
 
 
@@ -70,3 +79,29 @@ def test_every_knob_has_a_line_in_the_table():
     for knob in knobs().values():
         assert f"`{knob.env}`" in table
         assert knob.doc
+
+
+def test_unknown_variables_are_reported_once_with_what_is_close(monkeypatch, caplog):
+    for name in [n for n in os.environ if n.startswith("WEFT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WEFT_THREAD", "2")
+    monkeypatch.setenv("WEFT_XYZZY", "")
+    monkeypatch.setenv("WEFT_CACHE_DIR", "/tmp")
+    assert unknown_variables() == {"WEFT_THREAD": "WEFT_THREADS", "WEFT_XYZZY": None}
+    report_unknown_variables.cache_clear()
+    for _ in range(3):
+        report_unknown_variables()
+    report_unknown_variables.cache_clear()
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first == "WEFT_THREAD is not a setting of weft; did you mean WEFT_THREADS?"
+    assert "WEFT_XYZZY" in second
+    assert "weft doctor" in second
+
+
+@pytest.mark.parametrize("use", ["weft.parse('def @main() { 1 }')", "weft.load('missing')",
+                                 "weft.compile('missing')"])
+def test_whoever_uses_weft_is_told_of_a_misspelled_setting(use):
+    code = f"import weft\nfor _ in range(2):\n  try: {use}\n  except weft.WeftError: pass"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          env={**os.environ, "WEFT_DBUG": "3"})
+    assert done.stderr == "WEFT_DBUG is not a setting of weft; did you mean WEFT_DEBUG?\n"

@@ -1,0 +1,98 @@
+"""``weft cache``: how large the cache of compiled code is, and making it smaller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from weft.cli.common import print_json, print_table
+from weft.support.cache import DiskCache, Usage, default_directory, open_cache
+from weft.support.config import Config, config
+
+
+class SizeOption(click.ParamType):
+    """``512M`` or ``4G``, as ``WEFT_CACHE_SIZE`` has it."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:  # noqa: ARG002 - click's names
+        if isinstance(value, int):
+            return value
+        return Config.cache_size.convert(value, param.opts[0])
+
+
+@click.group("cache", invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="print the figures as JSON")
+@click.pass_context
+def cache_command(context: click.Context, *, as_json: bool) -> None:
+    """Show the cache of compiled code, or clear it.
+
+    Every model and kernel that was compiled is kept under the content it was made of, so that the
+    next compilation is quick. The cache never grows beyond WEFT_CACHE_SIZE: entries unused for
+    longest go first. WEFT_CACHE_DIR says where it is, WEFT_NO_CACHE=1 turns it off.
+
+    \\b
+    weft cache                    where it is, how large it is, how it grows
+    weft cache clear              remove everything
+    weft cache clear --keep 1G    remove what was unused for longest, down to 1 GiB
+    """
+    if context.invoked_subcommand is not None:
+        return
+    facts = cache_facts()
+    if as_json:
+        print_json(facts)
+    else:
+        print_table("", ("cache of compiled code", ""), list(facts.items()))
+
+
+@cache_command.command("clear")
+@click.option("--keep", type=SizeOption(), default=0, metavar="SIZE",
+              help="keep what was used last, up to this size, such as 512M or 4G")
+def clear_command(keep: int) -> None:
+    """Remove compiled code from the cache. Programs that use it at the same time go on."""
+    cache = open_cache() or DiskCache(default_directory())
+    count, freed = cache.clear(keep)
+    click.echo(f"removed {_count(count, 'entry', 'entries')}, {in_units(freed)}, "
+               f"from {cache.directory}")
+
+
+def cache_facts() -> dict[str, str]:
+    """Place, size, limit and growth of the cache, as ``weft cache`` and ``weft doctor`` say it."""
+    directory = default_directory()
+    if config.no_cache:
+        return {"folder": str(directory), "state": "off (WEFT_NO_CACHE)"}
+    usage, limit = DiskCache(directory).usage(), config.cache_size
+    share = f" ({100 * usage.size / limit:.0f} %)" if limit else ""
+    return {"folder": str(directory), "size": f"{_size(usage)} of {in_units(limit)}{share}",
+            **_growth(usage)}
+
+
+def cache_line() -> str:
+    """The same in one line."""
+    folder, *facts = cache_facts().items()
+    return "; ".join([folder[1], *(value if name in ("size", "state") else f"{name}: {value}"
+                                   for name, value in facts)])
+
+
+def _growth(usage: Usage) -> dict[str, str]:
+    return {"written in the last day": in_units(usage.written_today),
+            "written in the last week": in_units(usage.written_this_week),
+            "unused for a month": in_units(usage.unused_for_a_month)}
+
+
+def _size(usage: Usage) -> str:
+    return f"{_count(usage.entries, 'entry', 'entries')}, {in_units(usage.size)}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def in_units(size: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

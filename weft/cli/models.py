@@ -1,0 +1,61 @@
+"""The MODEL of a command line: a file to be compiled, or an artifact to be loaded."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+import weft
+from weft.support.errors import InvalidModelError, OptionError
+
+ARTIFACT_SUFFIX = ".weft"
+Shapes = Sequence[tuple[str, tuple[object, ...]]]
+
+# Options that say how a model is compiled, by the parameters that they fill.
+_OF_COMPILING = {"target": "--target", "shapes": "--input-shape", "opt_level": "--opt-level"}
+
+
+class ModelFile(click.ParamType):
+    """The path of a model; a file that is missing is reported before anything else."""
+
+    name = "model"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:  # noqa: ARG002 - click's names
+        path = Path(value)
+        if not path.exists():
+            raise InvalidModelError("there is no such model file", where=value,
+                                    help=_suggestion(path))
+        return str(value)
+
+
+def _suggestion(path: Path) -> str | None:
+    """A file of the same folder with a similar name."""
+    try:
+        names = sorted(other.name for other in path.parent.iterdir() if other.is_file())
+    except OSError:
+        return None
+    alike = {Path(name).stem: name for name in names}
+    close = difflib.get_close_matches(path.name, names, n=1) \
+        or [alike[stem] for stem in difflib.get_close_matches(path.name, alike, n=1)]
+    return f"did you mean {str(path.with_name(close[0]))!r}?" if close else None
+
+
+def open_model(path: str, *, target: str | None, shapes: Shapes, opt_level: int) -> Any:
+    """A module to run: an artifact is loaded, anything else compiled.
+
+    ``OptionError`` for options of compilation that were given for an artifact.
+    """
+    if not path.endswith(ARTIFACT_SUFFIX):
+        return weft.compile(path, target=target, inputs=dict(shapes) or None, opt_level=opt_level)
+    context = click.get_current_context()
+    given = [option for name, option in _OF_COMPILING.items()
+             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if given:
+        raise OptionError(f"{', '.join(given)} cannot change an artifact: it is compiled already",
+                          where=path, help="give the option to `weft compile` and run the result")
+    return weft.load(path)

@@ -1,0 +1,92 @@
+"""``weft ops``: the operators, and how those of model formats are spelled."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from itertools import chain
+
+import click
+
+import weft.op  # noqa: F401 - fills the registry
+from weft.cli.common import print_json, print_table
+from weft.cli.operator_page import page_of
+from weft.cli.operator_uses import onnx_names, torch_names
+from weft.ir import OPS
+from weft.support.errors import RegistryError
+from weft.support.plugins import load_plugins
+
+# What has the names of a format's operators, by the package that it needs; the quick one first.
+_FORMATS = {"onnx": ("ONNX", onnx_names), "torch": ("torch", torch_names)}
+
+
+@click.command("ops")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="print the catalogue as JSON")
+def ops_command(name: str | None, *, as_json: bool) -> None:
+    """List the operators, those that mention a word, or show the page of the one called NAME.
+
+    NAME may be that of an ONNX or torch operator too: what it is built of is shown.
+
+    \b
+    weft ops
+    weft ops conv
+    weft ops nn.conv2d
+    weft ops gelu
+    """
+    load_plugins()
+    if name is not None and name in OPS and not as_json:
+        formats = {"ONNX": onnx_names()} if find_spec("onnx") is not None else {}
+        click.echo(page_of(OPS.get(name), formats))
+        return
+    word = (name or "").lower()
+    found = [o for o in OPS if word in o.lower() or word in OPS.get(o).doc.lower()]
+    spelled = spellings(word) if name is not None and not found else {}
+    rows = [(o, ", ".join(OPS.get(o).inputs), OPS.get(o).doc.splitlines()[0])
+            for o in (found or dict.fromkeys(chain.from_iterable(spelled.values())))]
+    if not rows:
+        raise _unknown(word)
+    if as_json:
+        print_json([{"name": n, "inputs": i, "doc": d} for n, i, d in rows])
+        return
+    for foreign, operators in spelled.items():
+        click.echo(f"{foreign} is spelled by: {', '.join(operators)}")
+    title = f"{len(rows)} operator{'s' * (len(rows) != 1)}"
+    print_table(title if found else "\n" + title, ("operator", "inputs", "what it computes"), rows)
+
+
+def spellings(word: str) -> dict[str, list[str]]:
+    """The operators that an operator of a model format is built of, by ``ONNX Gelu`` and so on."""
+    return {f"{title} {foreign}": operators for title, table in _tables()
+            for foreign, operators in table.items()
+            if foreign.lower().rpartition(".")[2].rpartition("::")[2] == word}
+
+
+def _tables() -> list[tuple[str, Mapping[str, list[str]]]]:
+    """By format, the operators that each of its own is built of."""
+    return [(title, _turned_round(names())) for package, (title, names) in _FORMATS.items()
+            if find_spec(package) is not None]
+
+
+def _turned_round(users: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for operator in sorted(users):
+        for foreign in users[operator]:
+            found.setdefault(foreign, []).append(operator)
+    return found
+
+
+def _unknown(word: str) -> RegistryError:
+    known: dict[str, list[str]] = {}  # of one spelling weft's own names come first
+    for name in OPS:
+        for spelling in dict.fromkeys((name.lower(), name.rpartition(".")[2].lower())):
+            known.setdefault(spelling, []).append(name)
+    for title, table in _tables():
+        for foreign in table:
+            spelling = foreign.lower().rpartition(".")[2]
+            known.setdefault(spelling, []).append(f"{title} {foreign}")
+    close = list(dict.fromkeys(name for spelling in difflib.get_close_matches(word, known, n=3)
+                               for name in known[spelling]))
+    return RegistryError(f"unknown operator {word!r}",
+                         help=f"did you mean {' or '.join(close[:4])}?" if close else None)
