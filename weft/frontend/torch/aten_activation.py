@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from weft import op
-from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of
+from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
+from weft.ir.op import Op
 
 
 @converts("relu")
@@ -103,9 +104,36 @@ def prelu(node: Node, x: Expr, slope: Expr) -> Expr:
 
 @converts("_softmax", "softmax.int")
 def softmax(node: Node, x: Expr, axis: int, *_options: Any) -> Expr:
-    return node.call(op.nn.softmax, node.cast(x, node.dtype()), axis=axis_of(axis, rank_of(x)))
+    return _along(node, op.nn.softmax, x, axis)
 
 
 @converts("_log_softmax", "log_softmax.int")
 def log_softmax(node: Node, x: Expr, axis: int, *_options: Any) -> Expr:
-    return node.call(op.nn.log_softmax, node.cast(x, node.dtype()), axis=axis_of(axis, rank_of(x)))
+    return _along(node, op.nn.log_softmax, x, axis)
+
+
+def _along(node: Node, operator: Op, x: Expr, axis: int) -> Expr:
+    """Scalars count as having one axis."""
+    shape = shape_in(x)
+    line = node.reshape(node.cast(x, node.dtype()), shape or (1,))
+    return node.reshape(node.call(operator, line, axis=axis_of(axis, len(shape))), shape)
+
+
+@converts("rrelu_with_noise_functional")
+def rrelu(node: Node, x: Expr, noise: Expr, low: float, high: float, train: bool,
+          *_generator: Any) -> tuple[Expr, Expr]:
+    """At inference a fixed slope below zero, the middle of the range."""
+    if train:
+        raise node.unsupported("random slopes, of training mode")
+    return node.call(op.nn.leaky_relu, x, alpha=(float(low) + float(high)) / 2), noise
+
+
+@converts("rrelu_with_noise_backward")
+def rrelu_backward(node: Node, grad: Expr, x: Expr, noise: Expr, low: float, high: float,
+                   train: bool, _of_result: bool) -> Expr:
+    """The noise holds the slopes that training used."""
+    if train and high - low > 1e-6:
+        return node.call(op.multiply, grad, noise)
+    below = node.call(op.multiply, grad, node.scalar_like((low + high) / 2, grad))
+    is_above = node.call(op.greater, x, node.scalar_like(0, x))
+    return node.call(op.where, is_above, grad, below)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft import op
-from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
+from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
 from weft.op.gradients import scalar
@@ -27,7 +27,8 @@ def _convolution(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
                             got=layout, help="differentiate before layouts are chosen")
     images, kernels = "NC" + attrs.spatial, "OI" + attrs.spatial
     x, w = to_order(data, attrs.data_layout, images), to_order(kernel, attrs.kernel_layout, kernels)
-    dx, dw = _grouped(x, w, to_order(dy, attrs.result_layout, images), attrs, call)
+    dy = to_order(dy, attrs.result_layout, images)
+    dx, dw = data_gradient(x, w, dy, attrs, call), weight_gradient(x, w, dy, attrs, call)
     return [to_order(dx, images, attrs.data_layout), to_order(dw, kernels, attrs.kernel_layout)]
 
 
@@ -36,26 +37,6 @@ def to_order(x: Expr, source: str, wanted: str) -> Expr:
     if source == wanted:
         return x
     return infer_expr(op.transpose(x, axes=tuple(source.index(a) for a in wanted)), trust=True)
-
-
-def _grouped(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> tuple[Expr, Expr]:
-    """Both gradients, of each group of channels on its own."""
-    groups = attrs.groups
-    if groups == 1:
-        return data_gradient(x, w, dy, attrs, call), weight_gradient(x, w, dy, attrs, call)
-    parts = zip(_split(x, groups, 1), _split(w, groups, 0), _split(dy, groups, 1), strict=True)
-    pairs = [
-        (data_gradient(a, b, c, attrs, call), weight_gradient(a, b, c, attrs, call))
-        for a, b, c in parts
-    ]
-    dx = op.concatenate(Tuple(tuple(a for a, _ in pairs)), axis=1)
-    dw = op.concatenate(Tuple(tuple(b for _, b in pairs)), axis=0)
-    return infer_expr(dx, trust=True), infer_expr(dw, trust=True)
-
-
-def _split(x: Expr, count: int, axis: int) -> list[Expr]:
-    parts = op.split(x, indices_or_sections=count, axis=axis)
-    return [infer_expr(TupleGetItem(parts, i), trust=True) for i in range(count)]
 
 
 def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
@@ -72,9 +53,18 @@ def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     flipped = op.strided_slice(w, begin=tuple(t - 1 for t in taps),
                                end=tuple(-t - 1 for t in taps), strides=(-1,) * len(taps),
                                axes=axes)
-    turned = op.transpose(flipped, axes=(1, 0, *axes))
-    dx = _CONVOLUTIONS[len(sizes)](wide, turned, dilation=attrs.dilation)
+    turned = _turned(infer_expr(flipped, trust=True), attrs.groups, call)
+    dx = _CONVOLUTIONS[len(sizes)](wide, turned, dilation=attrs.dilation, groups=attrs.groups)
     return infer_expr(dx, trust=True)
+
+
+def _turned(w: Expr, groups: int, call: Call) -> Expr:
+    """A kernel (O, I / groups, taps…) with inputs and outputs exchanged in each group."""
+    outputs, inputs, *taps = static_shape(w, call)
+    axes = tuple(range(3, 3 + len(taps)))
+    split = op.reshape(w, newshape=(groups, outputs // groups, inputs, *taps))
+    swapped = op.transpose(split, axes=(0, 2, 1, *axes))
+    return op.reshape(swapped, newshape=(groups * inputs, outputs // groups, *taps))
 
 
 def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
@@ -89,12 +79,19 @@ def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
 
 
 def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
-    """The data convolved with ``dy``, images taking the place of channels."""
-    taps = static_shape(w, call)[2:]
+    """The data convolved with ``dy``, images taking the place of channels.
+
+    Channel (group, c) of the data becomes image c with the channels (group, image).
+    """
+    taps, groups = static_shape(w, call)[2:], attrs.groups
     axes = tuple(range(2, 2 + len(taps)))
-    images, grads = (op.transpose(t, axes=(1, 0, *axes)) for t in (x, dy))
+    count, channels, *sizes = static_shape(x, call)
+    split = op.reshape(x, newshape=(count, groups, channels // groups, *sizes))
+    swapped = op.transpose(split, axes=(2, 1, 0, *(a + 1 for a in axes)))
+    images = op.reshape(swapped, newshape=(channels // groups, groups * count, *sizes))
+    grads = op.transpose(dy, axes=(1, 0, *axes))
     dw = _CONVOLUTIONS[len(taps)](images, grads, strides=attrs.dilation, dilation=attrs.strides,
-                                  padding=full_padding(attrs.padding, len(taps)))
+                                  padding=full_padding(attrs.padding, len(taps)), groups=groups)
     # Rows at the edge that no window reached would give further taps.
     cut = op.strided_slice(dw, begin=(0,) * len(taps), end=tuple(taps), axes=axes)
     return infer_expr(op.transpose(cut, axes=(1, 0, *axes)), trust=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.frontend.torch.check import check, normal, torch
+from tests.unit.frontend.torch.check import check, imported, normal, torch
 
 pytestmark = pytest.mark.torch
 aten = torch.ops.aten
@@ -150,3 +150,41 @@ def test_adaptive_pools_and_their_gradients(sizes):
     check(lambda a: aten.adaptive_max_pool2d(a, sizes), x)
     check(lambda a: aten.adaptive_max_pool2d(a, sizes), x[0])
     check(aten.adaptive_max_pool2d_backward, grad, x, places)
+
+
+@pytest.mark.parametrize("mode", ["replication", "reflection"])
+@pytest.mark.parametrize("pads", [[2, 1, 1, 3], [0, 2, -1, 1], [1, -1, 0, -2]])
+def test_gradients_of_padding_by_copies(mode, pads):
+    x = normal(2, 3, 5, 4)
+    forward, backward = (getattr(aten, f"{mode}_pad2d{end}") for end in ("", "_backward"))
+    result = forward(x, pads)
+    check(lambda g, a: backward(g, a, pads), normal(*result.shape, seed=1), x)
+    line = getattr(aten, f"{mode}_pad1d_backward")
+    check(lambda g, a: line(g, a, [2, 3]), normal(3, 9, seed=1), x[0, :, 0])
+
+
+@pytest.mark.parametrize("name", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_resizing_with_wide_filters(name, corners):
+    x = normal(2, 3, 9, 4)
+    forward, backward = (getattr(aten, f"_upsample_{name}2d_aa{end}").default
+                         for end in ("", "_backward"))
+    check(lambda g, a: (forward(a, [4, 7], corners, None, None),
+                        backward(g, [4, 7], [2, 3, 9, 4], corners, None, None)),
+          normal(2, 3, 4, 7, seed=1), x)
+
+
+def test_random_slopes_are_fixed_at_inference():
+    x = normal(4, 5)
+    check(lambda a, n: aten.rrelu_with_noise_functional(a, n, 0.1, 0.3, False), x, normal(4, 5))
+    for train in (False, True):
+        check(lambda g, a, n, t=train: aten.rrelu_with_noise_backward(g, a, n, 0.1, 0.3, t, False),
+              normal(4, 5, seed=1), x, normal(4, 5, seed=2))
+
+
+def test_gradient_of_a_depthwise_convolution_is_one_convolution():
+    """Not one for each of its groups."""
+    geometry = ([1, 1], [1, 1], [1, 1], False, [0, 0], 64)
+    mod = imported(lambda g, a, b: aten.convolution_backward(g, a, b, [64], *geometry, EVERY),
+                   (normal(1, 64, 6, 6), normal(1, 64, 6, 6), normal(64, 1, 3, 3)))
+    assert str(mod).count("nn.conv2d(") <= 3

@@ -1,0 +1,54 @@
+"""Converters of the gradients of padding by copies of what is near: replication and reflection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import op
+from weft.frontend.torch.node import Node, rank_of, shape_in
+from weft.frontend.torch.registry import converts
+from weft.ir.expr import Expr
+
+
+@converts("replication_pad1d_backward", "replication_pad2d_backward",
+          "replication_pad3d_backward", "reflection_pad1d_backward", "reflection_pad2d_backward",
+          "reflection_pad3d_backward")
+def pad_backward(node: Node, grad: Expr, x: Expr, pads: Sequence[int]) -> Expr:
+    """Each copy gives its gradient to the element that it was made of."""
+    reflects = node.op.startswith("aten.reflection")
+    for i in range(len(pads) // 2):
+        axis = rank_of(x) - 1 - i
+        grad = _folded(node, grad, axis, (pads[2 * i], pads[2 * i + 1]), shape_in(x)[axis],
+                       reflects)
+    return grad
+
+
+def _folded(node: Node, grad: Expr, axis: int, pads: tuple[int, int], size: int,
+            reflects: bool) -> Expr:
+    """``grad`` along one axis without its padding, what that holds added inside."""
+    before, after = (max(p, 0) for p in pads)
+    end = shape_in(grad)[axis]
+    total = _placed(node, node.slice(grad, axis, before, end - after), axis, max(-pads[0], 0),
+                    size)
+    # A cropped end has no copies; those of the other are of what is left.
+    first, last = max(-pads[0], 0), size - 1 - max(-pads[1], 0)
+    for count, part, edge in ((before, (0, before), first), (after, (end - after, end), last)):
+        if not count:
+            continue
+        copies = node.slice(grad, axis, *part)
+        if reflects:
+            copies = node.call(op.reverse, copies, axis=axis)
+            place = edge + 1 if edge == first else edge - count
+        else:
+            copies, place = node.call(op.sum, copies, axis=(axis,), keepdims=True), edge
+        total = node.call(op.add, total, _placed(node, copies, axis, place, size))
+    return total
+
+
+def _placed(node: Node, x: Expr, axis: int, place: int, size: int) -> Expr:
+    """``x`` from ``place`` on along an axis of ``size``, zeros around it."""
+    after = size - place - shape_in(x)[axis]
+    if not place and not after:
+        return x
+    width = [(place, after) if a == axis else (0, 0) for a in range(rank_of(x))]
+    return node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=tuple(width))
