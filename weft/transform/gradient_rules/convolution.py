@@ -62,9 +62,11 @@ def _turned(w: Expr, groups: int, call: Call) -> Expr:
     """A kernel (O, I / groups, taps…) with inputs and outputs exchanged in each group."""
     outputs, inputs, *taps = static_shape(w, call)
     axes = tuple(range(3, 3 + len(taps)))
-    split = op.reshape(w, newshape=(groups, outputs // groups, inputs, *taps))
+    split = op.reshape(w, newshape=(groups, outputs // groups, inputs, *taps),
+                       allowzero=True)
     swapped = op.transpose(split, axes=(0, 2, 1, *axes))
-    return op.reshape(swapped, newshape=(groups * inputs, outputs // groups, *taps))
+    return op.reshape(swapped, newshape=(groups * inputs, outputs // groups, *taps),
+                      allowzero=True)
 
 
 def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
@@ -86,9 +88,11 @@ def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     taps, groups = static_shape(w, call)[2:], attrs.groups
     axes = tuple(range(2, 2 + len(taps)))
     count, channels, *sizes = static_shape(x, call)
-    split = op.reshape(x, newshape=(count, groups, channels // groups, *sizes))
+    split = op.reshape(x, newshape=(count, groups, channels // groups, *sizes),
+                       allowzero=True)
     swapped = op.transpose(split, axes=(2, 1, 0, *(a + 1 for a in axes)))
-    images = op.reshape(swapped, newshape=(channels // groups, groups * count, *sizes))
+    images = op.reshape(swapped, newshape=(channels // groups, groups * count, *sizes),
+                        allowzero=True)
     grads = op.transpose(dy, axes=(1, 0, *axes))
     dw = _CONVOLUTIONS[len(taps)](images, grads, strides=attrs.dilation, dilation=attrs.strides,
                                   padding=full_padding(attrs.padding, len(taps)), groups=groups)
