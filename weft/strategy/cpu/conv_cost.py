@@ -82,6 +82,18 @@ def blocked_cycles(size: ConvSize, outputs: int, block: int, target: Target) -> 
     return steps * lines * size.depth + tiles * slice_bytes / FAR_BYTES_PER_CYCLE * EXPOSED
 
 
+def dot_cycles(size: ConvSize, group: int, target: Target) -> float:
+    """The convolution by instructions that add up ``group`` products in each lane."""
+    *rows, width = size.extents
+    if size.pointwise:
+        rows, width = [], math.prod(size.extents)
+    vectors = -(-width // target.lanes(size.dtype))
+    tile = choose_tile(size.outputs, vectors, target, size.dtype)
+    steps = cover_cost(size.outputs, vectors, tile)
+    depth = -(-size.group_inputs // group) * math.prod(size.taps)
+    return steps * size.batch * math.prod(rows) * depth
+
+
 def plain_cycles(size: ConvSize, target: Target) -> float:
     """The convolution over images as they are written."""
     *rows, width = size.extents

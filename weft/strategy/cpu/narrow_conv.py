@@ -17,6 +17,8 @@ from weft.ir.dtype import DType, float32
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.types import TensorType, Type
 from weft.op.nn.conv import ConvAttrs
+from weft.strategy.cpu.blocking import block_for
+from weft.strategy.cpu.conv_cost import ConvSize, blocked_cycles, dot_cycles, plain_cycles
 from weft.strategy.cpu.depthwise_conv import is_depthwise
 from weft.strategy.cpu.dot_product_conv import conv_plan
 from weft.strategy.implementation import attrs_of
@@ -48,14 +50,24 @@ def conv_in_float32(call: Call, types: Sequence[Type]) -> tuple[Call, list[Type]
 
 def conv_by_dot_products(call: Call, types: Sequence[Type], target: Target) -> Call | None:
     """The convolution with sums in float32 that a dot product instruction takes as it is;
-    ``None`` where the CPU has none for these operands, or the kernel is not known yet.
+    ``None`` where the CPU has none for these operands, the kernel is not known yet, or rows are
+    so short that most lanes would be empty.
     """
+    data, kernel = types
     result = call.checked_type
     if not isinstance(call.args[1], Constant) or not isinstance(result, TensorType):
         return None
     attrs = attrs_of(call, ConvAttrs).replace(out_dtype=float32)
+    if attrs.kernel_layout != "OIHW":
+        return None
     summed = call.replace(attrs=attrs, checked_type=TensorType(result.shape, float32))
-    return None if conv_plan(summed, tuple(types), target) is None else summed
+    plan = conv_plan(summed, (data, kernel), target)
+    if plan is None or not (isinstance(data, TensorType) and isinstance(kernel, TensorType)):
+        return None
+    size = ConvSize.of(attrs, data, kernel)
+    block = block_for(size.outputs, target)
+    in_float32 = min(plain_cycles(size, target), blocked_cycles(size, size.outputs, block, target))
+    return summed if dot_cycles(size, plan.group, target) < in_float32 else None
 
 
 def widened(expr: Expr) -> Expr:
