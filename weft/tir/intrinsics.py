@@ -143,6 +143,8 @@ _define("bitwise_or", 2, "int", "x | y", np.bitwise_or)
 _define("bitwise_xor", 2, "int", "x ^ y", np.bitwise_xor)
 _define("bitwise_not", 1, "int", "all bits of x flipped", np.invert)
 _define("likely", 1, "any", "the condition itself, a hint that it mostly holds", lambda x: x)
+_define("rarely", 3, "any", "a select whose second operand is computed where any lane needs it",
+        lambda c, rare, usual: np.where(c, rare, usual)[()])
 _define("if_then_else", 3, "any", "choose lazily: only the chosen side is evaluated")
 _define("reinterpret", 1, "any", "the same bits as another type of that size")
 _define("address_of", 1, "any", "pointer to the element that a load names")

@@ -108,9 +108,34 @@ def _if_then_else(state: FunctionState, e: Call) -> str:
     return out.emit(f"phi {value_type(e.dtype)} {', '.join(incoming)}")
 
 
+def _rarely(state: FunctionState, e: Call) -> str:
+    """A select, of whose first side nothing is computed unless a lane takes it."""
+    condition, rare, usual = e.args
+    flags, plain = emit(state, condition), emit(state, usual)
+    out, lanes = state.out, condition.dtype.lanes
+    found = flags
+    if lanes > 1:
+        bits = out.emit(f"bitcast <{lanes} x i1> {flags} to i{lanes}")
+        found = out.emit(f"icmp ne i{lanes} {bits}, 0")
+    label, before = out.fresh("rare"), out.block
+    weights = out.module.metadata('!{!"branch_weights", i32 1, i32 1000}')
+    out.do(f"br i1 {found}, label %{label}, label %{label}.done, !prof {weights}")
+    out.start_block(label)
+    kind = value_type(e.dtype)
+    with state.memo.scope():
+        special = emit(state, rare)
+    chosen = out.emit(f"select {value_type(condition.dtype)} {flags}, {kind} {special}, "
+                      f"{kind} {plain}")
+    last = out.block
+    out.branch(f"{label}.done")
+    out.start_block(f"{label}.done")
+    return out.emit(f"phi {kind} [ {plain}, %{before} ], [ {chosen}, %{last} ]")
+
+
 _SPECIAL: Mapping[str, Emitter] = {
     "likely": _likely,
     "if_then_else": _if_then_else,
+    "rarely": _rarely,
     "address_of": _address_of,
     "prefetch": _prefetch,
     "call_extern": _call_extern,
