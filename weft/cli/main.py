@@ -40,9 +40,10 @@ class _Verbs(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             close = difflib.get_close_matches(args[0], _VERBS, n=2)
-            if close:
-                error.message += f" Did you mean {' or '.join(map(repr, close))}?"
-            raise
+            if not close:
+                raise
+            hint = f"Did you mean {' or '.join(map(repr, close))}?"
+            raise click.UsageError(f"{error.message} {hint}", ctx=error.ctx) from None
 
 
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]},
