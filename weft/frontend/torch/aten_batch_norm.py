@@ -209,6 +209,6 @@ def _moved(node: Node, old: Expr, new: Expr, momentum: float) -> Expr:
 
 
 def _blank(node: Node, index: int) -> Expr:
-    """A result that torch leaves without meaning, in its shape."""
-    shape = tuple(int(n) for n in node.result[index].shape)
+    """A result that torch leaves without meaning, in its shape, which does not depend on data's."""
+    shape = tuple(n if isinstance(n, int) else 0 for n in node.result[index].shape)
     return Constant(np.zeros(shape, node.dtype(index).numpy), span=node.span)

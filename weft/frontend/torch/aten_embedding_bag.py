@@ -154,8 +154,8 @@ def _added_to_winners(node: Node, grad: Expr, winners: Expr, sizes: Expr,
 
 def _in_shape(node: Node, index: int, value: Expr) -> Any:
     """A result that gradients read, or, where torch leaves it out, zeros in the shape it says."""
-    shape = tuple(int(n) for n in node.result[index].shape)
+    shape = tuple(n if isinstance(n, int) else -1 for n in node.result[index].shape)
     dtype = node.dtype(index)
-    if shape_in(value) == shape:
+    if shape_in(value) == shape or -1 in shape:
         return node.cast(value, dtype)
     return Constant(np.zeros(shape, dtype.numpy), span=node.span)

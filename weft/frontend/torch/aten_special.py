@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from weft import op
-from weft.frontend.torch.node import Node, size_of
+from weft.frontend.torch.node import Node, shape_in, size_of
 from weft.frontend.torch.registry import ConvertFunction, converts, register
 from weft.ir.expr import Expr
 from weft.ir.op import Op
@@ -52,14 +54,14 @@ def _function(operator: Op) -> ConvertFunction:
 def _polynomial(kind: str, *, shifted: bool) -> ConvertFunction:
     """The degrees are data; those of shifted polynomials are at 2 x - 1."""
 
-    def convert(node: Node, x: Any, n: Any) -> Expr:
-        x, degrees = _vectors(node, x, n)
+    def convert(node: Node, values: Any, n: Any) -> Expr:
+        x, degrees = _vectors(node, values, n)
         if shifted:
             doubled = node.call(op.multiply, x, node.scalar_like(2, x))
             x = node.call(op.subtract, doubled, node.scalar_like(1, x))
         found = node.call(op.special.orthogonal_polynomial, x, node.cast(degrees, "int64"),
                           kind=kind)
-        return node.reshape(found, _result_shape(node))
+        return node.reshape(found, _common_shape(values, n))
 
     return convert
 
@@ -94,7 +96,7 @@ def incomplete_gamma(node: Node, a: Any, x: Any) -> Expr:
     first, second = _vectors(node, a, x)
     found = node.call(op.special.incomplete_gamma, first, second,
                       upper=node.op.startswith("aten.igammac"))
-    return node.reshape(found, _result_shape(node))
+    return node.reshape(found, _common_shape(a, x))
 
 
 @converts("special_spherical_bessel_j0")
@@ -110,11 +112,11 @@ def spherical_bessel_j0(node: Node, x: Expr) -> Expr:
 
 def _vectors(node: Node, *operands: Any) -> list[Expr]:
     """Operands in the result's dtype, broadcast to its shape, as vectors."""
-    shape, dtype = _result_shape(node), node.dtype()
+    shape, dtype = _common_shape(*operands), node.dtype()
     tensors = [node.tensor(x, dtype) for x in operands]
     wide = [node.broadcast(x, shape) for x in tensors]
     return [node.reshape(x, (size_of(x),)) for x in wide]
 
 
-def _result_shape(node: Node) -> tuple[int, ...]:
-    return tuple(int(n) for n in node.result.shape)
+def _common_shape(*operands: Any) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(shape_in(x) for x in operands if isinstance(x, Expr)))
