@@ -12,6 +12,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,14 +23,18 @@ SMALLEST = 64 << 10
 KEPT = 3  # blocks for each output: the results of some calls may be held while others come
 
 
-def _references_of_one() -> int:
-    """What ``getrefcount`` says of an array that one local name holds: it differs by version."""
-    queue = deque([(np.empty(1, np.uint8), 0)])
-    memory, _ = queue.popleft()
-    return sys.getrefcount(memory)
+_Block: TypeAlias = tuple[np.ndarray, int]  # memory, and where the aligned part of it starts
 
 
-_UNSHARED = _references_of_one()
+def _references(block: _Block) -> int:
+    """What ``getrefcount`` says of the memory of a block.
+
+    No name holds the array here: since Python 3.14 names may lend objects instead of counting.
+    """
+    return sys.getrefcount(block[0])
+
+
+_UNSHARED = _references((np.empty(1, np.uint8), 0))
 
 
 def output_maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
@@ -51,24 +56,24 @@ class OutputMemory:
         self._shape = shape
         self._dtype = dtype
         self._nbytes = math.prod(shape) * dtype.itemsize
-        self._blocks: deque[tuple[np.ndarray, int]] = deque(maxlen=KEPT)
+        self._blocks: deque[_Block] = deque(maxlen=KEPT)
 
     def make(self) -> np.ndarray:
         """An array that nobody else sees, not initialised; ``MemoryError`` if there is no more."""
-        memory, start = self._unused() or aligned_memory(self._nbytes)
-        # NumPy makes ``memory`` the base of this array, and of every view of it.
-        result = np.ndarray(self._shape, self._dtype, memory, start)
-        self._blocks.append((memory, start))
+        block = self._unused() or aligned_memory(self._nbytes)
+        # NumPy makes the memory the base of this array, and of every view of it.
+        result = np.ndarray(self._shape, self._dtype, *block)
+        self._blocks.append(block)
         return result
 
-    def _unused(self) -> tuple[np.ndarray, int] | None:
+    def _unused(self) -> _Block | None:
         """A block without views, taken out of the queue, so that no other thread finds it."""
         for _ in range(len(self._blocks)):
             try:
-                memory, start = self._blocks.popleft()
+                block = self._blocks.popleft()
             except IndexError:  # other threads have them all
                 return None
-            if sys.getrefcount(memory) == _UNSHARED:
-                return memory, start
-            self._blocks.append((memory, start))
+            if _references(block) == _UNSHARED:
+                return block
+            self._blocks.append(block)
         return None

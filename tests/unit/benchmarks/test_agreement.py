@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -69,6 +69,7 @@ def test_weft_is_no_reference_for_others() -> None:
 
 @given(st.sampled_from([("weft",), ("weft", "torch"), ("torch", "weft", "ort"), ("ort", "torch")]),
        st.integers(0, 2), st.integers(0, 3), st.sampled_from([0.5, np.nan, np.inf]))
+@settings(deadline=None)
 def test_one_wrong_number_of_any_peer_is_found(peers: tuple, who: int, where: int, by: float
                                                 ) -> None:
     outputs = {peer: [Y.copy()] for peer in peers}

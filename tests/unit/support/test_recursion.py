@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.support.recursion import deep_recursion
@@ -65,6 +65,7 @@ def test_a_thread_that_is_done_leaves_room_for_the_others() -> None:
 
 
 @given(st.lists(st.integers(0, 4), max_size=30))
+@settings(deadline=None)
 def test_any_order_of_entering_and_leaving_restores_the_limit(turns: list[int]) -> None:
     """A walker enters at its first turn and leaves at its second, and so on."""
     limit, walkers = sys.getrecursionlimit(), {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding
 
@@ -107,6 +107,7 @@ WORDS = ("x86_64", "aarch64", "riscv64", "sparc", "wasm32", "nonsense", "", "unk
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), st.sampled_from(
     ["generic", "haswell", "native"]))
+@settings(deadline=None)
 def test_any_triple_is_refused_or_gives_elf_code(words: list[str], cpu: str) -> None:
     """What is accepted goes all the way to an object; what is refused is a ``TargetError``."""
     try:
