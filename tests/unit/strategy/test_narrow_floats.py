@@ -174,6 +174,17 @@ def test_constant_weights_are_packed_in_either_layout(layout, dtype) -> None:
     np.testing.assert_allclose(got.astype(np.float64), exact, rtol=1e-2, atol=0.1)
 
 
+@pytest.mark.parametrize("build", [
+    lambda x: op.nn.dense(x, Constant(np.ones((48, 64), np.float16))),
+    lambda x: op.nn.matmul(x, op.transpose(x)),
+], ids=["dense", "matmul"])
+def test_the_broadcast_operand_is_widened_once(build) -> None:
+    """Its elements are read for every panel."""
+    x = var("x", (32, 64), "float16")
+    (kernel,) = kernels_of(Function((x,), build(x)))
+    assert "a_wide" in str(lower_function(kernel, WIDE_CPU).func)
+
+
 @pytest.mark.parametrize("dtype", NARROW)
 def test_products_of_activations_may_have_wide_results(dtype) -> None:
     a, b = var("a", (4, 9, 33), dtype), var("b", (4, 33, 20), dtype)

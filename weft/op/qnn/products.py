@@ -160,7 +160,9 @@ def _byte_conv2d(x: Expr, w: Expr, xz: Expr, attrs: Conv2DAttrs) -> Expr:
         sides[data.index_of(letter)] = around
     if any(map(any, sides)):
         x = pad(x, cast(along(xz, 0, 1), dtype=dtype_of(x)), pad_width=tuple(sides))
-    product = conv2d(x, w, **{**_in_int32(attrs), "padding": (0, 0)})
+    inner = _in_int32(attrs)
+    inner["padding"] = (0, 0)
+    product = conv2d(x, w, **inner)
     taps = tuple(i for i in range(kernel.ndim) if i != kernel.index_of("O"))
     sums = multiply(sum_op(cast(w, dtype=INT), axis=taps), along(xz, 0, 1))
     behind = data.ndim - 1 - Layout.parse(attrs.result_layout).index_of("C")
