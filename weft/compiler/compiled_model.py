@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -123,6 +123,15 @@ class _CallsPython(CompiledModule):
                  ) -> list[np.ndarray]:
         with errors_raised(self._code.callbacks):
             return super()._execute(values, outputs)
+
+    def _bound(self, arrays: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
+        run = super()._bound(arrays, outputs)
+
+        def run_and_raise() -> None:
+            with errors_raised(self._code.callbacks):
+                run()
+
+        return run_and_raise
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
         """Time every kernel, as ``CompiledModule.profile``; runs that fail are not measured."""

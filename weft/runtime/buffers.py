@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,29 +13,27 @@ from weft.runtime.dlpack import from_dlpack
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.support.errors import InvalidInputError
 
-Execute = Callable[[Sequence[Any], "Sequence[np.ndarray] | None"], "list[Any]"]
-
 
 class BoundCall:
     """A call of a module on buffers that are checked once: ``run = mod.bind(x, out=y)``.
 
     Each ``run()`` reads what the inputs hold by then and writes to the same outputs, which it
-    returns. One such call writes to its outputs at a time; that is for the caller to see to.
+    returns. Python threads that share it take turns.
     """
 
-    __slots__ = ("_arrays", "_execute", "_outputs", "inputs", "outputs")
+    __slots__ = ("_lock", "_run", "inputs", "outputs")
 
-    def __init__(self, execute: Execute, arrays: list[np.ndarray], outputs: list[np.ndarray],
-                 results: Any) -> None:
-        self._execute = execute
-        self._arrays = arrays
-        self._outputs = outputs
-        self.inputs = tuple(arrays)
-        self.outputs = results
+    def __init__(self, run: Callable[[], object], inputs: Sequence[np.ndarray], outputs: Any
+                 ) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self.inputs = tuple(inputs)
+        self.outputs = outputs
 
     def __call__(self) -> Any:
         """Run, and return the outputs: one alone, several as a tuple."""
-        self._execute(self._arrays, self._outputs)
+        with self._lock:
+            self._run()
         return self.outputs
 
 

@@ -113,7 +113,22 @@ class CompiledModule:
         arrays = self._arrays(values)
         check_in_place(self.manifest, values, arrays)
         outputs, results = self._into(out, arrays)
-        return BoundCall(self._execute, arrays, outputs, results)
+        return BoundCall(self._bound(arrays, outputs), arrays, results)
+
+    def _bound(self, arrays: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
+        """Runs on these buffers, one call at a time."""
+        if self._watched:
+            return functools.partial(self._execute, arrays, outputs)
+        frame = Frame(self.manifest)
+        frame.place(arrays, outputs)
+        addresses = (frame.inputs_address, frame.outputs_address, self._constants_address,
+                     frame.arena.address)
+        return functools.partial(self._run_at, addresses, (frame, arrays, outputs))
+
+    def _run_at(self, addresses: tuple[int, ...], _kept: object) -> None:
+        """Run on what lies at these addresses, for as long as ``_kept`` does."""
+        self._threading.apply(threads.num_threads(self.manifest.threads))
+        _check_status(self._main(*addresses))
 
     def _call_into(self, out: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self._signature.takes("out"):
@@ -201,8 +216,7 @@ class CompiledModule:
                                 self._constants_address, frame.arena.address)
         finally:
             self._frames.give_back(frame)
-        if status != 0:
-            raise InternalError("the compiled program failed", got=f"status {status}")
+        _check_status(status)
         return outputs
 
     def _made_outputs(self) -> list[np.ndarray]:
@@ -225,6 +239,11 @@ class CompiledModule:
         """The kernel of every step."""
         return [function(self.library, step.symbol, None, *[_POINTER] * len(step.args))
                 for step in self.manifest.steps]
+
+
+def _check_status(status: int) -> None:
+    if status != 0:
+        raise InternalError("the compiled program failed", got=f"status {status}")
 
 
 def _with_out(value: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

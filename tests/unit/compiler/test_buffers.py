@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -200,3 +201,21 @@ def test_tensors_of_torch(x):
     np.testing.assert_array_equal(y.numpy(), mod(given))
     with pytest.raises(InvalidInputError, match="wrong dtype"):
         mod(x, out=y.double())
+
+
+def test_threads_that_share_a_bound_call(x):
+    mod = weft.compile(weft.parse(PAIR))
+    run, wanted, wrong = mod.bind(x, x), mod(x, x), []
+
+    def work():
+        for _ in range(200):
+            run()
+            wrong.extend(1 for a, b in zip(run.outputs, wanted, strict=True)
+                         if not np.array_equal(a, b))
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong

@@ -197,8 +197,14 @@ def test_errors_of_python_code_reach_their_caller(generator):
 
     generator(lambda _: PythonCode(fails), supports=("exp",))
     module, mod = compiled()
-    with pytest.raises(CodegenError, match="ZeroDivisionError: no"):
-        module(-X)
+    given, out = X.copy(), module(X)
+    run = module.bind(given)
+    for call in (lambda: module(-X), lambda: module(-X, out=out), run):
+        given[...] = -X
+        with pytest.raises(CodegenError, match="ZeroDivisionError: no"):
+            call()
+    given[...] = X
+    np.testing.assert_array_equal(run(), module(X))
     check(module, mod, X)
     with ThreadPoolExecutor(4) as pool:
         calls = [pool.submit(module, X if n % 2 else -X) for n in range(12)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,9 @@ class VmModule(CompiledModule):
                 "a module whose outputs have no fixed sizes cannot be bound",
                 got=self.manifest.signature(), help="call it, or fix the sizes and compile again")
         return super().bind(*args, out=out, **kwargs)
+
+    def _bound(self, arrays: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
+        return functools.partial(self._execute, arrays, outputs)
 
     def _call_into(self, out: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The machine makes results of its own, whose sizes it alone knows; they are copied."""
