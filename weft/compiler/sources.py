@@ -11,7 +11,14 @@ from weft.compiler.extensions import is_self_contained, may_use_extensions
 from weft.compiler.fingerprint import key_of
 from weft.compiler.options import CompileOptions
 from weft.frontend.onnx import from_onnx
-from weft.frontend.torch import from_torch, is_torch_model, is_torch_program, torch_program
+from weft.frontend.torch import (
+    from_torch,
+    is_module_source,
+    is_torch_model,
+    is_torch_program,
+    source_of_module,
+    torch_program,
+)
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
 from weft.support.errors import InvalidModelError, OptionError
 from weft.target import Target
@@ -30,6 +37,8 @@ def import_model(model: Any, options: CompileOptions) -> IRModule:
         return _shaped(infer_type(model), options)
     if isinstance(model, Function):
         return _shaped(infer_type(IRModule.from_expr(model)), options)
+    if is_module_source(model):
+        model = model.program
     if is_torch_program(model):
         return from_torch(model, inputs=options.input_shapes)
     if isinstance(model, (str, os.PathLike)):
@@ -63,7 +72,7 @@ def _shaped(mod: IRModule, options: CompileOptions) -> IRModule:
 
 
 def prepare(model: Any, example_inputs: Any, inputs: Any) -> Any:
-    """A torch model as a traced program, which is traced once; all else as it is.
+    """A torch model as a program, which is traced once, if at all; all else as it is.
 
     One tensor stands for the tuple with it alone, the examples of a module with one input. Raises
     ``OptionError`` for ``example_inputs`` of a model that needs none.
@@ -71,7 +80,8 @@ def prepare(model: Any, example_inputs: Any, inputs: Any) -> Any:
     if is_torch_model(model):
         one = example_inputs is not None and not isinstance(example_inputs, (Mapping, Sequence))
         examples = (example_inputs,) if one else example_inputs
-        return torch_program(model, example_inputs=examples, inputs=inputs)
+        source = None if inputs else source_of_module(model, examples)
+        return source or torch_program(model, example_inputs=examples, inputs=inputs)
     if example_inputs is not None:
         raise OptionError("example_inputs are for torch modules", got=type(model).__name__,
                           help='give shapes with inputs={"x": (1, 3, 224, 224)}')
@@ -125,6 +135,9 @@ def cache_key(model: Any, options: CompileOptions) -> str | None:
 
 
 def _content(model: Any, target: Target) -> bytes | None:
+    if is_module_source(model):
+        digest = model.digest()
+        return None if digest is None else f"torch {digest}".encode()
     if isinstance(model, (bytes, bytearray, memoryview)):
         return bytes(model)
     if isinstance(model, (str, os.PathLike)):

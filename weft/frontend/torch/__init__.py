@@ -14,10 +14,12 @@ from weft.support.errors import OptionError
 from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:
+    from weft.frontend.torch.module_source import ModuleSource
     from weft.frontend.torch.program import TorchProgram
     from weft.ir.module import IRModule
 
-__all__ = ["from_torch", "is_torch_model", "is_torch_program", "torch_program"]
+__all__ = ["from_torch", "is_module_source", "is_torch_model", "is_torch_program",
+           "source_of_module", "torch_program"]
 
 
 def is_torch_model(model: Any) -> bool:
@@ -47,6 +49,21 @@ def torch_program(
     once, for operators that weft lacks, and ``InvalidModelError`` where torch cannot export.
     """
     return _load("program").make_program(model, example_inputs, inputs or {})
+
+
+def source_of_module(
+    model: Any, example_inputs: Sequence[Any] | Mapping[str, Any] | None
+) -> ModuleSource | None:
+    """A torch module that is traced when it must be; ``None`` for an ``ExportedProgram``."""
+    if not isinstance(model, sys.modules["torch"].nn.Module):
+        return None
+    return _load("module_source").ModuleSource(model, example_inputs)
+
+
+def is_module_source(model: Any) -> bool:
+    """Whether ``model`` is what ``source_of_module`` gives."""
+    module = sys.modules.get("weft.frontend.torch.module_source")
+    return module is not None and isinstance(model, module.ModuleSource)
 
 
 def from_torch(

@@ -43,3 +43,9 @@ def find_converter(target: str) -> ConvertFunction | None:
 def supported_operators() -> tuple[str, ...]:
     """Names of all ATen operators with a converter."""
     return tuple(sorted(_CONVERTERS))
+
+
+def foreign_converters() -> tuple[str, ...]:
+    """Names of the operators whose converters are the user's."""
+    return tuple(sorted(name for name, function in _CONVERTERS.items()
+                        if not getattr(function, "__module__", "").startswith("weft.")))

@@ -1,0 +1,282 @@
+"""A digest of what Python code and plain values are, for models that are known by their code.
+
+Functions and classes of the user are walked: their bytecode, constants, defaults, closures, and
+the globals that they name. Those of installed libraries are known by the version of the library,
+where they are what the library defines. Whatever else the code refers to has no digest.
+"""
+
+from __future__ import annotations
+
+import dis
+import enum
+import functools
+import hashlib
+import importlib.metadata
+import site
+import sys
+import sysconfig
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), torch.dtype, torch.device,
+          torch.layout, torch.memory_format, torch.Size, np.dtype, range, slice, Path)
+# Of the standard library what does the same whenever and wherever it is called.
+_STANDARD = frozenset((
+    "abc", "builtins", "collections", "contextlib", "copy", "dataclasses", "enum", "functools",
+    "itertools", "math", "numbers", "operator", "re", "string", "types", "typing", "warnings",
+    "_operator", "_collections_abc", "_functools", "__future__",
+))
+_CHANGING = frozenset(("random", "environ", "getenv", "time", "open", "globals", "exec", "eval",
+                       "__import__", "import_module", "ops"))
+# Of a class what says nothing of what it does, or what Python makes of the rest.
+_BOOKKEEPING = frozenset(("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__",
+                          "__firstlineno__", "__static_attributes__", "__orig_bases__",
+                          "__parameters__", "__abstractmethods__", "_abc_impl"))
+
+
+class UnknownError(Exception):
+    """Something has no digest."""
+
+
+class Digest:
+    """Collects what a model is; ``text`` is equal for equal models."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._seen: dict[int, int] = {}
+        self._kept: list[object] = []  # whose ids are in use
+        self._libraries: set[str] = set()
+        self._namespaces: set[str] = set()
+        self._named: set[tuple[str, frozenset[str]]] = set()
+
+    @property
+    def text(self) -> str:
+        """The digest of all that was added, and of the versions of the libraries met."""
+        whole = self._hash.copy()
+        for name in sorted(self._libraries):
+            whole.update(f"{name} {_version(name)}".encode())
+        return whole.hexdigest()
+
+    def add(self, *parts: object) -> None:
+        """Numbers and strings as they are."""
+        for part in parts:
+            data = repr(part).encode()
+            self._hash.update(len(data).to_bytes(8, "little") + data)
+
+    def add_bytes(self, data: Any) -> None:
+        """The content of memory."""
+        self._hash.update(data)
+
+    def known(self, value: object) -> None:
+        """Something whose content was added already, or is elsewhere."""
+        self._seen[id(value)] = len(self._seen)
+        self._kept.append(value)
+
+    def value(self, value: Any) -> None:
+        """Anything that code refers to. Raises ``UnknownError`` for what has no digest."""
+        if type(value) in _PLAIN:
+            self.add(type(value).__name__, value)
+        elif id(value) in self._seen:
+            self.add("again", self._seen[id(value)])
+        else:
+            self.known(value)
+            self._structured(value)
+
+    def _structured(self, value: Any) -> None:
+        kind = type(value)
+        if kind in (list, tuple, OrderedDict, dict):
+            self._items(value)
+        elif kind in (set, frozenset):
+            if not all(type(v) in _PLAIN for v in value):
+                raise UnknownError("a set of objects")
+            self.add(kind.__name__, sorted(map(repr, value)))
+        elif isinstance(value, enum.Enum):
+            self.klass(kind)
+            self.add(value.name)
+        elif isinstance(value, type):
+            self.klass(value)
+        elif isinstance(value, FunctionType):
+            self.function(value)
+        elif isinstance(value, MethodType):
+            self.value(value.__self__)
+            self.function(value.__func__)
+        elif kind is weakref.ref:
+            self.value(value())
+        elif kind is functools.partial:
+            self._items([value.func, value.args, value.keywords])
+        elif isinstance(value, ModuleType):
+            self._library(value.__name__)
+        elif _named(value) is not None:
+            self._library_object(value)
+        elif hasattr(value, "__dict__") and not isinstance(
+                value, (torch.Tensor, torch.nn.Module, list, dict, tuple, np.ndarray)):
+            self.klass(kind)
+            self._items(vars(value))
+        else:
+            raise UnknownError(f"a value of {kind.__name__}")
+
+    def _items(self, values: Any) -> None:
+        self.add(type(values).__name__, len(values))
+        pairs = values.items() if isinstance(values, Mapping) else enumerate(values)
+        for key, value in list(pairs):
+            self.value(key)
+            self.value(value)
+
+    def klass(self, kind: type) -> None:
+        """A class: by name where a library defines it, else by all its functions and values."""
+        if is_library(kind.__module__):
+            self._library_object(kind)
+            return
+        self.add("class", kind.__qualname__, len(kind.__mro__))
+        for base in kind.__mro__[1:]:
+            self.value(base)
+        for name, member in sorted(vars(kind).items()):
+            if name in _BOOKKEEPING:
+                continue
+            self.add(name)
+            for part in _functions_of(member):
+                self.value(part)
+
+    def function(self, function: FunctionType) -> None:
+        """A function: by name where a library defines it, else by what it does."""
+        if is_library_file(function.__code__.co_filename):
+            self._library_object(function)
+            return
+        names = self._code(function.__code__)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        values = {name: cell.cell_contents for name, cell in cells}
+        values |= {n: function.__globals__[n] for n in names if n in function.__globals__}
+        self.value((function.__defaults__, function.__kwdefaults__))
+        for name in sorted(values):
+            self.add(name)
+            self._named_value(values[name], names)
+
+    def _named_value(self, value: Any, names: frozenset[str]) -> None:
+        """A global: of a module of the user's only what the code names."""
+        if not isinstance(value, ModuleType):
+            self.value(value)
+            return
+        if (value.__name__, names) in self._named:
+            return
+        self._named.add((value.__name__, names))
+        library = is_library(value.__name__)
+        if library:
+            self._library(value.__name__)
+        self.add("module", value.__name__)
+        for name in sorted(names & vars(value).keys()):
+            found = vars(value)[name]
+            if not library or (isinstance(found, ModuleType) and is_library(found.__name__)):
+                self.add(name)
+                self._named_value(found, names)
+
+    def _code(self, code: CodeType) -> frozenset[str]:
+        """Adds bytecode and constants; returns the names that it uses, or has as strings."""
+        imports = {i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"}
+        if _CHANGING & {*code.co_names} or not all(map(is_library, imports)):
+            raise UnknownError("code that may do something else each time")
+        self.add(code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_argcount)
+        names = frozenset(code.co_names)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                names |= self._code(constant)
+            else:
+                self.value(constant)
+                names |= {constant} if isinstance(constant, str) else frozenset()
+        return names
+
+    def _library(self, name: str) -> None:
+        if not is_library(name):
+            raise UnknownError(f"module {name}")
+        self._libraries.add(name.partition(".")[0])
+        self.add("library", name)
+        if name not in self._namespaces and name in sys.modules:
+            self._namespaces.add(name)
+            self.namespace(vars(sys.modules[name]))
+
+    def namespace(self, members: Mapping[str, Any]) -> None:
+        """The functions of a library under their names: a user may have put others there.
+
+        Raises ``UnknownError`` for functions that are the user's, also in tables.
+        """
+        for name, member in list(members.items()):
+            parts = member.values() if type(member) is dict else _functions_of(member)
+            for function in list(parts):
+                if not isinstance(function, FunctionType):
+                    continue
+                if not is_library_file(function.__code__.co_filename):
+                    raise UnknownError(f"{function.__qualname__} is not the library's")
+                self.add(name, function.__qualname__)
+
+    def _library_object(self, value: Any) -> None:
+        """A function or class that is what its library defines under its name."""
+        named = _named(value)
+        if named is None:
+            raise UnknownError(f"{value!r} is not found under its name")
+        self._library(named[0])
+        self.add(named)
+        if isinstance(value, type):
+            self.namespace(vars(value))
+
+
+def _functions_of(member: Any) -> list[Any]:
+    if isinstance(member, (staticmethod, classmethod)):
+        return [member.__func__]
+    if isinstance(member, property):
+        return [member.fget, member.fset]
+    if isinstance(member, functools.cached_property):
+        return [member.func]
+    return [member]
+
+
+def _named(value: Any) -> tuple[str, str] | None:
+    """Module and name under which a library has the value."""
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if isinstance(value, (BuiltinFunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):  # noqa: SLF001
+        return module or "torch", str(value)
+    if not isinstance(module, str) or not isinstance(name, str) or not is_library(module):
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return (module, name) if found is value else None
+
+
+@functools.cache
+def is_library(module: str) -> bool:
+    """Whether a module is known by its name and the version of its library."""
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return top in _STANDARD
+    file = getattr(sys.modules.get(top), "__file__", None)
+    return file is not None and is_library_file(file) and _version(top) != ""
+
+
+@functools.cache
+def is_library_file(file: str) -> bool:
+    """Whether a file is installed, and not one of the user's.
+
+    ``<string>`` is where methods are that a library had made (of dataclasses); a function of the
+    user's from there is not found under its name.
+    """
+    if file.startswith(("<frozen", "<string>", "<attrs", "<__array_function__")):
+        return True
+    paths = {*site.getsitepackages(), site.getusersitepackages(),
+             sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"]}
+    return any(file.startswith(f"{path}/") for path in paths)
+
+
+@functools.cache
+def _version(package: str) -> str:
+    if package in sys.stdlib_module_names:
+        return sys.version
+    for name in importlib.metadata.packages_distributions().get(package, ()):
+        return importlib.metadata.version(name)
+    return ""

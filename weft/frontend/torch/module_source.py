@@ -1,0 +1,138 @@
+"""A torch module that is traced when it must be: an unchanged one is known by its digest."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from weft.frontend.torch.code_digest import Digest, UnknownError, is_library
+from weft.frontend.torch.program import TorchProgram, make_program
+from weft.frontend.torch.registry import foreign_converters
+
+# What every module has, and what says nothing of what it computes.
+_OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook"}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class ModuleSource:
+    """A module with examples of its arguments, all sizes fixed."""
+
+    def __init__(self, model: torch.nn.Module,
+                 example_inputs: Sequence[Any] | Mapping[str, Any] | None) -> None:
+        self._model = model
+        self._example_inputs = example_inputs
+
+    @functools.cached_property
+    def program(self) -> TorchProgram:
+        """The traced module; see ``torch_program``."""
+        return make_program(self._model, self._example_inputs, {})
+
+    def digest(self) -> str | None:
+        """Equal for modules that are traced to the same program; ``None`` where none is known.
+
+        It covers the code of the module's classes and of what they call, their settings, the
+        content of weights, the arguments without the content of tensors, and the versions of the
+        libraries.
+        """
+        if torch.overrides._get_current_function_mode_stack() \
+                or torch.utils._python_dispatch._get_current_dispatch_mode_stack() \
+                or foreign_converters():  # noqa: SLF001 - modes have no other name
+            return None
+        digest = Digest()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _add_state(digest)
+                _add_arguments(digest, self._example_inputs)
+                _add_modules(digest, self._model)
+        except (UnknownError, RecursionError):
+            return None
+        return digest.text
+
+
+def _add_state(digest: Digest) -> None:
+    """Settings of torch that change what is traced."""
+    attention = torch.backends.cuda
+    digest.add(torch.get_default_dtype(), torch.is_grad_enabled(),
+               torch.is_inference_mode_enabled(),
+               torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
+               torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled,
+               attention.flash_sdp_enabled(), attention.math_sdp_enabled(),
+               attention.mem_efficient_sdp_enabled(),
+               torch.are_deterministic_algorithms_enabled())
+    digest.value(torch)
+    digest.value(torch.nn.functional)
+    digest.klass(torch.Tensor)
+    digest.klass(torch.nn.Module)
+
+
+def _add_arguments(digest: Digest, inputs: Any) -> None:
+    leaves, structure = pytree.tree_flatten(inputs)
+    digest.add(str(structure))
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            _add_tensor(digest, leaf)
+        else:
+            digest.value(leaf)
+
+
+def _add_modules(digest: Digest, model: torch.nn.Module) -> None:
+    tensors: dict[tuple[int, object], int] = {}
+    named = (*model.named_parameters(remove_duplicate=False),
+             *model.named_buffers(remove_duplicate=False))
+    for path, tensor in named:
+        # Tensors in the same memory are traced as one.
+        key = tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype)
+        digest.add(path, tensors.setdefault(key, len(tensors)), type(tensor).__name__)
+        _add_tensor(digest, tensor)
+        digest.known(tensor)
+        if tensors[key] == len(tensors) - 1:
+            _add_content(digest, tensor)
+    numbers: dict[int, int] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        is_new = id(module) not in numbers
+        digest.add(path, numbers.setdefault(id(module), len(numbers)))
+        if is_new:
+            _add_module(digest, module)
+
+
+def _add_module(digest: Digest, module: torch.nn.Module) -> None:
+    if any(vars(module).get(hooks) for hooks in _HOOKS):
+        raise UnknownError("a hook")
+    kind = type(module)
+    digest.klass(kind)
+    for base in kind.__mro__:
+        if not is_library(base.__module__):
+            digest.klass(base)
+    digest.add(module.training, sorted(vars(module)["_non_persistent_buffers_set"]))
+    for name, value in sorted(vars(module).items()):
+        if name in _OWN:
+            continue
+        digest.add(name)
+        if isinstance(value, torch.Tensor):
+            _add_tensor(digest, value)
+            _add_content(digest, value)
+        else:
+            digest.value(value)
+    for name, value in sorted(vars(module)["_modules"].items()):
+        digest.add(name, value is None)
+
+
+def _add_tensor(digest: Digest, tensor: torch.Tensor) -> None:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) \
+            or tensor.device.type != "cpu" or tensor.layout is not torch.strided \
+            or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        raise UnknownError("a tensor that is not plain")
+    digest.add(tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), str(tensor.dtype),
+               tensor.requires_grad)
+
+
+def _add_content(digest: Digest, tensor: torch.Tensor) -> None:
+    plain = tensor.detach()
+    data = plain if plain.is_contiguous() else plain.contiguous()
+    digest.add_bytes(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
