@@ -4,7 +4,7 @@
 ``op.nn.relu(op.add(x, y))``.
 """
 
-from weft.op import annotation, dyn, image, nn, qnn, random, special, vision
+from weft.op import annotation, dyn, image, linalg, nn, qnn, random, special, vision
 from weft.op.bitwise import (
     bitwise_and,
     bitwise_not,
@@ -76,6 +76,7 @@ from weft.op.fixed_point import (
     fixed_point_multiply_per_axis,
     reinterpret,
 )
+from weft.op.gcd import gcd
 from weft.op.inverse_math import (
     acos,
     acosh,
@@ -337,6 +338,7 @@ __all__ = [
     "full_like",
     "gather",
     "gather_nd",
+    "gcd",
     "greater",
     "greater_equal",
     "image",
@@ -348,6 +350,7 @@ __all__ = [
     "left_shift",
     "less",
     "less_equal",
+    "linalg",
     "log",
     "log1p",
     "log2",

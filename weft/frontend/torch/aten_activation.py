@@ -32,7 +32,7 @@ def elu(node: Node, x: Expr, alpha: float, scale: float, input_scale: float) -> 
     low = node.call(op.minimum, x, zero)
     if input_scale != 1:
         low = node.call(op.multiply, low, node.scalar_like(input_scale, x))
-    grown = node.call(op.subtract, node.call(op.exp, low), node.scalar_like(1, x))
+    grown = node.call(op.expm1, low)
     below = node.call(op.multiply, grown, node.scalar_like(alpha, x))
     result = node.call(op.where, node.call(op.less, x, zero), below, x)
     return result if scale == 1 else node.call(op.multiply, result, node.scalar_like(scale, x))
@@ -86,7 +86,7 @@ def softplus(node: Node, x: Expr, beta: float, threshold: float) -> Expr:
     """log(1 + e**(beta x)) / beta, and x itself where beta x exceeds the threshold."""
     scaled = node.call(op.multiply, x, node.scalar_like(beta, x))
     decayed = node.call(op.exp, node.call(op.negative, node.call(op.abs, scaled)))
-    rest = node.call(op.log, node.call(op.add, decayed, node.scalar_like(1, x)))
+    rest = node.call(op.log1p, decayed)  # the logarithm of 1 + decayed would lose its digits
     total = node.call(op.add, node.call(op.nn.relu, scaled), rest)
     soft = node.call(op.divide, total, node.scalar_like(beta, x))
     is_large = node.call(op.greater, scaled, node.scalar_like(threshold, x))

@@ -29,6 +29,34 @@ def embedding(node: Node, weight: Expr, indices: Expr, *_options: Any) -> Expr:
     return node.call(op.take, weight, indices, axis=0, mode="clip")
 
 
+@converts("embedding_renorm")
+def embedding_renorm(node: Node, weight: Expr, indices: Expr, limit: float, order: float) -> Expr:
+    """Rows that are looked up and longer than ``limit`` are shortened to it."""
+    rows, flat = shape_in(weight)[0], node.reshape(indices, (size_of(indices),))
+    length = row_norm(node, weight, order)
+    scale = node.call(op.divide, node.scalar_like(limit, weight),
+                      node.call(op.add, length, node.scalar_like(1e-7, weight)))
+    looked_up = node.call(
+        op.scatter_elements, Constant(np.zeros(rows, bool), span=node.span), flat,
+        Constant(np.ones(size_of(indices), bool), span=node.span), axis=0, reduction="update")
+    is_long = node.call(op.greater, length, node.scalar_like(limit, weight))
+    shortened = node.call(op.logical_and, node.reshape(looked_up, (rows, 1)), is_long)
+    return node.call(op.where, shortened, node.call(op.multiply, weight, scale), weight)
+
+
+def row_norm(node: Node, x: Expr, order: float) -> Expr:
+    """The norm of every row, with its axis kept."""
+    size = node.call(op.abs, x)
+    if math.isinf(order):
+        return node.call(op.max, size, axis=(1,), keepdims=True)
+    if order == 2:
+        total = node.call(op.sum, node.call(op.multiply, x, x), axis=(1,), keepdims=True)
+        return node.call(op.sqrt, total)
+    powers = node.call(op.power, size, node.scalar_like(order, x))
+    total = node.call(op.sum, powers, axis=(1,), keepdims=True)
+    return node.call(op.power, total, node.scalar_like(1 / order, x))
+
+
 @converts("index_select", "index_select_copy")
 def index_select(node: Node, x: Expr, axis: int, indices: Expr) -> Expr:
     if not rank_of(x):
@@ -44,11 +72,11 @@ def gather(node: Node, x: Expr, axis: int, indices: Expr, *_options: Any) -> Exp
     rank = max(rank_of(x), rank_of(indices))
     if not rank:
         return x
+    if not size_of(indices) or not size_of(x):
+        return node.broadcast(node.scalar_like(0, x), shape)
     if rank_of(x) != rank or rank_of(indices) != rank:
         x, indices = (t if rank_of(t) == rank else node.reshape(t, (1,) * rank)
                       for t in (x, indices))
-    if not size_of(indices) or not size_of(x):
-        return node.broadcast(node.scalar_like(0, x), shape)
     return node.reshape(node.call(op.gather, x, indices, axis=axis_of(axis, rank)), shape)
 
 

@@ -127,3 +127,21 @@ def right_shift(node: Node, x: Any, count: Any) -> Expr:
 def _shifted(node: Node, operator: Op, x: Any, count: Any) -> Expr:
     dtype = node.dtype()
     return node.call(operator, node.tensor(x, dtype), node.tensor(count, dtype))
+
+
+@converts("gcd")
+def gcd(node: Node, x: Expr, y: Expr) -> Expr:
+    dtype = node.dtype()
+    return node.call(op.gcd, node.cast(x, dtype), node.cast(y, dtype))
+
+
+@converts("lcm")
+def lcm(node: Node, x: Expr, y: Expr) -> Expr:
+    """The product without the common divisor; 0 where either is."""
+    dtype = node.dtype()
+    x, y = node.cast(x, dtype), node.cast(y, dtype)
+    common = node.call(op.gcd, x, y)
+    zero, one = node.scalar_like(0, x), node.scalar_like(1, x)
+    divisor = node.call(op.where, node.call(op.equal, common, zero), one, common)
+    product = node.call(op.multiply, node.call(op.trunc_divide, x, divisor), y)
+    return node.call(op.abs, product)

@@ -150,3 +150,47 @@ def masked_scatter(node: Node, x: Expr, mask: Expr, values: Expr) -> Expr:
     shape = tuple(np.broadcast_shapes(shape_in(x), shape_in(mask)))
     x, mask = node.broadcast(x, shape), node.broadcast(mask, shape)
     return placed_where(node, x, mask, values, accumulate=False)
+
+
+@converts("segment_reduce")
+def segment_reduce(node: Node, x: Expr, kind: str, lengths: Expr | None, _indices: Any,
+                   offsets: Expr | None, axis: int, _unsafe: bool, initial: float | None) -> Expr:
+    """Each segment of an axis reduced; ``lengths`` says how long they are."""
+    kind = {"min": "amin", "max": "amax"}.get(kind, kind)
+    axis = axis_of(axis, rank_of(x))
+    ends = _segment_ends(node, lengths, offsets, axis)
+    shape, count = shape_in(x), shape_in(ends)[-1]
+    steps = Constant(np.arange(shape[axis], dtype=np.int64), span=node.span)
+    places = node.call(op.searchsorted, ends, node.broadcast(steps, shape[: axis + 1]),
+                       right=True, dtype="int64")
+    thin = (*shape[: axis + 1], *(1,) * (rank_of(x) - axis - 1))
+    wide = node.broadcast(node.reshape(places, thin), shape)
+    made = (*shape[:axis], count, *shape[axis + 1 :])
+    start = node.broadcast(node.constant(
+        _neutral(kind, dtype_in(x)) if initial is None else initial, dtype_in(x)), made)
+    total = _scattered(node, start, axis, wide, x, _REDUCTIONS[kind])
+    return total if kind != "mean" else _segment_mean(node, total, ends, axis, initial)
+
+
+def _segment_ends(node: Node, lengths: Expr | None, offsets: Expr | None, axis: int) -> Expr:
+    if lengths is not None:
+        return node.call(op.cumsum, node.cast(lengths, "int64"), axis=axis)
+    if offsets is None:
+        raise node.unsupported("neither lengths nor offsets")
+    return node.slice(node.cast(offsets, "int64"), axis, 1, shape_in(offsets)[axis])
+
+
+def _segment_mean(node: Node, total: Expr, ends: Expr, axis: int, initial: float | None) -> Expr:
+    """The sums divided by the lengths; an empty segment has the initial value, else NaN."""
+    count = shape_in(ends)[axis]
+    starts = node.slice(ends, axis, 0, count - 1)
+    first = node.broadcast(node.constant(0, "int64"), (*shape_in(ends)[:axis], 1))
+    starts = node.tuple_call(op.concatenate, (first, starts), axis=axis) if count > 1 else first
+    lengths = node.call(op.subtract, ends, starts)
+    rest = rank_of(total) - axis - 1
+    lengths = node.cast(node.reshape(lengths, (*shape_in(ends), *(1,) * rest)), dtype_in(total))
+    mean = node.call(op.divide, total, lengths)
+    if initial is None:
+        return mean
+    is_empty = node.call(op.equal, lengths, node.scalar_like(0, total))
+    return node.call(op.where, is_empty, total, mean)

@@ -63,7 +63,7 @@ def median_of_all(node: Node, x: Expr) -> Expr:
 
 @converts("mode")
 def mode(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
-    """The smallest of the most frequent values, and the last place of it.
+    """The smallest of the most frequent values, and a place of it; NaN equals nothing.
 
     In sorted order the length of a run so far is the distance from its start, which is the
     largest position so far at which the value changes.

@@ -24,7 +24,7 @@ from weft.support.errors import OptionError, UnsupportedModelError
 _KEPT = ("scaled_dot_product_attention.default", "linear.default", "matmul.default",
          "layer_norm.default", "adaptive_avg_pool2d.default", "silu.default", "hardswish.default",
          "hardsigmoid.default", "_scaled_dot_product_flash_attention_for_cpu.default",
-         "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+         "take.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 
 
 @dataclass(frozen=True, slots=True)

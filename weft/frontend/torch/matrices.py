@@ -1,0 +1,70 @@
+"""Batches of matrices for the converters of linear algebra."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft import op
+from weft.frontend.torch.node import Node, rank_of, shape_in
+from weft.ir.expr import Constant, Expr
+
+# Larger matrices are factored in blocks by LAPACK, which is faster.
+LARGEST = 128
+
+
+def flattened(node: Node, x: Expr) -> Expr:
+    """``x`` with one batch axis; raises ``UnsupportedModelError`` where weft is not the choice."""
+    *batch, rows, columns = shape_in(x)
+    if max(rows, columns) > LARGEST:
+        raise node.unsupported("matrices that LAPACK factors faster", expected=f"{LARGEST} rows",
+                               got=f"{rows} x {columns}")
+    return node.reshape(x, (math.prod(batch), rows, columns))
+
+
+def broadcast_batch(node: Node, x: Expr, batch: Sequence[int]) -> Expr:
+    return node.broadcast(x, (*batch, *shape_in(x)[-2:]))
+
+
+def transposed(node: Node, x: Expr) -> Expr:
+    rank = rank_of(x)
+    return node.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def triangle(node: Node, x: Expr, *, lower: bool, offset: int = 0) -> Expr:
+    ones = np.ones(shape_in(x)[-2:], bool)
+    kept = np.tril(ones, offset) if lower else np.triu(ones, offset)
+    return node.call(op.where, Constant(kept, span=node.span), x, node.scalar_like(0, x))
+
+
+def identity(node: Node, like: Expr, rows: int, columns: int | None = None) -> Expr:
+    """Ones on the diagonal, in the batch and dtype of ``like``."""
+    one = node.constant(np.eye(rows, columns), "float64")
+    return node.broadcast(node.cast(one, "float64"),
+                          (*shape_in(like)[:-2], rows, columns or rows))
+
+
+def diagonal(node: Node, x: Expr) -> Expr:
+    """The diagonals of a batch of matrices."""
+    batch, rows, columns = shape_in(x)
+    count = min(rows, columns)
+    places = Constant(np.arange(count, dtype=np.int64) * (columns + 1), span=node.span)
+    return node.call(op.take, node.reshape(x, (batch, rows * columns)), places, axis=1,
+                     mode="clip")
+
+
+def permuted_rows(node: Node, x: Expr, order: Expr) -> Expr:
+    """The rows of ``x`` (batch, rows, columns) in the order of ``order`` (batch, rows)."""
+    wide = node.broadcast(node.call(op.expand_dims, order, axis=2, num_newaxis=1),
+                          (*shape_in(order), shape_in(x)[2]))
+    return node.call(op.gather, x, wide, axis=1)
+
+
+def permutation(node: Node, order: Expr, dtype: str) -> Expr:
+    """The matrix P with ``P x[order] = x``."""
+    rows = shape_in(order)[1]
+    numbers = Constant(np.arange(rows, dtype=np.int64)[:, None], span=node.span)
+    columns = node.call(op.expand_dims, order, axis=1, num_newaxis=1)
+    return node.cast(node.call(op.equal, columns, numbers), dtype)

@@ -1,0 +1,243 @@
+"""LU, Cholesky and QR factors of batches of matrices, in the forms that LAPACK stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.dtype import int32, int64
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.shape import Dim
+from weft.ir.types import TensorType, TupleType
+from weft.ir.typing.relation import RelationContext
+from weft.op.relations import (
+    attrs_as,
+    expect_dim,
+    expect_float,
+    expect_int,
+    expect_rank,
+    expect_same_dtype,
+    tensors_known,
+)
+from weft.topi import linalg as topi
+
+
+def matrices(ctx: RelationContext, arg: int) -> TensorType | None:
+    """The type of an argument that is a batch of matrices of floats."""
+    source = ctx.tensor(arg)
+    if source is not None:
+        expect_float(ctx, arg, source)
+        expect_rank(ctx, arg, source, 3)
+    return source
+
+
+def _smaller(source: TensorType) -> Dim:
+    """The smaller one of rows and columns."""
+    rows, columns = source.shape[1:]
+    if rows == columns or (isinstance(rows, int) and isinstance(columns, int)):
+        return rows if rows == columns else min(rows, columns)  # type: ignore[type-var]
+    return columns
+
+
+def _lu_relation(ctx: RelationContext) -> bool:
+    source = matrices(ctx, 0)
+    if source is None:
+        return False
+    batch, rows = source.shape[:2]
+    ctx.output(TupleType((source, TensorType((batch, _smaller(source)), int32),
+                          TensorType((batch, rows), int64), TensorType((batch,), int32))))
+    return True
+
+
+@define_op("linalg.lu", relation=_lu_relation, pattern=OpPattern.OPAQUE, level=3,
+           inputs=("x",))
+def lu(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
+    """LU factors with partial pivoting: packed factors, pivots from 1, order of rows, info.
+
+    ``x[order] = L U``; ``info`` counts from 1 to the first zero on the diagonal of U.
+    """
+    return topi.lu(x)
+
+
+def _lu_reference(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    batch, rows, columns = x.shape
+    packed = x.astype(np.float64)
+    pivots = np.zeros((batch, min(rows, columns)), np.int32)
+    order = np.tile(np.arange(rows), (batch, 1))
+    info = np.zeros(batch, np.int32)
+    for b, k in np.ndindex(*pivots.shape):
+        a = packed[b]
+        best = k + int(np.argmax(abs(a[k:, k])))
+        pivots[b, k] = best + 1
+        a[[k, best]], order[b, [k, best]] = a[[best, k]], order[b, [best, k]]
+        if a[k, k] == 0:
+            info[b] = info[b] or k + 1
+            continue
+        a[k + 1:, k] /= a[k, k]
+        a[k + 1:, k + 1:] -= np.outer(a[k + 1:, k], a[k, k + 1:])
+    return packed.astype(x.dtype), pivots, order, info
+
+
+_SINGULAR = np.array([[[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 3.0]]], np.float32)
+lu.spec(_lu_reference, case((2, 4, 4)), case((1, 5, 3)), case((2, 3, 5)), case(_SINGULAR),
+        case((0, 3, 3)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PivotOrderAttrs(Attrs):
+    rows: int = attr(1, "how many rows the matrix has", check=lambda n: n >= 0,
+                     expected="0 or more")
+
+
+def _pivot_relation(ctx: RelationContext) -> bool:
+    source = ctx.tensor(0)
+    if source is None:
+        return False
+    expect_int(ctx, 0, source)
+    expect_rank(ctx, 0, source, 2)
+    ctx.output(TensorType((source.shape[0], attrs_as(ctx, PivotOrderAttrs).rows), int64))
+    return True
+
+
+@define_op("linalg.pivot_order", attrs=PivotOrderAttrs, relation=_pivot_relation,
+           pattern=OpPattern.OPAQUE, level=3)
+def pivot_order(pivots: te.Tensor, attrs: PivotOrderAttrs) -> te.Tensor:
+    """The order of rows after the exchanges that the pivots of ``linalg.lu`` name."""
+    return topi.pivot_order(pivots, attrs.rows)
+
+
+def _pivot_reference(pivots: np.ndarray, rows: int = 1) -> np.ndarray:
+    order = np.tile(np.arange(rows), (len(pivots), 1))
+    for b, k in np.ndindex(*pivots.shape):
+        other = pivots[b, k] - 1
+        order[b, [k, other]] = order[b, [other, k]]
+    return order
+
+
+pivot_order.spec(_pivot_reference,
+                 case(np.array([[2, 3, 3], [3, 2, 3]], np.int32), rows=4),
+                 case(np.array([[1], [2]], np.int32), rows=2))
+
+
+def _cholesky_relation(ctx: RelationContext) -> bool:
+    source = matrices(ctx, 0)
+    if source is None:
+        return False
+    expect_dim(ctx, 0, 2, source.shape[2], source.shape[1], "the matrices are not square")
+    ctx.output(TupleType((source, TensorType(source.shape[:1], int32))))
+    return True
+
+
+@define_op("linalg.cholesky", relation=_cholesky_relation, pattern=OpPattern.OPAQUE, level=3,
+           inputs=("x",))
+def cholesky(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
+    """The lower factor L of ``x = L L'`` from the lower triangle, and info.
+
+    ``info`` counts from 1 to the first leading minor that is not positive.
+    """
+    return topi.cholesky(x)
+
+
+def _cholesky_reference(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    lower, info = np.tril(x.astype(np.float64)), np.zeros(len(x), np.int32)
+    for b, a in enumerate(lower.copy()):
+        full = a + np.tril(a, -1).T
+        minors = [n for n in range(1, len(a) + 1) if not _is_definite(full[:n, :n])]
+        count = minors[0] - 1 if minors else len(a)
+        root = np.linalg.cholesky(full[:count, :count])
+        lower[b, :count, :count] = root
+        lower[b, count:, :count] = np.linalg.solve(root, a[count:, :count].T).T
+        info[b] = minors[0] if minors else 0
+    return lower.astype(x.dtype), info
+
+
+def _is_definite(x: np.ndarray) -> bool:
+    try:
+        np.linalg.cholesky(x)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _definite(*shape: int) -> np.ndarray:
+    roots = np.random.default_rng(0).standard_normal(shape)
+    return (roots @ np.swapaxes(roots, 1, 2) + np.eye(shape[-1])).astype(np.float32)
+
+
+cholesky.spec(_cholesky_reference, case(_definite(2, 4, 4)), case(_definite(1, 1, 1)),
+              case((0, 3, 3)), case(_definite(1, 3, 3) - 3 * np.eye(3, dtype=np.float32)))
+
+
+def _qr_relation(ctx: RelationContext) -> bool:
+    source = matrices(ctx, 0)
+    if source is None:
+        return False
+    scales = TensorType((source.shape[0], _smaller(source)), source.dtype)
+    ctx.output(TupleType((source, scales)))
+    return True
+
+
+@define_op("linalg.qr", relation=_qr_relation, pattern=OpPattern.OPAQUE, level=3,
+           inputs=("x",))
+def qr(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
+    """R on and above the diagonal, reflections below it, and their scales."""
+    return topi.qr(x)
+
+
+def _qr_reference(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    found = [np.linalg.qr(a.astype(np.float64), mode="raw") for a in x]
+    packed = [h.T.astype(x.dtype) for h, _ in found]
+    scales = [t.astype(x.dtype) for _, t in found]
+    count = min(x.shape[1:])
+    return (np.array(packed, x.dtype).reshape(x.shape),
+            np.array(scales, x.dtype).reshape(len(x), count))
+
+
+qr.spec(_qr_reference, case((2, 4, 4)), case((1, 5, 3)), case((2, 3, 5)), case((0, 3, 3)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReflectAttrs(Attrs):
+    transpose: bool = attr(False, "multiply by the transposed factor")
+
+
+def _reflect_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 3)
+    if types is None:
+        return False
+    packed, scales, c = types
+    for arg in (0, 2):
+        matrices(ctx, arg)
+        expect_same_dtype(ctx, arg, types[arg], packed.dtype)
+    expect_same_dtype(ctx, 1, scales, packed.dtype)
+    expect_rank(ctx, 1, scales, 2)
+    expect_dim(ctx, 2, 1, c.shape[1], packed.shape[1], "the matrices have other rows")
+    ctx.output(c)
+    return True
+
+
+@define_op("linalg.reflect", attrs=ReflectAttrs, relation=_reflect_relation,
+           pattern=OpPattern.OPAQUE, level=3)
+def reflect(packed: te.Tensor, scales: te.Tensor, c: te.Tensor, attrs: ReflectAttrs) -> te.Tensor:
+    """``Q c`` of the orthogonal factor that ``linalg.qr`` packs."""
+    return topi.reflect(packed, scales, c, transpose=attrs.transpose)
+
+
+def _reflect_reference(packed: np.ndarray, scales: np.ndarray, c: np.ndarray,
+                       transpose: bool = False) -> np.ndarray:
+    rows = packed.shape[1]
+    out = np.empty_like(c)
+    for b, columns in enumerate(packed.astype(np.float64)):
+        q = np.eye(rows)
+        for k in range(scales.shape[1]):
+            v = np.concatenate([np.zeros(k), [1.0], columns[k + 1:, k]])
+            q = q @ (np.eye(rows) - scales[b, k] * np.outer(v, v))
+        out[b] = (q.T if transpose else q) @ c[b]
+    return out
+
+
+reflect.spec(_reflect_reference, case((2, 4, 3), (2, 3), (2, 4, 4)),
+             case((1, 3, 3), (1, 3), (1, 3, 2), transpose=True))

@@ -1,0 +1,92 @@
+"""Systems of equations with triangular matrices, and the exponential function of matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import te
+from weft.ir.attrs import Attrs, attr
+from weft.ir.op import OpPattern, case, define_op
+from weft.ir.typing.relation import RelationContext
+from weft.op.linalg.factors import matrices
+from weft.op.relations import expect_dim, expect_same_dtype, tensors_known
+from weft.topi import linalg as topi
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriangularSolveAttrs(Attrs):
+    lower: bool = attr(True, "read the lower triangle, else the upper one")
+    unit: bool = attr(False, "take ones for the diagonal")
+
+
+def _solve_relation(ctx: RelationContext) -> bool:
+    types = tensors_known(ctx, 2)
+    if types is None:
+        return False
+    a, b = types
+    for arg in (0, 1):
+        matrices(ctx, arg)
+    expect_same_dtype(ctx, 1, b, a.dtype)
+    expect_dim(ctx, 0, 2, a.shape[2], a.shape[1], "the matrices are not square")
+    expect_dim(ctx, 1, 0, b.shape[0], a.shape[0], "the batches differ")
+    expect_dim(ctx, 1, 1, b.shape[1], a.shape[1], "the right side has other rows")
+    ctx.output(b)
+    return True
+
+
+@define_op("linalg.triangular_solve", attrs=TriangularSolveAttrs, relation=_solve_relation,
+           pattern=OpPattern.OPAQUE, level=3)
+def triangular_solve(a: te.Tensor, b: te.Tensor, attrs: TriangularSolveAttrs) -> te.Tensor:
+    """``x`` with ``a x = b``, of which one triangle of ``a`` is read."""
+    return topi.triangular_solve(a, b, lower=attrs.lower, unit=attrs.unit)
+
+
+def _solve_reference(a: np.ndarray, b: np.ndarray, lower: bool = True, unit: bool = False
+                     ) -> np.ndarray:
+    wide = np.tril(a) if lower else np.triu(a)
+    wide = wide.astype(np.float64)
+    if unit:
+        size = a.shape[1]
+        wide = wide * (1 - np.eye(size)) + np.eye(size)
+    return np.linalg.solve(wide, b.astype(np.float64)).astype(b.dtype)
+
+
+_TRIANGLE = np.random.default_rng(0).uniform(1.0, 2.0, (2, 4, 4)).astype(np.float32)
+triangular_solve.spec(
+    _solve_reference, case(_TRIANGLE, (2, 4, 3)), case(_TRIANGLE, (2, 4, 1), lower=False),
+    case(_TRIANGLE, (2, 4, 2), unit=True), case(_TRIANGLE, (2, 4, 2), lower=False, unit=True),
+)
+
+
+def _square_relation(ctx: RelationContext) -> bool:
+    source = matrices(ctx, 0)
+    if source is None:
+        return False
+    expect_dim(ctx, 0, 2, source.shape[2], source.shape[1], "the matrices are not square")
+    ctx.output(source)
+    return True
+
+
+@define_op("linalg.matrix_exp", relation=_square_relation, pattern=OpPattern.OPAQUE, level=3,
+           inputs=("x",))
+def matrix_exp(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
+    """The sum of all ``x**n / n!``."""
+    return topi.matrix_exp(x)
+
+
+def _exp_reference(x: np.ndarray) -> np.ndarray:
+    """The series of x / 2**8, squared eight times."""
+    wide = x.astype(np.float64) / 256.0
+    term = total = np.broadcast_to(np.eye(x.shape[1]), x.shape)
+    for n in range(1, 25):
+        term = term @ wide / n
+        total = total + term
+    for _ in range(8):
+        total = total @ total
+    return total.astype(x.dtype)
+
+
+matrix_exp.spec(_exp_reference, case((2, 4, 4), low=-3.0, high=3.0), case((1, 1, 1)),
+                case((0, 2, 2)))
