@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 import weft
 from tests.unit.frontend.onnx_cases import make_model, run_onnxruntime, single
@@ -127,3 +128,13 @@ def test_flatten_of_a_size_that_data_decides(axis: int) -> None:
 @pytest.mark.parametrize("op", ["Hardmax", "Softmax", "LogSoftmax"])
 def test_old_softmaxes_take_all_axes_behind_one_together(op: str, axis: int) -> None:
     assert_compiled_agrees(op, [draw(2, 3, 2, 2)], opset=11, axis=axis, rtol=1e-5)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"axis": 0}, {"axis": 1}])
+def test_unique_of_booleans(attrs: dict[str, int]) -> None:
+    x = np.array([[True, False, True], [True, True, True], [True, False, True]])
+    model, _ = single("Unique", [x], outputs=4, **attrs)
+    expected = ReferenceEvaluator(model).run(None, {"x0": x})
+    for actual, value in zip(weft.compile(model)(x), expected, strict=True):
+        assert actual.dtype == value.dtype
+        np.testing.assert_array_equal(actual, value)

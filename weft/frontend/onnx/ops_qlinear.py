@@ -59,7 +59,7 @@ def _stored(node: Node, value: Expr, first: int, stored_like: int = 0) -> Expr:
     return quantized(node, value, _scaling(node, first), dtype)
 
 
-def _on(node: Node, *inputs: Value) -> Node:
+def _on(node: Node, *inputs: Value | None) -> Node:
     """``node`` with other inputs, for a converter of the operator on real numbers."""
     return replace(node, inputs=inputs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,6 +51,10 @@ def compress(node: Node) -> Expr:
 @converts("Unique", since=11, attributes=("axis", "sorted"), outputs=4)
 def unique(node: Node) -> Sequence[Expr]:
     """Values, where each is first, which one each element is, how often each is there."""
+    if node.dtype().is_bool:
+        bytes_ = replace(node, inputs=(node.call(op.cast, node.input(0), dtype="uint8"),))
+        values, *places = unique(bytes_)
+        return [node.call(op.cast, values, dtype="bool"), *places]
     x, is_sorted = node.input(0), node.attrs.flag("sorted", True)
     if "axis" not in node.attrs:
         found = node.call(op.unique, reshape_to(node, x, (-1,)), is_sorted=is_sorted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from onnx import NodeProto
 
@@ -12,6 +12,7 @@ from weft.frontend.onnx.node import Node, Value
 
 Converted: TypeAlias = "Value | Sequence[Value]"
 ConvertFunction: TypeAlias = Callable[[Node], Converted]
+F = TypeVar("F", bound=ConvertFunction)
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ def converts(
     attributes: Collection[str] = (),
     only: Mapping[str, Collection[object]] | None = None,
     outputs: int = 1,
-) -> Callable[[ConvertFunction], ConvertFunction]:
+) -> Callable[[F], F]:
     """Register the decorated function as the converter of ``op`` from opset ``since`` on."""
 
-    def wrap(function: ConvertFunction) -> ConvertFunction:
+    def wrap(function: F) -> F:
         register(op, function, since=since, attributes=attributes, only=only, outputs=outputs)
         return function
 

@@ -197,12 +197,13 @@ class _Builder:
         channels, taps = groups * outputs * math.prod(counts), tuple(g.count for g in chosen)
         kernel = reshape(transpose(kernel, axes=order), newshape=(channels, inputs, *taps),
                          allowzero=True)
+        attrs: Any = self.call.attrs
         sides = [a.padding(g) for a, g in zip(self.axes, chosen, strict=True)]
         result = _CONVOLUTIONS[rank](
             self.images, kernel, groups=groups, channels=channels, kernel_size=taps,
             dilation=tuple(g.step for g in chosen),
             padding=(*(before for before, _ in sides), *(after for _, after in sides)),
-            out_dtype=self.call.attrs.out_dtype, span=self.call.span,
+            out_dtype=attrs.out_dtype, span=self.call.span,
         )
         return reshape(result, newshape=(0, groups * outputs, *counts,
                                          *(a.places for a in self.axes)))
