@@ -15,7 +15,7 @@ venv: ## set up the virtual environment in .venv, once
 demo: ## compile ResNet-50, check it, profile it, export it, run the artifact
 	$(DEV) demo
 
-test: ## all tests
+test: ## the tests; test-onnx and test-torch run two more suites
 	$(DEV) test
 
 test-fast: ## the tests that take seconds

@@ -1,7 +1,7 @@
-"""Set up and run everything a developer needs, with nothing but Python >= 3.11.
+"""Set up and run everything a developer needs, with nothing but Python.
 
     python3 tools/dev.py demo           compile and run a real model
-    python3 tools/dev.py test           all tests
+    python3 tools/dev.py test           the tests; test-onnx and test-torch run two more suites
     python3 tools/dev.py test-fast      the tests that take seconds
     python3 tools/dev.py test-onnx      the suite of the onnx package, with counts
     python3 tools/dev.py test-torch     PyTorch models and torch.compile (a larger download)

@@ -68,6 +68,16 @@ def test_a_child_that_ends_badly_gives_none(code: str) -> None:
     assert run_child([sys.executable, "-I", "-S", "-c", code], bytes(1 << 20)) is None
 
 
+@pytest.mark.parametrize("executable", ["/nonexistent/python", "/dev/null", "/bin/false"])
+def test_an_interpreter_that_does_not_start_gives_none(executable: str, monkeypatch) -> None:
+    """As in programs that Python is embedded in; models are read without the help of onnx."""
+    monkeypatch.setattr(sys, "executable", executable)
+    proto = model(helper.make_node("Dropout", ["x"], ["y"], ratio=0.5), opset=7)
+    assert infer_shapes(proto) is None
+    module = weft.compile(proto)
+    np.testing.assert_array_equal(module(np.ones((2, 3), np.float32)), 1)
+
+
 def test_a_call_without_end_is_ended() -> None:
     started = time.monotonic()
     endless = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]

@@ -48,18 +48,23 @@ def _called(function: str, proto: ModelProto, *options: int) -> ModelProto | Non
 def _command(function: str, *options: int) -> list[str]:
     """Without site packages, which are not needed as long as the C++ module loads by itself."""
     module = str(onnx.onnx_cpp2py_export.__file__)
-    return [sys.executable, "-I", "-S", str(_CHILD), module, function,
+    return [sys.executable or "python3", "-I", "-S", str(_CHILD), module, function,
             " ".join(str(int(option)) for option in options), *filter(None, sys.path)]
 
 
 def run_child(command: Sequence[str], data: bytes, patience: float = PATIENCE) -> bytes | None:
     """What the child that is given ``data`` writes before the mark of its end.
 
-    ``None`` where there is no such mark, or it takes more than ``patience`` seconds. The status of
-    the child tells nothing: another part of the program may have taken it.
+    ``None`` where there is no such mark, it takes more than ``patience`` seconds, or no child can
+    be started. The status of the child tells nothing: another part of the program may have taken
+    it.
     """
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL) as child:
+    try:
+        started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
+    except OSError:
+        return None
+    with started as child:
         try:
             written, _ = child.communicate(data, timeout=patience)
         except subprocess.TimeoutExpired:
