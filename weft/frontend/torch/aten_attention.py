@@ -100,9 +100,9 @@ def flash_attention_backward(
     for_query = _product(node, for_scores, keys)
     for_key = _product(node, for_scores, node.cast(query, wide), transpose_a=True)
     for_value = _product(node, weights, grad, transpose_a=True)
-    return (node.cast(for_query, dtype_in(query)),
-            *(node.cast(_summed_heads(node, g, x), dtype_in(x))
-              for g, x in ((for_key, key), (for_value, value))))  # type: ignore[return-value]
+    for_key, for_value = (node.cast(_summed_heads(node, g, x), dtype_in(x))
+                          for g, x in ((for_key, key), (for_value, value)))
+    return node.cast(for_query, dtype_in(query)), for_key, for_value
 
 
 def _shares_heads(query: Expr, key: Expr) -> bool:

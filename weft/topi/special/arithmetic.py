@@ -101,9 +101,38 @@ def _number(x: Any) -> PrimExpr:
 class _Arrays:
     """NumPy arrays of float64."""
 
-    exp, log, sqrt, sin, cos = np.exp, np.log, np.sqrt, np.sin, np.cos
-    abs, floor, round, choose = np.abs, np.floor, np.rint, staticmethod(np.where)
-    equal, both = np.equal, np.logical_and
+    def exp(self, x: Any) -> Any:
+        return np.exp(x)
+
+    def log(self, x: Any) -> Any:
+        return np.log(x)
+
+    def sqrt(self, x: Any) -> Any:
+        return np.sqrt(x)
+
+    def sin(self, x: Any) -> Any:
+        return np.sin(x)
+
+    def cos(self, x: Any) -> Any:
+        return np.cos(x)
+
+    def abs(self, x: Any) -> Any:
+        return np.abs(x)
+
+    def floor(self, x: Any) -> Any:
+        return np.floor(x)
+
+    def round(self, x: Any) -> Any:
+        return np.rint(x)
+
+    def choose(self, condition: Any, yes: Any, no: Any) -> Any:
+        return np.where(condition, yes, no)
+
+    def equal(self, x: Any, y: Any) -> Any:
+        return np.equal(x, y)
+
+    def both(self, x: Any, y: Any) -> Any:
+        return np.logical_and(x, y)
 
     def erf(self, x: Any) -> Any:
         return np.vectorize(math.erf, otypes=[np.float64])(x)
