@@ -19,6 +19,8 @@ from weft.frontend.torch.trial import hint
 
 def is_view(node: torch.fx.Node) -> bool:
     """Whether the operator gives views of an argument."""
+    if node.target is torch.ops.aten._unsafe_view.default:  # noqa: SLF001 - a view all the same
+        return True
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view  # noqa: SLF001
 
 
