@@ -75,7 +75,8 @@ def acosh(x: PrimExpr) -> PrimExpr:
     t = x - const(1, x.dtype)
     near = log1p(t + te.sqrt(t * (t + const(2, x.dtype))))
     limit = const(1e9 if x.dtype.bits > 16 else 100.0, x.dtype)
-    return select(x > limit, te.log(x) + const(math.log(2.0), x.dtype), near)
+    known = select(x > limit, te.log(x) + const(math.log(2.0), x.dtype), near)
+    return select(x < const(1, x.dtype), const(math.nan, x.dtype), known)
 
 
 def atanh(x: PrimExpr) -> PrimExpr:
