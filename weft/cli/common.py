@@ -99,7 +99,8 @@ def make_inputs(module: Any, file: Path | None, fill: str) -> dict[str, np.ndarr
     given = _read_npz(file) if file is not None else {}
     unknown = sorted(set(given) - {port.name for port in module.inputs})
     if unknown:
-        raise InvalidInputError(f"{file} has arrays that are no inputs: {', '.join(unknown)}",
+        listed = ", ".join(unknown)
+        raise InvalidInputError(f"{file} has arrays that are not inputs of the model: {listed}",
                                 expected=", ".join(port.name for port in module.inputs))
     generator = np.random.default_rng(config.seed)
     return {port.name: _named(given[port.name], np.dtype(port.dtype)) if port.name in given

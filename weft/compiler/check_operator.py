@@ -224,7 +224,7 @@ def typed_call(op: Op, one: Case, arrays: Sequence[Any]) -> Call:
     args = [variable(name.lstrip("*"), a) for name, a in zip(op.inputs, arrays, strict=True)]
     typed = infer_expr(op(*args, **one.attrs))
     if not isinstance(typed, Call):
-        raise OperatorError(f"a call of {op.name} is no call", got=type(typed).__name__)
+        raise OperatorError(f"{op.name}(...) does not give a call", got=type(typed).__name__)
     return typed
 
 

@@ -165,7 +165,7 @@ def _fixed(spec: TensorSpec, shape: Sequence[Any], sizes: dict[str, int]) -> tup
                                 help=help)
 
     if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
-        refuse("has a shape that is no tuple of sizes")
+        refuse("needs a shape that is a tuple of sizes")
     given = tuple(shape)
     if len(given) != len(spec.shape):
         refuse(f"has rank {len(spec.shape)}, the shape given has rank {len(given)}")

@@ -53,7 +53,7 @@ class FunctionCalls:
         Raises ``UnsupportedModelError`` for recursion that is no loop, and past all bounds.
         """
         if key in self._active:
-            raise UnsupportedModelError("recursion outside of tail position is no loop",
+            raise UnsupportedModelError("recursion outside of tail position is not a loop",
                                         where=call.span)
         function = self.function(key)
         if key not in self._sizes:

@@ -120,7 +120,7 @@ def run_pipeline(
 ) -> IRModule:
     """The module at the end of the phase ``stop_at``; ``task`` advances with every pass."""
     if stop_at not in PHASE_NAMES:
-        raise OptionError(f"there is no phase {stop_at!r}", expected=", ".join(PHASE_NAMES))
+        raise OptionError(f"unknown phase {stop_at!r}", expected=", ".join(PHASE_NAMES))
     timing = TimingInstrument()
     context = make_context(options, timing)
     mod = infer_type(mod)

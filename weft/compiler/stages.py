@@ -55,7 +55,7 @@ class Stages:
     def as_text(self, stage: str) -> str:
         """The text of a stage; ``OptionError`` for an unknown one."""
         if stage not in STAGES:
-            raise OptionError(f"there is no stage {stage!r}", expected=", ".join(STAGES))
+            raise OptionError(f"unknown stage {stage!r}", expected=", ".join(STAGES))
         mod = self.module_at(stage if stage in PHASE_NAMES else "lowered")
         if stage in PHASE_NAMES:
             return readable(mod)

@@ -59,7 +59,7 @@ def _mapped(nbytes: int) -> np.ndarray:
     try:
         pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError):
-        raise MemoryError(f"{nbytes} bytes for compiled code are not to be had") from None
+        raise MemoryError(f"cannot allocate {nbytes} bytes for compiled code") from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without them
             pages.madvise(mmap.MADV_HUGEPAGE)

@@ -99,7 +99,7 @@ def _viewed(value: Any, name: str, spec: TensorSpec) -> np.ndarray:
     except Exception as error:  # noqa: BLE001 - the code of another library ran
         raise InvalidInputError(f"{name} cannot be read", expected=spec,
                                 got=f"{type(value).__name__} ({error})") from None
-    raise InvalidInputError(f"{name} is no array", expected=spec, got=type(value).__name__)
+    raise InvalidInputError(f"{name} is not an array", expected=spec, got=type(value).__name__)
 
 
 def check_apart(manifest: Manifest, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]

@@ -193,7 +193,7 @@ class Config:
         for name, value in values.items():
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
-                raise OptionError(f"there is no option {name!r}",
+                raise OptionError(f"unknown option {name!r}",
                                   expected=f"one of {', '.join(known)}",
                                   help=f"did you mean {close[0]!r}?" if close else None)
             checked[name] = known[name].convert(value, f"option {name!r}")

@@ -85,7 +85,7 @@ class Gradient(Pass):
         for name in names:
             if name not in by_name or not is_differentiable(type_of(by_name[name])):
                 raise PassError(
-                    f"there is no gradient with respect to %{name}",
+                    f"cannot differentiate with respect to %{name}",
                     where=f"@{self.entry}",
                     expected=", ".join(f"%{p.name}" for p in entry.params),
                     help="name parameters of floating point",

@@ -75,7 +75,7 @@ class Sweep:
         if isinstance(node, Call) and isinstance(node.op, GlobalVar):
             return self._function_shares(node, node.op, as_gradient(adjoint, node))
         raise PassError(
-            f"there is no gradient through {type(node).__name__}",
+            f"cannot differentiate through {type(node).__name__}",
             where=node.span,
             expected="operators, tuples, if, and calls of functions",
             help="bring the program to first order, without references and data types",

@@ -88,8 +88,8 @@ def test_step_by_step(x, capsys):
     ([[0.0] * 4] * 3, "out has 3 entries for 1 outputs"),
     ((), "out has 0 entries for 1 outputs"),
     ({"nothing": np.empty((3, 4), np.float32)}, "no output 'nothing'"),
-    (3.0, "output .* is no array"),
-    ("y", "output .* is no array"),
+    (3.0, "output .* is not an array"),
+    ("y", "output .* is not an array"),
 ])
 def test_buffers_that_cannot_be_used(x, value, words):
     mod = weft.compile(weft.parse(ONE))

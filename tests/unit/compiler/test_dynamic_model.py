@@ -104,7 +104,7 @@ def test_shapes_asked_for_must_be_whole(model):
     ((2.5, 3), "'x' cannot have size 2.5"),
     (("n", 3), "'x' has sizes that are open"),
     ((3, 3), r"'y' cannot have size 2 \(axis 0\): n is 3"),
-    (5, "'x' has a shape that is no tuple of sizes"),
+    (5, "'x' needs a shape that is a tuple of sizes"),
 ])
 def test_shapes_that_do_not_fit_are_refused_before_anything_is_compiled(model, shape, words):
     with pytest.raises(InvalidInputError, match=words):
