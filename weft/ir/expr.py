@@ -376,8 +376,9 @@ def _check_fits(value: Any, dtype: DType) -> None:
         return
     signed = int(dtype.code == "int")
     low, high = -signed << (dtype.bits - 1), (1 << (dtype.bits - signed)) - 1
-    for number in np.asarray(value, object).flat:
-        if isinstance(number, Real) and not (low <= number <= high and number == int(number)):
+    numbers: list[Any] = [n for n in np.asarray(value, object).flat if isinstance(n, Real)]
+    for number in numbers:
+        if not (low <= number <= high and number == int(number)):
             raise OptionError(f"a number does not fit {dtype}", got=repr(number),
                               expected=f"a whole number from {low} to {high}",
                               help='give another dtype, as in const(value, "int64")')
