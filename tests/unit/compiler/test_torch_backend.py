@@ -139,7 +139,7 @@ def test_what_cannot_be_compiled_is_said(function, options, message):
 
 
 def test_memory_is_shared_with_torch():
-    from weft.compiler.integrations.torch.outputs import tensor_of
+    from weft.compiler.integrations.torch.outputs import tensor_maker
     from weft.frontend.torch.importer import array_of
 
     for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64):
@@ -147,7 +147,7 @@ def test_memory_is_shared_with_torch():
         array = array_of(tensor)
         tensor[0] = 0
         assert array[0] == 0
-        back = tensor_of(array.copy())
+        back = tensor_maker(dtype)(array.copy())
         assert back.dtype == dtype
         assert torch.equal(back, tensor)
 

@@ -31,19 +31,19 @@ def order_of(layout: Layout | None) -> Axes | None:
     return None if layout is None else memory_order(*layout)
 
 
-def maker_of(layout: Layout | None) -> Maker:
+def maker_of(layout: Layout | None, dtype: torch.dtype) -> Maker:
     """How a tensor of ``layout`` is made of an array that was transposed by its order."""
+    tensor = tensor_maker(dtype)
     if layout is None or layout[1] == row_major_strides(layout[0]):
-        return lambda arrays: tensor_of(next(arrays))
+        return lambda arrays: tensor(next(arrays))
     shape, strides = layout
     if order_of(layout) is not None or _lies_in_order(layout):
-        return lambda arrays: tensor_of(next(arrays)).as_strided(shape, strides)
+        return lambda arrays: tensor(next(arrays)).as_strided(shape, strides)
     if 0 in strides:  # elements share memory, which no operator but a view gives
-        return lambda arrays: tensor_of(next(arrays))
+        return lambda arrays: tensor(next(arrays))
 
     def spread(arrays: Iterator[np.ndarray]) -> torch.Tensor:
-        source = tensor_of(next(arrays))
-        return torch.empty_strided(shape, strides, dtype=source.dtype).copy_(source)
+        return torch.empty_strided(shape, strides, dtype=dtype).copy_(tensor(next(arrays)))
 
     return spread
 
@@ -85,8 +85,8 @@ def _known(size: Any, symbols: Mapping[Any, Any]) -> int | None:
     return int(value) if value.is_number else None
 
 
-def tensor_of(array: np.ndarray) -> torch.Tensor:
-    """A tensor over the array's memory."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+def tensor_maker(dtype: torch.dtype) -> Callable[[np.ndarray], torch.Tensor]:
+    """What makes a tensor of ``dtype`` over the memory of an array."""
+    if dtype is torch.bfloat16:  # torch does not know the dtype that NumPy arrays have for it
+        return lambda array: torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy

@@ -50,7 +50,7 @@ def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[in
             importer.add_transposed_input(port.name, var, inverse(order))
     orders = {n.name: outputs.order_of(layouts[n]) for n in tensors}
     module = importer.run({name: order for name, order in orders.items() if order is not None})
-    makers = [outputs.maker_of(layouts[n]) if n in layouts
+    makers = [outputs.maker_of(layouts[n], n.meta["val"].dtype) if n in layouts
               else outputs.number_maker(importer.value(n)) for n in results]
     if not tensors:
         return lambda _: [make(iter(())) for make in makers]
