@@ -52,8 +52,8 @@ class _Verbs(click.Group):
 def cli() -> None:
     """Compile deep learning models to machine code, and look at every step.
 
-    A model is an ONNX file or a program in weft's text form (.ir). What takes a model takes an
-    artifact (.weft) as well, where nothing needs to be compiled.
+    A model is an ONNX file or a program in weft's text form (.ir). run, bench and profile take an
+    artifact (.weft) as well, which is compiled already.
 
     \b
     weft compile model.onnx -o model.weft     an artifact that runs without a compiler

@@ -97,15 +97,18 @@ class BarReporter:
     def _new_bars(self) -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+        from rich.table import Column
         from rich.text import Text
 
         class Count(ProgressColumn):
             def render(self, task: Any) -> Text:
                 return Text(f"{task.completed:.0f}/{task.total:.0f}" if task.total else "")
 
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # details are cut, numbers not
         return Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=28), Count(), TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[detail]}"), console=Console(file=self._stream))
+            TextColumn("[dim]{task.fields[detail]}", table_column=rest),
+            console=Console(file=self._stream), expand=True)
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
