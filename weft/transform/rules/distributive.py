@@ -99,4 +99,27 @@ def multiples_are_subtracted(x: Expr, a: Constant, b: Constant, left: Call, righ
         return _summed(x, a.data, np.asarray(-b.data, b.data.dtype), b, call)
 
 
-RULES = RuleSet(multiples_add_up, multiple_and_value_add_up, multiples_are_subtracted)
+@rule(
+    op.subtract(op.multiply(any_("x"), const("a")).named("product"), any_("x")),
+    op.subtract(any_("x"), op.multiply(any_("x"), const("a")).named("product")),
+    group="simplify",
+)
+def multiple_and_value_are_subtracted(x: Expr, a: Constant, product: Call, call: Call
+                                      ) -> Expr | NoMatch:
+    """
+    fn (%x: Tensor[(4,), int32]) { subtract(%x, subtract(multiply(%x, 12), %x)) }
+    =>
+    fn (%x: Tensor[(4,), int32]) { multiply(%x, -10) }
+    """
+    if not _same_types(call, product, x):
+        return SPREADS
+    if a.tensor_type.dtype.is_float:
+        return NoMatch("an infinite product may cancel to NaN")
+    one = np.ones((), a.data.dtype)
+    with np.errstate(over="ignore"):
+        left, right = (a.data, -one) if call.args[0] is product else (one, -a.data)
+        return _summed(x, np.asarray(left), np.asarray(right, a.data.dtype), a, call)
+
+
+RULES = RuleSet(multiples_add_up, multiple_and_value_add_up, multiples_are_subtracted,
+                multiple_and_value_are_subtracted)
