@@ -65,3 +65,38 @@ def test_indices_that_start_near_the_end() -> None:
             'dtype="int64"); (greater(add(%a, 3i64), %a), floor_mod(add(%a, 9i64), 16i64)) }')
     a = np.arange(HIGH - 5, HIGH)
     _check(text, [], [a + 3 > a, (a + 9) % 16], 3)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint64"])
+def test_reductions(dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    x, y = (np.stack([extreme_array(dtype, rng) for _ in range(5)]) for _ in range(2))
+    calls = {
+        "sum(%x, axis=(1,))": x.sum(1, dtype=x.dtype),
+        "prod(%x, axis=(0,))": x.prod(0, dtype=x.dtype),
+        "max(subtract(%x, %y), axis=(1,))": (x - y).max(1),
+        "min(%x, axis=(0,))": x.min(0),
+        "argmax(subtract(%x, %y), axis=1)": (x - y).argmax(1),
+        "argmin(%x, axis=0)": x.argmin(0),
+        "cumsum(%x, axis=1)": np.cumsum(x, 1, dtype=x.dtype),
+        'sum(cast(less(add(%x, %y), %x), dtype="int32"), axis=(1,))':
+            (x + y < x).sum(1, dtype=np.int32),
+    }
+    shape = ", ".join(map(str, x.shape))
+    params = f"%x: Tensor[({shape}), {dtype}], %y: Tensor[({shape}), {dtype}]"
+    _check(f"def @main({params}) {{ ({', '.join(calls)}) }}", [x, y], list(calls.values()), 3)
+
+
+def test_computed_positions_that_overflow() -> None:
+    table = np.arange(30, dtype=np.float32).reshape(10, 3)
+    i = np.array([0, 9, -1, -10, HIGH, LOW, 5, 10])
+    j = np.array([1, 1, HIGH, 3, 1, -1, HIGH, -1])
+    calls = {
+        "add(%i, %j)": i + j, "multiply(%i, %j)": i * j,
+        "floor_mod(add(%i, %j), 10i64)": (i + j) % 10,
+        "floor_divide(add(multiply(%i, 4i64), 3i64), 4i64)": (i * 4 + 3) // 4,
+    }
+    params = "%x: Tensor[(10, 3), float32], %i: Tensor[(8,), int64], %j: Tensor[(8,), int64]"
+    takes = ", ".join(f"take(%x, {call}, axis=0)" for call in calls)
+    expected = [table[np.clip(place, 0, 9)] for place in calls.values()]
+    _check(f"def @main({params}) {{ ({takes}) }}", [table, i, j], expected, 3)

@@ -320,7 +320,8 @@ def wrap(value: int, dtype: DType) -> int:
 
 
 def _integer(value: int, dtype: DType) -> IntImm:
-    return IntImm(wrap(value, dtype), dtype)
+    is_usual = dtype is int64 and -(2**63) <= value < 2**63
+    return IntImm(value if is_usual else wrap(value, dtype), dtype)
 
 
 def is_real(dtype: DType) -> bool:

@@ -34,8 +34,12 @@ class Linear:
 
     def wrapped(self) -> Linear:
         """The sum that is equal modulo 2**64 and has every number in the range of int64."""
-        if -_HALF <= self.const < _HALF and all(-_HALF <= c < _HALF for c in self.terms.values()):
-            return self
+        if -_HALF <= self.const < _HALF:
+            for c in self.terms.values():
+                if not -_HALF <= c < _HALF:
+                    break
+            else:
+                return self
         terms = {a: wrap(c, x.int64) for a, c in self.terms.items()}
         return Linear({a: c for a, c in terms.items() if c}, wrap(self.const, x.int64))
 

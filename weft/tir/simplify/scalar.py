@@ -21,6 +21,8 @@ _FOLD: dict[type, np.ufunc] = {
 class Simplifier(Protocol):
     def simplify(self, e: PrimExpr) -> PrimExpr: ...
 
+
+class Prover(Simplifier, Protocol):
     def is_exact(self, e: PrimExpr) -> bool: ...
 
 
@@ -41,7 +43,7 @@ def fold_float(e: PrimExpr) -> PrimExpr:
     return a if b is neutral and type(e) is not x.Add else e
 
 
-def fold_vector(simplifier: Simplifier, e: PrimExpr) -> PrimExpr:
+def fold_vector(simplifier: Prover, e: PrimExpr) -> PrimExpr:
     """Sums of ramps and broadcasts are one ramp; comparisons that hold in every lane are true."""
     kind = type(e)
     if isinstance(e, x.Compare):
@@ -78,7 +80,7 @@ def fold_index_vector(simplifier: Simplifier, e: x.Binary) -> PrimExpr:
     return _joined(simplifier.simplify(base), simplifier.simplify(stride), e.dtype.lanes)
 
 
-def _fold_compare(simplifier: Simplifier, e: x.Compare) -> PrimExpr:
+def _fold_compare(simplifier: Prover, e: x.Compare) -> PrimExpr:
     """Ramps are monotone: an order that holds in the first and last lane holds in all."""
     a, b = _parts(e.a), _parts(e.b)
     if a is None or b is None or e.a.dtype.element is not int64 or type(e) in (x.EQ, x.NE):
@@ -98,7 +100,7 @@ def _fold_compare(simplifier: Simplifier, e: x.Compare) -> PrimExpr:
 
 
 def _is_straight(
-    simplifier: Simplifier, base: PrimExpr, stride: PrimExpr, lanes: int
+    simplifier: Prover, base: PrimExpr, stride: PrimExpr, lanes: int
 ) -> bool:
     """Whether no lane of a ramp has overflowed."""
     step = simplifier.simplify(stride * (lanes - 1))
