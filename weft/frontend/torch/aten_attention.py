@@ -129,13 +129,16 @@ def _scores(node: Node, query: Expr, key: Expr, is_causal: bool, mask: Expr | No
 
 
 def _log_sum(node: Node, scores: Expr) -> Expr:
-    """log(sum(exp(scores))) of each row, minus infinity where all scores are."""
+    """log(sum(exp(scores))) of each row, zero where all scores are minus infinity."""
     axis = rank_of(scores) - 1
     top = node.call(op.max, scores, axis=(axis,), keepdims=True)
-    finite = node.call(op.where, node.call(op.isfinite, top), top, node.scalar_like(0, top))
+    hidden = node.call(op.equal, top, node.scalar_like(-math.inf, top))
+    zero = node.scalar_like(0, top)
+    finite = node.call(op.where, hidden, zero, top)
     powers = node.call(op.exp, node.call(op.subtract, scores, finite))
     total = node.call(op.log, node.call(op.sum, powers, axis=(axis,), keepdims=True))
-    return node.reshape(node.call(op.add, total, finite), shape_in(scores)[:-1])
+    found = node.call(op.where, hidden, zero, node.call(op.add, total, finite))
+    return node.reshape(found, shape_in(scores)[:-1])
 
 
 def _weights(node: Node, scores: Expr, log_sum: Expr) -> Expr:

@@ -115,54 +115,6 @@ def test_max_pool_says_where_and_leads_gradients_there(window):
           normal(*value.shape, seed=1), x, places)
 
 
-def test_max_pool_over_volumes():
-    x, geometry = normal(2, 3, 5, 4, 6), ([2, 3, 2], [2, 1, 2], [1, 1, 0], [1, 1, 2], False)
-    value, places = aten.max_pool3d_with_indices(x, *geometry)
-    check(lambda a: aten.max_pool3d_with_indices(a, *geometry), x)
-    check(lambda g, a, i: aten.max_pool3d_with_indices_backward(g, a, *geometry, i),
-          normal(*value.shape, seed=1), x, places)
-
-
-@pytest.mark.parametrize("ceil_mode", [False, True])
-@pytest.mark.parametrize("divisor", [None, 3])
-def test_average_pools_and_their_gradients(ceil_mode, divisor):
-    x = normal(2, 3, 7, 6)
-    for count_pads in (False, True):
-        geometry = ([3, 2], [2, 3], [1, 1], ceil_mode, count_pads, divisor)
-        result = aten.avg_pool2d(x, *geometry)
-        check(lambda a, g=geometry: aten.avg_pool2d(a, *g), x)
-        check(lambda dy, a, g=geometry: aten.avg_pool2d_backward(dy, a, *g),
-              normal(*result.shape, seed=1), x)
-    volume, geometry = normal(1, 2, 4, 5, 3), ([2, 2, 2], [2, 2, 1], [0, 1, 1], ceil_mode, True)
-    result = aten.avg_pool3d(volume, *geometry, divisor)
-    check(lambda dy, a: (aten.avg_pool3d(a, *geometry, divisor),
-                         aten.avg_pool3d_backward(dy, a, *geometry, divisor)),
-          normal(*result.shape, seed=1), volume)
-
-
-@pytest.mark.parametrize("sizes", [[3, 2], [7, 1], [4, 9], [1, 1]])
-def test_adaptive_pools_and_their_gradients(sizes):
-    x = normal(2, 3, 7, 6)
-    grad = normal(2, 3, *sizes, seed=1)
-    check(lambda g, a: (aten._adaptive_avg_pool2d(a, sizes),
-                        aten._adaptive_avg_pool2d_backward(g, a)), grad, x)
-    _, places = aten.adaptive_max_pool2d(x, sizes)
-    check(lambda a: aten.adaptive_max_pool2d(a, sizes), x)
-    check(lambda a: aten.adaptive_max_pool2d(a, sizes), x[0])
-    check(aten.adaptive_max_pool2d_backward, grad, x, places)
-
-
-@pytest.mark.parametrize("mode", ["replication", "reflection"])
-@pytest.mark.parametrize("pads", [[2, 1, 1, 3], [0, 2, -1, 1], [1, -1, 0, -2]])
-def test_gradients_of_padding_by_copies(mode, pads):
-    x = normal(2, 3, 5, 4)
-    forward, backward = (getattr(aten, f"{mode}_pad2d{end}") for end in ("", "_backward"))
-    result = forward(x, pads)
-    check(lambda g, a: backward(g, a, pads), normal(*result.shape, seed=1), x)
-    line = getattr(aten, f"{mode}_pad1d_backward")
-    check(lambda g, a: line(g, a, [2, 3]), normal(3, 9, seed=1), x[0, :, 0])
-
-
 @pytest.mark.parametrize("name", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("corners", [False, True])
 def test_resizing_with_wide_filters(name, corners):
