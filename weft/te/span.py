@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from weft.ir.dtype import DType
 from weft.tir import expr as tir
 from weft.tir.expr import (
     Add,
@@ -97,7 +98,7 @@ class SpanOf:
                 return point(e)
             case Add() | Sub() | Mul() | FloorDiv() | FloorMod() | Min() | Max():
                 return self._binary(e, self(e.a), self(e.b))
-            case Cast() if e.dtype.is_int and e.value.dtype.is_int:
+            case Cast() if _keeps_indices(e.value.dtype) and _keeps_indices(e.dtype):
                 return self(e.value)
             case Select():
                 return self.hull(self(e.true_value), self(e.false_value))
@@ -204,6 +205,11 @@ class SpanOf:
 
     def _larger(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
         return a if a is b else self.analyzer.simplify(tir.maximum(a, b))
+
+
+def _keeps_indices(dtype: DType) -> bool:
+    """Whether indices fit in an integer type: narrower ones wrap."""
+    return dtype.is_int and dtype.bits >= 32
 
 
 def _constant(span: MaybeSpan) -> int | None:

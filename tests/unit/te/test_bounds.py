@@ -177,3 +177,17 @@ def test_a_span_holds_every_value(e, i, j):
             for a in range(i) for b in range(j)
         ]
         assert ends[0] <= min(values) <= max(values) <= ends[1]
+
+
+@pytest.mark.parametrize("narrow", ["uint8", "int8", "int16", "int32"])
+def test_indices_through_narrow_integers_wrap(narrow: str) -> None:
+    x = te.placeholder((400,), name="x")
+    a = te.compute((400,), lambda i: x[i] + 1.0, name="a")
+    y = te.compute((300,), lambda i: a[i.astype(narrow).astype("int64") % 256], name="y")
+    sch = te.create_schedule(y)
+    outer, _ = sch[y].split(y.op.axis[0], 100)
+    sch[a].compute_at(sch[y], outer)
+    data, got = np.arange(400, dtype=np.float32), np.zeros(300, np.float32)
+    evaluate(te.lower(sch, [x, y]), data, got)
+    positions = np.arange(300).astype(narrow).astype(np.int64) % 256
+    np.testing.assert_array_equal(got, data[positions] + 1)
