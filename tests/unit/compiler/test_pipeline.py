@@ -34,7 +34,7 @@ def test_every_phase_is_reached_in_order():
 
 
 def test_an_unknown_phase_is_refused():
-    with pytest.raises(OptionError, match="no phase"):
+    with pytest.raises(OptionError, match="unknown phase"):
         run_pipeline(module(), OPTIONS, stop_at="baked")
 
 

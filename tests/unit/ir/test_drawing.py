@@ -97,5 +97,5 @@ def test_compiled_modules_are_drawn(tmp_path, monkeypatch):
     module = weft.compile(weft.parse("def @main(%x: Tensor[(2,), float32]) { exp(tanh(%x)) }"))
     assert "tanh + exp" in module.drawing()
     assert "tanh + exp" in module.as_dot("lowered")
-    with pytest.raises(weft.WeftError, match="no phase"):
+    with pytest.raises(weft.WeftError, match="unknown phase"):
         module.as_dot("llvm")
