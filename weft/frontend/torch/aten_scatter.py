@@ -194,3 +194,20 @@ def _segment_mean(node: Node, total: Expr, ends: Expr, axis: int, initial: float
         return mean
     is_empty = node.call(op.equal, lengths, node.scalar_like(0, total))
     return node.call(op.where, is_empty, total, mean)
+
+
+@converts("masked_scatter_backward")
+def masked_scatter_backward(node: Node, dy: Expr, mask: Expr, shape: list[int]) -> Expr:
+    """Where the mask holds the gradients of the values, in their order; zeros after them."""
+    count = int(np.prod(shape))
+    common = tuple(np.broadcast_shapes(shape_in(dy), shape_in(mask)))
+    size = int(np.prod(common))
+    flat = node.reshape(node.broadcast(mask, common), (size,))
+    rank = node.call(op.subtract, node.call(op.cumsum, node.cast(flat, "int64"), axis=0),
+                     node.constant(1, "int64"))
+    # Places beyond the end are not written.
+    places = node.call(op.where, flat, rank, node.constant(count, "int64"))
+    zeros = node.broadcast(node.scalar_like(0, dy), (count,))
+    values = node.reshape(node.broadcast(dy, common), (size,))
+    made = _scattered(node, zeros, 0, places, values, "update")
+    return node.reshape(made, shape)

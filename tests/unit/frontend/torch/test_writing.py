@@ -103,3 +103,10 @@ def test_segments():
 def test_looked_up_rows_are_shortened():
     check(lambda w, i: torch.nn.functional.embedding(i, w.clone(), max_norm=0.5),
           normal(6, 4), torch.tensor([1, 3, 1]))
+
+
+def test_the_gradient_of_values_behind_a_mask():
+    def all_of(dy, mask):
+        return torch.ops.aten.masked_scatter_backward(dy, mask, [4, 5])
+
+    check(all_of, normal(3, 4), normal(3, 4, seed=1) > 0)
