@@ -95,28 +95,34 @@ def _work(jobs: SimpleQueue[Job], count: int, progress: Any) -> list[Result]:
                       "detail": f"the process ended with {worker.close()}"}
             worker = None
         results.append(result)
-        progress()
+        progress(result)
     if worker is not None:
         worker.close()
     return results
 
 
-def run_many(jobs: list[Job], count: int, workers: int) -> list[Result]:
-    """The results of all jobs, in their order."""
+def run_many(jobs: list[Job], count: int, workers: int, output: Path | None) -> list[Result]:
+    """The results of all jobs, in their order; ``output`` gets each as it comes, a line each."""
     queue: SimpleQueue[Job] = SimpleQueue()
     for job in jobs:
         queue.put(job)
     done = 0
 
-    def progress() -> None:
+    lines = None if output is None else output.open("w", encoding="utf-8")
+
+    def progress(result: Result) -> None:
         nonlocal done
         done += 1
+        if lines is not None:
+            print(json.dumps(result), file=lines, flush=True)
         if sys.stderr.isatty() or done % 50 == 0:
             end = "\r" if sys.stderr.isatty() else "\n"
             print(f"{done} of {len(jobs)}", end=end, file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(workers) as pool:
         shares = list(pool.map(lambda _: _work(queue, count, progress), range(workers)))
+    if lines is not None:
+        lines.close()
     found = {(r["operator"], r["dtype"], r["gradients"]): r for share in shares for r in share}
     return [found[job] for job in jobs]
 
@@ -169,7 +175,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--dtype", help="element types, separated by commas")
     parser.add_argument("--gradients", choices=("yes", "no", "both"), default="both")
-    parser.add_argument("--output", type=Path, help="a file for all results, as JSON")
+    parser.add_argument("--output", type=Path, help="a file for the details, a line of JSON each")
     parser.add_argument("--write", action="store_true",
                         help="keep which operators are computed, in opinfo_operators.txt")
     parser.add_argument("--all", action="store_true", help="list what is left to torch, too")
@@ -201,14 +207,12 @@ def _write(results: list[Result], excluded: dict[str, str]) -> None:
 def main() -> int:
     options = _parsed()
     excluded, expected = load_lines(EXCLUSIONS), load_lines(OPERATORS)
-    results = run_many(_jobs(options), options.samples, options.jobs)
+    results = run_many(_jobs(options), options.samples, options.jobs, options.output)
     console = Console(width=None if sys.stdout.isatty() else 160)
     shown = {*_FAILURES, *(("TORCH", "NOT_TRACED") if options.all else ())}
     if any(r["status"] in shown for r in results):
         console.print(_details(results, excluded, shown))
     console.print(_summary(results, excluded))
-    if options.output is not None:
-        options.output.write_text(json.dumps(results, indent=1), encoding="utf-8")
     if options.write:
         _write(results, excluded)
     unexpected = _unexpected(results, excluded, expected)
