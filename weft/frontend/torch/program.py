@@ -12,6 +12,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
 from weft.frontend.torch.coverage import check_coverage
+from weft.frontend.torch.decompositions import draws_numbers, missing_decompositions
 from weft.frontend.torch.dims import shape_of, symbol_of
 from weft.frontend.torch.dtypes import dtype_of
 from weft.frontend.torch.export import Shapes, export_module, quiet
@@ -77,6 +78,9 @@ def make_program(
 def _decompositions() -> Any:
     table = without_kept(torch.export.default_decompositions())
     table.pop(torch.ops.aten.detach.default, None)  # ``weft.grad`` must see it
+    for overload, function in missing_decompositions().items():
+        if overload not in table and not draws_numbers(overload):
+            table[overload] = function
     return table
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 import torch.fx
 
+from weft.compiler.integrations.torch.layout import is_row_major
 from weft.frontend.torch.trial import hint
 
 
@@ -69,14 +70,8 @@ def _is_whole(node: torch.fx.Node, root: torch.fx.Node) -> bool:
     value, base = node.meta.get("val"), root.meta.get("val")
     if not isinstance(value, torch.Tensor) or not isinstance(base, torch.Tensor):
         return False
-    sizes, strides = map(hint, value.shape), map(hint, value.stride())
-    known = [(size, stride) for size, stride in zip(sizes, strides, strict=True)]
-    if any(size is None or stride is None for size, stride in known):
+    sizes, strides = (tuple(map(hint, numbers)) for numbers in (value.shape, value.stride()))
+    shape = tuple(map(hint, base.shape))
+    if None in (*sizes, *strides, *shape) or hint(value.storage_offset()) != 0:
         return False
-    dense = 1
-    for size, stride in reversed(known):
-        if size != 1 and stride != dense:
-            return False
-        dense *= size
-    return hint(value.storage_offset()) == 0 \
-        and math.prod(hint(s) or 0 for s in base.shape) == dense
+    return is_row_major(sizes, strides) and math.prod(sizes) == math.prod(shape)  # type: ignore[arg-type]
