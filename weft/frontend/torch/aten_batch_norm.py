@@ -50,9 +50,9 @@ def _by_stored(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean
                variance: Expr, epsilon: float) -> Expr:
     weight = _vector(node, 1, mean) if weight is None else weight
     bias = _vector(node, 0, mean) if bias is None else bias
-    result = node.call(op.nn.batch_norm, x, weight, bias, mean, variance, axis=1,
-                       epsilon=float(epsilon))
-    return node.field(result, 0)
+    operands = [_wide(node, v) for v in (x, weight, bias, mean, variance)]
+    result = node.call(op.nn.batch_norm, *operands, axis=1, epsilon=float(epsilon))
+    return node.cast(node.field(result, 0), dtype_in(x))
 
 
 def _vector(node: Node, value: float, like: Expr) -> Expr:

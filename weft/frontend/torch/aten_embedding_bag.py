@@ -32,9 +32,9 @@ def embedding_bag(
     owner = _owners(node, indices, node.slice(offsets, 0, 0, bags))
     counts = _counted(node, indices, padding)
     sizes = _added(node, owner, node.cast(counts, "int64"), (bags,))
-    rows = node.call(op.take, weight, indices, axis=0, mode="clip")
+    rows = _wide(node, node.call(op.take, weight, indices, axis=0, mode="clip"))
     if factors is not None:
-        rows = node.call(op.multiply, rows, _column(node, factors))
+        rows = node.call(op.multiply, rows, _column(node, _wide(node, factors)))
     if mode == _MAX:
         result, places = _maxima(node, rows, owner, counts, sizes)
         winners = node.call(op.take, indices, places, axis=0, mode="clip")
@@ -46,7 +46,8 @@ def embedding_bag(
         if mode == _MEAN:
             result = node.call(op.divide, result, _column(node, _divisor(node, sizes, rows)))
         winners = sizes
-    return result, *(_in_shape(node, i, v) for i, v in ((1, owner), (2, sizes), (3, winners)))
+    saved = (_in_shape(node, i, v) for i, v in ((1, owner), (2, sizes), (3, winners)))
+    return node.cast(result, dtype_in(weight)), *saved
 
 
 @converts("_embedding_bag_backward")
@@ -101,6 +102,11 @@ def _owners(node: Node, indices: Expr, offsets: Expr) -> Expr:
 def _counted(node: Node, indices: Expr, padding: int) -> Expr:
     """Whether a place counts: it does unless it names the row of padding."""
     return node.call(op.not_equal, indices, node.scalar_like(padding, indices))
+
+
+def _wide(node: Node, x: Expr) -> Expr:
+    """Floats of 16 bits are summed in 32."""
+    return node.cast(x, "float32") if dtype_in(x).bits < 32 else x
 
 
 def _column(node: Node, x: Expr) -> Expr:

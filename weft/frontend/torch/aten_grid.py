@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft import op
-from weft.frontend.torch.node import Node, rank_of, shape_in
+from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.frontend.torch.vjp import input_gradients
 from weft.ir.expr import Expr
@@ -26,10 +26,13 @@ def grid_sampler(node: Node, x: Expr, grid: Expr, method: int, padding: int,
                  align_corners: bool) -> Expr:
     """``x`` (N, C, axes…) at positions ``grid`` (N, places…, axes) from -1 to 1."""
     rank = rank_of(x)
-    positions = node.transpose(grid, (0, rank - 1, *range(1, rank - 1)))
-    return node.call(op.image.grid_sample, x, positions, method=_METHODS[method],
-                     padding_mode=_PADDINGS[padding], align_corners=bool(align_corners),
-                     layout="NCHW" if rank == 4 else "NCDHW")
+    dtype = dtype_in(x)
+    wide = "float32" if dtype.bits < 32 else dtype  # 16 bits are too few for positions
+    positions = node.transpose(node.cast(grid, wide), (0, rank - 1, *range(1, rank - 1)))
+    result = node.call(op.image.grid_sample, node.cast(x, wide), positions,
+                       method=_METHODS[method], padding_mode=_PADDINGS[padding],
+                       align_corners=bool(align_corners), layout="NCHW" if rank == 4 else "NCDHW")
+    return node.cast(result, dtype)
 
 
 @converts("grid_sampler_2d_backward", "grid_sampler_3d_backward")

@@ -67,10 +67,12 @@ def trilinear(node: Node, a: Expr, b: Expr, c: Expr, *rest: Any) -> Expr:
     """The product of three tensors, each given new axes to broadcast along, summed over some."""
     *expansions, summed, _unrolled = rest
     product: Expr | None = None
+    dtype = dtype_in(a)
+    inner = "float32" if dtype.is_float and dtype.bits < 32 else dtype
     for x, axes in zip((a, b, c), expansions, strict=True):
-        wide = _expanded(node, x, axes)
+        wide = _expanded(node, node.cast(x, inner), axes)
         product = wide if product is None else node.call(op.multiply, product, wide)
-    return node.call(op.sum, product, axis=tuple(summed), keepdims=False)
+    return node.cast(node.call(op.sum, product, axis=tuple(summed), keepdims=False), dtype)
 
 
 def _expanded(node: Node, x: Expr, axes: Sequence[int]) -> Expr:

@@ -11,6 +11,7 @@ import numpy as np
 from weft import op
 from weft.frontend.torch.node import Node, axes_of, dtype_in, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
+from weft.ir.dtype import DType
 from weft.ir.expr import Constant, Expr
 
 
@@ -44,11 +45,16 @@ def layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
 def _spelled_out(node: Node, x: Expr, axes: tuple[int, ...], weight: Expr | None,
                  bias: Expr | None, epsilon: float) -> Expr:
     """(x - mean) / deviation * weight + bias by arithmetic, which takes any epsilon and size."""
+    dtype = dtype_in(x)
+    wide: DType | str = "float32" if dtype.bits < 32 else dtype
+    x = node.cast(x, wide)
     mean, rest = _statistics(node, x, axes, epsilon)
     result = node.call(op.multiply, node.call(op.subtract, x, mean), rest)
     if weight is not None:
-        result = node.call(op.multiply, result, weight)
-    return result if bias is None else node.call(op.add, result, bias)
+        result = node.call(op.multiply, result, node.cast(weight, wide))
+    if bias is not None:
+        result = node.call(op.add, result, node.cast(bias, wide))
+    return node.cast(result, dtype)
 
 
 def _statistics(node: Node, x: Expr, axes: tuple[int, ...], epsilon: float
