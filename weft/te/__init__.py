@@ -33,6 +33,7 @@ from weft.te.math import (
     sigmoid,
     sin,
     sqrt,
+    tan,
     tanh,
     trunc,
 )
@@ -73,5 +74,5 @@ __all__ = [
     "max_value", "maximum", "min", "min_value", "minimum", "not_", "placeholder", "popcount",
     "pow", "power", "prefetch", "prod", "python_extern", "reduce_axis", "reinterpret", "round",
     "rsqrt", "scan", "select", "shift_left", "shift_right", "sigmoid", "sin", "sqrt", "sum",
-    "tanh", "trunc", "var",
+    "tan", "tanh", "trunc", "var",
 ]

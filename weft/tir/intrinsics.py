@@ -115,6 +115,7 @@ _TRANSCENDENTAL: tuple[tuple[str, int, str, Callable[..., Value]], ...] = (
     ("sigmoid", 1, "1 / (1 + exp(-x))", _sigmoid),
     ("sin", 1, "sine of radians", np.sin),
     ("cos", 1, "cosine of radians", np.cos),
+    ("tan", 1, "tangent of radians", np.tan),
     ("pow", 2, "x to the power y, as C's pow", np.power),
     ("rsqrt", 1, "1 / sqrt(x)", lambda x: 1.0 / np.sqrt(x)),
 )

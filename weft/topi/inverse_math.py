@@ -18,7 +18,7 @@ def _magnitude_with_sign(x: PrimExpr, magnitude: PrimExpr) -> PrimExpr:
 
 
 def tan(x: PrimExpr) -> PrimExpr:
-    return te.sin(x) / te.cos(x)
+    return te.tan(x)
 
 
 def log1p(x: PrimExpr) -> PrimExpr:

@@ -9,7 +9,7 @@ from weft.tir.decomp.exp import exp, sigmoid
 from weft.tir.decomp.log import log
 from weft.tir.decomp.power import power
 from weft.tir.decomp.tanh import tanh
-from weft.tir.decomp.trig import cos, sin
+from weft.tir.decomp.trig import cos, sin, tan
 from weft.tir.expr import Call, PrimExpr, const
 
 __all__ = ["DECOMPOSITIONS"]
@@ -22,5 +22,5 @@ def _rsqrt(x: PrimExpr) -> PrimExpr:
 # Of float32 and float64 operands; narrower types go through float32.
 DECOMPOSITIONS: dict[str, Callable[..., PrimExpr]] = {
     "exp": exp, "log": log, "tanh": tanh, "erf": erf, "sigmoid": sigmoid, "sin": sin,
-    "cos": cos, "pow": power, "rsqrt": _rsqrt,
+    "cos": cos, "tan": tan, "pow": power, "rsqrt": _rsqrt,
 }  # fmt: skip

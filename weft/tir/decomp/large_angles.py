@@ -60,8 +60,8 @@ def quarter_turns() -> tuple[tuple[float, ...], ...]:
     return tuple(zip(*rows, strict=True))
 
 
-def reduced(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """``(r, n)``: ``x`` less ``n`` quarter turns, and ``n`` modulo 4 as an integer.
+def reduced(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """``(r, t, n)``: ``x`` less ``n`` quarter turns in two parts, and ``n`` as an integer.
 
     For finite ``x`` from 1 on in size; others give any number.
     """
@@ -85,7 +85,8 @@ def reduced(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     angle = body.let("angle", fraction * body.real(_HALF_PI[0]))
     lost = body.fma(fraction, _HALF_PI[0], body.real(0.0) - angle)
     tail = body.fma(fraction, _HALF_PI[1], body.fma(rest, _HALF_PI[0], lost))
-    return body.let("r", angle + tail), body.nearest("n", (whole, 1.0))[1]
+    r = body.let("r", angle + tail)
+    return r, body.let("t", tail - (r - angle)), body.nearest("n", (whole, 1.0))[1]
 
 
 def _without_turns(body: Body, quarters: PrimExpr) -> PrimExpr:

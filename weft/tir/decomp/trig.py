@@ -1,14 +1,16 @@
-"""Sine and cosine: the argument less a multiple of a quarter turn, then a polynomial.
+"""Sine, cosine and tangent: the argument less a multiple of a quarter turn, then a polynomial.
 
 float32 reduces its argument in float64: ``x = m * 2**(8k)`` with ``m`` below 2**32, and ``2**(8k)``
 radians are looked up as quarter turns to 106 bits, without whole turns, which do not count. float64
 takes away three parts of pi/2; where a lane is larger than that allows, ``large_angles`` reduces
-it. Both are within 2 ulp for every finite argument.
+it. All are within 2 ulp for every finite argument.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 from weft.ir.dtype import float64
 from weft.tir.decomp import large_angles
@@ -28,19 +30,26 @@ _FIRST_EXPONENT = 1023 + 24
 _BEHIND = (math.nan,) * (16 - len(QUARTER_TURNS))
 
 
-def _reduced(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """``(r, n)``: ``x`` less ``n`` quarter turns, and ``n`` as an integer of the result's width.
+# A remainder in two parts, the second below the last digit of the first, and how many quarter
+# turns were taken off, as an integer of the result's width.
+Reduced: TypeAlias = "tuple[PrimExpr, PrimExpr, PrimExpr]"
 
-    float64 up to ``_LARGEST_PLAIN``.
-    """
+
+def _reduced(body: Body, x: PrimExpr) -> Reduced:
+    """``x`` less quarter turns; float64 up to ``_LARGEST_PLAIN``."""
     if body.dtype.bits == 32:
-        turned, n_int = _reduced_in_float64(body.within(float64), cast(x, "float64"))
-        return body.let("r", cast(turned, "float32")), cast(n_int, body.integer.element)
+        inner = body.within(float64)
+        turned, n_int = _reduced_in_float64(inner, cast(x, "float64"))
+        r = body.let("r", cast(turned, "float32"))
+        t = body.let("t", cast(turned - cast(r, "float64"), "float32"))
+        return r, t, cast(n_int, body.integer.element)
     n, n_int = body.nearest("n", (x, _TWO_OVER_PI))
-    r = x
-    for part in _HALF_PI_PARTS:
-        r = body.fma(n, -part, r)
-    return body.let("r", r), n_int
+    first, second, third = _HALF_PI_PARTS
+    exact = body.let("exact", body.fma(n, -first, x))
+    near = body.let("near", body.fma(n, -second, exact))
+    r = body.let("r", body.fma(n, -third, near))
+    lost = body.fma(n, -second, exact - near)
+    return r, body.let("t", body.fma(n, -third, near - r) + lost), n_int
 
 
 def _reduced_in_float64(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
@@ -60,31 +69,55 @@ def _reduced_in_float64(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     return body.let("turned", fraction * body.real(_HALF_PI_PARTS[0])), n_int
 
 
-def _circular(x: PrimExpr, quarter_turns: int) -> PrimExpr:
-    """Sine of ``x`` advanced by so many quarter turns; the sign of a zero may be lost."""
+def _everywhere(x: PrimExpr, of_reduced: Callable[[Body, Reduced], PrimExpr]) -> PrimExpr:
+    """What ``of_reduced`` makes of the reduced ``x``; NaN for infinities."""
     body = Body(x.dtype)
     x = body.let("x", x)
-    usual = _of_reduced(body, *_reduced(body, x), quarter_turns)
+    usual = of_reduced(body, _reduced(body, x))
     if body.dtype.bits == 32:
         return body.result(usual)
     rare = Body(x.dtype)
-    large = _of_reduced(rare, *large_angles.reduced(rare, x), quarter_turns)
+    large = of_reduced(rare, large_angles.reduced(rare, x))
     is_large = body.magnitude(x) > body.real(_LARGEST_PLAIN)
-    # Infinities become NaN.
-    sides = rare.result(large + (x - x)), usual
+    sides = rare.result(large + (x - x)), usual  # the difference of infinities is NaN
     return body.result(Call(body.dtype, "rarely", (is_large, *sides)))
 
 
-def _of_reduced(body: Body, r: PrimExpr, n: PrimExpr, quarter_turns: int) -> PrimExpr:
-    quadrant = body.let("quadrant", n + body.whole(quarter_turns))
+def _has_bit(body: Body, number: PrimExpr, bit: int) -> PrimExpr:
+    return Call(body.integer, "bitwise_and", (number, body.whole(bit))).equal(body.whole(bit))
+
+
+def _circular(x: PrimExpr, quarter_turns: int) -> PrimExpr:
+    """Sine of ``x`` advanced by so many quarter turns; the sign of a zero may be lost."""
+
+    def of_reduced(body: Body, reduced: Reduced) -> PrimExpr:
+        r, _, n = reduced
+        quadrant = body.let("quadrant", n + body.whole(quarter_turns))
+        z = body.let("z", r * r)
+        sine, cosine = _COEFFICIENTS[body.dtype.bits]
+        s = body.multiply_add(r * z, body.polynomial("s", z, sine), r)
+        c = body.multiply_add(z * z, body.polynomial("c", z, cosine),
+                              body.multiply_add(z, -0.5, 1.0))
+        value = body.let("value", select(_has_bit(body, quadrant, 1), c, s))
+        return select(_has_bit(body, quadrant, 2), body.real(0.0) - value, value)
+
+    return _everywhere(x, of_reduced)
+
+
+def _quotient(body: Body, reduced: Reduced) -> PrimExpr:
+    """Sine over cosine, each with one rounding that counts: the second part of the remainder and
+    what 1 - z / 2 is rounded by go into the small terms.
+    """
+    r, t, n = reduced
     z = body.let("z", r * r)
     sine, cosine = _COEFFICIENTS[body.dtype.bits]
-    s = body.multiply_add(r * z, body.polynomial("s", z, sine), r)
-    c = body.multiply_add(z * z, body.polynomial("c", z, cosine), body.multiply_add(z, -0.5, 1.0))
-    is_odd = Call(body.integer, "bitwise_and", (quadrant, body.whole(1))).equal(body.whole(1))
-    is_negated = Call(body.integer, "bitwise_and", (quadrant, body.whole(2))).equal(body.whole(2))
-    value = body.let("value", select(is_odd, c, s))
-    return select(is_negated, body.real(0.0) - value, value)
+    s = body.let("s", r + body.multiply_add(r * z, body.polynomial("s", z, sine), t))
+    half = body.let("half", z * body.real(0.5))
+    near = body.let("near", body.real(1.0) - half)
+    small = body.multiply_add(z * z, body.polynomial("c", z, cosine), body.real(0.0) - r * t)
+    c = body.let("c", near + (((body.real(1.0) - near) - half) + small))
+    is_odd = body.let("is_odd", _has_bit(body, n, 1))
+    return select(is_odd, body.real(0.0) - c, s) / select(is_odd, s, c)
 
 
 def sin(x: PrimExpr) -> PrimExpr:
@@ -97,3 +130,10 @@ def sin(x: PrimExpr) -> PrimExpr:
 def cos(x: PrimExpr) -> PrimExpr:
     """Cosine of radians; NaN for infinities."""
     return _circular(x, 1)
+
+
+def tan(x: PrimExpr) -> PrimExpr:
+    """Tangent of radians; NaN for infinities."""
+    body = Body(x.dtype)
+    x = body.let("x", x)
+    return body.result(select(x.equal(body.real(0.0)), x, _everywhere(x, _quotient)))
