@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from weft.frontend.torch.code_digest import Digest, UnknownError, is_library
-from weft.frontend.torch.program import TorchProgram, make_program
 from weft.frontend.torch.registry import foreign_converters
+
+if TYPE_CHECKING:
+    from weft.frontend.torch.program import TorchProgram
 
 # What every module has, and what says nothing of what it computes.
 _OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook"}
@@ -30,6 +32,9 @@ class ModuleSource:
     @functools.cached_property
     def program(self) -> TorchProgram:
         """The traced module; see ``torch_program``."""
+        # What traces takes a second to import, and a module that is found needs none of it.
+        from weft.frontend.torch.program import make_program
+
         return make_program(self._model, self._example_inputs, {})
 
     def digest(self) -> str | None:
