@@ -85,6 +85,14 @@ def test_a_call_without_end_is_ended() -> None:
     assert time.monotonic() - started < 60
 
 
+def test_a_call_that_computes_without_end_is_ended() -> None:
+    """By its own CPU time, whatever else runs on the machine."""
+    code = ("import runpy, sys; main = runpy.run_path(sys.argv[1]); main['limit_cpu_time'](1)\n"
+            "while True: pass")
+    command = [sys.executable, "-I", "-S", "-c", code, str(contained._CHILD)]
+    assert run_child(command, b"x", patience=300) is None
+
+
 def test_the_whole_package_serves_where_the_module_does_not_load_by_itself(monkeypatch) -> None:
     command = contained._command
     monkeypatch.setattr(contained, "_command", lambda *options: [

@@ -19,8 +19,10 @@ import onnx.onnx_cpp2py_export
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
-# Large models take seconds.
-PATIENCE = 30.0
+# What a child may take: of a CPU's time, for large models take seconds, so that a busy machine
+# changes no result; and in all, should it wait for something.
+CPU_SECONDS = 30
+PATIENCE = 600.0
 # Larger initializers stay here: what decides shapes is small.
 _SMALL = 4096
 _CHILD = Path(__file__).with_name("contained_child.py")
@@ -48,8 +50,9 @@ def _called(function: str, proto: ModelProto, *options: int) -> ModelProto | Non
 def _command(function: str, *options: int) -> list[str]:
     """Without site packages, which are not needed as long as the C++ module loads by itself."""
     module = str(onnx.onnx_cpp2py_export.__file__)
-    return [sys.executable or "python3", "-I", "-S", str(_CHILD), module, function,
-            " ".join(str(int(option)) for option in options), *filter(None, sys.path)]
+    numbers = " ".join(str(int(option)) for option in options)
+    return [sys.executable or "python3", "-I", "-S", str(_CHILD), str(CPU_SECONDS), module,
+            function, numbers, *filter(None, sys.path)]
 
 
 def run_child(command: Sequence[str], data: bytes, patience: float = PATIENCE) -> bytes | None:

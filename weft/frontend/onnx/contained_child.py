@@ -1,11 +1,13 @@
 """The child process of ``contained``: one call of onnx's C++ module on what comes in.
 
-Arguments: the file of the module, the function, its options, and where Python finds modules. It
-imports nothing of weft, and of onnx the C++ module alone where that is possible.
+Arguments: how many seconds of a CPU's time it may take, the file of the module, the function, its
+options, and where Python finds modules. It imports nothing of weft, and of onnx the C++ module
+alone where that is possible.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import importlib.util
 import sys
@@ -28,9 +30,18 @@ def load(file: str, path: list[str]) -> ModuleType:
     return module
 
 
+def limit_cpu_time(seconds: int) -> None:
+    """Let the system end this process once it has computed for so long."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # or a lower limit is set already
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
 def main() -> None:
     """Read a model, write the changed one and the mark of the end."""
-    file, function, options, *path = sys.argv[1:]
+    seconds, file, function, options, *path = sys.argv[1:]
+    limit_cpu_time(int(seconds))
     faulthandler.disable()
     module = load(file, path)
     proto, numbers = sys.stdin.buffer.read(), map(int, options.split())
