@@ -80,7 +80,7 @@ def arange_to(node: Node, end: float, *_options: Any) -> Expr:
     return arange(node, 0, end, 1)
 
 
-@converts("linspace")
+@converts("linspace.default")  # torch takes those of tensors apart
 def linspace(node: Node, start: float, end: float, count: int, *_options: Any) -> Expr:
     return Constant(np.linspace(start, end, count).astype(node.dtype().numpy), span=node.span)
 

@@ -225,7 +225,15 @@ def reflection_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
 
 @converts("replication_pad1d", "replication_pad2d", "replication_pad3d")
 def replication_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
-    return padded(node, x, pad, "edge", 0)
+    """Places beyond an axis are those of its ends, also where the other end is cropped."""
+    if min(pad, default=0) >= 0:
+        return padded(node, x, pad, "edge", 0)
+    for index in range(len(pad) // 2):
+        axis = rank_of(x) - 1 - index
+        size = shape_in(x)[axis]
+        places = np.clip(np.arange(-pad[2 * index], size + pad[2 * index + 1]), 0, size - 1)
+        x = node.call(op.take, x, Constant(places, span=node.span), axis=axis, mode="clip")
+    return x
 
 
 def padded(node: Node, x: Expr, pad: Sequence[int], mode: str, value: float) -> Expr:
