@@ -47,6 +47,10 @@ def _window(g: Graph, sizes: tuple[int, ...], *, dilates: bool, most: int = 3) -
         attrs["pads"] = [g.int(0, k - 1) for k in kernel * 2]
     elif mode != "none":
         attrs["auto_pad"] = mode
+        # Where windows leave gaps, peers crop the data for SAME, or refuse.
+        attrs["strides"] = [
+            min(s, k) for s, k in zip(attrs.get("strides", kernel), kernel, strict=True)
+        ]
     return attrs
 
 
@@ -141,8 +145,9 @@ _EQUATIONS = ("ii", "iij", "ii,jk", "ij->ji", "ij,jk", "ij,jk->ik", "bij,bjk->bi
 
 def einsum(g: Graph) -> Any:
     equation = g.one_of(_EQUATIONS)
-    sizes = {c: g.size() for c in "abcdijk"}
-    lead = g.shape(g.int(0, 1))
+    # Sizes of 0 end the process of onnxruntime.
+    sizes = {c: max(g.size(), 1) for c in "abcdijk"}
+    lead = [max(g.size(), 1) for _ in range(g.int(0, 1))]
     kind = g.one_of([k for k in allowed(g, "Einsum") if k != "bool"])
     operands = []
     for term in equation.split("->")[0].split(","):
@@ -246,7 +251,8 @@ def order(g: Graph) -> Any:
 
 
 def quantize(g: Graph) -> Any:
-    x = g.pick(["float32"], exact=True)
+    # The standard does not say what becomes of NaN.
+    x = g.pick(["float32"], lambda a: not np.isnan(a).any(), exact=True)
     kind = g.one_of([np.uint8, np.int8])
     scale = g.new(np.array(g.one_of([0.125, 0.25, 0.0625]), np.float32), constant=True)
     zero = g.new(np.array(g.int(0, 5), kind), constant=True)

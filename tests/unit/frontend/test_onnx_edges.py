@@ -138,3 +138,8 @@ def test_unique_of_booleans(attrs: dict[str, int]) -> None:
     for actual, value in zip(weft.compile(model)(x), expected, strict=True):
         assert actual.dtype == value.dtype
         np.testing.assert_array_equal(actual, value)
+
+
+@pytest.mark.parametrize("op", ["LeakyRelu", "HardSwish"])
+def test_numbers_of_the_format_have_32_bits_beside_doubles_too(op: str) -> None:
+    assert_compiled_agrees(op, [np.array([-17.0, -0.3, 0.7])], opset=18, rtol=1e-12)

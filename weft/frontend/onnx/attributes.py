@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from weft.support.errors import InvalidModelError
@@ -56,8 +57,9 @@ class Attributes:
         return bool(value)
 
     def number(self, name: str, default: float) -> float:
+        """A number of 32 bits, as the standard's defaults are, whatever the data is."""
         value = self._read(name, AttributeProto.FLOAT)
-        return default if value is None else float(value)
+        return float(np.float32(default)) if value is None else float(value)
 
     def text(self, name: str, default: str) -> str:
         value = self._read(name, AttributeProto.STRING)

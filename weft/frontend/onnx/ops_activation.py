@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from weft import op
 from weft.frontend.onnx.node import Node
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import flatten_at, reshape_to
 from weft.ir.expr import Expr
 from weft.ir.op import Op
+
+# The attribute of HardSigmoid that HardSwish is defined with, in 32 bits.
+_SIXTH = float(np.float32(1 / 6))
 
 
 @converts("LeakyRelu", attributes=("alpha",))
@@ -90,7 +95,7 @@ def hard_sigmoid(node: Node) -> Expr:
 
 @converts("HardSwish", since=14)
 def hard_swish(node: Node) -> Expr:
-    return node.call(op.multiply, node.input(0), _hard_sigmoid(node, 1 / 6, 0.5))
+    return node.call(op.multiply, node.input(0), _hard_sigmoid(node, _SIXTH, 0.5))
 
 
 def _hard_sigmoid(node: Node, alpha: float, beta: float) -> Expr:
