@@ -18,8 +18,8 @@ from weft.ir.typing.relations import broadcast_shapes
 from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic, logical
 from weft.op.gradients import broadcast_gradients
 from weft.op.layout_inference import join_layouts
-from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
 from weft.op.numpy_functions import truncated_divide, truncated_quotient
+from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
 from weft.tir.expr import EQ, GE, GT, LE, LT, NE, PrimExpr, all_of, any_of, call
 from weft.tir.expr import compare as prim_compare
 from weft.tir.expr import maximum as prim_maximum

@@ -17,9 +17,9 @@ from weft.ir.typing.relations import identity_relation
 from weft.op.families import UNARY_CASES, boolean, in_dtype, numeric, unary
 from weft.op.gradients import scalar
 from weft.op.layout_inference import keep_layout
-from weft.op.relations import attrs_as, checked, expect_number
 from weft.op.numpy_functions import erf as erf_reference
 from weft.op.numpy_functions import sigmoid as sigmoid_reference
+from weft.op.relations import attrs_as, checked, expect_number
 from weft.topi import elementwise
 
 _POSITIVE = (case((3, 5), low=0.1, high=4.0), case((), low=0.1, high=4.0), case((0, 2)))

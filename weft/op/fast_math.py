@@ -14,8 +14,8 @@ from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation
 from weft.op.elementwise import erf, tanh
 from weft.op.families import Gradient, in_dtype, unary
-from weft.op.relations import checked
 from weft.op.numpy_functions import erf as erf_reference
+from weft.op.relations import checked
 from weft.tir.expr import PrimExpr
 from weft.topi import elementwise
 from weft.topi import fast_math as topi
