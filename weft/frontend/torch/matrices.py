@@ -43,7 +43,7 @@ def identity(node: Node, like: Expr, rows: int, columns: int | None = None) -> E
     """Ones on the diagonal, in the batch and dtype of ``like``."""
     one = node.constant(np.eye(rows, columns), "float64")
     return node.broadcast(node.cast(one, "float64"),
-                          (*shape_in(like)[:-2], rows, columns or rows))
+                          (*shape_in(like)[:-2], rows, rows if columns is None else columns))
 
 
 def diagonal(node: Node, x: Expr) -> Expr:
