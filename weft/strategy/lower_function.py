@@ -113,7 +113,9 @@ def _inline_widening(ctx: ScheduleContext) -> None:
 def _is_widening(op: te.ComputeOp) -> bool:
     """Whether ``op`` is an argument of the kernel in a type of more bits, and not packed so."""
     body = op.body[0]
-    if "panels" in op.tag.split(",") or not isinstance(body, Cast) or not isinstance(body.value, ProducerLoad):
+    if not isinstance(body, Cast) or not isinstance(body.value, ProducerLoad):
+        return False
+    if "panels" in op.tag.split(","):
         return False
     is_argument = isinstance(body.value.producer.op, PlaceholderOp)
     return is_argument and body.value.dtype.bits < body.dtype.bits

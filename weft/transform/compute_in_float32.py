@@ -16,11 +16,10 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import children, post_order, rebuild
-from weft.transform.graph import is_primitive, known_type
+from weft.transform.graph import as_function, is_primitive, known_type, op_name
 
 # Continuous functions, whose result in float32, rounded, is the better answer. The others compare,
-# round or count: they take their operands as the program rounds them. Matrix products and
-# attention are absent too: their strategies choose the type of their sums.
+# round or count: they take their operands as the program rounds them.
 ARITHMETIC = frozenset((
     "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atanh", "clip", "cos", "cosh",
     "divide", "einsum", "erf", "exp", "expm1", "fast_erf", "fast_exp", "fast_tanh",
@@ -38,6 +37,9 @@ ARITHMETIC = frozenset((
     "nn.softmax", "nn.upsampling", "nn.upsampling3d", "power", "prod", "rsqrt", "sigmoid", "sin",
     "sinh", "sqrt", "subtract", "sum", "tan", "tanh", "variance", "where",
 ))  # fmt: skip
+# Sums of products, whose strategies widen the operands and round at the end, if at all.
+PRODUCTS = frozenset(("nn.batch_matmul", "nn.dense", "nn.matmul"))
+_CONVOLUTIONS = ("nn.conv", "nn.winograd_conv2d")
 # Operators that move elements run in the type in which these arrive.
 _MOVING = frozenset(("broadcast_to", "copy"))
 
@@ -49,7 +51,8 @@ class ComputeInFloat32(FunctionPass):
 
     Narrow floats are formats of memory: a kernel widens what it loads and rounds what it stores.
     Between the operators of one kernel nothing is rounded, except in front of those that compare,
-    round or convert. Sums and means are added up in float32 whatever they are part of.
+    round or convert. Sums and means are added up in float32 whatever they are part of. Products
+    of matrices take their operands as they are stored.
 
     def @main(%x: Tensor[(4,), float16]) {
       %1 = fn (%p0: Tensor[(4,), float16], primitive=True) -> Tensor[(4,), float16] {
@@ -73,38 +76,54 @@ class ComputeInFloat32(FunctionPass):
         new: dict[Expr, Expr] = {}
         for node in post_order(fn, enter=lambda e: not is_primitive(e)):
             if is_primitive(node):
-                new[node] = _Kernel().rewrite(node)
+                new[node] = _rewritten(node)
                 continue
             old = children(node)
             parts = [new[c] for c in old]
             same = all(a is b for a, b in zip(old, parts, strict=True))
             new[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
-        return new[fn]
+        return as_function(new[fn])
+
+
+def _rewritten(function: Expr) -> Expr:
+    """One primitive function; itself where it computes nothing on narrow floats."""
+    if not isinstance(function, Function):
+        return function
+    nodes = list(post_order(function.body))
+    if not any(isinstance(n, Call) and _is_lifted(n) for n in nodes):
+        return function
+    body = _Kernel(function.body).rewrite(nodes)
+    return function.replace(body=body, checked_type=function.checked_type)
 
 
 class _Kernel:
     """One primitive function: its nodes in the types as written, and in float32 where known."""
 
-    def __init__(self) -> None:
+    def __init__(self, result: Expr) -> None:
+        self.result = result
         self.narrow: dict[Expr, Expr] = {}
         self.wide: dict[Expr, Expr] = {}
 
-    def rewrite(self, function: Expr) -> Expr:
-        if not isinstance(function, Function):
-            return function
-        nodes = list(post_order(function.body))
-        if not any(isinstance(n, Call) and _is_lifted(n) for n in nodes):
-            return function
+    def rewrite(self, nodes: Sequence[Expr]) -> Expr:
+        """The body of the function, whose ``nodes`` come with operands before their users."""
         for node in nodes:
             if not self._lift(node):
                 self.narrow[node] = self._as_written(node)
-        return function.replace(body=self._rounded(function.body),
-                                checked_type=function.checked_type)
+        return self._rounded(self.result)
 
     def _lift(self, node: Expr) -> bool:
         """Whether ``node`` is computed in float32, from operands in float32."""
         if not isinstance(node, Call) or _narrow_type(node) is None:
             return False
+        if _rounds_sums(node):
+            self.wide[node] = self._rounded(node.args[0])
+            return True
+        if node is not self.result and op_name(node) in PRODUCTS:
+            args = tuple(map(self._rounded, node.args))
+            self.wide[node] = infer_expr(node.replace(
+                args=args, attrs=node.attrs.replace(out_dtype=float32), checked_type=None),
+                trust=True)
+            return True
         if not _is_lifted(node) and not (_moves(node) and self._arrives_wide(node)):
             return False
         args = tuple(map(self._widened, node.args))
@@ -156,6 +175,16 @@ def _is_lifted(call: Call) -> bool:
     result = _narrow_type(call)
     operands = [known_type(part) for arg in call.args for part in _parts(arg)]
     return result is not None and all(_is_at_most(t, result.dtype) for t in operands)
+
+
+def _rounds_sums(call: Call) -> bool:
+    """Whether a call rounds what a convolution or a product of its kernel has added up."""
+    if op_name(call) != "cast":
+        return False
+    source = call.args[0]
+    type_ = known_type(source)
+    is_single = isinstance(type_, TensorType) and type_.dtype == float32
+    return is_single and (op_name(source).startswith(_CONVOLUTIONS) or op_name(source) in PRODUCTS)
 
 
 def _is_at_most(type_: Type | None, dtype: DType) -> bool:

@@ -117,8 +117,8 @@ def test_convolutions_get_no_generic_schedule(name, dtype, target) -> None:
 
 def test_bfloat16_takes_dot_products_where_the_cpu_has_them() -> None:
     """A kernel of one tap has no Winograd form to prefer."""
-    x = var("x", (1, 64, 14, 14), "bfloat16")
-    weight = Constant(np.ones((64, 64, 1, 1), ml_dtypes.bfloat16))
+    x = var("x", (1, 256, 14, 14), "bfloat16")
+    weight = Constant(np.ones((256, 256, 1, 1), ml_dtypes.bfloat16))
     function = Function((x,), op.nn.conv2d(x, weight))
     assert "nn.conv2d.cpu.vdpbf16ps_512" in implementations(function, WIDE_CPU)
 
@@ -238,6 +238,18 @@ def test_conversions_to_integers_see_rounded_numbers() -> None:
     data = np.array([0.33325, 0.66650, 1.3330], np.float16)
     np.testing.assert_array_equal(weft.compile(Function((x,), body))(data),
                                   (data * np.float16(3)).astype(np.int32))
+
+
+def test_sums_of_products_are_rounded_once() -> None:
+    """What follows a product in its kernel sees the sums themselves."""
+    x = var("x", (2, 600), "float16")
+    body = op.subtract(op.nn.dense(x, Constant(np.ones((3, 600), np.float16))),
+                       Constant(np.float16(2048)))
+    data = np.ones((2, 600), np.float16)
+    data[:, 0] = 1450.0
+    data[:, 1] = 1.5
+    got = weft.compile(Function((x,), body))(data)
+    np.testing.assert_array_equal(got, np.full((2, 3), 1450 + 1.5 + 598 - 2048, np.float16))
 
 
 def test_moves_of_elements_stay_narrow() -> None:

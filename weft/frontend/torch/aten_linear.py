@@ -1,4 +1,4 @@
-"""Converters of matrix products; those of 16-bit floats are summed in 32 and rounded once."""
+"""Converters of matrix products."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
+from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 
@@ -32,10 +32,8 @@ def matmul(node: Node, a: Expr, b: Expr) -> Expr:
 
 @converts("linear")
 def linear(node: Node, x: Expr, weight: Expr, bias: Expr | None) -> Expr:
-    if rank_of(weight) == 1:
-        product = matmul(node, x, weight)
-    else:
-        product = _in_float32(node, x, weight, lambda a, b: node.call(op.nn.dense, a, b))
+    is_vector = rank_of(weight) == 1
+    product = matmul(node, x, weight) if is_vector else node.call(op.nn.dense, x, weight)
     return product if bias is None else node.call(op.add, product, bias)
 
 
@@ -94,17 +92,6 @@ def transposed(node: Node, x: Expr) -> Expr:
 
 def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
     """The product of matrices, or of stacks of them that broadcast."""
-    return _in_float32(node, a, b, lambda x, y: _product(node, x, y))
-
-
-def _in_float32(node: Node, a: Expr, b: Expr, product: Any) -> Expr:
-    dtype = dtype_in(a)
-    if not dtype.is_float or dtype.bits >= 32:
-        return product(a, b)
-    return node.cast(product(node.cast(a, "float32"), node.cast(b, "float32")), dtype)
-
-
-def _product(node: Node, a: Expr, b: Expr) -> Expr:
     if rank_of(b) == _MATRIX:
         return node.call(op.nn.dense, a, transposed(node, b))
     a_shape, b_shape = shape_in(a), shape_in(b)

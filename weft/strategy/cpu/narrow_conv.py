@@ -8,6 +8,7 @@ types. Depthwise convolutions read each element so few times that they widen it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +24,7 @@ from weft.strategy.cpu.depthwise_conv import is_depthwise
 from weft.strategy.cpu.dot_product_conv import conv_plan
 from weft.strategy.implementation import attrs_of
 from weft.target import Target
+from weft.transform.layout_prices import CONVERSION_CYCLES
 
 
 def is_narrow(type_: Type | None) -> bool:
@@ -51,7 +53,8 @@ def conv_in_float32(call: Call, types: Sequence[Type]) -> tuple[Call, list[Type]
 def conv_by_dot_products(call: Call, types: Sequence[Type], target: Target) -> Call | None:
     """The convolution with sums in float32 that a dot product instruction takes as it is;
     ``None`` where the CPU has none for these operands, the kernel is not known yet, or rows are
-    so short that most lanes would be empty.
+    so short that most lanes would be empty. The estimate counts a change of layout before and
+    behind: the data is wanted as it is written, where float32 may be in blocks.
     """
     data, kernel = types
     result = call.checked_type
@@ -67,7 +70,9 @@ def conv_by_dot_products(call: Call, types: Sequence[Type], target: Target) -> C
     size = ConvSize.of(attrs, data, kernel)
     block = block_for(size.outputs, target)
     in_float32 = min(plain_cycles(size, target), blocked_cycles(size, size.outputs, block, target))
-    return summed if dot_cycles(size, plan.group, target) < in_float32 else None
+    changed = size.elements + math.prod(data.concrete_shape)
+    by_dots = dot_cycles(size, plan.group, target) + CONVERSION_CYCLES * changed
+    return summed if by_dots < in_float32 else None
 
 
 def widened(expr: Expr) -> Expr:
