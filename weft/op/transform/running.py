@@ -93,8 +93,9 @@ def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
     ranks = Constant((steps[::-1] if attrs.reverse else steps).copy()
                      .reshape(-1, *(1,) * (len(shape) - axis - 1)))
     is_here = logical_or(equal(x, y), isnan(x)) if tensor_type(x).dtype.is_float else equal(x, y)
-    rank = cummax(where(is_here, ranks, Constant(np.asarray(-1, np.int64))), axis=axis, reverse=attrs.reverse)
-    place = subtract(Constant(np.asarray(shape[axis] - 1, np.int64)), rank) if attrs.reverse else rank
+    nowhere, last = (Constant(np.asarray(n, np.int64)) for n in (-1, shape[axis] - 1))
+    rank = cummax(where(is_here, ranks, nowhere), axis=axis, reverse=attrs.reverse)
+    place = subtract(last, rank) if attrs.reverse else rank
     return [scatter_elements(zeros_like(x), place, dy, axis=axis, reduction="add")]
 
 
