@@ -20,6 +20,7 @@ from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
 Several = tuple[Expr, ...]
+# Gradients read the factors; torch then computes all of it, in the form that it reads them.
 
 
 def _factored(node: Node, x: Expr) -> Several:
@@ -90,17 +91,17 @@ def _sign_of_order(node: Node, pivots: Expr) -> Expr:
 
 
 @converts("_linalg_det")
-def det(node: Node, x: Expr) -> Several:
+def det(node: Node, x: Expr) -> tuple[Expr, None, None]:
     source = _as_torch_factors(node, x)
     factored = _factored(node, source)
     product = node.call(op.prod, diagonal(node, factored[0]), axis=(1,))
     value = node.call(op.multiply, product, _sign_of_order(node, factored[1]))
     value = node.reshape(node.cast(value, dtype_in(x)), shape_in(x)[:-2])
-    return (value, *_stored(node, source, factored)[:2])
+    return value, None, None
 
 
 @converts("_linalg_slogdet")
-def slogdet(node: Node, x: Expr) -> Several:
+def slogdet(node: Node, x: Expr) -> tuple[Expr, Expr, None, None]:
     source = _as_torch_factors(node, x)
     factored = _factored(node, source)
     on_diagonal = diagonal(node, factored[0])
@@ -110,8 +111,7 @@ def slogdet(node: Node, x: Expr) -> Several:
     size = node.call(op.sum, logs, axis=(1,))
     batch, dtype = shape_in(x)[:-2], dtype_in(x)
     return (node.reshape(node.cast(sign, dtype), batch),
-            node.reshape(node.cast(size, dtype), batch),
-            *_stored(node, source, factored)[:2])
+            node.reshape(node.cast(size, dtype), batch), None, None)
 
 
 @converts("linalg_inv_ex")
@@ -124,7 +124,8 @@ def inverse(node: Node, x: Expr, *_check: bool) -> tuple[Expr, Expr]:
 
 
 @converts("_linalg_solve_ex")
-def solve(node: Node, a: Expr, b: Expr, left: bool, *_check: bool) -> Several:
+def solve(node: Node, a: Expr, b: Expr, left: bool, *_check: bool
+          ) -> tuple[Expr, None, None, Expr]:
     is_vector = rank_of(b) == 1 or shape_in(b) == shape_in(a)[:-1]
     right = node.call(op.expand_dims, b, axis=rank_of(b), num_newaxis=1) if is_vector else b
     source = _as_torch_factors(node, a)
@@ -132,8 +133,7 @@ def solve(node: Node, a: Expr, b: Expr, left: bool, *_check: bool) -> Several:
     made = _with_factors(node, factored[0], factored[2], shape_in(a)[:-2], right,
                          left=left or is_vector, adjoint=source is not a)
     made = node.call(op.squeeze, made, axis=(rank_of(made) - 1,)) if is_vector else made
-    packed, pivots, info = _stored(node, source, factored)
-    return made, packed, pivots, info
+    return made, None, None, _stored(node, source, factored)[2]
 
 
 @converts("linalg_lu_solve")
