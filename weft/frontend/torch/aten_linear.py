@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import op
-from weft.frontend.torch.node import Node, rank_of, shape_in
+from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 

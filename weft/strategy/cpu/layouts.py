@@ -67,7 +67,7 @@ def _channels_last(call: Call, kernel: TensorType, target: Target) -> LayoutChoi
     written = Layout.parse(attrs.kernel_layout)
     if not written.is_primal or not isinstance(call.args[1], Constant):
         return None
-    sizes: dict[str, int] = dict(zip(written.primal_axes, kernel.concrete_shape, strict=True))
+    sizes = dict(zip(written.primal_axes, kernel.concrete_shape, strict=True))
     if 0 in sizes.values() or (attrs.groups > 1 and sizes["I"] == 1):
         return None
     block = block_for(sizes["O"] // attrs.groups, target, str(attrs.out_dtype or kernel.dtype))
@@ -169,7 +169,7 @@ def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCho
         return None
     if weight is None or 0 in weight.concrete_shape:
         return None
-    sizes = dict(zip(written, weight.concrete_shape, strict=True))
+    sizes: dict[str, int] = dict(zip(written, weight.concrete_shape, strict=True))
     plan = plan_of(call, target, is_packed=True)
     if plan is not None:
         layout = panel_layout(sizes["N"], plan)
