@@ -83,7 +83,9 @@ def test_a_scale_that_is_not_finite_stays_in_its_channel(value: float) -> None:
     weights["scale"][5] = 1
     finite = weft.compile(make_model(CONV_BN, {"x": x.shape}, weights))(x)
     assert np.isnan(result[:, 5]).all()
-    np.testing.assert_array_equal(np.delete(result, 5, axis=1), np.delete(finite, 5, axis=1))
+    # A scale that is not finite stays outside of the weights, which rounds the others elsewhere.
+    np.testing.assert_allclose(np.delete(result, 5, axis=1), np.delete(finite, 5, axis=1),
+                               rtol=1e-5)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

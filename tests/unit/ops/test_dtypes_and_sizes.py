@@ -53,7 +53,7 @@ def test_other_float_types(name: str, one: Case, dtype: str) -> None:
     assert [t.dtype for t in tensors[:len(types)]] == [t.dtype for t in types]
     if dtype == "float16":
         return
-    function = lower(te.create_schedule([t.op for t in tensors]), [*placeholders, *tensors],
+    function = lower(te.create_schedule(tensors), [*placeholders, *tensors],
                      name="kernel")
     results = make_results(call, expected)
     evaluate(function, *flatten(arrays), *results)
@@ -118,7 +118,7 @@ def test_sizes_known_at_run_time(operator: Any, values: Any, shapes: Any, size: 
     outputs = found if isinstance(found, tuple) else (found,)
     call = Call(operator, tuple(const(a) for a in arrays), attrs)
     expected = reference_outputs(call, arrays)
-    function = lower(te.create_schedule([t.op for t in outputs]), [*inputs, *outputs], "kernel")
+    function = lower(te.create_schedule(outputs), [*inputs, *outputs], "kernel")
     results = [np.zeros(e.shape, e.dtype) for e in expected]
     evaluate(function, *arrays, *results, *[size] * (len(function.params) - len(inputs)
                                                      - len(outputs)))

@@ -76,7 +76,7 @@ def test_compute_agrees_with_the_reference(name: str, one: Case) -> None:
     results = make_results(call, expected)
     assert [t.static_shape for t in tensors] == [r.shape for r in results]
     assert [t.dtype.numpy for t in tensors] == [r.dtype for r in results]
-    function = lower(te.create_schedule([t.op for t in tensors]), [*placeholders, *tensors],
+    function = lower(te.create_schedule(tensors), [*placeholders, *tensors],
                      name="kernel")
     evaluate(function, *flatten(arrays), *results)
     for got, want in zip(cut_results(call, results), expected, strict=True):

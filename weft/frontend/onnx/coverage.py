@@ -93,7 +93,10 @@ def _note(gap: str, labels: list[str]) -> str:
 def _suggestion(missing: list[str]) -> str | None:
     """A near miss is more likely a damaged name than an operator to ask for."""
     for name in missing:
-        close = difflib.get_close_matches(name, supported_operators(), n=1, cutoff=0.7)
+        domain, _, own = name.rpartition("::")
+        alike = {known.rpartition("::")[2]: known for known in supported_operators()
+                 if known.rpartition("::")[0] == domain}  # a domain's name is like itself
+        close = difflib.get_close_matches(own, alike, n=1, cutoff=0.7)
         if close:
-            return f"is {name!r} meant to be {close[0]!r}?"
+            return f"is {name!r} meant to be {alike[close[0]]!r}?"
     return "docs/onnx.md lists the ONNX operators that are supported" if missing else None
