@@ -80,7 +80,7 @@ import os, signal, threading, time
 def shoot(delay, seen):
     time.sleep(delay)
     os.kill(os.getpid(), signal.SIGINT)
-    while not seen.wait(60):  # Python drops what a weak reference's callback raises
+    while not seen.wait(15):  # Python drops what a weak reference's callback raises
         os.kill(os.getpid(), signal.SIGINT)
 
 for delay in map(float, sys.argv[2].split(",")):
