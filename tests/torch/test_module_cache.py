@@ -143,7 +143,7 @@ UNKNOWN_CODE = {
     "the environment": ("x * FACTOR", "x * float(os.environ['FACTOR'])", "import os\n"),
     "a tensor in a global": ("FACTOR = 2.0", "FACTOR = torch.ones(3)", ""),
     "a module in a list": ("self.shift = 0.5", "self.shift = [nn.ReLU()]", ""),
-    "an import": ("return x * FACTOR", "import yaml\n    return x * FACTOR", ""),
+    "an import": ("return x * FACTOR", "import a_module_of_somebody\n    return x * FACTOR", ""),
 }
 
 

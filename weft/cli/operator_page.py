@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,6 +104,8 @@ def _meaning(op: Op) -> str:
 
 def source_of(function: Callable[..., Any]) -> str:
     """The source of a reference; functions that it closes over are named below it."""
+    if isinstance(function, functools.partial):
+        return _partial(function)
     if not inspect.isfunction(function):
         module = getattr(function, "__module__", None) or "numpy"
         return f"{module}.{getattr(function, '__name__', function)}"
@@ -111,6 +114,13 @@ def source_of(function: Callable[..., Any]) -> str:
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     notes = [f"# {name}: {_closed_over(cell.cell_contents)}" for name, cell in cells]
     return "\n".join([text, *notes])
+
+
+def _partial(function: functools.partial[Any]) -> str:
+    """The function by its name with what is bound, for addresses change from run to run."""
+    bound = [*map(repr, function.args), *(f"{k}={v!r}" for k, v in function.keywords.items())]
+    name = f"{function.func.__module__}.{function.func.__name__}"
+    return f"functools.partial({', '.join([name, *bound])})"
 
 
 def _closed_over(value: object) -> str:
