@@ -38,4 +38,7 @@ def test_samples(name: str) -> None:
         outcome = run_operator(name, dtype, count, gradients=gradients)
         assert outcome.status not in (Status.RAISES, Status.WRONG), outcome
         if (dtype, gradients) == ("float32", False) and EXPECTED[name] == "computed":
-            assert outcome.status is Status.COMPUTED, outcome
+            # The first samples may all have sizes that data decides, which torch does not trace.
+            depends_on_data = (outcome.status is Status.NOT_TRACED
+                               and "DataDependentOutputException" in outcome.detail)
+            assert outcome.status is Status.COMPUTED or depends_on_data, outcome
