@@ -14,6 +14,7 @@ from weft.codegen.llvm.state import Emitter, FunctionState, is_nonnegative
 from weft.codegen.llvm.types import float_constant, int_constant, splat, value_type, vector_of
 from weft.support.errors import CodegenError, InternalError
 from weft.tir import expr as tir
+from weft.tir.visitor import children
 
 _DIVISIONS = (tir.Div, tir.FloorDiv, tir.FloorMod)
 _BINARY = (
@@ -69,6 +70,8 @@ def _fused(state: FunctionState, e: tir.Binary) -> str | None:
         product, addend = e.a, e.b
     else:
         return None
+    if addend is product or any(part is product for part in children(addend)):
+        return None  # the product less itself, rounded once and not at all, would not be zero
     x, y, z = emit(state, product.a), emit(state, product.b), emit(state, addend)
     if isinstance(e, tir.Sub):
         z = state.out.emit(f"fneg {value_type(e.dtype)} {z}")
