@@ -188,7 +188,7 @@ def _indices_of(name: str) -> int:
 
 def _compare(got: Sequence[Any], expected: Sequence[Any], indices: int = -1,
              source: Sequence[torch.Tensor] = ()) -> None:
-    """The result ``indices`` may name other places of ``source`` that hold the same values."""
+    """The result ``indices`` may name other positions of ``source`` with the same values."""
     assert len(got) == len(expected), f"{len(got)} results, expected {len(expected)}"
     for position, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
         if position == indices and _selects(source[0], mine, theirs):
@@ -202,7 +202,7 @@ def _compare(got: Sequence[Any], expected: Sequence[Any], indices: int = -1,
 
 
 def _selects(source: torch.Tensor, mine: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Whether both are places of the same values along one axis of ``source``."""
+    """Whether both are positions of the same values along one axis of ``source``."""
     if mine.shape != theirs.shape or mine.dtype != theirs.dtype or not source.ndim:
         return False
     if mine.ndim < source.ndim:  # an axis was reduced

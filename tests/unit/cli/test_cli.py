@@ -6,16 +6,9 @@ import sys
 
 import pytest
 
-from weft.cli.main import main
+from tests.unit.cli.commands import run
 
 PROGRAM = "def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(%x)) }"
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    out, err = capsys.readouterr()
-    return end.value.code, out, err
 
 
 @pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "opt", "inspect", "ops",

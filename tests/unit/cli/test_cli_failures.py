@@ -5,18 +5,11 @@ import numpy as np
 import pytest
 
 import weft
-from weft.cli.main import main
+from tests.unit.cli.commands import run
 from weft.cli.output import write_npz
 
 PROGRAM = "def @main(%x: Tensor[(4,), float32]) { tanh(%x) }"
 NOWHERE = "/proc/there/is/no/such/folder"
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as end:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return end.value.code, out, err
 
 
 @pytest.fixture

@@ -16,19 +16,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
-from weft.cli.main import main
+from tests.unit.cli.commands import run
 from weft.cli.wording import for_command_line
 from weft.compiler import report
 from weft.support.progress import BarReporter
 
 PROGRAM = "def @main(%x: Tensor[(3, 4), float32]) { nn.softmax(tanh(%x)) }"
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as end:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return end.value.code, out, err
 
 
 @pytest.fixture

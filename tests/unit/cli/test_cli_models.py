@@ -8,14 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
-from weft.cli.main import main
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as end:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return end.value.code, out, err
+from tests.unit.cli.commands import run
 
 
 def save_model(path, operator="Relu"):

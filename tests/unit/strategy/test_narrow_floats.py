@@ -163,8 +163,8 @@ def test_constant_weights_are_packed_in_either_layout(layout, dtype) -> None:
     x = var("x", (5, 40), dtype)
     out = "int32" if dtype == "int8" else None
     # A sum of the weights keeps the rewriting of KN into NK from seeing a constant.
-    turned = op.transpose(op.transpose(Constant(weight)))
-    function = Function((x,), op.nn.dense(x, turned, weight_layout=layout, out_dtype=out))
+    transposed = op.transpose(op.transpose(Constant(weight)))
+    function = Function((x,), op.nn.dense(x, transposed, weight_layout=layout, out_dtype=out))
     assert not any(c.endswith("generic") for c in implementations(function))
     data = (rng.integers(-99, 99, (5, 40)).astype(np.int8) if dtype == "int8"
             else draw(rng, (5, 40), dtype))

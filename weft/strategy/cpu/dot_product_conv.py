@@ -120,10 +120,9 @@ class _Window:
         return te.compute((batch, channels, const(1), _round_up(rows * columns, self.wide)),
                           element, name="data_pixels", tag="injective,border")
 
-    def grouped(self, padded: te.Tensor, plan: DotPlan) -> te.Tensor:
+    def grouped(self, padded: te.Tensor, plan: DotPlan, stride: int) -> te.Tensor:
         """``[n, c // group, y, x % stride, x // stride, c % group]``."""
         batch, channels, height, row = padded.shape
-        stride = 1 if padded.name == "data_pixels" else self.attrs.strides[1]
         return te.compute(
             (batch, channels // plan.group, height, const(stride), row // stride,
              const(plan.group)),
@@ -141,8 +140,8 @@ def _convolution(
     rows = _positions(height + top + bottom, taps_y, attrs.strides[0], attrs.dilation[0])
     columns = _positions(width + left + right, taps_x, attrs.strides[1], attrs.dilation[1])
     window = _Window(attrs, (taps_y, taps_x), (rows, columns), tile.vectors * plan.lanes)
-    copied = window.grouped((window.pixels if flat else window.padded)(data, plan), plan)
     lines, (down, stride) = (const(1), (1, 1)) if flat else (rows, attrs.strides)
+    copied = window.grouped((window.pixels if flat else window.padded)(data, plan), plan, stride)
     axes = [te.reduce_axis(extent, name) for extent, name
             in ((taps_y, "ky"), (taps_x, "kx"), (groups, "d"), (group, "ki"))]
     ky, kx, d, k = axes

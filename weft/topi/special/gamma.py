@@ -70,9 +70,9 @@ def digamma(m: Arithmetic, x: Any) -> Any:
     value = total + m.log(y) - 0.5 * inverse - _power_series(_DIGAMMA, square) * square
     distance = _to_integer(m, x)
     angle = distance * math.pi
-    turned = value - m.cos(angle) / m.sin(angle) * math.pi
+    by_reflection = value - m.cos(angle) / m.sin(angle) * math.pi
     at_integer = m.both(m.equal(distance, 0.0), x < 0.0)
-    below = m.choose(at_integer, math.nan, m.choose(m.equal(x, 0.0), -1.0 / x, turned))
+    below = m.choose(at_integer, math.nan, m.choose(m.equal(x, 0.0), -1.0 / x, by_reflection))
     return m.choose(reflected, below, value)
 
 

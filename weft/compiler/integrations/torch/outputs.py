@@ -10,7 +10,12 @@ import sympy
 import torch
 import torch.fx
 
-from weft.compiler.integrations.torch.layout import Axes, memory_order, row_major_strides
+from weft.compiler.integrations.torch.layout import (
+    Axes,
+    is_row_major,
+    memory_order,
+    row_major_strides,
+)
 
 # Takes the next array that a program returns, or none of them, and gives the result.
 Maker = Callable[[Iterator[np.ndarray]], Any]
@@ -37,7 +42,7 @@ def maker_of(layout: Layout | None, dtype: torch.dtype) -> Maker:
     if layout is None or layout[1] == row_major_strides(layout[0]):
         return lambda arrays: tensor(next(arrays))
     shape, strides = layout
-    if order_of(layout) is not None or _lies_in_order(layout):
+    if order_of(layout) is not None or (0 not in shape and is_row_major(shape, strides)):
         return lambda arrays: tensor(next(arrays)).as_strided(shape, strides)
     if 0 in strides:  # elements share memory, which no operator but a view gives
         return lambda arrays: tensor(next(arrays))
@@ -51,12 +56,6 @@ def maker_of(layout: Layout | None, dtype: torch.dtype) -> Maker:
 def number_maker(value: Any) -> Maker:
     """How a result is made that is no tensor."""
     return lambda _: value
-
-
-def _lies_in_order(layout: Layout) -> bool:
-    dense = row_major_strides(layout[0])
-    return 0 not in layout[0] and all(
-        n == 1 or s == d for n, s, d in zip(*layout, dense, strict=True))
 
 
 def symbols_of(placeholders: Sequence[torch.fx.Node], args: Sequence[Any]) -> dict[Any, Any]:
