@@ -114,6 +114,11 @@ class DType:
         return self.code in _SMALL_FLOATS
 
     @property
+    def is_narrow_float(self) -> bool:
+        """A float of 16 bits or fewer, with which kernels compute in float32."""
+        return self.is_float and self.bits <= 16
+
+    @property
     def is_int(self) -> bool:
         return self.code in ("int", "uint")
 

@@ -207,7 +207,7 @@ def _narrow_type(expr: Expr) -> TensorType | None:
     type_ = known_type(expr)
     if not isinstance(type_, TensorType):
         return None
-    return type_ if type_.dtype.is_float and type_.dtype.bits <= 16 else None
+    return type_ if type_.dtype.is_narrow_float else None
 
 
 def _cast(expr: Expr, dtype: DType) -> Expr:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.codegen.llvm.narrow_float import is_narrow_float, narrow, widen
+from weft.codegen.llvm.narrow_float import narrow, widen
 from weft.codegen.llvm.types import int_constant, mangle, splat, value_type, vector_of, zero_of
 from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
@@ -32,7 +32,7 @@ _INT_COMPARE = {
 
 def emit_binary(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
     """``a op b`` of two operands of ``dtype``; 16-bit floats compute in float32."""
-    if is_narrow_float(dtype):
+    if dtype.is_narrow_float:
         wide = float32.vector(dtype.lanes)
         result = emit_binary(out, op, wide, widen(out, a, dtype), widen(out, b, dtype))
         return result if op in _FLOAT_COMPARE else narrow(out, result, dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.codegen.llvm.narrow_float import is_narrow_float, narrow, round_to_odd, widen
+from weft.codegen.llvm.narrow_float import narrow, round_to_odd, widen
 from weft.codegen.llvm.types import is_narrow, splat, value_type, vector_of, zero_of
 from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
@@ -19,9 +19,9 @@ def emit_cast(out: FunctionWriter, value: str, source: DType, target: DType) -> 
     if "handle" in (source.code, target.code):
         raise CodegenError("an address cannot be converted", got=f"{source} to {target}")
     single = float32.vector(source.lanes)
-    if is_narrow_float(source):
+    if source.is_narrow_float:
         return emit_cast(out, widen(out, value, source), single, target)
-    if is_narrow_float(target):
+    if target.is_narrow_float:
         if target.code == "float" and source.bits == 64 and source.is_float:
             return narrow(out, round_to_odd(out, value, source.lanes), target)
         return narrow(out, emit_cast(out, value, source, single), target)

@@ -9,7 +9,7 @@ fewer digits than the type has. Only where a lane has a larger one, a loop takes
 from __future__ import annotations
 
 from weft.codegen.llvm.arith import call_overloaded, emit_fma, has_fma
-from weft.codegen.llvm.narrow_float import is_narrow_float, narrow, widen
+from weft.codegen.llvm.narrow_float import narrow, widen
 from weft.codegen.llvm.types import float_constant, int_constant, splat, value_type, vector_of
 from weft.codegen.llvm.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
@@ -160,7 +160,7 @@ def emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str
     The remainder has the sign of the divisor; the quotient is that of what the remainder leaves,
     which is a whole number but for its rounding: ``1.0 // 0.1`` is 9.
     """
-    if is_narrow_float(dtype):
+    if dtype.is_narrow_float:
         wide = float32.vector(dtype.lanes)
         result = emit_float_floor(out, op, wide, widen(out, a, dtype), widen(out, b, dtype))
         return narrow(out, result, dtype)

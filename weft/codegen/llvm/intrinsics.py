@@ -12,7 +12,6 @@ from typing import TypeAlias
 from weft.codegen.llvm.arith import call_overloaded, has_fma
 from weft.codegen.llvm.cast import emit_cast
 from weft.codegen.llvm.float_remainder import emit_fmod
-from weft.codegen.llvm.narrow_float import is_narrow_float
 from weft.codegen.llvm.pieces import in_pieces
 from weft.codegen.llvm.types import float_constant, mangle, splat, value_type
 from weft.codegen.llvm.writer import FunctionWriter
@@ -29,7 +28,7 @@ def _float(name: str, through: DType = float32) -> IntrinsicEmitter:
     def rule(
         out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
     ) -> str:
-        if is_narrow_float(dtype):
+        if dtype.is_narrow_float:
             wide = through.vector(dtype.lanes)
             widened = [emit_cast(out, v, dtype, wide) for v in values]
             return emit_cast(out, rule(out, wide, widened, dtypes), wide, dtype)
@@ -60,7 +59,7 @@ def _fmod(
     out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
 ) -> str:
     """The remainder of narrow floats is one of theirs: through float32 it stays exact."""
-    if is_narrow_float(dtype):
+    if dtype.is_narrow_float:
         wide = float32.vector(dtype.lanes)
         a, b = (emit_cast(out, v, dtype, wide) for v in values)
         return emit_cast(out, emit_fmod(out, wide, a, b), wide, dtype)
@@ -80,7 +79,7 @@ def _abs(out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Seque
 
 
 def _isnan(out: FunctionWriter, _: DType, values: Sequence[str], dtypes: Sequence[DType]) -> str:
-    source = float32.vector(dtypes[0].lanes) if is_narrow_float(dtypes[0]) else dtypes[0]
+    source = float32.vector(dtypes[0].lanes) if dtypes[0].is_narrow_float else dtypes[0]
     value, kind = emit_cast(out, values[0], dtypes[0], source), value_type(source)
     return out.emit(f"fcmp uno {kind} {value}, {value}")
 

@@ -19,10 +19,6 @@ from weft.target import Target
 BRANCH_LANES = 8
 
 
-def is_narrow_float(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bits <= 16
-
-
 def converts_half(target: Target) -> bool:
     """Whether the CPU converts between float16 and float32."""
     return target.has("f16c") or target.arch == "aarch64"

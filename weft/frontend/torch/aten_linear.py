@@ -66,7 +66,7 @@ def trilinear(node: Node, a: Expr, b: Expr, c: Expr, *rest: Any) -> Expr:
     *expansions, summed, _unrolled = rest
     product: Expr | None = None
     dtype = dtype_in(a)
-    inner = "float32" if dtype.is_float and dtype.bits < 32 else dtype
+    inner = "float32" if dtype.is_narrow_float else dtype
     for x, axes in zip((a, b, c), expansions, strict=True):
         wide = _expanded(node, node.cast(x, inner), axes)
         product = wide if product is None else node.call(op.multiply, product, wide)

@@ -16,7 +16,7 @@ from weft.ir.op import Op
 def _in_float(node: Node, *values: Any) -> list[Expr]:
     """The arguments in the dtype of the result, 16-bit ones in float32."""
     dtype = node.dtype()
-    wide = "float32" if dtype.is_float and dtype.bits < 32 else dtype
+    wide = "float32" if dtype.is_narrow_float else dtype
     return [node.cast(node.tensor(value, dtype), wide) for value in values]
 
 

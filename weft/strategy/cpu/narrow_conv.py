@@ -29,7 +29,7 @@ from weft.transform.layout_prices import CONVERSION_CYCLES
 
 def is_narrow(type_: Type | None) -> bool:
     """Whether the type is that of a tensor of floats of at most 16 bits."""
-    return isinstance(type_, TensorType) and type_.dtype.is_float and type_.dtype.bits <= 16
+    return isinstance(type_, TensorType) and type_.dtype.is_narrow_float
 
 
 def conv_in_float32(call: Call, types: Sequence[Type]) -> tuple[Call, list[Type]] | None:

@@ -68,7 +68,7 @@ def matmul(
 
 def sum_type(dtype: DType) -> DType:
     """What products of ``dtype`` are added up in: floats of 16 bits and fewer in float32."""
-    return float32 if dtype.is_float and dtype.bits <= 16 else dtype
+    return float32 if dtype.is_narrow_float else dtype
 
 
 def _rounded(sums: te.Tensor, dtype: DType) -> te.Tensor:
