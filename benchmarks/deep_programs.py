@@ -25,8 +25,8 @@ from weft.ir import (
     var,
 )
 from weft.ir.passes import PASSES, PassContext, Sequential
-from weft.ir.pattern import any_
-from weft.transform.external import (
+from weft.ir.rewrite.pattern import any_
+from weft.transform.external.codegen import (
     EXTERNAL_CODEGENS,
     CompositePattern,
     register_external_codegen,

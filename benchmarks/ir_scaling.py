@@ -39,7 +39,7 @@ from weft.ir import (
     structural_hash,
     verify_module,
 )
-from weft.ir.json_format import load_json, save_json
+from weft.ir.json.format import load_json, save_json
 from weft.transform import evaluate
 
 # Each program, and what its sizes are divided by.

@@ -23,10 +23,10 @@ from benchmarks.kernel_models import KERNELS
 from weft.codegen.llvm.build import emit_llvm
 from weft.codegen.llvm.machine_code import object_code, wants_strength_reduction
 from weft.codegen.llvm.module import optimized_module
-from weft.compiler.lowering import lower_program
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
-from weft.compiler.program import KernelSource
+from weft.compiler.program.lowering import lower_program
+from weft.compiler.program.program import KernelSource
 from weft.compiler.sources import import_model
 from weft.strategy import schedule_function
 from weft.target import Target

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from weft.ir import IRModule, as_text, parse, verify_module
 from weft.ir.expr import Call, Constant
-from weft.ir.json_format import load_json, save_json
+from weft.ir.json.format import load_json, save_json
 from weft.ir.op import OPS, Op
 from weft.ir.structural import assert_structural_equal
 from weft.ir.visitor import post_order

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weft.compiler.differentiate import grad
     from weft.compiler.tuning import tune_model
     from weft.ir import Function, IRModule
-    from weft.ir.from_python import function
+    from weft.ir.python.from_python import function
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
     from weft.target import Target
@@ -43,7 +43,7 @@ _LAZY = {
     "load": "weft.runtime.artifact",
     "parse": "weft.compiler.api",
     "grad": "weft.compiler.differentiate",
-    "function": "weft.ir.from_python",
+    "function": "weft.ir.python.from_python",
     "IRModule": "weft.ir",
     "Function": "weft.ir",
     "Target": "weft.target",

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.docs.coverage_page import ROOT
-from weft.transform.external import EXTERNAL_CODEGENS
+from weft.transform.external.codegen import EXTERNAL_CODEGENS
 
 PAGE = ROOT / "docs" / "codegen.md"
 

@@ -10,7 +10,7 @@ from tests.errors.bad_models import assert_refused, error_of, good_model, make_m
 from weft.frontend.onnx import from_onnx
 from weft.frontend.onnx.dtypes import supported_dtypes
 from weft.support.errors import InvalidModelError, UnsupportedModelError
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 
 def test_unknown_operators_are_all_listed_with_counts() -> None:

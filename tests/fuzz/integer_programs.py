@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.ir.text_values import SCALAR_SUFFIXES
+from weft.ir.text.values import SCALAR_SUFFIXES
 
 WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SIZE = 40  # elements: more than a vector of any of them, and a rest

@@ -26,7 +26,7 @@ from weft.ir.module import IRModule
 from weft.ir.types import TensorType, is_static
 from weft.ir.visitor import post_order
 from weft.support.errors import InternalError, WeftError
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 SMALL = {"convolutional": convolutional, "shape_shuffling": shape_shuffling}
 # Damage mostly makes these ill-formed; what is left is not evaluated.

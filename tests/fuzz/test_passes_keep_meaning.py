@@ -22,7 +22,7 @@ from tests.unit.transform.random_programs import programs
 from weft.ir import IRModule, infer_type, parse, parse_pipeline, verify_module
 from weft.support.errors import PassError
 from weft.transform import check_same_values, evaluate
-from weft.transform.equivalence import arrays_of, random_inputs
+from weft.transform.analysis.equivalence import arrays_of, random_inputs
 
 # The gradient returns something else; continuations are taken off again.
 UNLIKE = {"gradient": None, "to_cps": "to_cps,un_cps"}

@@ -19,7 +19,7 @@ from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
 from weft.frontend.onnx import from_onnx
 from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 ONES = np.ones((1, 3, 224, 224), np.float32)
 # Enough for every path through the importer and the passes; the others run with the slow tests.

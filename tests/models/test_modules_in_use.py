@@ -18,7 +18,7 @@ from tests.models.randomize import light_model_output, light_model_path
 from weft.frontend.onnx import from_onnx
 from weft.runtime import artifact
 from weft.support.errors import ArtifactError, TargetError
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 CALLERS, ROUNDS = 6, 40
 

@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import weft
 from weft.frontend.onnx import from_onnx
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 node = helper.make_node
 LEVELS = (0, 3)

@@ -11,7 +11,7 @@ import weft
 from weft.cli.common import compile_options, print_table, session
 from weft.cli.models import ModelFile
 from weft.cli.output import check_writable, write_text
-from weft.compiler.report import html_report
+from weft.compiler.report.page import html_report
 from weft.compiler.stages import STAGES
 from weft.support.errors import InvalidInputError
 

@@ -20,7 +20,7 @@ from weft.ir.types import TupleType, Type
 from weft.ir.typing.infer import infer_type
 from weft.strategy import implementations
 from weft.target import Target
-from weft.transform.gradient_rules import ZERO_GRADIENT, rule_of
+from weft.transform.autodiff.gradient_rules import ZERO_GRADIENT, rule_of
 
 _TARGETS = ("llvm -mcpu=haswell", "llvm -mcpu=znver4")
 _MOST_TYPES = 4

@@ -11,8 +11,6 @@ import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
 from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
 from weft.compiler.dynamic_model import DynamicModel
-from weft.compiler.lowering import try_lower_program
-from weft.compiler.model_code import ModelCode, build_model
 from weft.compiler.open_inputs import (
     has_open_inputs,
     manifest_of_module,
@@ -21,6 +19,8 @@ from weft.compiler.open_inputs import (
 )
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, run_pipeline
+from weft.compiler.program.lowering import try_lower_program
+from weft.compiler.program.model_code import ModelCode, build_model
 from weft.compiler.sources import cache_key, import_model, prepare, unchanged_file
 from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model

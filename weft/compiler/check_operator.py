@@ -20,9 +20,9 @@ from weft.ir.dynamic import depends_on_data
 from weft.ir.expr import Call, Expr, Function, Tuple, Var, var
 from weft.ir.module import IRModule
 from weft.ir.op import Case, Op, get_op
-from weft.ir.parser import parse
 from weft.ir.shape import dims_equal
 from weft.ir.structural import assert_structural_equal
+from weft.ir.text.parser import parse
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr, infer_type
 from weft.strategy import implementations, lower_function
@@ -30,8 +30,8 @@ from weft.support.errors import OperatorError, PassError, TypeInferenceError
 from weft.support.user_code import place_of
 from weft.target import Target
 from weft.tir import eval as tir_eval
-from weft.transform.gradient_contract import checked_gradients
-from weft.transform.gradient_rules import rule_of
+from weft.transform.autodiff.gradient_contract import checked_gradients
+from weft.transform.autodiff.gradient_rules import rule_of
 
 _TOLERANCE = {"float16": 2e-2, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-10}
 _STEP = 1e-6

@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from weft.codegen.llvm.jit import JitLibrary
-from weft.compiler.external_kernel import errors_raised
-from weft.compiler.graph_svg import MOST_NODES, graph_svg
-from weft.compiler.model_code import ModelCode
+from weft.compiler.build.external_kernel import errors_raised
 from weft.compiler.options import CompileOptions
+from weft.compiler.program.model_code import ModelCode
+from weft.compiler.report.graph_svg import MOST_NODES, graph_svg
 from weft.compiler.stages import Stages
 from weft.compiler.vm.specialize import Specializer
 from weft.export import export_artifact, export_c

@@ -10,7 +10,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.sources import import_model, prepare
 from weft.ir.module import IRModule
 from weft.support.plugins import load_plugins
-from weft.transform.gradient import Gradient
+from weft.transform.autodiff.gradient import Gradient
 
 
 def grad(

@@ -9,7 +9,7 @@ from weft.ir.op import OPS, Op
 from weft.ir.visitor import post_order
 from weft.strategy.registry import layout_hooks, strategies_of
 from weft.target import Target
-from weft.transform.generate_external import EXTERNAL_CODE
+from weft.transform.external.generate_external import EXTERNAL_CODE
 
 
 def is_self_contained(function: Function, target: Target) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import weft
 from weft.compiler.options import CompileOptions
-from weft.compiler.program import Port
+from weft.compiler.program.program import Port
 from weft.compiler.sources import is_onnx
 from weft.compiler.vm.build import spec_of
 from weft.compiler.vm.lower_module import input_ports, is_flat, output_ports
@@ -17,7 +17,7 @@ from weft.ir.module import IRModule
 from weft.ir.types import TupleType, is_static
 from weft.runtime.manifest import Manifest, TargetSpec
 from weft.support.errors import UnsupportedModelError
-from weft.transform.graph import type_of
+from weft.transform.analysis.graph import type_of
 
 
 def has_open_inputs(mod: IRModule) -> bool:

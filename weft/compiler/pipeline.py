@@ -32,7 +32,7 @@ from weft.ir import (
 )
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
-from weft.ir.rewrite import KNOWN_RULES
+from weft.ir.rewrite.driver import KNOWN_RULES
 from weft.strategy import layout_hooks, legalizations, multiplies_bytes
 from weft.support import progress, trace
 from weft.support.config import config

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.compiler.build.fingerprint import key_of
 from weft.compiler.extensions import is_self_contained, may_use_extensions
-from weft.compiler.fingerprint import key_of
 from weft.compiler.options import CompileOptions
 from weft.frontend.onnx import from_onnx
 from weft.frontend.torch import (
@@ -22,7 +22,7 @@ from weft.frontend.torch import (
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
 from weft.support.errors import InvalidModelError, OptionError
 from weft.target import Target
-from weft.transform.input_shapes import with_input_shapes
+from weft.transform.passes.input_shapes import with_input_shapes
 
 TEXT_SUFFIXES = (".ir", ".weft-ir", ".txt")
 ARTIFACT_SUFFIX = ".weft"

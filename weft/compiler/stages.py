@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.codegen.llvm.build import emit_assembly, emit_llvm
-from weft.compiler.kernel import lower_kernel
-from weft.compiler.lowering import try_lower_program
+from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
-from weft.compiler.program import KernelSource
+from weft.compiler.program.lowering import try_lower_program
+from weft.compiler.program.program import KernelSource
 from weft.compiler.sources import import_model
 from weft.compiler.vm.build import has_fixed_sizes, program_text
 from weft.compiler.vm.lower_module import lower_module

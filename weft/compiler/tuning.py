@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
-from weft.compiler.program import KernelSource
+from weft.compiler.program.program import KernelSource
 from weft.compiler.sources import import_model, prepare
 from weft.compiler.stages import kernels_of
 from weft.ir.op import Op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.ir import IRModule
 from weft.support.config import config
 from weft.transform import check_same_values
-from weft.transform.effects import touches_references
+from weft.transform.analysis.effects import touches_references
 
 
 def compare_modules(before: IRModule, after: IRModule) -> None:

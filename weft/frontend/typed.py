@@ -16,7 +16,7 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.ir.typing.infer import infer_expr
 from weft.support.errors import InternalError, InvalidModelError, TypeInferenceError
-from weft.transform.reference import evaluate_call
+from weft.transform.analysis.reference import evaluate_call
 
 # Shapes, axes and scalars: what converters need to know. Weights are folded by the pass, later.
 FOLD_LIMIT_ELEMENTS = 4096

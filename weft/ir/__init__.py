@@ -1,8 +1,6 @@
 """The typed functional IR: types, attributes, expressions, inference, text, rewriting, passes."""
 
-from weft.ir import builder
 from weft.ir.attrs import NO_ATTRS, Attrs, NoAttrs, attr, one_of
-from weft.ir.builder import ScopeBuilder
 from weft.ir.dtype import DType
 from weft.ir.expr import (
     Call,
@@ -40,7 +38,6 @@ from weft.ir.instruments import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import OPS, Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.parser import parse, parse_expr, parse_type
 from weft.ir.pass_pipeline import parse_pipeline
 from weft.ir.passes import (
     PASSES,
@@ -52,11 +49,14 @@ from weft.ir.passes import (
     run_pass,
 )
 from weft.ir.prelude import Prelude, import_prelude, prelude
-from weft.ir.printer import as_text
-from weft.ir.rewrite import NoMatch, Rule, RuleSet, apply_rules, rule
+from weft.ir.python import builder
+from weft.ir.python.builder import ScopeBuilder
+from weft.ir.rewrite.driver import NoMatch, Rule, RuleSet, apply_rules, rule
 from weft.ir.shape import ANY, Dim, SymDim
 from weft.ir.span import Span
 from weft.ir.structural import assert_structural_equal, structural_equal, structural_hash
+from weft.ir.text.parser import parse, parse_expr, parse_type
+from weft.ir.text.printer import as_text
 from weft.ir.types import (
     FuncType,
     GlobalTypeVar,

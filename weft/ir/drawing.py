@@ -28,7 +28,7 @@ from weft.ir.expr import (
 )
 from weft.ir.module import IRModule
 from weft.ir.op import Op
-from weft.ir.text_values import value_text
+from weft.ir.text.values import value_text
 from weft.ir.visitor import children, post_order
 
 _MOST_ATTRIBUTES = 60  # characters of attributes in a label

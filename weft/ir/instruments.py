@@ -10,8 +10,8 @@ from typing import TextIO
 
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass
-from weft.ir.printer import as_text
-from weft.ir.rewrite import RewriteStats
+from weft.ir.rewrite.driver import RewriteStats
+from weft.ir.text.printer import as_text
 from weft.ir.verify import verify_module
 from weft.support.dump import write_dump
 

@@ -4,7 +4,7 @@ Importing the package registers the strategies that ship with weft.
 """
 
 from weft.strategy import cpu
-from weft.strategy.cpu.dot_product import multiplies_bytes
+from weft.strategy.cpu.dot_product.instruction import multiplies_bytes
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.lower_function import (
     LoweredKernel,

@@ -13,7 +13,7 @@ from weft.support.config import config
 from weft.support.errors import LoweringError, RegistryError
 from weft.support.registry import Registry
 from weft.target import Target
-from weft.transform.legalize import LegalizeHook
+from weft.transform.passes.legalize import LegalizeHook
 
 Strategy: TypeAlias = Callable[[Call, Target], Iterator[Implementation]]
 LayoutHook: TypeAlias = Callable[..., Any]

@@ -3,28 +3,13 @@
 ``compiler/pipeline.py`` is the one place that puts them in order.
 """
 
-from weft.transform.alter_op_layout import AlterOpLayout
-from weft.transform.annotate_spans import AnnotateSpans
-from weft.transform.backward_fold_scale_axis import BackwardFoldScaleAxis
-from weft.transform.canonicalize_cast import CanonicalizeCast
-from weft.transform.canonicalize_ops import CanonicalizeOps
-from weft.transform.combine_parallel_batch_matmul import CombineParallelBatchMatmul
-from weft.transform.combine_parallel_conv2d import CombineParallelConv2D
-from weft.transform.combine_parallel_dense import CombineParallelDense
-from weft.transform.combine_parallel_op import CombineParallelOp
-from weft.transform.compute_in_float32 import ComputeInFloat32
-from weft.transform.convert_layout import ConvertLayout
-from weft.transform.dead_code_elimination import DeadCodeElimination
-from weft.transform.dedup import Dedup
-from weft.transform.defunctionalization import Defunctionalization
-from weft.transform.defuse_ops import DefuseOps
-from weft.transform.dynamic_to_static import DynamicToStatic
-from weft.transform.eliminate_common_subexpr import EliminateCommonSubexpr
-from weft.transform.eliminate_identity import EliminateIdentity
-from weft.transform.equivalence import check_same_values
-from weft.transform.eta_expand import EtaExpand
-from weft.transform.expand_for_gradient import ExpandForGradient
-from weft.transform.external import (
+from weft.transform.analysis.equivalence import check_same_values
+from weft.transform.analysis.reference import evaluate
+from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
+from weft.transform.autodiff.gradient import Gradient, gradient
+from weft.transform.autodiff.lazy_gradient_init import LazyGradientInit
+from weft.transform.autodiff.recompute import Recompute
+from weft.transform.external.codegen import (
     CompositePattern,
     ExternalCodegen,
     ObjectCode,
@@ -33,37 +18,52 @@ from weft.transform.external import (
     TensorCode,
     register_external_codegen,
 )
-from weft.transform.fake_quantization_to_integer import FakeQuantizationToInteger
-from weft.transform.fast_math import FastMath
-from weft.transform.fixed_point import FixedPoint
-from weft.transform.fold_constant import FoldConstant
-from weft.transform.fold_scale_axis import FoldScaleAxis
-from weft.transform.forward_fold_scale_axis import ForwardFoldScaleAxis
-from weft.transform.fuse_attention import FuseAttention
-from weft.transform.fuse_ops import FuseOps
-from weft.transform.generate_external import GenerateExternal
-from weft.transform.gradient import Gradient, gradient
-from weft.transform.inline import Inline
-from weft.transform.lambda_lift import LambdaLift
-from weft.transform.layout_choice import AlterLayoutHook, LayoutChoice
-from weft.transform.lazy_gradient_init import LazyGradientInit
-from weft.transform.legalize import Legalize, LegalizeHook
-from weft.transform.merge_composite import MergeComposite
-from weft.transform.partial_eval import PartialEval
-from weft.transform.partition_graph import PartitionGraph
-from weft.transform.print_ir import PrintIR
-from weft.transform.qnn_canonicalize import QnnCanonicalize
-from weft.transform.recompute import Recompute
-from weft.transform.reference import evaluate
-from weft.transform.remove_unused_functions import RemoveUnusedFunctions
-from weft.transform.simplify_expr import SimplifyExpr
-from weft.transform.simplify_inference import SimplifyInference
-from weft.transform.to_a_normal_form import ToANormalForm
-from weft.transform.to_basic_block_normal_form import ToBasicBlockNormalForm
-from weft.transform.to_cps import ToCPS
-from weft.transform.to_graph_normal_form import ToGraphNormalForm
-from weft.transform.to_mixed_precision import ToMixedPrecision
-from weft.transform.un_cps import UnCPS
+from weft.transform.external.generate_external import GenerateExternal
+from weft.transform.external.merge_composite import MergeComposite
+from weft.transform.external.partition_graph import PartitionGraph
+from weft.transform.fusion.combine_parallel_batch_matmul import CombineParallelBatchMatmul
+from weft.transform.fusion.combine_parallel_conv2d import CombineParallelConv2D
+from weft.transform.fusion.combine_parallel_dense import CombineParallelDense
+from weft.transform.fusion.combine_parallel_op import CombineParallelOp
+from weft.transform.fusion.defuse_ops import DefuseOps
+from weft.transform.fusion.fuse_attention import FuseAttention
+from weft.transform.fusion.fuse_ops import FuseOps
+from weft.transform.layout.alter_op_layout import AlterOpLayout
+from weft.transform.layout.convert_layout import ConvertLayout
+from weft.transform.layout.layout_choice import AlterLayoutHook, LayoutChoice
+from weft.transform.normal_form.dedup import Dedup
+from weft.transform.normal_form.defunctionalization import Defunctionalization
+from weft.transform.normal_form.eta_expand import EtaExpand
+from weft.transform.normal_form.lambda_lift import LambdaLift
+from weft.transform.normal_form.to_a_normal_form import ToANormalForm
+from weft.transform.normal_form.to_basic_block_normal_form import ToBasicBlockNormalForm
+from weft.transform.normal_form.to_cps import ToCPS
+from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
+from weft.transform.normal_form.un_cps import UnCPS
+from weft.transform.passes.annotate_spans import AnnotateSpans
+from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
+from weft.transform.passes.canonicalize_cast import CanonicalizeCast
+from weft.transform.passes.canonicalize_ops import CanonicalizeOps
+from weft.transform.passes.dead_code_elimination import DeadCodeElimination
+from weft.transform.passes.dynamic_to_static import DynamicToStatic
+from weft.transform.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from weft.transform.passes.eliminate_identity import EliminateIdentity
+from weft.transform.passes.fast_math import FastMath
+from weft.transform.passes.fixed_point import FixedPoint
+from weft.transform.passes.fold_constant import FoldConstant
+from weft.transform.passes.fold_scale_axis import FoldScaleAxis
+from weft.transform.passes.forward_fold_scale_axis import ForwardFoldScaleAxis
+from weft.transform.passes.inline import Inline
+from weft.transform.passes.legalize import Legalize, LegalizeHook
+from weft.transform.passes.partial_eval import PartialEval
+from weft.transform.passes.print_ir import PrintIR
+from weft.transform.passes.remove_unused_functions import RemoveUnusedFunctions
+from weft.transform.passes.simplify_expr import SimplifyExpr
+from weft.transform.passes.simplify_inference import SimplifyInference
+from weft.transform.precision.compute_in_float32 import ComputeInFloat32
+from weft.transform.precision.fake_quantization_to_integer import FakeQuantizationToInteger
+from weft.transform.precision.qnn_canonicalize import QnnCanonicalize
+from weft.transform.precision.to_mixed_precision import ToMixedPrecision
 
 __all__ = [
     "AlterLayoutHook",

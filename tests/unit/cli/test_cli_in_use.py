@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 import weft
 from tests.unit.cli.commands import run
 from weft.cli.wording import for_command_line
-from weft.compiler import report
+from weft.compiler.report import page as report
 from weft.support.progress import BarReporter
 
 PROGRAM = "def @main(%x: Tensor[(3, 4), float32]) { nn.softmax(tanh(%x)) }"

@@ -11,10 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
-from weft.compiler import api, build, model_code
-from weft.compiler.lowering import lower_program
-from weft.compiler.model_code import ModelCode
-from weft.compiler.report import html_report
+from weft.compiler import api
+from weft.compiler.build import kernels as build
+from weft.compiler.program import model_code
+from weft.compiler.program.lowering import lower_program
+from weft.compiler.program.model_code import ModelCode
+from weft.compiler.report.page import html_report
 from weft.compiler.sources import cache_key
 from weft.compiler.stages import STAGES
 from weft.support.errors import ArtifactError, InvalidModelError, OptionError, TargetError

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import weft
 from weft import op
-from weft.compiler.lowering import MAX_NESTING, is_first_order, lower_program
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
+from weft.compiler.program.lowering import MAX_NESTING, is_first_order, lower_program
 from weft.ir.expr import Function, If, Tuple, TupleGetItem, const, var
 from weft.runtime.manifest import Manifest
 from weft.transform import evaluate

@@ -10,11 +10,12 @@ import pytest
 import weft
 import weft.op
 from weft import te
-from weft.compiler import build, worker_pool
-from weft.compiler.build import build_kernels
+from weft.compiler.build import kernels as build
+from weft.compiler.build import worker_pool
+from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.build.kernels import build_kernels
 from weft.compiler.extensions import is_self_contained
-from weft.compiler.kernel import BuiltKernel
-from weft.compiler.lowering import lower_program
+from weft.compiler.program.lowering import lower_program
 from weft.ir import OPS, Attrs, OpPattern, define_op, infer_type, parse
 from weft.ir.typing.relations import same_type_as
 from weft.support.errors import InternalError
@@ -51,7 +52,7 @@ def test_as_many_processes_build_as_the_container_grants(monkeypatch, share, cou
 
 
 def test_a_kernel_survives_the_way_to_disk():
-    facts = weft.compiler.kernel.KernelFacts("sym", "op.cpu.x", 10, 20, 64)
+    facts = weft.compiler.build.kernel.KernelFacts("sym", "op.cpu.x", 10, 20, 64)
     kernel = BuiltKernel(facts, b"\x7fELF")
     assert BuiltKernel.from_bytes(memoryview(kernel.to_bytes())) == kernel
 
@@ -114,7 +115,7 @@ def test_a_worker_that_dies_names_its_kernel(kernels, monkeypatch):
 
 
 def test_an_error_in_a_worker_arrives_with_its_fields(kernels):
-    broken = weft.compiler.program.KernelSource("broken", "0" * 64, 7, "nothing")
+    broken = weft.compiler.program.program.KernelSource("broken", "0" * 64, 7, "nothing")
     with worker_pool.Worker() as worker, pytest.raises(InternalError, match="broken"):
         worker.build(broken, TARGET)
 
@@ -160,7 +161,7 @@ def test_what_a_user_defines_is_built_here_and_kept_by_what_it_computes(tmp_path
             double = build_kernels(kernels, TARGET)
         with user_operator(scaled(3.0)) as kernels:
             assert build_kernels(kernels, TARGET) != double
-        monkeypatch.setattr("weft.compiler.kernel.build_object",
+        monkeypatch.setattr("weft.compiler.build.kernel.build_object",
                             lambda *_: pytest.fail("built again"))
         with user_operator(scaled(2.0)) as kernels:
             assert build_kernels(kernels, TARGET) == double

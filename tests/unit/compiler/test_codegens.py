@@ -15,7 +15,7 @@ from weft import op, te
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.target_machine import data_layout
 from weft.ir import Function, IRModule, var
-from weft.ir.pattern import any_
+from weft.ir.rewrite.pattern import any_
 from weft.support.errors import ArtifactError, CodegenError, OptionError, RegistryError
 from weft.transform import (
     CompositePattern,
@@ -25,7 +25,7 @@ from weft.transform import (
     evaluate,
     register_external_codegen,
 )
-from weft.transform.external import EXTERNAL_CODEGENS
+from weft.transform.external.codegen import EXTERNAL_CODEGENS
 
 X = np.float32([[1, -2, 3], [4, 5, -6]])
 PROGRAM = """

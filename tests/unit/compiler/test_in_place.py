@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import weft
-from weft.compiler.in_place import IN_PLACE, SMALLEST
-from weft.transform.reference import evaluate
+from weft.compiler.program.in_place import IN_PLACE, SMALLEST
+from weft.transform.analysis.reference import evaluate
 
 BIG = "Tensor[(1, 16, 32, 32), float32]"
 RESIDUAL = """

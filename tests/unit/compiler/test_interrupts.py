@@ -16,8 +16,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
-from weft.compiler import build, worker_pool
-from weft.compiler.lowering import lower_program
+from weft.compiler.build import kernels as build
+from weft.compiler.build import worker_pool
+from weft.compiler.program.lowering import lower_program
 from weft.support.errors import RegistryError
 from weft.support.interrupts import interrupts_blocked, interrupts_held
 from weft.support.registry import Registry

@@ -11,13 +11,13 @@ import weft
 from tests.unit.compiler.loop_programs import loop_texts
 from tests.unit.compiler.vm.helpers import check, on_the_machine
 from weft import op
-from weft.compiler.lowering import lower_program, try_lower_program
-from weft.compiler.memory_plan import lifetimes
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
+from weft.compiler.program.lowering import lower_program, try_lower_program
+from weft.compiler.program.memory_plan import lifetimes
 from weft.ir import IRModule, infer_type
-from weft.ir.builder import while_loop
 from weft.ir.expr import Function, Tuple, TupleGetItem, const, var
+from weft.ir.python.builder import while_loop
 from weft.runtime.manifest import Manifest
 from weft.transform import evaluate
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import weft.op  # noqa: F401 - programs refer to operators by name
-from weft.compiler.lowering import lower_program
-from weft.compiler.program import Place, PlaceKind
+from weft.compiler.program.lowering import lower_program
+from weft.compiler.program.program import Place, PlaceKind
 from weft.ir import infer_type, parse
 from weft.support.errors import UnsupportedModelError
 from weft.transform import FuseOps

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.compiler.memory_plan import ALIGNMENT, FreeList, aligned, lifetimes, plan_memory
-from weft.compiler.program import Place, PlaceKind, Program, Step
+from weft.compiler.program.memory_plan import ALIGNMENT, FreeList, aligned, lifetimes, plan_memory
+from weft.compiler.program.program import Place, PlaceKind, Program, Step
 
 
 def temporary(number):

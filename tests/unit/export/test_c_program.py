@@ -14,7 +14,7 @@ from weft.cli.main import main
 from weft.codegen.llvm.elf import symbols
 from weft.export.linker import find_linkers
 from weft.ir import Function, Tuple, const, var
-from weft.ir.builder import while_loop
+from weft.ir.python.builder import while_loop
 from weft.runtime.cpu import machine
 from weft.support.errors import ArtifactError, OptionError
 

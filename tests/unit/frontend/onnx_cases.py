@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from weft.frontend.onnx import from_onnx
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 
 def make_model(

@@ -10,7 +10,9 @@ import pytest
 import weft
 from tests.errors.bad_models import error_of
 from tests.unit.frontend.onnx_cases import run_onnxruntime
-from weft.frontend.onnx import from_onnx, ops_control, ops_scan
+from weft.frontend.onnx import from_onnx
+from weft.frontend.onnx.ops import control as ops_control
+from weft.frontend.onnx.ops import scan as ops_scan
 from weft.ir.expr import Call
 from weft.ir.visitor import post_order
 from weft.support.errors import InvalidModelError, UnsupportedModelError

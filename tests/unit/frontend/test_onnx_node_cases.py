@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from weft.frontend.onnx import converters, from_onnx
 from weft.frontend.onnx.registry import supported_operators
 from weft.support.errors import UnsupportedModelError
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 assert converters.__all__
 OPERATORS = supported_operators()

@@ -34,8 +34,8 @@ from weft.ir import (
     var,
     verify_module,
 )
-from weft.ir.json_format import load_json, save_json
-from weft.ir.pattern import any_
+from weft.ir.json.format import load_json, save_json
+from weft.ir.rewrite.pattern import any_
 from weft.ir.visitor import free_vars, post_order, substitute
 from weft.support.errors import TypeInferenceError
 

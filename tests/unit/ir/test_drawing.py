@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import weft
-from weft.compiler.graph_svg import graph_svg
+from weft.compiler.report.graph_svg import graph_svg
 from weft.ir.drawing import as_dot, drawn_nodes
 
 PROGRAM = """

@@ -9,12 +9,12 @@ import pytest
 
 from weft import op
 from weft.ir import Function, IRModule, Prelude, ScopeBuilder, const, infer_type, var, verify_module
-from weft.ir.builder import while_loop
 from weft.ir.expr import Call, If, Let
-from weft.ir.from_python import PythonFunction, Tensor, function
+from weft.ir.python.builder import while_loop
+from weft.ir.python.from_python import PythonFunction, Tensor, function
 from weft.ir.visitor import post_order
 from weft.support.errors import ParseError, TypeInferenceError, WellFormedError
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 PRELUDE = Prelude()
 Cons, Nil = PRELUDE.get_ctor("Cons"), PRELUDE.get_ctor("Nil")

@@ -24,11 +24,11 @@ from weft.ir import (
     infer_expr,
     infer_type,
     parse,
-    parse_expr,
     structural_hash,
     var,
     verify_module,
 )
+from weft.ir.text import parse_expr
 from weft.ir.typing.constraints import Constraints
 from weft.ir.visitor import post_order
 from weft.support.errors import TypeInferenceError, WellFormedError

@@ -18,12 +18,12 @@ from weft.ir import (
     IRModule,
     assert_structural_equal,
     infer_type,
-    json_format,
     parse,
     prelude,
     structural_hash,
 )
-from weft.ir.json_format import load_json, save_json
+from weft.ir.json import format as json_format
+from weft.ir.json.format import load_json, save_json
 from weft.ir.span import Span
 from weft.ir.visitor import post_order
 from weft.support.errors import ParseError

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.ir.test_text import EVERYTHING
-from weft.ir import as_text, assert_structural_equal, parse, parse_expr, parse_type
+from weft.ir import as_text, assert_structural_equal, parse, parse_type
+from weft.ir.text import parse_expr
 from weft.ir.visitor import post_order
 from weft.support.errors import ParseError, WeftError
 

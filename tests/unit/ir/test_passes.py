@@ -30,8 +30,8 @@ from weft.ir import (
     var,
 )
 from weft.ir.expr import Constant
-from weft.ir.pattern import any_
-from weft.ir.rewrite import NoMatch, RuleSet, apply_rules, rule
+from weft.ir.rewrite.driver import NoMatch, RuleSet, apply_rules, rule
+from weft.ir.rewrite.pattern import any_
 from weft.support.errors import InternalError, PassError, RegistryError, WellFormedError
 
 

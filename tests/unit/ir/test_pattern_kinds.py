@@ -18,15 +18,15 @@ from weft.ir import (
     Var,
     const,
     infer_expr,
-    parse_expr,
     var,
     verify_module,
 )
-from weft.ir import pattern as p
-from weft.ir.matcher import match
-from weft.ir.partition import partition
+from weft.ir.rewrite import pattern as p
+from weft.ir.rewrite.matcher import match
+from weft.ir.rewrite.partition import partition
+from weft.ir.text import parse_expr
 from weft.ir.visitor import post_order
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 X, Y = var("x", (2, 3)), var("y", (2, 3))
 FN = Function((X,), op.nn.relu(X), attrs={"Compiler": "mine"})

@@ -21,7 +21,7 @@ from weft.ir import (
 )
 from weft.ir.types import TypeCall
 from weft.support.errors import ParseError, RegistryError
-from weft.transform.reference import Data, evaluate
+from weft.transform.analysis.reference import Data, evaluate
 
 FUNCTIONS = (
     "id compose flip hd tl nth length update map foldl foldr foldr1 sum concat filter zip rev "

@@ -13,16 +13,16 @@ from weft.ir import (
     apply_rules,
     const,
     infer_expr,
-    parse_expr,
     rule,
     structural_equal,
     var,
 )
-from weft.ir.matcher import match, matches
-from weft.ir.pattern import any_, as_term, call, optional, root_ops, tuple_, var_
-from weft.ir.pattern import const as constant
-from weft.ir.rewrite import RewriteStats, check_rule_docstring
+from weft.ir.rewrite.driver import RewriteStats, check_rule_docstring
+from weft.ir.rewrite.matcher import match, matches
+from weft.ir.rewrite.pattern import any_, as_term, call, optional, root_ops, tuple_, var_
+from weft.ir.rewrite.pattern import const as constant
 from weft.ir.structural import StructuralMismatchError
+from weft.ir.text import parse_expr
 from weft.support.errors import AttrsError, InternalError, PassError, RegistryError
 
 X, Y = var("x", (4,)), var("y", (4,))

@@ -21,12 +21,12 @@ from weft.ir import (
     assert_structural_equal,
     const,
     parse,
-    parse_expr,
     structural_equal,
     structural_hash,
     var,
 )
 from weft.ir.structural import StructuralMismatchError
+from weft.ir.text import parse_expr
 from weft.ir.visitor import post_order, rewrite_post_order
 
 

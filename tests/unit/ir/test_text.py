@@ -25,11 +25,11 @@ from weft.ir import (
     infer_expr,
     infer_type,
     parse,
-    parse_expr,
     structural_equal,
     structural_hash,
     var,
 )
+from weft.ir.text import parse_expr
 from weft.ir.visitor import post_order, rewrite_post_order
 from weft.support.errors import ParseError
 

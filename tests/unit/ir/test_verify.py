@@ -22,11 +22,11 @@ from weft.ir import (
     const,
     infer_type,
     parse,
-    parse_expr,
     var,
     verify_expr,
     verify_module,
 )
+from weft.ir.text import parse_expr
 from weft.support.errors import WellFormedError
 
 X = var("x", (2,))

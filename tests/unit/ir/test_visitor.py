@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weft import op
-from weft.ir import Call, Function, Let, Tuple, Var, const, infer_type, parse, parse_expr, var
+from weft.ir import Call, Function, Let, Tuple, Var, const, infer_type, parse, var
+from weft.ir.text import parse_expr
 from weft.ir.visitor import (
     binders,
     children,

@@ -10,7 +10,7 @@ from weft import op
 from weft.ir.expr import Constant, Expr, Function, TupleGetItem, Var, const, var
 from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 RNG = np.random.default_rng(11)
 

@@ -21,9 +21,9 @@ from weft.ir.op import OPS, Case
 from weft.ir.passes import Pass
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
-from weft.transform.canonicalize_ops import CanonicalizeOps
-from weft.transform.expand_for_gradient import ExpandForGradient
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
+from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
+from weft.transform.passes.canonicalize_ops import CanonicalizeOps
 
 assert op.__all__, "the import registers the operators"
 

@@ -18,8 +18,8 @@ from weft.ir.module import IRModule
 from weft.ir.op import OPS, Case
 from weft.ir.typing.infer import infer_type
 from weft.topi.layout import Layout
-from weft.transform.gradient import Gradient
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
+from weft.transform.autodiff.gradient import Gradient
 
 DERIVED = [
     *(name for name in OPS if OPS.get(name).hook("expansion") is not None),

@@ -23,8 +23,8 @@ from weft.ir.op import OPS, Case
 from weft.ir.types import TupleType
 from weft.ir.typing.infer import infer_type
 from weft.support.errors import PassError
-from weft.transform.gradient_rules import rule_of
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
+from weft.transform.autodiff.gradient_rules import rule_of
 
 assert catalogue.__all__, "the import registers the operators"
 

@@ -13,7 +13,7 @@ import weft
 from weft import op
 from weft.ir import Function, IRModule, infer_type, var
 from weft.support.errors import PassError, TypeInferenceError
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 SIZES = st.sampled_from([0, 1, 2, 3])
 

@@ -9,8 +9,8 @@ from weft import op as catalogue
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.op import OPS, Case
-from weft.ir.parser import parse
 from weft.ir.structural import structural_equal
+from weft.ir.text.parser import parse
 from weft.ir.typing.infer import infer_type
 
 assert catalogue.__all__, "the import registers the operators"

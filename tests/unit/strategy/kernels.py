@@ -13,7 +13,7 @@ from weft.ir.typing.infer import infer_expr
 from weft.strategy import LoweredKernel, lower_function
 from weft.target import Target
 from weft.tir.eval import evaluate
-from weft.transform.reference import evaluate as evaluate_reference
+from weft.transform.analysis.reference import evaluate as evaluate_reference
 
 # Small caches and few registers make small shapes take the paths that large ones take elsewhere.
 SMALL_CPU = Target.of("llvm -mcpu=haswell")

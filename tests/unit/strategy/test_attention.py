@@ -14,9 +14,9 @@ from weft.compiler.pipeline import run_pipeline
 from weft.ir.expr import Function, var
 from weft.ir.module import IRModule
 from weft.strategy import lower_function
-from weft.strategy.cpu import attention_plan
-from weft.strategy.cpu.attention_plan import AttentionSize, plan_attention
-from weft.transform.reference import evaluate
+from weft.strategy.cpu.attention import cost as attention_plan
+from weft.strategy.cpu.attention.cost import AttentionSize, plan_attention
+from weft.transform.analysis.reference import evaluate
 
 QUERY, KEY, VALUE = (2, 2, 11, 5), (2, 1, 19, 5), (2, 1, 19, 3)
 

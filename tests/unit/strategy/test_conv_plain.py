@@ -11,9 +11,9 @@ from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy import lower_function
-from weft.strategy.cpu.conv_band import BandSize, choose_band
-from weft.strategy.cpu.conv_cost import ConvSize, blocked_cycles, plain_cycles
-from weft.strategy.cpu.layouts import conv_layout
+from weft.strategy.cpu.convolution.cost import ConvSize, blocked_cycles, plain_cycles
+from weft.strategy.cpu.convolution.layouts import conv_layout
+from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
 from weft.strategy.implementation import attrs_of
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])

@@ -9,9 +9,9 @@ from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.ir.expr import Call, Constant, Function, var
 from weft.ir.typing.infer import infer_expr
-from weft.strategy.cpu.depthwise_rows import RowTile, row_tile
-from weft.strategy.cpu.layouts import conv_layout
-from weft.transform.layout_choice import LayoutChoice
+from weft.strategy.cpu.convolution.layouts import conv_layout
+from weft.strategy.cpu.depthwise.rows import RowTile, row_tile
+from weft.transform.layout.layout_choice import LayoutChoice
 
 
 @pytest.mark.parametrize(("shape", "attrs"), [

@@ -14,11 +14,11 @@ from weft.ir.dtype import DType
 from weft.ir.expr import Function, const, var
 from weft.ir.module import IRModule
 from weft.strategy import LoweredKernel, lower_function
-from weft.strategy.cpu.dot_product import plan_dot_product
+from weft.strategy.cpu.dot_product.instruction import plan_dot_product
 from weft.target import Target
 from weft.tir.eval import evaluate
 from weft.topi.layout import Layout, transform_array
-from weft.transform.reference import evaluate as evaluate_reference
+from weft.transform.analysis.reference import evaluate as evaluate_reference
 
 ARM_CPU = Target.of(
     "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic -mattr=+dotprod,+i8mm,+bf16")

@@ -12,10 +12,10 @@ from weft import op, te
 from weft.ir.expr import const, var
 from weft.strategy import lower_function
 from weft.strategy.access import step_along
-from weft.strategy.cpu.reduction_rows import RowBlocks
-from weft.strategy.cpu.reduction_stages import KeptStages, SharedRows
-from weft.strategy.cpu.reduction_strips import Strips
-from weft.strategy.cpu.transpose import Crossing, find_crossing
+from weft.strategy.cpu.elementwise.transpose import Crossing, find_crossing
+from weft.strategy.cpu.reduction.column_blocks import Strips
+from weft.strategy.cpu.reduction.rows import RowBlocks
+from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows
 from weft.target import Target
 from weft.te.walk import loads_of
 from weft.tir.eval import evaluate

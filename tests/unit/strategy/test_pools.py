@@ -12,7 +12,7 @@ from weft.ir.expr import Function, var
 from weft.ir.module import IRModule
 from weft.tir.expr import BufferLoad
 from weft.tir.visitor import all_exprs
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 WINDOWS = pytest.mark.parametrize(("shape", "attrs"), [

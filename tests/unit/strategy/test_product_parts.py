@@ -16,7 +16,7 @@ from tests.unit.strategy.kernels import (
 from weft import op
 from weft.ir.expr import Function, var
 from weft.strategy import lower_function
-from weft.strategy.cpu import product_schedule
+from weft.strategy.cpu.gemm import schedule as product_schedule
 
 
 @pytest.fixture

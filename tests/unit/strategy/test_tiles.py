@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
 from weft.ir.dtype import float32
-from weft.strategy.cpu.blocking import channel_block, registers
+from weft.strategy.cpu.common.blocking import channel_block, registers
 from weft.strategy.cpu.machine import RegisterTile, choose_tile, fits_registers
 
 

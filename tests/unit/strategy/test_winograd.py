@@ -16,7 +16,7 @@ from weft.ir.expr import Call, Constant, Expr, Function, var
 from weft.ir.module import IRModule
 from weft.ir.visitor import post_order
 from weft.op.nn.conv_reference import conv_plain
-from weft.strategy.cpu.winograd_plan import WinogradSize, plan_winograd
+from weft.strategy.cpu.winograd.cost import WinogradSize, plan_winograd
 from weft.topi.nn.winograd import TILES, transforms
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])

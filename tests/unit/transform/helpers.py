@@ -11,14 +11,14 @@ import weft.op  # noqa: F401 - the text of programs names operators
 from weft.ir.expr import Call, Function
 from weft.ir.module import IRModule
 from weft.ir.op import Op
-from weft.ir.parser import parse
 from weft.ir.passes import Pass, PassContext
 from weft.ir.structural import assert_structural_equal
+from weft.ir.text.parser import parse
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_type
 from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 
 def example_of(thing) -> tuple[IRModule, IRModule]:

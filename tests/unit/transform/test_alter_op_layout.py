@@ -11,11 +11,11 @@ from weft.ir.module import IRModule
 from weft.ir.passes import PassContext, Sequential
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
-from weft.transform.alter_op_layout import AlterOpLayout
-from weft.transform.eliminate_common_subexpr import EliminateCommonSubexpr
-from weft.transform.fold_constant import FoldConstant
-from weft.transform.layout_choice import LayoutChoice
-from weft.transform.simplify_expr import SimplifyExpr
+from weft.transform.layout.alter_op_layout import AlterOpLayout
+from weft.transform.layout.layout_choice import LayoutChoice
+from weft.transform.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from weft.transform.passes.fold_constant import FoldConstant
+from weft.transform.passes.simplify_expr import SimplifyExpr
 
 BLOCK = 8
 

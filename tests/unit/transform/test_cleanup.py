@@ -22,18 +22,18 @@ from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.support.errors import PassError
-from weft.transform.dead_code_elimination import DeadCodeElimination
-from weft.transform.defuse_ops import DefuseOps
-from weft.transform.eliminate_common_subexpr import EliminateCommonSubexpr
-from weft.transform.normal_forms import (
+from weft.transform.fusion.defuse_ops import DefuseOps
+from weft.transform.normal_form.normal_forms import (
     is_a_normal_form,
     is_basic_block_normal_form,
     is_graph_normal_form,
 )
-from weft.transform.remove_unused_functions import RemoveUnusedFunctions
-from weft.transform.to_a_normal_form import ToANormalForm, is_atom
-from weft.transform.to_basic_block_normal_form import ToBasicBlockNormalForm
-from weft.transform.to_graph_normal_form import ToGraphNormalForm
+from weft.transform.normal_form.to_a_normal_form import ToANormalForm, is_atom
+from weft.transform.normal_form.to_basic_block_normal_form import ToBasicBlockNormalForm
+from weft.transform.normal_form.to_graph_normal_form import ToGraphNormalForm
+from weft.transform.passes.dead_code_elimination import DeadCodeElimination
+from weft.transform.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from weft.transform.passes.remove_unused_functions import RemoveUnusedFunctions
 
 
 @pytest.mark.parametrize(

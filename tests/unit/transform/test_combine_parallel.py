@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 from weft.support.errors import PassError
-from weft.transform.combine_parallel_batch_matmul import CombineParallelBatchMatmul
-from weft.transform.combine_parallel_conv2d import CombineParallelConv2D
-from weft.transform.combine_parallel_dense import CombineParallelDense
-from weft.transform.combine_parallel_op import CombineParallelOp
+from weft.transform.fusion.combine_parallel_batch_matmul import CombineParallelBatchMatmul
+from weft.transform.fusion.combine_parallel_conv2d import CombineParallelConv2D
+from weft.transform.fusion.combine_parallel_dense import CombineParallelDense
+from weft.transform.fusion.combine_parallel_op import CombineParallelOp
 
 
 @pytest.mark.parametrize(

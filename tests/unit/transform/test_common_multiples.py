@@ -11,9 +11,9 @@ import weft
 from tests.unit.transform.helpers import check_values, op_calls, parse_program
 from weft import op
 from weft.ir import Function, IRModule, const, infer_type, var
-from weft.transform.eliminate_common_subexpr import EliminateCommonSubexpr
-from weft.transform.reference import evaluate
-from weft.transform.simplify_expr import SimplifyExpr
+from weft.transform.analysis.reference import evaluate
+from weft.transform.passes.eliminate_common_subexpr import EliminateCommonSubexpr
+from weft.transform.passes.simplify_expr import SimplifyExpr
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64")

@@ -15,8 +15,8 @@ from weft.ir.structural import assert_structural_equal
 from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order
 from weft.support.errors import PassError
-from weft.transform.to_cps import ToCPS
-from weft.transform.un_cps import UnCPS
+from weft.transform.normal_form.to_cps import ToCPS
+from weft.transform.normal_form.un_cps import UnCPS
 
 
 def test_examples():

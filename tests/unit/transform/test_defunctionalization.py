@@ -10,7 +10,7 @@ from weft.ir.expr import Function
 from weft.ir.types import FuncType
 from weft.ir.visitor import post_order
 from weft.support.errors import PassError
-from weft.transform.defunctionalization import Defunctionalization
+from weft.transform.normal_form.defunctionalization import Defunctionalization
 
 
 def _is_first_order(mod):

@@ -33,7 +33,7 @@ from weft.ir import (
     structural_hash,
     verify_module,
 )
-from weft.ir.json_format import load_json, save_json
+from weft.ir.json.format import load_json, save_json
 from weft.ir.passes import PASSES
 from weft.transform import check_same_values, evaluate
 

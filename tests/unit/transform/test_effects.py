@@ -14,7 +14,7 @@ from weft.ir.passes import FunctionPass, PassContext
 from weft.ir.visitor import rewrite_post_order
 from weft.support.errors import InternalError
 from weft.transform import check_same_values
-from weft.transform.graph import as_function
+from weft.transform.analysis.graph import as_function
 
 COUNTER = """
 def @main(%x: Tensor[(2,), float32], %n: int32) {

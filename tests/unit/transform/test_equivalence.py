@@ -7,7 +7,7 @@ from weft.ir.instruments import VerifyInstrument
 from weft.ir.passes import PassContext
 from weft.support.errors import InternalError
 from weft.transform import SimplifyExpr
-from weft.transform.equivalence import check_same_values
+from weft.transform.analysis.equivalence import check_same_values
 
 
 def program(body: str, dtype: str = "float32"):

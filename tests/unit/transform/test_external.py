@@ -8,17 +8,17 @@ from tests.unit.transform.helpers import check_example, check_values, op_calls, 
 from weft import op
 from weft.ir.expr import Function, TupleGetItem, var
 from weft.ir.module import IRModule
-from weft.ir.pattern import any_, const, optional
+from weft.ir.rewrite.pattern import any_, const, optional
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
 from weft.support.errors import RegistryError
-from weft.transform.external import (
+from weft.transform.external.codegen import (
     EXTERNAL_CODEGENS,
     CompositePattern,
     register_external_codegen,
 )
-from weft.transform.merge_composite import MergeComposite
-from weft.transform.partition_graph import PartitionGraph
+from weft.transform.external.merge_composite import MergeComposite
+from weft.transform.external.partition_graph import PartitionGraph
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 from weft.ir.expr import Function
 from weft.ir.visitor import post_order
-from weft.transform.inline import Inline
-from weft.transform.lambda_lift import LambdaLift
-from weft.transform.to_basic_block_normal_form import ToBasicBlockNormalForm
+from weft.transform.normal_form.lambda_lift import LambdaLift
+from weft.transform.normal_form.to_basic_block_normal_form import ToBasicBlockNormalForm
+from weft.transform.passes.inline import Inline
 
 LOOP = """
     def @main(%n: Tensor[(), int32], %x: Tensor[(2,), float32]) -> Tensor[(2,), float32] {

@@ -5,8 +5,8 @@ import pytest
 from tests.unit.transform.helpers import check_values, kernels, op_calls, parse_program
 from weft.ir.passes import PassContext
 from weft.ir.structural import assert_structural_equal
-from weft.transform.defuse_ops import DefuseOps
-from weft.transform.fuse_ops import FuseOps
+from weft.transform.fusion.defuse_ops import DefuseOps
+from weft.transform.fusion.fuse_ops import FuseOps
 
 CONV = "nn.conv2d({}, {}, padding=(1, 1, 1, 1), channels=4, kernel_size=(3, 3))"
 PARAMS = "%x: Tensor[(1, 4, 6, 6), float32], %w: Tensor[(4, 4, 3, 3), float32]"

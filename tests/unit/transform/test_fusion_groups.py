@@ -11,8 +11,8 @@ from weft.ir.expr import Function, Tuple, var
 from weft.ir.module import IRModule
 from weft.ir.op import OpPattern
 from weft.ir.typing.infer import infer_type
-from weft.transform.dataflow_graph import DataflowGraph
-from weft.transform.fusion_groups import FusionGroups
+from weft.transform.analysis.dataflow_graph import DataflowGraph
+from weft.transform.fusion.fusion_groups import FusionGroups
 
 bounded = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

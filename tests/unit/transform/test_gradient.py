@@ -11,9 +11,9 @@ from weft.ir.types import TensorType
 from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order
 from weft.support.errors import PassError
-from weft.transform.expand_for_gradient import ExpandForGradient
-from weft.transform.gradient import Gradient, gradient
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
+from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
+from weft.transform.autodiff.gradient import Gradient, gradient
 
 STEP = 1e-5
 

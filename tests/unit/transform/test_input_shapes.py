@@ -9,7 +9,7 @@ import weft
 from weft.ir.types import TensorType
 from weft.support.errors import InvalidInputError, TypeInferenceError
 from weft.transform import evaluate
-from weft.transform.input_shapes import with_input_shapes
+from weft.transform.passes.input_shapes import with_input_shapes
 
 OPEN = """
 def @main(%x: Tensor[(n, m), float32], %y: Tensor[(2*n, m), float32])

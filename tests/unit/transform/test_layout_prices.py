@@ -18,9 +18,9 @@ from weft import op
 from weft.ir.expr import Call, const, var
 from weft.ir.passes import PassContext
 from weft.ir.visitor import post_order
-from weft.transform.alter_op_layout import AlterOpLayout
-from weft.transform.layout_choice import LayoutChoice
-from weft.transform.layout_prices import CONVERSION_CYCLES
+from weft.transform.layout.alter_op_layout import AlterOpLayout
+from weft.transform.layout.layout_choice import LayoutChoice
+from weft.transform.layout.layout_cost import CONVERSION_CYCLES
 
 ELEMENTS = 8 * 4 * 4
 CONVERSION = CONVERSION_CYCLES * ELEMENTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.transform.helpers import check_example, parse_program
 from weft import op
 from weft.ir.passes import PassContext
-from weft.transform.legalize import Legalize
+from weft.transform.passes.legalize import Legalize
 
 
 def square(call, types, context):

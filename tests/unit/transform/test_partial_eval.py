@@ -12,8 +12,8 @@ from weft.ir.expr import Function, GlobalVar, If, Let, Match, var
 from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import post_order
-from weft.transform.partial_eval import PartialEval
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
+from weft.transform.passes.partial_eval import PartialEval
 
 
 def kinds(mod):

@@ -17,9 +17,9 @@ from weft.ir.pass_pipeline import parse_pipeline
 from weft.ir.structural import assert_structural_equal
 from weft.ir.verify import verify_module
 from weft.support.errors import OptionError
-from weft.transform.convert_layout import ConvertLayout
-from weft.transform.reference import evaluate
-from weft.transform.to_mixed_precision import ToMixedPrecision
+from weft.transform.analysis.reference import evaluate
+from weft.transform.layout.convert_layout import ConvertLayout
+from weft.transform.precision.to_mixed_precision import ToMixedPrecision
 
 NHWC = ConvertLayout(layouts=("nn.conv2d:NHWC:HWIO",))
 NETWORK = """

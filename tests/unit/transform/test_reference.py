@@ -8,7 +8,7 @@ from weft import op
 from weft.ir.expr import Function, If, Let, RefCreate, RefRead, RefWrite, Tuple, Var, const, var
 from weft.ir.module import IRModule
 from weft.support.errors import InvalidInputError
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
 
 X = np.array([-1.0, 2.0], np.float32)
 

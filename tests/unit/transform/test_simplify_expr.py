@@ -5,11 +5,11 @@ import pytest
 from tests.unit.transform.helpers import check_example, check_values, op_calls, parse_program
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
-from weft.ir.parser import parse_expr
-from weft.ir.rewrite import check_rule_docstring
+from weft.ir.rewrite.driver import check_rule_docstring
+from weft.ir.text.parser import parse_expr
 from weft.ir.typing.infer import infer_type
+from weft.transform.passes.simplify_expr import SimplifyExpr
 from weft.transform.rules import SIMPLIFICATIONS
-from weft.transform.simplify_expr import SimplifyExpr
 
 
 def module(text: str) -> IRModule:

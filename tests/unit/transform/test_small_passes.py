@@ -26,19 +26,19 @@ from weft.ir.typing.infer import infer_type
 from weft.ir.verify import verify_module
 from weft.ir.visitor import post_order
 from weft.support.errors import OptionError, PassError, WellFormedError
-from weft.transform.annotate_spans import AnnotateSpans
-from weft.transform.canonicalize_cast import CanonicalizeCast
-from weft.transform.dedup import Dedup
-from weft.transform.dynamic_to_static import DynamicToStatic
-from weft.transform.eliminate_identity import EliminateIdentity
-from weft.transform.eta_expand import EtaExpand
-from weft.transform.fast_math import FastMath
-from weft.transform.fixed_point import FixedPoint
-from weft.transform.gradient import Gradient
-from weft.transform.lazy_gradient_init import LazyGradientInit
-from weft.transform.print_ir import PrintIR
-from weft.transform.recompute import Recompute
-from weft.transform.reference import evaluate
+from weft.transform.analysis.reference import evaluate
+from weft.transform.autodiff.gradient import Gradient
+from weft.transform.autodiff.lazy_gradient_init import LazyGradientInit
+from weft.transform.autodiff.recompute import Recompute
+from weft.transform.normal_form.dedup import Dedup
+from weft.transform.normal_form.eta_expand import EtaExpand
+from weft.transform.passes.annotate_spans import AnnotateSpans
+from weft.transform.passes.canonicalize_cast import CanonicalizeCast
+from weft.transform.passes.dynamic_to_static import DynamicToStatic
+from weft.transform.passes.eliminate_identity import EliminateIdentity
+from weft.transform.passes.fast_math import FastMath
+from weft.transform.passes.fixed_point import FixedPoint
+from weft.transform.passes.print_ir import PrintIR
 
 
 @pytest.mark.parametrize(

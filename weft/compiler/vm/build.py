@@ -6,11 +6,16 @@ from collections.abc import Sequence
 
 import weft
 from weft.codegen.llvm.runtime_support import build_runtime_support
-from weft.compiler.build import build_kernels
-from weft.compiler.kernel import BuiltKernel
-from weft.compiler.model_code import ModelCode, callbacks_of, constant_layout, pack_constants
+from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
-from weft.compiler.program import KernelSource, Port
+from weft.compiler.program.model_code import (
+    ModelCode,
+    callbacks_of,
+    constant_layout,
+    pack_constants,
+)
+from weft.compiler.program.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of
 from weft.compiler.vm.lower_module import VmSource, lower_module
 from weft.ir.dtype import DType
@@ -23,7 +28,7 @@ from weft.runtime.vm.program import TensorForm, VmKernel, VmProgram
 from weft.runtime.vm.text import as_text
 from weft.support import trace
 from weft.target import Target
-from weft.transform.graph import type_of
+from weft.transform.analysis.graph import type_of
 
 
 def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:

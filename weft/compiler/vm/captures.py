@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.ir.expr import Expr, Function, Let, Var
 from weft.ir.visitor import binders, children, post_order
-from weft.transform.graph import is_primitive
+from weft.transform.analysis.graph import is_primitive
 
 
 class Captures:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.compiler.lowering import alias_of, primitive_of
+from weft.compiler.program.lowering import alias_of, primitive_of
 from weft.compiler.vm.blocks import Block
 from weft.compiler.vm.captures import Captures
 from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
@@ -39,8 +39,8 @@ from weft.ir.types import TensorType, is_static
 from weft.runtime.vm import bytecode as bc
 from weft.runtime.vm.program import VmFunction
 from weft.support.errors import InternalError, UnsupportedModelError
-from weft.transform.graph import is_primitive, type_of
-from weft.transform.to_a_normal_form import Normalizer
+from weft.transform.analysis.graph import is_primitive, type_of
+from weft.transform.normal_form.to_a_normal_form import Normalizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.compiler.lowering import port_names
-from weft.compiler.program import KernelSource, Port
+from weft.compiler.program.lowering import port_names
+from weft.compiler.program.program import KernelSource, Port
 from weft.compiler.vm.function_builder import FunctionBuilder, tensors_of
 from weft.compiler.vm.lower_function import lower_function
 from weft.compiler.vm.tables import Tables
@@ -21,7 +21,7 @@ from weft.ir.types import FuncType, RefType, TensorType, TupleType, Type, compon
 from weft.runtime.vm.bytecode import Call, MakeTuple, Return, TailCall
 from weft.runtime.vm.program import ENTRY, VmFunction
 from weft.support.errors import UnsupportedModelError
-from weft.transform.graph import type_of
+from weft.transform.analysis.graph import type_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ import numpy as np
 import weft.op  # noqa: F401 - the text of kernels names operators
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
-from weft.compiler.build import build_kernels
-from weft.compiler.kernel_set import kernel_source
+from weft.compiler.build.kernel_set import kernel_source
+from weft.compiler.build.kernels import build_kernels
 from weft.compiler.vm.build import has_fixed_sizes, vm_kernel
 from weft.ir.dynamic import needs_values, static_body
 from weft.ir.expr import Function, Var
-from weft.ir.parser import parse_expr
 from weft.ir.structural import structural_hash
+from weft.ir.text.parser import parse_expr
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import substitute
@@ -30,7 +30,7 @@ from weft.runtime.vm.kernels import Shapes
 from weft.runtime.vm.program import VmKernel
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.target import Target
-from weft.transform.graph import type_of
+from weft.transform.analysis.graph import type_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from weft.ir.expr import Expr, Function, Tuple, Var
 from weft.ir.passes import PassContext
 from weft.ir.typing.infer import infer_expr
 from weft.support.errors import InternalError, UnsupportedModelError
-from weft.transform.alpha import fresh_copy
-from weft.transform.expand_for_gradient import ExpandForGradient
-from weft.transform.gradient import pure_graph
-from weft.transform.reverse import Sweep, missing_gradients
+from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
+from weft.transform.autodiff.gradient import pure_graph
+from weft.transform.autodiff.reverse import Sweep, missing_gradients
+from weft.transform.normal_form.alpha import fresh_copy
 
 
 def input_gradients(

@@ -1,20 +1,17 @@
 """Strategies and schedule families for CPUs; importing a module registers what it holds."""
 
-from weft.strategy.cpu import (
-    attention,
-    attention_choice,
-    conv,
-    conv_legalize,
-    default,
-    dense,
-    depthwise_conv,
-    layouts,
-    matmul,
-    pool,
-    staged,
-    winograd,
-    winograd_choice,
-)
+from weft.strategy.cpu import default
+from weft.strategy.cpu.attention import applies as attention_choice
+from weft.strategy.cpu.attention import strategy as attention
+from weft.strategy.cpu.common import stages as staged
+from weft.strategy.cpu.convolution import direct as conv
+from weft.strategy.cpu.convolution import layouts
+from weft.strategy.cpu.convolution import legalize as conv_legalize
+from weft.strategy.cpu.depthwise import blocked as depthwise_conv
+from weft.strategy.cpu.gemm import dense, matmul
+from weft.strategy.cpu.pooling import schedule as pool
+from weft.strategy.cpu.winograd import applies as winograd_choice
+from weft.strategy.cpu.winograd import schedule as winograd
 
 __all__ = [
     "attention",

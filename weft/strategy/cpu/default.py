@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.strategy.analysis import computes_below, is_reduction
-from weft.strategy.cpu.injective import schedule_injective
-from weft.strategy.cpu.reduction import schedule_reductions
+from weft.strategy.cpu.elementwise.injective import schedule_injective
+from weft.strategy.cpu.reduction.schedule import schedule_reductions
 from weft.strategy.implementation import ScheduleContext
 from weft.strategy.registry import family
 from weft.te.tensor import ExternOp

@@ -1,6 +1,6 @@
 """Rules by subject; ``SIMPLIFICATIONS`` is what ``simplify_expr`` applies."""
 
-from weft.ir.rewrite import RuleSet
+from weft.ir.rewrite.driver import RuleSet
 from weft.transform.rules import (
     algebraic,
     distributive,

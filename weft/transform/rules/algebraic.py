@@ -6,9 +6,9 @@ import numpy as np
 
 from weft import op
 from weft.ir.expr import Call, Constant, Expr
-from weft.ir.pattern import any_, const, tuple_
-from weft.ir.rewrite import NoMatch, RuleSet, rule
-from weft.transform.graph import known_type, op_name
+from weft.ir.rewrite.driver import NoMatch, RuleSet, rule
+from weft.ir.rewrite.pattern import any_, const, tuple_
+from weft.transform.analysis.graph import known_type, op_name
 
 SPREADS = NoMatch("the constant spreads its operand over a larger shape")
 

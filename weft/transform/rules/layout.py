@@ -6,11 +6,11 @@ from typing import Any
 
 from weft import op
 from weft.ir.expr import Call, Expr
-from weft.ir.pattern import any_
-from weft.ir.rewrite import NoMatch, RuleSet, rule
+from weft.ir.rewrite.driver import NoMatch, RuleSet, rule
+from weft.ir.rewrite.pattern import any_
 from weft.ir.types import TensorType, is_static
 from weft.topi.layout import Layout, transform_steps
-from weft.transform.graph import known_type
+from weft.transform.analysis.graph import known_type
 from weft.transform.rules.reshape import SYMBOLIC, reshaped_like
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft import op
 from weft.ir.expr import Call, Expr
-from weft.ir.pattern import any_, call
-from weft.ir.rewrite import NoMatch, RuleSet, rule
+from weft.ir.rewrite.driver import NoMatch, RuleSet, rule
+from weft.ir.rewrite.pattern import any_, call
 from weft.ir.types import TensorType, is_static
-from weft.transform.graph import known_type
+from weft.transform.analysis.graph import known_type
 
 SHAPE_OPS = (op.reshape, op.expand_dims, op.squeeze, op.nn.batch_flatten)
 SYMBOLIC = NoMatch("the shape is not fixed")

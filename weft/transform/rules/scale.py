@@ -9,7 +9,7 @@ import numpy as np
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.types import TensorType
 from weft.topi.layout import Layout
-from weft.transform.graph import known_type, op_name
+from weft.transform.analysis.graph import known_type, op_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from tests.unit.compiler.vm.helpers import check, on_the_machine
 from tests.unit.compiler.vm.programs import texts
 from tests.unit.transform.helpers import random_inputs
 from tests.unit.transform.random_programs import programs
-from weft.compiler.lowering import is_first_order
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
+from weft.compiler.program.lowering import is_first_order
 from weft.transform import evaluate
 
 bounded = settings(max_examples=25, deadline=None, derandomize=True,

@@ -1,0 +1,1 @@
+"""From primitive functions to object code: the cache, worker processes, dumps."""

@@ -1,0 +1,163 @@
+"""Kernels whose code another generator made: an object that is linked, or a call of Python."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from weft.codegen.llvm.build import build_text
+from weft.codegen.llvm.elf import symbols
+from weft.codegen.llvm.target_machine import data_layout
+from weft.ir.expr import Function
+from weft.ir.types import TensorType, TupleType, Type
+from weft.support.errors import CodegenError, WeftError
+from weft.target import Target
+from weft.transform.analysis.graph import type_of
+from weft.transform.external.codegen import ObjectCode, PythonCode
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception of a Python function, and when it was raised (``time.monotonic_ns``)."""
+
+    when: int
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """A Python function with an address; ``pointer`` keeps that alive.
+
+    An exception must not pass through compiled code, so it waits in ``errors`` until that has
+    returned: one for each thread that runs the program.
+    """
+
+    name: str
+    pointer: Any
+    errors: threading.local
+
+    def exchange(self, failure: Failure | None) -> Failure | None:
+        """What the function raised in this thread; ``failure`` waits in its place."""
+        waiting: Failure | None = getattr(self.errors, "first", None)
+        self.errors.first = failure
+        return waiting
+
+
+@contextmanager
+def errors_raised(callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Once compiled code has run in the block, raise what its Python functions raised.
+
+    Of several errors this is the earliest, for functions that ran after it were given what the
+    first one left; an interrupt goes before all. None of them is left for the next call. A
+    function may call the module that it is part of, so errors of an outer call are kept meanwhile.
+    """
+    outer = [callback.exchange(None) for callback in callbacks]
+    try:
+        yield
+    finally:
+        failed = [(callback, failure) for callback, kept in zip(callbacks, outer, strict=True)
+                  if (failure := callback.exchange(kept)) is not None]
+    if failed:
+        callback, failure = min(failed, key=lambda f: (isinstance(f[1].error, Exception),
+                                                       f[1].when))
+        _raise(callback.name, failure.error)
+
+
+def _raise(name: str, error: BaseException) -> NoReturn:
+    if isinstance(error, WeftError) or not isinstance(error, Exception):
+        raise error  # an interrupt remains one
+    raise CodegenError(f"the Python code of {name} failed",
+                       got=f"{type(error).__name__}: {error}") from error
+
+
+def checked_object(code: ObjectCode, where: str) -> bytes:
+    """The object of ``code``; ``CodegenError`` where it does not define its symbol."""
+    defined = {s.name for s in symbols(code.object_code) if s.is_defined}
+    if code.symbol not in defined:
+        raise CodegenError("an object of another code generator lacks its symbol", where=where,
+                           expected=code.symbol, got=", ".join(sorted(defined)) or "no symbols")
+    return code.object_code
+
+
+def check_distinct(owners: Sequence[tuple[str, str]]) -> None:
+    """Refuse two kernels, each (symbol, what it is), that define the same symbol."""
+    seen: dict[str, str] = {}
+    for symbol, owner in owners:
+        if symbol in seen:
+            raise CodegenError(f"two kernels define {symbol!r}", got=f"{seen[symbol]} and {owner}",
+                               help="use the name of the region as the symbol of its code")
+        seen[symbol] = owner
+
+
+def callback_object(symbol: str, name: str, code: PythonCode, function: Function, target: Target
+                    ) -> tuple[bytes, Callback]:
+    """An object whose ``symbol`` calls Python, and what has to live as long as the object.
+
+    ``name`` is what errors call the function.
+    """
+    inputs = [t for p in function.params for t in _tensors(type_of(p))]
+    outputs = _tensors(type_of(function.body))
+    errors = threading.local()
+    count = len(inputs) + len(outputs)
+    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
+    pointer = prototype(_bridge(name, code.call, inputs, outputs, errors))
+    address = ctypes.cast(pointer, ctypes.c_void_p).value
+    arguments = ", ".join(f"ptr %a{n}" for n in range(count))
+    text = "\n".join([
+        f'target datalayout = "{data_layout(target)}"', f'target triple = "{target.triple}"',
+        f"define void @{symbol}({arguments}) {{",
+        f"  call void inttoptr (i64 {address} to ptr)({arguments})", "  ret void", "}", ""])
+    return build_text(symbol, text, target).object, Callback(name, pointer, errors)
+
+
+def _bridge(name: str, call: Callable[..., Any], inputs: Sequence[TensorType],
+            outputs: Sequence[TensorType], errors: threading.local) -> Callable[..., None]:
+    def bridge(*addresses: int | None) -> None:
+        try:
+            arrays = [_array(a, t) for a, t in zip(addresses, (*inputs, *outputs), strict=True)]
+            given, wanted = arrays[: len(inputs)], arrays[len(inputs) :]
+            for array in given:
+                array.flags.writeable = False
+            made = call(*given)
+            results = made if isinstance(made, (tuple, list)) else (made,)
+            _fill(name, wanted, results)
+        except BaseException as error:  # noqa: BLE001 - raised once compiled code has returned
+            if getattr(errors, "first", None) is None:
+                errors.first = Failure(time.monotonic_ns(), error)
+
+    return bridge
+
+
+def _fill(name: str, wanted: Sequence[np.ndarray], results: Sequence[Any]) -> None:
+    got = [np.asarray(r) for r in results]
+    if [(g.shape, g.dtype) for g in got] != [(w.shape, w.dtype) for w in wanted]:
+        raise CodegenError(
+            f"the Python code of {name} gave results of another type",
+            expected=", ".join(f"{w.dtype}{w.shape}" for w in wanted),
+            got=", ".join(f"{g.dtype}{g.shape}" for g in got),
+        )
+    for target, array in zip(wanted, got, strict=True):
+        target[...] = array
+
+
+def _array(address: int | None, type_: TensorType) -> np.ndarray:
+    """The memory at ``address`` as an array."""
+    shape, dtype = type_.concrete_shape, type_.dtype.numpy
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if size == 0 or address is None:
+        return np.empty(shape, dtype)
+    raw = np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(address)), np.uint8)
+    return raw.view(dtype).reshape(shape)
+
+
+def _tensors(type_: Type) -> list[TensorType]:
+    if isinstance(type_, TupleType):
+        return [tensor for field in type_.fields for tensor in _tensors(field)]
+    return [type_] if isinstance(type_, TensorType) else []

@@ -1,0 +1,43 @@
+"""The distinct kernels of a program: each primitive function once, by its structural hash."""
+
+from __future__ import annotations
+
+from weft.compiler.program.program import KernelSource
+from weft.ir.expr import Call, Function
+from weft.ir.op import Op
+from weft.ir.structural import structural_hash
+from weft.ir.visitor import post_order
+
+_SYMBOL_LENGTH = 48
+
+
+class KernelSet:
+    """Numbers kernels in the order in which they are asked for."""
+
+    def __init__(self) -> None:
+        self.sources: list[KernelSource] = []
+        self._numbers: dict[str, int] = {}
+        self._digests: dict[Function, str] = {}  # by identity
+
+    def number_of(self, function: Function) -> int:
+        """The number of the kernel that a primitive function becomes."""
+        digest = self._digests.get(function)
+        if digest is None:
+            digest = self._digests[function] = structural_hash(function)
+        if digest not in self._numbers:
+            self._numbers[digest] = len(self.sources)
+            self.sources.append(kernel_source(function, digest))
+        return self._numbers[digest]
+
+
+def kernel_source(function: Function, digest: str) -> KernelSource:
+    """The kernel of a primitive function, named by its operators and its structural hash."""
+    names = operator_names(function)
+    symbol = "_".join(["weft", *names])[:_SYMBOL_LENGTH].replace(".", "_") + f"_{digest[:16]}"
+    return KernelSource(symbol, digest, function, " + ".join(names))
+
+
+def operator_names(function: Function) -> list[str]:
+    """The operators of a primitive function, in order of evaluation."""
+    return [node.op.name for node in post_order(function.body)
+            if isinstance(node, Call) and isinstance(node.op, Op)]

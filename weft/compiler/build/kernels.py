@@ -1,0 +1,171 @@
+"""Building the kernels of a program: from the disk cache, else here and in worker processes.
+
+LLVM's binding holds one lock per process, so kernels are built side by side in processes. They are
+plain child processes (``weft.compiler.build.worker``) with a pipe each way, which do not import the
+user's program again as ``multiprocessing`` would. The calling process builds too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field
+
+from weft.compiler.build import kernel_dump
+from weft.compiler.build.external_kernel import check_distinct
+from weft.compiler.build.fingerprint import key_of
+from weft.compiler.build.kernel import BuiltKernel, build_kernel
+from weft.compiler.build.worker_pool import Worker
+from weft.compiler.extensions import is_self_contained
+from weft.compiler.program.program import KernelSource
+from weft.runtime.cpu import usable_cpus
+from weft.strategy.records import records_in_force
+from weft.support import progress
+from weft.support.cache import DiskCache, open_cache
+from weft.support.config import config
+from weft.support.log import Level, debug, enabled
+from weft.target import Target
+
+# Below this a worker's start (some 0.4 s of imports) costs more than it saves.
+MIN_KERNELS_FOR_WORKERS = 4
+
+
+def build_kernels(kernels: Sequence[KernelSource], target: Target) -> list[BuiltKernel]:
+    """The built kernels, in order. Raises what building raises, and ``InternalError`` naming the
+    kernel whose worker died.
+    """
+    cache = None if kernel_dump.is_wanted() else open_cache()
+    built: dict[int, BuiltKernel] = {}
+    keys = _keys(kernels, target) if cache is not None else {}
+    for number, key in keys.items():
+        found = cache.get(key) if cache is not None else None
+        if found is not None:
+            built[number] = BuiltKernel.from_bytes(found)
+    debug(Level.CACHE, "build", f"{len(built)} of {len(kernels)} kernels were in the cache")
+    missing = [n for n in range(len(kernels)) if n not in built]
+    if missing:
+        built.update(_build_missing(kernels, missing, target, cache))
+        if cache is not None and keys == _keys(kernels, target):  # no records came in between
+            _store(cache, keys, missing, built)
+    _announce(kernels, built)
+    check_distinct([(built[n].facts.symbol, kernels[n].text) for n in range(len(kernels))])
+    return [built[number] for number in range(len(kernels))]
+
+
+def _keys(kernels: Sequence[KernelSource], target: Target) -> dict[int, str]:
+    """Cache keys by number; records of measured times may have another kernel built."""
+    records = records_in_force()
+    return {n: key_of("kernel", k.digest, k.name, str(target),
+                      *records.ranking(k.digest, target)) for n, k in enumerate(kernels)
+            if is_self_contained(k.function, target)}
+
+
+def _store(cache: DiskCache, keys: dict[int, str], numbers: Sequence[int],
+           built: dict[int, BuiltKernel]) -> None:
+    for number in numbers:
+        if number in keys:
+            cache.put(keys[number], built[number].to_bytes())
+
+
+def _announce(kernels: Sequence[KernelSource], built: dict[int, BuiltKernel]) -> None:
+    if enabled(Level.CHOICES):
+        for number, kernel in enumerate(kernels):
+            debug(Level.CHOICES, "strategy",
+                  f"{built[number].facts.implementation} for {kernel.text}")
+
+
+def job_count() -> int:
+    """How many processes build: as configured, else the CPUs that this process may use.
+
+    These are the CPUs of its affinity, within the quota of its container.
+    """
+    return config.build_jobs or usable_cpus()
+
+
+@dataclass
+class _Queue:
+    """Kernels still to be built, shared by the threads that feed the workers."""
+
+    numbers: deque[int]
+    workers: list[Worker] = field(default_factory=list)
+    built: dict[int, BuiltKernel] = field(default_factory=dict)
+    errors: dict[int, BaseException] = field(default_factory=dict)
+
+    def take(self) -> int | None:
+        if self.errors:
+            return None
+        try:
+            return self.numbers.popleft()
+        except IndexError:
+            return None
+
+    def abandon(self) -> None:
+        """Leave the rest, and end the workers in the midst of what they build."""
+        self.numbers.clear()
+        for worker in self.workers:
+            worker.kill()
+
+
+def _build_missing(
+    kernels: Sequence[KernelSource], missing: Sequence[int], target: Target,
+    cache: DiskCache | None,
+) -> dict[int, BuiltKernel]:
+    remote = [] if kernel_dump.is_wanted() else [
+        n for n in missing if is_self_contained(kernels[n].function, target)]
+    local = [n for n in missing if n not in set(remote)]
+    jobs = job_count() if len(remote) >= MIN_KERNELS_FOR_WORKERS else 1
+    # The kernels with most operators take longest; they come first, so that the ends meet.
+    order = sorted(remote, key=lambda n: (-len(kernels[n].text), n))
+    queue = _Queue(deque([*local, *order] if jobs == 1 else order))
+    with progress.task("building kernels", len(missing)) as task:
+        # Each thread sees the configuration of the caller, and hands it to its worker.
+        queue.workers.extend(Worker() for _ in range(min(jobs, len(remote)) - 1))
+        threads = [threading.Thread(target=copy_context().run,
+                                    args=(_feed, worker, queue, kernels, target, task))
+                   for worker in queue.workers]
+        try:
+            for thread in threads:
+                thread.start()
+            _build_here(queue, local if jobs > 1 else (), kernels, target, cache, task)
+            for thread in threads:
+                thread.join()
+        except BaseException:  # Ctrl-C comes anywhere
+            queue.abandon()
+            for thread in filter(threading.Thread.is_alive, threads):
+                thread.join()
+            raise
+    if queue.errors:
+        raise queue.errors[min(queue.errors)]
+    return queue.built
+
+
+def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSource],
+                target: Target, cache: DiskCache | None, task: progress.Task) -> None:
+    pending = deque(first)
+    while (number := pending.popleft() if pending else queue.take()) is not None:
+        try:
+            kernel = kernels[number]
+            objects = None if is_self_contained(kernel.function, target) else cache
+            queue.built[number] = build_kernel(kernel.name, kernel.function, target, number,
+                                               objects)
+        except BaseException as error:
+            queue.errors[number] = error
+            if not isinstance(error, Exception):
+                raise  # an interrupt ends the build at once
+            return
+        task.advance(kernels[number].text)
+
+
+def _feed(worker: Worker, queue: _Queue, kernels: Sequence[KernelSource], target: Target,
+          task: progress.Task) -> None:
+    """Keep one worker busy until nothing is left."""
+    with worker:
+        while (number := queue.take()) is not None:
+            try:
+                queue.built[number] = worker.build(kernels[number], target)
+            except Exception as error:  # noqa: BLE001 - raised again in the calling thread
+                queue.errors[number] = error
+                return
+            task.advance(kernels[number].text)

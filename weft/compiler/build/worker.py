@@ -1,0 +1,41 @@
+"""The child process that builds kernels; ``worker_pool`` starts it.
+
+Reads (name, function, target, configuration) frames from standard input and answers each with the
+built kernel or the error it met. It ends when its input does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import weft.op  # noqa: F401 - functions refer to operators by name
+from weft.compiler.build.kernel import build_kernel
+from weft.compiler.build.worker_pool import read_frame, write_frame
+from weft.support.config import config
+from weft.support.errors import InternalError, WeftError
+
+
+def main() -> None:
+    """Answer requests until the pipe closes."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not end up among the answers
+    requests = sys.stdin.buffer
+    while True:
+        try:
+            name, function, target, overrides = read_frame(requests)
+        except EOFError:
+            return
+        with config(**overrides):
+            try:
+                answer: object = build_kernel(name, function, target).to_bytes()
+            except WeftError as error:
+                answer = error
+            except Exception as error:  # noqa: BLE001 - the parent raises it
+                answer = InternalError(f"building the kernel {name} failed",
+                                       got=f"{type(error).__name__}: {error}")
+        write_frame(answers, answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""A child process that builds kernels, seen from its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import weft
+from weft.compiler.build.kernel import BuiltKernel
+from weft.compiler.program.program import KernelSource
+from weft.support.config import config
+from weft.support.errors import InternalError, WeftError
+from weft.support.interrupts import interrupts_blocked
+from weft.target import Target
+
+
+def write_frame(stream: IO[bytes], value: Any) -> None:
+    """One pickled value behind its length."""
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.write(len(data).to_bytes(8, "little") + data)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> Any:
+    """The next value; ``EOFError`` at the end of the stream."""
+    head = stream.read(8)
+    size = int.from_bytes(head, "little")
+    data = stream.read(size) if len(head) == 8 else b""
+    if len(head) < 8 or len(data) < size:
+        raise EOFError
+    return pickle.loads(data)  # noqa: S301 - from our own child, over our own pipe
+
+
+class Worker:
+    """Starts with the first kernel, ends with the ``with`` block."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()  # the worker leaves at the end of its input
+        process.stdout.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """End the process, whatever it does; the thread in ``build`` gets ``InternalError``."""
+        self._killed = True  # also where another thread is just about to start the process
+        if self._process is not None:
+            self._process.kill()
+
+    def build(self, kernel: KernelSource, target: Target) -> BuiltKernel:
+        """Build one kernel; raises what the worker raised, ``InternalError`` if it died."""
+        process = self._process or self._start()
+        stdin, stdout = process.stdin, process.stdout
+        if stdin is None or stdout is None:
+            raise InternalError("a build worker has no pipes")
+        try:
+            write_frame(stdin, (kernel.name, kernel.function, target, config.overrides()))
+            answer = read_frame(stdout)
+        except (EOFError, OSError):
+            code = process.wait()
+            raise InternalError(
+                f"the process that built the kernel {kernel.name} died",
+                where=kernel.text, got=f"exit status {code}",
+                help="WEFT_BUILD_JOBS=1 builds in one process; report this with the model",
+            ) from None
+        if isinstance(answer, WeftError):
+            raise answer
+        return BuiltKernel.from_bytes(answer)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # The child finds modules exactly where this process does. Without -P its path would start
+        # with the working folder, whose files might be named like modules of Python's.
+        code = (f"import sys; sys.path[:] = {_import_path()!r}; "
+                "from weft.compiler.build.worker import main; main()")
+        with interrupts_blocked():  # the parent decides when work stops
+            self._process = subprocess.Popen([sys.executable, "-P", "-c", code],
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self._killed:
+            self._process.kill()
+        return self._process
+
+
+def _import_path() -> list[str]:
+    """Where modules are found, whatever folder is the current one; weft itself in any case."""
+    folders = [str(Path(folder).absolute()) for folder in sys.path]
+    root = str(Path(weft.__file__).resolve().parents[1])
+    return folders if root in folders else [*folders, root]

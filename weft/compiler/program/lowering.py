@@ -1,0 +1,385 @@
+"""From the fused module's ``main`` to a line of kernel calls.
+
+``main`` is first order: calls of primitive functions, tuples, projections, lets, choices, and calls
+of functions that are known. Each distinct primitive function becomes one kernel, found by its
+structural hash. The calls of a branch are guarded by its condition; both branches of a choice write
+their results to the same places. Other functions are written out where they are called; one that
+calls itself in tail position becomes a loop, its parameters places that each round writes anew.
+Reshapes that move no data are other names for the same memory. Results that the caller gets are
+written where the caller wants them; what is returned twice, or is an input or a constant, is
+copied there by a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weft.compiler.program.constant_pool import ConstantPool
+from weft.compiler.program.function_calls import FunctionCalls, FunctionKey
+from weft.compiler.program.in_place import ask_for_reuse
+from weft.compiler.program.invariants import loop_invariants
+from weft.compiler.program.program import Place, PlaceKind, Port, Program
+from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
+from weft.ir import trampoline
+from weft.ir.dynamic import depends_on_data
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.trampoline import Routine
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.visitor import post_order
+from weft.support.errors import InternalError, TypeInferenceError, UnsupportedModelError
+from weft.transform.analysis.graph import is_primitive
+from weft.transform.normal_form.to_a_normal_form import Normalizer
+
+# Operators whose result holds the same elements in the same order as their first argument.
+RESHAPES = frozenset({
+    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.checkpoint",
+    "annotation.stop_fusion",
+})  # fmt: skip
+
+# A step knows every choice and loop around it. What nests deeper runs on the virtual machine.
+MAX_NESTING = 32
+
+# A tensor's memory, or the memories of a tuple's fields; tuples nest as their types do.
+Value: TypeAlias = "Place | tuple[Value, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """A loop that tail calls go back to; only ``parameters``, by number, change on the way."""
+
+    parameters: tuple[int, ...]
+    frame: LoopFrame
+
+
+# The loops that a tail call may go back to, by the function that each was.
+Tails: TypeAlias = "Mapping[FunctionKey, OpenLoop]"
+
+
+def lower_program(mod: IRModule) -> Program:
+    """Lower ``mod["main"]``, whose nodes are typed and whose operators are in primitive functions.
+
+    Raises ``UnsupportedModelError`` for sizes that are not fixed and for programs that are not
+    first order.
+    """
+    return ask_for_reuse(_Lowering(mod).run())
+
+
+def try_lower_program(mod: IRModule) -> Program | None:
+    """``lower_program``, and ``None`` for what only the virtual machine runs."""
+    try:
+        return lower_program(mod)
+    except UnsupportedModelError:
+        return None
+
+
+def is_first_order(mod: IRModule) -> bool:
+    """Whether ``lower_program`` takes ``mod["main"]``."""
+    return try_lower_program(mod) is not None
+
+
+class _Lowering:
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.main = mod["main"]
+        self.calls = FunctionCalls(mod)
+        self.values: dict[int, Value] = {}
+        self.bound: dict[Var, Expr] = {}
+        self.computed: set[Var] = set()  # before the loops that they stand in
+        self.constants = ConstantPool()
+        self.writer = StepWriter()
+
+    def run(self) -> Program:
+        inputs = self._bind_parameters()
+        nodes = list(post_order(self.main.body, enter=lambda e: not isinstance(e, Function)))
+        result_type = _type_of(self.main.body)
+        types = flat_types(result_type)
+        if any(self._has_scope(node) for node in nodes):
+            value = trampoline.run(self._scope(Normalizer(self.main.body).run(), {}))
+            results = _flatten(self._given(value, self.main.body))
+        else:
+            for node in nodes:
+                self._visit(node)
+            results = _flatten(self._value(self.main.body))
+        # The kernels that make the results write them where the caller wants them.
+        targets = [Place(PlaceKind.OUTPUT, index) for index in range(len(results))]
+        self.writer.redirect(results, targets, types, Mark(0, 0))
+        names = port_names(self.mod.attrs.get("output_names"), "output", len(types))
+        outputs = tuple(Port(n, t) for n, t in zip(names, types, strict=True))
+        writer = self.writer
+        return Program(inputs, outputs, isinstance(result_type, TupleType),
+                       tuple(self.constants.arrays), tuple(writer.temporaries),
+                       tuple(writer.kernels.sources), tuple(writer.steps), tuple(writer.jumps))
+
+    def _has_scope(self, node: Expr) -> bool:
+        if isinstance(node, Function):
+            return not is_primitive(node)
+        return isinstance(node, If) or (
+            isinstance(node, GlobalVar) and not is_primitive(self.mod[node]))
+
+    def _bind_parameters(self) -> tuple[Port, ...]:
+        ports: list[Port] = []
+        for parameter in self.main.params:
+            types = flat_types(_type_of(parameter))
+            places = [Place(PlaceKind.INPUT, len(ports) + i) for i in range(len(types))]
+            self.values[id(parameter)] = _structure(_type_of(parameter), places)
+            suffixes = [""] if len(types) == 1 else [f".{i}" for i in range(len(types))]
+            ports += [Port(parameter.name + s, t) for s, t in zip(suffixes, types, strict=True)]
+        names = self.mod.attrs.get("input_names")
+        if names is not None and len(names) == len(ports):
+            ports = [Port(n, p.type) for n, p in zip(names, ports, strict=True)]
+        return tuple(ports)
+
+    def _visit(self, node: Expr) -> None:
+        if isinstance(node, (Var, Function, GlobalVar, Op)):
+            return  # variables are looked up where they are used
+        if isinstance(node, Let):
+            self.values[id(node)] = self._value(node.body)
+        elif isinstance(node, Constant):
+            self.values[id(node)] = self._constant(node)
+        elif isinstance(node, Tuple):
+            self.values[id(node)] = tuple(self._value(f) for f in node.fields)
+        elif isinstance(node, TupleGetItem):
+            whole = self._value(node.tuple_value)
+            if isinstance(whole, Place):
+                raise InternalError("a projection from what is no tuple", where=node.span)
+            self.values[id(node)] = whole[node.index]
+        elif isinstance(node, Call):
+            self.values[id(node)] = self._call(node)
+        else:
+            raise _not_first_order(type(node).__name__, node)
+
+    def _value(self, expr: Expr) -> Value:
+        while isinstance(expr, Var) and id(expr) not in self.values:
+            if not self.bound:
+                lets = (e for e in post_order(self.main.body) if isinstance(e, Let))
+                self.bound = {let.var: let.value for let in lets}
+            if expr not in self.bound:
+                raise InternalError(f"%{expr.name} is used and nowhere bound", where=expr.span)
+            expr = self.bound[expr]
+        try:
+            return self.values[id(expr)]
+        except KeyError:
+            raise _not_first_order(type(expr).__name__, expr) from None
+
+    def _constant(self, node: Constant) -> Place:
+        return Place(PlaceKind.CONSTANT, self.constants.number_of(node.data))
+
+    def _call(self, call: Call) -> Value:
+        if is_reshape(call):
+            return self._value(call.args[0])
+        function = self._callee(call)
+        if depends_on_data(function):
+            raise _not_first_order("an operator whose result's shape depends on data", call)
+        alias = alias_of(function)
+        if alias is not None:
+            return self._value(call.args[alias])
+        result = _type_of(call)
+        reads = [place for arg in call.args for place in _flatten(self._value(arg))]
+        writes = [self.writer.temporary(t) for t in flat_types(result)]
+        self.writer.step(function, reads, writes)
+        return _structure(result, writes)
+
+    def _callee(self, call: Call) -> Function:
+        op = call.op
+        if isinstance(op, Var):
+            op = self.bound.get(op, op)
+        if isinstance(op, GlobalVar):
+            op = self.mod[op]
+        if isinstance(op, Function) and is_primitive(op):
+            return op
+        if isinstance(op, Op):
+            return primitive_of(call)
+        raise _not_first_order("a call of a function that is computed", call)
+
+    def _scope(self, expr: Expr, tails: Tails) -> Routine[Value | None]:
+        """The value of a scope in A-normal form: a chain of lets, some of them choices and calls.
+
+        A call in tail position of a function in ``tails`` goes back to its start. ``None`` where
+        all that the scope does in the end is going back.
+        """
+        while isinstance(expr, Let):
+            value = expr.value
+            if expr.body is expr.var:
+                return (yield self._bound(value, tails))
+            if isinstance(value, Function) and not is_primitive(value):
+                self.calls.define(expr.var, value)
+            elif expr.var not in self.computed:
+                made = yield self._bound(value, {})
+                self.values[id(expr.var)] = self._given(made, value)
+            expr = expr.body
+        return (yield self._bound(expr, tails))
+
+    def _bound(self, expr: Expr, tails: Tails) -> Routine[Value | None]:
+        if isinstance(expr, If):
+            return (yield self._choice(expr, tails))
+        if isinstance(expr, Call) and (key := self.calls.key_of(expr)) is not None:
+            return (yield self._function_call(key, expr, tails))
+        return self._plain(expr)
+
+    def _plain(self, expr: Expr) -> Value:
+        for node in post_order(expr, enter=lambda e: not isinstance(e, Function)):
+            self._visit(node)
+        return self._value(expr)
+
+    def _choice(self, expr: If, tails: Tails) -> Routine[Value | None]:
+        condition = self._plain(expr.cond)
+        if not isinstance(condition, Place):
+            raise InternalError("a condition that is no scalar", where=expr.span)
+        condition = self.writer.lasting(condition)
+        types = flat_types(_type_of(expr))
+        results = [self.writer.temporary(t) for t in types]
+        branches = [(expr.true_branch, True), (expr.false_branch, False)]
+        # Where one branch goes back, what the other one makes is the result as it is.
+        branches.sort(key=lambda branch: not self.calls.ends_in(branch[0], tails))
+        chosen: Value | None = None
+        for number, (branch, expected) in enumerate(branches):
+            is_only = number == 1 and chosen is None
+            with self.writer.branch(condition, expected=expected):
+                if self.writer.depth > MAX_NESTING:
+                    raise _not_first_order(f"nesting deeper than {MAX_NESTING}", expr)
+                start = self.writer.mark()
+                made = yield self._scope(branch, tails)
+                if made is not None and not is_only:
+                    self.writer.redirect(_flatten(made), results, types, start)
+                    made = _structure(_type_of(expr), results)
+            chosen = chosen if made is None else made
+        return chosen
+
+    def _function_call(self, key: FunctionKey, call: Call, tails: Tails) -> Routine[Value | None]:
+        """Write the function out, or go back to its start."""
+        args = [self._plain(arg) for arg in call.args]
+        if key in tails:
+            open_loop = tails[key]
+            changed = [args[number] for number in open_loop.parameters]
+            self.writer.jump(open_loop.frame, [p for value in changed for p in _flatten(value)])
+            return None
+        function = self.calls.enter(key, call)
+        for parameter, value in zip(function.params, args, strict=True):
+            self.values[id(parameter)] = value
+        if self.calls.is_recursive(key):
+            made = yield self._loop(key, function, tails)
+        else:
+            made = yield self._scope(function.body, tails)
+        self.calls.leave(key)
+        return made
+
+    def _loop(self, key: FunctionKey, function: Function, tails: Tails) -> Routine[Value | None]:
+        changing = self.calls.changing_parameters(key)
+        varies = [function.params[number] for number in changing]
+        for var, value in loop_invariants(self.calls, key, varies):
+            self.values[id(var)] = self._plain(value)
+            self.computed.add(var)
+        first = [pair for parameter in varies for pair in self._parts(parameter)]
+        with self.writer.loop(first) as frame:
+            if self.writer.depth > MAX_NESTING:
+                raise _not_first_order(f"nesting deeper than {MAX_NESTING}", function)
+            places = iter(place for place, _ in frame.variables)
+            for parameter in varies:
+                self.values[id(parameter)] = _structure(_type_of(parameter), places)
+            return (yield self._scope(function.body, {**tails, key: OpenLoop(changing, frame)}))
+
+    def _parts(self, parameter: Var) -> list[tuple[Place, TensorType]]:
+        value = _flatten(self.values[id(parameter)])
+        return list(zip(value, flat_types(_type_of(parameter)), strict=True))
+
+    def _given(self, value: Value | None, expr: Expr) -> Value:
+        if value is None:
+            raise _not_first_order("a loop without an end", expr)
+        return value
+
+
+def primitive_of(call: Call) -> Function:
+    """One operator call as a kernel of its own, its arguments as parameters."""
+    params = tuple(Var(f"p{i}", _type_of(a), checked_type=_type_of(a))
+                   for i, a in enumerate(call.args))
+    body = call.replace(args=params).with_type(_type_of(call))
+    return Function(params, body, _type_of(call), attrs={"primitive": True})
+
+
+def flat_types(type_: Type) -> list[TensorType]:
+    """The tensors of a type in order; ``UnsupportedModelError`` for sizes that are not fixed."""
+    if isinstance(type_, TupleType):
+        return [flat for field in type_.fields for flat in flat_types(field)]
+    if not isinstance(type_, TensorType):
+        raise UnsupportedModelError("compiled programs take and give tensors", got=str(type_))
+    try:
+        type_.concrete_shape  # noqa: B018 - raises where a size is symbolic
+    except TypeInferenceError:
+        raise UnsupportedModelError(
+            "a size is not fixed", got=str(type_),
+            help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
+        ) from None
+    return [type_]
+
+
+def _type_of(expr: Expr) -> Type:
+    found = expr.checked_type
+    if found is None and isinstance(expr, Var):
+        found = expr.annotation
+    if found is None:
+        raise InternalError("an expression without a type reached lowering", where=expr.span)
+    return found
+
+
+def _structure(type_: Type, places: Iterable[Place]) -> Value:
+    """``places`` arranged as the (possibly nested) tuple ``type_``."""
+    rest = iter(places)
+
+    def arrange(current: Type) -> Value:
+        if isinstance(current, TupleType):
+            return tuple(arrange(field) for field in current.fields)
+        return next(rest)
+
+    return arrange(type_)
+
+
+def _flatten(value: Value) -> list[Place]:
+    if isinstance(value, Place):
+        return [value]
+    return [place for field in value for place in _flatten(field)]
+
+
+def is_reshape(expr: Expr) -> bool:
+    """Whether ``expr`` is a call that gives the memory of its argument another shape."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in RESHAPES
+
+
+def alias_of(function: Function) -> int | None:
+    """The number of the parameter whose elements a function of reshapes returns, in order.
+
+    ``None`` for a real kernel.
+    """
+    body = function.body
+    while isinstance(body, Call) and is_reshape(body):
+        body = body.args[0]
+    return next((i for i, p in enumerate(function.params) if p is body), None)
+
+
+def port_names(given: object, stem: str, count: int) -> list[str]:
+    """The names that a model gives its ports, else names made of ``stem``."""
+    if isinstance(given, (tuple, list)) and len(given) == count:
+        return [str(name) for name in given]
+    return [stem] if count == 1 else [f"{stem}{i}" for i in range(count)]
+
+
+def _not_first_order(what: str, node: Expr) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{what} cannot be compiled", where=node.span,
+        expected="a first-order program: operators, tuples, lets, choices and loops",
+        help="functions as values, other recursion, references and data need the virtual machine",
+    )

@@ -1,0 +1,1 @@
+"""Converters of ONNX operators, grouped by what they compute."""

@@ -1,0 +1,158 @@
+"""Converters of products of quantised numbers: MatMulInteger, ConvInteger, QLinear*."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft import op
+from weft.frontend.onnx.node import Node, constant_value, tensor_type
+from weft.frontend.onnx.ops.conv_volume import convolve
+from weft.frontend.onnx.ops.linear import multiplied
+from weft.frontend.onnx.ops.quantize import Scaling, quantized
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import reshape_to
+from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, window_of
+from weft.ir.dtype import DType
+from weft.ir.expr import Expr
+
+
+def _centred(node: Node, value: int, zero: int, *, vector_axis: int) -> Expr:
+    """Input ``value`` less the zero point at input ``zero``, in 32 bits.
+
+    A vector of zero points belongs to ``vector_axis`` of the value.
+    """
+    wide = node.call(op.cast, node.input(value), dtype="int32")
+    if not node.has_input(zero):
+        return wide
+    point = node.call(op.cast, node.input(zero), dtype="int32")
+    return node.call(op.subtract, wide, spread_along(node, point, value, vector_axis))
+
+
+def spread_along(node: Node, vector: Expr, value: int, axis: int) -> Expr:
+    """One number for all, or one for each place along an axis of input ``value``."""
+    shape = tensor_type(vector).shape
+    if shape in ((), (1,)):
+        return reshape_to(node, vector, ())
+    rank = node.rank(value)
+    if len(shape) > 1:
+        return vector
+    return reshape_to(node, vector, (shape[0], *(1,) * (rank - 1 - axis % rank)))
+
+
+def _byte_product(node: Node, a: int, a_zero: int, b: int, b_zero: int) -> Expr:
+    """The product of inputs ``a`` and ``b`` less their zero points, in 32 bits.
+
+    ``(a - x) (b - y) = a b - x sum(b) - sum(a) y + K x y``: the bytes themselves are multiplied,
+    and of constant operands the sums are constants.
+    """
+    left, right = node.input(a), node.input(b)
+    product = multiplied(node, left, right, "int32")
+    x = _zero_point(node, a, a_zero, axis=-2)
+    y = _zero_point(node, b, b_zero, axis=-1)
+    depth = tensor_type(left).shape[-1]
+    if x is not None:
+        sums = node.call(op.sum, _wide(node, right), axis=(-2,), keepdims=True)
+        if y is not None:
+            part = node.call(op.multiply, node.constant(depth, "int32"), y)
+            sums = node.call(op.subtract, sums, part)
+        product = node.call(op.subtract, product, node.call(op.multiply, sums, x))
+    if y is not None:
+        sums = node.call(op.sum, _wide(node, left), axis=(-1,), keepdims=True)
+        product = node.call(op.subtract, product, node.call(op.multiply, sums, y))
+    return product
+
+
+def _wide(node: Node, value: Expr) -> Expr:
+    return node.call(op.cast, value, dtype="int32")
+
+
+def _zero_point(node: Node, value: int, zero: int, *, axis: int) -> Expr | None:
+    """The zero point at input ``zero`` in 32 bits; ``None`` where it is 0 for certain."""
+    if not node.has_input(zero):
+        return None
+    known = constant_value(node.input(zero))
+    if known is not None and not known.any():
+        return None
+    return spread_along(node, _wide(node, node.input(zero)), value, axis)
+
+
+def _can_multiply_bytes(node: Node, a: int, b: int) -> bool:
+    """Whether both inputs are matrices, or stacks of them, of a known inner size."""
+    return min(node.rank(a), node.rank(b)) > 1 and isinstance(node.shape(a)[-1], int)
+
+
+def integer_product(node: Node, a: int, a_zero: int, b: int, b_zero: int) -> Expr:
+    """NumPy's ``matmul`` of inputs ``a`` and ``b`` less their zero points, in 32 bits."""
+    if _can_multiply_bytes(node, a, b):
+        return _byte_product(node, a, a_zero, b, b_zero)
+    left = _centred(node, a, a_zero, vector_axis=-2)
+    return multiplied(node, left, _centred(node, b, b_zero, vector_axis=-1))
+
+
+@converts("MatMulInteger", since=10)
+def matmul_integer(node: Node) -> Expr:
+    return integer_product(node, 0, 2, 1, 3)
+
+
+@converts("ConvInteger", since=10, attributes=(*WINDOW_ATTRIBUTES, "group"))
+def conv_integer(node: Node) -> Expr:
+    return _byte_convolution(node, 0, 2, 1, 3)
+
+
+def _byte_convolution(node: Node, x: int, x_zero: int, w: int, w_zero: int) -> Expr:
+    """The convolution of inputs ``x`` and ``w`` less their zero points, in 32 bits.
+
+    With a kernel around zero the bytes themselves are convolved, the border filled with the zero
+    point of the data, and its part of the sums is taken off. Otherwise both are widened first.
+    """
+    data, weight = node.input(x), node.input(w)
+    kernel = [d for d in tensor_type(weight).shape[2:] if isinstance(d, int)]
+    window = window_of(node, kernel, node.shape(x)[2:])
+    groups = node.attrs.integer("group", 1)
+    zero = _zero_point(node, x, x_zero, axis=0)
+    if _zero_point(node, w, w_zero, axis=0) is not None or groups > 1:
+        return convolve(node, _centred(node, x, x_zero, vector_axis=0),
+                        _centred(node, w, w_zero, vector_axis=0), window, groups)
+    if zero is None:
+        return convolve(node, data, weight, window, groups, "int32")
+    sides = ((0, 0), (0, 0), *zip(window.before, window.after, strict=True))
+    border = reshape_to(node, node.input(x_zero), ())
+    padded = node.call(op.nn.pad, data, border, pad_width=sides)
+    nothing = (0,) * len(kernel)
+    inner = replace(window, before=nothing, after=nothing)
+    product = convolve(node, padded, weight, inner, groups, "int32")
+    rank = tensor_type(weight).ndim
+    sums = node.call(op.sum, _wide(node, weight), axis=tuple(range(1, rank)))
+    sums = reshape_to(node, sums, (tensor_type(weight).shape[0], *(1,) * (rank - 2)))
+    return node.call(op.subtract, product, node.call(op.multiply, sums, zero))
+
+
+@converts("QLinearMatMul", since=10)
+def qlinear_matmul(node: Node) -> Expr:
+    """Inputs a, its scale and zero point, b and its, the scale and zero point of the result."""
+    product = integer_product(node, 0, 2, 3, 5)
+    scales = node.call(op.multiply, spread_along(node, node.input(1), 0, -2),
+                       spread_along(node, node.input(4), 3, -1))
+    return _requantized(node, product, scales)
+
+
+@converts("QLinearConv", since=10, attributes=(*WINDOW_ATTRIBUTES, "group"))
+def qlinear_conv(node: Node) -> Expr:
+    """As ``QLinearMatMul``, with a bias of 32 bits at the scale of the product."""
+    product = _byte_convolution(node, 0, 2, 3, 5)
+    if node.has_input(8):
+        product = node.call(op.nn.bias_add, product, node.input(8), axis=1)
+    scale = node.input(4)
+    if tensor_type(scale).shape not in ((), (1,)):
+        scale = reshape_to(node, scale, (tensor_type(scale).shape[0], *(1,) * (node.rank() - 2)))
+    scales = node.call(op.multiply, reshape_to(node, node.input(1), ()), scale)
+    return _requantized(node, product, scales)
+
+
+def _requantized(node: Node, product: Expr, scales: Expr) -> Expr:
+    real = node.call(op.cast, product, dtype="float32")
+    if tensor_type(scales).dtype != DType.of("float32"):
+        scales = node.call(op.cast, scales, dtype="float32")
+    value = node.call(op.multiply, real, scales)
+    dtype = node.dtype(7)
+    return quantized(node, value, Scaling(node.input(6), node.input(7)), dtype)

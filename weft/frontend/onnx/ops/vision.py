@@ -1,0 +1,88 @@
+"""Converters over boxes and regions: NonMaxSuppression, RoiAlign, DeformConv."""
+
+from __future__ import annotations
+
+from weft import op
+from weft.frontend.onnx.node import Node, tensor_type
+from weft.frontend.onnx.ops.cast import cast_to
+from weft.frontend.onnx.registry import converts
+from weft.frontend.onnx.reshaping import reshape_to
+from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, window_of
+from weft.ir.expr import Expr
+from weft.support.errors import UnsupportedModelError
+
+_IMAGE_RANK = 4
+_MODES = ("half_pixel", "output_half_pixel")
+
+
+@converts("NonMaxSuppression", since=10, only={"center_point_box": (0, 1)})
+def non_max_suppression(node: Node) -> Expr:
+    """Rows (batch, class, box); without a limit of boxes none is selected."""
+    most = node.input(2) if node.has_input(2) else node.constant(0, "int64")
+    overlap = node.input(3) if node.has_input(3) else node.constant(0, "float32")
+    lowest = node.input(4) if node.has_input(4) else node.constant(float("-inf"), "float32")
+    return node.call(
+        op.vision.all_class_non_max_suppression,
+        node.input(0),
+        node.input(1),
+        most,
+        overlap,
+        lowest,
+        center_point_box=node.attrs.flag("center_point_box"),
+    )
+
+
+# The largest of the samples, as the operators of weft take it, is not the largest of the weighted
+# neighbours of the samples, as ONNX defines it.
+@converts("RoiAlign", since=10, only={"mode": ("avg",)}, attributes=(
+    "output_height", "output_width", "sampling_ratio", "spatial_scale"))  # fmt: skip
+def roi_align_from_corners(node: Node) -> Expr:
+    return _roi_align(node, aligned=False)
+
+
+@converts("RoiAlign", since=16, only={"mode": ("avg",)}, attributes=(
+    "coordinate_transformation_mode", "output_height", "output_width", "sampling_ratio",
+    "spatial_scale"))  # fmt: skip
+def roi_align(node: Node) -> Expr:
+    mode = node.attrs.one_of("coordinate_transformation_mode", "half_pixel", _MODES)
+    return _roi_align(node, aligned=mode == "half_pixel")
+
+
+def _roi_align(node: Node, *, aligned: bool) -> Expr:
+    """A region of weft starts with the number of its image."""
+    rois = node.input(1)
+    images = reshape_to(node, node.input(2), (tensor_type(rois).shape[0], 1))
+    numbered = [cast_to(node, images, tensor_type(rois).dtype), rois]
+    ratio = node.attrs.integer("sampling_ratio", 0)
+    return node.call(
+        op.vision.roi_align,
+        node.input(0),
+        node.tuple_call(op.concatenate, numbered, axis=1),
+        pooled_size=(node.attrs.integer("output_height", 1), node.attrs.integer("output_width", 1)),
+        spatial_scale=node.attrs.number("spatial_scale", 1.0),
+        sample_ratio=ratio if ratio > 0 else -1,
+        aligned=aligned,
+    )
+
+
+@converts("DeformConv", since=19, attributes=(*WINDOW_ATTRIBUTES, "group", "offset_group"))
+def deform_conv(node: Node) -> Expr:
+    if node.has_input(4):
+        raise UnsupportedModelError("DeformConv with a mask", where=node.span)
+    if node.rank() != _IMAGE_RANK:
+        raise UnsupportedModelError("DeformConv over other than two axes", where=node.span,
+                                    got=str(tensor_type(node.input(0))))  # fmt: skip
+    kernel = [d for d in node.shape(1)[2:] if isinstance(d, int)]
+    window = window_of(node, kernel, node.shape()[2:])
+    result = node.call(
+        op.nn.deformable_conv2d,
+        node.input(0),
+        node.input(2),
+        node.input(1),
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilations,
+        groups=node.attrs.integer("group", 1),
+        deformable_groups=node.attrs.integer("offset_group", 1),
+    )
+    return node.call(op.nn.bias_add, result, node.input(3)) if node.has_input(3) else result

@@ -1,0 +1,1 @@
+"""Converters of ATen operators, grouped by what they compute."""

@@ -1,0 +1,330 @@
+"""Modules as JSON: one record a node, operands by number, in the manner of NNVM's graphs.
+
+The format has a version. What an earlier version wrote is brought up to date by the functions in
+``UPGRADES``, one version at a time, before it is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.ir.dtype import DType
+from weft.ir.expr import (
+    Call,
+    Clause,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    TypeData,
+    Var,
+)
+from weft.ir.json.types import TypeReader, TypeWriter
+from weft.ir.json.values import load_value, save_value
+from weft.ir.module import IRModule
+from weft.ir.op import Op, get_op
+from weft.ir.span import Span
+from weft.ir.types import GlobalTypeVar
+from weft.ir.visitor import post_order
+from weft.support.errors import ParseError, WeftError
+
+FORMAT = "weft-module"
+VERSION = 1
+# UPGRADES[n] turns the document of version n into one of version n + 1.
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+Record = dict[str, Any]
+
+
+def save_json(mod: IRModule) -> str:
+    """``mod`` as JSON text: everything but inferred types, spans included."""
+    writer = _Writer()
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "attrs": save_value(dict(mod.attrs)),
+        "type_definitions": [writer.definition(d) for d in mod.type_definitions.values()],
+        "functions": {name: writer.write(fn) for name, fn in mod.functions.items()},
+    }
+    # What functions and definitions refer to, operands first.
+    document |= {"types": writer.types.records, "nodes": writer.nodes}
+    return json.dumps(document)
+
+
+def load_json(text: str, *, source: str = "<json>") -> IRModule:
+    """The module that ``save_json`` wrote, by this version or an earlier one.
+
+    Raises ``ParseError`` for text that is damaged, foreign, or of a later version.
+    """
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ParseError("the text is no JSON", where=source, got=error) from None
+    document = _current(document, source)
+    try:
+        return _Reader(document).module()
+    except WeftError as error:
+        raise ParseError(
+            f"the module cannot be read: {error.what}",
+            where=source,
+            expected=error.expected,
+            got=error.got,
+            help=error.help,
+        ) from None
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ParseError(
+            "the module is damaged", where=source, got=f"{type(error).__name__}: {error}"
+        ) from None
+
+
+def _current(document: Any, source: str) -> dict[str, Any]:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ParseError(
+            "the text is no module of weft", where=source, expected=f'"format": "{FORMAT}"'
+        )
+    version = document.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise ParseError(
+            "the module is of another version",
+            where=source,
+            expected=f"version {VERSION} or earlier",
+            got=version,
+            help="upgrade weft, or save the module with this version",
+        )
+    while version < VERSION:
+        if version not in UPGRADES:
+            raise ParseError(
+                "the module is of a version that cannot be upgraded", where=source, got=version
+            )
+        document = UPGRADES[version](document)
+        version += 1
+    return document
+
+
+class _Writer:
+    """The table of nodes; a shared node has one record."""
+
+    def __init__(self) -> None:
+        self.types = TypeWriter()
+        self.nodes: list[Record] = []
+        self._numbers: dict[int, int] = {}
+
+    def write(self, root: Expr) -> int:
+        for node in post_order(root):
+            self._number(node)
+        return self._numbers[id(root)]
+
+    def definition(self, data: TypeData) -> Record:
+        constructors = [
+            {"name": c.name, "inputs": [self.types.write(t) for t in c.inputs]}
+            for c in data.constructors
+        ]
+        generics = [self.types.write(v) for v in data.type_vars]
+        return {"name": data.header.name, "type_vars": generics, "constructors": constructors}
+
+    def _number(self, node: Expr) -> int:
+        known = self._numbers.get(id(node))
+        if known is not None:
+            return known
+        record: Record = {"kind": type(node).__name__, **_SAVE[type(node)](self, node)}
+        if node.span is not None:
+            record["span"] = node.span.fields()
+        self._numbers[id(node)] = len(self.nodes)
+        self.nodes.append(record)
+        return self._numbers[id(node)]
+
+    # Operators, globals and constructors are no operands of a walk; they are numbered on demand.
+    def all(self, nodes: tuple[Expr, ...]) -> list[int]:
+        return [self._number(n) for n in nodes]
+
+    def call(self, call: Call) -> Record:
+        record: Record = {"op": self._number(call.op), "args": self.all(call.args)}
+        attrs = call.attrs.non_default_items()
+        if attrs:
+            record["attrs"] = {name: save_value(value) for name, value in attrs}
+        if call.type_args:
+            record["type_args"] = [self.types.write(t) for t in call.type_args]
+        return record
+
+    def function(self, fn: Function) -> Record:
+        record: Record = {"params": self.all(fn.params), "body": self._number(fn.body)}
+        if fn.ret_type is not None:
+            record["ret_type"] = self.types.write(fn.ret_type)
+        if fn.type_params:
+            record["type_params"] = [self.types.write(v) for v in fn.type_params]
+        if fn.attrs:
+            record["attrs"] = save_value(dict(fn.attrs))
+        return record
+
+    def var(self, var: Var) -> Record:
+        if var.annotation is None:
+            return {"name": var.name}
+        return {"name": var.name, "type": self.types.write(var.annotation)}
+
+    def match(self, match: Match) -> Record:
+        clauses = [[self._pattern(c.lhs), self._number(c.rhs)] for c in match.clauses]
+        return {"data": self._number(match.data), "clauses": clauses, "complete": match.complete}
+
+    def _pattern(self, pattern: Pattern) -> Any:
+        # Patterns are written by hand, one screen at most, so recursion over them is bounded.
+        if isinstance(pattern, PatternVar):
+            return self._number(pattern.var)
+        if isinstance(pattern, PatternTuple):
+            return {"tuple": [self._pattern(p) for p in pattern.patterns]}
+        if isinstance(pattern, PatternConstructor):
+            inner = [self._pattern(p) for p in pattern.patterns]
+            return {"constructor": self._number(pattern.constructor), "fields": inner}
+        return None
+
+
+def _save_constant(_: _Writer, constant: Constant) -> Record:
+    data = constant.data
+    text = base64.b64encode(data.tobytes()).decode()
+    return {"dtype": DType.of(data.dtype).name, "shape": list(data.shape), "data": text}
+
+
+_SAVE: dict[type, Callable[[_Writer, Any], Record]] = {
+    Op: lambda _, e: {"name": e.name},
+    GlobalVar: lambda _, e: {"name": e.name},
+    Constructor: lambda _, e: {"type": e.belongs_to.name, "name": e.name},
+    Var: _Writer.var,
+    Constant: _save_constant,
+    Tuple: lambda w, e: {"fields": w.all(e.fields)},
+    TupleGetItem: lambda w, e: {"tuple": w.all((e.tuple_value,))[0], "index": e.index},
+    Call: _Writer.call,
+    Function: _Writer.function,
+    Let: lambda w, e: {"parts": w.all((e.var, e.value, e.body))},
+    If: lambda w, e: {"parts": w.all((e.cond, e.true_branch, e.false_branch))},
+    RefCreate: lambda w, e: {"parts": w.all((e.value,))},
+    RefRead: lambda w, e: {"parts": w.all((e.ref,))},
+    RefWrite: lambda w, e: {"parts": w.all((e.ref, e.value))},
+    Match: _Writer.match,
+}
+
+
+class _Reader:
+    """Nodes by number, made in order: what a record refers to comes before it."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self.types = TypeReader(document["types"])
+        self.definitions = {d["name"]: self._definition(d) for d in document["type_definitions"]}
+        self.nodes: list[Expr] = []
+
+    def module(self) -> IRModule:
+        for record in self.document["nodes"]:
+            node = _LOAD[record["kind"]](self, record)
+            span = record.get("span")
+            # Operators are records of a registry, the same for all.
+            placed = span is None or isinstance(node, Op)
+            self.nodes.append(node if placed else node.replace(span=Span(*span)))
+        functions = {name: self._function(i) for name, i in self.document["functions"].items()}
+        return IRModule(functions, self.definitions, load_value(self.document["attrs"]))
+
+    def _function(self, index: int) -> Function:
+        found = self.nodes[index]
+        if not isinstance(found, Function):
+            raise TypeError(f"node {index} is no function")
+        return found
+
+    def _definition(self, record: Record) -> TypeData:
+        header = GlobalTypeVar(record["name"])
+        made = [
+            Constructor(c["name"], tuple(map(self.types.type_, c["inputs"])), header, tag)
+            for tag, c in enumerate(record["constructors"])
+        ]
+        generics = tuple(self.types.variable(i) for i in record["type_vars"])
+        return TypeData(header, generics, tuple(made))
+
+    def all(self, numbers: list[int]) -> tuple[Expr, ...]:
+        return tuple(self.nodes[i] for i in numbers)
+
+    def var(self, index: int) -> Var:
+        found = self.nodes[index]
+        if not isinstance(found, Var):
+            raise TypeError(f"node {index} is no variable")
+        return found
+
+    def call(self, record: Record) -> Expr:
+        op, args = self.nodes[record["op"]], self.all(record["args"])
+        attrs = {name: load_value(value) for name, value in record.get("attrs", {}).items()}
+        if isinstance(op, Op):
+            return Call(op, args, op.attrs_type.make(attrs))
+        type_args = tuple(map(self.types.type_, record.get("type_args", ())))
+        return Call(op, args, type_args=type_args)
+
+    def function(self, record: Record) -> Expr:
+        result = record.get("ret_type")
+        return Function(
+            tuple(self.var(i) for i in record["params"]),
+            self.nodes[record["body"]],
+            None if result is None else self.types.type_(result),
+            tuple(self.types.variable(i) for i in record.get("type_params", ())),
+            load_value(record["attrs"]) if "attrs" in record else {},
+        )
+
+    def variable(self, record: Record) -> Expr:
+        type_ = record.get("type")
+        return Var(record["name"], None if type_ is None else self.types.type_(type_))
+
+    def match(self, record: Record) -> Expr:
+        clauses = tuple(Clause(self._pattern(p), self.nodes[i]) for p, i in record["clauses"])
+        return Match(self.nodes[record["data"]], clauses, record["complete"])
+
+    def _pattern(self, record: Any) -> Pattern:
+        if record is None:
+            return PatternWildcard()
+        if isinstance(record, int):
+            return PatternVar(self.var(record))
+        if "tuple" in record:
+            return PatternTuple(tuple(map(self._pattern, record["tuple"])))
+        constructor = self.nodes[record["constructor"]]
+        if not isinstance(constructor, Constructor):
+            raise TypeError("a pattern names no constructor")
+        return PatternConstructor(constructor, tuple(map(self._pattern, record["fields"])))
+
+    def constructor(self, record: Record) -> Expr:
+        found = self.definitions[record["type"]].constructors
+        return next(c for c in found if c.name == record["name"])
+
+    def constant(self, record: Record) -> Expr:
+        data = base64.b64decode(record["data"], validate=True)
+        dtype = DType.parse(record["dtype"]).numpy
+        return Constant(np.frombuffer(data, dtype).reshape(record["shape"]))
+
+
+_LOAD: dict[str, Callable[[_Reader, Record], Expr]] = {
+    "Op": lambda _, r: get_op(r["name"]),
+    "GlobalVar": lambda _, r: GlobalVar(r["name"]),
+    "Constructor": _Reader.constructor,
+    "Var": _Reader.variable,
+    "Constant": _Reader.constant,
+    "Tuple": lambda reader, r: Tuple(reader.all(r["fields"])),
+    "TupleGetItem": lambda reader, r: TupleGetItem(reader.nodes[r["tuple"]], r["index"]),
+    "Call": _Reader.call,
+    "Function": _Reader.function,
+    "Let": lambda reader, r: Let(reader.var(r["parts"][0]), *reader.all(r["parts"][1:])),
+    "If": lambda reader, r: If(*reader.all(r["parts"])),
+    "RefCreate": lambda reader, r: RefCreate(*reader.all(r["parts"])),
+    "RefRead": lambda reader, r: RefRead(*reader.all(r["parts"])),
+    "RefWrite": lambda reader, r: RefWrite(*reader.all(r["parts"])),
+    "Match": _Reader.match,
+}

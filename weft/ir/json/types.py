@@ -1,0 +1,110 @@
+"""Types in JSON: a table of records, parts by number, so that deep and shared types stay small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.ir.dtype import DType
+from weft.ir.shape import ANY, AnyDim, Dim
+from weft.ir.text.parser import parse_type
+from weft.ir.types import (
+    CompositeType,
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeVar,
+)
+
+
+class TypeWriter:
+    """Numbers types; equal types get one number."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self._numbers: dict[Type, int] = {}
+
+    def write(self, type_: Type) -> int:
+        stack = [type_]
+        while stack:
+            current = stack[-1]
+            parts = current.parts() if isinstance(current, CompositeType) else ()
+            bound = current.binds() if isinstance(current, CompositeType) else ()
+            waiting = [p for p in (*bound, *parts) if p not in self._numbers]
+            if current in self._numbers:
+                stack.pop()
+            elif waiting:
+                stack.extend(reversed(waiting))
+            else:
+                stack.pop()
+                self._numbers[current] = len(self.records)
+                self.records.append(self._record(current))
+        return self._numbers[type_]
+
+    def _record(self, type_: Type) -> dict[str, Any]:
+        kind = type(type_).__name__
+        if isinstance(type_, TensorType):
+            dims = [d if isinstance(d, int) else str(d) for d in type_.shape]
+            return {"kind": kind, "shape": dims, "dtype": type_.dtype.name}
+        if isinstance(type_, (TypeVar, GlobalTypeVar)):
+            return {"kind": kind, "name": type_.name}
+        if isinstance(type_, CompositeType):
+            record = {"kind": kind, "parts": [self._numbers[p] for p in type_.parts()]}
+            if type_.binds():
+                record["binds"] = [self._numbers[v] for v in type_.binds()]
+            return record
+        return {"kind": kind}
+
+
+class TypeReader:
+    """Types by number."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
+        self._types: list[Type] = []
+        for record in records:
+            self._types.append(self._read(record))
+
+    def type_(self, index: int) -> Type:
+        return self._types[index]
+
+    def variable(self, index: int) -> TypeVar:
+        found = self._types[index]
+        if not isinstance(found, TypeVar):
+            raise TypeError(f"type {index} is no type parameter")
+        return found
+
+    def _read(self, record: Mapping[str, Any]) -> Type:
+        kind = record["kind"]
+        if kind == "TensorType":
+            dims = tuple(d if isinstance(d, int) else _dim(d) for d in record["shape"])
+            return TensorType(dims, DType.parse(record["dtype"]))
+        if kind == "TypeVar":
+            return TypeVar(record["name"])
+        if kind == "GlobalTypeVar":
+            return GlobalTypeVar(record["name"])
+        if kind == "IncompleteType":
+            return IncompleteType()
+        parts = tuple(self._types[i] for i in record["parts"])
+        if kind == "TupleType":
+            return TupleType(parts)
+        if kind == "RefType":
+            return RefType(*parts)
+        if kind == "TypeCall":
+            return TypeCall(parts[0], parts[1:])
+        bound = tuple(self.variable(i) for i in record.get("binds", ()))
+        return FuncType(parts[:-1], parts[-1], bound)
+
+
+def _dim(text: str) -> Dim:
+    """A symbolic dimension, in the words of the text form."""
+    if text == str(AnyDim()):
+        return ANY
+    found = parse_type(f"Tensor[({text},), bool]")
+    if not isinstance(found, TensorType):
+        raise TypeError(f"{text} is no dimension")
+    return found.shape[0]

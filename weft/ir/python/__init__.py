@@ -1,0 +1,1 @@
+"""Programs written in Python: builders and ``@weft.function``."""

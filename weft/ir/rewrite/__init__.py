@@ -1,0 +1,1 @@
+"""Dataflow patterns, and rewriting and partitioning by them."""

@@ -1,0 +1,305 @@
+"""Rewrite rules as data, and the driver that applies them to a fixed point.
+
+A rule is a pattern, a function from what the pattern captured to the new expression, and a
+docstring that shows a program before and after. ``check_rule_docstring`` runs that docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Op
+from weft.ir.rewrite.matcher import matches
+from weft.ir.rewrite.pattern import AltTerm, Term, captured_names, root_ops
+from weft.ir.structural import assert_structural_equal
+from weft.ir.typing.infer import infer_expr
+from weft.ir.typing.solver import TypeSolver, UnifyError
+from weft.ir.visitor import Enter, children, post_order, rebuild, rewrite_post_order
+from weft.support.errors import InternalError, PassError, RegistryError, TypeInferenceError
+
+_MOST_SWEEPS = 32
+_MOST_STEPS_PER_NODE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NoMatch:
+    """A rule's refusal, with the reason that ``WEFT_EXPLAIN`` shows."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A rewriting of expressions that match ``pattern``.
+
+    ``function`` takes captured names as parameters (``None`` where an optional part is missing)
+    and ``call``, the whole expression; it returns the new expression, or ``NoMatch``.
+    """
+
+    name: str
+    pattern: Term
+    function: Callable[..., Expr | NoMatch]
+    group: str = ""
+    doc: str = ""
+    where: str = ""
+    parameters: tuple[str, ...] = ()
+
+    def apply(self, expr: Expr) -> Expr | NoMatch | None:
+        """The new expression; a refusal; or ``None`` where the pattern does not match."""
+        refusal: NoMatch | None = None
+        for captured in matches(self.pattern, expr):
+            values = {**captured, "call": expr}
+            result = self.function(**{p: values.get(p) for p in self.parameters})
+            if not isinstance(result, NoMatch):
+                return result
+            refusal = refusal or result
+        return refusal
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.where})"
+
+
+# Every rule that was made, by name, and where it is: what may be asked to be explained.
+KNOWN_RULES: dict[str, str] = {}
+
+
+def rule(*patterns: Term, group: str = "") -> Callable[[Callable[..., Expr | NoMatch]], Rule]:
+    """Make a rule of the decorated function; several patterns are alternatives.
+
+    Raises ``RegistryError`` where a parameter is no captured name, or the docstring is missing.
+    """
+
+    def wrap(function: Callable[..., Expr | NoMatch]) -> Rule:
+        pattern = patterns[0] if len(patterns) == 1 else AltTerm(tuple(patterns))
+        parameters = tuple(inspect.signature(function).parameters)
+        known = {*captured_names(pattern), "call"}
+        for parameter in parameters:
+            if parameter not in known:
+                raise RegistryError(
+                    f"rule {function.__name__}: {parameter!r} is not captured",
+                    expected=", ".join(sorted(known)),
+                )
+        doc = inspect.getdoc(function)
+        if not doc:
+            raise RegistryError(
+                f"rule {function.__name__} has no docstring",
+                help="show a program before and after, with => between them",
+            )
+        code = function.__code__
+        where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        KNOWN_RULES.setdefault(function.__name__, where)
+        return Rule(function.__name__, pattern, function, group, doc, where, parameters)
+
+    return wrap
+
+
+class RuleSet:
+    """Rules in order of preference, indexed by the operator at their root."""
+
+    def __init__(self, *rules: Rule | RuleSet) -> None:
+        flat: list[Rule] = []
+        for item in rules:
+            flat.extend(item.rules if isinstance(item, RuleSet) else (item,))
+        self.rules = tuple(flat)
+        self._by_op: dict[str, list[Rule]] = {}
+        self._general = [r for r in flat if root_ops(r.pattern) is None]
+        names = {name for r in flat for name in root_ops(r.pattern) or ()}
+        for name in sorted(names):
+            starts = ((r, root_ops(r.pattern)) for r in flat)
+            self._by_op[name] = [r for r, ops in starts if ops is None or name in ops]
+
+    def candidates(self, expr: Expr) -> list[Rule]:
+        """The rules whose root may match ``expr``."""
+        if isinstance(expr, Call) and isinstance(expr.op, Op):
+            return self._by_op.get(expr.op.name, self._general)
+        return self._general
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        return RuleSet(self, other)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+
+@dataclass(eq=False)
+class RewriteStats:
+    """How often each rule was tried and applied, and why it refused.
+
+    A pass hands one over with ``PassContext.config["rewrite_stats"]``.
+    """
+
+    tried: Counter[str] = field(default_factory=Counter)
+    applied: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def note(self, rule_: Rule, outcome: Expr | NoMatch | None) -> None:
+        self.tried[rule_.name] += 1
+        if isinstance(outcome, NoMatch):
+            self.refused.setdefault(rule_.name, Counter())[outcome.reason] += 1
+        elif outcome is not None:
+            self.applied[rule_.name] += 1
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.tried.clear()
+        self.applied.clear()
+        self.refused.clear()
+
+    def explain(self, name: str) -> str:
+        """``tried 14, applied 3, refused 11: scale is not per output channel (11)``."""
+        reasons = self.refused.get(name, Counter())
+        text = f"{name}: tried {self.tried[name]}, applied {self.applied[name]}"
+        if reasons:
+            listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+            text += f", refused {sum(reasons.values())}: {listed}"
+        return text
+
+
+def apply_rules(
+    expr: Expr,
+    rules: RuleSet,
+    *,
+    stats: RewriteStats | None = None,
+    enter: Enter | None = None,
+) -> Expr:
+    """Rewrite ``expr`` with ``rules`` until none applies; ``expr`` itself if none did.
+
+    Operands are rewritten first. In a typed program rules see types, the result is typed, and a
+    rule that changes the type of what it rewrites is reported as the bug it is. ``enter`` keeps
+    the walk out of parts of the program. Raises ``PassError`` naming the rules of a cycle.
+    """
+    fired: list[str] = []
+    for _ in range(_MOST_SWEEPS):
+        fired = []
+        rewritten = _sweep(expr, rules, stats, enter, fired)
+        if not fired:
+            return expr
+        expr = rewritten
+    raise _cycle(fired)
+
+
+def _sweep(
+    root: Expr,
+    rules: RuleSet,
+    stats: RewriteStats | None,
+    enter: Enter | None,
+    fired: list[str],
+) -> Expr:
+    memo: dict[int, Expr] = {}
+    for node in post_order(root, enter=enter):
+        parts = children(node) if enter is None or enter(node) else ()
+        new = [memo[id(c)] for c in parts]
+        if all(a is b for a, b in zip(parts, new, strict=True)):
+            current = node
+        else:
+            # Rules keep types, so the node over its new operands has the type it had.
+            current = rebuild(node, new, checked_type=node.checked_type)
+        memo[id(node)] = _rewrite_node(current, rules, stats, fired)
+    return memo[id(root)]
+
+
+def _rewrite_node(node: Expr, rules: RuleSet, stats: RewriteStats | None, fired: list[str]) -> Expr:
+    steps = 0
+    while True:
+        step = _first_step(node, rules, stats)
+        if step is None:
+            return node
+        applied, node = step
+        fired.append(applied.name)
+        steps += 1
+        if steps > _MOST_STEPS_PER_NODE:
+            raise _cycle(fired[-steps:])
+
+
+def _first_step(node: Expr, rules: RuleSet, stats: RewriteStats | None) -> tuple[Rule, Expr] | None:
+    for candidate in rules.candidates(node):
+        result = candidate.apply(node)
+        if result is node:
+            result = None
+        if stats is not None:
+            stats.note(candidate, result)
+        if isinstance(result, Expr):
+            return candidate, _typed_like(candidate, node, result)
+    return None
+
+
+def _typed_like(applied: Rule, old: Expr, new: Expr) -> Expr:
+    """``new`` typed, where ``old`` is; its new nodes come from where ``old`` came from."""
+    if old.checked_type is None:
+        return new
+    placed = rewrite_post_order(
+        new,
+        lambda node: node if node.checked_type is not None else node.replace(span=old.span),
+        enter=_is_new,
+    )
+    try:
+        typed = infer_expr(placed, trust=True)
+    except TypeInferenceError as error:
+        raise _broken(applied, error.render().splitlines()) from error
+    if typed.checked_type != old.checked_type and not _agree(typed, old):
+        raise _broken(applied, [f"{old.checked_type} became {typed.checked_type}"])
+    return typed
+
+
+def _agree(new: Expr, old: Expr) -> bool:
+    """Whether the types differ in what is known of them alone (``?`` against a size)."""
+    if new.checked_type is None or old.checked_type is None:
+        return False
+    try:
+        TypeSolver().unify(new.checked_type, old.checked_type)
+    except UnifyError:
+        return False
+    return True
+
+
+def _is_new(node: Expr) -> bool:
+    return node.checked_type is None
+
+
+def _broken(applied: Rule, notes: list[str]) -> InternalError:
+    return InternalError(f"the rule {applied} changed the type of an expression", notes=notes)
+
+
+def _cycle(fired: list[str]) -> PassError:
+    names = list(dict.fromkeys(reversed(fired)))[:8]
+    return PassError(
+        "rewrite rules do not come to an end",
+        got=f"a cycle of {', '.join(sorted(names))}",
+        help="give one of these rules a condition that its own result does not meet",
+    )
+
+
+def check_rule_docstring(
+    applied: Rule, parse: Callable[[str], Expr], check: Callable[[Expr, Expr], Any] | None = None
+) -> None:
+    """Run the before and after of a rule's docstring.
+
+    ``parse`` reads one side (``parse_expr`` then ``infer_expr``); ``check`` is called with both
+    sides as parsed, to evaluate them on the same inputs. Raises ``RegistryError`` if the docstring
+    has no ``=>`` line, ``StructuralMismatchError`` if the rule does something else.
+    """
+    before, after = docstring_sides(applied)
+    left, right = parse(before), parse(after)
+    assert_structural_equal(apply_rules(left, RuleSet(applied)), right)
+    if check is not None:
+        check(left, right)
+
+
+def docstring_sides(applied: Rule) -> tuple[str, str]:
+    """The two programs in a rule's docstring."""
+    before, arrow, after = applied.doc.partition("\n=>\n")
+    if not arrow:
+        raise RegistryError(
+            f"the docstring of rule {applied} shows no rewriting",
+            expected="a program, a line with =>, the program after",
+        )
+    return before, after

@@ -1,0 +1,370 @@
+"""The text form of programs, in Relay's syntax. What is printed parses back to an equal program.
+
+Calls are bound one a line (``%0 = add(%x, %y);``), the last expression of a block stands alone.
+Large constants are collected in a ``#[metadata]`` section. The walk keeps its own stack.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from weft.ir.blocks import Block, BlockPlan
+from weft.ir.dtype import DType
+from weft.ir.expr import (
+    Call,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    TypeData,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.text.values import Names, TypeText, constant_text, value_text
+from weft.ir.types import TypeVar, type_text
+from weft.ir.visitor import children, evaluated, free_vars
+
+VERSION = "1"
+# Texts of these versions parse; the meaning of none of their words has changed.
+READABLE_VERSIONS = (VERSION,)
+_ENTER, _BIND, _EXIT = 0, 1, 2
+# Tuples nested deeper than this are bound line by line, which bounds the length of a line.
+_DEEPEST_INLINE = 3
+# Blocks nested deeper than this are not indented further, which bounds the text of a deep nest.
+_DEEPEST_MARGIN = 40
+_LONGEST_COMMENT = 1_000
+_ATOMS = (Var, GlobalVar, Constant, Constructor, Op)
+
+
+def as_text(
+    node: Expr | IRModule, *, metadata: bool = True, types: bool = False, spans: bool = False
+) -> str:
+    """The text form of a module or an expression.
+
+    ``metadata=False`` leaves out the bytes of large constants (the text does not parse back
+    then); ``types`` adds inferred types as comments; ``spans`` adds where calls come from, which
+    the parser reads back.
+    """
+    printer = _Printer(types=types, spans=spans)
+    if isinstance(node, IRModule):
+        text = printer.module(node)
+    elif isinstance(node, Op):
+        return node.name
+    else:
+        text = printer.expression(node)
+    return text + printer.metadata() if metadata else text
+
+
+class _Printer:
+    """State of one print: names given, constants collected."""
+
+    def __init__(self, *, types: bool, spans: bool) -> None:
+        self.types = types
+        self.spans = spans
+        self.names = Names()
+        self.type_text = TypeText()
+        self.variables: dict[int, str] = {}
+        self.constants: dict[int, int] = {}
+        self.constant_data: list[Constant] = []
+
+    # -- whole programs ------------------------------------------------------------------------
+
+    def module(self, mod: IRModule) -> str:
+        lines = [f'#[version = "{VERSION}"]']
+        if mod.attrs:
+            lines.append(f"#[attrs = {value_text(mod.attrs)}]")
+        lines.extend(self._definition(data) for data in mod.type_definitions.values())
+        for name, fn in mod.functions.items():
+            lines.extend(self._function_lines(f"def {global_name(name)}", fn))
+        return "\n".join(lines).rstrip("\n") + "\n"
+
+    def expression(self, expr: Expr) -> str:
+        free = (v for v in free_vars(expr) if v is not expr)
+        lines = [f"free_var {self._binder(v)};" for v in free]
+        lines += _Body(self, expr).lines(0)
+        return "\n".join(lines)
+
+    def _function_lines(self, prefix: str, fn: Function) -> list[str]:
+        self.names, self.variables = Names(), {}
+        body = _Body(self, fn)
+        body.walk()
+        head = f"{prefix}{self.signature(fn)} {{"
+        return [*_render([head, body.plan.inner[id(fn), 0], "}"], 0), ""]
+
+    def _definition(self, data: TypeData) -> str:
+        generics = self._generics(data.type_vars)
+        lines = [f"type {data.header}{generics} {{"]
+        for constructor in data.constructors:
+            inputs = ", ".join(map(self.type_text, constructor.inputs))
+            lines.append(f"  {constructor.name}{f'({inputs})' if inputs else ''},")
+        return "\n".join([*lines, "}"])
+
+    def metadata(self) -> str:
+        """The section that holds the constants too large for a line."""
+        if not self.constant_data:
+            return ""
+        records = []
+        for constant in self.constant_data:
+            data = constant.data
+            record = {
+                "dtype": DType.of(data.dtype).name,
+                "shape": list(data.shape),
+                "data": base64.b64encode(data.tobytes()).decode(),
+            }
+            records.append("    " + json.dumps(record))
+        inner = ",\n".join(records)
+        return f'\n#[metadata]\n{{\n  "constants": [\n{inner}\n  ]\n}}\n'
+
+    # -- pieces --------------------------------------------------------------------------------
+
+    def signature(self, fn: Function) -> str:
+        parts = [self._binder(p) for p in fn.params]
+        parts += [f"{_key_text(k)}={value_text(v)}" for k, v in fn.attrs.items()]
+        result = f" -> {self.type_text(fn.ret_type)}" if fn.ret_type is not None else ""
+        return f"{self._generics(fn.type_params)}({', '.join(parts)}){result}"
+
+    def _generics(self, variables: tuple[TypeVar, ...]) -> str:
+        names = ", ".join(str(self.type_text.variable(v)) for v in variables)
+        return f"[{names}]" if names else ""
+
+    def _binder(self, variable: Var) -> str:
+        name = self.variable(variable)
+        if variable.annotation is None:
+            return name
+        return f"{name}: {self.type_text(variable.annotation)}"
+
+    def variable(self, variable: Var) -> str:
+        known = self.variables.get(id(variable))
+        if known is None:
+            known = f"%{self.names.unique(variable.name)}"
+            self.variables[id(variable)] = known
+        return known
+
+    def constant(self, constant: Constant) -> str:
+        literal = constant_text(constant)
+        if literal is not None:
+            return literal
+        index = self.constants.setdefault(id(constant), len(self.constant_data))
+        if index == len(self.constant_data):
+            self.constant_data.append(constant)
+        return f"meta[Constant][{index}]"
+
+    def let_binder(self, variable: Var) -> str:
+        return f"let {self._binder(variable)}"
+
+    def pattern(self, pattern: Pattern) -> str:
+        if isinstance(pattern, PatternVar):
+            return self._binder(pattern.var)
+        if isinstance(pattern, PatternTuple):
+            return _tuple_text([self.pattern(p) for p in pattern.patterns])
+        if isinstance(pattern, PatternConstructor):
+            inner = ", ".join(map(self.pattern, pattern.patterns))
+            return f"{pattern.constructor.name}({inner})"
+        return "_"
+
+    def comment(self, node: Expr) -> str:
+        if not self.types or node.checked_type is None:
+            return ""
+        text = type_text(node.checked_type, limit=_LONGEST_COMMENT)
+        if len(text) > _LONGEST_COMMENT:
+            # Of a tuple in a tuple in a tuple, every node has a type as long as the program.
+            return f" /* ty={text[:_LONGEST_COMMENT]} .. */"
+        return f" /* ty={self.type_text(node.checked_type)} */"
+
+
+def global_name(name: str) -> str:
+    """``@name``, quoted where the name is not a plain word."""
+    return f"@{name}" if name.isidentifier() and name.isascii() else f"@{json.dumps(name)}"
+
+
+def _key_text(key: str) -> str:
+    return key if key.isidentifier() and key.isascii() else json.dumps(key)
+
+
+def _tuple_text(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+class _Body:
+    """The text of one function or free-standing expression.
+
+    ``pieces`` of a node are strings and blocks: a single string where the node is written inside
+    others' lines, several for what spans lines.
+    """
+
+    def __init__(self, printer: _Printer, root: Expr) -> None:
+        self.printer = printer
+        self.root = root
+        self.plan = BlockPlan(root)
+        self.pieces: dict[int, list[object]] = {}
+        self.nesting: dict[int, int] = {}
+        self.bound = 0
+
+    def lines(self, indent: int) -> list[str]:
+        self.walk()
+        return _render([self.plan.top], indent)
+
+    def walk(self) -> None:
+        """Visit in order of evaluation and fill the blocks."""
+        stack: list[tuple[Expr, int]] = [(self.root, _ENTER)]
+        entered: set[int] = set()
+        while stack:
+            node, step = stack.pop()
+            if step == _BIND:
+                self._bind(node)
+            elif step == _EXIT:
+                self._finish(node)
+            elif id(node) not in entered:
+                entered.add(id(node))
+                stack.append((node, _EXIT))
+                if isinstance(node, Let):
+                    stack += [(node.body, _ENTER), (node, _BIND), (node.value, _ENTER)]
+                else:
+                    stack.extend((c, _ENTER) for c in reversed(evaluated(node)))
+        self.plan.top.result = self.pieces[id(self.root)]
+
+    def _bind(self, node: Expr) -> None:
+        if isinstance(node, Let):
+            head = self.printer.let_binder(node.var)
+            comment = self.printer.comment(node.value)
+            block = self.plan.block_of_let(node)
+            block.parts.append([f"{head} = ", *self.pieces[id(node.value)], f";{comment}"])
+
+    def _finish(self, node: Expr) -> None:
+        text = _TEXT[type(node)](self, node)
+        pieces = text if isinstance(text, list) else [text]
+        if self.printer.spans and not isinstance(node, Let):
+            pieces = [*pieces, self._location(node)]
+        if self._in_place(node):
+            self.pieces[id(node)] = pieces
+            return
+        name = f"%{self.bound}"
+        self.bound += 1
+        comment = self.printer.comment(node)
+        self.plan.home[id(node)].parts.append([f"{name} = ", *pieces, f";{comment}"])
+        self.pieces[id(node)] = [name]
+
+    def _location(self, node: Expr) -> str:
+        """The suffix that keeps where ``node`` comes from; variables and constants have none."""
+        if node.span is None or isinstance(node, _ATOMS):
+            return ""
+        at = node.span
+        return f" loc{value_text(at.fields())}"
+
+    def _in_place(self, node: Expr) -> bool:
+        if isinstance(node, _ATOMS):
+            return True
+        if self.plan.standalone(node):
+            return True
+        if self.plan.uses[id(node)] > 1 or not isinstance(node, (Tuple, TupleGetItem)):
+            return False
+        depth = 1 + max((self.nesting.get(id(c), 0) for c in children(node)), default=0)
+        self.nesting[id(node)] = depth
+        return depth <= _DEEPEST_INLINE
+
+    # -- one method per kind of node --------------------------------------------------------------
+
+    def one(self, node: Expr) -> str:
+        return "".join(map(str, self.pieces[id(node)]))
+
+    def _block(self, node: Expr, index: int, result: Expr) -> Block:
+        block = self.plan.inner[id(node), index]
+        block.result = self.pieces[id(result)]
+        return block
+
+    def call(self, call: Call) -> str:
+        callee = call.op.name if isinstance(call.op, Op) else self.one(call.op)
+        generics = call.type_args or (call.checked_type_args if self.printer.types else ())
+        if generics:
+            callee += f"[{', '.join(map(self.printer.type_text, generics))}]"
+        parts = [self.one(a) for a in call.args]
+        parts += [f"{k}={value_text(v)}" for k, v in call.attrs.non_default_items()]
+        return f"{callee}({', '.join(parts)})"
+
+    def function(self, fn: Function) -> list[object]:
+        return [f"fn {self.printer.signature(fn)} {{", self._block(fn, 0, fn.body), "}"]
+
+    def let_text(self, let: Let) -> list[object]:
+        if id(let) in self.plan.tail:
+            return self.pieces[id(let.body)]
+        return ["{", self._block(let, 0, let.body), "}"]
+
+    def if_text(self, node: If) -> list[object]:
+        return [
+            f"if ({self.one(node.cond)}) {{",
+            self._block(node, 0, node.true_branch),
+            "} else {",
+            self._block(node, 1, node.false_branch),
+            "}",
+        ]
+
+    def match(self, node: Match) -> list[object]:
+        clauses = Block()
+        for index, clause in enumerate(node.clauses):
+            head = f"{self.printer.pattern(clause.lhs)} => {{"
+            clauses.parts.append([head, self._block(node, index, clause.rhs), "},"])
+        return [f"match{'' if node.complete else '?'} ({self.one(node.data)}) {{", clauses, "}"]
+
+
+_TEXT: dict[type, Callable[[_Body, Any], str | list[object]]] = {
+    Op: lambda _, e: e.name,
+    Constructor: lambda _, e: e.name,
+    Var: lambda body, e: body.printer.variable(e),
+    GlobalVar: lambda _, e: global_name(e.name),
+    Constant: lambda body, e: body.printer.constant(e),
+    Tuple: lambda body, e: _tuple_text([body.one(f) for f in e.fields]),
+    TupleGetItem: lambda body, e: f"{body.one(e.tuple_value)}.{e.index}",
+    RefCreate: lambda body, e: f"ref({body.one(e.value)})",
+    RefRead: lambda body, e: f"ref_read({body.one(e.ref)})",
+    RefWrite: lambda body, e: f"ref_write({body.one(e.ref)}, {body.one(e.value)})",
+    Call: _Body.call,
+    Function: _Body.function,
+    Let: _Body.let_text,
+    If: _Body.if_text,
+    Match: _Body.match,
+}
+
+
+def _render(pieces: list[object], indent: int) -> list[str]:
+    """Lines of ``pieces``; the lines of a block stand one step to the right of what opens it."""
+    lines: list[str] = []
+    current: str | None = None
+    # A frame is a run of pieces on one line, or the statements of a block.
+    stack: list[tuple[bool, Iterator[Any], int]] = [(False, iter(pieces), indent)]
+    while stack:
+        is_block, rest, depth = stack[-1]
+        item = next(rest, None)
+        if item is None:
+            stack.pop()
+        elif is_block:
+            stack.append((False, iter(item), depth))
+            continue
+        elif isinstance(item, str):
+            margin = "  " * min(depth, _DEEPEST_MARGIN)
+            current = (current if current is not None else margin) + item
+            continue
+        else:
+            # Only what follows text on a line is indented; a whole program is a block as well.
+            inner = depth + (current is not None or bool(lines))
+            stack.append((True, iter([*item.parts, item.result]), inner))
+        if current is not None:
+            lines.append(current)
+            current = None
+    return lines

@@ -1,0 +1,1 @@
+"""Attention: scores, softmax and the second product in one kernel."""

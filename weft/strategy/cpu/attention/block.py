@@ -1,0 +1,118 @@
+"""A block of keys and values taken into a tile of queries: scores, exponentials, weighted sums."""
+
+from __future__ import annotations
+
+from weft.ir.dtype import float32, int32
+from weft.strategy.cpu.attention.tile import Place, Tile, in_tiles, loop
+from weft.te import exp
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, const, select
+from weft.tir.stmt import Allocate, BufferStore, Stmt, seq
+
+
+def take_block(tile: Tile, start: PrimExpr, count: int) -> Stmt:
+    """``count`` keys from ``start`` on."""
+    x = tile.x
+    return seq([
+        _turn_mask(tile, start, count) if tile.turns_mask else None,
+        tile.lanes(lambda j: BufferStore(x.factor, x.top.load(j), (j,))),
+        in_tiles(count, tile.plan.key_rows,
+                 lambda row, rows: _score_tile(tile, start, row, rows)),
+        _exponentials(tile, count),
+        in_tiles(tile.plan.size.width, tile.plan.value_rows,
+                 lambda row, rows: _sum_tile(tile, start, count, row, rows)),
+    ])
+
+
+def _turn_mask(tile: Tile, start: PrimExpr, count: int) -> Stmt:
+    """The mask of the block with the queries along the lanes."""
+    return tile.turn(count, lambda n, j: BufferStore(
+        tile.x.mask, tile.mask_at(tile.first + j, start + n), (n, j)), into_lanes=True)
+
+
+def _score_tile(tile: Tile, start: PrimExpr, row: PrimExpr, rows: int) -> Stmt:
+    """The scores of a few keys, and the maxima with them."""
+    x, acc, top = tile.x, tile.register_tile("acc", rows), tile.register_tile("new_top", 1)
+
+    def step(d: PrimExpr) -> Stmt:
+        return tile.registers(rows, lambda i, j: BufferStore(
+            acc, acc.load(*i) + tile.key(start + row + i[0], d) * x.queries.load(d, j), i))
+
+    def finish(i: Place, j: PrimExpr) -> Stmt:
+        score, highest = acc.load(*i), (const(0), *i[1:])
+        so_far = top.load(*highest)
+        return seq([
+            BufferStore(acc, _masked(tile, score, start, row + i[0], j), i),
+            BufferStore(x.scores, score, (row + i[0], j)),
+            # A score that is no number passes by the maximum, and gets into the sums as it is.
+            BufferStore(top, select(score > so_far, score, so_far), highest),
+        ])
+
+    return Allocate(acc, Allocate(top, seq([
+        tile.registers(rows, lambda i, _: BufferStore(acc, const(0, float32), i)),
+        loop("d", tile.plan.size.depth, step),
+        _read(tile, top, x.top),
+        tile.registers(rows, finish),
+        _write(tile, top, x.top),
+    ])))
+
+
+def _masked(
+    tile: Tile, score: PrimExpr, start: PrimExpr, row: PrimExpr, j: PrimExpr
+) -> PrimExpr:
+    """The score of query ``j`` with the key in ``row`` of the block, by what the query sees."""
+    unseen = const(tile.attrs.unseen, float32)
+    if tile.mask is not None:
+        here = (tile.x.mask.load(row, j) if tile.turns_mask
+                else tile.mask_at(const(0), start + row))
+        score = select(here < const(0, float32), unseen, score) if tile.mask_hides else score + here
+    if tile.attrs.causal:
+        score = select((start + row).astype(int32) <= tile.x.last.load(j), score, unseen)
+    return score
+
+
+def _exponentials(tile: Tile, count: int) -> Stmt:
+    """Scores become exponentials relative to the maximum; ``factor`` rescales what came before."""
+    x = tile.x
+    top, total = tile.register_tile("top", 1), tile.register_tile("total", 1)
+
+    def start(i: Place, j: PrimExpr) -> Stmt:
+        return seq([
+            BufferStore(top, x.top.load(j), i),
+            BufferStore(x.factor, exp(x.factor.load(j) - top.load(*i)), (j,)),
+            BufferStore(total, x.total.load(j) * x.factor.load(j), i),
+        ])
+
+    def row(n: PrimExpr) -> Stmt:
+        return tile.registers(1, lambda i, j: seq([
+            BufferStore(x.scores, exp(x.scores.load(n, j) - top.load(*i)), (n, j)),
+            BufferStore(total, total.load(*i) + x.scores.load(n, j), i),
+        ]))
+
+    return Allocate(top, Allocate(total, seq([
+        tile.registers(1, start), loop("n", count, row), _write(tile, total, x.total),
+    ])))
+
+
+def _sum_tile(tile: Tile, start: PrimExpr, count: int, row: PrimExpr, rows: int) -> Stmt:
+    """A few elements of the values, weighted, added to the rescaled sums."""
+    x, acc = tile.x, tile.register_tile("acc", rows)
+
+    def step(n: PrimExpr) -> Stmt:
+        return tile.registers(rows, lambda i, j: BufferStore(
+            acc, acc.load(*i) + tile.value(start + n, row + i[0]) * x.scores.load(n, j), i))
+
+    return Allocate(acc, seq([
+        tile.registers(rows, lambda i, j: BufferStore(
+            acc, x.sums.load(row + i[0], j) * x.factor.load(j), i)),
+        loop("n", count, step),
+        tile.registers(rows, lambda i, j: BufferStore(x.sums, acc.load(*i), (row + i[0], j))),
+    ]))
+
+
+def _read(tile: Tile, registers: Buffer, memory: Buffer) -> Stmt:
+    return tile.registers(1, lambda i, j: BufferStore(registers, memory.load(j), i))
+
+
+def _write(tile: Tile, registers: Buffer, memory: Buffer) -> Stmt:
+    return tile.registers(1, lambda i, j: BufferStore(memory, registers.load(*i), (j,)))

@@ -1,0 +1,38 @@
+"""Padding ahead of a windowed operator: a vectorised copy into a buffer with a border."""
+
+from __future__ import annotations
+
+from weft import te
+from weft.strategy.analysis import computes_below, elements
+from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.implementation import ScheduleContext
+from weft.te.walk import loads_of
+
+
+def padding_of(ctx: ScheduleContext) -> te.ComputeOp | None:
+    """The stage that pads the anchor's input, if there is one."""
+    for op in computes_below((ctx.anchor,)):
+        if "pad" in op.tag.split(","):
+            return op
+    return None
+
+
+def pads_innermost(pad: te.ComputeOp) -> bool:
+    """Whether the border is also along the axis that lies contiguously in memory."""
+    return any(load.producer.shape[-1] is not pad.axis[-1].extent for load in loads_of(pad.body))
+
+
+def schedule_padding(ctx: ScheduleContext) -> None:
+    """Compute the padded input ahead of the anchor; inline whatever else produces its operands."""
+    pad = padding_of(ctx)
+    for op in computes_below((ctx.anchor,)):
+        if op is not pad and op is not ctx.anchor.op:
+            ctx.schedule[op.output(0)].compute_inline()
+    if pad is None:
+        return
+    stage = ctx.schedule[pad.output(0)]
+    *outer, inner = pad.axis
+    loops = [*outer, *vectorize_innermost(stage, inner, ctx.target.lanes(pad.output(0).dtype))]
+    if elements(pad) >= PARALLEL_THRESHOLD:
+        parallelize(stage, loops)

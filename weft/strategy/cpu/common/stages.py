@@ -1,0 +1,70 @@
+"""Computes whose indices come from small tables: resampling, sampling at positions.
+
+Tables (tag ``table``) are computed first, each once. Stages with the tag ``resample`` are loop
+nests of their own but for the last, into whose loops goes what is fused behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft import te
+from weft.ir.expr import Call
+from weft.strategy.analysis import computes_below, inlined_body, is_reduction, work_of
+from weft.strategy.cpu.elementwise.injective import parallelize, schedule_loops, vectorize_innermost
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.registry import strategy
+from weft.target import Target
+
+
+def schedule_staged(ctx: ScheduleContext) -> None:
+    """Tables first, then one nest for each stage, the rest inlined."""
+    outputs = {id(t.op) for t in ctx.outputs}
+    ops = computes_below(ctx.outputs)
+    kept = {id(op) for op in ops if id(op) in outputs or is_reduction(op) or _is_kept(op)}
+    last = _last_stage(ops)
+    if last is not None and id(last) not in outputs and not is_reduction(last):
+        kept.discard(id(last))
+    for op in ops:
+        if id(op) not in kept:
+            ctx.schedule[op.output(0)].compute_inline()
+        elif is_reduction(op):
+            _schedule_sum(ctx, op)
+        elif "table" not in op.tag.split(","):
+            body = inlined_body(op, lambda p: id(p) not in kept)
+            schedule_loops(ctx.schedule[op.output(0)], op.output(0), body, ctx.target)
+
+
+def _is_kept(op: te.ComputeOp) -> bool:
+    tags = op.tag.split(",")
+    return "table" in tags or "resample" in tags
+
+
+def _last_stage(ops: list[te.ComputeOp]) -> te.ComputeOp | None:
+    stages = [op for op in ops if "resample" in op.tag.split(",")]
+    return stages[-1] if stages else None
+
+
+def _schedule_sum(ctx: ScheduleContext, op: te.ComputeOp) -> None:
+    """Lanes along the innermost data axis, the sum around them."""
+    stage = ctx.schedule[op.output(0)]
+    *outer, inner = op.axis
+    around = vectorize_innermost(stage, inner, ctx.target.lanes(op.output(0).dtype))
+    lanes = [axis for axis in stage.leaf_iter_vars if axis in stage.kinds]
+    loops = [*outer, *around]
+    stage.reorder(*loops, *op.reduce_axis, *lanes)
+    if work_of(op) >= PARALLEL_THRESHOLD:
+        parallelize(stage, loops)
+
+
+def _staged(call: Call, target: Target) -> Iterator[Implementation]:
+    del target
+    yield Implementation(f"{getattr(call.op, 'name', 'image')}.cpu.staged", schedule_staged)
+
+
+for _name in (
+    "image.crop_and_resize", "image.grid_sample", "image.resize1d", "image.resize2d",
+    "image.resize3d", "nn.deformable_conv2d", "nn.upsampling", "nn.upsampling3d",
+):  # fmt: skip
+    strategy(_name, target="cpu")(_staged)

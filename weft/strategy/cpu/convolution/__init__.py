@@ -1,0 +1,1 @@
+"""Direct convolution, over blocked channels or the original layout."""

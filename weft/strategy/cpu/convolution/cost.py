@@ -1,0 +1,106 @@
+"""Estimates, in cycles of one core, of the ways to run a convolution.
+
+Each covers the result with its register tiles and counts their steps over the reduction. What the
+ways have in common (padding, the stores) is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weft.ir.dtype import DType
+from weft.ir.types import TensorType
+from weft.op.nn.conv import ConvAttrs
+from weft.strategy.cpu.common.blocking import registers
+from weft.strategy.cpu.convolution.unblocked import arrival_cycles, plain_tile
+from weft.strategy.cpu.machine import FAR_BYTES_PER_CYCLE, RegisterTile, choose_tile, cover_cost
+from weft.target import Target
+from weft.topi.nn.conv import side_padding
+from weft.topi.nn.dense import sum_type
+
+EXPOSED = 0.06  # share of the time for weights from afar that arithmetic does not hide
+
+
+@dataclass(frozen=True, slots=True)
+class ConvSize:
+    """The sizes of a convolution whose operands are laid out as written."""
+
+    batch: int
+    outputs: int
+    groups: int
+    group_inputs: int
+    taps: tuple[int, ...]
+    extents: tuple[int, ...]
+    pointwise: bool
+    dtype: DType  # of the sums
+
+    @staticmethod
+    def of(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> ConvSize:
+        batch, _, *sizes = data.concrete_shape
+        outputs, group_inputs, *taps = kernel.concrete_shape
+        sides = side_padding(attrs.padding, len(taps))
+        extents = tuple(
+            (size + sum(around) - (tap - 1) * step - 1) // stride + 1
+            for size, around, tap, step, stride in zip(
+                sizes, sides, taps, attrs.dilation, attrs.strides, strict=True
+            )
+        )
+        pointwise = math.prod(taps) == 1 and not any(attrs.padding)
+        return ConvSize(batch, outputs, attrs.groups, group_inputs, tuple(taps), extents, pointwise,
+                        sum_type(attrs.out_dtype or data.dtype))
+
+    @property
+    def depth(self) -> int:
+        return self.group_inputs * math.prod(self.taps)
+
+    @property
+    def elements(self) -> int:
+        """Of the result."""
+        return self.batch * self.outputs * math.prod(self.extents)
+
+
+def blocked_tile(width: int, blocks: int, block: int, target: Target, dtype: DType) -> RegisterTile:
+    """Positions of one row (``rows``) by blocks of output channels (``vectors``)."""
+    step = registers(block, target.lanes(dtype))
+    tile = choose_tile(width, blocks * step, target, dtype, column_step=step)
+    return RegisterTile(tile.rows, max(1, tile.vectors // step))
+
+
+def blocked_cycles(size: ConvSize, outputs: int, block: int, target: Target) -> float:
+    """The direct convolution with ``outputs`` channels in blocks of ``block``."""
+    *rows, width = size.extents
+    step, blocks = registers(block, target.lanes(size.dtype)), outputs // block
+    tile = blocked_tile(width, blocks, block, target, size.dtype)
+    steps = cover_cost(width, blocks * step, RegisterTile(tile.rows, tile.vectors * step))
+    lines = size.batch * math.prod(rows)
+    slice_bytes = size.dtype.itemsize * size.depth * tile.vectors * block
+    if slice_bytes <= target.l2_bytes * 3 // 4:
+        return steps * lines * size.depth
+    # Every tile reads its slice of the weights from beyond the second-level cache.
+    tiles = lines * -(-width // tile.rows) * -(-blocks // tile.vectors)
+    return steps * lines * size.depth + tiles * slice_bytes / FAR_BYTES_PER_CYCLE * EXPOSED
+
+
+def dot_cycles(size: ConvSize, group: int, target: Target) -> float:
+    """The convolution by instructions that add up ``group`` products in each lane."""
+    *rows, width = size.extents
+    if size.pointwise:
+        rows, width = [], math.prod(size.extents)
+    vectors = -(-width // target.lanes(size.dtype))
+    tile = choose_tile(size.outputs, vectors, target, size.dtype)
+    steps = cover_cost(size.outputs, vectors, tile)
+    depth = -(-size.group_inputs // group) * math.prod(size.taps)
+    return steps * size.batch * math.prod(rows) * depth
+
+
+def plain_cycles(size: ConvSize, target: Target) -> float:
+    """The convolution over images as they are written."""
+    *rows, width = size.extents
+    if size.pointwise:
+        rows, width = [], math.prod(size.extents)
+    vectors, channels = -(-width // target.lanes(size.dtype)), size.outputs // size.groups
+    taps = math.prod(size.taps)
+    tile = plain_tile(channels, vectors, taps, target)
+    steps = cover_cost(channels, vectors, tile, arrival_cycles(taps, target))
+    return steps * size.groups * size.batch * math.prod(rows) * size.depth

@@ -1,0 +1,141 @@
+"""Convolution over images as they are written (NCHW), in a form whose vectors run along a row.
+
+The sum is that of ``topi.nn.conv``; what is different is how it sees the data.
+
+- Where all taps are one, an image is a single row of all its positions.
+- Where the columns of a row are read ``s`` apart, the row is parted by the remainder modulo ``s``
+  first: neighbours of the result then read neighbours of one part.
+- Rows of the sum have whole vectors, of which the result leaves out what is too many. So neither
+  the sums nor the weights are ever masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft import te
+from weft.ir.dtype import DType
+from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
+from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
+from weft.topi.layout import Layout
+from weft.topi.nn.conv import (
+    SPATIAL_AXES,
+    conv,
+    data_axes,
+    kernel_axes,
+    side_padding,
+    window_counts,
+)
+
+COPY = "injective,pad"  # the tag of stages that hold the data in another form
+
+
+def conv_rows(
+    data: te.Tensor,
+    kernel: te.Tensor,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    out_dtype: DType,
+    lanes: int,
+    skips: bool,
+) -> te.Tensor:
+    """Cross-correlation of ``data`` (N, C, spatial axes) with ``kernel`` (O, I, spatial axes).
+
+    Stages are a copy of the data where it is padded, read in steps or not of whole vectors
+    (``data_rows`` or ``data_pixels``, tag ``pad``), a view of it to be inlined, the sum, whose
+    axes are ``(n, o, ..., column)`` with a multiple of ``lanes`` columns, and the result, which
+    gives that the shape of the image. With ``skips`` taps above and below the image are left out.
+    """
+    if is_pointwise(kernel.shape[2:], padding):
+        return _pointwise(data, kernel, strides, groups, out_dtype, lanes)
+    spatial = SPATIAL_AXES[len(strides)]
+    sides = side_padding(padding, len(spatial))
+    extents = window_counts(data.shape[2:], sides, kernel.shape[2:], dilation, strides)
+    span = (kernel.shape[-1] - 1) * dilation[-1] + 1
+    wide = (_whole(extents[-1], lanes) - 1) * strides[-1] + span
+    above = sides[:-1] if skips else [(0, 0)] * (len(spatial) - 1)  # to be left out of the sum
+    copied = [*([(0, 0)] * len(above) if skips else sides[:-1]), sides[-1]]
+    view = data
+    if any(map(any, copied)) or strides[-1] > 1 or int_value(wide - data.shape[-1]) != 0:
+        view = _rows(data, wide, copied, strides[-1])
+    sums = conv(
+        view, kernel, strides=strides, dilation=dilation, groups=groups,
+        padding=(*(before for before, _ in above), 0, *(after for _, after in above), 0),
+        data_layout=data_axes(spatial), kernel_layout=kernel_axes(spatial),
+        out_layout=data_axes(spatial), out_dtype=out_dtype, skipped=spatial[:-1],
+    )
+    return te.compute((data.shape[0], kernel.shape[0], *extents), lambda *at: sums[at],
+                      name="conv_columns", tag="injective")
+
+
+def is_pointwise(taps: Sequence[PrimExpr], padding: Sequence[int]) -> bool:
+    """Whether every result reads a single position of the image."""
+    return not any(padding) and all(int_value(tap) == 1 for tap in taps)
+
+
+def _whole(extent: PrimExpr, lanes: int) -> PrimExpr:
+    return (extent + (lanes - 1)) // lanes * lanes
+
+
+def _pointwise(
+    data: te.Tensor, kernel: te.Tensor, strides: Sequence[int], groups: int, dtype: DType,
+    lanes: int,
+) -> te.Tensor:
+    batch, channels, *sizes = data.shape
+    extents = [(size - 1) // stride + 1 for size, stride in zip(sizes, strides, strict=True)]
+    read = data
+    if any(stride != 1 for stride in strides):
+        read = te.compute(
+            (batch, channels, *extents),
+            lambda n, c, *at: data[(n, c, *(i * s for i, s in zip(at, strides, strict=True)))],
+            name="data_pixels", tag=COPY,
+        )
+    count = row_count(extents)
+    whole = _whole(count, lanes)
+
+    def pixel(n: PrimExpr, c: PrimExpr, p: PrimExpr) -> PrimExpr:
+        value = read[(n, c, *unravel(p, extents))]
+        last = if_then_else(p < count, value, const(0, data.dtype))
+        # The hint is on vectors, so that only the last one of an image is masked.
+        return if_then_else(te.likely(p // lanes * lanes + lanes <= count), value, last)
+
+    pixels = te.compute((batch, channels, whole), pixel, name="pixels", tag="injective")
+    taps = te.compute((*kernel.shape[:2], const(1)),
+                      lambda o, i, _: kernel[(o, i, *(const(0) for _ in strides))],
+                      name="taps", tag="injective")
+    layout, kernel_layout = Layout.parse("NCW"), Layout.parse("OIW")
+    sums = conv(pixels, taps, strides=(1,), padding=(0,), dilation=(1,), groups=groups,
+                data_layout=layout, kernel_layout=kernel_layout, out_layout=layout,
+                out_dtype=dtype)
+    return te.compute((batch, kernel.shape[0], *extents),
+                      lambda n, o, *at: sums[n, o, ravel(at, extents)],
+                      name="conv_pixels", tag="injective")
+
+
+def _rows(
+    data: te.Tensor, width: PrimExpr, sides: Sequence[tuple[int, int]], step: int
+) -> te.Tensor:
+    """A copy of ``data`` with zeros on its ``sides`` and rows of ``width``."""
+    above = [size + (before + after)
+             for size, (before, after) in zip(data.shape[2:-1], sides[:-1], strict=True)]
+    leading = (*data.shape[:2], *above)
+
+    def padded(n: PrimExpr, c: PrimExpr, *at: PrimExpr) -> PrimExpr:
+        inside: list[PrimExpr] = []
+        for i, size, (before, after) in zip(at, data.shape[2:], sides, strict=True):
+            inside += [i >= before] if before else []
+            inside += [i < size + before] if after or i is at[-1] else []
+        source = (i - before for i, (before, _) in zip(at, sides, strict=True))
+        return if_then_else(te.likely(all_of(*inside)), data[(n, c, *source)],
+                            const(0, data.dtype))
+
+    columns = (width + (step - 1)) // step
+    rows = te.compute((*leading, const(step), columns),
+                      lambda *at: padded(*at[:-2], at[-1] * step + at[-2]),
+                      name="data_rows", tag=COPY)
+    return te.compute((*leading, width),
+                      lambda *at: rows[(*at[:-1], at[-1] % step, at[-1] // step)],
+                      name="data_view", tag="injective")

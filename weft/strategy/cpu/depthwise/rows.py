@@ -1,0 +1,80 @@
+"""Depthwise convolution of images as they are written: lanes are positions along a row.
+
+A tile is some vectors of one row of the result, in registers while the taps go by: each is a weight
+in all lanes times the row, shifted. There is no padded copy. Lanes beyond the border are masked,
+and the rows of the kernel that lie beyond it are loops of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft import te
+from weft.strategy.analysis import size_of
+from weft.strategy.cpu.common.padding import padding_of
+from weft.strategy.cpu.elementwise.injective import parallelize
+from weft.strategy.cpu.gemm.microkernel import accumulators
+from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.implementation import ScheduleContext
+from weft.tir.transform.masked_tail import MASKED_TAIL
+
+MOST_VECTORS = 8  # of sums: enough to hide their latency, twice over
+
+
+@dataclass(frozen=True, slots=True)
+class RowTile:
+    """``rows`` of the result by ``vectors`` of each, in registers."""
+
+    rows: int
+    vectors: int
+
+
+def row_tile(height: int, width: int, lanes: int) -> RowTile:
+    """All of a short row, or tiles of about the same size; as many rows as there are registers."""
+    vectors = -(-width // lanes)
+    vectors = -(-vectors // -(-vectors // MOST_VECTORS))
+    rows = min(height, max(1, MOST_VECTORS // vectors))
+    return RowTile(-(-height // -(-height // rows)), vectors)
+
+
+def schedule_depthwise_rows(ctx: ScheduleContext) -> None:
+    """Parallel over channels, and over rows where these are few."""
+    s, stage = ctx.schedule, ctx.schedule[ctx.output]
+    pad, acc = padding_of(ctx), accumulators(ctx)
+    lanes = ctx.target.lanes(acc.dtype)
+    *outer, row = stage.axis
+    height = size_of(outer[-1].extent) if len(outer) > 2 else 1
+    tile = row_tile(height, size_of(row.extent), lanes)
+    outer, inside = _tiles(stage, stage.axis, tile, lanes)
+    stage.reorder(*outer, *inside)
+    work = math.prod(size_of(axis.extent) for axis in (*stage.axis, *s[acc].reduce_axis))
+    if work >= PARALLEL_THRESHOLD:
+        outer = [*parallelize(stage, outer[:-1]), outer[-1]]
+    sums = s[acc]
+    sums.compute_at(stage, outer[-1])
+    outer, inside = _tiles(sums, sums.axis, tile, lanes)
+    *taps, along = sums.reduce_axis
+    sums.reorder(*outer, *taps, along, *inside)
+    sums.unroll(along)  # rows of the kernel stay loops, shorter near the border
+    if pad is not None:
+        s[pad.output(0)].compute_inline()
+
+
+def _tiles(
+    stage: te.Stage, axes: Sequence[te.IterVar], tile: RowTile, lanes: int
+) -> tuple[list[te.IterVar], list[te.IterVar]]:
+    """Loops over tiles, and those inside: rows, vectors, and lanes of which the last are masked."""
+    *outer, last = axes
+    columns, inside = stage.split(last, factor=tile.vectors * lanes)
+    vector, lane = stage.split(inside, factor=lanes)
+    stage.vectorize(lane)
+    stage.pragma(lane, MASKED_TAIL, lanes)
+    unrolled = [vector]
+    if len(outer) > 2:
+        outer[-1], row = stage.split(outer[-1], factor=tile.rows)
+        unrolled.insert(0, row)
+    for axis in unrolled:
+        stage.unroll(axis)
+    return [*outer, columns], [*unrolled, lane]

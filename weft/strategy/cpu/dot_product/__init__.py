@@ -1,0 +1,1 @@
+"""GEMM and convolution by dot-product instructions (VNNI, BF16)."""

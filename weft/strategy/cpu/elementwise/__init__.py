@@ -1,0 +1,1 @@
+"""Elementwise and injective kernels, transposes among them."""

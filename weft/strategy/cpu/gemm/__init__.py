@@ -1,0 +1,1 @@
+"""GEMM: packing, cache blocking, register blocking."""

@@ -1,0 +1,1 @@
+"""Analyses: they answer questions about a program and change nothing."""

@@ -1,0 +1,52 @@
+"""What the evaluation of a node may do besides giving a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.ir.expr import Call, Constructor, Expr, Function, RefCreate, RefRead, RefWrite
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.visitor import children, post_order
+from weft.transform.analysis.graph import enters
+
+
+class Effects:
+    """Which nodes have a place in the order of evaluation; each node is looked at once."""
+
+    def __init__(self) -> None:
+        self._ordered: dict[Expr, bool] = {}
+
+    def is_ordered(self, expr: Expr) -> bool:
+        """Whether ``expr`` touches references, calls what might, or makes functions."""
+        known = self._ordered
+        for node in post_order(expr, enter=lambda n: n not in known and enters(n)):
+            if node not in known:
+                known[node] = enters(node) and (
+                    has_effect(node) or any(known[child] for child in children(node))
+                )
+        return known[expr]
+
+
+def touches_references(mod: IRModule) -> bool:
+    """Whether anything in ``mod`` makes, reads or writes a reference."""
+    nodes = (node for fn in mod.functions.values() for node in post_order(fn))
+    return any(isinstance(node, (RefCreate, RefRead, RefWrite)) for node in nodes)
+
+
+def ordered_nodes(order: Iterable[Expr]) -> set[Expr]:
+    """The nodes of a post-order that have a place in the order of evaluation."""
+    found: set[Expr] = set()
+    for node in order:
+        if not enters(node):
+            continue
+        if has_effect(node) or any(child in found for child in children(node)):
+            found.add(node)
+    return found
+
+
+def has_effect(node: Expr) -> bool:
+    """Whether evaluating ``node`` alone may do more than give a value, or gives a closure."""
+    if isinstance(node, Call):
+        return not isinstance(node.op, (Op, Constructor, Function))
+    return isinstance(node, (RefCreate, RefRead, RefWrite, Function))

@@ -1,0 +1,132 @@
+"""Operators written in terms of those that have gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from weft import op
+from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType
+from weft.ir.typing.infer import infer_expr
+from weft.topi.layout import Layout
+from weft.transform.analysis.graph import as_function, op_name, rewrite_function, tensor_type_of
+from weft.transform.passes.canonicalize_ops import decomposed
+from weft.transform.passes.simplify_inference import (
+    align_to_axis,
+    field_of_tuple,
+    normalised,
+    with_everything_kept,
+)
+
+
+@register_pass
+@dataclass(frozen=True)
+class ExpandForGradient(FunctionPass):
+    """Spell normalisations, global pools and biases by arithmetic that can be differentiated.
+
+    So are all operators that have an ``expansion`` or a ``decomposition``. Batch normalisation
+    takes the statistics that it is given, as at inference. With ``training`` it takes mean and
+    (biased) variance of the batch itself, and gives these as its second and third result.
+
+    def @main(%x: Tensor[(1, 2, 4, 4), float32]) { nn.global_avg_pool2d(%x) }
+    =>
+    def @main(%x: Tensor[(1, 2, 4, 4), float32]) { mean(%x, axis=(2, 3), keepdims=True) }
+    """
+
+    name: ClassVar[str] = "expand_for_gradient"
+    opt_level: ClassVar[int] = 0
+    training: bool = False
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        simple = infer_expr(rewrite_function(fn, self._without_training), trust=True)
+        return rewrite_function(as_function(simple), _expand)
+
+    def _without_training(self, original: Expr, node: Expr) -> Expr:
+        """Batch norm as arithmetic; dropout, which the gradient has checked, as its argument."""
+        if isinstance(node, TupleGetItem):
+            return field_of_tuple(node)
+        name = op_name(node)
+        if name not in _TRAINED or not isinstance(node, Call) or not isinstance(original, Call):
+            return node
+        data = tensor_type_of(original.args[0])
+        if name == "nn.dropout":
+            return with_everything_kept(node, data)
+        return _by_batch(node, data) if self.training else normalised(node, data.ndim)
+
+
+_TRAINED = ("nn.batch_norm", "nn.dropout")
+
+
+def _by_batch(call: Call, data: TensorType) -> Expr:
+    """Batch norm in training (Ioffe and Szegedy 2015): by the mean and variance of the batch."""
+    x, gamma, beta, *_ = call.args
+    attrs: Any = call.attrs
+    axis, ndim = attrs.axis % data.ndim, data.ndim
+    axes = tuple(i for i in range(ndim) if i != axis)
+    mean = op.mean(x, axis=axes, keepdims=True)
+    centred = op.subtract(x, mean)
+    variance = op.mean(op.multiply(centred, centred), axis=axes, keepdims=True)
+    result = op.multiply(centred, op.rsqrt(op.add(variance, const(attrs.epsilon, data.dtype))))
+    if attrs.scale:
+        result = op.multiply(result, align_to_axis(gamma, axis, ndim))
+    if attrs.center:
+        result = op.add(result, align_to_axis(beta, axis, ndim))
+    return Tuple((result, *(op.squeeze(s, axis=axes) for s in (mean, variance))), span=call.span)
+
+
+def _expand(original: Expr, node: Expr) -> Expr:
+    rule = _EXPANSIONS.get(op_name(node))
+    if not isinstance(node, Call) or not isinstance(original, Call):
+        return node
+    if rule is None:
+        return _by_hooks(node)
+    expanded = rule(node, tensor_type_of(original.args[0]).ndim)
+    return infer_expr(expanded, trust=True)
+
+
+def _by_hooks(call: Call) -> Expr:
+    """The ``expansion`` of the operator, else its ``decomposition``, as far as they lead."""
+    expanded = decomposed(call, "expansion")
+    expanded = decomposed(call) if expanded is call else expanded
+    while isinstance(expanded, Call) and expanded is not call:
+        call, expanded = expanded, decomposed(expanded, "expansion")
+    return expanded
+
+
+def _layer_norm(call: Call, ndim: int) -> Expr:
+    x, gamma, beta = call.args
+    attrs: Any = call.attrs
+    axis, dtype = attrs.axis % ndim, tensor_type_of(x).dtype
+    centred = op.subtract(x, op.mean(x, axis=(axis,), keepdims=True))
+    variance = op.mean(op.multiply(centred, centred), axis=(axis,), keepdims=True)
+    scale = op.rsqrt(op.add(variance, const(attrs.epsilon, dtype)))
+    result = op.multiply(centred, scale)
+    if attrs.scale:
+        result = op.multiply(result, align_to_axis(gamma, axis, ndim))
+    return op.add(result, align_to_axis(beta, axis, ndim)) if attrs.center else result
+
+
+def _bias_add(call: Call, ndim: int) -> Expr:
+    data, bias = call.args
+    attrs: Any = call.attrs
+    return op.add(data, align_to_axis(bias, attrs.axis % ndim, ndim))
+
+
+def _global_pool(reduce: Any) -> Callable[[Call, int], Expr]:
+    def expand(call: Call, _: int) -> Expr:
+        layout = Layout.parse(call.attrs.layout)  # type: ignore[attr-defined]
+        axes = tuple(layout.index_of(letter) for letter in "DHW" if layout.has(letter))
+        return reduce(call.args[0], axis=axes, keepdims=True)
+
+    return expand
+
+
+_EXPANSIONS: dict[str, Callable[[Call, int], Expr]] = {
+    "nn.layer_norm": _layer_norm,
+    "nn.bias_add": _bias_add,
+    **{f"nn.global_avg_pool{axes}d": _global_pool(op.mean) for axes in (1, 2, 3)},
+    **{f"nn.global_max_pool{axes}d": _global_pool(op.max) for axes in (1, 2, 3)},
+}

@@ -1,0 +1,106 @@
+"""Convolutions of one to three axes, their gradients written as convolutions again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft import op
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Op
+from weft.ir.typing.infer import infer_expr
+from weft.op.gradients import scalar
+from weft.support.errors import PassError
+from weft.topi.layout import Layout
+from weft.topi.nn.conv import full_padding, side_padding
+from weft.transform.autodiff.gradient_rules.shape import place, static_shape
+
+_CONVOLUTIONS: dict[int, Op] = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+
+
+def _convolution(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs: Any = call.attrs
+    data, kernel = call.args
+    for layout in (attrs.data_layout, attrs.kernel_layout, attrs.result_layout):
+        if not Layout.parse(layout).is_primal:
+            raise PassError("a convolution in blocks has no gradient", where=call.span,
+                            got=layout, help="differentiate before layouts are chosen")
+    images, kernels = "NC" + attrs.spatial, "OI" + attrs.spatial
+    x, w = to_order(data, attrs.data_layout, images), to_order(kernel, attrs.kernel_layout, kernels)
+    dy = to_order(dy, attrs.result_layout, images)
+    dx, dw = data_gradient(x, w, dy, attrs, call), weight_gradient(x, w, dy, attrs, call)
+    return [to_order(dx, images, attrs.data_layout), to_order(dw, kernels, attrs.kernel_layout)]
+
+
+def to_order(x: Expr, source: str, wanted: str) -> Expr:
+    """``x`` with its axes in another order, typed."""
+    if source == wanted:
+        return x
+    return infer_expr(op.transpose(x, axes=tuple(source.index(a) for a in wanted)), trust=True)
+
+
+def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
+    """``dy``, its elements ``strides`` apart, convolved with the kernel turned round."""
+    sizes, taps, steps = (static_shape(t, call)[2:] for t in (x, w, dy))
+    axes = tuple(range(2, 2 + len(sizes)))
+    wide = dy
+    sides = side_padding(attrs.padding, len(sizes))
+    for i, (size, tap, step, (first, _)) in enumerate(zip(sizes, taps, steps, sides, strict=True)):
+        span = (tap - 1) * attrs.dilation[i]
+        # Position p of the padded data gets a share of output o at p = o * stride + tap offset.
+        wide = place(wide, i + 2, span, attrs.strides[i], span + size + first, step)
+        wide = _from(wide, i + 2, first, span + size, call)
+    flipped = op.strided_slice(w, begin=tuple(t - 1 for t in taps),
+                               end=tuple(-t - 1 for t in taps), strides=(-1,) * len(taps),
+                               axes=axes)
+    turned = _turned(infer_expr(flipped, trust=True), attrs.groups, call)
+    dx = _CONVOLUTIONS[len(sizes)](wide, turned, dilation=attrs.dilation, groups=attrs.groups)
+    return infer_expr(dx, trust=True)
+
+
+def _turned(w: Expr, groups: int, call: Call) -> Expr:
+    """A kernel (O, I / groups, taps…) with inputs and outputs exchanged in each group."""
+    outputs, inputs, *taps = static_shape(w, call)
+    axes = tuple(range(3, 3 + len(taps)))
+    split = op.reshape(w, newshape=(groups, outputs // groups, inputs, *taps),
+                       allowzero=True)
+    swapped = op.transpose(split, axes=(0, 2, 1, *axes))
+    return op.reshape(swapped, newshape=(groups * inputs, outputs // groups, *taps),
+                      allowzero=True)
+
+
+def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
+    """``size`` elements along ``axis`` from ``first`` on, zeros where there are no more."""
+    shape = static_shape(x, call)
+    if shape[axis] < first + size:
+        missing = first + size - shape[axis]
+        pads = tuple((0, missing if i == axis else 0) for i in range(len(shape)))
+        x = op.nn.pad(x, scalar(0.0, x), pad_width=pads)
+    cut = op.strided_slice(x, begin=(first,), end=(first + size,), axes=(axis,))
+    return infer_expr(cut, trust=True)
+
+
+def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
+    """The data convolved with ``dy``, images taking the place of channels.
+
+    Channel (group, c) of the data becomes image c with the channels (group, image).
+    """
+    taps, groups = static_shape(w, call)[2:], attrs.groups
+    axes = tuple(range(2, 2 + len(taps)))
+    count, channels, *sizes = static_shape(x, call)
+    split = op.reshape(x, newshape=(count, groups, channels // groups, *sizes),
+                       allowzero=True)
+    swapped = op.transpose(split, axes=(2, 1, 0, *(a + 1 for a in axes)))
+    images = op.reshape(swapped, newshape=(channels // groups, groups * count, *sizes),
+                        allowzero=True)
+    grads = op.transpose(dy, axes=(1, 0, *axes))
+    dw = _CONVOLUTIONS[len(taps)](images, grads, strides=attrs.dilation, dilation=attrs.strides,
+                                  padding=full_padding(attrs.padding, len(taps)), groups=groups)
+    # Rows at the edge that no window reached would give further taps.
+    cut = op.strided_slice(dw, begin=(0,) * len(taps), end=tuple(taps), axes=axes)
+    return infer_expr(op.transpose(cut, axes=(1, 0, *axes)), trust=True)
+
+
+RULES: dict[str, Callable[[Call, Expr, Expr], list[Expr]]] = {
+    operator.name: _convolution for operator in _CONVOLUTIONS.values()
+}

@@ -1,0 +1,142 @@
+"""Pooling over windows of one to three axes.
+
+Every tap of the window is a strided slice of the padded data.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from weft import op
+from weft.ir.expr import Call, Constant, Expr
+from weft.ir.typing.infer import infer_expr
+from weft.op.gradients import scalar, tensor_type
+from weft.support.errors import PassError
+from weft.topi.nn.conv import side_padding
+from weft.transform.autodiff.gradient_rules.convolution import to_order
+from weft.transform.autodiff.gradient_rules.shape import cut_to, place, static_shape
+
+_Tap = tuple[int, ...]
+
+
+class _Windows:
+    """The windows of one call over data in NCHW, padded so that each of them is whole."""
+
+    def __init__(self, call: Call) -> None:
+        attrs: Any = call.attrs
+        self.attrs = attrs
+        self.spatial = attrs.window.spatial
+        self.plain = "NC" + self.spatial
+        if sorted(attrs.layout) != sorted(self.plain):
+            raise PassError("pooling in blocked layouts has no gradient", where=call.span,
+                            expected=f"{self.plain} in any order", got=attrs.layout,
+                            help="differentiate before layouts are chosen")
+        self.axes = tuple(range(2, 2 + len(self.spatial)))
+        self.data = to_order(call.args[0], attrs.layout, self.plain)
+        self.shape = static_shape(self.data, call)
+        result = static_shape(call, call)
+        self.counts = tuple(result[attrs.layout.index(a)] for a in self.spatial)
+        self.sides = side_padding(attrs.padding, len(self.spatial))
+        self.first = tuple(before for before, _ in self.sides)
+        needed = [
+            (count - 1) * stride + (size - 1) * dilation + 1
+            for count, stride, size, dilation in zip(
+                self.counts, attrs.strides, attrs.pool_size, attrs.dilation, strict=True
+            )
+        ]
+        self.padded = tuple(
+            max(n, size + before)
+            for n, size, before in zip(needed, self.shape[2:], self.first, strict=True)
+        )
+
+    def taps(self) -> Iterator[_Tap]:
+        along = (range(0, size * step, step) for size, step in
+                 zip(self.attrs.pool_size, self.attrs.dilation, strict=True))
+        return itertools.product(*along)
+
+    def pad(self, x: Expr, fill: Constant) -> Expr:
+        after = (p - f - s for p, f, s in zip(self.padded, self.first, self.shape[2:], strict=True))
+        pads = ((0, 0), (0, 0), *zip(self.first, after, strict=True))
+        return infer_expr(op.nn.pad(x, fill, pad_width=tuple(pads)), trust=True)
+
+    def read(self, padded: Expr, tap: _Tap) -> Expr:
+        """What the tap of every window sees."""
+        steps, counts = self.attrs.strides, self.counts
+        end = tuple(t + (c - 1) * s + 1 for t, c, s in zip(tap, counts, steps, strict=True))
+        cut = op.strided_slice(padded, begin=tap, end=end, strides=tuple(steps), axes=self.axes)
+        return infer_expr(cut, trust=True)
+
+    def write(self, values: Expr, tap: _Tap) -> Expr:
+        """``values``, one for each window, at the places of a tap in the padded data."""
+        for i, axis in enumerate(self.axes):
+            values = place(values, axis, tap[i], self.attrs.strides[i], self.padded[i],
+                           self.counts[i])
+        return values
+
+    def unpad(self, x: Expr) -> Expr:
+        """The padded data without its padding, in the layout of the call."""
+        for i, axis in enumerate(self.axes):
+            x = op.strided_slice(x, begin=(self.first[i],), end=(self.padded[i],), axes=(axis,))
+            x = cut_to(x, axis, self.shape[axis])
+        return to_order(infer_expr(x, trust=True), self.plain, self.attrs.layout)
+
+
+def _max_pool(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """The first tap that equals the maximum takes the gradient of its window."""
+    windows = _Windows(call)
+    dtype = tensor_type(call).dtype
+    lowest = Constant(np.asarray(-np.inf, dtype.numpy))
+    padded = windows.pad(windows.data, lowest)
+    best, grad = (to_order(t, windows.attrs.layout, windows.plain) for t in (y, dy))
+    total: Expr | None = None
+    left = infer_expr(op.equal(best, best), trust=True)  # windows whose gradient is not given yet
+    for tap in windows.taps():
+        won = op.logical_and(left, op.equal(windows.read(padded, tap), best))
+        share = infer_expr(op.where(won, grad, scalar(0.0, grad)), trust=True)
+        placed = windows.write(share, tap)
+        total = placed if total is None else op.add(total, placed)
+        left = infer_expr(op.logical_and(left, op.logical_not(won)), trust=True)
+    return [windows.unpad(total)] if total is not None else [dy]
+
+
+def _avg_pool(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Every tap takes an equal share of the gradient of its window."""
+    windows = _Windows(call)
+    grad = to_order(dy, windows.attrs.layout, windows.plain)
+    counts = _tap_counts(windows)
+    share = infer_expr(op.divide(grad, Constant(counts.astype(grad_dtype(grad)))), trust=True)
+    total: Expr | None = None
+    for tap in windows.taps():
+        placed = windows.write(share, tap)
+        total = placed if total is None else op.add(total, placed)
+    return [windows.unpad(total)] if total is not None else [dy]
+
+
+def grad_dtype(grad: Expr) -> Any:
+    return tensor_type(grad).dtype.numpy
+
+
+def _tap_counts(windows: _Windows) -> np.ndarray:
+    """How many taps of each window count: those in the data, or in data and padding."""
+    attrs = windows.attrs
+    along = []
+    for i, (before, after) in enumerate(windows.sides):
+        size = windows.shape[i + 2]
+        low, high = (0, before + size + after) if attrs.count_include_pad else (before,
+                                                                               before + size)
+        starts = np.arange(windows.counts[i]) * attrs.strides[i]
+        taps = starts[:, None] + np.arange(attrs.pool_size[i]) * attrs.dilation[i]
+        along.append(((taps >= low) & (taps < high)).sum(axis=1))
+    return np.maximum(functools.reduce(operator.mul, np.ix_(*along)), 1)
+
+
+RULES: dict[str, Callable[[Call, Expr, Expr], list[Expr]]] = {
+    **{f"nn.avg_pool{axes}d": _avg_pool for axes in (1, 2, 3)},
+    **{f"nn.max_pool{axes}d": _max_pool for axes in (1, 2, 3)},
+}

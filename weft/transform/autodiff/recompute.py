@@ -1,0 +1,85 @@
+"""Cheap values computed again instead of kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Call, Expr, Function
+from weft.ir.op import Op, OpPattern
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.visitor import children, post_order, rebuild
+from weft.transform.analysis.graph import as_function, enters
+
+
+@register_pass
+@dataclass(frozen=True)
+class Recompute(FunctionPass):
+    """Copy cheap calls beside uses that come ``distance`` or more calls later (NNVM's mirror).
+
+    A program with gradients reads values of its forward part long after they were computed; until
+    then they occupy memory. Calls no costlier than ``pattern`` allows (elementwise and broadcast
+    by default; ``ops`` names further ones) are computed again for late uses, from operands that
+    are recomputed or kept. With ``everything`` all calls are cheap but those of
+    ``annotation.checkpoint``, whose values are kept (Chen et al. 2016).
+    ``eliminate_common_subexpr`` undoes this, so it comes before.
+
+    With ``distance=2``:
+
+    def @main(%x: Tensor[(4,), float32]) {
+      %0 = nn.relu(%x);
+      multiply(nn.softmax(nn.softmax(%0)), %0)
+    }
+    =>
+    def @main(%x: Tensor[(4,), float32]) {
+      multiply(nn.softmax(nn.softmax(nn.relu(%x))), nn.relu(%x))
+    }
+    """
+
+    name: ClassVar[str] = "recompute"
+    opt_level: ClassVar[int] = 0
+    distance: int = 32
+    ops: tuple[str, ...] = ()
+    expensive: tuple[str, ...] = ("erf", "exp", "log", "power", "tanh")
+    everything: bool = False
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        order = [n for n in post_order(fn, enter=enters) if isinstance(n, Call)]
+        position: dict[Expr, int] = {node: i for i, node in enumerate(order)}
+        memo: dict[Expr, Expr] = {}
+        copies: dict[tuple[Expr, int], Expr] = {}
+        for node in post_order(fn, enter=enters):
+            at = position.get(node, 0)
+            old = children(node) if enters(node) else ()
+            is_call = node in position
+            parts = [
+                self._operand(c, at, position, memo, copies) if is_call else memo[c] for c in old
+            ]
+            same = all(a is b for a, b in zip(old, parts, strict=True))
+            memo[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+        return as_function(memo[fn])
+
+    def _operand(
+        self,
+        node: Expr,
+        at: int,
+        position: dict[Expr, int],
+        memo: dict[Expr, Expr],
+        copies: dict[tuple[Expr, int], Expr],
+    ) -> Expr:
+        """``node`` for a use at position ``at``: itself, or a copy for uses about there."""
+        if not self._is_cheap(node) or at - position[node] < self.distance:
+            return memo[node]
+        # Late uses near to each other share one copy.
+        key = node, at // max(self.distance, 1)
+        if key not in copies:
+            copies[key] = dataclasses.replace(memo[node])
+        return copies[key]
+
+    def _is_cheap(self, node: Expr) -> bool:
+        if not isinstance(node, Call) or not isinstance(node.op, Op) or not node.args:
+            return False
+        if self.everything or node.op.name in self.ops:
+            return node.op.name != "annotation.checkpoint"
+        return node.op.pattern <= OpPattern.BROADCAST and node.op.name not in self.expensive

@@ -1,0 +1,198 @@
+"""The reverse sweep: adjoints of a pure expression, from its result back to its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.ir.expr import Call, Constant, Expr, GlobalVar, If, Tuple, TupleGetItem, Var
+from weft.ir.op import Op
+from weft.ir.trampoline import Routine, run
+from weft.ir.types import FuncType, TensorType, TupleType
+from weft.ir.visitor import children, post_order
+from weft.support.errors import PassError
+from weft.transform.analysis.graph import type_of
+from weft.transform.analysis.scopes import Scope, Scopes
+from weft.transform.autodiff.adjoint import (
+    Adjoint,
+    as_gradient,
+    field_adjoint,
+    is_differentiable,
+    one_field,
+    sum_of,
+)
+from weft.transform.autodiff.gradient_contract import checked_gradients
+from weft.transform.autodiff.gradient_rules import ZERO_GRADIENT, rule_of
+from weft.transform.normal_form.alpha import fresh_copy
+
+# A name of a global function to that of its vector-Jacobian product.
+ProductName = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Reverse sweeps over let-free, first-order, typed expressions (Griewank and Walther 2008).
+
+    ``product_of`` names the function that takes the arguments of a global function and the
+    gradient of its result, and gives the tuple of the gradients of its differentiable arguments.
+    """
+
+    product_of: ProductName
+
+    def gradients(self, body: Expr, wanted: Sequence[Var], seed: Expr) -> list[Expr]:
+        """The gradients of ``body`` with respect to free variables, ``seed`` being its own."""
+        adjoints = run(self._sweep(body, seed))
+        return [as_gradient(adjoints.get(v), v) for v in wanted]
+
+    def _sweep(self, body: Expr, seed: Adjoint) -> Routine[dict[Expr, Adjoint]]:
+        scopes = Scopes(body)
+        adjoints: dict[Expr, Adjoint] = {body: seed}
+        for node in reversed(scopes.order):
+            if isinstance(node, (Var, Constant)) or scopes.scope_of[node] is not scopes.root:
+                continue
+            adjoint = adjoints.pop(node, None)
+            if adjoint is None:
+                continue
+            if isinstance(node, If):
+                shares = yield self._branches(node, adjoint, scopes)
+            else:
+                shares = self._operands(node, adjoint)
+            for operand, share in shares:
+                if is_differentiable(type_of(operand)):
+                    adjoints[operand] = sum_of(adjoints.get(operand), share)
+        return adjoints
+
+    def _operands(self, node: Expr, adjoint: Adjoint) -> list[tuple[Expr, Adjoint]]:
+        """What the operands of ``node`` get of its adjoint."""
+        if isinstance(node, Tuple):
+            return [(field, field_adjoint(adjoint, i)) for i, field in enumerate(node.fields)]
+        if isinstance(node, TupleGetItem):
+            whole = type_of(node.tuple_value)
+            count = len(whole.fields) if isinstance(whole, TupleType) else 0
+            return [(node.tuple_value, one_field(adjoint, node.index, count))]
+        if isinstance(node, Call) and isinstance(node.op, Op):
+            return _operator_shares(node, node.op, as_gradient(adjoint, node))
+        if isinstance(node, Call) and isinstance(node.op, GlobalVar):
+            return self._function_shares(node, node.op, as_gradient(adjoint, node))
+        raise PassError(
+            f"cannot differentiate through {type(node).__name__}",
+            where=node.span,
+            expected="operators, tuples, if, and calls of functions",
+            help="bring the program to first order, without references and data types",
+        )
+
+    def _function_shares(
+        self, call: Call, callee: GlobalVar, dy: Expr
+    ) -> list[tuple[Expr, Adjoint]]:
+        wanted = [a for a in call.args if is_differentiable(type_of(a))]
+        if not wanted:
+            return []
+        args = (*call.args, dy)
+        result = TupleType(tuple(type_of(a) for a in wanted))
+        signature = FuncType(tuple(type_of(a) for a in args), result)
+        target = GlobalVar(self.product_of(callee.name), span=call.span, checked_type=signature)
+        grads = Call(target, args, span=call.span, checked_type=result)
+        return [(a, field_adjoint(grads, i)) for i, a in enumerate(wanted)]
+
+    def _branches(
+        self, node: If, adjoint: Adjoint, scopes: Scopes
+    ) -> Routine[list[tuple[Expr, Adjoint]]]:
+        """The gradient of an ``if`` is an ``if``: each branch is swept over a copy of itself.
+
+        What a branch computes is computed again there, so that the branch not taken stays so.
+        """
+        dy = as_gradient(adjoint, node)
+        found: list[Mapping[Expr, Adjoint]] = []
+        for position, branch in ((1, node.true_branch), (2, node.false_branch)):
+            found.append((yield self._branch(branch, dy, scopes, scopes.inner[node, position])))
+        captured = list(dict.fromkeys((*found[0], *found[1])))
+        if not captured:
+            return []
+        results = [
+            Tuple(tuple(as_gradient(grads.get(c), c) for c in captured), span=node.span)
+            for grads in found
+        ]
+        type_ = TupleType(tuple(type_of(c) for c in captured))
+        typed = [r.with_type(type_) for r in results]
+        grads = If(node.cond, *typed, span=node.span, checked_type=type_)
+        return [(c, field_adjoint(grads, i)) for i, c in enumerate(captured)]
+
+    def _branch(
+        self, branch: Expr, dy: Expr, scopes: Scopes, scope: Scope
+    ) -> Routine[dict[Expr, Adjoint]]:
+        """The adjoints of what ``branch`` reads from outside."""
+        outside = _read_from_outside(branch, scopes, scope)
+        values = [*outside, dy]
+        inputs = [Var(f"in{i}", span=v.span, checked_type=type_of(v)) for i, v in enumerate(values)]
+        body = fresh_copy(branch, dict(zip(outside, inputs, strict=False)))
+        adjoints = yield self._sweep(body, inputs[-1])
+        back: dict[Expr, Expr] = dict(zip(inputs, values, strict=True))
+        grads = [(c, adjoints.get(v)) for c, v in zip(outside, inputs, strict=False)]
+        written = [(c, as_gradient(a, v)) for (c, a), v in zip(grads, inputs, strict=False)
+                   if a is not None]
+        together = fresh_copy(Tuple(tuple(g for _, g in written)), back)
+        fields = together.fields if isinstance(together, Tuple) else ()
+        return {c: f for (c, _), f in zip(written, fields, strict=True)}
+
+
+def _read_from_outside(branch: Expr, scopes: Scopes, scope: Scope) -> list[Expr]:
+    """The nodes that are computed outside of ``scope`` and used inside."""
+
+    def is_inside(node: Expr) -> bool:
+        return not isinstance(node, Var) and scopes.scope_of[node].depth >= scope.depth
+
+    found = post_order(branch, enter=is_inside)
+    return [n for n in found if not is_inside(n) and not isinstance(n, Constant)]
+
+
+def _operator_shares(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adjoint]]:
+    if operator.name in ZERO_GRADIENT or not any(is_differentiable(type_of(a)) for a in call.args):
+        return []
+    rule = rule_of(operator)
+    if rule is None:
+        raise PassError(
+            f"{operator.name} has no gradient",
+            where=call.span,
+            help=f'register one: @get_op("{operator.name}").gradient',
+        )
+    return list(zip(call.args, checked_gradients(call, operator, rule, dy), strict=True))
+
+
+def missing_gradients(body: Expr) -> list[str]:
+    """Operators called in ``body`` through which no gradient flows for want of a rule.
+
+    So is ``reinterpret`` where bits of a float become a float again: the slope is not zero there,
+    as it is of other integers.
+    """
+    missing = {
+        node.op.name: None
+        for node in post_order(body)
+        if isinstance(node, Call)
+        and isinstance(node.op, Op)
+        and is_differentiable(node.checked_type)
+        and any(is_differentiable(child.checked_type) for child in children(node))
+        and node.op.name not in ZERO_GRADIENT
+        and rule_of(node.op) is None
+    }
+    return [*missing, *(["reinterpret"] if _returns_from_bits(body) else ())]
+
+
+def _returns_from_bits(body: Expr) -> bool:
+    """Whether a float is made of bits that were those of another one."""
+    bits: set[Expr] = set()
+    for node in post_order(body):
+        if not isinstance(node, Call) or not isinstance(node.op, Op):
+            continue
+        reinterprets = node.op.name == "reinterpret"
+        from_bits = any(child in bits for child in children(node))
+        if reinterprets and from_bits and is_differentiable(type_of(node)):
+            return True
+        begins = reinterprets and is_differentiable(type_of(node.args[0]))
+        if begins or (from_bits and node.op.name not in ZERO_GRADIENT and not _is_bool(node)):
+            bits.add(node)
+    return False
+
+
+def _is_bool(node: Expr) -> bool:
+    type_ = type_of(node)
+    return isinstance(type_, TensorType) and type_.dtype.is_bool

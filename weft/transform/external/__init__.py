@@ -1,0 +1,1 @@
+"""Regions of a program handed to other code generators."""

@@ -1,0 +1,172 @@
+"""What other code generators make of their regions takes the place of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from weft.ir.expr import Call, Expr, Function
+from weft.ir.module import IRModule
+from weft.ir.op import Op, OpPattern
+from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.structural import structural_hash
+from weft.ir.types import FuncType, Type, is_static
+from weft.ir.typing.infer import infer_type
+from weft.ir.typing.relation import Relation, RelationContext
+from weft.ir.verify import verify_module
+from weft.support.errors import CodegenError, OptionError
+from weft.transform.analysis.graph import type_of
+from weft.transform.analysis.reference import evaluate
+from weft.transform.external.codegen import (
+    EXTERNAL_CODEGENS,
+    ExternalCodegen,
+    Generated,
+    ObjectCode,
+    PythonCode,
+    Region,
+    TensorCode,
+)
+from weft.transform.normal_form.alpha import fresh_function
+
+# The table of an operator's hooks that has its ``ObjectCode`` or ``PythonCode``.
+EXTERNAL_CODE = "external_code"
+
+
+@register_pass
+@dataclass(frozen=True)
+class GenerateExternal(Pass):
+    """Ask the code generator ``compiler`` for what stands for its regions (``partition_graph``).
+
+    Another program stands for a region as it is; code becomes an operator that is called. In both
+    cases the region is a function to be inlined then. Regions with open sizes, and those that the
+    generator declines, are left to weft. With a generator ``acc`` that knows a shorter way:
+
+    def @main(%x: Tensor[(4,), float32]) { @acc_main_0(%x) }
+    def @acc_main_0(%a: Tensor[(4,), float32], compiler="acc") { nn.relu(nn.relu(%a)) }
+    =>
+    def @main(%x: Tensor[(4,), float32]) { @acc_main_0(%x) }
+    def @acc_main_0(%a: Tensor[(4,), float32], inline=True) { nn.relu(%a) }
+    """
+
+    name: ClassVar[str] = "generate_external"
+    opt_level: ClassVar[int] = 0
+    compiler: str = ""
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        codegen = EXTERNAL_CODEGENS.get(self.compiler)
+        if codegen.generate is None:
+            raise OptionError(
+                f"the code generator {self.compiler!r} generates no code",
+                help="give register_external_codegen a function generate=",
+            )
+        mod = infer_type(mod)
+        changed = {name: _replacement(fn, codegen, codegen.generate, ctx.target)
+                   for name, fn in mod.functions.items()
+                   if fn.attrs.get("compiler") == self.compiler}
+        return mod.with_functions(changed)
+
+
+def _replacement(fn: Function, codegen: ExternalCodegen,
+                 generate: Callable[[Region], Generated], target: Any) -> Function:
+    plain = fn.replace(attrs={"inline": True}, checked_type=fn.checked_type)
+    types = [type_of(e) for e in (*fn.params, fn.body)]
+    if not all(map(is_static, types)):
+        return plain
+    bare = fn.replace(attrs={}, checked_type=fn.checked_type)
+    region = Region(f"{codegen.name}_{structural_hash(bare)[:16]}", bare, target)
+    generated = generate(region)
+    if generated is None:
+        return plain
+    if isinstance(generated, IRModule):
+        generated = _only_function(generated, region, codegen)
+    if isinstance(generated, Function):
+        made = fresh_function(generated).replace(attrs={"inline": True})
+        return _checked(made, region, codegen)
+    if isinstance(generated, (ObjectCode, TensorCode, PythonCode)):
+        return _call_of(_operator(generated, region), plain)
+    raise CodegenError(
+        f"the code generator {codegen.name!r} gave no code for a region",
+        expected="a Function, IRModule, ObjectCode, TensorCode, PythonCode, or None",
+        got=type(generated).__name__,
+    )
+
+
+def _only_function(mod: IRModule, region: Region, codegen: ExternalCodegen) -> Function:
+    if list(mod.functions) != ["main"]:
+        raise CodegenError(
+            f"the code generator {codegen.name!r} gave more than one function for a region",
+            expected="a module of main alone", got=", ".join(mod.functions), where=region.name,
+        )
+    return mod["main"]
+
+
+def _checked(fn: Function, region: Region, codegen: ExternalCodegen) -> Function:
+    """``fn`` with its types, which have to be those of the region."""
+    mod = infer_type(IRModule({"main": fn}))
+    verify_module(mod)
+    typed = mod["main"]
+    wanted = [type_of(e) for e in (*region.function.params, region.function.body)]
+    got = [type_of(e) for e in (*typed.params, typed.body)]
+    if got != wanted:
+        raise CodegenError(
+            f"the code generator {codegen.name!r} gave a function of another type",
+            where=region.name, expected=_signature(wanted), got=_signature(got),
+        )
+    return typed
+
+
+def _signature(types: list[Type]) -> str:
+    return str(FuncType(tuple(types[:-1]), types[-1]))
+
+
+def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> Op:
+    """An operator of this one region: its types, its code, and what it means."""
+    fn = region.function
+    meaning = IRModule({"main": fn})
+
+    def reference(*arrays: Any) -> Any:
+        return evaluate(meaning, list(arrays))
+
+    hooks: dict[str, Any] = {"reference": reference}
+    if not isinstance(code, TensorCode):
+        hooks[EXTERNAL_CODE] = code
+    compute = _compute(code) if isinstance(code, TensorCode) else None
+    return Op(
+        region.name, tuple(p.name for p in fn.params),
+        relation=_fixed_relation([type_of(p) for p in fn.params], type_of(fn.body)),
+        pattern=OpPattern.OPAQUE, compute=compute, hooks=hooks,
+        doc="A region of another code generator.",
+    )
+
+
+def _compute(code: TensorCode) -> Callable[..., Any]:
+    def compute(*tensors: Any) -> Any:
+        return code.compute(*tensors[:-1])  # the last are the attributes, of which there are none
+
+    return compute
+
+
+def _fixed_relation(params: list[Type], result: Type) -> Relation:
+    def relation(ctx: RelationContext) -> bool:
+        for number, type_ in enumerate(params):
+            ctx.unify_arg(number, type_)
+        ctx.output(result)
+        return True
+
+    return relation
+
+
+def _call_of(op: Op, fn: Function) -> Function:
+    fresh = fresh_function(fn)
+    call = Call(op, fresh.params, span=fn.body.span, checked_type=type_of(fn.body))
+    return fresh.replace(body=call, checked_type=fn.checked_type)
+
+
+def external_code_of(function: Expr) -> ObjectCode | PythonCode | None:
+    """The code of a kernel that another generator made, ``None`` for all others."""
+    body = function.body if isinstance(function, Function) else None
+    if isinstance(body, Call) and isinstance(body.op, Op):
+        found: ObjectCode | PythonCode | None = body.op.hook(EXTERNAL_CODE)
+        return found
+    return None

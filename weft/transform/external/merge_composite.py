@@ -1,0 +1,189 @@
+"""Patterns of calls wrapped into functions that stand for one operation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from weft.ir.expr import Call, Constant, Expr, Function, Var
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.rewrite.matcher import match
+from weft.ir.rewrite.pattern import AnyTerm, Term, VarTerm
+from weft.ir.visitor import children, count_uses, post_order
+from weft.transform.analysis.graph import (
+    as_function,
+    enters,
+    is_primitive,
+    known_type,
+    rewrite_typed,
+)
+from weft.transform.external.codegen import EXTERNAL_CODEGENS, CompositePattern
+from weft.transform.normal_form.alpha import fresh_copy
+
+
+@register_pass
+@dataclass(frozen=True)
+class MergeComposite(FunctionPass):
+    """Wrap what the patterns of the code generator ``compiler`` match.
+
+    A match becomes the call of a function with the attribute ``composite``, the name of the
+    pattern. Its parameters are what ``any_`` and ``var_`` matched; constants stay inside. Earlier
+    patterns win, and of overlapping matches the one nearest to the result. Values inside of a
+    match must not be used elsewhere.
+
+    With the pattern ``nn.relu(nn.dense(any_(), any_()))`` named ``dense_relu``:
+
+    def @main(%x: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
+      exp(nn.relu(nn.dense(%x, %w)))
+    }
+    =>
+    def @main(%x: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
+      %0 = fn (%a: Tensor[(2, 4), float32], %b: Tensor[(3, 4), float32], composite="dense_relu") {
+        nn.relu(nn.dense(%a, %b))
+      };
+      exp(%0(%x, %w))
+    }
+    """
+
+    name: ClassVar[str] = "merge_composite"
+    opt_level: ClassVar[int] = 0
+    compiler: str = ""
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return merge_patterns(fn, EXTERNAL_CODEGENS.get(self.compiler).patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """``inputs`` are the operands of the composite, ``inside`` the nodes that it takes over."""
+
+    name: str
+    inputs: tuple[Expr, ...]
+    inside: frozenset[Expr]
+
+
+def merge_patterns(fn: Function, patterns: Sequence[CompositePattern]) -> Function:
+    """``fn`` with every match of ``patterns`` wrapped."""
+    named = [(p, _with_named_leaves(p.pattern)) for p in patterns]
+    uses = count_uses(fn)
+    taken: set[Expr] = set()
+    found: dict[Expr, _Match] = {}
+    order = [n for n in post_order(fn, enter=_is_open)]  # noqa: C416 - a list to walk backwards
+    for node in reversed(order):
+        if node in taken or not isinstance(node, Call):
+            continue
+        matched = _first_match(node, named, uses, taken)
+        if matched is not None:
+            found[node] = matched
+            taken |= matched.inside
+    return as_function(_wrap(fn, found)) if found else fn
+
+
+def _is_open(node: Expr) -> bool:
+    return enters(node) and not (isinstance(node, Function) and "composite" in node.attrs)
+
+
+def _first_match(
+    node: Call,
+    patterns: Sequence[tuple[CompositePattern, Term]],
+    uses: Mapping[Expr, int],
+    taken: set[Expr],
+) -> _Match | None:
+    for pattern, term in patterns:
+        captured = match(term, node)
+        if captured is None or (pattern.check is not None and not pattern.check(node)):
+            continue
+        leaves = {e for name, e in captured.items() if name.startswith(_LEAF)}
+        inside = _down_to(node, leaves)
+        calls = [n for n in inside if not isinstance(n, (Constant, Var))]
+        if any(n in taken for n in calls) or not is_closed(node, calls, uses):
+            continue
+        inputs = dict.fromkeys(
+            child for n in inside for child in children(n)
+            if child in leaves and not isinstance(child, Constant)
+        )
+        return _Match(pattern.name, tuple(inputs), frozenset(calls))
+    return None
+
+
+def _down_to(node: Expr, leaves: set[Expr]) -> list[Expr]:
+    """The nodes from ``node`` to ``leaves``, these left out."""
+    return [n for n in post_order(node, enter=lambda n: n not in leaves) if n not in leaves]
+
+
+def is_closed(root: Expr, calls: Sequence[Expr], uses: Mapping[Expr, int]) -> bool:
+    """Whether nothing but ``root`` is used outside of the match."""
+    within: dict[Expr, int] = {}
+    for node in calls:
+        for child in children(node):
+            within[child] = within.get(child, 0) + 1
+    return all(within.get(n, 0) == uses[n] for n in calls if n is not root)
+
+
+def _wrap(fn: Function, found: Mapping[Expr, _Match]) -> Expr:
+    def step(original: Expr, node: Expr) -> Expr:
+        matched = found.get(original)
+        return node if matched is None else _composite(original, node, matched)
+
+    return rewrite_typed(fn, step)
+
+
+def _composite(original: Expr, rewritten: Expr, matched: _Match) -> Expr:
+    """The call of a function whose body is the match over parameters."""
+    params = tuple(
+        Var(f"in{i}", known_type(x), span=x.span) for i, x in enumerate(matched.inputs)
+    )
+    body = fresh_copy(original, dict(zip(matched.inputs, params, strict=True)))
+    function = Function(params, body, attrs={"composite": matched.name}, span=original.span)
+    args = _rewritten_inputs(original, rewritten, matched)
+    return Call(function, args, span=original.span)
+
+
+def _rewritten_inputs(original: Expr, rewritten: Expr, matched: _Match) -> tuple[Expr, ...]:
+    """The inputs as rewritten, found by walking both versions of the match side by side."""
+    pairs: dict[Expr, Expr] = {}
+    pending = [(original, rewritten)]
+    while pending:
+        old, new = pending.pop()
+        if old in pairs:
+            continue
+        pairs[old] = new
+        if old in matched.inside:
+            pending.extend(zip(children(old), children(new), strict=True))
+    return tuple(pairs[x] for x in matched.inputs)
+
+
+_LEAF = "leaf "
+
+
+def _with_named_leaves(term: Term) -> Term:
+    """The pattern in which every wildcard captures what it matches, under a name of its own."""
+    count = 0
+
+    def rename(value: Any) -> Any:
+        # Patterns are written by hand, a line or two, so recursion over them is bounded.
+        nonlocal count
+        if isinstance(value, tuple):
+            return tuple(map(rename, value))
+        if not isinstance(value, Term):
+            return value
+        if isinstance(value, (AnyTerm, VarTerm)):
+            count += 1
+            return dataclasses.replace(value, name=f"{_LEAF}{value.name or count}")
+        changes = {f.name: rename(getattr(value, f.name)) for f in dataclasses.fields(value)
+                   if f.name not in ("name", "conditions", "attrs", "op", "ops")}
+        return dataclasses.replace(value, **changes)
+
+    return rename(term)
+
+
+def is_composite(expr: Expr) -> bool:
+    """Whether ``expr`` calls a composite function."""
+    return (
+        isinstance(expr, Call)
+        and isinstance(expr.op, Function)
+        and "composite" in expr.op.attrs
+        and not is_primitive(expr.op)
+    )

@@ -1,0 +1,170 @@
+"""Regions of a program handed to other code generators."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, TupleGetItem, Var
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.visitor import children, post_order, rebuild
+from weft.transform.analysis.graph import as_function, enters, known_type
+from weft.transform.analysis.regions import convex_regions
+from weft.transform.analysis.scopes import Scopes
+from weft.transform.external.codegen import EXTERNAL_CODEGENS, ExternalCodegen
+from weft.transform.external.merge_composite import is_composite, merge_patterns
+from weft.transform.fusion.levels import under_let
+from weft.transform.normal_form.alpha import fresh_copy
+
+
+@register_pass
+@dataclass(frozen=True)
+class PartitionGraph(Pass):
+    """Cut out of ``entry`` the largest regions that the code generator ``compiler`` supports.
+
+    Each region becomes a global function with the attribute ``compiler``; calls of composites
+    (see ``merge_composite``, which is applied first) are supported as a whole. Regions are convex:
+    no value leaves one and comes back. Those with fewer than ``min_calls`` calls stay.
+
+    With a generator ``acc`` that supports ``nn.dense`` and ``nn.relu``:
+
+    def @main(%x: Tensor[(4, 4), float32], %w: Tensor[(4, 4), float32]) {
+      exp(nn.relu(nn.dense(%x, %w)))
+    }
+    =>
+    def @main(%x: Tensor[(4, 4), float32], %w: Tensor[(4, 4), float32]) { exp(@acc_main_0(%x, %w)) }
+    def @acc_main_0(%a: Tensor[(4, 4), float32], %b: Tensor[(4, 4), float32], compiler="acc") {
+      nn.relu(nn.dense(%a, %b))
+    }
+    """
+
+    name: ClassVar[str] = "partition_graph"
+    opt_level: ClassVar[int] = 0
+    compiler: str = ""
+    entry: str = "main"
+    min_calls: int = 1
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
+        codegen = EXTERNAL_CODEGENS.get(self.compiler)
+        merged = merge_patterns(mod[self.entry], codegen.patterns)
+        supported = _supported_nodes(merged, codegen)
+        regions = convex_regions(merged.body, supported)
+        kept = [r for r in regions if sum(isinstance(n, Call) for n in r) >= self.min_calls]
+        if not kept:
+            return mod
+        cut = _Cut(merged, kept, f"{self.compiler}_{self.entry}", set(mod.functions))
+        changed = {self.entry: cut.run()}
+        for name, region in cut.functions.items():
+            changed[name] = region.replace(attrs={"compiler": self.compiler})
+        return mod.with_functions(changed)
+
+
+def _supported_nodes(fn: Function, codegen: ExternalCodegen) -> set[Expr]:
+    """What the generator takes, of the outermost scope; tuples go with what they hold."""
+    scopes = Scopes(fn.body)
+    named = under_let(scopes)
+    found: set[Expr] = set()
+    for node in scopes.order:
+        is_outer = scopes.scope_of[node] is scopes.root and node not in named
+        if is_outer and _is_supported(node, codegen, found):
+            found.add(node)
+    return found
+
+
+def _is_supported(node: Expr, codegen: ExternalCodegen, taken: set[Expr]) -> bool:
+    if isinstance(node, Call):
+        if isinstance(node.op, Op):
+            return codegen.supports(node)
+        names = {p.name for p in codegen.patterns}
+        return is_composite(node) and as_function(node.op).attrs["composite"] in names
+    if isinstance(node, TupleGetItem):
+        return node.tuple_value in taken
+    return isinstance(node, Tuple) and bool(node.fields) and all(f in taken for f in node.fields)
+
+
+class _Cut:
+    """The replacement of regions of one function by calls of functions of their own."""
+
+    def __init__(
+        self, fn: Function, regions: Sequence[Sequence[Expr]], prefix: str, taken: set[str]
+    ) -> None:
+        self.fn = fn
+        self.regions = regions
+        self.region_of = {node: i for i, nodes in enumerate(regions) for node in nodes}
+        self.inputs = [self._inputs(i) for i in range(len(regions))]
+        self.outputs = self._outputs()
+        free = (n for n in map(f"{prefix}_{{}}".format, itertools.count()) if n not in taken)
+        self.names = [name for name, _ in zip(free, regions, strict=False)]
+        self.functions: dict[str, Function] = {}
+        self.memo: dict[Expr, Expr] = {}
+
+    def run(self) -> Function:
+        for index in range(len(self.regions)):
+            self.functions[self.names[index]] = self._function(index)
+        pending: list[Expr] = [self.fn]
+        while pending:
+            node = pending[-1]
+            missing = [d for d in self._needs(node) if d not in self.memo]
+            if node in self.memo or not missing:
+                pending.pop()
+                self._rewrite(node)
+            else:
+                pending.extend(missing)
+        return as_function(self.memo[self.fn])
+
+    def _needs(self, node: Expr) -> Sequence[Expr]:
+        index = self.region_of.get(node)
+        if index is not None:
+            return self.inputs[index]
+        return children(node) if enters(node) else ()
+
+    def _rewrite(self, node: Expr) -> None:
+        if node in self.memo:
+            return
+        index = self.region_of.get(node)
+        if index is not None:
+            self._call(index)
+            return
+        old = self._needs(node)
+        parts = [self.memo[c] for c in old]
+        same = all(a is b for a, b in zip(old, parts, strict=True))
+        self.memo[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+
+    def _inputs(self, index: int) -> list[Expr]:
+        operands = (c for n in self.regions[index] for c in children(n))
+        return [
+            c for c in dict.fromkeys(operands)
+            if self.region_of.get(c) != index and not isinstance(c, (Constant, Function))
+        ]
+
+    def _outputs(self) -> list[list[Expr]]:
+        """For each region the nodes that something outside of it uses."""
+        found: list[dict[Expr, None]] = [{} for _ in self.regions]
+        for node in post_order(self.fn, enter=enters):
+            for child in children(node) if enters(node) else ():
+                index = self.region_of.get(child)
+                if index is not None and self.region_of.get(node) != index:
+                    found[index][child] = None
+        return [list(nodes) for nodes in found]
+
+    def _function(self, index: int) -> Function:
+        inputs, outputs = self.inputs[index], self.outputs[index]
+        params = tuple(
+            Var(x.name if isinstance(x, Var) else f"in{i}", known_type(x), span=x.span)
+            for i, x in enumerate(inputs)
+        )
+        result = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
+        body = fresh_copy(result, dict(zip(inputs, params, strict=True)))
+        return Function(params, body, span=outputs[0].span)
+
+    def _call(self, index: int) -> None:
+        args = tuple(self.memo[x] for x in self.inputs[index])
+        outputs = self.outputs[index]
+        span = outputs[0].span
+        call = Call(GlobalVar(self.names[index], span=span), args, span=span)
+        for i, node in enumerate(outputs):
+            self.memo[node] = call if len(outputs) == 1 else TupleGetItem(call, i, span=node.span)

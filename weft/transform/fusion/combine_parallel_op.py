@@ -1,0 +1,88 @@
+"""Equal operators on tensors of one shape become one operator on their stack."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft import op
+from weft.ir.attrs import Attrs
+from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
+from weft.ir.op import Op, OpPattern, get_op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType
+from weft.support.errors import PassError
+from weft.transform.analysis.graph import is_known_tensor, op_name, tensor_type_of, type_of
+from weft.transform.fusion.levels import rewrite_groups
+
+
+@register_pass
+@dataclass(frozen=True)
+class CombineParallelOp(FunctionPass):
+    """Stack the operands of ``min_branches`` or more independent calls of ``op``.
+
+    The calls agree in attributes and in the types of their operands, and no operand is spread by
+    broadcasting. ``batch_op`` is applied to the stacks; without it, ``op`` itself, which must be
+    elementwise. ``nn.dense`` with ``batch_op=nn.batch_matmul`` batches the layers of an ensemble.
+
+    def @main(%x: Tensor[(4,), float32], %y: Tensor[(4,), float32]) { (tanh(%x), tanh(%y)) }
+    =>
+    def @main(%x: Tensor[(4,), float32], %y: Tensor[(4,), float32]) {
+      %0 = (expand_dims(%x, axis=0), expand_dims(%y, axis=0));
+      %1 = split(tanh(concatenate(%0, axis=0)), indices_or_sections=2, axis=0);
+      (squeeze(%1.0, axis=(0,)), squeeze(%1.1, axis=(0,)))
+    }
+    """
+
+    name: ClassVar[str] = "combine_parallel_op"
+    opt_level: ClassVar[int] = 4
+    op: str = "tanh"
+    batch_op: str | None = None
+    min_branches: int = 3
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        operator, batched = get_op(self.op), get_op(self.batch_op or self.op)
+        if self.batch_op is None and operator.pattern > OpPattern.BROADCAST:
+            raise PassError(
+                f"{operator.name} cannot be applied to a stack",
+                where=str(self),
+                expected="an elementwise operator, or batch_op=.. for the operator on stacks",
+            )
+
+        def combine(calls: Sequence[Call], args: Sequence[Sequence[Expr]]) -> list[Expr]:
+            return _combine(batched, calls, args)
+
+        return rewrite_groups(fn, self._likeness, combine, max(self.min_branches, 2))
+
+    def _likeness(self, call: Call) -> Hashable | None:
+        if op_name(call) != self.op or not is_known_tensor(call):
+            return None
+        types = tuple(type_of(a) for a in call.args)
+        if not types or not all(isinstance(t, TensorType) for t in types):
+            return None
+        shapes = {t.shape for t in types if isinstance(t, TensorType)}
+        if self.batch_op is None and shapes != {tensor_type_of(call).shape}:
+            return None
+        return types, call.attrs
+
+
+def _combine(batched: Op, calls: Sequence[Call], args: Sequence[Sequence[Expr]]) -> list[Expr]:
+    stacks = []
+    for operands in zip(*args, strict=True):
+        single = tuple(op.expand_dims(x, axis=0, span=x.span) for x in operands)
+        stacks.append(op.concatenate(Tuple(single), axis=0, span=calls[0].span))
+    same = batched is calls[0].op
+    attrs = calls[0].attrs if same else _shared_attrs(batched, calls[0])
+    whole = Call(batched, tuple(stacks), attrs, span=calls[0].span)
+    parts = op.split(whole, indices_or_sections=len(calls), axis=0, span=calls[0].span)
+    return [
+        op.squeeze(TupleGetItem(parts, i), axis=(0,), span=call.span).with_type(type_of(call))
+        for i, call in enumerate(calls)
+    ]
+
+
+def _shared_attrs(batched: Op, call: Call) -> Attrs:
+    """The attributes of ``batched`` that the operator of ``call`` has as well."""
+    known = batched.attrs_type.__dataclass_fields__
+    return batched.attrs_type.make({k: v for k, v in call.attrs.items() if k in known})

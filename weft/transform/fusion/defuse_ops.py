@@ -1,0 +1,39 @@
+"""The inverse of operator fusion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Call, Expr, Function
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.visitor import rewrite_post_order, substitute
+from weft.transform.analysis.graph import as_function, is_primitive
+
+
+@register_pass
+@dataclass(frozen=True)
+class DefuseOps(FunctionPass):
+    """Replace each call of a primitive function by the function's body.
+
+    def @main(%x: Tensor[(4,), float32]) {
+      %0 = fn (%p0: Tensor[(4,), float32], primitive=True) { exp(negative(%p0)) };
+      %0(%x)
+    }
+    =>
+    def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }
+    """
+
+    name: ClassVar[str] = "defuse_ops"
+    opt_level: ClassVar[int] = 0
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return as_function(rewrite_post_order(fn, _inline))
+
+
+def _inline(node: Expr) -> Expr:
+    if not isinstance(node, Call) or not isinstance(node.op, Function):
+        return node
+    if not is_primitive(node.op):
+        return node
+    return substitute(node.op.body, dict(zip(node.op.params, node.args, strict=True)))

@@ -1,0 +1,237 @@
+"""Attention that is spelled out becomes one operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from weft import op
+from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir.op import get_op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType
+from weft.ir.visitor import count_uses
+from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
+from weft.transform.analysis.graph import known_type, op_name, rewrite_function, tensor_type_of
+from weft.transform.external.merge_composite import is_closed
+from weft.transform.fusion.attention_pattern import (
+    Mask,
+    Shape,
+    Spelling,
+    find_attention,
+    fixed_shape,
+    keeps_matrices,
+)
+
+OPERATORS = ("nn.attention", "nn.masked_attention")
+
+
+@register_pass
+@dataclass(frozen=True)
+class FuseAttention(FunctionPass):
+    """Write two products with a softmax between them as ``nn.attention``.
+
+    Scale, masks, and what exporters put behind the softmax become attributes or the mask; a
+    constant mask that only says what a query may see of the past becomes ``causal``; keys and
+    values that are repeated for a group of heads are taken once. Scores or weights that are used
+    elsewhere keep the program as it is.
+
+    def @main(%q: Tensor[(2, 5, 4), float32], %k: Tensor[(2, 7, 4), float32],
+              %v: Tensor[(2, 7, 3), float32]) {
+      %0 = nn.batch_matmul(%q, %k);
+      nn.batch_matmul(nn.softmax(multiply(%0, 0.5f)), %v, transpose_b=False)
+    }
+    =>
+    def @main(%q: Tensor[(2, 5, 4), float32], %k: Tensor[(2, 7, 4), float32],
+              %v: Tensor[(2, 7, 3), float32]) {
+      nn.attention(%q, %k, %v, scale=0.5)
+    }
+    """
+
+    name: ClassVar[str] = "fuse_attention"
+    opt_level: ClassVar[int] = 2
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return rewrite_function(fn, _Fusion(count_uses(fn)).step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fusion:
+    """``uses`` is of the program as it was; ``origin`` leads back to its nodes."""
+
+    uses: dict[Expr, int]
+    origin: dict[Expr, Expr] = field(default_factory=dict)
+
+    def step(self, original: Expr, node: Expr) -> Expr:
+        self.origin[node] = original
+        if op_name(node) in OPERATORS and isinstance(node, Call):
+            return simplified(node)
+        found = find_attention(node)
+        if found is None or not self._is_used_up(found, original):
+            return node
+        written = _as_operator(found, node)
+        return node if written is None else written
+
+    def _is_used_up(self, found: Spelling, root: Expr) -> bool:
+        """Whether nothing but the result is used elsewhere."""
+        calls = [self.origin[c] for c in found.calls if c in self.origin]
+        return len(calls) == len(found.calls) and is_closed(root, calls, self.uses)
+
+
+def _as_operator(found: Spelling, root: Expr) -> Expr | None:
+    rule = _sight(found.masks, found.rows, found.keys)
+    if rule is None:
+        return None
+    attrs = AttentionAttrs(scale=found.scale, undefined=found.undefined, causal=rule.causal,
+                           offset=rule.offset, fill=rule.fill)
+    query = _reshaped(found.query, (*found.lead, found.rows, found.depth))
+    key = _reshaped(found.key, (*found.lead, found.keys, found.depth))
+    value = _reshaped(found.value, (*found.lead, found.keys, found.width))
+    type_ = tensor_type_of(root)
+    call = _call((query, key, value), rule.mask, attrs, root)
+    shape = (*found.lead, found.rows, found.width)
+    return _reshaped(call.with_type(TensorType(shape, type_.dtype)), type_.concrete_shape)
+
+
+def _call(
+    operands: Sequence[Expr], mask: Expr | None, attrs: AttentionAttrs, like: Expr
+) -> Call:
+    key, value = _once_per_group(operands[1], operands[2])
+    given = (operands[0], key, value)
+    if mask is None:
+        return Call(get_op("nn.attention"), given, attrs, span=like.span)
+    return Call(get_op("nn.masked_attention"), (*given, mask), attrs, span=like.span)
+
+
+def _reshaped(x: Expr, shape: Shape) -> Expr:
+    if fixed_shape(x) == shape:
+        return x
+    made = op.reshape(x, newshape=shape, allowzero=0 in shape, span=x.span)
+    dtype = getattr(known_type(x), "dtype", None)
+    return made if dtype is None else made.with_type(TensorType(shape, dtype))
+
+
+def simplified(call: Call) -> Call:
+    """The operator with a constant mask as attributes, and with heads that are not repeated."""
+    attrs = call.attrs
+    shapes = [fixed_shape(x) for x in call.args[:2]]
+    if not isinstance(attrs, AttentionAttrs) or None in shapes:
+        return call
+    query, key = (s for s in shapes if s is not None)
+    mask = call.args[3] if len(call.args) > 3 else None
+    if mask is not None:
+        rule = _sight([_as_mask(mask, attrs)], query[-2], key[-2])
+        if rule is not None and rule.mask is None and not (rule.causal and attrs.causal):
+            mask = None
+            if rule.causal:
+                attrs = attrs.replace(causal=True, offset=rule.offset, fill=rule.fill)
+    made = _call(call.args[:3], mask, attrs, call)
+    same = len(made.args) == len(call.args) and all(
+        a is b for a, b in zip(made.args, call.args, strict=True))
+    return call if same else made
+
+
+def _as_mask(mask: Expr, attrs: AttentionAttrs) -> Mask:
+    type_ = known_type(mask)
+    is_bool = isinstance(type_, TensorType) and type_.dtype.is_bool
+    return Mask(mask, attrs.unseen if is_bool else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What a query sees, as the operator says it."""
+
+    mask: Expr | None = None
+    causal: bool = False
+    offset: int = 0
+    fill: float | None = None
+
+
+def _sight(masks: Sequence[Mask], rows: int, keys: int) -> _Sight | None:
+    """Masks, the outermost first, as one mask and attributes; ``None`` where they are more.
+
+    The operator masks first and hides the future then, with one score for all that is hidden.
+    """
+    sight = _Sight()
+    for mask in masks:
+        past = _past(mask, rows, keys)
+        if past is not None and past >= keys - 1:
+            continue  # everything is seen
+        if sight.mask is not None or (sight.causal and mask.fill not in (None, _unseen(sight))):
+            return None
+        fill = _hidden_score(mask)
+        if past is not None and not sight.causal:
+            sight = replace(sight, causal=True, offset=past, fill=fill)
+        elif mask.fill is None:
+            sight = replace(sight, mask=mask.expr)
+        else:
+            sight = replace(sight, mask=mask.expr, fill=fill)
+    return sight
+
+
+def _unseen(sight: _Sight) -> float:
+    return -math.inf if sight.fill is None else sight.fill
+
+
+def _hidden_score(mask: Mask) -> float | None:
+    """The attribute ``fill``: what a hidden score is, or becomes by what is added."""
+    score = mask.fill
+    if score is None and isinstance(mask.expr, Constant):
+        score = float(mask.expr.data.min())
+    return None if score is None or score == -math.inf else score
+
+
+def _past(mask: Mask, rows: int, keys: int) -> int | None:
+    """The offset of a constant mask that shows each query the keys up to one further on.
+
+    Numbers that are added hide where they are as good as minus infinity.
+    """
+    if not isinstance(mask.expr, Constant):
+        return None
+    data = mask.expr.data
+    if mask.fill is None:
+        hidden = data.min(initial=0.0)
+        if not ((data == 0) | ((data == hidden) & (hidden <= AS_GOOD_AS_INFINITE))).all():
+            return None
+        data = data == 0
+    if data.all():
+        return keys - 1
+    if data.shape[-2:] != (rows, keys):
+        return None
+    offset = int(data.reshape(-1, keys)[0].sum()) - 1
+    is_past = offset >= 0 and (data == np.tri(rows, keys, offset, dtype=bool)).all()
+    return offset if is_past else None
+
+
+def _once_per_group(key: Expr, value: Expr) -> tuple[Expr, Expr]:
+    """Keys and values before each head was repeated for the queries that share it."""
+    keys, values = _repeated(key), _repeated(value)
+    if keys is None or values is None or keys[1] != values[1]:
+        return key, value
+    return keys[0], values[0]
+
+
+def _repeated(x: Expr) -> tuple[Expr, int] | None:
+    """Heads that a stack repeats, each so many times in a row."""
+    shape, inner = fixed_shape(x), x
+    while keeps_matrices(inner) and isinstance(inner, Call):
+        inner = inner.args[0]
+    if shape is None or len(shape) < 3 or not isinstance(inner, Call):
+        return None
+    before, after = fixed_shape(inner.args[0]) if inner.args else None, fixed_shape(inner)
+    if before is None or after is None or len(before) < 3:
+        return None
+    if op_name(inner) == "broadcast_to" and len(before) == len(after):
+        count = after[-3] if before == (*after[:-3], 1, *after[-2:]) else 1
+    elif op_name(inner) == "repeat" and getattr(inner.attrs, "axis", None) in (
+            -3, len(before) - 3):
+        count = after[-3] // max(before[-3], 1)
+    else:
+        return None
+    if count < 2 or shape[-3] % count:
+        return None
+    return _reshaped(inner.args[0], (*shape[:-3], shape[-3] // count, *shape[-2:])), count

@@ -1,0 +1,201 @@
+"""Operator fusion: groups of calls become primitive functions, one kernel each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from weft.ir.op import Op, OpPattern
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.shape import Shape
+from weft.ir.types import FuncType
+from weft.ir.visitor import children, post_order, rebuild
+from weft.transform.analysis.dataflow_graph import DataflowGraph, wired_calls
+from weft.transform.analysis.graph import enters, op_name, shape_of, type_of
+from weft.transform.fusion.fusion_groups import FusionGroups
+
+# These give the memory of their argument another shape: no work, hence no kernel.
+ALIASING_OPS = frozenset({
+    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.checkpoint",
+    "annotation.stop_fusion",
+})  # fmt: skip
+
+
+@register_pass
+@dataclass(frozen=True)
+class FuseOps(FunctionPass):
+    """Wrap groups of operator calls into functions marked ``primitive``.
+
+    ``max_depth`` bounds the calls of a group. Calls that only change a shape stay outside where
+    they begin or end a group, and always where they regroup elements (their index arithmetic
+    would cost more than the trip through memory). Small constants move into the kernel, other
+    inputs become its parameters, so that equal kernels are equal functions.
+
+    def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }
+    =>
+    def @main(%x: Tensor[(4,), float32]) {
+      %1 = fn (%p0: Tensor[(4,), float32], primitive=True) -> Tensor[(4,), float32] {
+        exp(negative(%p0))
+      };
+      %1(%x)
+    }
+    """
+
+    name: ClassVar[str] = "fuse_ops"
+    opt_level: ClassVar[int] = 0
+    max_depth: int = 64
+    reduce_epilogue: bool = False
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:
+        calls = [e for e in post_order(fn.body, enter=enters) if isinstance(e, Call)]
+        regrouping = frozenset(filter(_regroups_elements, calls))
+        graph = DataflowGraph(fn, is_barrier=regrouping | _relayouts_at_concatenations(calls))
+        # Without optimisation every call is a kernel of its own.
+        limit = self.max_depth if ctx.opt_level >= 1 else 1
+        groups = FusionGroups(graph, max_depth=limit, reduce_epilogue=self.reduce_epilogue)
+        kernels: dict[Expr, list[Call]] = {}
+        for indices in groups.members():
+            for members in _peel([graph.nodes[i].call for i in indices]):
+                kernels[members[-1]] = members
+        return fn.replace(body=_Outliner(kernels).rewrite(fn.body), checked_type=fn.checked_type)
+
+
+def is_alias(expr: Expr) -> bool:
+    """Whether the call only renames the shape of its one argument's memory."""
+    return op_name(expr) in ALIASING_OPS and len(expr.args) == 1  # type: ignore[attr-defined]
+
+
+def _regroups_elements(call: Call) -> bool:
+    """A reshape that does more than add or drop dimensions of size 1."""
+    if not is_alias(call):
+        return False
+    return _without_units(shape_of(call)) != _without_units(shape_of(call.args[0]))
+
+
+def _is_elementwise(call: Call) -> bool:
+    return isinstance(call.op, Op) and call.op.pattern is OpPattern.ELEMWISE
+
+
+def _relayouts_at_concatenations(calls: Sequence[Call]) -> frozenset[Call]:
+    """The changes of layout whose operand or result is that of a concatenation.
+
+    Elementwise calls between the two do not matter. In one kernel with the concatenation every
+    element would ask which operand it is from, and none would lie beside its neighbour.
+    """
+    found: set[Call] = set()
+    joined: set[Expr] = set()  # concatenations, and elementwise functions of them
+    for call in calls:
+        name = op_name(call)
+        if name == "concatenate":
+            joined.add(call)
+            found.update(p for p in wired_calls(call.args[0])
+                         if isinstance(p, Call) and op_name(p) == "layout_transform")
+        elif name == "layout_transform" and call.args[0] in joined:
+            found.add(call)
+        elif _is_elementwise(call) and any(a in joined for a in call.args):
+            joined.add(call)
+    return frozenset(found)
+
+
+def _without_units(shape: Shape) -> Shape:
+    return tuple(d for d in shape if d != 1)
+
+
+def _peel(members: list[Call]) -> list[list[Call]]:
+    """Split off the shape changes at a group's result and at its inputs."""
+    split: list[list[Call]] = []
+    while len(members) > 1 and is_alias(members[-1]):
+        split.append([members.pop()])
+    inside = set(members)
+    for call in members[:-1]:
+        if is_alias(call) and not any(p in inside for p in wired_calls(call.args[0])):
+            inside.discard(call)
+            split.append([call])
+    return [[c for c in members if c in inside], *split]
+
+
+class _Outliner:
+    """Rewrites a body so that each group is a call of a primitive function."""
+
+    def __init__(self, kernels: dict[Expr, list[Call]]) -> None:
+        self.kernels = kernels
+        self.outer: dict[Expr, Expr] = {}
+
+    def rewrite(self, body: Expr) -> Expr:
+        for node in post_order(body, enter=enters):
+            members = self.kernels.get(node)
+            if members is not None and not (len(members) == 1 and is_alias(node)):
+                self.outer[node] = self._kernel_call(members)
+            else:
+                self.outer[node] = self._rebuilt(node)
+        return self.outer[body]
+
+    def _rebuilt(self, node: Expr) -> Expr:
+        # Calls inside a group come here too: what they give is referred to by nobody.
+        if not enters(node):
+            return node
+        old = children(node)
+        parts = [self.outer[c] for c in old]
+        if all(a is b for a, b in zip(old, parts, strict=True)):
+            return node
+        return rebuild(node, parts, checked_type=node.checked_type)
+
+    def _kernel_call(self, members: Sequence[Call]) -> Call:
+        kernel = _Kernel(self.outer)
+        for call in members:
+            kernel.add(call)
+        result = members[-1]
+        function = kernel.function(result)
+        return Call(
+            function, tuple(kernel.arguments), span=result.span, checked_type=result.checked_type
+        )
+
+
+class _Kernel:
+    """One primitive function under construction."""
+
+    def __init__(self, outer: dict[Expr, Expr]) -> None:
+        self.outer = outer
+        self.inner: dict[Expr, Expr] = {}
+        self.params: list[Var] = []
+        self.arguments: list[Expr] = []
+
+    def add(self, call: Call) -> None:
+        args = tuple(map(self._operand, call.args))
+        self.inner[call] = call.replace(args=args, checked_type=call.checked_type)
+
+    def _operand(self, expr: Expr) -> Expr:
+        known = self.inner.get(expr)
+        if known is not None:
+            return known
+        if isinstance(expr, Constant) and expr.data.size == 1:
+            return expr
+        if isinstance(expr, Tuple):
+            fields = tuple(map(self._operand, expr.fields))  # operators take tuples of tensors
+            return expr.replace(fields=fields, checked_type=expr.checked_type)
+        if isinstance(expr, TupleGetItem) and expr.tuple_value in self.inner:
+            whole = self.inner[expr.tuple_value]
+            return expr.replace(tuple_value=whole, checked_type=expr.checked_type)
+        return self._parameter(expr)
+
+    def _parameter(self, expr: Expr) -> Var:
+        type_ = type_of(expr)
+        param = Var(f"p{len(self.params)}", type_, checked_type=type_)
+        self.params.append(param)
+        self.arguments.append(self.outer[expr])
+        self.inner[expr] = param
+        return param
+
+    def function(self, result: Call) -> Function:
+        ret_type = type_of(result)
+        arg_types = tuple(type_of(p) for p in self.params)
+        return Function(
+            tuple(self.params),
+            self.inner[result],
+            ret_type,
+            attrs={"primitive": True},
+            span=result.span,
+            checked_type=FuncType(arg_types, ret_type),
+        )

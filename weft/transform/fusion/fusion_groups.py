@@ -1,0 +1,135 @@
+"""Which operator calls become one kernel: Relay's grouping by pattern and post-dominator.
+
+Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning" (OSDI 2018),
+section 3, as Relay's FuseOps does it: a call joins its post-dominator if everything on the paths
+between them may join as well, so that a group has one result and computes nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.ir.op import OpPattern
+from weft.transform.analysis.dataflow_graph import DataflowGraph, Dominator
+
+ELEMWISE = OpPattern.ELEMWISE
+BROADCAST = OpPattern.BROADCAST
+INJECTIVE = OpPattern.INJECTIVE
+COMM_REDUCE = OpPattern.COMM_REDUCE
+OUT_FUSABLE = OpPattern.OUT_FUSABLE
+OPAQUE = OpPattern.OPAQUE
+
+# (pattern of a group on the path, whether it is the last one) -> may it join?
+Condition = Callable[[OpPattern, bool], bool]
+
+
+def _through_broadcasts(pattern: OpPattern, is_sink: bool) -> bool:  # noqa: ARG001
+    return pattern <= BROADCAST
+
+
+def _through_injectives(pattern: OpPattern, is_sink: bool) -> bool:
+    return pattern <= INJECTIVE or (is_sink and pattern is COMM_REDUCE)
+
+
+def _into_anything_open(pattern: OpPattern, is_sink: bool) -> bool:
+    # The sink may be the elementwise tail of an anchor (a residual add behind a convolution).
+    return pattern <= INJECTIVE or (is_sink and pattern in (COMM_REDUCE, OUT_FUSABLE))
+
+
+@dataclass(eq=False, slots=True)
+class _Group:
+    """A union-find cell; the fields of the root speak for the group."""
+
+    parent: int
+    pattern: OpPattern
+    size: int = 1
+
+
+class FusionGroups:
+    """Partitions a graph; ``members()`` gives each group's nodes, the last of which is its result.
+
+    ``reduce_epilogue`` lets elementwise calls of equal shape join the reduction before them.
+    """
+
+    def __init__(self, graph: DataflowGraph, *, max_depth: int, reduce_epilogue: bool) -> None:
+        self.graph = graph
+        self.max_depth = max_depth
+        self.anchors = (OUT_FUSABLE, COMM_REDUCE) if reduce_epilogue else (OUT_FUSABLE,)
+        self.tree = graph.post_dominators()
+        self.cells = [_Group(n.index, n.pattern) for n in graph.nodes]
+        # Anchors take their tails first; what is only index arithmetic comes after.
+        self._sweep(self._anchor_condition)
+        self._sweep(self._injective_condition)
+
+    def members(self) -> list[list[int]]:
+        """Groups in order of their results, members in order of evaluation."""
+        by_root: dict[int, list[int]] = {}
+        for node in self.graph.nodes:
+            by_root.setdefault(self._find(node.index), []).append(node.index)
+        return sorted(by_root.values(), key=lambda group: group[-1])
+
+    def _find(self, index: int) -> int:
+        while self.cells[index].parent != index:
+            self.cells[index].parent = self.cells[self.cells[index].parent].parent
+            index = self.cells[index].parent
+        return index
+
+    def _sweep(self, condition_of: Callable[[OpPattern, Dominator], Condition | None]) -> None:
+        for node in self.graph.nodes:
+            dominator = self.tree[node.index]
+            if dominator.parent is None or self._joined(node.index, dominator.parent):
+                continue
+            condition = condition_of(self.cells[self._find(node.index)].pattern, dominator)
+            if condition is not None:
+                self._try(node.index, dominator.parent, condition)
+
+    def _joined(self, a: int, b: int) -> bool:
+        return self._find(a) == self._find(b)
+
+    def _anchor_condition(self, pattern: OpPattern, dominator: Dominator) -> Condition | None:
+        if pattern in self.anchors:
+            return _through_broadcasts if dominator.pattern is ELEMWISE else None
+        if pattern <= BROADCAST and dominator.pattern <= COMM_REDUCE:
+            return _into_anything_open
+        return None
+
+    def _injective_condition(self, pattern: OpPattern, dominator: Dominator) -> Condition | None:
+        if pattern is INJECTIVE and dominator.pattern <= COMM_REDUCE:
+            return _through_injectives
+        return None
+
+    def _try(self, source: int, sink: int, condition: Condition) -> None:
+        path = self._path(source, sink, condition)
+        if path is None:
+            return
+        roots = dict.fromkeys(map(self._find, (*path, sink)))
+        if sum(self.cells[r].size for r in roots) > self.max_depth:
+            return
+        target = self._find(sink)
+        for root in roots:
+            self._merge(root, target)
+
+    def _path(self, source: int, sink: int, condition: Condition) -> list[int] | None:
+        """All nodes from ``source`` on that lead to ``sink``; ``None`` if one may not join."""
+        found = {source: None}
+        pending = [source]
+        while pending:
+            if len(found) > self.max_depth:
+                return None  # the group would be too large; longer paths need not be walked
+            for user, _ in self.graph.nodes[pending.pop()].users:
+                pattern = self.cells[self._find(user)].pattern
+                if not condition(pattern, user == sink):
+                    return None
+                if user != sink and user not in found:
+                    found[user] = None
+                    pending.append(user)
+        return list(found)
+
+    def _merge(self, child: int, target: int) -> None:
+        if child == target:
+            return
+        cell, into = self.cells[child], self.cells[target]
+        cell.parent = target
+        into.size += cell.size
+        into.pattern = max(into.pattern, cell.pattern)

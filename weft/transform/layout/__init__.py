@@ -1,0 +1,1 @@
+"""Data layouts: which one each operator wants, and what changing costs."""

@@ -1,0 +1,246 @@
+"""Data layouts that the kernels want, carried through the program as far as they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from weft import op
+from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
+from weft.ir.op import Op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TupleType, Type
+from weft.ir.visitor import children, post_order, rebuild
+from weft.op.layout_inference import LayoutResult
+from weft.topi.layout import Layout
+from weft.transform.analysis.graph import as_function, enters, tensor_type_of, type_of
+from weft.transform.layout.layout_choice import AlterLayoutHook, LayoutChoice
+from weft.transform.layout.layout_cost import LayoutPrices
+
+
+@register_pass
+@dataclass(frozen=True)
+class AlterOpLayout(FunctionPass):
+    """Give anchors their preferred layouts, and keep values in them between anchors.
+
+    ``config["alter_layout"]`` of the context maps operator names to hooks that return a
+    ``LayoutChoice``; the arguments are converted as it says. Of several the one is taken that is
+    cheapest with the conversions before and behind it (``LayoutPrices``). Operators with a
+    ``layout`` hook then run in the layout in which their data arrives, and the others get it back
+    as it was written, as do the results of the function. Conversions of constants are left to
+    ``fold_constant``, so weights are packed at compile time. Without hooks nothing changes.
+
+    With a hook that wants blocks of 8 channels:
+
+    def @main(%x: Tensor[(1, 8, 4, 4), float32], %w: Tensor[(8, 8, 1, 1), float32]) {
+      nn.relu(nn.conv2d(%x, %w))
+    }
+    =>
+    def @main(%x: Tensor[(1, 8, 4, 4), float32], %w: Tensor[(8, 8, 1, 1), float32]) {
+      %0 = layout_transform(%x, src_layout="NCHW", dst_layout="NCHW8c");
+      %1 = layout_transform(%w, src_layout="OIHW", dst_layout="OIHW8i8o");
+      %2 = nn.conv2d(%0, %1, data_layout="NCHW8c", kernel_layout="OIHW8i8o", out_layout="NCHW8c");
+      layout_transform(nn.relu(%2), src_layout="NCHW8c", dst_layout="NCHW")
+    }
+    """
+
+    name: ClassVar[str] = "alter_op_layout"
+    opt_level: ClassVar[int] = 3
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:
+        hooks: Mapping[str, AlterLayoutHook] = ctx.config.get("alter_layout", {})
+        if not hooks:
+            return fn
+        return _Relayout(hooks, ctx.target).run(fn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A rewritten value; ``layout`` is ``None`` where it is laid out as it was written.
+
+    The primal axes of ``layout`` are in the order of the value as written.
+    """
+
+    expr: Expr
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A rewritten tuple whose fields have layouts of their own."""
+
+    fields: tuple[_Value, ...]
+
+
+_Value: TypeAlias = "_Tensor | _Fields"
+_Layouts: TypeAlias = Any  # Layout, None, or a tuple of these for an argument that is a tuple
+
+
+class _Relayout:
+    """One rewriting of one function."""
+
+    def __init__(self, hooks: Mapping[str, AlterLayoutHook], target: Any) -> None:
+        self.hooks = hooks
+        self.target = target
+        self.values: dict[Expr, _Value] = {}
+        self.converted: dict[tuple[Expr, str, str], Expr] = {}
+
+    def run(self, fn: Function) -> Function:
+        nodes = list(post_order(fn, enter=enters))
+        self.prices = LayoutPrices(nodes, self._choices)
+        for node in nodes:
+            self.values[node] = self._visit(node)
+        return as_function(self._plain(self.values[fn]))
+
+    def _visit(self, node: Expr) -> _Value:
+        if isinstance(node, Call) and isinstance(node.op, Op):
+            return self._call(node, node.op)
+        if isinstance(node, Tuple):
+            return self._tuple(node)
+        if isinstance(node, TupleGetItem):
+            whole = self.values[node.tuple_value]
+            if isinstance(whole, _Fields):
+                return whole.fields[node.index]
+        return _Tensor(self._rebuilt(node))
+
+    def _tuple(self, node: Tuple) -> _Value:
+        fields = tuple(self.values[f] for f in node.fields)
+        if all(isinstance(f, _Tensor) and f.layout is None for f in fields):
+            return _Tensor(self._rebuilt(node))
+        return _Fields(fields)
+
+    def _rebuilt(self, node: Expr) -> Expr:
+        """The node over operands that are laid out as written."""
+        old = children(node) if enters(node) else ()
+        parts = [self._plain(self.values[c]) for c in old]
+        if all(a is b for a, b in zip(old, parts, strict=True)):
+            return node
+        return rebuild(node, parts, checked_type=node.checked_type)
+
+    def _choices(self, call: Call, operator: Op) -> Sequence[LayoutChoice]:
+        """What the hook of an operator offers for a call."""
+        hook = self.hooks.get(operator.name)
+        if hook is None:
+            return ()
+        offered = hook(call, [type_of(a) for a in call.args], self.target)
+        if offered is None:
+            return ()
+        return (offered,) if isinstance(offered, LayoutChoice) else offered
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def _call(self, call: Call, operator: Op) -> _Value:
+        if self.prices.has_choices(call):
+            arriving = self.values[call.args[0]]
+            is_blocked = isinstance(arriving, _Tensor) and arriving.layout is not None
+            return self._anchor(call, self.prices.cheapest(call, is_blocked))
+        types = [type_of(a) for a in call.args]
+        result = self._propagated(call, operator, types)
+        return _Tensor(self._rebuilt(call)) if result is None else result
+
+    def _anchor(self, call: Call, choice: LayoutChoice) -> _Value:
+        paddings = choice.paddings or (None,) * len(call.args)
+        args = tuple(
+            self._plain(self.values[arg]) if pair is None
+            else self._from_to(arg, *pair) if padding is None
+            else self._convert(self._padded(arg, padding), *pair)
+            for arg, pair, padding in zip(call.args, choice.input_layouts, paddings, strict=True)
+        )
+        layout = None if choice.output_layout is None else Layout.parse(choice.output_layout)
+        if layout is not None and layout.is_primal:
+            layout = None
+        result = _Tensor(call.replace(args=args, attrs=choice.attrs), layout)
+        if choice.cut is None:
+            return result
+        axis, size = choice.cut
+        kept = op.strided_slice(self._plain(result), begin=(0,), end=(size,), axes=(axis,),
+                                span=call.span)
+        return _Tensor(kept)
+
+    def _padded(self, arg: Expr, zeros: Sequence[int]) -> Expr:
+        """``arg`` as written, with so many zeros behind each axis."""
+        value = self._plain(self.values[arg])
+        zero = const(0, tensor_type_of(arg).dtype)
+        return op.nn.pad(value, zero, pad_width=tuple((0, n) for n in zeros), span=arg.span)
+
+    def _from_to(self, arg: Expr, written: str, wanted: str) -> Expr:
+        value = self.values[arg]
+        if isinstance(value, _Tensor) and value.layout is not None:
+            present = value.layout
+            if present.primal.name == written:
+                return self._convert(value.expr, present.name, wanted)
+        return self._convert(self._plain(value), written, wanted)
+
+    def _propagated(self, call: Call, operator: Op, types: Sequence[Type]) -> _Value | None:
+        """The call in the layout of its data, ``None`` where it cannot run in it."""
+        infer = operator.hook("layout")
+        arriving = tuple(_layouts_of(self.values[a]) for a in call.args)
+        if infer is None or not any(map(_is_blocked, arriving)):
+            return None
+        result: LayoutResult | None = infer(call.attrs, arriving, tuple(types))
+        if result is None:
+            return None
+        wanted = zip(call.args, result.inputs, strict=True)
+        args = tuple(self._in(self.values[arg], layouts) for arg, layouts in wanted)
+        new = call.replace(args=args, attrs=result.attrs)
+        return _value_of(new, type_of(call), result.outputs)
+
+    # -- conversions -------------------------------------------------------------------------
+
+    def _in(self, value: _Value, layouts: _Layouts) -> Expr:
+        """``value`` in the given layouts, ``None`` standing for "as written"."""
+        if layouts is None:
+            return self._plain(value)
+        if isinstance(layouts, tuple):
+            fields = _fields_of(value, len(layouts))
+            parts = [self._in(f, want) for f, want in zip(fields, layouts, strict=True)]
+            return Tuple(tuple(parts))
+        if isinstance(value, _Fields):
+            return self._in(value, (layouts,) * len(value.fields))
+        if value.layout is None or value.layout.primal != layouts.primal:
+            # Letters are names that the producer chose; only the order of axes is shared.
+            return self._convert(self._plain(value), layouts.primal.name, layouts.name)
+        return self._convert(value.expr, value.layout.name, layouts.name)
+
+    def _plain(self, value: _Value) -> Expr:
+        if isinstance(value, _Fields):
+            return Tuple(tuple(self._plain(f) for f in value.fields))
+        if value.layout is None:
+            return value.expr
+        return self._convert(value.expr, value.layout.name, value.layout.primal.name)
+
+    def _convert(self, expr: Expr, src: str, dst: str) -> Expr:
+        if src == dst:
+            return expr
+        key = expr, src, dst
+        if key not in self.converted:
+            self.converted[key] = op.layout_transform(
+                expr, src_layout=src, dst_layout=dst, span=expr.span
+            )
+        return self.converted[key]
+
+
+def _layouts_of(value: _Value) -> _Layouts:
+    if isinstance(value, _Fields):
+        return tuple(map(_layouts_of, value.fields))
+    return value.layout
+
+
+def _is_blocked(layouts: _Layouts) -> bool:
+    return any(map(_is_blocked, layouts)) if isinstance(layouts, tuple) else layouts is not None
+
+
+def _fields_of(value: _Value, count: int) -> tuple[_Value, ...]:
+    if isinstance(value, _Fields):
+        return value.fields
+    if isinstance(value.expr, Tuple):
+        return tuple(map(_Tensor, value.expr.fields))
+    return tuple(_Tensor(TupleGetItem(value.expr, i)) for i in range(count))
+
+
+def _value_of(call: Call, written: Type, layouts: Sequence[Layout | None]) -> _Value:
+    if not isinstance(written, TupleType):
+        return _Tensor(call, layouts[0])
+    fields = tuple(_Tensor(TupleGetItem(call, i), layout) for i, layout in enumerate(layouts))
+    return _Fields(fields)

@@ -1,0 +1,150 @@
+"""Layouts that the user asks for: NHWC instead of NCHW, and the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from weft import op
+from weft.ir.expr import Call, Expr, Function
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.typing.infer import infer_expr
+from weft.ir.visitor import children, post_order, rebuild
+from weft.support.errors import OptionError
+from weft.topi.layout import Layout
+from weft.transform.analysis.graph import as_function, enters, known_type, op_name
+from weft.transform.layout.permuted import PERMUTED, Permutation, Permuted, is_identity, permutation
+
+
+@register_pass
+@dataclass(frozen=True)
+class ConvertLayout(FunctionPass):
+    """Run operators in the layouts that ``layouts`` asks for.
+
+    An entry is ``operator:data`` or ``operator:data:kernel``, such as ``nn.conv2d:NHWC:HWIO``.
+    Values stay in the new order of axes as far as the operators behind can take it (elementwise
+    and broadcasting ones, pools, reductions, concatenation, ..), so that transposes remain at
+    the edges alone. Operators named in ``skip`` keep what they have.
+
+    With ``layouts=("nn.conv2d:NHWC:HWIO",)``:
+
+    def @main(%x: Tensor[(1, 2, 4, 4), float32], %w: Tensor[(3, 2, 1, 1), float32]) {
+      nn.relu(nn.conv2d(%x, %w))
+    }
+    =>
+    def @main(%x: Tensor[(1, 2, 4, 4), float32], %w: Tensor[(3, 2, 1, 1), float32]) {
+      %0 = transpose(%x, axes=(0, 2, 3, 1));
+      %1 = transpose(%w, axes=(2, 3, 1, 0));
+      %2 = nn.conv2d(%0, %1, data_layout="NHWC", kernel_layout="HWIO", out_layout="NHWC");
+      transpose(nn.relu(%2), axes=(0, 3, 1, 2))
+    }
+    """
+
+    name: ClassVar[str] = "convert_layout"
+    opt_level: ClassVar[int] = 3
+    layouts: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        wanted = dict(_parsed(entry) for entry in self.layouts)
+        for name in self.skip:
+            wanted.pop(name, None)
+        return _Conversion(wanted, frozenset(self.skip)).run(fn) if wanted else fn
+
+
+_Wanted = tuple[str, str | None]
+
+
+def _parsed(entry: str) -> tuple[str, _Wanted]:
+    name, *layouts = entry.split(":")
+    names = [Layout.parse(text) for text in layouts]
+    if len(names) not in (1, 2) or not all(layout.is_primal for layout in names):
+        raise OptionError("a layout option cannot be read", expected="operator:NHWC[:HWIO]",
+                          got=entry)
+    return name, (names[0].name, names[1].name if len(names) == 2 else None)
+
+
+class _Conversion:
+    """One rewriting; ``values`` has every node as rewritten, with the order of its axes."""
+
+    def __init__(self, wanted: Mapping[str, _Wanted], skip: frozenset[str]) -> None:
+        self.wanted = wanted
+        self.skip = skip
+        self.values: dict[Expr, Permuted] = {}
+        self.transposed: dict[tuple[Expr, Permutation], Expr] = {}
+
+    def run(self, fn: Function) -> Function:
+        for node in post_order(fn, enter=enters):
+            self.values[node] = self._visit(node)
+        return as_function(self.plain(fn))
+
+    def _visit(self, node: Expr) -> Permuted:
+        name = op_name(node)
+        if isinstance(node, Call) and name in self.wanted:
+            anchored = self._anchor(node, *self.wanted[name])
+            if anchored is not None:
+                return anchored
+        rule = None if name in self.skip else PERMUTED.get(name)
+        if rule is not None and isinstance(node, Call):
+            moved = rule(node, self.values, self.ordered)
+            if moved is not None:
+                return Permuted(infer_expr(moved.expr, trust=True), moved.order)
+        return Permuted(self._rebuilt(node))
+
+    def _rebuilt(self, node: Expr) -> Expr:
+        old = children(node) if enters(node) else ()
+        parts = [self.plain(c) for c in old]
+        if all(a is b for a, b in zip(old, parts, strict=True)):
+            return node
+        return rebuild(node, parts, checked_type=node.checked_type)
+
+    def plain(self, original: Expr) -> Expr:
+        """The rewritten node with its axes as they were written."""
+        value = self.values[original]
+        return value.expr if value.order is None else self.ordered(original, None)
+
+    def ordered(self, original: Expr, order: Permutation | None) -> Expr:
+        """The rewritten node with its axes in ``order`` (of the axes as written)."""
+        value = self.values[original]
+        ndim = getattr(known_type(original), "ndim", 0)
+        have = value.order or tuple(range(ndim))
+        want = order or tuple(range(ndim))
+        axes = tuple(have.index(axis) for axis in want)
+        if is_identity(axes):
+            return value.expr
+        key = value.expr, axes
+        if key not in self.transposed:
+            moved = op.transpose(value.expr, axes=axes, span=value.expr.span)
+            self.transposed[key] = infer_expr(moved, trust=True)
+        return self.transposed[key]
+
+    def _anchor(self, call: Call, data: str, kernel: str | None) -> Permuted | None:
+        attrs: Any = call.attrs
+        changes: dict[str, Any] = {}
+        args = list(call.args)
+        if hasattr(attrs, "data_layout"):
+            now, out = attrs.data_layout, attrs.out_layout or attrs.data_layout
+            changes.update(data_layout=data, out_layout=data)
+            taps = kernel or attrs.kernel_layout
+            if not _are_permuted((now, data), (out, data), (attrs.kernel_layout, taps)):
+                return None
+            changes["kernel_layout"] = taps
+            args[1] = self.ordered(call.args[1], permutation(attrs.kernel_layout, taps))
+        elif hasattr(attrs, "layout"):
+            now = out = attrs.layout
+            changes["layout"] = data
+            if not _are_permuted((now, data)):
+                return None
+        else:
+            raise OptionError(f"{op_name(call)} has no layout to convert",
+                              help="name operators such as nn.conv2d or nn.max_pool2d")
+        args[0] = self.ordered(call.args[0], permutation(now, data))
+        moved = call.replace(args=tuple(args), attrs=attrs.replace(**changes))
+        order = permutation(out, data)
+        return Permuted(infer_expr(moved, trust=True), None if is_identity(order) else order)
+
+
+def _are_permuted(*pairs: tuple[str, str]) -> bool:
+    """Whether each pair of layouts has the same axes, none of them split."""
+    return all(Layout.parse(a).is_primal and sorted(a) == sorted(b) for a, b in pairs)

@@ -1,0 +1,178 @@
+"""How operators run when the axes of their data arrive in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weft import op
+from weft.ir.expr import Call, Constant, Expr, Tuple
+from weft.ir.op import OPS
+from weft.ir.types import TensorType
+from weft.op.reduce import reduced_axes
+from weft.transform.analysis.graph import known_type
+
+# order[i] is the axis, as written, that lies at position i.
+Permutation: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Permuted:
+    """A rewritten value and the order of its axes; ``None`` where that is as written."""
+
+    expr: Expr
+    order: Permutation | None = None
+
+
+Values: TypeAlias = Mapping[Expr, Permuted]
+# A node as written, the order wanted (None: as written) -> its rewritten value in that order.
+Ordered: TypeAlias = Callable[[Expr, "Permutation | None"], Expr]
+# The call in the order in which its data arrives; None where it needs it as written.
+Rule: TypeAlias = Callable[[Call, Values, Ordered], "Permuted | None"]
+
+
+def permutation(source: str, wanted: str) -> Permutation:
+    """The order that takes layout ``source`` to ``wanted``."""
+    return tuple(source.index(letter) for letter in wanted)
+
+
+def is_identity(order: Permutation) -> bool:
+    return order == tuple(range(len(order)))
+
+
+def _unary(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+    order = values[call.args[0]].order
+    if order is None:
+        return None
+    return Permuted(call.replace(args=(ordered(call.args[0], order),)), order)
+
+
+def _broadcast(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+    """All operands in the order of the first that has one; smaller ones are widened first."""
+    type_ = known_type(call)
+    orders = [values[a].order for a in call.args]
+    order = next((o for o in orders if o is not None and len(o) == _ndim(type_)), None)
+    if order is None:
+        return None
+    args = [_operand(arg, order, ordered) for arg in call.args]
+    return Permuted(call.replace(args=tuple(args)), order)
+
+
+def _ndim(type_: object) -> int:
+    return type_.ndim if isinstance(type_, TensorType) else -1
+
+
+def _operand(arg: Expr, order: Permutation, ordered: Ordered) -> Expr:
+    ndim = _ndim(known_type(arg))
+    if ndim == len(order):
+        return ordered(arg, order)
+    plain = ordered(arg, None)
+    if ndim == 0:
+        return plain
+    wide = len(order) - ndim
+    if isinstance(plain, Constant):
+        return Constant(plain.data.reshape((1,) * wide + plain.data.shape).transpose(order))
+    return op.transpose(op.expand_dims(plain, axis=0, num_newaxis=wide), axes=order)
+
+
+def _image(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+    """Functions of images name the order of their axes themselves."""
+    attrs: Any = call.attrs
+    order = values[call.args[0]].order
+    if order is None or len(attrs.layout) != len(order) or not attrs.layout.isalpha():
+        return None
+    layout = "".join(attrs.layout[axis] for axis in order)
+    new = attrs.replace(layout=layout)
+    return Permuted(call.replace(args=(ordered(call.args[0], order),), attrs=new), order)
+
+
+def _along_axis(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+    attrs: Any = call.attrs
+    order = values[call.args[0]].order
+    if order is None:
+        return None
+    axis = order.index(attrs.axis % len(order))
+    args = (ordered(call.args[0], order), *(ordered(a, None) for a in call.args[1:]))
+    return Permuted(call.replace(args=args, attrs=attrs.replace(axis=axis)), order)
+
+
+def _reduction(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+    attrs: Any = call.attrs
+    order = values[call.args[0]].order
+    if order is None:
+        return None
+    axes = reduced_axes(attrs, len(order))
+    moved = tuple(sorted(order.index(a) for a in axes))
+    new = attrs.replace(axis=moved, exclude=False)
+    result = call.replace(args=(ordered(call.args[0], order),), attrs=new)
+    if attrs.keepdims:
+        return Permuted(result, order)
+    left = [a for a in order if a not in axes]
+    rank = {axis: i for i, axis in enumerate(sorted(left))}
+    remaining = tuple(rank[a] for a in left)
+    return Permuted(result, None if is_identity(remaining) else remaining)
+
+
+def _concatenate(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+    attrs: Any = call.attrs
+    fields = call.args[0]
+    if not isinstance(fields, Tuple):
+        return None
+    order = next((o for f in fields.fields if (o := values[f].order) is not None), None)
+    if order is None:
+        return None
+    axis = order.index(attrs.axis % len(order))
+    parts = Tuple(tuple(ordered(f, order) for f in fields.fields), span=fields.span)
+    return Permuted(call.replace(args=(parts,), attrs=attrs.replace(axis=axis)), order)
+
+
+def _pad(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
+    attrs: Any = call.attrs
+    order = values[call.args[0]].order
+    if order is None:
+        return None
+    widths = tuple(attrs.pad_width[axis] for axis in order)
+    args = (ordered(call.args[0], order), ordered(call.args[1], None))
+    return Permuted(call.replace(args=args, attrs=attrs.replace(pad_width=widths)), order)
+
+
+def _transpose(call: Call, values: Values, _: Ordered) -> Permuted | None:
+    """A transpose only renames axes: the value stays, its order is told differently."""
+    attrs: Any = call.attrs
+    value = values[call.args[0]]
+    if value.order is None:
+        return None
+    axes = attrs.axes or tuple(reversed(range(len(value.order))))
+    axes = tuple(a % len(value.order) for a in axes)
+    order = tuple(axes.index(axis) for axis in value.order)
+    return Permuted(value.expr, None if is_identity(order) else order)
+
+
+_ELEMENTWISE = (
+    "abs", "cast", "ceil", "clip", "copy", "cos", "erf", "exp", "floor", "log", "logical_not",
+    "negative", "nn.leaky_relu", "nn.relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt",
+    "tanh",
+)  # fmt: skip
+_BROADCAST = (
+    "add", "divide", "equal", "floor_divide", "floor_mod", "greater", "greater_equal", "less",
+    "less_equal", "logical_and", "logical_or", "maximum", "minimum", "mod", "multiply",
+    "not_equal", "power", "subtract", "where",
+)  # fmt: skip
+
+PERMUTED: dict[str, Rule] = {
+    **dict.fromkeys((n for n in _ELEMENTWISE if n in OPS), _unary),
+    **dict.fromkeys((n for n in _BROADCAST if n in OPS), _broadcast),
+    **dict.fromkeys(("max", "mean", "min", "prod", "sum"), _reduction),
+    "concatenate": _concatenate,
+    "nn.avg_pool2d": _image,
+    "nn.bias_add": _along_axis,
+    "nn.global_avg_pool2d": _image,
+    "nn.global_max_pool2d": _image,
+    "nn.log_softmax": _along_axis,
+    "nn.lrn": _along_axis,
+    "nn.max_pool2d": _image,
+    "nn.pad": _pad,
+    "nn.softmax": _along_axis,
+    "transpose": _transpose,
+}

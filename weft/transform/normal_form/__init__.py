@@ -1,0 +1,1 @@
+"""Normal forms of functions, and passes that reach them."""

@@ -1,0 +1,55 @@
+"""Every variable bound in one place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Expr, Function, Var
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.visitor import binders, children, post_order, rebuild
+from weft.transform.analysis.graph import as_function
+from weft.transform.normal_form.alpha import fresh_copy
+
+
+@register_pass
+@dataclass(frozen=True)
+class Dedup(FunctionPass):
+    """Give variables that several nodes bind new identities, so that each is bound once.
+
+    Programs put together from parts by hand may use a variable in two binders; every other pass
+    relies on one. Inner binders are renamed, so what refers to an outer one keeps doing so. Text
+    cannot show the difference, as the parser makes a variable for every binder:
+
+    def @main(%x: Tensor[(4,), float32]) { let %a = exp(%x); let %a = exp(%a); %a }
+    =>
+    def @main(%x: Tensor[(4,), float32]) { let %a = exp(%x); let %b = exp(%a); %b }
+    """
+
+    name: ClassVar[str] = "dedup"
+    opt_level: ClassVar[int] = 0
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        bound = Counter(v for node in post_order(fn) for v in binders(node))
+        if all(count == 1 for count in bound.values()):
+            return fn
+        memo: dict[Expr, Expr] = {}
+        for node in post_order(fn):
+            memo[node] = _renamed(_rebuilt(node, memo), binders(node), bound)
+        return as_function(memo[fn])
+
+
+def _rebuilt(node: Expr, memo: dict[Expr, Expr]) -> Expr:
+    old = children(node)
+    parts = [memo[c] for c in old]
+    if all(a is b for a, b in zip(old, parts, strict=True)):
+        return node
+    return rebuild(node, parts, checked_type=node.checked_type)
+
+
+def _renamed(node: Expr, variables: tuple[Var, ...], bound: Counter[Var]) -> Expr:
+    """``node`` with new variables, if another binder of one of them is still to come."""
+    repeated = any(bound[v] > 1 for v in variables)
+    bound.subtract(variables)
+    return fresh_copy(node) if repeated else node

@@ -1,0 +1,237 @@
+"""Higher-order programs as first-order ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
+
+from weft.ir.expr import (
+    Call,
+    Clause,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    Match,
+    PatternConstructor,
+    PatternVar,
+    TypeData,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.types import (
+    FuncType,
+    GlobalTypeVar,
+    RefType,
+    TupleType,
+    Type,
+    TypeCall,
+)
+from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import binders, children, post_order, rebuild
+from weft.support.errors import PassError
+from weft.transform.analysis.graph import as_function, enters, holds_function, is_primitive, type_of
+from weft.transform.normal_form.lambda_lift import LambdaLift, is_partial_application
+
+
+@register_pass
+@dataclass(frozen=True)
+class Defunctionalization(Pass):
+    """Functions as values become data, and calls of them become matches (Reynolds 1972).
+
+    Local functions are lifted first. Each function type gets a data type, whose constructors are
+    the functions that appear as values of it with what they captured, and a function ``apply``
+    that calls the one at hand. Raises ``PassError`` for generic functions and for data types that
+    hold functions; ``partial_eval`` removes many of both.
+
+    def @main(%x: Tensor[(2,), float32]) { @twice(@bump, %x) }
+    def @twice(%f: fn (Tensor[(2,), float32]) -> Tensor[(2,), float32],
+               %x: Tensor[(2,), float32]) { %f(%f(%x)) }
+    def @bump(%x: Tensor[(2,), float32]) { exp(%x) }
+    =>
+    type Function0 { Bump0() }
+    def @main(%x: Tensor[(2,), float32]) { @twice(Bump0(), %x) }
+    def @twice(%f: Function0[], %x: Tensor[(2,), float32]) { @apply0(%f, @apply0(%f, %x)) }
+    def @bump(%x: Tensor[(2,), float32]) { exp(%x) }
+    def @apply0(%f: Function0[], %a: Tensor[(2,), float32]) -> Tensor[(2,), float32] {
+      match (%f) { Bump0() => { @bump(%a) } }
+    }
+    """
+
+    name: ClassVar[str] = "defunctionalization"
+    opt_level: ClassVar[int] = 0
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        lifted = infer_type(LambdaLift().run_module(mod, ctx))
+        _check(lifted)
+        run = _Defunctionalize(lifted)
+        functions = {n: run.function(fn) for n, fn in lifted.functions.items()}
+        if not run.kinds:
+            return lifted
+        functions.update(run.apply_functions())
+        definitions = {**lifted.type_definitions, **run.definitions()}
+        return IRModule(functions, definitions, lifted.attrs)
+
+
+def _check(mod: IRModule) -> None:
+    for name, fn in mod.functions.items():
+        if fn.type_params:
+            raise PassError("a generic function cannot be made first-order", where=f"@{name}",
+                            help="inline it, or write it out for the types that are used")
+    for data in mod.type_definitions.values():
+        if any(holds_function(t) for c in data.constructors for t in c.inputs):
+            raise PassError("a data type holds functions", where=str(data.header),
+                            help="run partial_eval first, or keep functions out of data")
+
+
+Target: TypeAlias = "GlobalVar | Constructor"
+
+
+@dataclass(eq=False, slots=True)
+class _Kind:
+    """One function type: its data type, and a constructor for each function that is a value."""
+
+    index: int
+    type: FuncType
+    header: GlobalTypeVar
+    constructors: dict[str, Constructor] = field(default_factory=dict)
+    targets: list[Target] = field(default_factory=list)
+
+
+class _Defunctionalize:
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.kinds: dict[FuncType, _Kind] = {}
+        self.apply_names: dict[FuncType, str] = {}
+        self.taken = {c.name for d in mod.type_definitions.values() for c in d.constructors}
+        self.memo: dict[Expr, Expr] = {}
+
+    def function(self, fn: Function) -> Function:
+        """``fn`` over data in place of functions."""
+        self.memo = {}
+        for node in post_order(fn, enter=enters):
+            for var in binders(node):
+                note = var.annotation
+                self.memo[var] = Var(var.name, note and self._type(note), span=var.span)
+        for node in post_order(fn, enter=enters):
+            if node not in self.memo:
+                self.memo[node] = self._visit(node, is_root=node is fn)
+        after = as_function(self.memo[fn])
+        return after.replace(ret_type=None if fn.ret_type is None else self._type(fn.ret_type))
+
+    def _visit(self, node: Expr, *, is_root: bool) -> Expr:
+        if isinstance(node, Function) and not is_root and not is_primitive(node):
+            return self._closure(node)
+        if isinstance(node, Call) and not _is_known(node.op):
+            return self._unknown_call(node)
+        old = children(node) if enters(node) else ()
+        callee = node.op if isinstance(node, Call) else None
+        parts = [c if c is callee and _is_target(c) else self._value(c) for c in old]
+        if all(a is b for a, b in zip(old, parts, strict=True)):
+            return node
+        return rebuild(node, parts)
+
+    def _value(self, node: Expr) -> Expr:
+        """The rewritten node; names of functions are values of their data type here."""
+        if isinstance(node, (GlobalVar, Constructor)) and isinstance(node.checked_type, FuncType):
+            return Call(self._constructor(node, node.checked_type, ()), (), span=node.span)
+        return self.memo[node]
+
+    def _closure(self, fn: Function) -> Expr:
+        if not is_partial_application(fn) or not isinstance(fn.body, Call):
+            raise PassError("a local function was not lifted", where=fn.span)
+        captured = fn.body.args[: len(fn.body.args) - len(fn.params)]
+        type_, target = type_of(fn), fn.body.op
+        if not isinstance(type_, FuncType) or not isinstance(target, GlobalVar):
+            raise PassError("a local function has no function type", where=fn.span, got=type_)
+        stored = tuple(self._type(type_of(c)) for c in captured)
+        constructor = self._constructor(target, type_, stored)
+        return Call(constructor, tuple(self.memo[c] for c in captured), span=fn.span)
+
+    def _unknown_call(self, call: Call) -> Expr:
+        type_ = type_of(call.op)
+        if not isinstance(type_, FuncType):
+            raise PassError("something that is no function is called", where=call.span, got=type_)
+        self._kind(type_)
+        args = (self._value(call.op), *(self._value(a) for a in call.args))
+        return Call(GlobalVar(self.apply_names[type_], span=call.span), args, span=call.span)
+
+    # -- data types --------------------------------------------------------------------------
+
+    def _kind(self, type_: FuncType) -> _Kind:
+        if type_ not in self.kinds:
+            index = len(self.kinds)
+            header = _free(f"Function{index}", self.mod.type_definitions)
+            self.apply_names[type_] = _free(f"apply{index}", self.mod.functions)
+            self.kinds[type_] = _Kind(index, type_, GlobalTypeVar(header))
+        return self.kinds[type_]
+
+    def _constructor(
+        self, target: Target, type_: FuncType, stored: tuple[Type, ...]
+    ) -> Constructor:
+        kind = self._kind(type_)
+        if target.name not in kind.constructors:
+            stem = "".join(part.capitalize() for part in target.name.split("_"))
+            name = _free(f"{stem}{kind.index}", self.taken)
+            self.taken.add(name)
+            tag = len(kind.targets)
+            kind.constructors[target.name] = Constructor(name, stored, kind.header, tag)
+            kind.targets.append(target)
+        return kind.constructors[target.name]
+
+    def _type(self, type_: Type) -> Type:
+        # Types are written by hand or built field by field, so recursion over them is bounded.
+        if isinstance(type_, FuncType):
+            return TypeCall(self._kind(type_).header, ())
+        if isinstance(type_, TupleType):
+            return TupleType(tuple(map(self._type, type_.fields)))
+        if isinstance(type_, RefType):
+            return RefType(self._type(type_.value))
+        if isinstance(type_, TypeCall):
+            return TypeCall(type_.func, tuple(map(self._type, type_.args)))
+        return type_
+
+    def definitions(self) -> dict[str, TypeData]:
+        return {
+            kind.header.name: TypeData(kind.header, (), tuple(kind.constructors.values()))
+            for kind in self.kinds.values()
+        }
+
+    def apply_functions(self) -> dict[str, Function]:
+        """The functions that call what a value of each data type stands for."""
+        made: dict[str, Function] = {}
+        while len(made) < len(self.kinds):  # signatures may name further function types
+            for type_, kind in list(self.kinds.items()):
+                made.setdefault(self.apply_names[type_], self._apply(kind))
+        return made
+
+    def _apply(self, kind: _Kind) -> Function:
+        value = Var("f", TypeCall(kind.header, ()))
+        args = tuple(Var(f"a{i}", self._type(t)) for i, t in enumerate(kind.type.arg_types))
+        clauses = []
+        for constructor, target in zip(kind.constructors.values(), kind.targets, strict=True):
+            stored = tuple(Var(f"c{i}") for i in range(len(constructor.inputs)))
+            lhs = PatternConstructor(constructor, tuple(map(PatternVar, stored)))
+            clauses.append(Clause(lhs, Call(_fresh(target), (*stored, *args))))
+        body = Match(value, tuple(clauses))
+        return Function((value, *args), body, self._type(kind.type.ret_type))
+
+
+def _is_known(callee: Expr) -> bool:
+    return isinstance(callee, (Op, GlobalVar, Constructor)) or is_primitive(callee)
+
+
+def _is_target(node: Expr) -> bool:
+    return isinstance(node, (GlobalVar, Constructor))
+
+
+def _fresh(target: Target) -> Target:
+    return GlobalVar(target.name) if isinstance(target, GlobalVar) else target
+
+
+def _free(name: str, taken: object) -> str:
+    while name in taken:  # type: ignore[operator]
+        name += "_"
+    return name

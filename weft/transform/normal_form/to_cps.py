@@ -1,0 +1,210 @@
+"""Continuation-passing style: every call is the last thing that a function does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import (
+    Call,
+    Clause,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.trampoline import Routine, run
+from weft.ir.types import CompositeType, FuncType, Type, TypeVar, component_types
+from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import children, rebuild
+from weft.support.errors import PassError
+from weft.transform.analysis.graph import holds_function, is_primitive, type_of
+from weft.transform.normal_form.to_a_normal_form import ToANormalForm
+
+
+@register_pass
+@dataclass(frozen=True)
+class ToCPS(Pass):
+    """Give every function a further parameter, the continuation that takes its result.
+
+    Calls of functions pass on what is left to do as a function; operators stay as they are. The
+    functions become generic in the type of the final answer, and have the attribute ``cps``.
+    ``un_cps`` puts functions of the old signatures around them. Raises ``PassError`` for data
+    types that hold functions, and for modules with functions that take continuations already.
+
+    def @main(%x: Tensor[(2,), float32]) { exp(@double(%x)) }
+    def @double(%x: Tensor[(2,), float32]) { add(%x, %x) }
+    =>
+    def @main[A](%x: Tensor[(2,), float32], %k: fn (Tensor[(2,), float32]) -> A, cps=True) -> A {
+      @double(%x, fn (%r: Tensor[(2,), float32]) -> A { let %e = exp(%r); %k(%e) })
+    }
+    def @double[A](%x: Tensor[(2,), float32], %k: fn (Tensor[(2,), float32]) -> A, cps=True) -> A {
+      let %s = add(%x, %x);
+      %k(%s)
+    }
+    """
+
+    name: ClassVar[str] = "to_cps"
+    opt_level: ClassVar[int] = 0
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        for data in mod.type_definitions.values():
+            if any(holds_function(t) for c in data.constructors for t in c.inputs):
+                raise PassError("a data type holds functions", where=str(data.header),
+                                help="run defunctionalization or partial_eval first")
+        done = [name for name, fn in mod.functions.items() if fn.attrs.get("cps")]
+        plain = [n for n, fn in mod.functions.items() if n not in done and not is_primitive(fn)]
+        if done and plain:
+            # A plain function calls the others as they are, without a continuation of its own.
+            raise PassError("some functions take continuations already", where=f"@{done[0]}",
+                            expected="a module of which none does, or all do",
+                            got=", ".join(f"@{name}" for name in plain),
+                            help="run to_cps once; un_cps gives the old signatures back")
+        normal = infer_type(ToANormalForm().run_module(mod, ctx))
+        changed = {
+            name: _Conversion().function(fn)
+            for name, fn in normal.functions.items()
+            if not is_primitive(fn) and not fn.attrs.get("cps")
+        }
+        return mod.with_functions(changed)
+
+
+class _Conversion:
+    """The conversion of one global function from A-normal form."""
+
+    def __init__(self) -> None:
+        self.answer = TypeVar("A")
+        self.memo: dict[Expr, Expr] = {}
+        self.types: dict[Type, Type] = {}
+
+    def function(self, fn: Function) -> Function:
+        converted = run(self._function(fn))
+        return converted.replace(
+            type_params=(*fn.type_params, self.answer), attrs={**fn.attrs, "cps": True}
+        )
+
+    def _function(self, fn: Function) -> Routine[Function]:
+        params = tuple(self._bind(p) for p in fn.params)
+        k = Var("k", FuncType((self._type(type_of(fn.body)),), self.answer), span=fn.span)
+        body = yield self._block(fn.body, k)
+        return Function((*params, k), body, self.answer, (), fn.attrs, span=fn.span)
+
+    def _bind(self, var: Var) -> Var:
+        new = Var(var.name, self._type(type_of(var)), span=var.span)
+        self.memo[var] = new
+        return new
+
+    def _block(self, block: Expr, k: Var) -> Routine[Expr]:
+        """``block``, whose result goes to ``k``; bindings are converted from the last on."""
+        bindings: list[Let] = []
+        node = block
+        while isinstance(node, Let):
+            bindings.append(node)
+            if _is_function_call(node.value) or isinstance(node.value, (If, Match)):
+                self._bind(node.var)  # the parameter of a continuation
+            else:
+                self.memo[node.var] = Var(node.var.name, span=node.var.span)
+            node = node.body
+        result: Expr = Call(k, (self._atom(node),), span=node.span)
+        for let in reversed(bindings):
+            result = yield self._binding(let, result, k)
+        return result
+
+    def _binding(self, let: Let, rest: Expr, k: Var) -> Routine[Expr]:
+        var, value = self.memo[let.var], let.value
+        if not isinstance(var, Var):
+            raise PassError("a variable was lost on the way to continuations", where=let.span)
+        if _is_function_call(value):
+            return self._call(value, self._continuation(var, rest, k))
+        if isinstance(value, (If, Match)):
+            join = self._continuation(var, rest, k)
+            if isinstance(join, Var):
+                return (yield self._choice(value, join))
+            name = Var("join", span=let.span)
+            return Let(name, join, (yield self._choice(value, name)), span=let.span)
+        if isinstance(value, Function) and not is_primitive(value):
+            converted = yield self._function(value)
+            return Let(var, converted, rest, span=let.span)
+        parts = [self._atom(c) for c in children(value)]
+        return Let(var, rebuild(value, parts), rest, span=let.span)
+
+    def _continuation(self, var: Var, rest: Expr, k: Var) -> Expr:
+        """``rest`` as a function of ``var``; ``k`` itself where that is all there is to do."""
+        if isinstance(rest, Call) and rest.op is k and rest.args[0] is var:
+            return k
+        return Function((var,), rest, self.answer, span=var.span)
+
+    def _call(self, call: Expr, k: Expr) -> Expr:
+        callee, *args = children(call)
+        converted = tuple(self._atom(a) for a in args)
+        return Call(self._atom(callee), (*converted, k), span=call.span)
+
+    def _choice(self, value: Expr, k: Var) -> Routine[Expr]:
+        if isinstance(value, If):
+            true_branch = yield self._block(value.true_branch, k)
+            false_branch = yield self._block(value.false_branch, k)
+            return If(self._atom(value.cond), true_branch, false_branch, span=value.span)
+        if not isinstance(value, Match):
+            raise PassError("neither a branch nor a match", where=value.span)
+        clauses = []
+        for clause in value.clauses:
+            lhs = self._pattern(clause.lhs)
+            clauses.append(Clause(lhs, (yield self._block(clause.rhs, k))))
+        return Match(self._atom(value.data), tuple(clauses), value.complete, span=value.span)
+
+    def _pattern(self, pattern: Pattern) -> Pattern:
+        # Patterns are written by hand, one screen at most, so recursion over them is bounded.
+        if isinstance(pattern, PatternVar):
+            return PatternVar(self._bind(pattern.var))
+        if isinstance(pattern, PatternConstructor):
+            inner = tuple(map(self._pattern, pattern.patterns))
+            return PatternConstructor(pattern.constructor, inner)
+        if isinstance(pattern, PatternTuple):
+            return PatternTuple(tuple(map(self._pattern, pattern.patterns)))
+        return pattern
+
+    def _atom(self, node: Expr) -> Expr:
+        if isinstance(node, GlobalVar):
+            return GlobalVar(node.name, span=node.span)  # its type is another one now
+        return self.memo.get(node, node)
+
+    def _type(self, type_: Type) -> Type:
+        """``type_``, in which every function takes a continuation."""
+        pending = [type_]
+        while pending:
+            current = pending[-1]
+            missing = [p for p in component_types(current) if p not in self.types]
+            if missing:
+                pending.extend(missing)
+                continue
+            pending.pop()
+            self.types[current] = self._converted(current)
+        return self.types[type_]
+
+    def _converted(self, type_: Type) -> Type:
+        """``type_``, whose parts are converted already."""
+        if not isinstance(type_, CompositeType):
+            return type_
+        parts = tuple(self.types[p] for p in type_.parts())
+        if isinstance(type_, FuncType):
+            continuation = FuncType((parts[-1],), self.answer)
+            return FuncType((*parts[:-1], continuation), self.answer)
+        return type_.with_parts(parts)
+
+
+def _is_function_call(value: Expr) -> bool:
+    """Whether ``value`` calls something that takes a continuation."""
+    if not isinstance(value, Call) or isinstance(value.op, (Op, Constructor)):
+        return False
+    return not is_primitive(value.op)

@@ -1,0 +1,66 @@
+"""Graph normal form: pure values are shared nodes instead of let bindings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Expr, Function, Let, Var
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.visitor import children, post_order, rebuild
+from weft.transform.analysis.effects import ordered_nodes
+from weft.transform.analysis.graph import as_function, enters
+
+
+@register_pass
+@dataclass(frozen=True)
+class ToGraphNormalForm(FunctionPass):
+    """Replace let-bound variables by the shared node that they stand for.
+
+    Bindings whose place in the order of evaluation matters stay: those that touch references or
+    call functions that might, and functions, which may call themselves by their name.
+
+    def @main(%x: Tensor[(4,), float32]) { let %a = exp(%x); add(%a, %a) }
+    =>
+    def @main(%x: Tensor[(4,), float32]) { %0 = exp(%x); add(%0, %0) }
+    """
+
+    name: ClassVar[str] = "to_graph_normal_form"
+    opt_level: ClassVar[int] = 0
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        order = list(post_order(fn, enter=enters))
+        ordered = ordered_nodes(order)
+        lets = (node for node in order if isinstance(node, Let))
+        inlined: dict[Expr, Let] = {let: let for let in lets if let.value not in ordered}
+        named: dict[Expr, list[Expr]] = {}
+        for let in inlined.values():
+            named.setdefault(let.value, []).append(let.var)
+        memo: dict[Expr, Expr] = {}
+        for node in order:
+            if node in inlined:
+                result = _known(inlined[node].body, memo)
+            elif node in memo:  # a variable whose value came first
+                result = memo[node]
+            else:
+                result = _rebuilt(node, memo)
+            memo[node] = result
+            for var in named.get(node, ()):
+                memo[var] = result
+        return as_function(memo[fn])
+
+
+def _known(node: Expr, memo: dict[Expr, Expr]) -> Expr:
+    """What stands for ``node``; a variable may stand for one whose value came later."""
+    known = memo[node]
+    while isinstance(known, Var) and memo.get(known, known) is not known:
+        known = memo[known]
+    return known
+
+
+def _rebuilt(node: Expr, memo: dict[Expr, Expr]) -> Expr:
+    old = children(node) if enters(node) else ()
+    parts = [_known(c, memo) for c in old]
+    if all(a is b for a, b in zip(old, parts, strict=True)):
+        return node
+    return rebuild(node, parts, checked_type=node.checked_type)

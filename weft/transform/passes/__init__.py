@@ -1,0 +1,1 @@
+"""Passes that simplify, fold, inline and legalise."""

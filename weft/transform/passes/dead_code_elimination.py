@@ -1,0 +1,85 @@
+"""Removal of bindings that nothing uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Call, Constructor, Expr, Function, Let, RefWrite, Var
+from weft.ir.op import Op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.visitor import children, post_order
+from weft.transform.analysis.graph import rewrite_function
+
+
+@register_pass
+@dataclass(frozen=True)
+class DeadCodeElimination(FunctionPass):
+    """Remove let bindings whose variable is unused and whose value has no effect.
+
+    Writing a reference is an effect, and calling a function that is not written in place may be.
+
+    def @main(%x: Tensor[(4,), float32]) { let %a = exp(%x); let %b = log(%a); negative(%x) }
+    =>
+    def @main(%x: Tensor[(4,), float32]) { negative(%x) }
+    """
+
+    name: ClassVar[str] = "dead_code_elimination"
+    opt_level: ClassVar[int] = 1
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        effects = effectful_nodes(fn)
+        live = _live_variables(fn, effects)
+
+        def drop(original: Expr, node: Expr) -> Expr:
+            if not isinstance(original, Let) or not isinstance(node, Let):
+                return node
+            dead = original.var not in live and original.value not in effects
+            return node.body if dead else node
+
+        return rewrite_function(fn, drop)
+
+
+def effectful_nodes(root: Expr) -> set[Expr]:
+    """Nodes whose evaluation may write to a reference (making a closure never does)."""
+    found: set[Expr] = set()
+    bodies: set[Expr] = set()  # functions whose call has an effect
+    for node in post_order(root):
+        inner = any(child in found for child in children(node))
+        if isinstance(node, Function):
+            if inner:
+                bodies.add(node)
+        elif inner or isinstance(node, RefWrite) or _calls_the_unknown(node, bodies):
+            found.add(node)
+    return found
+
+
+def _calls_the_unknown(node: Expr, effectful_functions: set[Expr]) -> bool:
+    if not isinstance(node, Call) or isinstance(node.op, (Op, Constructor)):
+        return False
+    return not isinstance(node.op, Function) or node.op in effectful_functions
+
+
+def _live_variables(root: Expr, effects: set[Expr]) -> set[Expr]:
+    """Variables that are needed, found from the result backwards."""
+    live: set[Expr] = set()
+    waiting: dict[Expr, list[Expr]] = {}  # values of bindings not known to be needed
+    seen: set[Expr] = set()
+    pending: list[Expr] = [root]
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Let):
+            pending.append(node.body)
+            if node.var in live or node.value in effects:
+                pending.append(node.value)
+            else:
+                waiting.setdefault(node.var, []).append(node.value)
+            continue
+        if isinstance(node, Var):
+            live.add(node)
+            pending.extend(waiting.pop(node, ()))
+        pending.extend(children(node))
+    return live

@@ -1,0 +1,105 @@
+"""What was dynamic and is known after all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from weft.ir.dynamic import static_form_of
+from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir.op import Op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType, Type, component_types, has_any, is_static
+from weft.ir.typing.infer import infer_expr
+from weft.ir.visitor import children, post_order, rebuild
+from weft.transform.analysis.graph import as_function, enters, is_constant, known_type, op_name
+from weft.transform.passes.fold_constant import evaluate_constant
+
+
+@register_pass
+@dataclass(frozen=True)
+class DynamicToStatic(FunctionPass):
+    """Shapes that are known become constants, and types are inferred again from there.
+
+    ``shape_of`` of a tensor of fixed shape is a constant; arithmetic on constant shapes is
+    evaluated, which may fix further shapes. An operator whose shape operands are constants becomes
+    the one that has them as attributes. A declared result type with unknown sizes is dropped
+    in favour of the inferred one.
+
+    def @main(%x: Tensor[(2, 3), float32]) { add(shape_of(%x), const([1, 1], (2,), int64)) }
+    =>
+    def @main(%x: Tensor[(2, 3), float32]) { const([3, 4], (2,), int64) }
+    """
+
+    name: ClassVar[str] = "dynamic_to_static"
+    opt_level: ClassVar[int] = 2
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        memo: dict[Expr, Expr] = {}
+        shapes: set[Expr] = set()
+        for node in post_order(fn, enter=enters):
+            memo[node] = _visit(node, memo, shapes)
+        after = as_function(memo[fn])
+        if after.ret_type is not None and _is_open(after.ret_type):
+            return after.replace(ret_type=None)
+        return after
+
+
+def _visit(node: Expr, memo: dict[Expr, Expr], shapes: set[Expr]) -> Expr:
+    """The rewritten node; ``shapes`` collects constants that were computed from shapes."""
+    old = children(node) if enters(node) else ()
+    parts = [memo[c] for c in old]
+    if not all(a is b for a, b in zip(old, parts, strict=True)):
+        node = rebuild(node, parts)
+        if isinstance(node, Call):
+            node = infer_expr(node, trust=True)
+    node = _static(node)
+    folded = _folded(node, shapes)
+    if folded is None:
+        return node
+    shapes.add(folded)
+    return folded
+
+
+def _static(node: Expr) -> Expr:
+    """The call of the ordinary operator for one whose shape operands are constant."""
+    form = static_form_of(node.op) if isinstance(node, Call) and isinstance(node.op, Op) else None
+    if form is None or not isinstance(node, Call):
+        return node
+    values = [arg.data for arg in (node.args[at] for at in form.operands)
+              if isinstance(arg, Constant)]
+    if len(values) < len(form.operands):
+        return node
+    return infer_expr(form.make(node, values), trust=True)
+
+
+def _folded(node: Expr, shapes: set[Expr]) -> Expr | None:
+    if not isinstance(node, Call):
+        return None
+    if op_name(node) == "shape_of":
+        return _shape_constant(node)
+    from_shapes = any(a in shapes for a in node.args)
+    if from_shapes and op_name(node) and all(map(is_constant, node.args)):
+        return evaluate_constant(node)
+    return None
+
+
+def _shape_constant(call: Call) -> Constant | None:
+    source, result = known_type(call.args[0]), known_type(call)
+    if not isinstance(source, TensorType) or not is_static(source):
+        return None
+    if not isinstance(result, TensorType):
+        return None
+    return Constant(np.asarray(source.concrete_shape, result.dtype.numpy), span=call.span)
+
+
+def _is_open(type_: Type) -> bool:
+    pending = [type_]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, TensorType) and has_any(current.shape):
+            return True
+        pending.extend(component_types(current))
+    return False

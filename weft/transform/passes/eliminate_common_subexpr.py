@@ -1,0 +1,79 @@
+"""Common subexpression elimination by value numbering."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
+from weft.ir.op import Op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.rewrite.pattern import COMMUTATIVE
+from weft.ir.types import TensorType
+from weft.transform.analysis.graph import known_type, rewrite_function
+
+# Larger constants are weights; two equal ones are rare, and reading them all costs more than it
+# saves.
+MAX_COMPARED_BYTES = 1 << 16
+
+
+@register_pass
+@dataclass(frozen=True)
+class EliminateCommonSubexpr(FunctionPass):
+    """Merge operator calls, tuples and small constants that are equal.
+
+    Of commutative operators the order of the operands makes no difference. ``skip`` names operators
+    whose calls stay apart. Calls of functions are never merged: they may write to a reference.
+
+    def @main(%x: Tensor[(4,), float32]) { add(exp(%x), exp(%x)) }
+    =>
+    def @main(%x: Tensor[(4,), float32]) { %0 = exp(%x); add(%0, %0) }
+    """
+
+    name: ClassVar[str] = "eliminate_common_subexpr"
+    opt_level: ClassVar[int] = 2
+    skip: tuple[str, ...] = ()
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        first: dict[Hashable, Expr] = {}
+
+        def representative(original: Expr, node: Expr) -> Expr:
+            key = self._value_number(original, node)
+            return node if key is None else first.setdefault(key, node)
+
+        return rewrite_function(fn, representative)
+
+    def _value_number(self, original: Expr, node: Expr) -> Hashable | None:
+        """A key equal for equal values; ``None`` for what is never merged.
+
+        Operands are compared by identity, which is equality here: they were merged before.
+        ``original`` is the node before that, with its type.
+        """
+        if isinstance(node, Call):
+            if not isinstance(node.op, Op) or node.op.name in self.skip:
+                return None
+            operands = [id(arg) for arg in node.args]
+            if _commutes(node.op, original):
+                operands.sort()
+            return node.op.name, node.attrs, *operands
+        if isinstance(node, TupleGetItem):
+            return "item", node.index, id(node.tuple_value)
+        if isinstance(node, Tuple):
+            return "tuple", *map(id, node.fields)
+        if isinstance(node, Constant) and node.data.nbytes <= MAX_COMPARED_BYTES:
+            return "constant", node.data.dtype.name, node.data.shape, node.data.tobytes()
+        return None
+
+
+def _commutes(operator: Op, call: Expr) -> bool:
+    """Whether the operands may change places without a change of any bit of a number.
+
+    Of zeros of different signs, the maximum and the minimum of floats give one by position.
+    """
+    if operator.name not in COMMUTATIVE:
+        return False
+    if operator.name not in ("maximum", "minimum"):
+        return True
+    type_ = known_type(call)
+    return isinstance(type_, TensorType) and not type_.dtype.is_float

@@ -1,0 +1,99 @@
+"""Constant folding through the operators' NumPy references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from weft.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem
+from weft.ir.op import Op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType, TupleType, Type, is_static
+from weft.transform.analysis.graph import is_constant, known_type, rewrite_function
+from weft.transform.analysis.reference import evaluate_call
+
+CREATION_OPS = frozenset({"zeros", "ones", "full", "arange"})
+
+
+@register_pass
+@dataclass(frozen=True)
+class FoldConstant(FunctionPass):
+    """Evaluate operator calls whose arguments are all constant.
+
+    A result of more than ``max_bytes`` is folded only if it is at most ``max_growth`` times the
+    size of the arguments (a broadcast weight is better spread by the kernel that reads it), or if
+    it comes from a creation operator, for weights may be written that way. Branches on a constant
+    are decided.
+
+    def @main(%x: Tensor[(2,), float32]) { add(%x, add(1f, 2f)) }
+    =>
+    def @main(%x: Tensor[(2,), float32]) { add(%x, 3f) }
+    """
+
+    name: ClassVar[str] = "fold_constant"
+    opt_level: ClassVar[int] = 1
+    max_bytes: int = 1 << 20
+    max_growth: int = 4
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return rewrite_function(fn, self._fold)
+
+    def _fold(self, original: Expr, node: Expr) -> Expr:
+        if isinstance(node, TupleGetItem) and isinstance(node.tuple_value, Tuple):
+            return node.tuple_value.fields[node.index]
+        if isinstance(node, If) and isinstance(node.cond, Constant):
+            return node.true_branch if node.cond.data.item() else node.false_branch
+        if not isinstance(node, Call) or not isinstance(node.op, Op):
+            return node
+        if node.op.reference is None or not all(map(is_constant, node.args)):
+            return node
+        type_ = known_type(original)
+        return node if self._too_large(node, type_) else evaluate_constant(node, type_)
+
+    def _too_large(self, call: Call, type_: Type | None) -> bool:
+        if type_ is None or not is_static(type_):
+            return type_ is not None
+        size = _bytes_of(type_)
+        if size <= self.max_bytes or call.op.name in CREATION_OPS:  # type: ignore[attr-defined]
+            return False
+        return size > self.max_growth * sum(_bytes_of_constant(a) for a in call.args)
+
+
+def evaluate_constant(call: Call, type_: Type | None = None) -> Expr:
+    """The constant (or tuple of constants) that a call of constants stands for."""
+    values = evaluate_call(call, [_value_of(a) for a in call.args])
+    if isinstance(values, tuple):
+        types: Sequence[Type | None] = (
+            type_.fields if isinstance(type_, TupleType) else [None] * len(values)
+        )
+        fields = [_constant(v, t, call) for v, t in zip(values, types, strict=True)]
+        return Tuple(tuple(fields), span=call.span, checked_type=type_)
+    return _constant(values, type_, call)
+
+
+def _constant(value: Any, type_: Type | None, call: Call) -> Constant:
+    dtype = type_.dtype.numpy if isinstance(type_, TensorType) else None
+    return Constant(np.asarray(value, dtype), span=call.span)
+
+
+def _value_of(expr: Expr) -> Any:
+    if isinstance(expr, Tuple):
+        return tuple(map(_value_of, expr.fields))
+    return expr.data  # type: ignore[attr-defined] - is_constant said so
+
+
+def _bytes_of(type_: Type) -> int:
+    if isinstance(type_, TupleType):
+        return sum(map(_bytes_of, type_.fields))
+    if not isinstance(type_, TensorType):
+        return 0
+    return int(np.prod(type_.concrete_shape, dtype=np.int64)) * type_.dtype.itemsize
+
+
+def _bytes_of_constant(expr: Expr) -> int:
+    if isinstance(expr, Tuple):
+        return sum(map(_bytes_of_constant, expr.fields))
+    return expr.data.nbytes  # type: ignore[attr-defined] - is_constant said so

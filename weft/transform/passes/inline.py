@@ -1,0 +1,144 @@
+"""Calls of small or marked functions replaced by their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Call, Expr, Function, GlobalVar, Let
+from weft.ir.module import IRModule
+from weft.ir.passes import Pass, PassContext, register_pass
+from weft.ir.visitor import post_order
+from weft.transform.analysis.effects import Effects
+from weft.transform.analysis.graph import as_function, is_primitive, rewrite_typed
+from weft.transform.normal_form.alpha import fresh_copy, fresh_var
+from weft.transform.normal_form.to_a_normal_form import is_atom
+from weft.transform.normal_form.to_basic_block_normal_form import name_captures
+
+
+@register_pass
+@dataclass(frozen=True)
+class Inline(Pass):
+    """Replace calls of global functions by their bodies, callees first.
+
+    Inlined are functions with the attribute ``inline=True``, those in ``functions``, those of at
+    most ``max_nodes`` nodes, and, with ``single_use``, those that one place refers to. With
+    ``literals``, so are functions that are written where they are called. Recursive and generic
+    functions stay, and so do the definitions, which ``remove_unused_functions`` drops. Arguments
+    are bound by ``let`` where their order or number of evaluations could change.
+
+    def @main(%x: Tensor[(4,), float32]) { @square(exp(%x)) }
+    def @square(%y: Tensor[(4,), float32], inline=True) { multiply(%y, %y) }
+    =>
+    def @main(%x: Tensor[(4,), float32]) { %0 = exp(%x); multiply(%0, %0) }
+    def @square(%y: Tensor[(4,), float32], inline=True) { multiply(%y, %y) }
+    """
+
+    name: ClassVar[str] = "inline"
+    opt_level: ClassVar[int] = 1
+    functions: tuple[str, ...] = ()
+    max_nodes: int = 0
+    single_use: bool = False
+    literals: bool = True
+
+    def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:  # noqa: ARG002
+        bodies: dict[str, Function] = {}
+        changed: dict[str, Function] = {}
+        references = count_references(mod)
+        effects = Effects()
+        for name in _callees_first(mod):
+            fn = mod[name]
+            if not is_primitive(fn):
+                expansion = _Expansion(bodies, self.literals, effects)
+                fn = as_function(rewrite_typed(name_captures(fn), expansion.step))
+                changed[name] = fn
+            if self._is_wanted(name, fn, references) and not _refers_to(fn, {name}):
+                bodies[name] = fn
+        return mod.with_functions(changed)
+
+    def _is_wanted(self, name: str, fn: Function, references: Mapping[str, int]) -> bool:
+        if fn.type_params or is_primitive(fn) or "compiler" in fn.attrs:
+            return False
+        if fn.attrs.get("inline") or name in self.functions:
+            return True
+        if self.single_use and references.get(name) == 1:
+            return True
+        return self.max_nodes > 0 and sum(1 for _ in post_order(fn)) <= self.max_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Expansion:
+    bodies: Mapping[str, Function]
+    literals: bool
+    effects: Effects
+
+    def step(self, _: Expr, node: Expr) -> Expr:
+        if not isinstance(node, Call):
+            return node
+        callee: Expr | None = node.op
+        if isinstance(callee, GlobalVar):
+            callee = self.bodies.get(callee.name)
+        elif not self.literals:
+            return node
+        if not isinstance(callee, Function) or is_primitive(callee) or callee.type_params:
+            return node
+        return beta_reduced(callee, node.args, self.effects)
+
+
+def beta_reduced(fn: Function, args: tuple[Expr, ...], effects: Effects) -> Expr:
+    """The body of ``fn`` applied to ``args``, with variables of its own.
+
+    An argument takes the place of its parameter where that changes neither how often nor in which
+    order things are evaluated; the others are bound by ``let``.
+    """
+    movable = not effects.is_ordered(fn.body)
+    values: dict[Expr, Expr] = {}
+    bound = []
+    for param, arg in zip(fn.params, args, strict=True):
+        if is_atom(arg) or (movable and not effects.is_ordered(arg)):
+            values[param] = arg
+        else:
+            values[param] = fresh_var(param)
+            bound.append((values[param], arg))
+    body = fresh_copy(fn.body, values)
+    for var, arg in reversed(bound):
+        body = Let(var, arg, body, span=arg.span, checked_type=body.checked_type)  # type: ignore[arg-type]
+    return body
+
+
+def count_references(mod: IRModule) -> dict[str, int]:
+    """How many nodes refer to each global function."""
+    counts: dict[str, int] = {}
+    for fn in mod.functions.values():
+        for node in post_order(fn):
+            callee = node.op if isinstance(node, Call) else None
+            if isinstance(callee, GlobalVar):
+                counts[callee.name] = counts.get(callee.name, 0) + 1
+            for other in node.args if isinstance(node, Call) else ():
+                if isinstance(other, GlobalVar):  # taken as a value: never the only call
+                    counts[other.name] = counts.get(other.name, 0) + 2
+    return counts
+
+
+def _refers_to(fn: Function, names: set[str]) -> bool:
+    return any(isinstance(n, GlobalVar) and n.name in names for n in post_order(fn))
+
+
+def _callees_first(mod: IRModule) -> list[str]:
+    """Names in an order in which a function follows those it refers to, cycles aside."""
+    order: list[str] = []
+    state: dict[str, bool] = {}
+    pending = list(reversed(list(mod.functions)))
+    while pending:
+        name = pending[-1]
+        if state.get(name) is None and name in mod:
+            state[name] = False
+            refers = (n.name for n in post_order(mod[name]) if isinstance(n, GlobalVar))
+            pending.extend(n for n in refers if n not in state)
+            continue
+        pending.pop()
+        if state.get(name) is False:
+            state[name] = True
+            order.append(name)
+    return order

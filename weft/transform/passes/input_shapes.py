@@ -1,0 +1,111 @@
+"""A module for other shapes of its inputs: sizes that were open become known, or batches change."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.ir.expr import Call, Expr, Function, GlobalVar, Var
+from weft.ir.module import IRModule
+from weft.ir.shape import Dim, Shape, SymDim, as_shape, dims_equal, substitute_dim
+from weft.ir.types import TensorType, Type, rewrite_type
+from weft.ir.typing.infer import infer_type
+from weft.ir.visitor import rewrite_post_order
+from weft.support.errors import InvalidInputError
+from weft.transform.analysis.graph import as_function, type_of
+
+
+def with_input_shapes(mod: IRModule, shapes: Mapping[str, Sequence[object]]) -> IRModule:
+    """``mod`` with parameters of ``main`` in new shapes, inferred again.
+
+    A name of a size means the same size in the whole module, so what a shape says of a name holds
+    in every type. Raises ``InvalidInputError`` for an input that is none or no tensor, for another
+    rank, and for one name with two sizes; ``TypeInferenceError`` where the program does not fit
+    its new shapes.
+    """
+    main = mod["main"]
+    wanted = _wanted(main, mod.attrs, shapes)
+    symbols = _symbols(main, wanted)
+    functions = {name: _rewritten(fn, symbols, wanted) for name, fn in mod.functions.items()}
+    if any(_changes_a_number(type_of(param), new) for param, new in wanted.items()):
+        # The declared type of the result may repeat the old number; inference finds the new one.
+        functions["main"] = functions["main"].replace(ret_type=None)
+    return infer_type(dataclasses.replace(mod, functions=functions))
+
+
+def _changes_a_number(old: Type, new: TensorType) -> bool:
+    pairs = zip(_shape(old), new.shape, strict=True)
+    return any(isinstance(a, int) and a != b for a, b in pairs)
+
+
+def _wanted(main: Function, attrs: Mapping[str, Any], shapes: Mapping[str, Sequence[object]]
+            ) -> dict[Var, TensorType]:
+    listed = attrs.get("input_names")
+    fits = isinstance(listed, (tuple, list)) and len(listed) == len(main.params)
+    names = [str(n) for n in listed] if fits and listed else [p.name for p in main.params]
+    params = dict(zip(names, main.params, strict=True))
+    wanted = {}
+    for name, given in shapes.items():
+        old = type_of(params[name]) if name in params else None
+        if not isinstance(old, TensorType):
+            raise InvalidInputError(f"the model has no tensor {name!r} among its inputs",
+                                    expected=", ".join(map(repr, names)) or "no inputs")
+        shape = as_shape(given)
+        if len(shape) != old.ndim:
+            raise InvalidInputError(f"the shape given for input {name!r} has the wrong rank",
+                                    expected=f"{old.ndim} dimensions", got=str(tuple(given)))
+        wanted[params[name]] = TensorType(shape, old.dtype)
+    return wanted
+
+
+def _symbols(main: Function, wanted: Mapping[Var, TensorType]) -> dict[str, Dim]:
+    """The sizes of names, from the places where a name stands alone."""
+    symbols: dict[str, Dim] = {}
+    pairs = [(param, old, new) for param, type_ in wanted.items()
+             for old, new in zip(_shape(type_of(param)), type_.shape, strict=True)]
+    for _, old, new in pairs:
+        if isinstance(old, SymDim) and str(old).isidentifier():
+            symbols.setdefault(str(old), new)
+    for param, old, new in pairs:
+        expected = substitute_dim(old, symbols)
+        if isinstance(old, SymDim) and dims_equal(expected, new) is False:
+            raise InvalidInputError(f"input {param.name!r} has a size that does not fit",
+                                    where=main.span,
+                                    expected=f"{old} = {expected}, as another input has it",
+                                    got=str(new))
+    return symbols
+
+
+def _shape(type_: Type) -> Shape:
+    return type_.shape if isinstance(type_, TensorType) else ()
+
+
+def _rewritten(fn: Function, symbols: Mapping[str, Dim], wanted: Mapping[Var, TensorType]
+               ) -> Function:
+    """All variables are new ones, so that everything that depends on them is typed again."""
+
+    def bound(type_: Type) -> Type:
+        return rewrite_type(type_, replace)
+
+    def replace(type_: Type) -> Type | None:
+        if not isinstance(type_, TensorType):
+            return None
+        return TensorType(tuple(substitute_dim(d, symbols) for d in type_.shape), type_.dtype)
+
+    def visit(node: Expr) -> Expr:
+        if isinstance(node, Var):
+            annotation = wanted.get(node)
+            if annotation is None and node.annotation is not None:
+                annotation = bound(node.annotation)
+            return Var(node.name, annotation, span=node.span)
+        if isinstance(node, GlobalVar) and node.checked_type is not None:
+            return dataclasses.replace(node, checked_type=None)
+        if isinstance(node, Function) and node.ret_type is not None:
+            return dataclasses.replace(node, ret_type=bound(node.ret_type), checked_type=None)
+        if isinstance(node, Call) and node.type_args:
+            return dataclasses.replace(node, type_args=tuple(map(bound, node.type_args)),
+                                       checked_type=None)
+        return node
+
+    return as_function(rewrite_post_order(fn, visit))

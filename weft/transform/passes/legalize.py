@@ -1,0 +1,52 @@
+"""Calls rewritten into what a target runs better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from weft.ir.expr import Call, Expr, Function
+from weft.ir.op import Op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import Type
+from weft.transform.analysis.graph import rewrite_function, type_of
+
+# (call, types of its arguments, context) -> what to run in its place, or None to leave it.
+LegalizeHook: TypeAlias = Callable[[Call, Sequence[Type], PassContext], "Expr | None"]
+
+
+@register_pass
+@dataclass(frozen=True)
+class Legalize(FunctionPass):
+    """Replace calls that the target has no code for, or better code for in another form.
+
+    ``config["legalize"]`` of the context maps operator names to hooks. The replacement computes
+    the same, up to rounding where the hook's documentation says so; what it makes of constants is
+    left to ``fold_constant``. Without hooks nothing changes.
+
+    With a hook that wants squares as products:
+
+    def @main(%x: Tensor[(2,), float32]) { power(%x, 2f) }
+    =>
+    def @main(%x: Tensor[(2,), float32]) { multiply(%x, %x) }
+    """
+
+    name: ClassVar[str] = "legalize"
+    opt_level: ClassVar[int] = 3
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:
+        hooks: Mapping[str, LegalizeHook] = ctx.config.get("legalize", {})
+        if not hooks:
+            return fn
+
+        def replace(original: Expr, node: Expr) -> Expr:
+            if not isinstance(node, Call) or not isinstance(node.op, Op):
+                return node
+            hook = hooks.get(node.op.name)
+            if hook is None or not isinstance(original, Call):
+                return node
+            found = hook(node, [type_of(a) for a in original.args], ctx)
+            return node if found is None else found
+
+        return rewrite_function(fn, replace)

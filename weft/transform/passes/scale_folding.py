@@ -1,0 +1,143 @@
+"""Scales by constants move through a program until weights absorb them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.ir.expr import Call, Constant, Expr, Function
+from weft.ir.trampoline import Routine, run
+from weft.ir.visitor import count_uses
+from weft.transform.analysis.graph import known_type, op_name, rewrite_function
+from weft.transform.rules.scale import (
+    channel_vector,
+    finite_product,
+    input_scaled,
+    output_channel_axis,
+    output_scaled,
+)
+from weft.transform.rules.scale_links import (
+    Link,
+    backward_link,
+    carried_operand,
+    constant_operand,
+    forward_link,
+    reciprocal,
+)
+
+
+def fold_scales(fn: Function, *, forward: bool, backward: bool) -> Function:
+    """``fn`` with scales folded into the weights behind them (``forward``) or before them.
+
+    A call that another expression uses as well is left as it is, and stops a scale.
+    """
+    uses = count_uses(fn)
+    folding = _Folding()
+
+    def step(original: Expr, node: Expr) -> Expr:
+        result = node
+        if backward and isinstance(node, Call):
+            result = folding.backward(node) or node
+        if forward and isinstance(result, Call):
+            result = folding.forward(result) or result
+        if uses.get(original) == 1:
+            folding.single_use.add(result)
+        return result
+
+    return rewrite_function(fn, step)
+
+
+class _Folding:
+    """One run over one function; ``single_use`` holds rewritten nodes with one consumer."""
+
+    def __init__(self) -> None:
+        self.single_use: set[Expr] = set()
+
+    def forward(self, anchor: Call) -> Expr | None:
+        """``anchor(relu(x * c + b), w)`` as ``anchor(relu(x + b / c), w * c)``."""
+        if output_channel_axis(anchor) is None:
+            return None
+        passed: list[Call] = []
+        node = anchor.args[0]
+        while isinstance(node, Call) and node in self.single_use:
+            split = _scaled_operand(node)
+            if split is not None:
+                return self._pulled(anchor, passed, *split)
+            operand = carried_operand(node)
+            if operand is None:
+                return None
+            passed.append(node)
+            node = operand
+        return None
+
+    def _pulled(
+        self, anchor: Call, passed: list[Call], data: Expr, scale: Constant
+    ) -> Expr | None:
+        links: list[Link] = []
+        for call in passed:
+            link = forward_link(call, scale)
+            if link is None:
+                return None
+            links.append(link)
+        for link in reversed(links):
+            data = link.rebuild([data])
+            self.single_use.add(data)
+        return input_scaled(anchor, data, scale)
+
+    def backward(self, product: Call) -> Expr | None:
+        """``relu(anchor(x, w) + b) * c`` as ``relu(anchor(x, w * c) + b * c)``."""
+        split = _scaled_operand(product)
+        return None if split is None else run(self._absorbed(*split))
+
+    def _absorbed(self, node: Expr, scale: Constant) -> Routine[Expr | None]:
+        """``node * scale``, where ``node`` or all that it is made of take the scale in."""
+        if not isinstance(node, Call) or node not in self.single_use:
+            return None
+        absorbed = _absorbed_at_once(node, scale)
+        if absorbed is not None:
+            return absorbed
+        link = backward_link(node, scale)
+        if link is None:
+            return None
+        parts = []
+        for operand in link.operands:
+            part = yield self._absorbed(operand, scale)
+            if part is None:
+                return None
+            parts.append(part)
+        self.single_use.update(parts)
+        return link.rebuild(parts)
+
+
+def _scaled_operand(call: Call) -> tuple[Expr, Constant] | None:
+    """``x`` and ``c`` of ``x * c`` or ``x / c``, unless the product spreads ``x``."""
+    split = None
+    if op_name(call) == "multiply":
+        split = constant_operand(call)
+    elif op_name(call) == "divide" and isinstance(call.args[1], Constant):
+        inverse = reciprocal(call.args[1])
+        split = None if inverse is None else (call.args[0], inverse)
+    if split is None or known_type(split[0]) != known_type(call):
+        return None
+    return split
+
+
+def _absorbed_at_once(call: Call, scale: Constant) -> Expr | None:
+    """``call * scale`` as one call, where ``call`` has weights or is itself a scaling."""
+    axis = output_channel_axis(call)
+    if axis is not None:
+        vector = channel_vector(scale, call, axis)
+        return None if vector is None else output_scaled(call, vector)
+    split = constant_operand(call) if op_name(call) == "multiply" else None
+    if split is None or not _fits_within(scale, split[1]):
+        return None
+    operand, first = split
+    both = finite_product(first, scale.data)
+    if both is None:
+        return None
+    return call.replace(args=(operand, both), checked_type=call.checked_type)
+
+
+def _fits_within(scale: Constant, other: Constant) -> bool:
+    """Whether the product has the shape of one of the two, so that constants do not grow."""
+    shapes = scale.data.shape, other.data.shape
+    return np.broadcast_shapes(*shapes) in shapes

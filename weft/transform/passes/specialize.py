@@ -1,0 +1,384 @@
+"""The engine of partial evaluation: values that are known, and code for those that are not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from weft.ir.expr import (
+    Call,
+    Clause,
+    Constant,
+    Constructor,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from weft.ir.module import IRModule
+from weft.ir.op import Op
+from weft.ir.trampoline import Routine, run
+from weft.ir.types import Type
+from weft.ir.visitor import pattern_vars
+from weft.transform.analysis.graph import is_constant, is_primitive
+from weft.transform.normal_form.alpha import fresh_var
+from weft.transform.passes.fold_constant import evaluate_constant
+
+# Larger results of operators on constants are left to fold_constant, which weighs their cost.
+MAX_FOLDED_BYTES = 1 << 16
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """Code in order of evaluation; ``made`` has the code of known values needed as code."""
+
+    parent: Block | None = None
+    bindings: list[tuple[Var, Expr]] = field(default_factory=list)
+    made: dict[object, Expr] = field(default_factory=dict)
+
+    def emit(self, value: Expr, name: str = "v") -> Var:
+        var = Var(name, span=value.span)
+        self.bindings.append((var, value))
+        return var
+
+    def find(self, known: object) -> Expr | None:
+        block: Block | None = self
+        while block is not None:
+            if known in block.made:
+                return block.made[known]
+            block = block.parent
+        return None
+
+    def close(self, result: Expr) -> Expr:
+        for var, value in reversed(self.bindings):
+            result = Let(var, value, result, span=value.span)
+        return result
+
+
+@dataclass(eq=False, slots=True)
+class TupleValue:
+    fields: tuple[Value, ...]
+
+
+@dataclass(eq=False, slots=True)
+class DataValue:
+    constructor: Constructor
+    fields: tuple[Value, ...]
+    type_args: tuple[Type, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Closure:
+    """``name`` is the variable by which the function calls itself, ``as_global`` its global."""
+
+    function: Function
+    frame: Frame
+    name: Var | None = None
+    as_global: GlobalVar | None = None
+
+
+# Code that names a value (a variable, a constant, a global), or what is known of the value.
+Value: TypeAlias = "Expr | TupleValue | DataValue | Closure"
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """Variables of an activation, what was computed in it, and where its code goes.
+
+    ``active`` counts the unfoldings around it by function; ``blocked`` are functions that an
+    unknown condition separates from their next call.
+    """
+
+    block: Block
+    parent: Frame | None = None
+    variables: dict[Var, Value] = field(default_factory=dict)
+    computed: dict[Expr, Value] = field(default_factory=dict)
+    active: Mapping[Function, int] = field(default_factory=dict)
+    blocked: frozenset[Function] = frozenset()
+
+    def inner(self, block: Block, *, is_dynamic: bool) -> Frame:
+        """The frame of a branch; a dynamic one may not be reached."""
+        blocked = self.blocked | frozenset(self.active) if is_dynamic else self.blocked
+        return Frame(block, self, active=self.active, blocked=blocked)
+
+    def look_up(self, expr: Expr) -> Value | None:
+        frame: Frame | None = self
+        while frame is not None:
+            table = frame.variables if isinstance(expr, Var) else frame.computed
+            if expr in table:
+                return table[expr]  # type: ignore[index]
+            frame = frame.parent
+        return expr if isinstance(expr, Var) else None
+
+
+class Specializer:
+    """Evaluates functions of ``mod``; ``depth`` and ``fuel`` bound the unfolding of recursion."""
+
+    def __init__(self, mod: IRModule, depth: int, fuel: int) -> None:
+        self.mod = mod
+        self.depth = depth
+        self.fuel = fuel
+
+    def function(self, fn: Function) -> Function:
+        """``fn`` with its body evaluated as far as that goes."""
+        return run(self._residual_function(fn, Frame(Block()), None))
+
+    # -- code for values ---------------------------------------------------------------------
+
+    def _code(self, value: Value, frame: Frame) -> Routine[Expr]:
+        """An atom that stands for ``value`` in the code of ``frame``."""
+        if isinstance(value, Expr):
+            return value
+        if isinstance(value, Closure) and value.as_global is not None:
+            return value.as_global
+        known = frame.block.find(value)
+        if known is not None:
+            return known
+        if isinstance(value, Closure):
+            return (yield self._closure_code(value, frame))
+        fields = yield self._codes(value.fields, frame)
+        made: Expr = Tuple(fields)
+        if isinstance(value, DataValue):
+            # What fixed its type may be evaluated away: ``Nil()`` is a list of anything.
+            made = Call(value.constructor, fields, type_args=value.type_args)
+        atom = frame.block.emit(made)
+        frame.block.made[value] = atom
+        return atom
+
+    def _codes(self, values: Sequence[Value], frame: Frame) -> Routine[tuple[Expr, ...]]:
+        found = []
+        for value in values:
+            found.append((yield self._code(value, frame)))  # noqa: PERF401 - it yields
+        return tuple(found)
+
+    def _closure_code(self, closure: Closure, frame: Frame) -> Routine[Expr]:
+        name = Var(closure.name.name if closure.name is not None else "f")
+        frame.block.made[closure] = name
+        inside = Frame(
+            Block(frame.block), closure.frame, active=frame.active,
+            blocked=frame.blocked | {closure.function},
+        )
+        fn = yield self._residual_function(closure.function, inside, closure)
+        frame.block.bindings.append((name, fn))
+        return name
+
+    def _residual_function(
+        self, fn: Function, frame: Frame, closure: Closure | None
+    ) -> Routine[Function]:
+        params = tuple(fresh_var(p) for p in fn.params)
+        frame.variables.update(zip(fn.params, params, strict=True))
+        frame.blocked = frame.blocked | frozenset(frame.active) | {fn}
+        if closure is not None and closure.name is not None:
+            frame.variables[closure.name] = closure
+        body = yield self._tail(fn.body, frame)
+        return Function(params, body, fn.ret_type, fn.type_params, fn.attrs, span=fn.span)
+
+    def _tail(self, expr: Expr, frame: Frame) -> Routine[Expr]:
+        """The code of a whole block whose result is ``expr``."""
+        value = yield self._value(expr, frame)
+        result = yield self._code(value, frame)
+        return frame.block.close(result)
+
+    # -- values of expressions ---------------------------------------------------------------
+
+    def _value(self, expr: Expr, frame: Frame) -> Routine[Value]:
+        known = frame.look_up(expr)
+        if known is not None:
+            return known
+        rule = _RULES.get(type(expr))
+        value = self._at_once(expr, frame) if rule is None else (yield rule(self, expr, frame))
+        frame.computed[expr] = value
+        return value
+
+    def _at_once(self, expr: Expr, frame: Frame) -> Value:
+        """The value of what takes no evaluation."""
+        if isinstance(expr, GlobalVar):
+            return Closure(self.mod[expr], Frame(Block()), as_global=expr)
+        if isinstance(expr, Function) and not is_primitive(expr):
+            return Closure(expr, frame)
+        return expr
+
+    def _values(self, exprs: Sequence[Expr], frame: Frame) -> Routine[tuple[Value, ...]]:
+        found = []
+        for expr in exprs:
+            found.append((yield self._value(expr, frame)))  # noqa: PERF401 - it yields
+        return tuple(found)
+
+    def _tuple(self, expr: Tuple, frame: Frame) -> Routine[Value]:
+        return TupleValue((yield self._values(expr.fields, frame)))
+
+    def _item(self, expr: TupleGetItem, frame: Frame) -> Routine[Value]:
+        whole = yield self._value(expr.tuple_value, frame)
+        if isinstance(whole, TupleValue):
+            return whole.fields[expr.index]
+        return frame.block.emit(TupleGetItem(whole, expr.index, span=expr.span))
+
+    def _let(self, expr: Let, frame: Frame) -> Routine[Value]:
+        node: Expr = expr
+        while isinstance(node, Let):
+            if isinstance(node.value, Function) and not is_primitive(node.value):
+                frame.variables[node.var] = Closure(node.value, frame, node.var)
+            else:
+                frame.variables[node.var] = yield self._value(node.value, frame)
+            node = node.body
+        return (yield self._value(node, frame))
+
+    def _if(self, expr: If, frame: Frame) -> Routine[Value]:
+        cond = yield self._value(expr.cond, frame)
+        if isinstance(cond, Constant):
+            chosen = expr.true_branch if bool(cond.data) else expr.false_branch
+            return (yield self._value(chosen, frame.inner(frame.block, is_dynamic=False)))
+        branches = []
+        for branch in (expr.true_branch, expr.false_branch):
+            inner = frame.inner(Block(frame.block), is_dynamic=True)
+            branches.append((yield self._tail(branch, inner)))
+        return frame.block.emit(If(cond, *branches, span=expr.span))
+
+    def _match(self, expr: Match, frame: Frame) -> Routine[Value]:
+        data = yield self._value(expr.data, frame)
+        chosen = _chosen_clause(expr.clauses, data)
+        if chosen is not None:
+            clause, bound = chosen
+            inner = frame.inner(frame.block, is_dynamic=False)
+            inner.variables.update(bound)
+            return (yield self._value(clause.rhs, inner))
+        scrutinee = yield self._code(data, frame)
+        clauses = []
+        for clause in expr.clauses:
+            inner = frame.inner(Block(frame.block), is_dynamic=True)
+            renamed = {v: fresh_var(v) for v in pattern_vars(clause.lhs)}
+            inner.variables.update(renamed)
+            rhs = yield self._tail(clause.rhs, inner)
+            clauses.append(Clause(_renamed(clause.lhs, renamed), rhs))
+        made = Match(scrutinee, tuple(clauses), expr.complete, span=expr.span)
+        return frame.block.emit(made)
+
+    def _reference(self, expr: Any, frame: Frame) -> Routine[Value]:
+        names = ("ref", "value") if isinstance(expr, RefWrite) else (
+            ("value",) if isinstance(expr, RefCreate) else ("ref",)
+        )
+        parts = {}
+        for name in names:
+            value = yield self._value(getattr(expr, name), frame)
+            parts[name] = yield self._code(value, frame)
+        # A node of its own: code that is unfolded twice has its effects twice.
+        return frame.block.emit(dataclasses.replace(expr, **parts, checked_type=None))
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def _call(self, expr: Call, frame: Frame) -> Routine[Value]:
+        callee: Value = expr.op
+        if not isinstance(expr.op, (Op, Constructor)):
+            callee = yield self._value(expr.op, frame)
+        args = yield self._values(expr.args, frame)
+        if isinstance(callee, Constructor):
+            return DataValue(callee, args, expr.type_args or expr.checked_type_args)
+        if isinstance(callee, Closure) and self._may_unfold(callee, frame):
+            return (yield self._unfold(callee, args, frame))
+        op = callee if isinstance(callee, Op) else (yield self._code(callee, frame))
+        code = yield self._codes(args, frame)
+        call = dataclasses.replace(expr, op=op, args=code, checked_type=None)
+        if isinstance(op, Op):
+            folded = _folded(call)
+            if folded is not None:
+                return folded
+        return frame.block.emit(call)
+
+    def _may_unfold(self, closure: Closure, frame: Frame) -> bool:
+        fn = closure.function
+        if fn.type_params or is_primitive(fn) or fn in frame.blocked or "compiler" in fn.attrs:
+            return False
+        return frame.active.get(fn, 0) < self.depth and self.fuel > 0
+
+    def _unfold(self, closure: Closure, args: Sequence[Value], frame: Frame) -> Routine[Value]:
+        self.fuel -= 1
+        fn = closure.function
+        active = {**frame.active, fn: frame.active.get(fn, 0) + 1}
+        inner = Frame(frame.block, closure.frame, active=active, blocked=frame.blocked)
+        inner.variables.update(zip(fn.params, args, strict=True))
+        return (yield self._value(fn.body, inner))
+
+
+def _folded(call: Call) -> Constant | None:
+    if not call.args or not all(map(is_constant, call.args)):
+        return None
+    if not isinstance(call.op, Op) or call.op.reference is None:
+        return None
+    if sum(a.data.nbytes for a in call.args if isinstance(a, Constant)) > MAX_FOLDED_BYTES:
+        return None
+    value = evaluate_constant(call)
+    small = isinstance(value, Constant) and value.data.nbytes <= MAX_FOLDED_BYTES
+    return value if small and isinstance(value, Constant) else None
+
+
+def _chosen_clause(
+    clauses: Sequence[Clause], data: Value
+) -> tuple[Clause, dict[Var, Value]] | None:
+    """The first clause that fits, if that can be told from what is known of ``data``."""
+    for clause in clauses:
+        bound = _bound(clause.lhs, data)
+        if bound is None:
+            return None
+        if bound is not False:
+            return clause, bound
+    return None
+
+
+def _bound(lhs: Pattern, data: Value) -> Any:
+    """What the pattern binds; ``False`` if it does not fit, ``None`` if that is not known."""
+    bound: dict[Var, Value] = {}
+    pending: list[tuple[Pattern, Value]] = [(lhs, data)]
+    while pending:
+        pattern, value = pending.pop()
+        if isinstance(pattern, PatternVar):
+            bound[pattern.var] = value
+        elif isinstance(pattern, PatternTuple):
+            if not isinstance(value, TupleValue):
+                return None
+            pending.extend(zip(pattern.patterns, value.fields, strict=True))
+        elif isinstance(pattern, PatternConstructor):
+            if not isinstance(value, DataValue):
+                return None
+            if value.constructor.tag != pattern.constructor.tag:
+                return False
+            pending.extend(zip(pattern.patterns, value.fields, strict=True))
+    return bound
+
+
+def _renamed(pattern: Pattern, renamed: Mapping[Var, Var]) -> Pattern:
+    # Patterns are written by hand, one screen at most, so recursion over them is bounded.
+    if isinstance(pattern, PatternVar):
+        return PatternVar(renamed[pattern.var])
+    if isinstance(pattern, PatternConstructor):
+        inner = tuple(_renamed(p, renamed) for p in pattern.patterns)
+        return PatternConstructor(pattern.constructor, inner)
+    if isinstance(pattern, PatternTuple):
+        return PatternTuple(tuple(_renamed(p, renamed) for p in pattern.patterns))
+    return pattern
+
+
+_RULES: dict[type, Callable[[Specializer, Any, Frame], Routine[Value]]] = {
+    Call: Specializer._call,  # noqa: SLF001
+    If: Specializer._if,  # noqa: SLF001
+    Let: Specializer._let,  # noqa: SLF001
+    Match: Specializer._match,  # noqa: SLF001
+    RefCreate: Specializer._reference,  # noqa: SLF001
+    RefRead: Specializer._reference,  # noqa: SLF001
+    RefWrite: Specializer._reference,  # noqa: SLF001
+    Tuple: Specializer._tuple,  # noqa: SLF001
+    TupleGetItem: Specializer._item,  # noqa: SLF001
+}

@@ -1,0 +1,1 @@
+"""Quantised and narrow floating-point arithmetic."""

@@ -1,0 +1,214 @@
+"""Arithmetic on narrow floats inside a kernel, done in float32 and rounded at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from weft import op
+from weft.ir.dtype import DType, float32
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple
+from weft.ir.op import Op, OpPattern
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType, Type
+from weft.ir.typing.infer import infer_expr
+from weft.ir.visitor import children, post_order, rebuild
+from weft.transform.analysis.graph import as_function, is_primitive, known_type, op_name
+
+# Continuous functions, whose result in float32, rounded, is the better answer. The others compare,
+# round or count: they take their operands as the program rounds them.
+ARITHMETIC = frozenset((
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atanh", "clip", "cos", "cosh",
+    "divide", "einsum", "erf", "exp", "expm1", "fast_erf", "fast_exp", "fast_tanh",
+    "image.grid_sample", "image.resize1d", "image.resize2d", "image.resize3d", "log", "log10",
+    "log1p", "log2", "max", "maximum", "mean", "min", "minimum", "multiply", "negative",
+    "nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d",
+    "nn.adaptive_max_pool1d", "nn.adaptive_max_pool2d", "nn.adaptive_max_pool3d", "nn.avg_pool1d",
+    "nn.avg_pool2d", "nn.avg_pool3d", "nn.bias_add", "nn.conv1d", "nn.conv1d_transpose",
+    "nn.conv2d", "nn.conv2d_backward_weight", "nn.conv2d_transpose", "nn.conv3d",
+    "nn.conv3d_transpose", "nn.deformable_conv2d", "nn.fast_softmax", "nn.global_avg_pool1d",
+    "nn.global_avg_pool2d", "nn.global_avg_pool3d", "nn.global_max_pool1d",
+    "nn.global_max_pool2d", "nn.global_max_pool3d", "nn.group_norm", "nn.instance_norm",
+    "nn.l2_normalize", "nn.layer_norm", "nn.leaky_relu", "nn.log_softmax", "nn.lrn",
+    "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.prelu", "nn.relu", "nn.rms_norm",
+    "nn.softmax", "nn.upsampling", "nn.upsampling3d", "power", "prod", "rsqrt", "sigmoid", "sin",
+    "sinh", "sqrt", "subtract", "sum", "tan", "tanh", "variance", "where",
+))  # fmt: skip
+# Sums of products, whose strategies widen the operands and round at the end, if at all.
+PRODUCTS = frozenset(("nn.batch_matmul", "nn.dense", "nn.matmul"))
+_CONVOLUTIONS = ("nn.conv", "nn.winograd_conv2d")
+# Operators that move elements run in the type in which these arrive.
+_MOVING = frozenset(("broadcast_to", "copy"))
+
+
+@register_pass
+@dataclass(frozen=True)
+class ComputeInFloat32(FunctionPass):
+    """Let kernels compute in float32 what is stored in 16 bits or fewer.
+
+    Narrow floats are formats of memory: a kernel widens what it loads and rounds what it stores.
+    Between the operators of one kernel nothing is rounded, except in front of those that compare,
+    round or convert. Sums and means are added up in float32 whatever they are part of. Products
+    of matrices take their operands as they are stored.
+
+    def @main(%x: Tensor[(4,), float16]) {
+      %1 = fn (%p0: Tensor[(4,), float16], primitive=True) -> Tensor[(4,), float16] {
+        exp(negative(%p0))
+      };
+      %1(%x)
+    }
+    =>
+    def @main(%x: Tensor[(4,), float16]) {
+      %1 = fn (%p0: Tensor[(4,), float16], primitive=True) -> Tensor[(4,), float16] {
+        cast(exp(negative(cast(%p0, dtype="float32"))), dtype="float16")
+      };
+      %1(%x)
+    }
+    """
+
+    name: ClassVar[str] = "compute_in_float32"
+    opt_level: ClassVar[int] = 0
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        new: dict[Expr, Expr] = {}
+        for node in post_order(fn, enter=lambda e: not is_primitive(e)):
+            if is_primitive(node):
+                new[node] = _rewritten(node)
+                continue
+            old = children(node)
+            parts = [new[c] for c in old]
+            same = all(a is b for a, b in zip(old, parts, strict=True))
+            new[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+        return as_function(new[fn])
+
+
+def _rewritten(function: Expr) -> Expr:
+    """One primitive function; itself where it computes nothing on narrow floats."""
+    if not isinstance(function, Function):
+        return function
+    nodes = list(post_order(function.body))
+    if not any(isinstance(n, Call) and _is_lifted(n) for n in nodes):
+        return function
+    body = _Kernel(function.body).rewrite(nodes)
+    return function.replace(body=body, checked_type=function.checked_type)
+
+
+class _Kernel:
+    """One primitive function: its nodes in the types as written, and in float32 where known."""
+
+    def __init__(self, result: Expr) -> None:
+        self.result = result
+        self.narrow: dict[Expr, Expr] = {}
+        self.wide: dict[Expr, Expr] = {}
+
+    def rewrite(self, nodes: Sequence[Expr]) -> Expr:
+        """The body of the function, whose ``nodes`` come with operands before their users."""
+        for node in nodes:
+            if not self._lift(node):
+                self.narrow[node] = self._as_written(node)
+        return self._rounded(self.result)
+
+    def _lift(self, node: Expr) -> bool:
+        """Whether ``node`` is computed in float32, from operands in float32."""
+        if not isinstance(node, Call) or _narrow_type(node) is None:
+            return False
+        if _rounds_sums(node):
+            self.wide[node] = self._rounded(node.args[0])
+            return True
+        if node is not self.result and op_name(node) in PRODUCTS:
+            args = tuple(map(self._rounded, node.args))
+            self.wide[node] = infer_expr(node.replace(
+                args=args, attrs=node.attrs.replace(out_dtype=float32), checked_type=None),
+                trust=True)
+            return True
+        if not _is_lifted(node) and not (_moves(node) and self._arrives_wide(node)):
+            return False
+        args = tuple(map(self._widened, node.args))
+        attrs = node.attrs
+        if getattr(attrs, "out_dtype", None) is not None:
+            attrs = attrs.replace(out_dtype=None)
+        lifted = infer_expr(node.replace(args=args, attrs=attrs, checked_type=None), trust=True)
+        self.wide[node] = lifted
+        return True
+
+    def _arrives_wide(self, call: Call) -> bool:
+        """Whether an operand is computed in float32."""
+        return any(part in self.wide for arg in call.args for part in _parts(arg))
+
+    def _widened(self, expr: Expr) -> Expr:
+        """An operand with its narrow floats in float32."""
+        if isinstance(expr, Tuple):
+            return infer_expr(Tuple(tuple(map(self._widened, expr.fields))), trust=True)
+        if expr in self.wide:
+            return self.wide[expr]
+        type_ = _narrow_type(expr)
+        if type_ is None:
+            return self._rounded(expr)
+        if isinstance(expr, Constant):
+            self.wide[expr] = Constant(expr.data.astype(np.float32), span=expr.span)
+        else:
+            self.wide[expr] = _cast(self.narrow[expr], float32)
+        return self.wide[expr]
+
+    def _rounded(self, expr: Expr) -> Expr:
+        """A value in the type in which the program has it."""
+        if expr not in self.narrow:
+            type_ = _narrow_type(expr)
+            self.narrow[expr] = _cast(self.wide[expr], type_.dtype if type_ else float32)
+        return self.narrow[expr]
+
+    def _as_written(self, node: Expr) -> Expr:
+        old = children(node)
+        parts = [self._rounded(c) for c in old]
+        if all(a is b for a, b in zip(old, parts, strict=True)):
+            return node
+        return rebuild(node, parts, checked_type=node.checked_type)
+
+
+def _is_lifted(call: Call) -> bool:
+    """Whether a call computes, gives one tensor of narrow floats, and gets no wider ones."""
+    if not isinstance(call.op, Op) or call.op.name not in ARITHMETIC:
+        return False
+    result = _narrow_type(call)
+    operands = [known_type(part) for arg in call.args for part in _parts(arg)]
+    return result is not None and all(_is_at_most(t, result.dtype) for t in operands)
+
+
+def _rounds_sums(call: Call) -> bool:
+    """Whether a call rounds what a convolution or a product of its kernel has added up."""
+    if op_name(call) != "cast":
+        return False
+    source = call.args[0]
+    type_ = known_type(source)
+    is_single = isinstance(type_, TensorType) and type_.dtype == float32
+    return is_single and (op_name(source).startswith(_CONVOLUTIONS) or op_name(source) in PRODUCTS)
+
+
+def _is_at_most(type_: Type | None, dtype: DType) -> bool:
+    """Whether a type is that of ``dtype``, or holds no floats."""
+    return isinstance(type_, TensorType) and (type_.dtype == dtype or not type_.dtype.is_float)
+
+
+def _moves(call: Call) -> bool:
+    if not isinstance(call.op, Op):
+        return False
+    return call.op.pattern is OpPattern.INJECTIVE or call.op.name in _MOVING
+
+
+def _parts(expr: Expr) -> Sequence[Expr]:
+    return expr.fields if isinstance(expr, Tuple) else (expr,)
+
+
+def _narrow_type(expr: Expr) -> TensorType | None:
+    """The type of a tensor of floats of at most 16 bits."""
+    type_ = known_type(expr)
+    if not isinstance(type_, TensorType):
+        return None
+    return type_ if type_.dtype.is_narrow_float else None
+
+
+def _cast(expr: Expr, dtype: DType) -> Expr:
+    return infer_expr(op.cast(expr, dtype=dtype, span=expr.span), trust=True)

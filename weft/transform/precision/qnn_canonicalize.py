@@ -1,0 +1,37 @@
+"""Operators on quantised numbers, written by operators on plain integers and floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.ir.expr import Call, Expr, Function
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.transform.analysis.graph import op_name, rewrite_function
+from weft.transform.passes.canonicalize_ops import decomposed
+
+
+@register_pass
+@dataclass(frozen=True)
+class QnnCanonicalize(FunctionPass):
+    """Put in the place of every ``qnn`` operator what it stands for.
+
+    No pass behind it knows of scales and zero points: they are operands like others, folded where
+    they are constant. Products stay products of bytes, with sums of rows and columns for the zero
+    points, so that they run on the instructions for bytes.
+
+    def @main(%x: Tensor[(3,), int8]) { qnn.dequantize(%x, 0.5f, 0) }
+    =>
+    def @main(%x: Tensor[(3,), int8]) { multiply(cast(%x, dtype=float32), 0.5f) }
+    """
+
+    name: ClassVar[str] = "qnn_canonicalize"
+    opt_level: ClassVar[int] = 0
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        return rewrite_function(fn, _canonicalize)
+
+
+def _canonicalize(original: Expr, node: Expr) -> Expr:
+    is_call = isinstance(node, Call) and isinstance(original, Call)
+    return decomposed(node) if is_call and op_name(node).startswith("qnn.") else node

@@ -1,0 +1,189 @@
+"""Heavy operators in 16 bits, sensitive ones in 32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from weft import op
+from weft.ir.dtype import DType, float32
+from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
+from weft.ir.op import Op
+from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.types import TensorType, TupleType, Type
+from weft.ir.typing.infer import infer_expr
+from weft.ir.visitor import children, post_order, rebuild
+from weft.support.errors import OptionError
+from weft.transform.analysis.graph import as_function, enters, known_type
+
+ALWAYS = (
+    "nn.batch_matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.matmul",
+)  # fmt: skip
+# Long sums, and functions whose small errors grow.
+NEVER = (
+    "argmax", "argmin", "divide", "erf", "exp", "log", "mean", "nn.avg_pool1d", "nn.avg_pool2d",
+    "nn.avg_pool3d", "nn.batch_norm", "nn.global_avg_pool1d", "nn.global_avg_pool2d",
+    "nn.global_avg_pool3d", "nn.layer_norm", "nn.log_softmax", "nn.lrn", "nn.softmax", "power",
+    "prod", "rsqrt", "sqrt", "sum",
+)  # fmt: skip
+
+
+@register_pass
+@dataclass(frozen=True)
+class ToMixedPrecision(FunctionPass):
+    """Compute in ``dtype`` (float16 or bfloat16) what bears it, and in float32 what does not.
+
+    Operators in ``always`` take their float32 operands in ``dtype``, those in ``never`` in
+    float32; all others follow their operands: they stay in ``dtype`` if every operand is there
+    already or is constant. With ``accumulate``, sums of ``always`` operators are kept in that
+    dtype and rounded once. Parameters and results of functions keep their types, as do operands
+    of everything that is no operator.
+
+    def @main(%x: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
+      exp(nn.relu(nn.dense(%x, %w)))
+    }
+    =>
+    def @main(%x: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
+      %0 = nn.dense(cast(%x, dtype="float16"), cast(%w, dtype="float16"));
+      exp(cast(nn.relu(%0), dtype="float32"))
+    }
+    """
+
+    name: ClassVar[str] = "to_mixed_precision"
+    opt_level: ClassVar[int] = 0
+    dtype: str = "float16"
+    always: tuple[str, ...] = ALWAYS
+    never: tuple[str, ...] = NEVER
+    accumulate: str | None = None
+
+    def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        low = DType.of(self.dtype)
+        if not low.is_float or low.bits != 16:
+            raise OptionError("mixed precision needs a 16-bit floating-point dtype",
+                              expected="float16, bfloat16", got=self.dtype)
+        return _Conversion(self, low).run(fn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A rewritten value; ``is_low`` where it was float32 and is of the low dtype now."""
+
+    expr: Expr
+    is_low: bool = False
+
+
+_Value: TypeAlias = "_Tensor | tuple[_Value, ...]"
+
+
+class _Conversion:
+    """One rewriting of one function."""
+
+    def __init__(self, options: ToMixedPrecision, low: DType) -> None:
+        self.low = low
+        self.always = frozenset(options.always)
+        self.never = frozenset(options.never)
+        self.accumulate = None if options.accumulate is None else DType.of(options.accumulate)
+        self.values: dict[Expr, _Value] = {}
+        self.casts: dict[tuple[Expr, DType], Expr] = {}
+
+    def run(self, fn: Function) -> Function:
+        for node in post_order(fn, enter=enters):
+            self.values[node] = self._visit(node)
+        return as_function(self._written(self.values[fn]))
+
+    def _visit(self, node: Expr) -> _Value:
+        if isinstance(node, Call) and isinstance(node.op, Op):
+            return self._call(node, node.op)
+        if isinstance(node, Tuple):
+            fields = tuple(self.values[f] for f in node.fields)
+            return fields if any(map(_has_low, fields)) else _Tensor(self._rebuilt(node))
+        if isinstance(node, TupleGetItem):
+            whole = self.values[node.tuple_value]
+            if isinstance(whole, tuple):
+                return whole[node.index]
+        return _Tensor(self._rebuilt(node))
+
+    def _rebuilt(self, node: Expr) -> Expr:
+        old = children(node) if enters(node) else ()
+        parts = [self._written(self.values[c]) for c in old]
+        if all(a is b for a, b in zip(old, parts, strict=True)):
+            return node
+        return rebuild(node, parts, checked_type=node.checked_type)
+
+    def _call(self, call: Call, operator: Op) -> _Value:
+        values = [self.values[a] for a in call.args]
+        if operator.name in self.never or hasattr(call.attrs, "dtype"):
+            return _Tensor(self._rebuilt(call))  # a dtype that is written down is meant
+        if operator.name in self.always:
+            return self._always(call, values)
+        if not any(map(_has_low, values)) or not all(map(self._may_follow, values)):
+            return _Tensor(self._rebuilt(call))
+        return self._applied(call, values)
+
+    def _may_follow(self, value: _Value) -> bool:
+        """Whether a value is in the low dtype, or can be with no rounding at run time."""
+        if isinstance(value, tuple):
+            return all(map(self._may_follow, value))
+        return value.is_low or isinstance(value.expr, Constant) or not _is_float32(value.expr)
+
+    def _always(self, call: Call, values: Sequence[_Value]) -> _Value:
+        if not _is_float32(call) or not all(_is_float32(a) for a in call.args):
+            return _Tensor(self._rebuilt(call))
+        if self.accumulate is None:
+            return self._applied(call, values)
+        args = tuple(self._lowered(v) for v in values)
+        attrs = call.attrs.replace(out_dtype=self.accumulate)
+        return _Tensor(self._cast(call.replace(args=args, attrs=attrs), self.low), is_low=True)
+
+    def _applied(self, call: Call, values: Sequence[_Value]) -> _Value:
+        """The call on operands of the low dtype."""
+        changes: dict[str, object] = {"args": tuple(self._lowered(v) for v in values)}
+        if getattr(call.attrs, "out_dtype", None) is not None:
+            changes["attrs"] = call.attrs.replace(out_dtype=None)
+        result = infer_expr(call.replace(**changes), trust=True)
+        return _as_value(result, known_type(call), self.low)
+
+    # -- dtypes ------------------------------------------------------------------------------
+
+    def _lowered(self, value: _Value) -> Expr:
+        if isinstance(value, tuple):
+            return Tuple(tuple(map(self._lowered, value)))
+        if value.is_low or not _is_float32(value.expr):
+            return value.expr
+        return self._cast(value.expr, self.low)
+
+    def _written(self, value: _Value) -> Expr:
+        """The value in the type in which it was written."""
+        if isinstance(value, tuple):
+            return infer_expr(Tuple(tuple(map(self._written, value))), trust=True)
+        return self._cast(value.expr, float32) if value.is_low else value.expr
+
+    def _cast(self, expr: Expr, dtype: DType) -> Expr:
+        key = expr, dtype
+        if key not in self.casts:
+            cast = op.cast(expr, dtype=dtype, span=expr.span)
+            self.casts[key] = infer_expr(cast, trust=True)
+        return self.casts[key]
+
+
+def _is_float32(expr: Expr) -> bool:
+    type_ = known_type(expr)
+    return isinstance(type_, TensorType) and type_.dtype == float32
+
+
+def _has_low(value: _Value) -> bool:
+    return any(map(_has_low, value)) if isinstance(value, tuple) else value.is_low
+
+
+def _as_value(expr: Expr, written: Type | None, low: DType) -> _Value:
+    if isinstance(written, TupleType):
+        type_ = known_type(expr)
+        fields = type_.fields if isinstance(type_, TupleType) else written.fields
+        return tuple(
+            _as_value(TupleGetItem(expr, i, checked_type=f), w, low)
+            for i, (w, f) in enumerate(zip(written.fields, fields, strict=True))
+        )
+    type_ = known_type(expr)
+    changed = isinstance(type_, TensorType) and type_.dtype == low and type_ != written
+    return _Tensor(expr, is_low=changed)
