@@ -1,0 +1,108 @@
+"""What was decided for one call on one target: the algorithm, its parameters, and why.
+
+Each operator family has one function that takes a typed call and a target and returns a
+``Decision``. Legalisation, the layout pass, scheduling and ``weft inspect`` read it; none of them
+derives the choice again. All estimates are seconds of one call on one core, from the machine model
+of the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from weft.ir.expr import Call
+from weft.support.errors import InternalError
+from weft.support.registry import Registry
+from weft.target import Target
+
+P = TypeVar("P")
+P_co = TypeVar("P_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[P_co]):
+    """An algorithm that can run the call; ``plan`` holds its layouts, tiles and blocks."""
+
+    algorithm: str
+    seconds: float
+    plan: P_co
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An algorithm that was not taken; ``seconds`` is ``None`` where it cannot run the call."""
+
+    algorithm: str
+    reason: str
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        estimate = "" if self.seconds is None else f" ({self.seconds * 1e6:.1f} us)"
+        return f"not {self.algorithm}{estimate}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[P_co]):
+    """The candidate that was taken, and what lost against it."""
+
+    chosen: Candidate[P_co]
+    rejected: tuple[Rejected, ...] = ()
+
+    @property
+    def algorithm(self) -> str:
+        return self.chosen.algorithm
+
+    @property
+    def seconds(self) -> float:
+        return self.chosen.seconds
+
+    @property
+    def plan(self) -> P_co:
+        return self.chosen.plan
+
+    def __str__(self) -> str:
+        lines = [f"{self.algorithm}, estimated {self.seconds * 1e6:.1f} us",
+                 *(f"  {each}" for each in self.rejected)]
+        return "\n".join(lines)
+
+
+def choose(candidates: Iterable[Candidate[P]], rejected: Iterable[Rejected] = ()) -> Decision[P]:
+    """The candidate with the shortest estimate, the first of equals.
+
+    ``rejected`` are the algorithms that do not apply, with their reasons; the candidates that lose
+    follow them. Raises ``InternalError`` if there is no candidate: each family has an algorithm
+    that runs every call.
+    """
+    offered = list(candidates)
+    if not offered:
+        raise InternalError("no algorithm applies",
+                            got="; ".join(f"{r.algorithm}: {r.reason}" for r in rejected))
+    best = min(offered, key=lambda c: c.seconds)
+    lost = tuple(
+        Rejected(c.algorithm, f"{c.seconds / best.seconds:.2f} times as long" if best.seconds
+                 else "no faster", c.seconds)
+        for c in offered if c is not best
+    )
+    return Decision(best, (*rejected, *lost))
+
+
+# (call with typed arguments, target) -> the decision.
+Decide: TypeAlias = Callable[[Call, Target], Decision[object]]
+DECISIONS: Registry[Decide] = Registry("decision")
+
+
+def decides(op_name: str, *, target: str) -> Callable[[Decide], Decide]:
+    """Register the function that decides for calls of ``op_name`` on targets of kind ``target``."""
+
+    def wrap(function: Decide) -> Decide:
+        return DECISIONS.register(f"{target}:{op_name}", function)
+
+    return wrap
+
+
+def decision_of(call: Call, target: Target) -> Decision[object] | None:
+    """What the operator's family decides for a call; ``None`` where nothing is to be decided."""
+    decide = DECISIONS.find(f"{target.kind}:{getattr(call.op, 'name', '')}")
+    return None if decide is None else decide(call, target)
