@@ -1,4 +1,4 @@
-"""One matrix product under better and better schedules: ``python -m benchmarks.schedule_steps``.
+"""One GEMM under better and better schedules: ``python -m benchmarks.schedule_steps``.
 
 docs/schedules.md explains the steps; the functions here are what it shows.
 """
@@ -28,28 +28,29 @@ from weft.tir.transform.pipeline import lower_prim_func
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``rows`` by ``vectors`` registers of the result, each of ``lanes`` elements."""
+    """The register block of the microkernel: ``mr`` rows by ``vectors`` vectors of ``lanes``."""
 
-    rows: int
+    mr: int
     vectors: int
     lanes: int
 
     @property
-    def width(self) -> int:
+    def nr(self) -> int:
+        """Columns of the register block, and of a packed panel of B."""
         return self.vectors * self.lanes
 
     @staticmethod
     def of(target: Target) -> Tile:
-        """Accumulators, one vector of ``b`` each and a broadcast of ``a`` fill the registers."""
-        rows = 8 if target.vector_registers >= 32 else 4
-        return Tile(rows, 3, target.lanes("float32"))
+        """Accumulators, three vectors of ``b`` and a broadcast of ``a`` fill the registers."""
+        mr = 8 if target.vector_registers >= 32 else 4
+        return Tile(mr, 3, target.lanes("float32"))
 
 
 Program = tuple[te.Schedule, list[te.Tensor]]
-ROW_BLOCK, COLUMN_BLOCK, DEPTH_BLOCK = 64, 256, 64
+MC, NC, KC = 64, 256, 64  # cache blocks of M, N and K, by the names of BLIS
 
 
-def product(n: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+def gemm(n: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     a = te.placeholder((n, n), name="a")
     b = te.placeholder((n, n), name="b")
     k = te.reduce_axis(n, "k")
@@ -58,12 +59,12 @@ def product(n: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
 
 
 def naive(n: int, tile: Tile) -> Program:  # noqa: ARG001 - every step takes the same
-    a, b, c = product(n)
+    a, b, c = gemm(n)
     return te.create_schedule(c), [a, b, c]
 
 
-def vectors(n: int, tile: Tile) -> Program:
-    a, b, c = product(n)
+def vectorized(n: int, tile: Tile) -> Program:
+    a, b, c = gemm(n)
     s = te.create_schedule(c)
     i, j = s[c].axis
     (k,) = s[c].reduce_axis
@@ -73,36 +74,36 @@ def vectors(n: int, tile: Tile) -> Program:
     return s, [a, b, c]
 
 
-def blocks(n: int, tile: Tile) -> Program:
-    a, b, c = product(n)
+def cache_blocked(n: int, tile: Tile) -> Program:
+    a, b, c = gemm(n)
     s = te.create_schedule(c)
     i, j = s[c].axis
     (k,) = s[c].reduce_axis
-    row_block, row = s[c].split(i, factor=ROW_BLOCK)
-    column_block, column = s[c].split(j, factor=COLUMN_BLOCK)
-    depth_block, depth = s[c].split(k, factor=DEPTH_BLOCK)
+    row_block, row = s[c].split(i, factor=MC)
+    column_block, column = s[c].split(j, factor=NC)
+    k_block, k_in = s[c].split(k, factor=KC)
     columns, lane = s[c].split(column, factor=tile.lanes)
-    s[c].reorder(row_block, column_block, depth_block, row, depth, columns, lane)
+    s[c].reorder(row_block, column_block, k_block, row, k_in, columns, lane)
     s[c].vectorize(lane)
     return s, [a, b, c]
 
 
-def registers(n: int, tile: Tile) -> Program:
-    a, b, c = product(n)
+def register_blocked(n: int, tile: Tile) -> Program:
+    a, b, c = gemm(n)
     s = te.create_schedule(c)
-    tile_in_registers(s, c, tile)
+    register_blocking(s, c, tile)
     return s, [a, b, c]
 
 
-def tile_in_registers(s: te.Schedule, c: te.Tensor, tile: Tile) -> te.IterVar:
-    """Compute ``c`` tile by tile in registers; returns the loop over panels of columns."""
+def register_blocking(s: te.Schedule, c: te.Tensor, tile: Tile) -> te.IterVar:
+    """Keep an ``mr`` x ``nr`` tile of ``c`` in registers; returns the loop over panels of B."""
     acc = s.cache_write(c, "local")
     i, j = s[c].axis
-    tall, row = s[c].split(i, factor=tile.rows)
-    panel, column = s[c].split(j, factor=tile.width)
+    tile_row, row = s[c].split(i, factor=tile.mr)
+    panel, column = s[c].split(j, factor=tile.nr)
     vector, lane = s[c].split(column, factor=tile.lanes)
-    s[c].reorder(panel, tall, row, vector, lane)
-    s[acc].compute_at(s[c], tall)
+    s[c].reorder(panel, tile_row, row, vector, lane)
+    s[acc].compute_at(s[c], tile_row)
     i, j = s[acc].axis
     vector_in, lane_in = s[acc].split(j, factor=tile.lanes)
     s[acc].reorder(*s[acc].reduce_axis, i, vector_in, lane_in)
@@ -113,58 +114,59 @@ def tile_in_registers(s: te.Schedule, c: te.Tensor, tile: Tile) -> te.IterVar:
     return panel
 
 
-def packed_product(n: int, tile: Tile) -> tuple[te.Tensor, te.Tensor, te.Tensor, te.Tensor]:
+def packed_gemm(n: int, tile: Tile) -> tuple[te.Tensor, te.Tensor, te.Tensor, te.Tensor]:
     a = te.placeholder((n, n), name="a")
     b = te.placeholder((n, n), name="b")
     k = te.reduce_axis(n, "k")
 
-    def packed(panel: PrimExpr, depth: PrimExpr, column: PrimExpr) -> PrimExpr:
-        j = panel * tile.width + column
-        return te.if_then_else(j < n, b[depth, j], te.const(0, "float32"))
+    def packed(panel: PrimExpr, k: PrimExpr, column: PrimExpr) -> PrimExpr:
+        j = panel * tile.nr + column
+        return te.if_then_else(j < n, b[k, j], te.const(0, "float32"))
 
-    panels = te.compute((-(-n // tile.width), n, tile.width), packed, name="panels")
+    panels = te.compute((-(-n // tile.nr), n, tile.nr), packed, name="panels")
 
     def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        return te.sum(a[i, k] * panels[j // tile.width, k, j % tile.width], axis=k)
+        return te.sum(a[i, k] * panels[j // tile.nr, k, j % tile.nr], axis=k)
 
     c = te.compute((n, n), element, name="c")
     return a, b, panels, c
 
 
 def packed(n: int, tile: Tile) -> Program:
-    a, b, panels, c = packed_product(n, tile)
+    a, b, panels, c = packed_gemm(n, tile)
     s = te.create_schedule(c)
     *_, column = s[panels].axis
     _, lane = s[panels].split(column, factor=tile.lanes)
     s[panels].vectorize(lane)
-    tile_in_registers(s, c, tile)
+    register_blocking(s, c, tile)
     return s, [a, b, c]
 
 
-def near(n: int, tile: Tile) -> Program:
-    a, b, panels, c = packed_product(n, tile)
+def packed_per_panel(n: int, tile: Tile) -> Program:
+    a, b, panels, c = packed_gemm(n, tile)
     s = te.create_schedule(c)
     *_, column = s[panels].axis
     _, lane = s[panels].split(column, factor=tile.lanes)
     s[panels].vectorize(lane)
-    s[panels].compute_at(s[c], tile_in_registers(s, c, tile))
+    s[panels].compute_at(s[c], register_blocking(s, c, tile))
     return s, [a, b, c]
 
 
 def parallel(n: int, tile: Tile) -> Program:
-    a, b, panels, c = packed_product(n, tile)
+    a, b, panels, c = packed_gemm(n, tile)
     s = te.create_schedule(c)
     *_, column = s[panels].axis
     _, lane = s[panels].split(column, factor=tile.lanes)
     s[panels].vectorize(lane)
-    panel = tile_in_registers(s, c, tile)
+    panel = register_blocking(s, c, tile)
     s[panels].compute_at(s[c], panel)
     s[c].parallel(panel)
     return s, [a, b, c]
 
 
 STEPS: tuple[Callable[[int, Tile], Program], ...] = (
-    naive, vectors, blocks, registers, packed, near, parallel)
+    naive, vectorized, cache_blocked, register_blocked, packed, packed_per_panel, parallel,
+)
 
 
 def lowered(step: Callable[[int, Tile], Program], n: int, tile: Tile) -> PrimFunc:
@@ -202,8 +204,8 @@ def seconds(call: Callable[[], None], budget: float = 1.0) -> float:
 
 
 @click.command()
-@click.option("--size", default=1024, show_default=True, help="rows, columns and depth")
-@click.option("--threads", default=2, show_default=True, help="of the last step")
+@click.option("--size", default=1024, show_default=True, help="M, N and K")
+@click.option("--threads", default=2, show_default=True, help="threads of the last step")
 def main(size: int, threads: int) -> None:
     """Time every step on this machine."""
     tile = Tile.of(Target.host())

@@ -18,7 +18,7 @@ from weft.tir.transform.pipeline import lower_prim_func
 
 PAGE = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```([\w-]+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-SMALL = steps.Tile(rows=3, vectors=2, lanes=4)
+SMALL = steps.Tile(mr=3, vectors=2, lanes=4)
 EACH_STEP = pytest.mark.parametrize("step", steps.STEPS, ids=lambda s: s.__name__)
 
 
@@ -34,7 +34,7 @@ def operands(n: int) -> list[np.ndarray]:
 
 @EACH_STEP
 @pytest.mark.parametrize("n", [1, 8, 13])
-def test_step_computes_the_product(step, n):
+def test_step_computes_the_gemm(step, n):
     func = steps.lowered(step, n, SMALL)
     a, b, c = operands(n)
     scratch = [np.zeros(p.static_shape, np.float32) for p in func.params[3:]]
@@ -64,8 +64,8 @@ def test_the_tile_of_the_page_fits_the_registers():
     for target in ("llvm -mcpu=haswell", "llvm -mcpu=znver4"):
         wide = Target.of(target)
         tile = steps.Tile.of(wide)
-        assert tile.rows * tile.vectors + tile.vectors + 1 <= wide.vector_registers
-    assert (tile.rows, tile.vectors) == (8, 3)
+        assert tile.mr * tile.vectors + tile.vectors + 1 <= wide.vector_registers
+    assert (tile.mr, tile.vectors) == (8, 3)
 
 
 def test_the_page_shows_the_functions_that_run():
