@@ -16,8 +16,8 @@ from weft.strategy.cpu.machine import RegisterTile, choose_tile, fits_registers
 def test_tiles_fit_the_register_file(target, rows, columns):
     tile = choose_tile(rows, columns, target, float32)
     assert fits_registers(tile, target)
-    assert 1 <= tile.rows <= rows
-    assert 1 <= tile.vectors <= columns
+    assert 1 <= tile.mr <= rows
+    assert 1 <= tile.nr_vectors <= columns
 
 
 def test_wide_tiles_reach_the_arithmetic_limit():
@@ -26,8 +26,8 @@ def test_wide_tiles_reach_the_arithmetic_limit():
 
 
 def test_rows_divide_where_that_costs_nothing():
-    assert 56 % choose_tile(56, 2, WIDE_CPU, float32).rows == 0
-    assert choose_tile(7, 4, WIDE_CPU, float32).rows == 7
+    assert 56 % choose_tile(56, 2, WIDE_CPU, float32).mr == 0
+    assert choose_tile(7, 4, WIDE_CPU, float32).mr == 7
 
 
 def test_a_narrow_tile_is_charged_for_latency():

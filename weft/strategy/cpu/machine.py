@@ -29,14 +29,17 @@ def has_masks(target: Target) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """A tile of ``rows`` broadcast operands by ``vectors`` vector operands, kept in registers."""
+    """The accumulators of a microkernel: ``mr`` broadcast operands by ``nr_vectors`` vectors.
 
-    rows: int
-    vectors: int
+    ``mr`` and ``nr`` are the names of BLIS; ``nr`` is ``nr_vectors`` times the lanes of a register.
+    """
+
+    mr: int
+    nr_vectors: int
 
     @property
     def accumulators(self) -> int:
-        return self.rows * self.vectors
+        return self.mr * self.nr_vectors
 
     def step_cycles(self, vector_cycles: float = 0.0) -> float:
         """Cycles of one reduction step: the tightest of arithmetic, loads and latency.
@@ -47,14 +50,14 @@ class RegisterTile:
         comes from beyond the first-level cache, and from two lines of it, as it is not aligned.
         """
         arithmetic = self.accumulators / FMA_PER_CYCLE
-        loads = (self.rows + self.vectors * (2 if vector_cycles else 1)) / LOADS_PER_CYCLE
-        arrival = self.vectors * vector_cycles
+        loads = (self.mr + self.nr_vectors * (2 if vector_cycles else 1)) / LOADS_PER_CYCLE
+        arrival = self.nr_vectors * vector_cycles
         return max(arithmetic, loads, arrival, FMA_LATENCY) + OPERAND_COST * loads
 
 
 def fits_registers(tile: RegisterTile, target: Target) -> bool:
     """Accumulators, one vector operand each, and a broadcast must fit the register file."""
-    return tile.accumulators + tile.vectors + 1 <= target.vector_registers
+    return tile.accumulators + tile.nr_vectors + 1 <= target.vector_registers
 
 
 def tail_cost(extent: int, rows: int, vectors: int, vector_cycles: float = 0.0) -> float:
@@ -100,10 +103,10 @@ def cover_cost(
     rows: int, columns: int, tile: RegisterTile, vector_cycles: float = 0.0
 ) -> float:
     """Cycles of one reduction step of ``rows`` x ``columns`` outputs, tile by tile."""
-    full, rest = divmod(columns, tile.vectors)
-    cost = full * tail_cost(rows, tile.rows, tile.vectors, vector_cycles)
+    full, rest = divmod(columns, tile.nr_vectors)
+    cost = full * tail_cost(rows, tile.mr, tile.nr_vectors, vector_cycles)
     if rest:
-        cost += tail_cost(rows, tile.rows, rest, vector_cycles)
+        cost += tail_cost(rows, tile.mr, rest, vector_cycles)
     # A tail is code of its own, and its loop starts cold: charge it a little.
-    tails = bool(rows % tile.rows) + bool(rest)
+    tails = bool(rows % tile.mr) + bool(rest)
     return cost * (1 + 0.02 * tails)

@@ -25,7 +25,7 @@ def dense(
     ``units`` only so many columns of it are used.
     """
     columns = convert_shape(weight_layout, NK, weight.shape)[0] if units is None else const(units)
-    k, wide = te.reduce_axis(data.shape[-1], name="k"), sum_type(out_dtype)
+    k, wide = te.reduce_axis(data.shape[-1], name="k"), accumulator_dtype(out_dtype)
 
     def element(*index: PrimExpr) -> PrimExpr:
         value = data[(*index[:-1], k.var)]
@@ -49,7 +49,7 @@ def matmul(
     rows, depth = _swapped(a.shape[-2:], transpose_a) if a.ndim > 1 else (None, a.shape[0])
     columns = _swapped(b.shape[-2:], transpose_b)[1] if b.ndim > 1 else None
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
-    k, wide = te.reduce_axis(depth, name="k"), sum_type(out_dtype)
+    k, wide = te.reduce_axis(depth, name="k"), accumulator_dtype(out_dtype)
 
     def element(*index: PrimExpr) -> PrimExpr:
         lead, rest = index[: len(batch)], list(index[len(batch):])
@@ -66,7 +66,7 @@ def matmul(
     return _rounded(sums, out_dtype)
 
 
-def sum_type(dtype: DType) -> DType:
+def accumulator_dtype(dtype: DType) -> DType:
     """What products of ``dtype`` are added up in: floats of 16 bits and fewer in float32."""
     return float32 if dtype.is_narrow_float else dtype
 

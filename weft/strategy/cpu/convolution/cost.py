@@ -17,7 +17,7 @@ from weft.strategy.cpu.convolution.unblocked import arrival_cycles, plain_tile
 from weft.strategy.cpu.machine import FAR_BYTES_PER_CYCLE, RegisterTile, choose_tile, cover_cost
 from weft.target import Target
 from weft.topi.nn.conv import side_padding
-from weft.topi.nn.dense import sum_type
+from weft.topi.nn.dense import accumulator_dtype
 
 EXPOSED = 0.06  # share of the time for weights from afar that arithmetic does not hide
 
@@ -48,7 +48,7 @@ class ConvSize:
         )
         pointwise = math.prod(taps) == 1 and not any(attrs.padding)
         return ConvSize(batch, outputs, attrs.groups, group_inputs, tuple(taps), extents, pointwise,
-                        sum_type(attrs.out_dtype or data.dtype))
+                        accumulator_dtype(attrs.out_dtype or data.dtype))
 
     @property
     def depth(self) -> int:
@@ -64,7 +64,7 @@ def blocked_tile(width: int, blocks: int, block: int, target: Target, dtype: DTy
     """Positions of one row (``rows``) by blocks of output channels (``vectors``)."""
     step = registers(block, target.lanes(dtype))
     tile = choose_tile(width, blocks * step, target, dtype, column_step=step)
-    return RegisterTile(tile.rows, max(1, tile.vectors // step))
+    return RegisterTile(tile.mr, max(1, tile.nr_vectors // step))
 
 
 def blocked_cycles(size: ConvSize, outputs: int, block: int, target: Target) -> float:
@@ -72,13 +72,13 @@ def blocked_cycles(size: ConvSize, outputs: int, block: int, target: Target) -> 
     *rows, width = size.extents
     step, blocks = registers(block, target.lanes(size.dtype)), outputs // block
     tile = blocked_tile(width, blocks, block, target, size.dtype)
-    steps = cover_cost(width, blocks * step, RegisterTile(tile.rows, tile.vectors * step))
+    steps = cover_cost(width, blocks * step, RegisterTile(tile.mr, tile.nr_vectors * step))
     lines = size.batch * math.prod(rows)
-    slice_bytes = size.dtype.itemsize * size.depth * tile.vectors * block
+    slice_bytes = size.dtype.itemsize * size.depth * tile.nr_vectors * block
     if slice_bytes <= target.l2_bytes * 3 // 4:
         return steps * lines * size.depth
     # Every tile reads its slice of the weights from beyond the second-level cache.
-    tiles = lines * -(-width // tile.rows) * -(-blocks // tile.vectors)
+    tiles = lines * -(-width // tile.mr) * -(-blocks // tile.nr_vectors)
     return steps * lines * size.depth + tiles * slice_bytes / FAR_BYTES_PER_CYCLE * EXPOSED
 
 

@@ -28,7 +28,7 @@ from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise.blocked import is_depthwise, schedule_depthwise
 from weft.strategy.cpu.depthwise.rows import schedule_depthwise_rows
 from weft.strategy.cpu.dot_product.convolution import dot_convolution
-from weft.strategy.cpu.gemm.microkernel import accumulators, tile_in_registers
+from weft.strategy.cpu.gemm.microkernel import accumulators, register_block
 from weft.strategy.cpu.machine import (
     FMA_PER_CYCLE,
     PARALLEL_THRESHOLD,
@@ -101,8 +101,8 @@ def schedule_direct(ctx: ScheduleContext) -> None:
     axes = _axes(ctx, stage)
     tile = blocked_tile(size_of(axes.ow.extent), axes.blocks, axes.block, ctx.target,
                         ctx.output.dtype)
-    blocks, block = stage.split(axes.oc, factor=tile.vectors)
-    columns, column = stage.split(axes.ow, factor=tile.rows)
+    blocks, block = stage.split(axes.oc, factor=tile.nr_vectors)
+    columns, column = stage.split(axes.ow, factor=tile.mr)
     *outer, banded = axes.rows or [columns]
     bands, inside = stage.split(banded, factor=_band(ctx, axes, tile))
     around = [inside, columns] if axes.rows else [inside]
@@ -155,7 +155,7 @@ def _order_reduction(ctx: ScheduleContext, stage: te.Stage) -> None:
     channels, *taps = stage.reduce_axis
     above = len(axes.rows)
     reduction = [*taps[:above], channels, *taps[above:]]
-    tile_in_registers(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
+    register_block(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
 
 
 def _band(ctx: ScheduleContext, axes: _Axes, tile: RegisterTile) -> int:
@@ -165,14 +165,14 @@ def _band(ctx: ScheduleContext, axes: _Axes, tile: RegisterTile) -> int:
     taps = math.prod(attrs.kernel_size or ())
     rows, width = [size_of(axis.extent) for axis in axes.rows], size_of(axes.ow.extent)
     if not rows:
-        rows, width = [-(-width // tile.rows)], tile.rows
+        rows, width = [-(-width // tile.mr)], tile.mr
     *images, height = rows
     batch = size_of(axes.n.extent) * math.prod(images)
     outputs = axes.blocks * axes.block
     products = batch * outputs * height * width * depth
     lanes = ctx.target.lanes(ctx.output.dtype)
     return choose_band(
-        BandSize(batch, height, -(-axes.blocks // tile.vectors),
+        BandSize(batch, height, -(-axes.blocks // tile.nr_vectors),
                  4 * depth // taps * width * math.prod(attrs.strides), 4 * outputs * depth,
                  products / (FMA_PER_CYCLE * lanes)),
         ctx.target,

@@ -18,13 +18,13 @@ from weft.strategy.cpu.convolution.cost import ConvSize, blocked_cycles, plain_c
 from weft.strategy.cpu.depthwise.cost import blocked_depthwise_cycles, plain_depthwise_cycles
 from weft.strategy.cpu.dot_product.convolution import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product.matmul import panel_layout, plan_of
-from weft.strategy.cpu.gemm.plan import ProductSize, plan_product
+from weft.strategy.cpu.gemm.cost import GemmShape, plan_gemm
 from weft.strategy.cpu.machine import has_masks
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
 from weft.topi.layout import Layout
-from weft.topi.nn.dense import sum_type
+from weft.topi.nn.dense import accumulator_dtype
 from weft.transform.layout.layout_choice import LayoutChoice, LayoutChoices
 from weft.transform.layout.layout_cost import CONVERSION_CYCLES
 
@@ -187,8 +187,8 @@ def _panel_of(
     """How wide the panels of a dense weight are: a register tile, for as many rows as are known."""
     data = _fixed(types[0])
     rows = math.prod(data.concrete_shape[:-1]) if data is not None else USUAL_ROWS
-    size = ProductSize(max(rows, 1), sizes["N"], sizes["K"], sum_type(dtype))
-    return plan_product(size, target).width
+    size = GemmShape(max(rows, 1), sizes["N"], sizes["K"], accumulator_dtype(dtype))
+    return plan_gemm(size, target).width
 
 
 def _fixed(type_: Type) -> TensorType | None:

@@ -17,7 +17,7 @@ from weft.strategy.analysis import computes_below, is_reduction, size_of, work_o
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
 from weft.strategy.cpu.convolution.rows import conv_rows
-from weft.strategy.cpu.gemm.microkernel import accumulators, tile_in_registers
+from weft.strategy.cpu.gemm.microkernel import accumulators, register_block
 from weft.strategy.cpu.machine import (
     FMA_PER_CYCLE,
     NEAR_BYTES_PER_CYCLE,
@@ -69,8 +69,8 @@ def schedule_plain(ctx: ScheduleContext) -> None:
     tile = plain_tile(channels // groups, width // lanes, taps, ctx.target)
     # Channels of two groups read different pixels: no tile has some of both.
     group, within = stage.split(oc, nparts=groups)
-    slices, channel = stage.split(within, factor=tile.rows)
-    columns, inside = stage.split(ow, factor=tile.vectors * lanes)
+    slices, channel = stage.split(within, factor=tile.mr)
+    columns, inside = stage.split(ow, factor=tile.nr_vectors * lanes)
     vector, lane = stage.split(inside, factor=lanes)
     *outer, banded = rows or [columns]
     bands, band = stage.split(banded, factor=_band(ctx, sums, tile, lanes))
@@ -86,7 +86,7 @@ def schedule_plain(ctx: ScheduleContext) -> None:
     acc_stage = s[acc]
     an, ac, *a_rows, aw = acc_stage.axis
     acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
-    tile_in_registers(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
+    register_block(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
                       [an, *a_rows])
 
 
@@ -96,12 +96,12 @@ def _band(ctx: ScheduleContext, sums: te.ComputeOp, tile: RegisterTile, lanes: i
     depth, *taps = (size_of(axis.extent) for axis in sums.reduce_axis)
     step = math.prod(attrs_of(ctx.call, ConvAttrs).strides) if rows else 1
     if not rows:
-        rows, width = [-(-width // (tile.vectors * lanes))], tile.vectors * lanes
+        rows, width = [-(-width // (tile.nr_vectors * lanes))], tile.nr_vectors * lanes
     *images, height = rows
     batch *= math.prod(images)
     products = batch * channels * height * width * depth * math.prod(taps)
     return choose_band(
-        BandSize(batch, height, -(-channels // tile.rows), 4 * depth * width * step,
+        BandSize(batch, height, -(-channels // tile.mr), 4 * depth * width * step,
                  4 * channels * depth * math.prod(taps), products / (FMA_PER_CYCLE * lanes)),
         ctx.target,
     )

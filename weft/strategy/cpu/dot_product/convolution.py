@@ -64,8 +64,8 @@ def dot_convolution(call: Call, target: Target) -> Iterator[Implementation]:
     flat = _is_flat(call)
     columns = height * width if flat else width
     tile = choose_tile(outputs, -(-columns // plan.lanes), target, plan.accumulator)
-    rows = max(n for n in range(1, tile.rows + 1) if outputs % n == 0)
-    tile = RegisterTile(rows, tile.vectors)
+    rows = max(n for n in range(1, tile.mr + 1) if outputs % n == 0)
+    tile = RegisterTile(rows, tile.nr_vectors)
     compute = functools.partial(_convolution, plan=plan, tile=tile, flat=flat)
     schedule = functools.partial(_schedule, plan=plan, tile=tile, flat=flat)
     yield Implementation(f"nn.conv2d.cpu.{plan.instruction.name}", schedule, compute)
@@ -139,7 +139,7 @@ def _convolution(
     (top, bottom), (left, right) = side_padding(attrs.padding, 2)
     rows = _positions(height + top + bottom, taps_y, attrs.strides[0], attrs.dilation[0])
     columns = _positions(width + left + right, taps_x, attrs.strides[1], attrs.dilation[1])
-    window = _Window(attrs, (taps_y, taps_x), (rows, columns), tile.vectors * plan.lanes)
+    window = _Window(attrs, (taps_y, taps_x), (rows, columns), tile.nr_vectors * plan.lanes)
     lines, (down, stride) = (const(1), (1, 1)) if flat else (rows, attrs.strides)
     copied = window.grouped((window.pixels if flat else window.padded)(data, plan), plan, stride)
     axes = [te.reduce_axis(extent, name) for extent, name
@@ -202,9 +202,9 @@ def _schedule(ctx: ScheduleContext, *, plan: DotPlan, tile: RegisterTile, flat: 
     around = [n, row]
     if flat:
         around, column = [n], stage.fuse(row, column)
-    columns, inside = stage.split(column, factor=tile.vectors * plan.lanes)
+    columns, inside = stage.split(column, factor=tile.nr_vectors * plan.lanes)
     vector, lane = stage.split(inside, factor=plan.lanes)
-    tall, short = stage.split(channel, factor=tile.rows)
+    tall, short = stage.split(channel, factor=tile.mr)
     stage.reorder(*around, columns, tall, short, vector, lane)
     stage.unroll(short)
     stage.unroll(vector)

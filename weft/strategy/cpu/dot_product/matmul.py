@@ -54,7 +54,7 @@ def plan_of(call: Call, target: Target, *, is_packed: bool = False) -> DotPlan |
     return plan if result.dtype in wanted else None
 
 
-def dot_products(name: str, call: Call, target: Target) -> Iterator[Implementation]:
+def dot_product_matmul(name: str, call: Call, target: Target) -> Iterator[Implementation]:
     """The implementation of ``nn.matmul``, ``nn.batch_matmul`` or ``nn.dense`` that packs both
     operands at run time.
     """
@@ -75,7 +75,7 @@ def dot_products(name: str, call: Call, target: Target) -> Iterator[Implementati
     yield Implementation(f"{name}.cpu.{plan.instruction.name}", schedule, compute)
 
 
-def packed_dot_dense(call: Call, layout: Layout, target: Target) -> Iterator[Implementation]:
+def dot_product_dense(call: Call, layout: Layout, target: Target) -> Iterator[Implementation]:
     """The implementation of ``nn.dense`` with a weight in panels of this layout."""
     plan, result = plan_of(call, target, is_packed=True), call.checked_type
     if plan is None or not is_panel_layout(layout, plan) or not isinstance(result, TensorType):
@@ -95,7 +95,7 @@ def _tile(plan: DotPlan, rows: int, vectors: int, target: Target) -> RegisterTil
     """
     if plan.shifts_left:
         tile = choose_tile(rows + 1, vectors, target, plan.accumulator)
-        if tile.rows > rows:
+        if tile.mr > rows:
             return tile
     return choose_tile(rows, vectors, target, plan.accumulator)
 
@@ -110,7 +110,7 @@ def _tile_of_panel(
             if vectors % width == 0 and fits_registers(tile, target):
                 return tile
     tile = choose_tile(rows, panels * vectors, target, plan.accumulator, column_step=vectors)
-    return RegisterTile(tile.rows, vectors)
+    return RegisterTile(tile.mr, vectors)
 
 
 def panel_layout(units: int, plan: DotPlan) -> str:
@@ -148,7 +148,7 @@ class _Product:
     def has_row_of_ones(self) -> bool:
         """Whether the one tile of rows has room for the sums of columns as its last row."""
         rows = int_value(self.rows)
-        return self.plan.shifts_left and rows is not None and self.tile.rows > rows
+        return self.plan.shifts_left and rows is not None and self.tile.mr > rows
 
     @property
     def groups(self) -> PrimExpr:
@@ -156,7 +156,7 @@ class _Product:
 
     def left_panels(self, batch: Sequence[PrimExpr], element: Element) -> te.Tensor:
         """16 groups of a line side by side: a cache line is copied at once."""
-        plan, height, chunk = self.plan, self.tile.rows, CHUNK * self.plan.group
+        plan, height, chunk = self.plan, self.tile.mr, CHUNK * self.plan.group
 
         def body(*index: PrimExpr) -> PrimExpr:
             *at, panel, block, within, inner = index
@@ -196,7 +196,7 @@ class _Product:
            inner: te.IterVar) -> PrimExpr:
         place = (group % CHUNK) * self.plan.group + inner
         own = _own(left, at, 4)
-        height = self.tile.rows
+        height = self.tile.mr
         return left[(*own, m // height, group // CHUNK, m % height, place)]
 
     def _y(self, right: te.Tensor, at: list[PrimExpr], n: PrimExpr, group: te.IterVar,
@@ -219,7 +219,7 @@ class _Product:
             return self._sum(self._x(left, at, m, kg, ki), self._y(right, at, n, kg, ki),
                              [kg, ki])
 
-        shape = (*self.batch, _round_up(self.rows, self.tile.rows),
+        shape = (*self.batch, _round_up(self.rows, self.tile.mr),
                  _round_up(self.columns, self.width))
         product = te.compute(shape, element, name="dot", tag="dot_product")
         found = (self._column_correction(right, product), self._row_correction(left))
@@ -262,7 +262,7 @@ class _Product:
         kg, ki = self._depth_axes()
         ones = te.compute((plan.lanes, plan.group), lambda *_: const(1, plan.right), name="ones",
                           tag="ones")
-        shape = (*left.shape[:-4], _round_up(self.rows, self.tile.rows), const(plan.lanes))
+        shape = (*left.shape[:-4], _round_up(self.rows, self.tile.mr), const(plan.lanes))
 
         def element(*index: PrimExpr) -> PrimExpr:
             *at, m, lane = index
@@ -282,15 +282,15 @@ def _product_of_two(
     if isinstance(attrs, DenseAttrs):
         *leading, depth = a.shape
         columns = b.shape[0 if swap[1] else 1]
-        product = _Product(plan, tile, tile.vectors * plan.lanes, (), row_count(leading), columns,
-                           depth)
+        product = _Product(plan, tile, tile.nr_vectors * plan.lanes, (), row_count(leading),
+                           columns, depth)
         right = product.right_panels((), lambda _, n, k: b[(n, k) if swap[1] else (k, n)],
                                      depth_first=not swap[1])
         return _dense(a, product, right, out_dtype)
     rows, depth = _swapped(a.shape[-2:], swap[0])
     columns = _swapped(b.shape[-2:], swap[1])[1]
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if a.ndim > 2 else ()
-    width = tile.vectors * plan.lanes
+    width = tile.nr_vectors * plan.lanes
     product = _Product(plan, tile, width, tuple(batch), rows, columns, depth)
     left = product.left_panels(
         a.shape[:-2], lambda at, m, k: a[(*at, *_swapped((m, k), swap[0]))])

@@ -60,11 +60,11 @@ def _schedule_tiles(
     *leading, column = stage.axis
     if flat_rows and len(leading) > 1:
         leading = [stage.fuse(*leading)]
-    panels, inside = stage.split(column, factor=tile.vectors * plan.lanes)
+    panels, inside = stage.split(column, factor=tile.nr_vectors * plan.lanes)
     vector, lane = stage.split(inside, factor=plan.lanes)
     around, within_tile = [*leading[:-1], panels], [vector, lane]
     if leading:  # a product with a vector has no rows
-        tall, short = stage.split(leading[-1], factor=tile.rows)
+        tall, short = stage.split(leading[-1], factor=tile.mr)
         around, within_tile = [*around, tall], [short, *within_tile]
         stage.unroll(short)
     stage.reorder(*around, *within_tile)

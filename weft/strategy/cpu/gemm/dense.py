@@ -16,52 +16,52 @@ from weft.ir.expr import Call
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.default import schedule_default
-from weft.strategy.cpu.dot_product.matmul import dot_products, packed_dot_dense
+from weft.strategy.cpu.dot_product.matmul import dot_product_dense, dot_product_matmul
 from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
-from weft.strategy.cpu.gemm.matmul import products_of_activations, widened, with_variants
-from weft.strategy.cpu.gemm.plan import (
-    ProductPlan,
-    ProductSize,
+from weft.strategy.cpu.gemm.cost import (
+    GemmBlocking,
+    GemmShape,
     other_plans,
-    plan_product,
+    plan_gemm,
 )
-from weft.strategy.cpu.gemm.schedule import schedule_product
+from weft.strategy.cpu.gemm.matmul import gemm_of_activations, widened, with_variants
+from weft.strategy.cpu.gemm.schedule import schedule_gemm
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
 from weft.target import Target
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout
-from weft.topi.nn.dense import sum_type
+from weft.topi.nn.dense import accumulator_dtype
 
 
 @strategy("nn.dense", target="cpu")
 def dense(call: Call, target: Target) -> Iterator[Implementation]:
     """Packed weights are tiled as they are; others are packed at run time first."""
     layout = Layout.parse(attrs_of(call, DenseAttrs).weight_layout)
-    yield from packed_dot_dense(call, layout, target)
+    yield from dot_product_dense(call, layout, target)
     panel = layout.factor_of("N")
     result, data = call.checked_type, call.args[0].checked_type
     is_packed = layout.ndim == 3 and panel > 1
     if is_packed and _is_known(result) and _is_known(data) and data.concrete_shape[-1]:
         *leading, columns = result.concrete_shape
         rows, depth = math.prod(leading), data.concrete_shape[-1]
-        size = ProductSize(max(rows, 1), columns, depth, sum_type(result.dtype))
+        size = GemmShape(max(rows, 1), columns, depth, accumulator_dtype(result.dtype))
         yield with_variants(
-            "nn.dense.cpu.packed", plan_product(size, target, panel=panel),
+            "nn.dense.cpu.packed", plan_gemm(size, target, panel=panel),
             functools.partial(other_plans, size, target, panel=panel),
             functools.partial(_in_panels, layout),
         )
     elif layout.name in ("NK", "KN"):
-        yield from dot_products("nn.dense", call, target)
-        yield from products_of_activations("nn.dense", call, target,
+        yield from dot_product_matmul("nn.dense", call, target)
+        yield from gemm_of_activations("nn.dense", call, target,
                                            transpose_b=layout.name == "NK")
     yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
 
 
-def _in_panels(layout: Layout, name: str, plan: ProductPlan) -> Implementation:
+def _in_panels(layout: Layout, name: str, plan: GemmBlocking) -> Implementation:
     return Implementation(
-        name, functools.partial(schedule_product, plan=plan, flat_rows=True),
+        name, functools.partial(schedule_gemm, plan=plan, flat_rows=True),
         functools.partial(packed_dense, layout=layout),
     )
 
@@ -81,7 +81,7 @@ def packed_dense(
     if not isinstance(attrs, DenseAttrs):
         raise InternalError(f"packed dense got {type(attrs).__name__}")
     dtype = attrs.out_dtype or data.dtype
-    wide = sum_type(dtype)
+    wide = accumulator_dtype(dtype)
     *leading, depth = data.shape
     rows = row_count(leading)
     panels, _, width = weight.shape

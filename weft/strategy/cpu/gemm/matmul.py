@@ -18,21 +18,21 @@ from weft.ir.expr import Call
 from weft.ir.types import TensorType
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.default import schedule_default
-from weft.strategy.cpu.dot_product.matmul import dot_products
-from weft.strategy.cpu.gemm.plan import (
-    ProductPlan,
-    ProductSize,
-    copies_right,
+from weft.strategy.cpu.dot_product.matmul import dot_product_matmul
+from weft.strategy.cpu.gemm.cost import (
+    GemmBlocking,
+    GemmShape,
     other_plans,
-    plan_product,
+    packs_b,
+    plan_gemm,
 )
-from weft.strategy.cpu.gemm.schedule import schedule_product
+from weft.strategy.cpu.gemm.schedule import schedule_gemm
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
 from weft.target import Target
 from weft.tir.expr import PrimExpr, const, if_then_else, int_value
 from weft.topi.broadcast import broadcast_shape
-from weft.topi.nn.dense import sum_type
+from weft.topi.nn.dense import accumulator_dtype
 
 # Below these a right operand that must be copied is not worth it: measured from 2 to 16 of each.
 MIN_COPIED_ROWS, MIN_COLUMNS = 4, 3
@@ -43,8 +43,8 @@ def _products(call: Call, target: Target) -> Iterator[Implementation]:
     name = getattr(call.op, "name", "matmul")
     attrs = call.attrs
     if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs) and _has_matrices(call):
-        yield from dot_products(name, call, target)
-        yield from products_of_activations(
+        yield from dot_product_matmul(name, call, target)
+        yield from gemm_of_activations(
             name, call, target, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b
         )
     yield Implementation(f"{name}.cpu.generic", schedule_default, cost=1.0)
@@ -61,7 +61,7 @@ strategy("nn.matmul", target="cpu")(_products)
 strategy("nn.batch_matmul", target="cpu")(_products)
 
 
-def products_of_activations(
+def gemm_of_activations(
     name: str, call: Call, target: Target, *, transpose_a: bool = False, transpose_b: bool
 ) -> Iterator[Implementation]:
     """The implementation in register tiles, where the call is large enough for it."""
@@ -69,47 +69,47 @@ def products_of_activations(
     if size is None or not _is_worth_tiles(size, call, transpose_b):
         return
 
-    def in_tiles(full_name: str, plan: ProductPlan) -> Implementation:
+    def in_tiles(full_name: str, plan: GemmBlocking) -> Implementation:
         product = functools.partial(
             tiled_matmul, transpose_a=transpose_a, transpose_b=transpose_b, plan=plan,
-            in_panels=transpose_b or copies_right(size, plan, target),
+            in_panels=transpose_b or packs_b(size, plan, target),
         )
         return Implementation(
-            full_name, functools.partial(schedule_product, plan=plan),
+            full_name, functools.partial(schedule_gemm, plan=plan),
             lambda a, b, attrs: product(a, b, out_dtype=attrs.out_dtype or a.dtype),
         )
 
-    yield with_variants(f"{name}.cpu.packed", plan_product(size, target),
+    yield with_variants(f"{name}.cpu.packed", plan_gemm(size, target),
                         functools.partial(other_plans, size, target), in_tiles)
 
 
-def _is_worth_tiles(size: ProductSize, call: Call, transpose_b: bool) -> bool:
+def _is_worth_tiles(size: GemmShape, call: Call, transpose_b: bool) -> bool:
     """Tiles that are mostly empty are not, but that sums of narrow floats be exact is."""
     result = call.checked_type
     if isinstance(result, TensorType) and result.dtype is not size.dtype:
         return True
-    return size.columns >= MIN_COLUMNS and not (transpose_b and size.rows < MIN_COPIED_ROWS)
+    return size.n >= MIN_COLUMNS and not (transpose_b and size.m < MIN_COPIED_ROWS)
 
 
 def with_variants(
-    name: str, best: ProductPlan, others: Callable[[], Iterable[ProductPlan]],
-    make: Callable[[str, ProductPlan], Implementation],
+    name: str, best: GemmBlocking, others: Callable[[], Iterable[GemmBlocking]],
+    make: Callable[[str, GemmBlocking], Implementation],
 ) -> Implementation:
     """The implementation for the best plan, with those for other plans as its variants."""
     def variants() -> Iterator[Implementation]:
         for plan in others():
-            yield make(f"{name}[{plan.tile.rows}x{plan.width}]", plan)
+            yield make(f"{name}[{plan.tile.mr}x{plan.width}]", plan)
 
     return dataclasses.replace(make(name, best), variants=variants)
 
 
-def _size(call: Call, *, transpose_a: bool) -> ProductSize | None:
+def _size(call: Call, *, transpose_a: bool) -> GemmShape | None:
     """The sizes of a product of two batches of matrices of one type that has a register tile."""
     result, left, right = (call.checked_type, *(arg.checked_type for arg in call.args))
     if not (isinstance(result, TensorType) and isinstance(left, TensorType)
             and isinstance(right, TensorType)):
         return None
-    dtype = sum_type(left.dtype)
+    dtype = accumulator_dtype(left.dtype)
     if right.dtype is not left.dtype or str(dtype) not in SUM_TYPES:
         return None
     if result.dtype not in (left.dtype, dtype):
@@ -118,11 +118,11 @@ def _size(call: Call, *, transpose_a: bool) -> ProductSize | None:
     if not 2 <= result.ndim == left.ndim == right.ndim:
         return None
     rows, columns, depth = (d if isinstance(d, int) else 0 for d in dims)
-    return ProductSize(rows, columns, depth, dtype) if rows * columns * depth else None
+    return GemmShape(rows, columns, depth, dtype) if rows * columns * depth else None
 
 
 def tiled_matmul(
-    a: te.Tensor, b: te.Tensor, *, transpose_a: bool, transpose_b: bool, plan: ProductPlan,
+    a: te.Tensor, b: te.Tensor, *, transpose_a: bool, transpose_b: bool, plan: GemmBlocking,
     in_panels: bool, out_dtype: DType,
 ) -> te.Tensor:
     """The product, with ``b_panels[.., n // width, k, n % width]`` where ``in_panels``.
@@ -133,10 +133,10 @@ def tiled_matmul(
     ``[.., m // height, k, m % height]``. Narrow floats are widened as they are copied, or as they
     are read, and the sums narrowed at the end.
     """
-    wide = sum_type(a.dtype)
+    wide = accumulator_dtype(a.dtype)
     rows, depth = _pick(a.shape, transposed=transpose_a)
     _, columns = _pick(b.shape, transposed=transpose_b)
-    height, width = plan.tile.rows, plan.width
+    height, width = plan.tile.mr, plan.width
     left_panels = transpose_a and (int_value(rows) or 0) > height  # a sole panel is one already
     left = (_panels(a, rows, depth, height, depth_first=True, name="a_panels") if left_panels
             else widened(a, wide))
@@ -202,7 +202,7 @@ def _panels(
         *at, panel, k, within = index
         line = panel * width + within
         value = x[(*at, k, line)] if depth_first else x[(*at, line, k)]
-        wide = sum_type(x.dtype)
+        wide = accumulator_dtype(x.dtype)
         return if_then_else(te.likely(line < lines), value.astype(wide), const(0, wide))
 
     shape = (*x.shape[:-2], count, depth, const(width))

@@ -13,8 +13,8 @@ from weft.strategy.cpu.elementwise.injective import (
     vectorize_innermost,
 )
 from weft.strategy.cpu.elementwise.transpose import find_crossing, tile_crossing
-from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor, tile_in_registers
-from weft.strategy.cpu.gemm.plan import ProductPlan
+from weft.strategy.cpu.gemm.cost import GemmBlocking
+from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor, register_block
 from weft.strategy.cpu.machine import (
     FMA_LATENCY,
     PARALLEL_THRESHOLD,
@@ -31,7 +31,7 @@ PARTS, MIN_PART_DEPTH = 16, 64
 ACCEPTABLE_IMBALANCE = 1.1
 
 
-def schedule_product(ctx: ScheduleContext, *, plan: ProductPlan, flat_rows: bool = False) -> None:
+def schedule_gemm(ctx: ScheduleContext, *, plan: GemmBlocking, flat_rows: bool = False) -> None:
     """Copy what is copied into panels, then tile; parallel over tiles, or over blocks of slices.
 
     With ``flat_rows`` all axes but the last are rows of one matrix, else those before the last
@@ -42,8 +42,8 @@ def schedule_product(ctx: ScheduleContext, *, plan: ProductPlan, flat_rows: bool
     task = None
     if _are_few_tasks(product, plan, flat_rows):
         _schedule_parts(ctx, product, plan)
-    elif plan.slice_depth is not None:
-        _schedule_slices(ctx, product, plan, plan.slice_depth, flat_rows)
+    elif plan.kc is not None:
+        _schedule_slices(ctx, product, plan, plan.kc, flat_rows)
     else:
         is_near = bool(panels) and _are_enough_tasks(product, plan, flat_rows)
         task = _schedule_tiles(ctx, product, plan, flat_rows, by_panels=is_near)
@@ -65,14 +65,14 @@ def _result_axes(
     return [], stage.fuse(*leading) if len(leading) > 1 else leading[0], column
 
 
-def _counts(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool) -> tuple[int, int, int]:
+def _counts(product: te.ComputeOp, plan: GemmBlocking, flat_rows: bool) -> tuple[int, int, int]:
     """Matrices, tiles of rows and panels."""
     *leading, rows, columns = (size_of(axis.extent) for axis in product.axis)
     matrices = 1 if flat_rows else math.prod(leading)
-    return matrices, -(-rows // plan.tile.rows), -(-columns // plan.width)
+    return matrices, -(-rows // plan.tile.mr), -(-columns // plan.width)
 
 
-def _are_enough_tasks(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool) -> bool:
+def _are_enough_tasks(product: te.ComputeOp, plan: GemmBlocking, flat_rows: bool) -> bool:
     """Whether panels alone, each used by all rows at once, keep threads busy evenly."""
     matrices, tiles, panels = _counts(product, plan, flat_rows)
     if tiles > plan.block:
@@ -81,7 +81,7 @@ def _are_enough_tasks(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool)
             or imbalance(matrices * panels) < ACCEPTABLE_IMBALANCE)
 
 
-def _are_few_tasks(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool) -> bool:
+def _are_few_tasks(product: te.ComputeOp, plan: GemmBlocking, flat_rows: bool) -> bool:
     """Whether threads can only share a deep product by sharing its depth."""
     tasks = math.prod(_counts(product, plan, flat_rows))
     depth = size_of(product.reduce_axis[0].extent)
@@ -90,7 +90,7 @@ def _are_few_tasks(product: te.ComputeOp, plan: ProductPlan, flat_rows: bool) ->
 
 
 def _schedule_tiles(
-    ctx: ScheduleContext, product: te.ComputeOp, plan: ProductPlan, flat_rows: bool, *,
+    ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlocking, flat_rows: bool, *,
     by_panels: bool,
 ) -> Place | None:
     """The whole depth inside a register tile; a task is a tile, or all tiles of a panel.
@@ -108,7 +108,7 @@ def _schedule_tiles(
 
 def _tile(
     stage: te.Stage, acc: te.Stage, axes: tuple[list[te.IterVar], te.IterVar, te.IterVar],
-    plan: ProductPlan, *, by_panels: bool = False, beside: te.IterVar | None = None,
+    plan: GemmBlocking, *, by_panels: bool = False, beside: te.IterVar | None = None,
 ) -> te.IterVar:
     """Compute ``acc`` in registers for each tile of ``stage``; returns the loop over tasks.
 
@@ -117,7 +117,7 @@ def _tile(
     batch, row, column = axes
     panel, inside = stage.split(column, factor=plan.width)
     vector, lane = stage.split(inside, factor=plan.lanes)
-    tall, short = stage.split(row, factor=plan.tile.rows)
+    tall, short = stage.split(row, factor=plan.tile.mr)
     blocks, tall = _blocks(stage, tall, plan.block)
     unrolled = [short, vector] if beside is None else [beside, short, vector]
     stage.reorder(*batch, *blocks, panel, tall, *unrolled, lane)
@@ -130,12 +130,12 @@ def _tile(
     *acc_batch, acc_row, acc_column = acc.axis
     rows = [acc_row] if beside is None else [*acc_batch, acc_row]
     vectors, acc_lane = acc.split(acc_column, factor=plan.lanes)
-    tile_in_registers(acc, list(acc.reduce_axis), rows, [vectors], acc_lane,
+    register_block(acc, list(acc.reduce_axis), rows, [vectors], acc_lane,
                       acc_batch if beside is None else [])
     return task
 
 
-def _schedule_parts(ctx: ScheduleContext, product: te.ComputeOp, plan: ProductPlan) -> None:
+def _schedule_parts(ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlocking) -> None:
     """Products over a fixed number of parts of the depth, in parallel, and then their sum.
 
     The number does not depend on the threads there are, so neither does the result's last bit.
@@ -175,7 +175,7 @@ def _blocks(
 
 
 def _schedule_slices(
-    ctx: ScheduleContext, product: te.ComputeOp, plan: ProductPlan, depth: int, flat_rows: bool
+    ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlocking, depth: int, flat_rows: bool
 ) -> None:
     """Sums of one panel and a block of rows in memory, to which slice after slice is added.
 
@@ -183,7 +183,7 @@ def _schedule_slices(
     in registers tile by tile.
     """
     s = ctx.schedule
-    rows = plan.tile.rows
+    rows = plan.tile.mr
     acc = accumulators(ctx, product.output(0), scope="global")
     stage = s[ctx.output]
     batch, row, column = _result_axes(stage, flat_rows)
@@ -201,19 +201,19 @@ def _schedule_slices(
     *sums_batch, sums_row, sums_column = sums.axis
     tall, short = sums.split(sums_row, factor=rows)
     vector, sums_lane = sums.split(sums_column, factor=plan.lanes)
-    tile_in_registers(sums, [], [short], [vector], sums_lane,
+    register_block(sums, [], [short], [vector], sums_lane,
                       [*sums_batch, *sums.reduce_axis, tall])
     _schedule_slice(s[part], sums, tall, plan)
 
 
 def _schedule_slice(
-    stage: te.Stage, sums: te.Stage, tall: te.IterVar, plan: ProductPlan
+    stage: te.Stage, sums: te.Stage, tall: te.IterVar, plan: GemmBlocking
 ) -> None:
     stage.set_scope("local")
     stage.compute_at(sums, tall)
     *around, row, column = stage.axis
     vector, lane = stage.split(column, factor=plan.lanes)
-    tile_in_registers(stage, list(stage.reduce_axis), [row], [vector], lane, around)
+    register_block(stage, list(stage.reduce_axis), [row], [vector], lane, around)
 
 
 def _inline_all_but_panels(ctx: ScheduleContext, product: te.ComputeOp) -> list[te.ComputeOp]:

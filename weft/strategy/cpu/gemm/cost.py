@@ -50,77 +50,77 @@ FEW_TILES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ProductSize:
-    """``rows`` x ``columns`` sums over ``depth``, sums of ``dtype``."""
+class GemmShape:
+    """``C[m, n] = A[m, k] * B[k, n]``, accumulated in ``dtype``."""
 
-    rows: int
-    columns: int
-    depth: int
+    m: int
+    n: int
+    k: int
     dtype: DType
 
-    def left_bytes(self) -> int:
-        return self.rows * self.depth * self.dtype.itemsize
+    def a_bytes(self) -> int:
+        return self.m * self.k * self.dtype.itemsize
 
-    def right_bytes(self) -> int:
-        return self.depth * self.columns * self.dtype.itemsize
+    def b_bytes(self) -> int:
+        return self.k * self.n * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
-class ProductPlan:
-    """``block`` tiles of rows use a panel while it is near; ``slice_depth`` is summed at once.
+class GemmBlocking:
+    """``block`` tiles of rows use a panel while it is near; ``kc`` is summed at once.
 
-    ``lanes`` is the vector axis; ``slice_depth`` is ``None`` where the depth is not cut.
+    ``lanes`` is the vector axis; ``kc`` is ``None`` where the depth is not cut.
     """
 
     tile: RegisterTile
     lanes: int
     block: int
-    slice_depth: int | None
+    kc: int | None
 
     @property
     def width(self) -> int:
         """Columns of a panel."""
-        return self.tile.vectors * self.lanes
+        return self.tile.nr_vectors * self.lanes
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_product(size: ProductSize, target: Target, *, panel: int = 0) -> ProductPlan:
+def plan_gemm(size: GemmShape, target: Target, *, panel: int = 0) -> GemmBlocking:
     """The plan for one product, whose tiles are as wide as some panels where there are any."""
-    return plan_with_tile(size, target, rank_tiles(size, target, panel)[0], panel=panel)
+    return blocking_of_tile(size, target, rank_tiles(size, target, panel)[0], panel=panel)
 
 
-def other_plans(size: ProductSize, target: Target, *, panel: int = 0) -> Iterator[ProductPlan]:
+def other_plans(size: GemmShape, target: Target, *, panel: int = 0) -> Iterator[GemmBlocking]:
     """The next best plans, for whoever has time to measure them."""
     for tile in rank_tiles(size, target, panel)[1:MEASURED_TILES]:
-        yield plan_with_tile(size, target, tile, panel=panel)
+        yield blocking_of_tile(size, target, tile, panel=panel)
 
 
-def plan_with_tile(
-    size: ProductSize, target: Target, tile: RegisterTile, *, panel: int = 0
-) -> ProductPlan:
+def blocking_of_tile(
+    size: GemmShape, target: Target, tile: RegisterTile, *, panel: int = 0
+) -> GemmBlocking:
     """How blocks and slices follow from a register tile."""
     lanes = _lanes(size, target, panel)
-    step_bytes = tile.vectors * lanes * size.dtype.itemsize  # of a panel, for one depth
-    tiles = -(-size.rows // tile.rows)
+    step_bytes = tile.nr_vectors * lanes * size.dtype.itemsize  # of a panel, for one depth
+    tiles = -(-size.m // tile.mr)
     is_reused = tiles > FEW_TILES
-    slice_depth = None
-    if is_reused and size.depth * step_bytes > target.l2_bytes * 3 // 4:
-        slices = math.ceil(size.depth * step_bytes / (target.l2_bytes // 4))
-        slice_depth = -(-size.depth // slices)
-    rows = max(MIN_BLOCK_ROWS, target.l3_bytes // (PARTS_OF_L3 * size.depth * size.dtype.itemsize))
-    if slice_depth is not None:  # partial sums stay in the second-level cache
+    kc = None
+    if is_reused and size.k * step_bytes > target.l2_bytes * 3 // 4:
+        slices = math.ceil(size.k * step_bytes / (target.l2_bytes // 4))
+        kc = -(-size.k // slices)
+    rows = max(MIN_BLOCK_ROWS, target.l3_bytes // (PARTS_OF_L3 * size.k * size.dtype.itemsize))
+    if kc is not None:  # partial sums stay in the second-level cache
         rows = min(rows, target.l2_bytes // (4 * step_bytes))
-    blocks = math.ceil(size.rows / rows)
-    return ProductPlan(tile, lanes, -(-tiles // blocks), slice_depth)
+    blocks = math.ceil(size.m / rows)
+    return GemmBlocking(tile, lanes, -(-tiles // blocks), kc)
 
 
-def vector_lanes(size: ProductSize, target: Target) -> int:
+def vector_lanes(size: GemmShape, target: Target) -> int:
     """The register width; for fewer columns the power of two that holds them."""
     lanes = target.lanes(str(size.dtype))
-    return min(lanes, 1 << max(0, size.columns - 1).bit_length())
+    return min(lanes, 1 << max(0, size.n - 1).bit_length())
 
 
-def _lanes(size: ProductSize, target: Target, panel: int) -> int:
+def _lanes(size: GemmShape, target: Target, panel: int) -> int:
     """Registers that fill a panel where there are panels, or the panel itself where none do."""
     if not panel:
         return vector_lanes(size, target)
@@ -133,27 +133,27 @@ def _loads_with_masks(target: Target) -> bool:
     return has_masks(target) or target.has("avx2")
 
 
-def copies_right(size: ProductSize, plan: ProductPlan, target: Target) -> bool:
+def packs_b(size: GemmShape, plan: GemmBlocking, target: Target) -> bool:
     """Whether a right operand that lies in rows is worth copying into panels.
 
     What is in the second-level cache is as fast where it is, if whole vectors fill its rows: the
     copy fills them up. What is further away pays where many tiles of rows read it.
     """
-    tiles = -(-size.rows // plan.tile.rows)
-    is_whole = size.columns % plan.lanes == 0
+    tiles = -(-size.m // plan.tile.mr)
+    is_whole = size.n % plan.lanes == 0
     if tiles <= FEW_TILES:
         return not (is_whole or _loads_with_masks(target))
     if not is_whole:
         return True
-    return size.right_bytes() > target.l2_bytes * 3 // 4 and tiles > TILES_WORTH_A_COPY
+    return size.b_bytes() > target.l2_bytes * 3 // 4 and tiles > TILES_WORTH_A_COPY
 
 
-def rank_tiles(size: ProductSize, target: Target, panel: int = 0) -> list[RegisterTile]:
+def rank_tiles(size: GemmShape, target: Target, panel: int = 0) -> list[RegisterTile]:
     """Register tiles by the cycles in which they cover the result, the best first."""
     lanes = _lanes(size, target, panel)
     column_step = max(1, panel // lanes)
-    columns = -(-size.columns // lanes)
-    max_rows = min(size.rows, _rows_that_share_a_set(size, target))
+    columns = -(-size.n // lanes)
+    max_rows = min(size.m, _rows_that_share_a_set(size, target))
     tiles = [
         RegisterTile(height, vectors)
         for vectors in range(column_step, max(MAX_VECTORS, column_step) + 1, column_step)
@@ -165,22 +165,22 @@ def rank_tiles(size: ProductSize, target: Target, panel: int = 0) -> list[Regist
     return tiles or [RegisterTile(1, column_step)]
 
 
-def _rows_that_share_a_set(size: ProductSize, target: Target) -> int:
+def _rows_that_share_a_set(size: GemmShape, target: Target) -> int:
     """How tall a tile may be whose rows are read where they are, without pushing each other out."""
     ways = max(1, target.l1_bytes // PAGE)
-    stride = max(1, size.depth * size.dtype.itemsize)
+    stride = max(1, size.k * size.dtype.itemsize)
     return max(1, int(ways * SHARE_OF_A_SET)) * (PAGE // math.gcd(stride, PAGE))
 
 
-def _cycles(size: ProductSize, tile: RegisterTile, columns: int, target: Target) -> float:
+def _cycles(size: GemmShape, tile: RegisterTile, columns: int, target: Target) -> float:
     """Cycles for one depth of the whole result."""
     loads = _Loads.of(size, target)
-    full, rest = divmod(columns, tile.vectors)
-    total = full * loads.panel_cycles(size.rows, tile)
+    full, rest = divmod(columns, tile.nr_vectors)
+    total = full * loads.panel_cycles(size.m, tile)
     if rest:
-        total += loads.panel_cycles(size.rows, RegisterTile(tile.rows, rest))
-    tails = bool(size.rows % tile.rows) + bool(rest)
-    tasks = -(-size.rows // tile.rows) * -(-columns // tile.vectors)
+        total += loads.panel_cycles(size.m, RegisterTile(tile.mr, rest))
+    tails = bool(size.m % tile.mr) + bool(rest)
+    tasks = -(-size.m // tile.mr) * -(-columns // tile.nr_vectors)
     return total * (1 + TAIL_COST * tails) * imbalance(tasks)
 
 
@@ -193,27 +193,28 @@ class _Loads:
     broadcast_cost: float
 
     @staticmethod
-    def of(size: ProductSize, target: Target) -> _Loads:
-        is_left_far = size.left_bytes() > target.l2_bytes // 2
+    def of(size: GemmShape, target: Target) -> _Loads:
+        is_left_far = size.a_bytes() > target.l2_bytes // 2
         return _Loads(
             target.lanes(str(size.dtype)) * size.dtype.itemsize,
-            size.right_bytes() > target.l2_bytes,
+            size.b_bytes() > target.l2_bytes,
             FAR_BROADCAST_COST if is_left_far else BROADCAST_COST,
         )
 
     def panel_cycles(self, rows: int, tile: RegisterTile) -> float:
         """One depth of a panel: of tiles of rows, of which the first waits for the panel."""
-        full, rest = divmod(rows, tile.rows)
+        full, rest = divmod(rows, tile.mr)
         cycles = full * self.step_cycles(tile)
         if rest:
-            cycles += self.step_cycles(RegisterTile(rest, tile.vectors))
+            cycles += self.step_cycles(RegisterTile(rest, tile.nr_vectors))
         if not self.is_right_far:
             return cycles
-        arrival = RUN_COST + tile.vectors * self.vector_bytes / FAR_STREAM
+        arrival = RUN_COST + tile.nr_vectors * self.vector_bytes / FAR_STREAM
         return cycles + max(0.0, arrival - self.step_cycles(tile))
 
     def step_cycles(self, tile: RegisterTile) -> float:
         """One depth of one tile: the tightest of arithmetic, loads, latency and the near cache."""
-        bound = max(tile.accumulators / FMA_PER_CYCLE, (tile.rows + tile.vectors) / LOADS_PER_CYCLE,
-                    FMA_LATENCY, tile.vectors * self.vector_bytes / NEAR_STREAM)
-        return bound + VECTOR_COST * tile.vectors + self.broadcast_cost * tile.rows
+        bound = max(tile.accumulators / FMA_PER_CYCLE,
+                    (tile.mr + tile.nr_vectors) / LOADS_PER_CYCLE, FMA_LATENCY,
+                    tile.nr_vectors * self.vector_bytes / NEAR_STREAM)
+        return bound + VECTOR_COST * tile.nr_vectors + self.broadcast_cost * tile.mr

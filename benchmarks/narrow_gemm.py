@@ -1,4 +1,4 @@
-"""``python -m benchmarks.narrow_products``: products of bytes and bfloat16 beside float32."""
+"""``python -m benchmarks.narrow_gemm``: products of bytes and bfloat16 beside float32."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
 from weft.ir.dtype import DType, float32, float64
-from weft.strategy.cpu.gemm.plan import ProductSize, copies_right, plan_product
+from weft.strategy.cpu.gemm.cost import GemmShape, packs_b, plan_gemm
 from weft.strategy.cpu.machine import fits_registers
 from weft.target import Target
 
@@ -20,34 +20,34 @@ SIZES = st.integers(1, 5000)
 @given(SIZES, SIZES, SIZES, st.sampled_from([SMALL_CPU, WIDE_CPU]),
        st.sampled_from([float32, float64]))
 def test_plans_fit_the_machine(rows, columns, depth, target, dtype):
-    plan = plan_product(ProductSize(rows, columns, depth, dtype), target)
+    plan = plan_gemm(GemmShape(rows, columns, depth, dtype), target)
     assert fits_registers(plan.tile, target)
-    assert 1 <= plan.tile.rows <= rows
-    assert plan.width < columns + plan.lanes or plan.tile.vectors == 1
-    assert 1 <= plan.block <= -(-rows // plan.tile.rows)
-    if plan.slice_depth is not None:
-        assert plan.slice_depth * plan.width * dtype.itemsize <= target.l2_bytes // 2
+    assert 1 <= plan.tile.mr <= rows
+    assert plan.width < columns + plan.lanes or plan.tile.nr_vectors == 1
+    assert 1 <= plan.block <= -(-rows // plan.tile.mr)
+    if plan.kc is not None:
+        assert plan.kc * plan.width * dtype.itemsize <= target.l2_bytes // 2
 
 
 @pytest.mark.parametrize("size", [256, 384, 768, 1000, 1024, 1536, 2048])
 @pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 def test_large_products_are_bound_by_arithmetic(size, target):
     """Enough sums to hide the latency of adding, and fewer loads than the ports take."""
-    tile = plan_product(ProductSize(size, size, size, float32), target).tile
+    tile = plan_gemm(GemmShape(size, size, size, float32), target).tile
     assert tile.accumulators >= 8
-    assert tile.rows + tile.vectors <= tile.accumulators
+    assert tile.mr + tile.nr_vectors <= tile.accumulators
 
 
 def test_rows_a_page_apart_are_few():
     """Lines of as many rows share a set of the first-level cache."""
-    page = plan_product(ProductSize(448, 512, 1024, float32), WIDE_CPU).tile
-    other = plan_product(ProductSize(448, 512, 1040, float32), WIDE_CPU).tile
-    assert page.rows <= 8 < other.rows or page.rows * page.vectors < other.rows * other.vectors
+    page = plan_gemm(GemmShape(448, 512, 1024, float32), WIDE_CPU).tile
+    other = plan_gemm(GemmShape(448, 512, 1040, float32), WIDE_CPU).tile
+    assert page.mr <= 8 < other.mr or page.accumulators < other.accumulators
 
 
 def test_the_depth_is_cut_where_a_panel_leaves_the_cache():
     def cut(rows: int, depth: int) -> int | None:
-        return plan_product(ProductSize(rows, 1024, depth, float32), WIDE_CPU).slice_depth
+        return plan_gemm(GemmShape(rows, 1024, depth, float32), WIDE_CPU).kc
 
     assert cut(512, 1024) is None
     assert cut(512, 65536) is not None
@@ -56,8 +56,8 @@ def test_the_depth_is_cut_where_a_panel_leaves_the_cache():
 
 def test_what_is_in_the_cache_is_read_where_it_is():
     def copied(rows: int, columns: int, dtype: DType = float32) -> bool:
-        size = ProductSize(rows, columns, 512, dtype)
-        return copies_right(size, plan_product(size, WIDE_CPU), WIDE_CPU)
+        size = GemmShape(rows, columns, 512, dtype)
+        return packs_b(size, plan_gemm(size, WIDE_CPU), WIDE_CPU)
 
     assert not copied(256, 128)
     assert copied(512, 2048)
@@ -70,13 +70,13 @@ def test_what_is_in_the_cache_is_read_where_it_is():
     (Target.of("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic"), True),
 ])
 def test_odd_columns_of_few_rows_are_copied_where_there_are_no_masks(target, copied):
-    size = ProductSize(3, 101, 64, float32)
-    assert copies_right(size, plan_product(size, target), target) == copied
+    size = GemmShape(3, 101, 64, float32)
+    assert packs_b(size, plan_gemm(size, target), target) == copied
 
 
 def test_panels_are_a_multiple_of_those_there_are():
-    size = ProductSize(128, 768, 768, float32)
-    assert plan_product(size, WIDE_CPU, panel=32).width % 32 == 0
-    assert plan_product(size, WIDE_CPU, panel=24).lanes == 24
-    near = dataclasses.replace(size, columns=10)
-    assert plan_product(near, WIDE_CPU).lanes == 16
+    size = GemmShape(128, 768, 768, float32)
+    assert plan_gemm(size, WIDE_CPU, panel=32).width % 32 == 0
+    assert plan_gemm(size, WIDE_CPU, panel=24).lanes == 24
+    near = dataclasses.replace(size, n=10)
+    assert plan_gemm(near, WIDE_CPU).lanes == 16
