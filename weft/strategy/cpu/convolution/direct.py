@@ -28,7 +28,7 @@ from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise.blocked import is_depthwise, schedule_depthwise
 from weft.strategy.cpu.depthwise.rows import schedule_depthwise_rows
 from weft.strategy.cpu.dot_product.convolution import dot_convolution
-from weft.strategy.cpu.gemm.microkernel import accumulators, register_block
+from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.machine import (
     FMA_PER_CYCLE,
     PARALLEL_THRESHOLD,
@@ -155,7 +155,7 @@ def _order_reduction(ctx: ScheduleContext, stage: te.Stage) -> None:
     channels, *taps = stage.reduce_axis
     above = len(axes.rows)
     reduction = [*taps[:above], channels, *taps[above:]]
-    register_block(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
+    register_blocking(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
 
 
 def _band(ctx: ScheduleContext, axes: _Axes, tile: RegisterTile) -> int:

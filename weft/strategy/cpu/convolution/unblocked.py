@@ -17,7 +17,7 @@ from weft.strategy.analysis import computes_below, is_reduction, size_of, work_o
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
 from weft.strategy.cpu.convolution.rows import conv_rows
-from weft.strategy.cpu.gemm.microkernel import accumulators, register_block
+from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.machine import (
     FMA_PER_CYCLE,
     NEAR_BYTES_PER_CYCLE,
@@ -86,7 +86,7 @@ def schedule_plain(ctx: ScheduleContext) -> None:
     acc_stage = s[acc]
     an, ac, *a_rows, aw = acc_stage.axis
     acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
-    register_block(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
+    register_blocking(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
                       [an, *a_rows])
 
 

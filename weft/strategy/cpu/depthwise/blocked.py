@@ -16,7 +16,7 @@ from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.common.padding import padding_of, schedule_padding
-from weft.strategy.cpu.gemm.microkernel import accumulators, register_block
+from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.implementation import ScheduleContext, attrs_of
 from weft.support.errors import InternalError
@@ -61,7 +61,7 @@ def schedule_depthwise(ctx: ScheduleContext) -> None:
     acc_stage = s[acc]
     an, ac, *a_rows, aw, alane = acc_stage.axis
     taps = list(acc_stage.reduce_axis)
-    register_block(acc_stage, taps, [aw], [], alane, [an, ac, *a_rows])
+    register_blocking(acc_stage, taps, [aw], [], alane, [an, ac, *a_rows])
     for tap in taps[len(places):]:  # rows of the kernel stay loops, shorter near the border
         acc_stage.unroll(tap)
     if pad is not None:

@@ -39,7 +39,7 @@ def one_tensor(result: te.Tensor | tuple[te.Tensor, ...]) -> te.Tensor:
     return result[0] if isinstance(result, tuple) else result
 
 
-def register_block(
+def register_blocking(
     stage: te.Stage,
     reduce_order: list[te.IterVar],
     rows: list[te.IterVar],

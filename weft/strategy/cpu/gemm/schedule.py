@@ -14,7 +14,7 @@ from weft.strategy.cpu.elementwise.injective import (
 )
 from weft.strategy.cpu.elementwise.transpose import find_crossing, tile_crossing
 from weft.strategy.cpu.gemm.cost import GemmBlocking
-from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor, register_block
+from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor, register_blocking
 from weft.strategy.cpu.machine import (
     FMA_LATENCY,
     PARALLEL_THRESHOLD,
@@ -130,7 +130,7 @@ def _tile(
     *acc_batch, acc_row, acc_column = acc.axis
     rows = [acc_row] if beside is None else [*acc_batch, acc_row]
     vectors, acc_lane = acc.split(acc_column, factor=plan.lanes)
-    register_block(acc, list(acc.reduce_axis), rows, [vectors], acc_lane,
+    register_blocking(acc, list(acc.reduce_axis), rows, [vectors], acc_lane,
                       acc_batch if beside is None else [])
     return task
 
@@ -201,7 +201,7 @@ def _schedule_slices(
     *sums_batch, sums_row, sums_column = sums.axis
     tall, short = sums.split(sums_row, factor=rows)
     vector, sums_lane = sums.split(sums_column, factor=plan.lanes)
-    register_block(sums, [], [short], [vector], sums_lane,
+    register_blocking(sums, [], [short], [vector], sums_lane,
                       [*sums_batch, *sums.reduce_axis, tall])
     _schedule_slice(s[part], sums, tall, plan)
 
@@ -213,7 +213,7 @@ def _schedule_slice(
     stage.compute_at(sums, tall)
     *around, row, column = stage.axis
     vector, lane = stage.split(column, factor=plan.lanes)
-    register_block(stage, list(stage.reduce_axis), [row], [vector], lane, around)
+    register_blocking(stage, list(stage.reduce_axis), [row], [vector], lane, around)
 
 
 def _inline_all_but_panels(ctx: ScheduleContext, product: te.ComputeOp) -> list[te.ComputeOp]:

@@ -16,7 +16,7 @@ from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.analysis import computes_below, size_of, work_of
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.default import schedule_default
-from weft.strategy.cpu.gemm.microkernel import one_tensor, register_block
+from weft.strategy.cpu.gemm.microkernel import one_tensor, register_blocking
 from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
 from weft.strategy.cpu.winograd.cost import WinogradPlan, WinogradSize, plan_winograd
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of
@@ -124,7 +124,7 @@ def _schedule_products(
     inner = s[sums]
     inner.compute_at(stage, columns)
     n, row, oc, e, f, column, lane = inner.axis
-    register_block(inner, list(inner.reduce_axis), [row, column], [oc], lane, [n, e, f])
+    register_blocking(inner, list(inner.reduce_axis), [row, column], [oc], lane, [n, e, f])
 
 
 def _schedule_data(ctx: ScheduleContext, stages: _Stages, task: te.IterVar) -> None:
