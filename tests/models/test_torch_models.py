@@ -95,7 +95,7 @@ def test_onnx_of_fixed_sizes(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_onnx_of_open_sizes(name):
+def test_onnx_with_dynamic_shapes(name):
     model = exported_to_onnx(name, zoo.dynamic_shapes(name, module_of(name)))
     compiled = weft.compile(model)
     assert isinstance(compiled, weft.DynamicModel)
@@ -113,7 +113,7 @@ def test_module(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_program_of_open_sizes(name):
+def test_program_with_dynamic_shapes(name):
     module, inputs = module_of(name), inputs_of(name)
     program = torch.export.export(module, inputs, dynamic_shapes=zoo.dynamic_shapes(name, module))
     compiled = weft.compile(program)

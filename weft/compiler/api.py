@@ -10,13 +10,13 @@ from typing import Any
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
 from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
-from weft.compiler.dynamic_model import DynamicModel
-from weft.compiler.open_inputs import (
-    has_open_inputs,
+from weft.compiler.dynamic_inputs import (
+    has_dynamic_inputs,
     manifest_of_module,
     manifest_of_onnx,
     manifest_of_program,
 )
+from weft.compiler.dynamic_model import DynamicModel
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import count_passes, run_pipeline
 from weft.compiler.program.lowering import try_lower_program
@@ -135,7 +135,7 @@ def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest
         mod = _import_or_signature(model, options)
     if isinstance(mod, Manifest):
         return mod
-    if has_open_inputs(mod):
+    if has_dynamic_inputs(mod):
         return manifest_of_module(mod, options)
     with progress.task("optimising the graph", count_passes(options)) as task:
         mod = run_pipeline(mod, options, task=task)

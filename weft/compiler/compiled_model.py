@@ -68,7 +68,7 @@ class Compiled:
             raise OptionError("kind cannot be used", got=repr(kind), expected="'weft' or 'c'")
         self._code.check_portable()
         program = self._code.manifest.vm
-        if program is not None and program.has_open_kernels:
+        if program is not None and program.has_dynamic_kernels:
             raise ArtifactError(
                 "the model has sizes that are not fixed, and an artifact has no compiler",
                 got=self._code.manifest.signature(),

@@ -143,7 +143,7 @@ def test_an_input_called_out(x):
     np.testing.assert_array_equal(mod.bind(out=x)(), mod(x))
 
 
-def test_open_sizes():
+def test_dynamic_shapes():
     mod = weft.compile(weft.parse(OPEN))
     for n in (2, 5):
         x, y = np.ones((n, 4), np.float32), np.empty((n, 4), np.float32)

@@ -175,7 +175,7 @@ def test_regions_in_loops_and_on_the_machine(generator):
     check(module, mod, np.int32(3), X[0])
 
 
-def test_a_model_of_open_sizes_asks_for_each(generator):
+def test_a_model_with_dynamic_shapes_asks_for_each(generator):
     asked = []
 
     def generate(region):

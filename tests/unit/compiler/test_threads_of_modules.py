@@ -43,7 +43,7 @@ def test_the_module_keeps_the_count_and_the_cache_does_not(tmp_path, monkeypatch
     assert used(mod) == used(plain) == 2
 
 
-def test_modules_with_open_sizes(monkeypatch):
+def test_modules_with_dynamic_shapes(monkeypatch):
     monkeypatch.setenv("WEFT_NO_CACHE", "1")
     mod = weft.compile(weft.parse(OPEN), threads=1)
     assert mod.manifest.threads == 1

@@ -49,7 +49,7 @@ def test_a_module_and_its_exported_program(net):
     close(weft.compile(torch.export.export(net, (x,)))(x), net(x))
 
 
-def test_open_sizes_by_name(net):
+def test_dynamic_shapes_by_name(net):
     model = weft.compile(net, example_inputs=(image(),), inputs={"x": ("batch", 3, 8, 8)})
     assert model.inputs[0].shape == ("batch", 3, 8, 8)
     assert model.outputs[0].shape == ("batch", 4)

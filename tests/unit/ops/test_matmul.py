@@ -122,7 +122,7 @@ def test_shapes_that_numpy_refuses(a: tuple, b: tuple, flags: dict, words: str) 
         infer_type(IRModule.from_expr(Function((x, y), op.nn.matmul(x, y, **flags))))
 
 
-def test_open_sizes() -> None:
+def test_dynamic_shapes() -> None:
     """Stacks of any number are compiled for each that comes; types keep the names."""
     mod = weft.parse("""
         def @main(%x: Tensor[(n, 2, 3), float32], %y: Tensor[(n, 3, 4), float32]) {

@@ -46,7 +46,7 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
             kernels.append(vm_kernel(kernel, code))
             objects.append(code.object_code)
         else:
-            kernels.append(_open_kernel(kernel))
+            kernels.append(_dynamic_kernel(kernel))
     support = build_runtime_support(options.target).object
     offsets, total = constant_layout(source.constants)
     manifest = _manifest(source, kernels, offsets, total, options.target)
@@ -57,7 +57,7 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
 def program_text(source: VmSource) -> str:
     """The bytecode as text, with kernels by their operators; nothing is built."""
     kernels = tuple(VmKernel(k.name, len(_inputs(k)), _forms(k), op=k.text)
-                    if has_fixed_sizes(k.function) else _open_kernel(k) for k in source.kernels)
+                    if has_fixed_sizes(k.function) else _dynamic_kernel(k) for k in source.kernels)
     return as_text(VmProgram(source.functions, kernels, source.entry, source.returns_value))
 
 
@@ -82,7 +82,7 @@ def _forms(kernel: KernelSource) -> tuple[TensorForm, ...]:
                  for t in result_types(kernel.function))
 
 
-def _open_kernel(kernel: KernelSource) -> VmKernel:
+def _dynamic_kernel(kernel: KernelSource) -> VmKernel:
     return VmKernel(kernel.name, len(_inputs(kernel)), op=kernel.text,
                     source=str(kernel.function), value_args=value_params(kernel.function))
 

@@ -54,7 +54,7 @@ class TorchProgram:
     ranges: Mapping[str, range] = field(default_factory=dict)
 
     @property
-    def is_open(self) -> bool:
+    def is_dynamic(self) -> bool:
         """Whether some size of an input is open."""
         return not all(is_static(port.type) for port in self.inputs)
 
@@ -114,7 +114,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
     program = TorchProgram(exported.graph, weights, numbers, ports,
                            tuple(_port(node, names) for node in outputs),
                            tuple(node.name for node in outputs), _ranges(exported, names))
-    return _with_own_weights(program) if program.is_open else program
+    return _with_own_weights(program) if program.is_dynamic else program
 
 
 def _with_own_weights(program: TorchProgram) -> TorchProgram:

@@ -107,7 +107,7 @@ class KernelTable:
     def __init__(self, kernels: Sequence[VmKernel], library: Library,
                  specialize: Specialize | None) -> None:
         self._sources = kernels
-        self._fixed = [None if k.is_open else LoadedKernel(k, library) for k in kernels]
+        self._fixed = [None if k.is_dynamic else LoadedKernel(k, library) for k in kernels]
         self._specialize = specialize
         self._special: dict[_Key, tuple[LoadedKernel, threads.Threading]] = {}
         self._lock = threading.Lock()

@@ -50,7 +50,7 @@ class VmKernel:
         return 1 + max((which for _, _, which in self.counted), default=-1)
 
     @property
-    def is_open(self) -> bool:
+    def is_dynamic(self) -> bool:
         return bool(self.source)
 
 
@@ -84,5 +84,5 @@ class VmProgram:
     returns_value: bool = False
 
     @property
-    def has_open_kernels(self) -> bool:
-        return any(kernel.is_open for kernel in self.kernels)
+    def has_dynamic_kernels(self) -> bool:
+        return any(kernel.is_dynamic for kernel in self.kernels)

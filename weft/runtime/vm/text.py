@@ -57,7 +57,7 @@ def _registers(numbers: Iterable[int]) -> str:
 
 
 def _kernel_text(number: int, kernel: VmKernel) -> str:
-    if kernel.is_open:
+    if kernel.is_dynamic:
         return f"kernel[{number}]: {kernel.op}, compiled for the sizes it meets"
     results = ", ".join(f"Tensor[{form.shape}, {form.dtype}]" for form in kernel.outputs)
     chosen = f" ({kernel.implementation})" if kernel.implementation else ""

@@ -176,7 +176,7 @@ def @main(%x: Tensor[(n, 3), float32], %y: Tensor[(n, 1), float32]) {
 }"""
 
 
-def test_open_sizes_are_compiled_when_they_are_met():
+def test_dynamic_shapes_are_compiled_at_first_use():
     mod = weft.parse(DYNAMIC)
     module = weft.compile(mod)
     assert module.inputs[0].shape == ("n", 3)
@@ -208,7 +208,7 @@ def test_a_size_that_grows():
     np.testing.assert_allclose(got, evaluate(mod, [np.int32(3), x]), rtol=1e-5)
 
 
-def test_open_sizes_are_not_exported(tmp_path):
+def test_dynamic_shapes_are_not_exported(tmp_path):
     with pytest.raises(ArtifactError, match="not fixed"):
         compile_text(DYNAMIC).export(tmp_path / "m.weft")
 

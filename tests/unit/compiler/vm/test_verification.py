@@ -35,6 +35,6 @@ def test_every_pass_is_checked_on_the_way():
     np.testing.assert_array_equal(tensor, [1, 1])
 
 
-def test_open_sizes_compile_under_verification():
+def test_dynamic_shapes_compile_under_verification():
     mod = weft.parse("def @main(%x: Tensor[(n,), float32]) { exp(add(%x, 0f)) }")
     assert weft.compile(mod, verify=3)(np.zeros(3, np.float32)).tolist() == [1, 1, 1]

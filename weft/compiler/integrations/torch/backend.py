@@ -1,7 +1,13 @@
-"""The compilers that AOTAutograd calls, for graphs forward, backward and without gradients."""
+"""The backend of ``torch.compile``: compiles the graphs that TorchDynamo traces for this CPU.
+
+Graphs arrive as core ATen operators from AOTAutograd: forward, backward, or inference. weft
+compiles the operators that it supports, in regions as large as possible; torch runs the rest. A
+region is compiled at its first call, for the shapes of that call, and again for other shapes.
+"""
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,14 +27,38 @@ from weft.compiler.integrations.torch.regions import split, without_trivial_regi
 from weft.frontend.torch.decompositions import backend_decompositions, draws_numbers
 from weft.frontend.torch.spans import target_name
 from weft.frontend.torch.trial import Trial, is_known_class
-from weft.support.errors import UnsupportedModelError
+from weft.support.config import config
+from weft.support.errors import OptionError, UnsupportedModelError
 
 Compiled = Callable[..., Any]
 
 
+def torch_backend(
+    graph: torch.fx.GraphModule | None = None, example_inputs: Sequence[Any] = (), *,
+    mode: str | None = None, options: Mapping[str, Any] | None = None, strict: bool = False,
+) -> Compiled:
+    """A backend of ``torch.compile``; ``options`` are ``target``, ``opt_level``, ``strict`` and
+    settings of ``weft.config``.
+
+    Operators that weft does not support run in torch, and one ``FallbackWarning`` per graph lists
+    them. ``strict`` raises ``UnsupportedModelError`` with the same list instead:
+    ``torch.compile(model, backend=weft.torch_backend(strict=True))``.
+
+    Raises ``OptionError`` for other options.
+    """
+    if graph is None:
+        return functools.partial(torch_backend, strict=strict)
+    if mode not in (None, "default"):
+        raise OptionError('the only mode is "default"', expected='"default"', got=repr(mode))
+    settings = dict(options or {})
+    strict = bool(settings.pop("strict", strict))
+    config.check({k: v for k, v in settings.items() if k not in ("target", "opt_level")})
+    return Backend(settings, strict)(graph, example_inputs)
+
+
 @dataclass(slots=True)
 class Backend:
-    """One graph of TorchDynamo on its way; ``settings`` are what regions are compiled with."""
+    """Compiles one graph of TorchDynamo; ``settings`` are the options that regions compile with."""
 
     settings: Mapping[str, Any]
     strict: bool

@@ -20,7 +20,7 @@ from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.graph import type_of
 
 
-def has_open_inputs(mod: IRModule) -> bool:
+def has_dynamic_inputs(mod: IRModule) -> bool:
     """Whether a size of a parameter of ``main`` is not known."""
     return not all(is_static(type_of(p)) for p in mod["main"].params)
 
@@ -36,7 +36,7 @@ def manifest_of_module(mod: IRModule, options: CompileOptions) -> Manifest:
 
 def manifest_of_program(model: Any, options: CompileOptions) -> Manifest | None:
     """The signature of a traced torch program of open sizes; ``None`` for anything else."""
-    if not is_torch_program(model) or not model.is_open:
+    if not is_torch_program(model) or not model.is_dynamic:
         return None
     inputs, outputs = ([Port(p.name, p.type) for p in ports]
                        for ports in (model.inputs, model.outputs))
