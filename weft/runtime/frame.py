@@ -20,7 +20,7 @@ class Frame:
         self.inputs_address = ctypes.addressof(self.inputs)
         self.outputs_address = ctypes.addressof(self.outputs)
 
-    def place(self, inputs: list, outputs: list) -> None:
+    def point_at(self, inputs: list, outputs: list) -> None:
         """Point at these arrays, which the caller keeps alive during the call."""
         for number, array in enumerate(inputs):
             self.inputs[number] = address_of(array)

@@ -120,7 +120,7 @@ class CompiledModule:
         if self._watched:
             return functools.partial(self._execute, arrays, outputs)
         frame = Frame(self.manifest)
-        frame.place(arrays, outputs)
+        frame.point_at(arrays, outputs)
         addresses = (frame.inputs_address, frame.outputs_address, self._constants_address,
                      frame.arena.address)
         return functools.partial(self._run_at, addresses, (frame, arrays, outputs))
@@ -211,7 +211,7 @@ class CompiledModule:
         outputs = self._made_outputs() if given is None else list(given)
         frame = self._frames.take()
         try:
-            frame.place(inputs, outputs)
+            frame.point_at(inputs, outputs)
             status = self._main(frame.inputs_address, frame.outputs_address,
                                 self._constants_address, frame.arena.address)
         finally:

@@ -137,7 +137,7 @@ class Stepper:
 
     def __enter__(self) -> Self:
         frame = self._frame = self._frames.take()
-        frame.place(*self._arrays)
+        frame.point_at(*self._arrays)
         for call, step in zip(self._functions, self.manifest.steps, strict=True):
             pointers = [frame.pointer(a, self._constants) for a in step.args]
             self._calls.append((call, pointers, self._flags(frame, step.guards)))

@@ -5,7 +5,7 @@ import pytest
 
 import weft.op  # noqa: F401 - programs refer to operators by name
 from weft.compiler.program.lowering import lower_program
-from weft.compiler.program.program import Place, PlaceKind
+from weft.compiler.program.program import BufferKind, BufferRef
 from weft.ir import infer_type, parse
 from weft.support.errors import UnsupportedModelError
 from weft.transform import FuseOps
@@ -16,13 +16,13 @@ def lowered(text, *, fuse=True):
     return lower_program(FuseOps()(mod) if fuse else mod)
 
 
-def place(kind, index):
-    return Place(PlaceKind(kind), index)
+def ref(kind, index):
+    return BufferRef(BufferKind(kind), index)
 
 
 def test_a_chain_is_one_kernel_into_the_output():
     program = lowered("def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }")
-    assert [s.places for s in program.steps] == [(place("input", 0), place("output", 0))]
+    assert [s.buffers for s in program.steps] == [(ref("input", 0), ref("output", 0))]
     assert program.kernels[0].text == "negative + exp"
     assert program.inputs[0].name == "x"
     assert not program.output_is_tuple
@@ -31,7 +31,7 @@ def test_a_chain_is_one_kernel_into_the_output():
 def test_calls_that_are_not_fused_become_kernels():
     program = lowered("def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }", fuse=False)
     assert [k.text for k in program.kernels] == ["negative", "exp"]
-    assert program.steps[1].places == (place("arena", 0), place("output", 0))
+    assert program.steps[1].buffers == (ref("arena", 0), ref("output", 0))
 
 
 def test_identical_kernels_are_built_once():
@@ -55,7 +55,7 @@ def test_a_reshape_is_another_name_for_the_same_memory():
 def test_a_returned_input_is_copied():
     program = lowered("def @main(%x: Tensor[(4,), float32]) { %x }", fuse=False)
     assert [k.text for k in program.kernels] == ["copy"]
-    assert program.steps[0].places == (place("input", 0), place("output", 0))
+    assert program.steps[0].buffers == (ref("input", 0), ref("output", 0))
 
 
 def test_what_is_returned_twice_is_made_once_and_copied():
@@ -64,8 +64,8 @@ def test_what_is_returned_twice_is_made_once_and_copied():
       let %a = exp(%x);
       (%a, reshape(%a, newshape=(2, 2)))
     }""", fuse=False)
-    assert [s.places for s in program.steps] == [
-        (place("input", 0), place("output", 0)), (place("output", 0), place("output", 1))]
+    assert [s.buffers for s in program.steps] == [
+        (ref("input", 0), ref("output", 0)), (ref("output", 0), ref("output", 1))]
     assert program.output_is_tuple
 
 
@@ -75,14 +75,14 @@ def test_tuples_are_passed_flat():
       concatenate((%x.0, %x.1, %x.0), axis=0)
     }""", fuse=False)
     assert [p.name for p in program.inputs] == ["x.0", "x.1"]
-    assert program.steps[0].reads == (place("input", 0), place("input", 1), place("input", 0))
+    assert program.steps[0].reads == (ref("input", 0), ref("input", 1), ref("input", 0))
 
 
 def test_several_outputs_of_one_kernel():
     program = lowered("""
     def @main(%x: Tensor[(4,), float32]) { split(%x, indices_or_sections=2, axis=0) }
     """, fuse=False)
-    assert program.steps[0].writes == (place("output", 0), place("output", 1))
+    assert program.steps[0].writes == (ref("output", 0), ref("output", 1))
 
 
 def test_equal_constants_share_memory():

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.compiler.program.memory_plan import ALIGNMENT, FreeList, aligned, lifetimes, plan_memory
-from weft.compiler.program.program import Place, PlaceKind, Program, Step
+from weft.compiler.program.program import BufferKind, BufferRef, Program, Step
 
 
 def temporary(number):
-    return Place(PlaceKind.TEMPORARY, number)
+    return BufferRef(BufferKind.TEMPORARY, number)
 
 
 def program_of(sizes, steps):
@@ -19,7 +19,7 @@ def program_of(sizes, steps):
 
 
 def chain(sizes):
-    steps = [Step(0, (Place(PlaceKind.INPUT, 0), temporary(0)), 1)]
+    steps = [Step(0, (BufferRef(BufferKind.INPUT, 0), temporary(0)), 1)]
     steps += [Step(0, (temporary(i - 1), temporary(i)), 1) for i in range(1, len(sizes))]
     return program_of(sizes, steps)
 
@@ -44,15 +44,15 @@ def programs_that_reuse(draw):
     sizes, steps, in_place = list(program.temporaries), [], {}
     for at, step in enumerate(program.steps):
         target = step.writes[0].index
-        dying = [n for n, place in enumerate(step.reads)
-                 if lives[place.index].last == at and step.reads.count(place) == 1]
+        dying = [n for n, ref in enumerate(step.reads)
+                 if lives[ref.index].last == at and step.reads.count(ref) == 1]
         kernel = step.kernel
         if dying and draw(st.booleans()):
             number = draw(st.sampled_from(dying))
             sizes[target] = sizes[step.reads[number].index]
             kernel = 4 + at
             in_place[kernel] = number
-        steps.append(Step(kernel, step.places, 1))
+        steps.append(Step(kernel, step.buffers, 1))
     return program_of(sizes, steps), in_place
 
 

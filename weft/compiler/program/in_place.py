@@ -2,7 +2,7 @@
 
 A step whose input dies there asks for a kernel that takes the input's memory for its result, by an
 attribute of the primitive function. Whether the loop program allows it is seen when it is there
-(``weft.tir.transform.reuse_input``); the memory plan then gives both the same place. The arena of
+(``weft.tir.transform.reuse_input``); the memory plan then gives both the same offset. The arena of
 ResNet-50 is 7.2 MB with this and 10.4 without, that of BERT at 128 tokens 2.0 and 2.4.
 """
 
@@ -13,7 +13,14 @@ from collections.abc import Mapping
 
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.program.memory_plan import Lifetime, lifetimes
-from weft.compiler.program.program import KernelSource, Place, PlaceKind, Program, Step, bytes_of
+from weft.compiler.program.program import (
+    BufferKind,
+    BufferRef,
+    KernelSource,
+    Program,
+    Step,
+    bytes_of,
+)
 from weft.ir.expr import Call, Expr, Function, Var
 from weft.ir.op import Op, OpPattern
 from weft.ir.structural import structural_hash
@@ -58,15 +65,15 @@ def _reusable(function: Function, step: Step, at: int, lives: Mapping[int, Lifet
         return None
     if not _begins(step.writes[0], at, lives) or external_code_of(function) is not None:
         return None
-    for number, (place, param) in enumerate(zip(step.reads, function.params, strict=True)):
-        if place.kind is PlaceKind.TEMPORARY and lives[place.index].last == at \
-                and step.touched.count(place) == 1 and _is_elementwise(function, param):
+    for number, (ref, param) in enumerate(zip(step.reads, function.params, strict=True)):
+        if ref.kind is BufferKind.TEMPORARY and lives[ref.index].last == at \
+                and step.touched.count(ref) == 1 and _is_elementwise(function, param):
             return number
     return None
 
 
-def _begins(place: Place, at: int, lives: Mapping[int, Lifetime]) -> bool:
-    return place.kind is PlaceKind.TEMPORARY and lives[place.index].first == at
+def _begins(ref: BufferRef, at: int, lives: Mapping[int, Lifetime]) -> bool:
+    return ref.kind is BufferKind.TEMPORARY and lives[ref.index].first == at
 
 
 def _is_elementwise(function: Function, param: Var) -> bool:

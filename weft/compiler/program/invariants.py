@@ -1,6 +1,6 @@
 """What every round of a loop computes anew to the same end.
 
-Graph normal form has no place for a value but its uses, so what only a loop uses stands inside of
+Graph normal form orders a value by its uses alone, so what only a loop uses stands inside of
 it. Kernels have no effects: such a value may as well be computed once before the loop. That is done
 for what every round comes to, in the branches that go on to the next one too; should there be no
 round at all, it was computed for nothing.

@@ -3,8 +3,8 @@
 ``main`` is first order: calls of primitive functions, tuples, projections, lets, choices, and calls
 of functions that are known. Each distinct primitive function becomes one kernel, found by its
 structural hash. The calls of a branch are guarded by its condition; both branches of a choice write
-their results to the same places. Other functions are written out where they are called; one that
-calls itself in tail position becomes a loop, its parameters places that each round writes anew.
+their results to the same buffers. Other functions are written out where they are called; one that
+calls itself in tail position becomes a loop that writes the buffers of its parameters anew.
 Reshapes that move no data are other names for the same memory. Results that the caller gets are
 written where the caller wants them; what is returned twice, or is an input or a constant, is
 copied there by a kernel.
@@ -20,7 +20,7 @@ from weft.compiler.program.constant_pool import ConstantPool
 from weft.compiler.program.function_calls import FunctionCalls, FunctionKey
 from weft.compiler.program.in_place import ask_for_reuse
 from weft.compiler.program.invariants import loop_invariants
-from weft.compiler.program.program import Place, PlaceKind, Port, Program
+from weft.compiler.program.program import BufferKind, BufferRef, Port, Program
 from weft.compiler.program.step_writer import LoopFrame, Mark, StepWriter
 from weft.ir import trampoline
 from weft.ir.dynamic import depends_on_data
@@ -55,7 +55,7 @@ RESHAPES = frozenset({
 MAX_NESTING = 32
 
 # A tensor's memory, or the memories of a tuple's fields; tuples nest as their types do.
-Value: TypeAlias = "Place | tuple[Value, ...]"
+Value: TypeAlias = "BufferRef | tuple[Value, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class _Lowering:
                 self._visit(node)
             results = _flatten(self._value(self.main.body))
         # The kernels that make the results write them where the caller wants them.
-        targets = [Place(PlaceKind.OUTPUT, index) for index in range(len(results))]
+        targets = [BufferRef(BufferKind.OUTPUT, index) for index in range(len(results))]
         self.writer.redirect(results, targets, types, Mark(0, 0))
         names = port_names(self.mod.attrs.get("output_names"), "output", len(types))
         outputs = tuple(Port(n, t) for n, t in zip(names, types, strict=True))
@@ -135,8 +135,8 @@ class _Lowering:
         ports: list[Port] = []
         for parameter in self.main.params:
             types = flat_types(_type_of(parameter))
-            places = [Place(PlaceKind.INPUT, len(ports) + i) for i in range(len(types))]
-            self.values[id(parameter)] = _structure(_type_of(parameter), places)
+            refs = [BufferRef(BufferKind.INPUT, len(ports) + i) for i in range(len(types))]
+            self.values[id(parameter)] = _structure(_type_of(parameter), refs)
             suffixes = [""] if len(types) == 1 else [f".{i}" for i in range(len(types))]
             ports += [Port(parameter.name + s, t) for s, t in zip(suffixes, types, strict=True)]
         names = self.mod.attrs.get("input_names")
@@ -155,7 +155,7 @@ class _Lowering:
             self.values[id(node)] = tuple(self._value(f) for f in node.fields)
         elif isinstance(node, TupleGetItem):
             whole = self._value(node.tuple_value)
-            if isinstance(whole, Place):
+            if isinstance(whole, BufferRef):
                 raise InternalError("a projection from what is no tuple", where=node.span)
             self.values[id(node)] = whole[node.index]
         elif isinstance(node, Call):
@@ -176,8 +176,8 @@ class _Lowering:
         except KeyError:
             raise _not_first_order(type(expr).__name__, expr) from None
 
-    def _constant(self, node: Constant) -> Place:
-        return Place(PlaceKind.CONSTANT, self.constants.number_of(node.data))
+    def _constant(self, node: Constant) -> BufferRef:
+        return BufferRef(BufferKind.CONSTANT, self.constants.number_of(node.data))
 
     def _call(self, call: Call) -> Value:
         if is_reshape(call):
@@ -189,7 +189,7 @@ class _Lowering:
         if alias is not None:
             return self._value(call.args[alias])
         result = _type_of(call)
-        reads = [place for arg in call.args for place in _flatten(self._value(arg))]
+        reads = [ref for arg in call.args for ref in _flatten(self._value(arg))]
         writes = [self.writer.temporary(t) for t in flat_types(result)]
         self.writer.step(function, reads, writes)
         return _structure(result, writes)
@@ -238,7 +238,7 @@ class _Lowering:
 
     def _choice(self, expr: If, tails: Tails) -> Routine[Value | None]:
         condition = self._plain(expr.cond)
-        if not isinstance(condition, Place):
+        if not isinstance(condition, BufferRef):
             raise InternalError("a condition that is no scalar", where=expr.span)
         condition = self.writer.lasting(condition)
         types = flat_types(_type_of(expr))
@@ -288,12 +288,12 @@ class _Lowering:
         with self.writer.loop(first) as frame:
             if self.writer.depth > MAX_NESTING:
                 raise _not_first_order(f"nesting deeper than {MAX_NESTING}", function)
-            places = iter(place for place, _ in frame.variables)
+            refs = iter(ref for ref, _ in frame.variables)
             for parameter in varies:
-                self.values[id(parameter)] = _structure(_type_of(parameter), places)
+                self.values[id(parameter)] = _structure(_type_of(parameter), refs)
             return (yield self._scope(function.body, {**tails, key: OpenLoop(changing, frame)}))
 
-    def _parts(self, parameter: Var) -> list[tuple[Place, TensorType]]:
+    def _parts(self, parameter: Var) -> list[tuple[BufferRef, TensorType]]:
         value = _flatten(self.values[id(parameter)])
         return list(zip(value, flat_types(_type_of(parameter)), strict=True))
 
@@ -336,9 +336,9 @@ def _type_of(expr: Expr) -> Type:
     return found
 
 
-def _structure(type_: Type, places: Iterable[Place]) -> Value:
-    """``places`` arranged as the (possibly nested) tuple ``type_``."""
-    rest = iter(places)
+def _structure(type_: Type, refs: Iterable[BufferRef]) -> Value:
+    """``refs`` arranged as the (possibly nested) tuple ``type_``."""
+    rest = iter(refs)
 
     def arrange(current: Type) -> Value:
         if isinstance(current, TupleType):
@@ -348,10 +348,10 @@ def _structure(type_: Type, places: Iterable[Place]) -> Value:
     return arrange(type_)
 
 
-def _flatten(value: Value) -> list[Place]:
-    if isinstance(value, Place):
+def _flatten(value: Value) -> list[BufferRef]:
+    if isinstance(value, BufferRef):
         return [value]
-    return [place for field in value for place in _flatten(field)]
+    return [ref for field in value for ref in _flatten(field)]
 
 
 def is_reshape(expr: Expr) -> bool:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 from weft.codegen.llvm.target_machine import data_layout
 from weft.compiler.program.memory_plan import MemoryPlan
-from weft.compiler.program.program import Guard, Jump, Loop, Path, Place, PlaceKind, Program
+from weft.compiler.program.program import BufferKind, BufferRef, Guard, Jump, Loop, Path, Program
 from weft.runtime.manifest import MAIN_SYMBOL
 from weft.target import Target
 
-_BASE = {PlaceKind.CONSTANT: "constants", PlaceKind.TEMPORARY: "arena"}
+_BASE = {BufferKind.CONSTANT: "constants", BufferKind.TEMPORARY: "arena"}
 
 
 def main_ir(
@@ -35,13 +35,13 @@ def main_ir(
     lines = [*_load_ports("inputs", "in", len(program.inputs)),
              *_load_ports("outputs", "out", len(program.outputs))]
     signatures: dict[str, int] = {}
-    blocks = _Blocks(lines, lambda place: _address(lines, place, plan, constant_offsets))
+    blocks = _Blocks(lines, lambda ref: _address(lines, ref, plan, constant_offsets))
     jumps = deque(program.jumps)
     for at, step in enumerate(program.steps):
         while jumps and jumps[0].at == at:
             blocks.jump(jumps.popleft())
         blocks.enter(step.path)
-        arguments = [_address(lines, place, plan, constant_offsets) for place in step.places]
+        arguments = [_address(lines, ref, plan, constant_offsets) for ref in step.buffers]
         if has_workspace[step.kernel]:
             arguments.append(_offset(lines, "arena", plan.workspaces[at]))
         symbol = symbols[step.kernel]
@@ -60,9 +60,9 @@ def main_ir(
 
 
 class _Blocks:
-    """Opens and closes the blocks of branches and loops; ``address`` emits that of a place."""
+    """Opens and closes the blocks of branches and loops; ``address`` emits that of a buffer."""
 
-    def __init__(self, lines: list[str], address: Callable[[Place], str]) -> None:
+    def __init__(self, lines: list[str], address: Callable[[BufferRef], str]) -> None:
         self._lines = lines
         self._address = address
         self._open: list[tuple[Guard | Loop, str]] = []
@@ -86,7 +86,7 @@ class _Blocks:
         self._lines += [f"br label %loop{jump.loop.number}", f"in{len(self._lines)}.gone:"]
 
     def _branch(self, guard: Guard) -> str:
-        address = self._address(guard.place)
+        address = self._address(guard.condition)
         number = len(self._lines)
         inside, after = f"in{number}.then", f"in{number}.after"
         taken, other = (inside, after) if guard.expected else (after, inside)
@@ -109,20 +109,20 @@ def _load_ports(array: str, prefix: str, count: int) -> list[str]:
     return lines
 
 
-def _address(lines: list[str], place: Place, plan: MemoryPlan,
+def _address(lines: list[str], ref: BufferRef, plan: MemoryPlan,
              constant_offsets: Sequence[int]) -> str:
-    if place.kind is PlaceKind.INPUT:
-        return f"%in{place.index}"
-    if place.kind is PlaceKind.OUTPUT:
-        return f"%out{place.index}"
-    return _offset(lines, _BASE[place.kind], offset_of(place, plan, constant_offsets))
+    if ref.kind is BufferKind.INPUT:
+        return f"%in{ref.index}"
+    if ref.kind is BufferKind.OUTPUT:
+        return f"%out{ref.index}"
+    return _offset(lines, _BASE[ref.kind], offset_of(ref, plan, constant_offsets))
 
 
-def offset_of(place: Place, plan: MemoryPlan, constant_offsets: Sequence[int]) -> int:
+def offset_of(ref: BufferRef, plan: MemoryPlan, constant_offsets: Sequence[int]) -> int:
     """The byte offset of a constant or temporary."""
-    if place.kind is PlaceKind.CONSTANT:
-        return constant_offsets[place.index]
-    return plan.temporaries[place.index]
+    if ref.kind is BufferKind.CONSTANT:
+        return constant_offsets[ref.index]
+    return plan.temporaries[ref.index]
 
 
 def _offset(lines: list[str], base: str, offset: int) -> str:

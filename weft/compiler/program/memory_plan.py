@@ -12,7 +12,7 @@ import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.compiler.program.program import Jump, Place, PlaceKind, Program, Step, guards_of
+from weft.compiler.program.program import BufferKind, BufferRef, Jump, Program, Step, guards_of
 
 ALIGNMENT = 64
 
@@ -43,11 +43,11 @@ def lifetimes(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, Li
     """The lifetime of every temporary that a step touches, by its number."""
     found: dict[int, Lifetime] = {}
     for at, step in enumerate(steps):
-        for place in step.touched:
-            _touch(found, place, at)
+        for ref in step.touched:
+            _touch(found, ref, at)
     for jump in jumps:
         for guard in guards_of(jump.path):
-            _touch(found, guard.place, jump.at - 1)
+            _touch(found, guard.condition, jump.at - 1)
     changed = bool(jumps)
     while changed:  # what one loop prolongs may reach into another
         changed = False
@@ -59,10 +59,10 @@ def lifetimes(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, Li
     return found
 
 
-def _touch(found: dict[int, Lifetime], place: Place, at: int) -> None:
-    if place.kind is PlaceKind.TEMPORARY:
-        known = found.get(place.index, Lifetime(at, at))
-        found[place.index] = Lifetime(known.first, max(known.last, at))
+def _touch(found: dict[int, Lifetime], ref: BufferRef, at: int) -> None:
+    if ref.kind is BufferKind.TEMPORARY:
+        known = found.get(ref.index, Lifetime(at, at))
+        found[ref.index] = Lifetime(known.first, max(known.last, at))
 
 
 class FreeList:
@@ -134,9 +134,9 @@ def plan_memory(program: Program, workspace_bytes: Mapping[int, int],
             source, target = step.reads[reused].index, step.writes[0].index
             offsets[target] = offsets[source]
             dying[at].remove(source)
-        for place in () if reused is not None else step.writes:
-            if place.kind is PlaceKind.TEMPORARY and lives[place.index].first == at:
-                offsets[place.index] = free.take(aligned(program.temporaries[place.index]))
+        for ref in () if reused is not None else step.writes:
+            if ref.kind is BufferKind.TEMPORARY and lives[ref.index].first == at:
+                offsets[ref.index] = free.take(aligned(program.temporaries[ref.index]))
         scratch = aligned(workspace_bytes.get(step.kernel, 0))
         workspaces.append(free.take(scratch) if scratch else 0)
         if scratch:

@@ -17,7 +17,7 @@ from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.main_function import main_ir, offset_of
 from weft.compiler.program.memory_plan import MemoryPlan, aligned, plan_memory
-from weft.compiler.program.program import Guard, Place, PlaceKind, Port, Program, guards_of
+from weft.compiler.program.program import BufferKind, BufferRef, Guard, Port, Program, guards_of
 from weft.ir.dtype import DType
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.manifest import (
@@ -137,18 +137,18 @@ def pack_constants(
 
 def _manifest(program: Program, plan: MemoryPlan, offsets: Sequence[int], constant_bytes: int,
               facts: Sequence[KernelFacts], target: Target) -> Manifest:
-    def argument(place: Place) -> tuple[str, int]:
-        if place.kind in (PlaceKind.INPUT, PlaceKind.OUTPUT):
-            return place.kind.value, place.index
-        return place.kind.value, offset_of(place, plan, offsets)
+    def argument(ref: BufferRef) -> tuple[str, int]:
+        if ref.kind in (BufferKind.INPUT, BufferKind.OUTPUT):
+            return ref.kind.value, ref.index
+        return ref.kind.value, offset_of(ref, plan, offsets)
 
     def conditions(guards: Sequence[Guard]) -> tuple[Condition, ...]:
-        return tuple((argument(guard.place), guard.expected) for guard in guards)
+        return tuple((argument(guard.condition), guard.expected) for guard in guards)
 
     steps = []
     for at, step in enumerate(program.steps):
         known = facts[step.kernel]
-        arguments = [argument(place) for place in step.places]
+        arguments = [argument(ref) for ref in step.buffers]
         if known.workspace_bytes:
             arguments.append(("arena", plan.workspaces[at]))
         guards = conditions(step.guards)

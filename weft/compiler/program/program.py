@@ -1,7 +1,7 @@
-"""A lowered program: a line of kernel calls, guarded and repeated, over named places in memory.
+"""A lowered program: a line of kernel calls, guarded and repeated, over the buffers of tensors.
 
 This is what stands between the functional IR and machine code. Nothing here knows of offsets: a
-``Place`` says which tensor, ``memory_plan`` says where it lies.
+``BufferRef`` says which tensor, ``memory_plan`` says where it lies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.ir.expr import Function
 from weft.ir.types import TensorType
 
 
-class PlaceKind(enum.Enum):
+class BufferKind(enum.Enum):
     INPUT = "input"
     OUTPUT = "output"
     CONSTANT = "const"
@@ -26,10 +26,10 @@ class PlaceKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferRef:
     """One tensor's memory: argument ``index``, output ``index``, constant or temporary number."""
 
-    kind: PlaceKind
+    kind: BufferKind
     index: int
 
 
@@ -53,9 +53,9 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is guarded happens only where the scalar in ``place`` is ``expected``."""
+    """What is guarded happens only where the scalar in ``condition`` is ``expected``."""
 
-    place: Place
+    condition: BufferRef
     expected: bool
 
 
@@ -71,10 +71,10 @@ class Loop:
 Path: TypeAlias = "tuple[Guard | Loop, ...]"
 
 
-def moved_path(path: Path, places: Mapping[Place, Place]) -> Path:
-    """The same path with conditions in other places."""
+def moved_path(path: Path, refs: Mapping[BufferRef, BufferRef]) -> Path:
+    """The same path with its conditions in other buffers."""
     return tuple(
-        Guard(places.get(part.place, part.place), part.expected) if isinstance(part, Guard)
+        Guard(refs.get(part.condition, part.condition), part.expected) if isinstance(part, Guard)
         else part for part in path
     )
 
@@ -95,13 +95,13 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Call kernel number ``kernel``; the last ``num_outputs`` places are written.
+    """Call kernel number ``kernel``; the last ``num_outputs`` buffers are written.
 
     ``path`` has the conditions of all branches around the step, and all loops.
     """
 
     kernel: int
-    places: tuple[Place, ...]
+    buffers: tuple[BufferRef, ...]
     num_outputs: int
     path: Path = ()
 
@@ -110,22 +110,22 @@ class Step:
         return guards_of(self.path)
 
     @property
-    def touched(self) -> tuple[Place, ...]:
-        """All places that must hold their values when the step comes."""
-        return (*self.places, *(guard.place for guard in self.guards))
+    def touched(self) -> tuple[BufferRef, ...]:
+        """All buffers that must hold their values when the step comes."""
+        return (*self.buffers, *(guard.condition for guard in self.guards))
 
-    def moved(self, places: Mapping[Place, Place]) -> Step:
-        """The same step with other places."""
-        return Step(self.kernel, tuple(places.get(p, p) for p in self.places), self.num_outputs,
-                    moved_path(self.path, places))
-
-    @property
-    def reads(self) -> tuple[Place, ...]:
-        return self.places[: len(self.places) - self.num_outputs]
+    def moved(self, refs: Mapping[BufferRef, BufferRef]) -> Step:
+        """The same step on other buffers."""
+        return Step(self.kernel, tuple(refs.get(p, p) for p in self.buffers), self.num_outputs,
+                    moved_path(self.path, refs))
 
     @property
-    def writes(self) -> tuple[Place, ...]:
-        return self.places[len(self.places) - self.num_outputs :]
+    def reads(self) -> tuple[BufferRef, ...]:
+        return self.buffers[: len(self.buffers) - self.num_outputs]
+
+    @property
+    def writes(self) -> tuple[BufferRef, ...]:
+        return self.buffers[len(self.buffers) - self.num_outputs :]
 
 
 @dataclass(frozen=True, slots=True)

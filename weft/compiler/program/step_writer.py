@@ -1,6 +1,6 @@
 """Writes the steps of a program: kernel calls under guards and in loops, and what moves values.
 
-A loop keeps its variables in places of their own. Going round, the next values are moved there;
+The variables of a loop have their own buffers, to which each iteration moves the next values;
 a kernel that makes one writes it there at once where nothing needs the old value any more.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from weft.compiler.build.kernel_set import KernelSet
 from weft.compiler.program.program import (
+    BufferKind,
+    BufferRef,
     Guard,
     Jump,
     Loop,
     Path,
-    Place,
-    PlaceKind,
     Step,
     bytes_of,
     moved_path,
@@ -41,10 +41,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class LoopFrame:
-    """A loop that is open, with the places of its variables and what they hold."""
+    """A loop that is open, with the buffers and types of its variables."""
 
     loop: Loop
-    variables: tuple[tuple[Place, TensorType], ...]
+    variables: tuple[tuple[BufferRef, TensorType], ...]
     first_temporary: int  # of those made inside
 
 
@@ -58,7 +58,7 @@ class StepWriter:
         self.jumps: list[Jump] = []
         self._path: Path = ()
         self._loops = 0
-        self._variables: set[Place] = set()  # of the loops that are open
+        self._variables: set[BufferRef] = set()  # of the loops that are open
 
     @property
     def depth(self) -> int:
@@ -69,47 +69,48 @@ class StepWriter:
         """The point that is reached."""
         return Mark(len(self.steps), len(self.temporaries))
 
-    def temporary(self, type_: TensorType) -> Place:
+    def temporary(self, type_: TensorType) -> BufferRef:
         """Memory for one tensor of fixed shape."""
         self.temporaries.append(bytes_of(type_))
-        return Place(PlaceKind.TEMPORARY, len(self.temporaries) - 1)
+        return BufferRef(BufferKind.TEMPORARY, len(self.temporaries) - 1)
 
-    def step(self, function: Function, reads: Sequence[Place], writes: Sequence[Place]) -> None:
+    def step(self, function: Function, reads: Sequence[BufferRef], writes: Sequence[BufferRef]
+             ) -> None:
         """Call the kernel of a primitive function."""
         kernel = self.kernels.number_of(function)
         self.steps.append(Step(kernel, (*reads, *writes), len(writes), self._path))
 
-    def copy(self, type_: TensorType, source: Place, target: Place) -> None:
+    def copy(self, type_: TensorType, source: BufferRef, target: BufferRef) -> None:
         """Copy one tensor."""
         self.step(copy_function(type_), (source,), (target,))
 
-    def redirect(self, made: Sequence[Place], wanted: Sequence[Place],
+    def redirect(self, made: Sequence[BufferRef], wanted: Sequence[BufferRef],
                  types: Sequence[TensorType], start: Mark) -> None:
-        """Have the values ``made`` since ``start`` in the places ``wanted``.
+        """Have the values ``made`` since ``start`` in the buffers ``wanted``.
 
         Steps that write to temporaries from then write there instead; the rest is copied.
         """
-        moved: dict[Place, Place] = {}
+        moved: dict[BufferRef, BufferRef] = {}
         copies = []
-        for place, target, type_ in zip(made, wanted, types, strict=True):
-            own = place.kind is PlaceKind.TEMPORARY and place.index >= start.temporary
-            if own and place not in moved:
-                moved[place] = target
+        for ref, target, type_ in zip(made, wanted, types, strict=True):
+            own = ref.kind is BufferKind.TEMPORARY and ref.index >= start.temporary
+            if own and ref not in moved:
+                moved[ref] = target
             else:
-                copies.append((moved.get(place, place), target, type_))
+                copies.append((moved.get(ref, ref), target, type_))
         self._move(moved, start.step)
         for source, target, type_ in copies:
             self.copy(type_, source, target)
 
     @contextmanager
-    def branch(self, condition: Place, *, expected: bool) -> Iterator[None]:
+    def branch(self, condition: BufferRef, *, expected: bool) -> Iterator[None]:
         """What is written inside happens only where ``condition`` is ``expected``."""
         outer = self._path
         self._path = (*outer, Guard(condition, expected))
         yield
         self._path = outer
 
-    def lasting(self, condition: Place) -> Place:
+    def lasting(self, condition: BufferRef) -> BufferRef:
         """``condition`` where no jump overwrites it before its branch has ended."""
         if condition not in self._variables:
             return condition
@@ -118,7 +119,7 @@ class StepWriter:
         return copied
 
     @contextmanager
-    def loop(self, first: Sequence[tuple[Place, TensorType]]) -> Iterator[LoopFrame]:
+    def loop(self, first: Sequence[tuple[BufferRef, TensorType]]) -> Iterator[LoopFrame]:
         """A loop whose variables start with the values at ``first``, of the types beside them."""
         variables = tuple((self.temporary(type_), type_) for _, type_ in first)
         for (source, type_), (target, _) in zip(first, variables, strict=True):
@@ -126,14 +127,14 @@ class StepWriter:
         frame = LoopFrame(Loop(self._loops, len(self.steps)), variables,
                           len(self.temporaries))
         self._loops += 1
-        outer, places = self._path, {place for place, _ in variables}
+        outer, refs = self._path, {ref for ref, _ in variables}
         self._path = (*outer, frame.loop)
-        self._variables |= places
+        self._variables |= refs
         yield frame
         self._path = outer
-        self._variables -= places
+        self._variables -= refs
 
-    def jump(self, frame: LoopFrame, values: Sequence[Place]) -> None:
+    def jump(self, frame: LoopFrame, values: Sequence[BufferRef]) -> None:
         """Go back to the start of ``frame`` with ``values`` for its variables."""
         pairs = zip(values, frame.variables, strict=True)
         moves = {target: source for source, (target, _) in pairs if source != target}
@@ -143,11 +144,12 @@ class StepWriter:
         self._move_all(moves, dict(frame.variables))
         self.jumps.append(Jump(len(self.steps), frame.loop, self._path))
 
-    def _write_at_once(self, frame: LoopFrame, moves: dict[Place, Place], target: Place) -> bool:
+    def _write_at_once(self, frame: LoopFrame, moves: dict[BufferRef, BufferRef],
+                       target: BufferRef) -> bool:
         """Let the step that makes the next value of a variable write it to ``target``."""
         source = moves[target]
         sources = list(moves.values())
-        is_own = source.kind is PlaceKind.TEMPORARY and source.index >= frame.first_temporary
+        is_own = source.kind is BufferKind.TEMPORARY and source.index >= frame.first_temporary
         if not is_own or sources.count(source) > 1 or target in sources:
             return False
         inside = range(frame.loop.first, len(self.steps))
@@ -159,14 +161,15 @@ class StepWriter:
         self._move({source: target}, writers[0])
         return True
 
-    def _move(self, places: dict[Place, Place], first: int) -> None:
-        if places:
-            self.steps[first:] = [step.moved(places) for step in self.steps[first:]]
+    def _move(self, refs: dict[BufferRef, BufferRef], first: int) -> None:
+        if refs:
+            self.steps[first:] = [step.moved(refs) for step in self.steps[first:]]
             self.jumps = [jump if jump.at < first else
-                          Jump(jump.at, jump.loop, moved_path(jump.path, places))
+                          Jump(jump.at, jump.loop, moved_path(jump.path, refs))
                           for jump in self.jumps]
 
-    def _move_all(self, moves: dict[Place, Place], types: dict[Place, TensorType]) -> None:
+    def _move_all(self, moves: dict[BufferRef, BufferRef],
+                  types: dict[BufferRef, TensorType]) -> None:
         """Copy as if all at once: no target is written while it is still to be read."""
         pending = dict(moves)
         while pending:
