@@ -10,7 +10,7 @@ import onnx
 
 Outputs = Sequence[np.ndarray]
 
-# Of the largest number of an output; peers round in different orders.
+# Relative to the largest element of an output; peers accumulate in different orders.
 TOLERANCE = 1e-3
 
 

@@ -36,15 +36,15 @@ class Attention:
         return all_of / 2 if self.mask == "causal" else all_of
 
     def build(self) -> onnx.ModelProto:
-        """Keys turned, the product with the queries scaled and masked, softmax, the values."""
+        """softmax(scale * Q K^T + mask) V, in plain ONNX operators."""
         query = (1, self.heads, self.queries, self.depth)
         key = (1, self.heads // self.shared, self.keys, self.depth)
         inputs = {"x": query, "x1": key, "x2": key}
         g = GraphBuilder("attention", query, seed=7)
         k, v = (self._repeated(g, name) for name in ("x1", "x2"))
-        turned = g.node("Transpose", k, perm=[0, 1, 3, 2])
+        transposed = g.node("Transpose", k, perm=[0, 1, 3, 2])
         scale = g.array(np.float32(1 / math.sqrt(self.depth)))
-        scores = g.node("Mul", g.node("MatMul", "x", turned), scale)
+        scores = g.node("Mul", g.node("MatMul", "x", transposed), scale)
         if self.mask == "causal":
             past = np.tri(self.queries, self.keys, dtype=bool)[None, None]
             lowest = np.finfo(np.float32).min

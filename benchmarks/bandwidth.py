@@ -28,7 +28,7 @@ ROUNDS = 7
 def copy_bandwidth(nbytes: int, threads: int) -> float:
     """GB/s, reads and writes counted, of copying ``nbytes / 2`` bytes again and again.
 
-    Every thread copies a part of its own, repeatedly; the best of a few rounds counts.
+    Every thread copies its own chunk repeatedly; the best of a few rounds counts.
     """
     step = 4 * LANES * VECTORS
     steps = max(1, nbytes // 2 // step // threads)

@@ -70,9 +70,9 @@ class Convolution:
         return g.build(g.node("Relu", y))
 
     def kernel(self) -> Kernel:
-        places = self.sizes if self.transposed else [s // self.stride for s in self.sizes]
+        positions = self.sizes if self.transposed else [s // self.stride for s in self.sizes]
         channels = self.inputs * self.outputs // self.groups
-        flops = 2.0 * self.batch * channels * math.prod(self.taps) * math.prod(places)
+        flops = 2.0 * self.batch * channels * math.prod(self.taps) * math.prod(positions)
         return Kernel(self.name, self.build, flops)
 
 
@@ -121,7 +121,7 @@ def _convolution(network: str, shape: tuple[int, int, int, int, int]) -> Kernel:
 
 
 def _drawn() -> Iterator[Kernel]:
-    """Shapes that nobody tuned for: few rows, and sizes that divide nothing."""
+    """Shapes outside of common models: few rows, and sizes that no tile divides."""
     rng = np.random.default_rng(2026)
     for number in range(DRAWS):
         m = int(rng.integers(1, 17)) if number % 2 else int(rng.integers(17, 700))

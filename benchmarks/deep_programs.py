@@ -35,7 +35,7 @@ from weft.transform.external.codegen import (
 EVERY_PASS = PassContext(opt_level=4)
 CODEGEN = "deep"
 
-# What passes need that has no default. All others are run as they are registered.
+# Options without defaults. All other passes run with their defaults.
 OPTIONS = {
     "combine_parallel_op": "op=tanh,min_branches=2",
     "convert_layout": "layouts=(nn.conv2d:NHWC:HWIO)",

@@ -22,7 +22,7 @@ SETTLE_SECONDS = 0.05  # until the last peer's spinning threads have gone to sle
 
 @dataclass
 class Contestant:
-    """One peer with one model and one thread count, in a process of its own."""
+    """One peer with one model and one thread count, in a separate process."""
 
     peer: str
     process: subprocess.Popen[str]
@@ -112,7 +112,7 @@ class Failures:
         self, model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
         *, rounds: int, seconds_per_round: float,
     ) -> list[Contestant]:
-        """As ``measure``; nobody, where peers disagree. weft must run what it is asked to run."""
+        """As ``measure``, but empty if the outputs disagree; it is a failure if weft cannot run the model."""
         try:
             found = measure(model, feeds, peers, threads, rounds=rounds,
                             seconds_per_round=seconds_per_round)

@@ -51,7 +51,7 @@ class Worker:
 
 def main() -> None:
     peer, threads = sys.argv[1:]
-    # Libraries print to stdout when they please; the protocol keeps a descriptor of its own.
+    # Libraries may print to stdout, so the protocol uses a duplicated descriptor.
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     worker = Worker(peer, int(threads))

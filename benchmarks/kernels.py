@@ -30,13 +30,13 @@ from benchmarks.models import random_inputs, save
 from benchmarks.peak import fma_peak
 from benchmarks.peers import PEERS, Feeds
 
-# A kernel near no limit is reported against the nearer of the two.
+# A kernel below both limits is compared with the limit that it comes closer to.
 CLOSE = 2e-3
 
 
 @dataclass
 class Peer:
-    """One runtime in a process of its own; models are loaded into it one after another."""
+    """One runtime in a separate process, which loads models one after another."""
 
     name: str
     process: subprocess.Popen[str]

@@ -1,4 +1,4 @@
-"""Convolutional architectures in plain torch."""
+"""Convolutional architectures written in torch."""
 
 from __future__ import annotations
 
@@ -210,8 +210,8 @@ def suppress(boxes: torch.Tensor, scores: torch.Tensor, kept: int, threshold: fl
         scores = torch.where(row > threshold, torch.full_like(scores, -1.0), scores)
         chosen.append(index)
         best.append(score)
-    places = torch.stack(chosen, 1)
-    return boxes.gather(1, places[..., None].expand(-1, -1, 4)), torch.stack(best, 1)
+    indices = torch.stack(chosen, 1)
+    return boxes.gather(1, indices[..., None].expand(-1, -1, 4)), torch.stack(best, 1)
 
 
 def detector(*, full: bool) -> nn.Module:

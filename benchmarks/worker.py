@@ -1,6 +1,6 @@
-"""A process that holds one peer with one model, and times rounds when told to.
+"""A worker process: one peer with one model, timed on command.
 
-Peers are kept in processes of their own because their thread pools spin: two pools in one process
+Each peer runs in a separate process because their thread pools spin: two pools in one process
 would take each other's cores. The parent wakes one worker at a time.
 """
 
@@ -19,7 +19,7 @@ from benchmarks.peers import PEERS, ZOO_PEERS
 
 def main() -> None:
     peer, model, threads, inputs, outputs = sys.argv[1:]
-    # Libraries print to stdout when they please; the protocol keeps a descriptor of its own.
+    # Libraries may print to stdout, so the protocol uses a duplicated descriptor.
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     feeds = dict(np.load(inputs))

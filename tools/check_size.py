@@ -18,7 +18,7 @@ MAX_FILE = 500
 MAX_FUNCTION = 60
 FOLDERS = ("weft", "tests", "tools", "examples", "benchmarks")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|NotImplemented" r"Error)\b")
-# Path -> why it may be larger. Data that reads as a table is the only good reason so far.
+# Path -> the reason for its size. Only tables of data qualify.
 LARGER_WITH_REASON: dict[str, str] = {}
 
 

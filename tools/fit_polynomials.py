@@ -96,32 +96,32 @@ def shifted(polynomial: list[mpf], by: mpf) -> list[mpf]:
 
 def around_exact_value(polynomial: list[mpf], middle: float) -> tuple[float, list[mpf]]:
     """A float32 near ``middle`` where the polynomial nearly is a float32 too, and the polynomial
-    about that place: its constant term is rounded almost without error.
+    about that point: its constant term is rounded almost without error.
     """
 
-    def error(place: np.float32) -> mpf:
-        value = mp.polyval(polynomial[::-1], mpf(float(place)) - mpf(middle))
+    def error(point: np.float32) -> mpf:
+        value = mp.polyval(polynomial[::-1], mpf(float(point)) - mpf(middle))
         return abs(value - mpf(float(np.float32(float(value))))) / value
 
-    places = [np.float32(middle)]
+    points = [np.float32(middle)]
     for _ in range(400):
-        places.append(np.nextafter(places[-1], np.float32(np.inf)))
-    best = float(min(places, key=error))
+        points.append(np.nextafter(points[-1], np.float32(np.inf)))
+    best = float(min(points, key=error))
     return best, shifted(polynomial, mpf(best) - mpf(middle))
 
 
-def first_piece(f: Function, end: float) -> tuple[float, list[mpf]]:
+def first_interval(f: Function, end: float) -> tuple[float, list[mpf]]:
     """``f(x) - x`` about 0 for an odd ``f``: relative errors count there."""
     slope = mp.diff(f, 0)
     rest = fit(lambda x: (f(x) - slope * x) / x**2, 0, end, DEGREE - 2)
     return 0.0, [mpf(0), slope - 1, *rest]
 
 
-def pieces(f: Function, end: float) -> list[tuple[float, list[mpf]]]:
+def intervals(f: Function, end: float) -> list[tuple[float, list[mpf]]]:
     """Centre and polynomial about it of each interval: one up to ``2**FIRST_EXPONENT``, then two an
     octave; those beyond the ``end`` repeat the last.
     """
-    found = [first_piece(f, 2.0**FIRST_EXPONENT)]
+    found = [first_interval(f, 2.0**FIRST_EXPONENT)]
     for i in range(ENTRIES - 1):
         octave, half = divmod(i, 2)
         low = 2.0 ** (FIRST_EXPONENT + octave) * (1 + half / 2)
@@ -163,7 +163,7 @@ def print_tables() -> None:
     print_row("QUARTER_TURNS", "2**(8k) radians in quarter turns, whole turns left out", turns)
     print_row("QUARTER_TURNS_REST", "what these are rounded by", [t - float(t) for t in turns])
     for name, doc, f, end in PIECEWISE:
-        found = pieces(f, end)
+        found = intervals(f, end)
         print(f"# {doc}")
         print(f"{name}_END = {end!r}")
         print_row(f"{name}_CENTRES", "the centres of its intervals", [c for c, _ in found])
