@@ -1,8 +1,8 @@
 """The threads that share parallel loops, in pools for all modules of a process.
 
-What the threads do is machine code that every library carries (``weft.codegen.llvm.thread_pool``);
-here the pool's memory is laid out, and its threads are started. They sleep when there has been
-nothing to do for a while, and last as long as the process.
+The worker's code is machine code that every library carries
+(``weft.codegen.llvm.runtime_support.thread_pool``); this module lays out the pool's memory and
+starts the threads. A worker that finds no work for a while sleeps. Threads end with the process.
 """
 
 from __future__ import annotations

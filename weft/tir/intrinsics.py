@@ -86,7 +86,7 @@ def _times_power_of_two(x: Value, n: Value) -> Value:
         return np.where(np.isnan(exponent), exponent, np.ldexp(x, known))[()]
 
 
-def _lookup(number: Value, *entries: Value) -> Value:
+def _table_lookup(number: Value, *entries: Value) -> Value:
     """Lane by lane, one of the entries."""
     table = np.stack(np.broadcast_arrays(number, *entries)[1:])
     return np.take_along_axis(table, np.asarray(number % len(entries))[None], axis=0)[0]
@@ -133,8 +133,8 @@ _define("fmod", 2, "float", "exactly x - trunc(x / y) * y, with the sign of x", 
 _define("multiply_add", 3, "float", "a * b + c, with one rounding where the CPU can", _fma)
 _define("times_power_of_two", 2, "float",
         "x * 2**floor(n), n a multiple of 1/16 and at most twice out of range", _times_power_of_two)
-_define("lookup", None, "any", "the one of 2**k constants that the low k bits of n name",
-        _lookup)
+_define("table_lookup", None, "any", "the one of 2**k constants that the low k bits of n name",
+        _table_lookup)
 _define("isnan", 1, "float", "true for NaN", np.isnan)
 _define("popcount", 1, "int", "number of one bits", _popcount)
 _define("shift_left", 2, "int", "x << n, for 0 <= n < bits", np.left_shift)
@@ -165,7 +165,7 @@ def intrinsic(name: str, *args: ExprLike) -> PrimExpr:
     """A checked call of an intrinsic whose result type follows from the operands.
 
     Raises ``RegistryError`` for an unknown name, ``LoweringError`` for a wrong number or type of
-    operands. ``reinterpret``, ``lookup`` and ``call_extern`` need a type: use ``call``.
+    operands. ``reinterpret``, ``table_lookup`` and ``call_extern`` need a type: use ``call``.
     """
     record = INTRINSICS.get(name)
     if record.arity is None or name == "reinterpret":

@@ -11,7 +11,7 @@ from weft.tir import stmt as s
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var
 from weft.tir.func import PrimFunc
-from weft.tir.visitor import landmarks
+from weft.tir.visitor import depth_checkpoints
 
 _OPERATORS: dict[type, tuple[str, int]] = {
     x.Or: ("or", 1), x.And: ("and", 2),
@@ -62,7 +62,7 @@ class _ExprText:
 
     def _outermost(self, e: PrimExpr, level: int) -> str:
         self._is_inside = True
-        for inner in landmarks(e):
+        for inner in depth_checkpoints(e):
             self(inner)
         text = self(e, level)
         self._is_inside = False
@@ -97,7 +97,7 @@ class _ExprText:
         return f"{self.name(e.buffer)}[{self.list(e.indices)}{mask}]"
 
     def call(self, e: x.Call) -> str:
-        typed = e.name in ("reinterpret", "lookup", "call_extern")
+        typed = e.name in ("reinterpret", "table_lookup", "call_extern")
         return f"{e.name}{f'[{e.dtype}]' if typed else ''}({self.list(e.args)})"
 
     def reduce(self, e: x.Reduce) -> str:

@@ -1,8 +1,8 @@
 """A plain Python function that a loop program calls.
 
-Its meaning is the function itself, which the evaluator runs over arrays; code generation compiles
-it (``weft.codegen.llvm.external_ir``). A program names it by ``symbol`` in a ``call_extern`` whose
-operands are the addresses of the arrays, then the values that are known at run time only.
+The evaluator runs the function itself over arrays; code generation compiles it
+(``weft.codegen.llvm.python_bodies.link``). A program calls it by ``symbol`` with ``call_extern``;
+the operands are the addresses of the arrays, then the values that are known only at run time.
 """
 
 from __future__ import annotations

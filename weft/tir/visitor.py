@@ -201,7 +201,7 @@ def height(expr: PrimExpr, known: dict[PrimExpr, int]) -> int:
     return known[expr]
 
 
-def landmarks(
+def depth_checkpoints(
     expr: PrimExpr, heights: dict[PrimExpr, int] | None = None, spacing: int = 48
 ) -> list[PrimExpr]:
     """Sub-expressions so many levels apart, operands first; none in an expression of that depth.

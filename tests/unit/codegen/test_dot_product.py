@@ -8,7 +8,7 @@ import pytest
 from tests.unit.codegen.conftest import Compiler
 from weft import te
 from weft.codegen.llvm.build import emit_assembly
-from weft.codegen.llvm.dot_product import DOT_PRODUCTS
+from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.support.errors import CodegenError
 from weft.target import Target
 from weft.tir.eval import evaluate

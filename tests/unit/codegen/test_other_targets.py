@@ -125,7 +125,7 @@ def looked_up(dtype: str, lanes: int, entries: int) -> PrimFunc:
     """Entry ``a[i] mod entries`` of a table of odd numbers."""
     result = DType.of(dtype)
     constants = [x.const(2 * n + 1 - entries, result) for n in range(entries)]
-    return elementwise(lambda a: x.call(result.vector(lanes), "lookup", a, *constants),
+    return elementwise(lambda a: x.call(result.vector(lanes), "table_lookup", a, *constants),
                        [f"int{result.bits}"], dtype, 3, lanes)
 
 
@@ -148,7 +148,7 @@ def test_a_lookup_is_a_permutation(text: str, instruction: str) -> None:
 
 
 def test_only_constants_are_looked_up(older: Target) -> None:
-    func = elementwise(lambda a: x.call(a.dtype, "lookup", a, a, a), ["int32"], "int32", 2)
+    func = elementwise(lambda a: x.call(a.dtype, "table_lookup", a, a, a), ["int32"], "int32", 2)
     with pytest.raises(CodegenError, match="not constant"):
         build_object(func, older)
 

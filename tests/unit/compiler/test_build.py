@@ -182,7 +182,7 @@ def test_python_bodies_are_kept_by_their_code(tmp_path, monkeypatch):
             one = build_kernels(kernels, TARGET)
         with user_operator(with_offset(2.0)) as kernels:
             assert build_kernels(kernels, TARGET) != one
-        monkeypatch.setattr("weft.codegen.llvm.external_ir.compile_body",
+        monkeypatch.setattr("weft.codegen.llvm.python_bodies.link.compile_body",
                             lambda *_: pytest.fail("compiled again"))
         with user_operator(with_offset(1.0)) as kernels:
             assert build_kernels(kernels, TARGET) == one

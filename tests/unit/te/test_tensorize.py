@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft import te
-from weft.codegen.llvm.dot_product import DOT_PRODUCTS
+from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.support.errors import LoweringError, RegistryError, ScheduleError
 from weft.tir.eval import evaluate
 from weft.tir.expr import Call

@@ -37,7 +37,7 @@ _OPERATORS = {
 _COMPARISONS = {ast.Lt: x.LT, ast.LtE: x.LE, ast.Gt: x.GT, ast.GtE: x.GE, ast.Eq: x.EQ}
 
 # Loops with a note: written ``name(extent, value)`` once the comment is taken apart.
-ANNOTATIONS = ("combine_lanes", "interleave", "transpose", "tensorize")
+ANNOTATIONS = ("horizontal_reduce", "interleave", "transpose", "tensorize")
 
 
 def define_fma16() -> Instruction:

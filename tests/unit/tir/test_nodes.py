@@ -15,9 +15,9 @@ from weft.tir.func import PrimFunc
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, LetStmt, Stmt, seq
 from weft.tir.verify import verify_func
 from weft.tir.visitor import (
+    depth_checkpoints,
     free_vars,
     height,
-    landmarks,
     post_order,
     post_order_stmts,
     substitute,
@@ -94,9 +94,9 @@ def test_landmarks_bound_the_depth_of_a_walk() -> None:
         chain.append(chain[-1] * J)
     heights: dict[PrimExpr, int] = {}
     assert height(chain[40], heights) == 40
-    assert landmarks(chain[40], heights) == []
-    found = landmarks(chain[200], heights)
-    assert found == landmarks(chain[200]) == [chain[k] for k in (47, 95, 143, 191)]
+    assert depth_checkpoints(chain[40], heights) == []
+    found = depth_checkpoints(chain[200], heights)
+    assert found == depth_checkpoints(chain[200]) == [chain[k] for k in (47, 95, 143, 191)]
 
 
 def loop(body: Stmt, extent: int = 4) -> For:

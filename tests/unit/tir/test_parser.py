@@ -78,7 +78,7 @@ def f(a: float32[n, 8], s: bool[8], b: float16[n + 1, 4] strides=[8, 2], n: int6
     t[0] = select(x > float64(1e-07), t[1], min(t[2], float32('inf')))
     t[ramp(0, 1, 2)] = shuffle([t[ramp(0, 1, 4)], t[ramp(4, 1, 4)]], [0, 5])
     t[3] = reinterpret[float32](int32(-5))
-    t[4] = lookup[float32](int32(5), 0.5, 1.5)
+    t[4] = table_lookup[float32](int32(5), 0.5, 1.5)
     call_extern[handle]('symbol', address_of(t[0]), (n - 1) // 2 % 3 - (1 - n))"""
 TEXT = TEXT.replace("threadidx", "thread_binding")
 

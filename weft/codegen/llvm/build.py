@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.codegen.llvm.elf import symbols
-from weft.codegen.llvm.external_ir import MATH_SYMBOLS, link_python_functions
-from weft.codegen.llvm.func import write_module
+from weft.codegen.llvm.emit.func import write_module
 from weft.codegen.llvm.machine_code import assembly, object_code, wants_strength_reduction
 from weft.codegen.llvm.module import optimized_module
+from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS, link_python_functions
 from weft.codegen.llvm.target_machine import data_layout
 from weft.support.errors import CodegenError
 from weft.target import Target

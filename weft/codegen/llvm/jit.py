@@ -11,7 +11,7 @@ from llvmlite import binding as llvm
 
 from weft.codegen.llvm.build import LIBRARY_SYMBOLS
 from weft.codegen.llvm.elf import Symbol, symbols
-from weft.codegen.llvm.external_ir import MATH_SYMBOLS
+from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS
 from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
 from weft.support.config import config
 from weft.support.errors import CodegenError

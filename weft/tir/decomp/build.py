@@ -104,13 +104,13 @@ class Body:
     def shift_right(self, value: PrimExpr, count: int) -> PrimExpr:
         return Call(self.integer, "shift_right", (value, self.whole(count)))
 
-    def lookup(
+    def table_lookup(
         self, name: str, number: PrimExpr, entries: Sequence[float] | Sequence[int]
     ) -> PrimExpr:
         """Entry ``number`` of constants, modulo how many there are (a power of two)."""
         dtype = self.integer if isinstance(entries[0], int) else self.dtype
         constants = tuple(const(entry, dtype.element) for entry in entries)
-        return self.let(name, Call(dtype, "lookup", (number, *constants)))
+        return self.let(name, Call(dtype, "table_lookup", (number, *constants)))
 
     def magnitude(self, value: PrimExpr) -> PrimExpr:
         return Call(self.dtype, "abs", (value,))

@@ -45,7 +45,8 @@ def exp_in(body: Body, x: PrimExpr) -> PrimExpr:
     end = body.bits(body.real(magic + _HIGHEST_POWER[bits]))
     index = body.let("index", minimum(body.bits(shifted), end))
     n = body.let("n", body.from_bits(index) - body.real(magic))
-    power = body.lookup("power", index, EXP_POWERS) if _FRACTION_BITS[bits] else body.real(1.0)
+    has_table = _FRACTION_BITS[bits] > 0
+    power = body.table_lookup("power", index, EXP_POWERS) if has_table else body.real(1.0)
     growth = _growth(body, _remainder(body, inside, n))
     value = body.let("value", body.multiply_add(power, growth, power))
     return body.let("exp", Call(body.dtype, "times_power_of_two", (value, n)))
@@ -62,8 +63,8 @@ def lifted_exp_in(body: Body, x: PrimExpr, lift: int = 0) -> PrimExpr:
     bits = body.shift_left(index, form.mantissa_bits - fraction)
     error = None
     if fraction:
-        bits = bits + body.lookup("mantissa", index, _MANTISSAS)
-        error = body.lookup("error", index, _ROUNDING_ERRORS)
+        bits = bits + body.table_lookup("mantissa", index, _MANTISSAS)
+        error = body.table_lookup("error", index, _ROUNDING_ERRORS)
     power = body.let("power", body.from_bits(bits))
     growth = _growth(body, _remainder(body, x, n), error)
     return body.let("exp", body.multiply_add(power, growth, power))

@@ -71,7 +71,7 @@ def reduced(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     m = body.let("m", body.from_bits(body.bits(x) - body.shift_left(step, 52 + _STEP_BITS)))
     terms: list[PrimExpr] = []
     for number, entries in enumerate(quarter_turns()):
-        part = body.lookup("part", step, entries)
+        part = body.table_lookup("part", step, entries)
         high = body.let("high", m * part)
         low = body.let("low", body.fma(m, part, body.real(0.0) - high))
         # Further products are below half a turn.

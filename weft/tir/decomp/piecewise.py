@@ -45,8 +45,8 @@ def odd_in(body: Body, x: PrimExpr, pieces: Pieces) -> PrimExpr:
     a = body.let("a", select(a > body.real(pieces.end), body.real(pieces.end), a))
     leading = maximum(body.bits(a), body.whole(_FIRST_BITS))
     number = body.let("number", body.shift_right(leading, _NUMBER_SHIFT))
-    t = body.let("t", a - body.lookup("centre", number, _by_number(pieces.centres)))
-    constant, *rest = (body.lookup("c", number, _by_number(c)) for c in pieces.coefficients)
+    t = body.let("t", a - body.table_lookup("centre", number, _by_number(pieces.centres)))
+    constant, *rest = (body.table_lookup("c", number, _by_number(c)) for c in pieces.coefficients)
     slope = body.polynomial("slope", t, rest)
     # ``t`` in the first interval, where the constant is 0: there ``f(x) - x`` is added to ``x``,
     # with one rounding. The constants of the others are larger than ``t``. Floats above zero

@@ -60,8 +60,8 @@ def _reduced_in_float64(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     # Three bits of the exponent stay with ``m``.
     step = body.let("step", body.shift_right(maximum(field, first) - first, 52 + 3))
     m = body.let("m", body.from_bits(bits - body.shift_left(step, 52 + 3)))
-    unit = body.lookup("unit", step, (*QUARTER_TURNS, *_BEHIND))
-    rest = body.lookup("rest", step, (*QUARTER_TURNS_REST, *_BEHIND))
+    unit = body.table_lookup("unit", step, (*QUARTER_TURNS, *_BEHIND))
+    rest = body.table_lookup("rest", step, (*QUARTER_TURNS_REST, *_BEHIND))
     turns = body.let("turns", m * unit)
     lost = body.fma(m, unit, body.real(0.0) - turns)
     n, n_int = body.nearest("n", (turns, 1.0))

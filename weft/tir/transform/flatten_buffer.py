@@ -12,9 +12,9 @@ from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
 from weft.tir.transform.interleave import interleave, interleaved_starts, of_lane
-from weft.tir.transform.scoped import ScopedRewriter
+from weft.tir.transform.rewriter import RewriterWithAnalyzer
 from weft.tir.visitor import (
-    landmarks,
+    depth_checkpoints,
     map_children,
     map_stmts,
     post_order,
@@ -22,7 +22,7 @@ from weft.tir.visitor import (
 )
 
 
-class _Flattener(ScopedRewriter):
+class _Flattener(RewriterWithAnalyzer):
     def __init__(self, func: PrimFunc) -> None:
         super().__init__(func)
         self.flat: dict[Buffer, Buffer] = {}
@@ -100,7 +100,7 @@ class _Flattener(ScopedRewriter):
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         e = super().expr(e)
-        for inner in landmarks(e, self.heights):
+        for inner in depth_checkpoints(e, self.heights):
             self._flatten(inner)
         return self._flatten(e)
 

@@ -13,14 +13,14 @@ from weft.tir import stmt as s
 from weft.tir.expr import PrimExpr, Ramp, Shuffle, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.transform.scoped import ScopedRewriter
-from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, pieces_of
+from weft.tir.transform.rewriter import RewriterWithAnalyzer
+from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, legal_vector_widths
 from weft.tir.visitor import has_annotation, map_body, substitute
 
 ANNOTATION = "interleave"
 
 
-class _Interleaver(ScopedRewriter):
+class _Interleaver(RewriterWithAnalyzer):
     def loop(self, node: s.For) -> Stmt:
         if not node.annotations.get(ANNOTATION):
             return super().loop(node)
@@ -38,7 +38,7 @@ class _Interleaver(ScopedRewriter):
         parts: list[Stmt] = []
         start = node.min
         try:
-            for size, times in pieces_of(rows):
+            for size, times in legal_vector_widths(rows):
                 for _ in range(times):
                     parts.append(self._piece(node, inner, store, start, size))
                     start = start + size

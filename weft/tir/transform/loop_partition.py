@@ -17,11 +17,11 @@ from weft.tir.expr import Call, PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import ForKind, Stmt
+from weft.tir.transform.element_range import element_range
 from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
 from weft.tir.transform.masked_tail import MASKED_TAIL
-from weft.tir.transform.scoped import ScopedRewriter
+from weft.tir.transform.rewriter import RewriterWithAnalyzer
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
-from weft.tir.transform.vector_row import vector_row
 from weft.tir.visitor import (
     all_exprs,
     exprs_of,
@@ -43,13 +43,13 @@ def _is_static(loop: s.For) -> bool:
     return loop.kind in _STATIC or any(note in loop.annotations for note in (TENSORIZE, INTERLEAVE))
 
 
-def orders_in(condition: PrimExpr, hinted: bool = False) -> Iterator[PrimExpr]:
+def comparisons_in(condition: PrimExpr, hinted: bool = False) -> Iterator[PrimExpr]:
     """The comparisons that all hold where ``condition`` does and that are marked likely."""
     if type(condition) is x.And:
-        yield from orders_in(condition.a, hinted)
-        yield from orders_in(condition.b, hinted)
+        yield from comparisons_in(condition.a, hinted)
+        yield from comparisons_in(condition.b, hinted)
     elif type(condition) is Call and condition.name == "likely":
-        yield from orders_in(condition.args[0], True)
+        yield from comparisons_in(condition.args[0], True)
     elif hinted and isinstance(condition, x.Compare):
         yield condition
 
@@ -75,11 +75,11 @@ _Choices: TypeAlias = "dict[PrimExpr, tuple[PrimExpr, ...]]"
 
 def _guards(node: Stmt, choices: _Choices, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
     if isinstance(node, s.IfThenElse):
-        yield from (_Guard(order, inner, chooses=False) for order in orders_in(node.condition))
+        yield from (_Guard(order, inner, chooses=False) for order in comparisons_in(node.condition))
     for root in exprs_of(node):
         orders = choices.get(root)
         if orders is None:
-            orders = choices[root] = tuple(_choosing_orders(root))
+            orders = choices[root] = tuple(_choice_predicates(root))
         yield from (_Guard(order, inner, chooses=True) for order in orders)
     match node:
         case s.For():
@@ -97,13 +97,13 @@ def _guards(node: Stmt, choices: _Choices, inner: tuple[s.For, ...] = ()) -> Ite
                 yield from _guards(stmt, choices, inner)
 
 
-def _choosing_orders(root: PrimExpr) -> Iterator[PrimExpr]:
+def _choice_predicates(root: PrimExpr) -> Iterator[PrimExpr]:
     for e in post_order(root):
         if type(e) is Call and e.name == "if_then_else":
-            yield from orders_in(e.args[0])
+            yield from comparisons_in(e.args[0])
 
 
-class _Partition(ScopedRewriter):
+class _Partition(RewriterWithAnalyzer):
     def __init__(self, func: PrimFunc) -> None:
         super().__init__(func)
         self._choices: _Choices = {}
@@ -145,7 +145,7 @@ class _Partition(ScopedRewriter):
         """The vectors before and after an element where a choice changes, if there is one."""
         chosen = [g for g in _guards(node.body, self._choices)
                   if g.chooses and node.loop_var in g.used]
-        row = vector_row(node, self.analyzer) if chosen else None
+        row = element_range(node, self.analyzer) if chosen else None
         if row is None:
             return None
         for guard in chosen:

@@ -8,8 +8,8 @@ from typing import Protocol
 from weft.support.recursion import deep_recursion
 from weft.tir.func import PrimFunc
 from weft.tir.transform.check_local import check_local
-from weft.tir.transform.combine_lanes import combine_lanes
 from weft.tir.transform.flatten_buffer import flatten_buffer
+from weft.tir.transform.horizontal_reduce import horizontal_reduce
 from weft.tir.transform.inject_double_buffer import inject_double_buffer
 from weft.tir.transform.interleave_tile import interleave_tile
 from weft.tir.transform.loop_partition import loop_partition
@@ -38,7 +38,7 @@ TIR_PIPELINE: tuple[TirPass, ...] = (
     loop_partition,    # main and tail: no guard in a hot loop
     inject_double_buffer,  # loops without guards alone can run ahead
     tensorize_loop,    # on main parts without guards, before their loops become vectors
-    combine_lanes,     # trees over the vectors that the next pass makes
+    horizontal_reduce,     # trees over the vectors that the next pass makes
     transpose_tile,    # before the loops that it takes whole become gathers
     vectorize_loop,    # before unrolling, which then copies vectors instead of lanes
     unroll_loop,       # makes register indices constant

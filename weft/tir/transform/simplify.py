@@ -6,11 +6,11 @@ from weft.tir import stmt as s
 from weft.tir.expr import const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
-from weft.tir.transform.scoped import ScopedRewriter
+from weft.tir.transform.rewriter import RewriterWithAnalyzer
 from weft.tir.visitor import map_body, substitute
 
 
-class _Simplifier(ScopedRewriter):
+class _Simplifier(RewriterWithAnalyzer):
     def loop(self, node: s.For) -> Stmt:
         extent = self.expr(node.extent)
         if int_value(extent) == 1 and node.kind is not s.ForKind.THREAD_BINDING:

@@ -11,13 +11,13 @@ from weft.tir.func import PrimFunc
 from weft.tir.instruction import INSTRUCTIONS
 from weft.tir.match_instruction import NoMatchError, match_instruction
 from weft.tir.stmt import Stmt
-from weft.tir.transform.scoped import ScopedRewriter
+from weft.tir.transform.rewriter import RewriterWithAnalyzer
 from weft.tir.visitor import has_annotation, map_body, substitute
 
 ANNOTATION = "tensorize"
 
 
-class _Tensorizer(ScopedRewriter):
+class _Tensorizer(RewriterWithAnalyzer):
     def loop(self, node: s.For) -> Stmt:
         name = node.annotations.get(ANNOTATION)
         if name is None:

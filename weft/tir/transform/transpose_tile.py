@@ -14,8 +14,8 @@ from weft.tir.expr import BufferLoad, Call, PrimExpr, Shuffle, Var, const, int_v
 from weft.tir.func import PrimFunc
 from weft.tir.simplify import Analyzer
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.transform.scoped import ScopedRewriter
-from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, pieces_of
+from weft.tir.transform.rewriter import RewriterWithAnalyzer
+from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, legal_vector_widths
 from weft.tir.visitor import has_annotation, map_body, post_order, substitute
 
 ANNOTATION = "transpose"
@@ -112,7 +112,7 @@ def _step(load: BufferLoad, var: Var, analyzer: Analyzer) -> int | None:
     return int_value(analyzer.simplify(analyzer.simplify(after) - analyzer.simplify(position)))
 
 
-class _Transposer(ScopedRewriter):
+class _Transposer(RewriterWithAnalyzer):
     def loop(self, node: s.For) -> Stmt:
         if not node.annotations.get(ANNOTATION):
             return super().loop(node)
@@ -158,9 +158,9 @@ def _in_pieces(node: s.For, inner: s.For, store: s.BufferStore, loads: list[Buff
     tile = _Tile(node.loop_var, inner.loop_var, store)
     parts: list[Stmt] = []
     row = node.min
-    for rows, times in pieces_of(extents[0]):
+    for rows, times in legal_vector_widths(extents[0]):
         lane = inner.min
-        for lanes, copies in pieces_of(extents[1]):
+        for lanes, copies in legal_vector_widths(extents[1]):
             for i in range(times):
                 for j in range(copies):
                     start = (row + rows * i, lane + lanes * j)

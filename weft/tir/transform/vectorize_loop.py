@@ -21,7 +21,7 @@ from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.masked_tail import MASKED_TAIL, Tail, with_room
 from weft.tir.visitor import (
     children,
-    landmarks,
+    depth_checkpoints,
     map_body,
     map_stmts,
     post_order,
@@ -182,7 +182,7 @@ class Vectorizer:
             condition = x.all_of(mask, node.predicate)
         value = node.value if mask is None else _mask_loads(node.value, mask)
         indices = tuple(map(self.expr, node.indices))
-        for inner in landmarks(value):
+        for inner in depth_checkpoints(value):
             self.expr(inner)
         value, where = self.expr(value), None if condition is None else self.expr(condition)
         buffer = self._expanded.get(node.buffer, node.buffer)
@@ -286,15 +286,15 @@ def _vectorize(node: s.For, room: frozenset[Buffer]) -> Stmt:
 
 
 def _pieces(node: s.For, extent: int) -> list[tuple[int, int]]:
-    """``pieces_of`` its extent; with a masked tail, what fills no vector is one piece."""
+    """``legal_vector_widths`` its extent; with a masked tail, what fills no vector is one piece."""
     width = node.annotations.get(MASKED_TAIL)
     if width is None or (extent % width).bit_count() < 2:
-        return pieces_of(extent)
+        return legal_vector_widths(extent)
     whole, rest = divmod(extent, width)
-    return [*pieces_of(whole * width), (rest, 1)]
+    return [*legal_vector_widths(whole * width), (rest, 1)]
 
 
-def pieces_of(extent: int) -> list[tuple[int, int]]:
+def legal_vector_widths(extent: int) -> list[tuple[int, int]]:
     """``extent`` as (lanes, times) of powers of two, the larger first.
 
     Other widths compile to slow code.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft import te
-from weft.codegen.llvm.dot_product import DOT_PRODUCTS
+from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.ir.dtype import DType
 from weft.target import Target
 from weft.tir.expr import PrimExpr, const

@@ -68,7 +68,7 @@ def partial_vectors(
 
 def combine_in_a_tree(stage: te.Stage, lanes: int) -> None:
     """Combine the partial results that ``stage`` reduces vector by vector, then by halves."""
-    stage.pragma(stage.reduce_axis[0], "combine_lanes", lanes)
+    stage.pragma(stage.reduce_axis[0], "horizontal_reduce", lanes)
 
 
 def innermost_vectors(

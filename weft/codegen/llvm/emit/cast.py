@@ -1,0 +1,84 @@
+"""Conversions between element types."""
+
+from __future__ import annotations
+
+from weft.codegen.llvm.floats.narrow_float import narrow, round_to_odd, widen
+from weft.codegen.llvm.text.types import is_narrow, splat, value_type, vector_of, zero_of
+from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.ir.dtype import DType, float32
+from weft.support.errors import CodegenError
+
+
+def emit_cast(out: FunctionWriter, value: str, source: DType, target: DType) -> str:
+    """``value`` converted: floats to integers truncate, integers wrap, anything non-zero is true.
+
+    A float outside the integer's range gives some value of that type, never undefined behaviour.
+    """
+    if source == target:
+        return value
+    if "handle" in (source.code, target.code):
+        raise CodegenError("an address cannot be converted", got=f"{source} to {target}")
+    single = float32.vector(source.lanes)
+    if source.is_narrow_float:
+        return emit_cast(out, widen(out, value, source), single, target)
+    if target.is_narrow_float:
+        if target.code == "float" and source.bits == 64 and source.is_float:
+            return narrow(out, round_to_odd(out, value, source.lanes), target)
+        return narrow(out, emit_cast(out, value, source, single), target)
+    if value_type(source) == value_type(target):
+        return value
+    if target.is_bool:
+        return _to_bool(out, value, source)
+    if source.is_float:
+        if target.is_float:
+            return _convert(
+                out, "fpext" if target.bits > source.bits else "fptrunc", value, source, target
+            )
+        return _float_to_int(out, value, source, target)
+    signed = source.code == "int"
+    if target.is_float:
+        return _convert(out, "sitofp" if signed else "uitofp", value, source, target)
+    if target.bits < source.bits:
+        return _convert(out, "trunc", value, source, target)
+    return _convert(out, "sext" if signed else "zext", value, source, target)
+
+
+def _convert(out: FunctionWriter, op: str, value: str, source: DType, target: DType) -> str:
+    return out.emit(f"{op} {value_type(source)} {value} to {value_type(target)}")
+
+
+def _to_bool(out: FunctionWriter, value: str, source: DType) -> str:
+    if source.is_float:
+        return out.emit(f"fcmp une {value_type(source)} {value}, {zero_of(source)}")
+    return out.emit(f"icmp ne {value_type(source)} {value}, {zero_of(source)}")
+
+
+def _float_to_int(out: FunctionWriter, value: str, source: DType, target: DType) -> str:
+    # Narrow and unsigned integers go through a wider signed one, so that a negative value wraps
+    # as it does in NumPy; ``freeze`` pins what an out-of-range value becomes.
+    if target.code == "uint" and target.bits == 64:
+        wide, op = target, "fptoui"
+    else:
+        bits = 64 if target.bits == 64 or target == DType("uint", 32, target.lanes) else 32
+        wide, op = DType("int", bits, target.lanes), "fptosi"
+    kind = value_type(wide)
+    raw = out.emit(f"{op} {value_type(source)} {value} to {kind}")
+    frozen = out.emit(f"freeze {kind} {raw}")
+    return frozen if wide.bits == target.bits else _convert(out, "trunc", frozen, wide, target)
+
+
+def to_memory(out: FunctionWriter, value: str, dtype: DType) -> str:
+    """A value as the element that is stored: its bits in the lower part of a byte (ml_dtypes)."""
+    if not is_narrow(dtype):
+        return value
+    return out.emit(f"zext {value_type(dtype)} {value} to {vector_of('i8', dtype.lanes)}")
+
+
+def from_memory(out: FunctionWriter, value: str, dtype: DType) -> str:
+    """A loaded element as a value; any non-zero byte is true."""
+    if not is_narrow(dtype):
+        return value
+    byte = vector_of("i8", dtype.lanes)
+    if dtype.is_bool:
+        return out.emit(f"icmp ne {byte} {value}, {splat('0', 'i8', dtype.lanes)}")
+    return out.emit(f"trunc {byte} {value} to {value_type(dtype)}")

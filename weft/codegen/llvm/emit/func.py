@@ -1,0 +1,68 @@
+"""A loop program as an LLVM module: the kernel and the bodies of its parallel loops."""
+
+from __future__ import annotations
+
+from weft.codegen.llvm.emit.alias import AliasScopes
+from weft.codegen.llvm.emit.expr import EMITTERS
+from weft.codegen.llvm.emit.state import FunctionState, Kernel
+from weft.codegen.llvm.emit.stmt import emit_stmt
+from weft.codegen.llvm.text.types import value_type
+from weft.codegen.llvm.text.writer import FunctionWriter, ModuleWriter
+from weft.codegen.uses import Uses, collect_uses
+from weft.support.recursion import deep_recursion
+from weft.target import Target
+from weft.tir.buffer import Buffer
+from weft.tir.func import PrimFunc
+
+
+def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
+    """The LLVM IR text of one kernel; its symbol is ``func.name``."""
+    module = ModuleWriter(func.name, target)
+    module.metadata("!{}")  # !0: the empty node that invariant loads name
+    uses = collect_uses(func.body)
+    offsets = func.attrs.get("workspace_offsets", {})
+    buffers = [p for p in func.params if isinstance(p, Buffer)]
+    scratch = [b for b in uses.buffers if b not in buffers and b.scope != "local"]
+    kernel = Kernel(
+        name=func.name,
+        module=module,
+        written=uses.written,
+        local_accesses=uses.local_accesses,
+        alias=AliasScopes(module, [*buffers, *scratch], offsets),
+        workspace_offsets=offsets,
+        attributes=function_attributes(target),
+        emitters=EMITTERS,
+    )
+    with deep_recursion():
+        _emit_kernel(kernel, func, uses)
+    return module.text(data_layout)
+
+
+def function_attributes(target: Target) -> str:
+    """Attributes of every function: full vector width, no unwinding, no frame pointer."""
+    attributes = ["nounwind"]
+    if target.arch == "x86_64":
+        width = target.vector_bits
+        attributes += [f'"prefer-vector-width"="{width}"', f'"min-legal-vector-width"="{width}"']
+    return " ".join(attributes)
+
+
+def _emit_kernel(kernel: Kernel, func: PrimFunc, uses: Uses) -> None:
+    state = FunctionState(kernel, FunctionWriter(kernel.module))
+    params: list[str] = []
+    for index, param in enumerate(func.params):
+        if isinstance(param, Buffer):
+            state.pointers[param] = f"%p{index}"
+            access = "" if param in uses.written else " readonly"
+            params.append(f"ptr noalias{access} %p{index}")
+        else:
+            state.memo.add(param, f"%p{index}")
+            state.note_range(param, nonnegative=True)  # sizes
+            params.append(f"{value_type(param.dtype)} %p{index}")
+    if func.attrs.get("workspace_bytes"):
+        state.workspace = "%workspace"
+        params.append("ptr noalias align 64 %workspace")
+    emit_stmt(state, func.body)
+    state.out.do("ret void")
+    header = f"define void @{func.name}({', '.join(params)}) {kernel.attributes}"
+    kernel.module.functions.append(state.out.text(header))

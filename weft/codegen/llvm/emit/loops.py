@@ -1,0 +1,50 @@
+"""Counted loops in the form that LLVM calls canonical."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.codegen.llvm.emit.state import FunctionState
+from weft.tir.expr import Var
+
+NO_UNROLL = "llvm.loop.unroll.disable"
+NO_VECTORIZE = '!{!"llvm.loop.vectorize.enable", i1 false}'
+
+
+def loop_metadata(state: FunctionState) -> str:
+    """What keeps LLVM's own loop transformations away: tir has already decided them."""
+    module = state.kernel.module
+    unroll = module.metadata(f'!{{!"{NO_UNROLL}"}}')
+    vectorize = module.metadata(NO_VECTORIZE)
+    return module.metadata(f"distinct !{{!N, {unroll}, {vectorize}}}")
+
+
+def emit_loop(
+    state: FunctionState,
+    var: Var,
+    begin: str,
+    end: str,
+    emit_body: Callable[[], None],
+    *,
+    runs_at_least_once: bool,
+) -> None:
+    """``for var in range(begin, end)``, tested at the bottom, behind a guard where needed."""
+    out = state.out
+    label = out.fresh("loop")
+    if not runs_at_least_once:
+        runs = out.emit(f"icmp slt i64 {begin}, {end}")
+        out.do(f"br i1 {runs}, label %{label}.enter, label %{label}.exit")
+        out.start_block(f"{label}.enter")
+    before, counter, following = out.block, f"%{label}.i", f"%{label}.next"
+    out.branch(label)
+    out.start_block(label)
+    out.do(f"{counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{label}.latch ]")
+    with state.memo.scope():
+        state.memo.bind(var, counter)
+        emit_body()
+    out.branch(f"{label}.latch")
+    out.start_block(f"{label}.latch")
+    out.do(f"{following} = add nsw i64 {counter}, 1")
+    more = out.emit(f"icmp slt i64 {following}, {end}")
+    out.do(f"br i1 {more}, label %{label}, label %{label}.exit, !llvm.loop {loop_metadata(state)}")
+    out.start_block(f"{label}.exit")

@@ -1,0 +1,106 @@
+"""Statements of loop programs as LLVM control flow."""
+
+from __future__ import annotations
+
+from weft.codegen.llvm.emit.address import allocate_array
+from weft.codegen.llvm.emit.dispatch import emit
+from weft.codegen.llvm.emit.loops import emit_loop
+from weft.codegen.llvm.emit.parallel import emit_parallel
+from weft.codegen.llvm.emit.register_slots import allocate_local
+from weft.codegen.llvm.emit.state import FunctionState, is_bounded, is_nonnegative
+from weft.codegen.llvm.emit.store import emit_store
+from weft.ir.dtype import int64
+from weft.support.errors import InternalError
+from weft.tir import stmt as s
+from weft.tir.expr import int_value
+from weft.tir.stmt import ForKind, Stmt
+
+
+def emit_stmt(state: FunctionState, node: Stmt) -> None:
+    """Write one statement into the function of ``state``."""
+    match node:
+        case s.SeqStmt():
+            for child in node.stmts:
+                emit_stmt(state, child)
+        case s.BufferStore():
+            emit_store(state, node)
+        case s.For():
+            _emit_for(state, node)
+        case s.IfThenElse():
+            _emit_if(state, node)
+        case s.Allocate():
+            _emit_allocate(state, node)
+        case s.LetStmt():
+            with state.memo.scope():
+                state.note_range(node.var, nonnegative=is_bounded(state, node.value))
+                state.memo.bind(node.var, emit(state, node.value))
+                emit_stmt(state, node.body)
+        case s.AttrStmt():
+            emit_stmt(state, node.body)
+        case s.Evaluate():
+            emit(state, node.value)
+        case _:
+            raise InternalError(
+                f"code generation does not know {type(node).__name__}", where=state.kernel.name
+            )
+
+
+def _emit_allocate(state: FunctionState, node: s.Allocate) -> None:
+    buffer = node.buffer
+    if buffer.scope == "local":
+        allocate_local(state, buffer)
+    elif buffer in state.kernel.workspace_offsets:
+        offset = state.kernel.workspace_offsets[buffer]
+        if state.workspace is None:
+            raise InternalError(
+                f"{buffer.name} lies in a workspace that is not there", where=state.kernel.name
+            )
+        state.pointers[buffer] = state.out.emit(
+            f"getelementptr inbounds i8, ptr {state.workspace}, i64 {offset}"
+        )
+    else:
+        state.pointers[buffer] = allocate_array(state, buffer)
+    emit_stmt(state, node.body)
+
+
+def _emit_if(state: FunctionState, node: s.IfThenElse) -> None:
+    out = state.out
+    flag = emit(state, node.condition)
+    then, join = out.fresh("then"), out.fresh("join")
+    other = out.fresh("else") if node.else_case is not None else join
+    out.do(f"br i1 {flag}, label %{then}, label %{other}")
+    for label, body in ((then, node.then_case), (other, node.else_case)):
+        if body is None:
+            continue
+        out.start_block(label)
+        with state.memo.scope():
+            emit_stmt(state, body)
+        out.branch(join)
+    out.start_block(join)
+
+
+def _emit_for(state: FunctionState, node: s.For) -> None:
+    if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or node.loop_var.dtype is not int64:
+        raise InternalError(
+            f"a {node.kind.value} loop over {node.loop_var.dtype} reached code generation",
+            where=state.kernel.name,
+        )
+    extent = int_value(node.extent)
+    if extent is not None and extent <= 0:
+        return
+    state.note_range(node.loop_var, nonnegative=is_nonnegative(state, node.min))
+    if node.kind is ForKind.PARALLEL and not state.in_parallel:
+        emit_parallel(state, node, emit_stmt)
+    else:
+        _emit_serial(state, node, extent)
+
+
+def _emit_serial(state: FunctionState, node: s.For, extent: int | None) -> None:
+    begin = emit(state, node.min)
+    count = str(extent) if extent is not None else emit(state, node.extent)
+    end = count if begin == "0" else state.out.emit(f"add nsw i64 {begin}, {count}")
+
+    def body() -> None:
+        emit_stmt(state, node.body)
+
+    emit_loop(state, node.loop_var, begin, end, body, runs_at_least_once=extent is not None)

@@ -1,0 +1,83 @@
+"""Stores of scalars and vectors."""
+
+from __future__ import annotations
+
+from weft.codegen.llvm.emit.address import address, lane_addresses, sole_index
+from weft.codegen.llvm.emit.cast import to_memory
+from weft.codegen.llvm.emit.dispatch import emit
+from weft.codegen.llvm.emit.load import emit_mask, lane_mask
+from weft.codegen.llvm.emit.register_slots import find_slot, store_slot
+from weft.codegen.llvm.emit.state import FunctionState
+from weft.codegen.llvm.text.types import mangle, memory_type, value_type, vector_of
+from weft.tir.buffer import Buffer
+from weft.tir.expr import PrimExpr, Ramp, int_value
+from weft.tir.stmt import BufferStore
+
+
+def emit_store(state: FunctionState, store: BufferStore) -> None:
+    """``buffer[index] = value`` in the lanes of the store's predicate."""
+    buffer, index = store.buffer, sole_index(store.buffer, store.indices)
+    lanes = index.dtype.lanes
+    value = emit(state, store.value)
+    if store.value.dtype.lanes != lanes:
+        value = state.out.broadcast(value, value_type(buffer.dtype), lanes)
+    mask = emit_mask(state, store.predicate, lanes)
+    slot = find_slot(state, buffer, index)
+    dtype = buffer.dtype.vector(lanes)
+    if slot is not None:
+        store_slot(state, slot, dtype, value, mask)
+        return
+    stored = to_memory(state.out, value, dtype)
+    contiguous = isinstance(index, Ramp) and int_value(index.stride) == 1
+    if lanes == 1:
+        _store_scalar(state, buffer, index, stored, mask)
+    elif not (isinstance(index, Ramp) and contiguous):
+        places, where = vector_of("ptr", lanes), lane_addresses(state, buffer, index)
+        _masked(state, buffer, lanes, "scatter", places, where, stored, lane_mask(mask, lanes))
+    elif mask is None:
+        _store_elements(state, buffer, index.base, stored, lanes)
+    else:
+        where = address(state, buffer, index.base, exact=False)
+        _masked(state, buffer, lanes, "store", "ptr", where, stored, mask)
+
+
+def _store_scalar(
+    state: FunctionState, buffer: Buffer, index: PrimExpr, value: str, mask: str | None
+) -> None:
+    if mask is None:
+        _store_elements(state, buffer, index, value, 1)
+        return
+    out = state.out
+    label = out.fresh("guarded")
+    out.do(f"br i1 {mask}, label %{label}, label %{label}.skip")
+    out.start_block(label)
+    with state.memo.scope():
+        _store_elements(state, buffer, index, value, 1)
+    out.branch(f"{label}.skip")
+    out.start_block(f"{label}.skip")
+
+
+def _store_elements(
+    state: FunctionState, buffer: Buffer, index: PrimExpr, value: str, lanes: int
+) -> None:
+    pointer = address(state, buffer, index)
+    kind = memory_type(buffer.dtype.vector(lanes))
+    state.out.do(
+        f"store {kind} {value}, ptr {pointer}, align {buffer.dtype.itemsize}"
+        f"{state.kernel.alias.suffix(buffer)}"
+    )
+
+
+def _masked(
+    state: FunctionState, buffer: Buffer, lanes: int, name: str, places: str, where: str,
+    value: str, mask: str,
+) -> None:  # fmt: skip
+    """The intrinsic ``llvm.masked.NAME`` over pointers ``where`` of type ``places``."""
+    kind, flag = memory_type(buffer.dtype.vector(lanes)), vector_of("i1", lanes)
+    callee = state.out.module.declare(
+        f"llvm.masked.{name}.{mangle(kind)}.{mangle(places)}", f"void @({kind}, {places}, {flag})"
+    )
+    state.out.do(
+        f"call void {callee}({kind} {value}, {places} align {buffer.dtype.itemsize} {where}, "
+        f"{flag} {mask}){state.kernel.alias.suffix(buffer)}"
+    )

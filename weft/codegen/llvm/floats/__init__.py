@@ -1,0 +1,1 @@
+"""Conversions between float formats, and float remainders, as integer and FMA arithmetic."""

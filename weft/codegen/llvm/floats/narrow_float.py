@@ -1,0 +1,141 @@
+"""Floats of 16 bits and fewer: storage formats whose arithmetic is done in float32.
+
+float16 uses the CPU's conversions where it has them. The one to bfloat16 flushes denormals, so it
+serves vectors without any. All other conversions are integer arithmetic: LLVM itself would call a
+library that is not there.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.llvm.floats.i32_vector import I32Vector
+from weft.codegen.llvm.floats.small_float import narrow_small, widen_small
+from weft.codegen.llvm.text.types import splat, vector_of
+from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.ir.dtype import DType
+from weft.support.errors import CodegenError
+from weft.target import Target
+
+# Elements for which asking whether there is a denormal among them costs less than it saves.
+BRANCH_LANES = 8
+
+
+def converts_half(target: Target) -> bool:
+    """Whether the CPU converts between float16 and float32."""
+    return target.has("f16c") or target.arch == "aarch64"
+
+
+def widen(out: FunctionWriter, value: str, dtype: DType) -> str:
+    """A narrow float as float32, exactly."""
+    if dtype.is_small_float:
+        return widen_small(out, value, dtype)
+    lanes = dtype.lanes
+    half, real = vector_of("half", lanes), vector_of("float", lanes)
+    if dtype.code == "bfloat":
+        return _HalfConversions(out, lanes).widen_bfloat(value)
+    if converts_half(out.module.target):
+        return out.emit(f"fpext {half} {value} to {real}")
+    return _HalfConversions(out, lanes).widen_half(value)
+
+
+def narrow(out: FunctionWriter, value: str, dtype: DType) -> str:
+    """float32 rounded to the nearest ``dtype``, ties to even; NaN stays NaN."""
+    if dtype.is_small_float:
+        return narrow_small(out, value, dtype)
+    lanes = dtype.lanes
+    half, real = vector_of("half", lanes), vector_of("float", lanes)
+    if dtype.code == "bfloat":
+        halves = _HalfConversions(out, lanes)
+        if lanes >= BRANCH_LANES and out.module.target.has("avx512bf16"):
+            return halves.narrow_by_instruction(value)
+        return halves.narrow_to_bfloat(value)
+    if dtype.code != "float":
+        raise CodegenError("not a narrow float", got=str(dtype))
+    if converts_half(out.module.target):
+        return out.emit(f"fptrunc {real} {value} to {half}")
+    return _HalfConversions(out, lanes).narrow_to_half(value)
+
+
+def round_to_odd(out: FunctionWriter, value: str, lanes: int) -> str:
+    """float64 as float32, so that rounding again to float16 rounds as if once.
+
+    An inexact result is the neighbour whose last bit is 1 (Boldo and Melquiond, 2008).
+    """
+    words = _HalfConversions(out, lanes)
+    double, real, flag = (vector_of(t, lanes) for t in ("double", "float", "i1"))
+    near = out.emit(f"fptrunc {double} {value} to {real}")
+    back = out.emit(f"fpext {real} {near} to {double}")
+    sizes = [words.absolute(v, double, "f64") for v in (back, value)]
+    larger = out.emit(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
+    inexact = out.emit(f"fcmp one {double} {back}, {value}")
+    bits = words.bits(near)
+    one = out.emit(f"zext {flag} {larger} to {words.word}")
+    towards_zero = words.op("sub", bits, one)
+    odd = words.op("or", towards_zero, words.const(1))
+    return words.real(words.choose(inexact, odd, bits))
+
+
+class _HalfConversions(I32Vector):
+    def widen_bfloat(self, value: str) -> str:
+        return self.real(self.op("shl", self.extended(value, self.short), self.const(16)))
+
+    def narrow_to_bfloat(self, value: str) -> str:
+        bits = self.bits(value)
+        quiet = self.op("or", self.op("lshr", bits, self.const(16)), self.const(0x40))
+        chosen = self.choose(self.is_nan(value), quiet, self.rounded(bits, 16))
+        return self.truncated(chosen, self.short)
+
+    def narrow_by_instruction(self, value: str) -> str:
+        """By ``vcvtneps2bf16``, which takes denormals as zero: where there are any, in integers."""
+        out, label = self.out, self.out.fresh("denormal")
+        kind = vector_of("bfloat", self.lanes)
+        rounded = out.emit(f"fptrunc {self.float} {value} to {kind}")
+        short = out.emit(f"bitcast {kind} {rounded} to {self.short}")
+        flags = out.emit(f"bitcast {self.flag} {self._are_denormal(value)} to i{self.lanes}")
+        found = out.emit(f"icmp ne i{self.lanes} {flags}, 0")
+        before = out.block
+        out.do(f"br i1 {found}, label %{label}, label %{label}.done, !prof {self._rarely()}")
+        out.start_block(label)
+        exact = self.narrow_to_bfloat(value)
+        last = out.block
+        out.branch(f"{label}.done")
+        out.start_block(f"{label}.done")
+        return out.emit(f"phi {self.short} [ {short}, %{before} ], [ {exact}, %{last} ]")
+
+    def _are_denormal(self, value: str) -> str:
+        """Without their sign the bits of denormals are 1 and more, and less than 2**23."""
+        bits = self.bits(value)
+        magnitude = self.op("add", bits, bits)
+        below = self.op("add", magnitude, self.const(-1))
+        return self.out.emit(f"icmp ult {self.word} {below}, {self.const((1 << 24) - 1)}")
+
+    def _rarely(self) -> str:
+        """The weights of a branch that is hardly ever taken."""
+        return self.out.module.metadata('!{!"branch_weights", i32 1, i32 2000}')
+
+    def widen_half(self, value: str) -> str:
+        short = self.out.emit(f"bitcast {self.half} {value} to {self.short}")
+        bits = self.extended(short, self.short)
+        sign = self.op("shl", self.op("and", bits, self.const(0x8000)), self.const(16))
+        magnitude = self.op("and", bits, self.const(0x7FFF))
+        # As float32 these bits are 2**-112 of the number, denormals included.
+        small = self.real(self.op("shl", magnitude, self.const(13)))
+        scale = splat("0x46F0000000000000", "float", self.lanes)  # 2**112
+        finite = self.bits(self.out.emit(f"fmul {self.float} {small}, {scale}"))
+        special = self.op("or", finite, self.const(0x7F800000))
+        chosen = self.choose(self.above(magnitude, 0x7BFF), special, finite)
+        return self.real(self.op("or", chosen, sign))
+
+    def narrow_to_half(self, value: str) -> str:
+        bits = self.bits(value)
+        sign = self.op("lshr", self.op("and", bits, self.const(1 << 31)), self.const(16))
+        magnitude = self.op("and", bits, self.const(0x7FFFFFFF))
+        # Adding 1/2 puts the last bit of a float16 denormal, 2**-24, where a float32 ends.
+        half = splat("0x3FE0000000000000", "float", self.lanes)
+        sum_ = self.out.emit(f"fadd {self.float} {self.real(magnitude)}, {half}")
+        denormal = self.op("sub", self.bits(sum_), self.const(0x3F000000))
+        normal = self.rounded(self.op("sub", magnitude, self.const(112 << 23)), 13)
+        finite = self.choose(self.above(magnitude, 0x387FFFFF), normal, denormal)
+        limited = self.choose(self.above(magnitude, 0x477FEFFF), self.const(0x7C00), finite)
+        result = self.choose(self.above(magnitude, 0x7F800000), self.const(0x7E00), limited)
+        short = self.truncated(self.op("or", result, sign), self.short)
+        return self.out.emit(f"bitcast {self.short} {short} to {self.half}")

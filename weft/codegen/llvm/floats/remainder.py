@@ -1,0 +1,194 @@
+"""Remainders of divisions of floats, exact whatever the quotient: C's ``fmod``, all lanes at once.
+
+With ``q`` the quotient without its fraction, ``a - q * b`` has no more digits than ``b``, so that
+it is exact with a fused multiply-add as long as ``q`` itself is. A first step takes quotients of
+fewer digits than the type has. Only where a lane has a larger one, a loop takes off multiples of
+``b * 2**k`` until none is left.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.llvm.emit.arith import call_overloaded, emit_fma, has_fma
+from weft.codegen.llvm.floats.narrow_float import narrow, widen
+from weft.codegen.llvm.text.types import float_constant, int_constant, splat, value_type, vector_of
+from weft.codegen.llvm.text.writer import FunctionWriter
+from weft.ir.dtype import DType, float32
+from weft.tir.expr import FloorMod
+
+_MANTISSA_BITS = {32: 23, 64: 52}
+_BIAS = {32: 127, 64: 1023}
+
+
+def emit_fmod(out: FunctionWriter, dtype: DType, a: str, b: str) -> str:
+    """``a - trunc(a / b) * b`` of float32 or float64, exactly, with the sign of ``a``.
+
+    NaN where ``a`` is infinite or ``b`` is zero; ``a`` where ``b`` is infinite.
+    """
+    return _Remainder(out, dtype).of(a, b)
+
+
+class _Remainder:
+    def __init__(self, out: FunctionWriter, dtype: DType) -> None:
+        self.out = out
+        self.dtype = dtype
+        self.lanes = dtype.lanes
+        self.scalar = value_type(dtype.element)
+        self.kind = value_type(dtype)
+        self.whole = DType("int", dtype.bits)
+        self.word = vector_of(f"i{dtype.bits}", dtype.lanes)
+        self.flag = vector_of("i1", dtype.lanes)
+        self.mantissa_bits = _MANTISSA_BITS[dtype.bits]
+        self.bias = _BIAS[dtype.bits]
+        self.is_fused = has_fma(out.module.target)
+
+    def of(self, a: str, b: str) -> str:
+        rest, divisor = self._call("fabs", a), self._call("fabs", b)
+        is_number = self._and(
+            self._compare("olt", rest, self._real(float("inf"))),
+            self._compare("ogt", divisor, self._real(0.0)))
+        if self.is_fused:
+            ratio = self._float("fdiv", rest, divisor)
+            few_digits = self._compare("olt", ratio, self._real(2.0 ** (self.mantissa_bits - 1)))
+            is_near = self._and(few_digits, self._compare("oge", rest, divisor))
+            rest = self._choose(is_near, self._without(rest, divisor, ratio), rest)
+        rest = self._loop(rest, divisor, is_number)
+        result = self._call("copysign", rest, a)
+        known = self._choose(is_number, result, self._real(float("nan")))
+        return self._choose(self._compare("uno", b, b), b, known)
+
+    def _loop(self, first: str, divisor: str, is_number: str) -> str:
+        """While a lane has a rest that is not below the divisor, take off a multiple."""
+        out = self.out
+        label, before = out.fresh("remainder"), out.block
+        rest, following = f"%{label}.rest", f"%{label}.next"
+        out.branch(label)
+        out.start_block(label)
+        out.do(f"{rest} = phi {self.kind} [ {first}, %{before} ], [ {following}, %{label}.step ]")
+        is_open = self._and(is_number, self._compare("oge", rest, divisor))
+        out.do(f"br i1 {self._any(is_open)}, label %{label}.step, label %{label}.done")
+        out.start_block(f"{label}.step")
+        taken = self._step(rest, divisor)
+        out.do(f"{following} = select {self.flag} {is_open}, {self.kind} {taken}, "
+               f"{self.kind} {rest}")
+        out.branch(label)
+        out.start_block(f"{label}.done")
+        return rest
+
+    def _step(self, rest: str, divisor: str) -> str:
+        distance = self._integer("sub", self._exponent(rest), self._exponent(divisor))
+        if self.is_fused:
+            digits = self._whole(self.mantissa_bits - 2)
+            distance = self._call_whole("smax", self._integer("sub", distance, digits),
+                                        self._whole(0))
+            near = self._scaled(divisor, distance)
+            return self._without(rest, near, self._float("fdiv", rest, near))
+        near = self._scaled(divisor, distance)  # at most twice the rest: differences are exact
+        half = self._float("fmul", near, self._real(0.5))
+        too_large = self._compare("ogt", near, rest)
+        return self._float("fsub", rest, self._choose(too_large, half, near))
+
+    def _without(self, rest: str, divisor: str, ratio: str) -> str:
+        """``rest`` less whole divisors; the rounded ``ratio`` may count one too many."""
+        quotient = self._call("trunc", ratio)
+        negated = self.out.emit(f"fneg {self.kind} {quotient}")
+        reduced = emit_fma(self.out, self.kind, negated, divisor, rest)
+        below = self._compare("olt", reduced, self._real(0.0))
+        return self._choose(below, self._float("fadd", reduced, divisor), reduced)
+
+    def _exponent(self, value: str) -> str:
+        """The biased exponent of a number above zero, of denormals as if there were no least."""
+        lift = self.mantissa_bits + 1
+        is_small = self._compare("olt", value, self._real(2.0 ** (1 - self.bias)))
+        lifted = self._float("fmul", value, self._real(2.0**lift))
+        bits = self.out.emit(
+            f"bitcast {self.kind} {self._choose(is_small, lifted, value)} to {self.word}")
+        field = self._integer("lshr", bits, self._whole(self.mantissa_bits))
+        lowered = self._integer("sub", field, self._whole(lift))
+        return self.out.emit(f"select {self.flag} {is_small}, {self.word} {lowered}, "
+                             f"{self.word} {field}")
+
+    def _scaled(self, value: str, exponent: str) -> str:
+        """``value * 2**exponent``; one power of two does not reach from end to end."""
+        most = self.bias - 1
+        for _ in range(3):
+            part = self._call_whole("smin", exponent, self._whole(most))
+            exponent = self._integer("sub", exponent, part)
+            biased = self._integer("add", part, self._whole(self.bias))
+            bits = self._integer("shl", biased, self._whole(self.mantissa_bits))
+            power = self.out.emit(f"bitcast {self.word} {bits} to {self.kind}")
+            value = self._float("fmul", value, power)
+        return value
+
+    def _real(self, value: float) -> str:
+        return splat(float_constant(value, self.dtype.element), self.scalar, self.lanes)
+
+    def _whole(self, value: int) -> str:
+        return splat(int_constant(value, self.whole), f"i{self.dtype.bits}", self.lanes)
+
+    def _float(self, name: str, a: str, b: str) -> str:
+        return self.out.emit(f"{name} {self.kind} {a}, {b}")
+
+    def _integer(self, name: str, a: str, b: str) -> str:
+        return self.out.emit(f"{name} {self.word} {a}, {b}")
+
+    def _call(self, name: str, *operands: str) -> str:
+        return call_overloaded(self.out, name, self.kind, operands)
+
+    def _call_whole(self, name: str, *operands: str) -> str:
+        return call_overloaded(self.out, name, self.word, operands)
+
+    def _compare(self, order: str, a: str, b: str) -> str:
+        return self.out.emit(f"fcmp {order} {self.kind} {a}, {b}")
+
+    def _and(self, a: str, b: str) -> str:
+        return self.out.emit(f"and {self.flag} {a}, {b}")
+
+    def _choose(self, condition: str, a: str, b: str) -> str:
+        return self.out.emit(f"select {self.flag} {condition}, {self.kind} {a}, {self.kind} {b}")
+
+    def _any(self, flags: str) -> str:
+        if self.lanes == 1:
+            return flags
+        word = f"i{self.lanes}"
+        bits = self.out.emit(f"bitcast {self.flag} {flags} to {word}")
+        return self.out.emit(f"icmp ne {word} {bits}, 0")
+
+
+def emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
+    """``FloorDiv`` or ``FloorMod`` of floats as in Python and NumPy.
+
+    The remainder has the sign of the divisor; the quotient is that of what the remainder leaves,
+    which is a whole number but for its rounding: ``1.0 // 0.1`` is 9.
+    """
+    if dtype.is_narrow_float:
+        wide = float32.vector(dtype.lanes)
+        result = emit_float_floor(out, op, wide, widen(out, a, dtype), widen(out, b, dtype))
+        return narrow(out, result, dtype)
+    kind, flag = value_type(dtype), vector_of("i1", dtype.lanes)
+    zero, one, half = (splat(float_constant(v, dtype.element), value_type(dtype.element),
+                             dtype.lanes) for v in (0.0, 1.0, 0.5))
+
+    def choose(condition: str, t: str, f: str) -> str:
+        return out.emit(f"select {flag} {condition}, {kind} {t}, {kind} {f}")
+
+    rest = emit_fmod(out, dtype, a, b)
+    signs = [out.emit(f"fcmp olt {kind} {v}, {zero}") for v in (rest, b)]
+    is_inexact = out.emit(f"fcmp one {kind} {rest}, {zero}")
+    is_below = out.emit(f"and {flag} {out.emit(f'xor {flag} {signs[0]}, {signs[1]}')}, "
+                        f"{is_inexact}")
+    if op is FloorMod:
+        signed_zero = call_overloaded(out, "copysign", kind, (zero, b))
+        is_zero = out.emit(f"fcmp oeq {kind} {rest}, {zero}")
+        moved = choose(is_below, out.emit(f"fadd {kind} {rest}, {b}"), rest)
+        return choose(is_zero, signed_zero, moved)
+    ratio = out.emit(f"fdiv {kind} {a}, {b}")
+    whole = out.emit(f"fdiv {kind} {out.emit(f'fsub {kind} {a}, {rest}')}, {b}")
+    whole = choose(is_below, out.emit(f"fsub {kind} {whole}, {one}"), whole)
+    down = call_overloaded(out, "floor", kind, (whole,))
+    missing = out.emit(f"fsub {kind} {whole}, {down}")
+    is_short = out.emit(f"fcmp ogt {kind} {missing}, {half}")
+    down = choose(is_short, out.emit(f"fadd {kind} {down}, {one}"), down)
+    is_zero = out.emit(f"fcmp oeq {kind} {whole}, {zero}")
+    down = choose(is_zero, call_overloaded(out, "copysign", kind, (zero, ratio)), down)
+    by_zero = out.emit(f"fcmp oeq {kind} {b}, {zero}")
+    return choose(by_zero, ratio, down)

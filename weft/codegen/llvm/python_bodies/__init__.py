@@ -1,0 +1,1 @@
+"""Python functions, compiled by numba, as part of a kernel's module."""

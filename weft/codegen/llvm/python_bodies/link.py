@@ -1,0 +1,190 @@
+"""Python bodies as LLVM IR inside the module of the kernel that calls them.
+
+numba gives a body its own calling convention (arrays taken apart into eleven and more arguments,
+a status as the result) and its own names. Here it gets the kernel's: a function of pointers and
+run-time values, named by the body's symbol, whose sizes and strides are constants wherever the
+tensor expressions know them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from llvmlite import binding as llvm
+
+from weft.codegen.llvm.python_bodies.numba_compile import NumbaCode, compile_body, raising_line
+from weft.codegen.llvm.target_machine import data_layout, target_machine
+from weft.codegen.llvm.text.types import float_constant, int_constant, value_type
+from weft.codegen.llvm.text.writer import FunctionWriter, ModuleWriter
+from weft.ir.dtype import DType, float64, int64
+from weft.support.errors import CodegenError, InternalError
+from weft.support.function_digest import plain_function
+from weft.support.user_code import place_of
+from weft.target import Target
+from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
+
+_RAISED = "weft.python.raised"
+_ARCHITECTURES = ("x86_64", "aarch64", "riscv64")  # 64 bits, little-endian, as numba's host
+# Functions of C's mathematical library that compiled Python calls.
+MATH_SYMBOLS = frozenset(
+    name + suffix
+    for name in ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "copysign",
+                 "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "fmod", "hypot", "ldexp",
+                 "lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow", "remainder",
+                 "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "floor", "ceil", "trunc", "rint",
+                 "nearbyint", "round", "fma", "fmin", "fmax")
+    for suffix in ("", "f"))
+_MEMORY_SYMBOLS = frozenset(["memcpy", "memset", "memmove"])
+# Counting references to arrays that own no memory has no effect.
+_REFERENCE_COUNT = re.compile(r"^define [^\n]*@NRT_(incref|decref)\(.*?^}\n",
+                              re.MULTILINE | re.DOTALL)
+_NO_COUNT = "define internal void @NRT_{}(ptr %p) alwaysinline {{\n  ret void\n}}\n"
+
+
+def link_python_functions(
+    text: str, functions: Mapping[str, PythonFunction], target: Target
+) -> str:
+    """The module ``text`` with the Python functions that it declares defined inside it."""
+    module = llvm.parse_assembly(text)
+    for symbol, function in functions.items():
+        module.link_in(llvm.parse_assembly(python_function_ir(function, target)))
+        module.get_function(symbol).linkage = "internal"
+    return str(module)
+
+
+def python_function_ir(function: PythonFunction, target: Target) -> str:
+    """LLVM IR that defines ``void @symbol(arrays…, run-time values…)``; equal bytes each time.
+
+    Raises ``CodegenError``, pointing to the Python code, for what numba cannot compile, for
+    bodies that may raise, and for those that need memory or an interpreter.
+    """
+    if target.arch not in _ARCHITECTURES:
+        raise CodegenError(f"Python bodies do not compile for {target.arch}",
+                           where=place_of(plain_function(function.body)),
+                           expected=", ".join(_ARCHITECTURES))
+    code = compile_body(function, target)
+    module = llvm.parse_assembly(_assembled(function, code, target))
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name != function.symbol:
+            value.linkage = "internal"
+    _rename(module, function.symbol)  # first: the optimiser makes labels of the names
+    _optimize(module, target)
+    _check_closed(function, module)
+    return str(module)
+
+
+def _assembled(function: PythonFunction, code: NumbaCode, target: Target) -> str:
+    """Numba's module for our target, with the entry of our convention."""
+    text = re.sub(r"^target (datalayout|triple) = .*\n", "", code.text, flags=re.MULTILINE)
+    text = _REFERENCE_COUNT.sub(lambda found: _NO_COUNT.format(found[1]), text)
+    body = llvm.parse_assembly(code.text).get_function(code.entry)
+    types = [str(argument.type) for argument in body.arguments]
+    entry = _Entry(function, code.entry, types).text()
+    return (f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
+            f"{text}\ndeclare void @{_RAISED}() noreturn\n{entry}\n")
+
+
+class _Entry:
+    """Writes the function that takes the kernel's call and makes numba's."""
+
+    def __init__(self, function: PythonFunction, callee: str, types: list[str]) -> None:
+        self.function = function
+        self.callee = callee
+        self.types = types
+        self.out = FunctionWriter(ModuleWriter(function.symbol, Target.host()))
+        self.params: list[str] = []
+
+    def text(self) -> str:
+        function, out = self.function, self.out
+        pointers = [self._param(p) for p in function.arrays]
+        operands = [out.alloca("ptr", 8), out.alloca("ptr", 8)]  # the result, what was raised
+        for pointer, param in zip(pointers, function.arrays, strict=True):
+            operands += self._array(pointer, param)
+        operands += map(self._scalar, function.scalars)
+        if len(operands) != len(self.types):
+            raise InternalError("numba passes arguments otherwise than expected",
+                                expected=len(operands), got=len(self.types))
+        arguments = ", ".join(f"{t} {v}" for t, v in zip(self.types, operands, strict=True))
+        status = out.emit(f'call i32 @"{self.callee}"({arguments})')
+        # 0 and -2 (for None) are the ways in which numba's functions return.
+        flags = [out.emit(f"icmp ne i32 {status}, {code}") for code in (0, -2)]
+        flag = out.emit(f"and i1 {', '.join(flags)}")
+        out.do(f"br i1 {flag}, label %raised, label %done")
+        out.start_block("raised")
+        out.do(f"call void @{_RAISED}()")
+        out.do("unreachable")
+        out.start_block("done")
+        out.do("ret void")
+        return out.text(f"define void @{function.symbol}({', '.join(self.params)}) nounwind")
+
+    def _param(self, param: ArrayParam) -> str:
+        name = f"%p{len(self.params)}"
+        access = "" if param.is_written else " readonly"
+        self.params.append(f"ptr noalias{access} align {param.dtype.itemsize} {name}")
+        return name
+
+    def _value(self, dtype: DType) -> str:
+        """A further parameter, known at run time."""
+        name = f"%p{len(self.params)}"
+        self.params.append(f"{value_type(dtype)} {name}")
+        return name
+
+    def _array(self, pointer: str, param: ArrayParam) -> Iterator[str]:
+        """Numba's array: owner and parent (none), count, item size, data, sizes, byte strides."""
+        sizes = [self._value(int64) if size is None else str(size) for size in param.shape]
+        stride = str(param.dtype.itemsize)
+        strides: list[str] = []
+        for size in reversed(sizes):
+            strides.insert(0, stride)
+            stride = self.out.emit(f"mul i64 {stride}, {size}")
+        count = self.out.emit(f"udiv i64 {stride}, {param.dtype.itemsize}")
+        yield from ("null", "null", count, str(param.dtype.itemsize), pointer, *sizes, *strides)
+
+    def _scalar(self, scalar: Scalar) -> str:
+        if isinstance(scalar, DType):
+            return self._value(scalar)
+        if isinstance(scalar, float):
+            return float_constant(scalar, float64)
+        return int_constant(int(scalar), int64)
+
+
+def _optimize(module: llvm.ModuleRef, target: Target) -> None:
+    # numba has vectorised; what is left is inlining into our entry, whose constants then decide
+    # sizes, bounds and whether anything can be raised.
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(target_machine(target), options)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _check_closed(function: PythonFunction, module: llvm.ModuleRef) -> None:
+    """Refuse bodies that need more than their arguments."""
+    body = plain_function(function.body)
+    allowed = MATH_SYMBOLS | _MEMORY_SYMBOLS
+    values = (*module.functions, *module.global_variables)
+    needed = sorted(v.name for v in values if v.is_declaration
+                    and not v.name.startswith("llvm.") and v.name not in allowed)
+    if not needed:
+        return
+    if any(name.startswith("NRT_") for name in needed):
+        raise CodegenError(f"{body.__name__} allocates memory", where=place_of(body),
+                           help="take arrays to work in as scratch=[(shape, dtype), ...], and "
+                                "write loops where NumPy would make a new array")
+    if _RAISED in needed and "numba_gil_ensure" not in needed:
+        raise CodegenError(f"{body.__name__} may raise an exception",
+                           where=place_of(body, raising_line(body)),
+                           help="compiled code has nobody to raise it to; check sizes in the "
+                                "type relation and write a marker into an output for bad data")
+    raise CodegenError(f"{body.__name__} needs the Python interpreter", where=place_of(body),
+                       got=", ".join(needed))
+
+
+def _rename(module: llvm.ModuleRef, symbol: str) -> None:
+    """Numba's names number what a process has compiled so far; ours must be equal each time."""
+    module.name = symbol
+    values = (*module.functions, *module.global_variables)
+    own = [v for v in values if not v.is_declaration and v.name != symbol]
+    for number, value in enumerate(own):
+        value.name = f"{symbol}.{number}"

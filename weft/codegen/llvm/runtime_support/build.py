@@ -1,0 +1,77 @@
+"""The runtime that every library carries, as LLVM IR of weft's own: threads, a peak meter, calls.
+
+A library links against nothing: what it needs of the system is handed to it when it is loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from weft.codegen.llvm.build import ObjectCode, build_text
+from weft.codegen.llvm.emit.func import function_attributes
+from weft.codegen.llvm.runtime_support import python_call
+from weft.codegen.llvm.runtime_support.thread_pool import thread_pool_text
+from weft.codegen.llvm.target_machine import data_layout
+from weft.target import Target
+
+# Independent chains: enough to cover two units of four or five cycles latency.
+_CHAINS = 12
+
+
+def _peak(target: Target) -> str:
+    """``weft_fma_peak(n)``: n rounds of independent multiply-adds, nothing else."""
+    kind = f"<{target.lanes('float32')} x float>"
+    fma = f"@llvm.fma.v{target.lanes('float32')}f32"
+    phis = "\n".join(
+        f"  %a{i} = phi {kind} [ splat (float 0x3FF{i:X}000000000000), %entry ], [ %b{i}, %loop ]"
+        for i in range(_CHAINS)
+    )
+    steps = "\n".join(
+        f"  %b{i} = call {kind} {fma}({kind} %a{i}, {kind} %x, {kind} %y)" for i in range(_CHAINS)
+    )
+    sums = ["  %s0 = fadd " + kind + " %b0, %b1"]
+    sums += [f"  %s{i} = fadd {kind} %s{i - 1}, %b{i + 1}" for i in range(1, _CHAINS - 1)]
+    joined = "\n".join(sums)
+    return f"""
+declare {kind} {fma}({kind}, {kind}, {kind})
+
+define float @weft_fma_peak(i64 %rounds) {function_attributes(target)} {{
+entry:
+  %n = sitofp i64 %rounds to float
+  %scale = fdiv float 0.5, %n
+  %x1 = insertelement {kind} poison, float %scale, i64 0
+  %x = shufflevector {kind} %x1, {kind} poison, <{target.lanes("float32")} x i32> zeroinitializer
+  %y = fadd {kind} %x, splat (float 1.0)
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+{phis}
+{steps}
+  %i.next = add nsw i64 %i, 1
+  %more = icmp slt i64 %i.next, %rounds
+  br i1 %more, label %loop, label %exit, !llvm.loop !0
+exit:
+{joined}
+  %result = extractelement {kind} %s{_CHAINS - 2}, i64 0
+  ret float %result
+}}
+
+define i64 @weft_fma_peak_flops() nounwind {{
+  ret i64 {_CHAINS * 2 * target.lanes("float32")}
+}}
+
+!0 = distinct !{{!0, !1}}
+!1 = !{{!"llvm.loop.unroll.disable"}}
+"""
+
+
+def runtime_support_text(target: Target) -> str:
+    """LLVM IR of the runtime support for ``target``."""
+    head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
+    return head + thread_pool_text(target) + python_call.TEXT + _peak(target)
+
+
+@functools.lru_cache(maxsize=8)
+def build_runtime_support(target: Target) -> ObjectCode:
+    """The object that defines the launcher and the peak meter, to be linked once a library."""
+    return build_text("weft_runtime", runtime_support_text(target), target)

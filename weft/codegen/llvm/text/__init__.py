@@ -1,0 +1,1 @@
+"""LLVM IR as text: types, constants, and writers of functions and modules."""

@@ -1,0 +1,74 @@
+"""Rewriting statements while keeping track of what their surroundings say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.tir import stmt as s
+from weft.tir.expr import FALSE, TRUE, PrimExpr, Var, not_
+from weft.tir.func import PrimFunc
+from weft.tir.simplify import Analyzer
+from weft.tir.stmt import Stmt
+from weft.tir.visitor import depth_checkpoints, map_exprs, map_stmts
+
+
+class RewriterWithAnalyzer:
+    """Visits statements from the outside in; ``analyzer`` knows loop ranges and conditions.
+
+    Subclasses override ``expr`` (whole expressions of statements) and the methods of the
+    statements that they change. Loop ranges and conditions are simplified on the way.
+    """
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.analyzer = Analyzer()
+        self.heights: dict[PrimExpr, int] = {}
+        for param in func.params:
+            if isinstance(param, Var):
+                self.analyzer.bind(param, 1, None)
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        for inner in depth_checkpoints(e, self.heights):
+            self.analyzer.simplify(inner)
+        return self.analyzer.simplify(e)
+
+    def visit(self, node: Stmt) -> Stmt:
+        rule = _RULES.get(type(node))
+        if rule is not None:
+            return rule(self, node)
+        return map_stmts(map_exprs(node, self.expr), self.visit)
+
+    def loop(self, node: s.For) -> Stmt:
+        node = node.replace(min=self.expr(node.min), extent=self.expr(node.extent))
+        self.analyzer.bind(node.loop_var, node.min, node.extent)
+        body = self.visit(node.body)
+        self.analyzer.release(node.loop_var)
+        return node.replace(body=body)
+
+    def branch(self, node: s.IfThenElse) -> Stmt:
+        condition = self.expr(node.condition)
+        if condition is TRUE:
+            return self.visit(node.then_case)
+        if condition is FALSE:
+            return s.SeqStmt(()) if node.else_case is None else self.visit(node.else_case)
+        then_case = self.case(condition, node.then_case)
+        else_case = node.else_case
+        if else_case is not None:
+            else_case = self.case(not_(condition), else_case)
+        return node.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+    def case(self, condition: PrimExpr, body: Stmt) -> Stmt:
+        """One side of a branch, where ``condition`` holds."""
+        with self.analyzer.constraint(condition):
+            return self.visit(body)
+
+    def let(self, node: s.LetStmt) -> Stmt:
+        value = self.expr(node.value)
+        self.analyzer.bind_value(node.var, value)
+        return node.replace(value=value, body=self.visit(node.body))
+
+
+_RULES: dict[type, Callable[[RewriterWithAnalyzer, s.Stmt], Stmt]] = {
+    s.For: lambda r, node: r.loop(node),  # type: ignore[arg-type]
+    s.IfThenElse: lambda r, node: r.branch(node),  # type: ignore[arg-type]
+    s.LetStmt: lambda r, node: r.let(node),  # type: ignore[arg-type]
+}
