@@ -152,4 +152,4 @@ def _distinct_computes(
 
 
 def _copy(tensor: te.Tensor) -> te.Tensor:
-    return te.compute(tensor.shape, lambda *i: tensor[i], name="copy", tag="injective")
+    return te.compute(tensor.shape, lambda *i: tensor[i], name="copy")

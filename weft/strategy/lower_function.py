@@ -115,7 +115,7 @@ def _is_widening(op: te.ComputeOp) -> bool:
     body = op.body[0]
     if not isinstance(body, Cast) or not isinstance(body.value, ProducerLoad):
         return False
-    if "panels" in op.tag.split(","):
+    if op.role in te.PACKED_OPERANDS:
         return False
     is_argument = isinstance(body.value.producer.op, PlaceholderOp)
     return is_argument and body.value.dtype.bits < body.dtype.bits

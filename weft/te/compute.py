@@ -8,6 +8,7 @@ from typing import TypeAlias, overload
 
 from weft.ir.dtype import DType, int64
 from weft.support.errors import LoweringError
+from weft.te.role import StageRole
 from weft.te.tensor import (
     ComputeOp,
     ExternBody,
@@ -49,7 +50,11 @@ def reduce_axis(domain: Index | tuple[Index, Index], name: str = "k") -> IterVar
 
 @overload
 def compute(
-    shape: Sequence[Index], fcompute: Callable[..., ExprLike], name: str = ..., tag: str = ...
+    shape: Sequence[Index],
+    fcompute: Callable[..., ExprLike],
+    name: str = ...,
+    *,
+    role: StageRole | None = ...,
 ) -> Tensor: ...
 
 
@@ -58,7 +63,8 @@ def compute(
     shape: Sequence[Index],
     fcompute: Callable[..., Sequence[ExprLike]],
     name: str = ...,
-    tag: str = ...,
+    *,
+    role: StageRole | None = ...,
 ) -> tuple[Tensor, ...]: ...
 
 
@@ -66,13 +72,15 @@ def compute(
     shape: Sequence[Index],
     fcompute: Callable[..., Body],
     name: str = "compute",
-    tag: str = "",
+    *,
+    role: StageRole | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
     """The tensor with ``fcompute(i0, i1, …)`` at each index; a tuple of them for a tuple.
 
-    A reduction may stand only at the root of the expression. ``tag`` names the kind of
-    computation for schedules. Raises ``LoweringError`` for a wrong number of parameters, a
-    reduction inside an expression, or outputs that reduce over different things.
+    A reduction may stand only at the root of the expression. ``role`` tells schedules what
+    the stage is for, where the body does not show it. Raises ``LoweringError`` for a wrong
+    number of parameters, a reduction inside an expression, or outputs that reduce over different
+    axes.
     """
     sizes = as_shape(shape)
     axes = tuple(data_axis(n, s) for n, s in zip(_axis_names(fcompute, len(sizes)), sizes,
@@ -80,7 +88,7 @@ def compute(
     result = fcompute(*(a.var for a in axes))
     values = tuple(result) if isinstance(result, Sequence) else (result,)
     body = tuple(as_prim(e) for e in values)
-    op = ComputeOp(name, axes, _reduced_axes(name, body), body, tag)
+    op = ComputeOp(name, axes, _reduced_axes(name, body), body, role)
     return op.outputs if isinstance(result, Sequence) else op.outputs[0]
 
 
@@ -125,7 +133,6 @@ def extern(
     build: ExternBody,
     dtypes: Sequence[DType | str],
     name: str = "extern",
-    tag: str = "",
     flops: int = 0,
 ) -> tuple[Tensor, ...]:
     """Tensors written by a loop program of your own.
@@ -134,4 +141,4 @@ def extern(
     is lowered and may read all of each input. ``flops`` is the arithmetic that profiles report.
     """
     types = tuple((as_shape(s), DType.of(d)) for s, d in zip(shapes, dtypes, strict=True))
-    return ExternOp(name, tuple(inputs), types, build, tag, flops=flops).outputs
+    return ExternOp(name, tuple(inputs), types, build, flops=flops).outputs

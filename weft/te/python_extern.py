@@ -37,7 +37,6 @@ def python_extern(
     scalars: Sequence[PrimExpr | float] = (),
     scratch: Sequence[tuple[Sequence[Index], DType | str]] = (),
     name: str | None = None,
-    tag: str = "",
 ) -> tuple[Tensor, ...]:
     """Tensors of ``shapes`` and ``dtypes`` that ``body(*inputs, *outputs, *scratch, *scalars)``
     writes.
@@ -71,7 +70,7 @@ def python_extern(
             stmt = Allocate(buffer, stmt)
         return stmt
 
-    return ExternOp(name, tuple(inputs), types, build, tag, (record,)).outputs
+    return ExternOp(name, tuple(inputs), types, build, (record,)).outputs
 
 
 def _call(

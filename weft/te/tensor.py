@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from weft.ir.dtype import DType, int64
 from weft.support.errors import LoweringError
+from weft.te.role import StageRole
 from weft.tir.buffer import Buffer
 from weft.tir.expr import (
     ExprLike,
@@ -197,13 +198,13 @@ class ComputeOp(Operation):
     """Tensors of one shape defined element by element.
 
     ``body`` holds one expression for each output over the variables of ``axis`` and, where it is
-    a ``Reduce``, of ``reduce_axis``.
+    a ``Reduce``, of ``reduce_axis``. ``role`` is read by schedules alone.
     """
 
     axis: tuple[IterVar, ...]
     reduce_axis: tuple[IterVar, ...]
     body: tuple[PrimExpr, ...]
-    tag: str = ""
+    role: StageRole | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(a.extent for a in self.axis)
@@ -224,7 +225,6 @@ class ExternOp(Operation):
     inputs: tuple[Tensor, ...]
     types: tuple[tuple[tuple[PrimExpr, ...], DType], ...]
     build: ExternBody
-    tag: str = ""
     functions: tuple[PythonFunction, ...] = ()
     flops: int = 0
 

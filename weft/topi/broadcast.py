@@ -39,12 +39,10 @@ def broadcast_index(x: te.Tensor, index: Sequence[PrimExpr]) -> tuple[PrimExpr, 
 def apply(tensors: Sequence[te.Tensor], function: Elementwise, name: str) -> te.Tensor:
     """``function`` of the elements that meet under broadcasting."""
     shape = broadcast_shape(*(t.shape for t in tensors))
-    same = all(t.shape == tensors[0].shape for t in tensors)
     return te.compute(
         shape,
         lambda *i: function(*(t[broadcast_index(t, i)] for t in tensors)),
         name=name,
-        tag="elemwise" if same else "broadcast",
     )
 
 
@@ -87,5 +85,4 @@ def where(condition: PrimExpr, x: PrimExpr, y: PrimExpr) -> PrimExpr:
 
 def broadcast_to(x: te.Tensor, shape: Sequence[PrimExpr | int]) -> te.Tensor:
     """``x`` repeated along its axes of size 1 and new leading axes."""
-    return te.compute(shape, lambda *i: x[broadcast_index(x, i)], name="broadcast_to",
-                      tag="broadcast")
+    return te.compute(shape, lambda *i: x[broadcast_index(x, i)], name="broadcast_to")

@@ -110,5 +110,4 @@ def _join(operands: Sequence[tuple[te.Tensor, str]], output: str) -> te.Tensor:
         product: PrimExpr = first * rest[0] if rest else first
         return te.sum(product, list(inner.values())) if inner else product
 
-    return te.compute([sizes[n] for n in output], element, name="einsum",
-                      tag="comm_reduce" if inner else "injective")
+    return te.compute([sizes[n] for n in output], element, name="einsum")

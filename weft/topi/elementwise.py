@@ -24,7 +24,7 @@ def apply(
     x: te.Tensor, function: Callable[[PrimExpr], PrimExpr], name: str = "elementwise"
 ) -> te.Tensor:
     """``function`` of every element."""
-    return te.compute(x.shape, lambda *i: function(x[i]), name=name, tag="elemwise")
+    return te.compute(x.shape, lambda *i: function(x[i]), name=name)
 
 
 def intrinsic(x: te.Tensor, name: str) -> te.Tensor:

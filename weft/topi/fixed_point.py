@@ -11,8 +11,7 @@ from weft.tir.expr import PrimExpr, const
 
 def reinterpret(x: te.Tensor, dtype: DType) -> te.Tensor:
     """The bits of each element as ``dtype``."""
-    return te.compute(x.shape, lambda *i: te.reinterpret(dtype, x[i]), name="reinterpret",
-                      tag="elemwise")
+    return te.compute(x.shape, lambda *i: te.reinterpret(dtype, x[i]), name="reinterpret")
 
 
 def _scaled(x: PrimExpr, factor: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
@@ -27,7 +26,7 @@ def fixed_point_multiply(x: te.Tensor, multiplier: int, shift: int) -> te.Tensor
     """``x * multiplier * 2**(shift - 31)``."""
     factor, left, right = (const(v, int64) for v in (multiplier, max(shift, 0), max(-shift, 0)))
     return te.compute(x.shape, lambda *i: _scaled(x[i], factor, left, right),
-                      name="fixed_point_multiply", tag="elemwise")
+                      name="fixed_point_multiply")
 
 
 def fixed_point_multiply_per_axis(
@@ -41,4 +40,4 @@ def fixed_point_multiply_per_axis(
         shifts = [const(0, int64) if s is None else s[at].astype(int64) for s in (left, right)]
         return _scaled(x[i], multiplier[at], *shifts)
 
-    return te.compute(x.shape, element, name="fixed_point_multiply", tag="broadcast")
+    return te.compute(x.shape, element, name="fixed_point_multiply")

@@ -19,7 +19,7 @@ def gather(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
     def element(*i: PrimExpr) -> PrimExpr:
         return x[(*i[:axis], within(indices[i], x.shape[axis]), *i[axis + 1:])]
 
-    return te.compute(indices.shape, element, name="gather", tag="injective,gather")
+    return te.compute(indices.shape, element, name="gather")
 
 
 def fixed_length(indices: te.Tensor) -> int:
@@ -43,5 +43,4 @@ def gather_nd(x: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
         )
         return x[(*i[:batch_dims], *looked_up, *i[len(outer):])]
 
-    return te.compute((*outer, *x.shape[first:]), element, name="gather_nd",
-                      tag="injective,gather")
+    return te.compute((*outer, *x.shape[first:]), element, name="gather_nd")

@@ -30,12 +30,12 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str) -> te.Te
         return x[(*index[:axis], found, *index[after:])]
 
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])
-    return te.compute(shape, element, name="take", tag="injective,gather")
+    return te.compute(shape, element, name="take")
 
 
 def full(shape: Dims, value: PrimExpr, name: str = "full") -> te.Tensor:
     """A tensor of one value."""
-    return te.compute(shape, lambda *_: value, name=name, tag="elemwise")
+    return te.compute(shape, lambda *_: value, name=name)
 
 
 def repeat(x: te.Tensor, repeats: int, axis: int) -> te.Tensor:
@@ -43,7 +43,7 @@ def repeat(x: te.Tensor, repeats: int, axis: int) -> te.Tensor:
     shape = (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1:])
     return te.compute(
         shape, lambda *i: x[(*i[:axis], i[axis] // max(repeats, 1), *i[axis + 1:])],
-        name="repeat", tag="injective",
+        name="repeat",
     )
 
 
@@ -61,7 +61,7 @@ def sliding_window(
         return x[(*i[:axis], *seen)]
 
     shape = (*x.shape[:axis], *places, *(const(w) for w in window))
-    return te.compute(shape, element, name="sliding_window", tag="injective")
+    return te.compute(shape, element, name="sliding_window")
 
 
 def reverse_sequence(x: te.Tensor, lengths: te.Tensor, seq: int, batch: int) -> te.Tensor:
@@ -72,7 +72,7 @@ def reverse_sequence(x: te.Tensor, lengths: te.Tensor, seq: int, batch: int) -> 
         place = select(i[seq] < length, length - 1 - i[seq], i[seq])
         return x[(*i[:seq], place, *i[seq + 1:])]
 
-    return te.compute(x.shape, element, name="reverse_sequence", tag="injective,gather")
+    return te.compute(x.shape, element, name="reverse_sequence")
 
 
 def shape_of(x: te.Tensor, dtype: DType) -> te.Tensor:
@@ -81,7 +81,7 @@ def shape_of(x: te.Tensor, dtype: DType) -> te.Tensor:
     def element(i: PrimExpr) -> PrimExpr:
         return _choose(i, [s.astype(dtype) for s in x.shape])
 
-    return te.compute((x.ndim,), element, name="shape_of", tag="injective")
+    return te.compute((x.ndim,), element, name="shape_of")
 
 
 def _choose(index: PrimExpr, values: Sequence[PrimExpr]) -> PrimExpr:

@@ -39,8 +39,7 @@ def adv_index(x: te.Tensor, positions: Sequence[te.Tensor]) -> te.Tensor:
             places.append(minimum(maximum(found, 0), size - 1))
         return x[(*places, *i[len(shape):])]
 
-    return te.compute((*shape, *x.shape[len(positions):]), element, name="adv_index",
-                      tag="injective,gather")
+    return te.compute((*shape, *x.shape[len(positions):]), element, name="adv_index")
 
 
 def unravel_index(indices: te.Tensor, shape: te.Tensor) -> te.Tensor:
@@ -55,8 +54,7 @@ def unravel_index(indices: te.Tensor, shape: te.Tensor) -> te.Tensor:
             rest = rest // size
         return digit.astype(indices.dtype)
 
-    return te.compute((shape.shape[0], *indices.shape), element, name="unravel_index",
-                      tag="injective")
+    return te.compute((shape.shape[0], *indices.shape), element, name="unravel_index")
 
 
 def invert_permutation(x: te.Tensor) -> te.Tensor:
@@ -130,7 +128,7 @@ def strided_set(
             places.append(place)
         return if_then_else(all_of(*inside), values[tuple(places)], x[i])
 
-    return te.compute(x.shape, element, name="strided_set", tag="injective")
+    return te.compute(x.shape, element, name="strided_set")
 
 
 def strided_slice(

@@ -17,7 +17,7 @@ def one_hot(
         index = indices[(*i[:axis], *i[axis + 1:])].astype(int64)
         return select(index.equal(i[axis]), on_value[()], off_value[()])
 
-    return te.compute(shape, element, name="one_hot", tag="injective")
+    return te.compute(shape, element, name="one_hot")
 
 
 def trilu(x: te.Tensor, k: te.Tensor, *, upper: bool) -> te.Tensor:
@@ -28,7 +28,7 @@ def trilu(x: te.Tensor, k: te.Tensor, *, upper: bool) -> te.Tensor:
         kept = distance >= diagonal if upper else distance <= diagonal
         return select(kept, x[i], const(0, x.dtype))
 
-    return te.compute(x.shape, element, name="trilu", tag="injective")
+    return te.compute(x.shape, element, name="trilu")
 
 
 def sequence_mask(x: te.Tensor, lengths: te.Tensor, value: float, axis: int) -> te.Tensor:
@@ -38,7 +38,7 @@ def sequence_mask(x: te.Tensor, lengths: te.Tensor, value: float, axis: int) -> 
         valid = i[axis] < lengths[i[1 - axis]].astype(int64)
         return select(valid, x[i], const(value if x.dtype.is_float else int(value), x.dtype))
 
-    return te.compute(x.shape, element, name="sequence_mask", tag="injective")
+    return te.compute(x.shape, element, name="sequence_mask")
 
 
 def matrix_set_diag(
@@ -60,4 +60,4 @@ def matrix_set_diag(
         inside = all_of(k >= k1, k <= k2)
         return if_then_else(inside, diagonal[(*i[:-2], *line, place)], x[i])
 
-    return te.compute(x.shape, element, name="matrix_set_diag", tag="injective")
+    return te.compute(x.shape, element, name="matrix_set_diag")

@@ -48,8 +48,7 @@ def _rotated(word: PrimExpr, bits: int) -> PrimExpr:
 def derived_key(key: te.Tensor, number: int) -> te.Tensor:
     """Key ``number`` that descends from ``key``."""
     words = threefry(_words_of(key), (const(number, uint32), const(DERIVE, uint32)))
-    return te.compute((2,), lambda i: select(i.equal(0), words[0], words[1]), name="key",
-                      tag="injective")
+    return te.compute((2,), lambda i: select(i.equal(0), words[0], words[1]), name="key")
 
 
 def _words_of(key: te.Tensor) -> Words:
@@ -76,8 +75,7 @@ def wide_word(key: te.Tensor, position: PrimExpr) -> PrimExpr:
 def bits(key: te.Tensor, shape: Dims, dtype: DType) -> te.Tensor:
     """Random bits, uint32 or uint64."""
     draw = word if dtype == uint32 else wide_word
-    return te.compute(shape, lambda *i: draw(key, ravel_index(i, shape)), name="bits",
-                      tag="injective")
+    return te.compute(shape, lambda *i: draw(key, ravel_index(i, shape)), name="bits")
 
 
 def _unit(key: te.Tensor, position: PrimExpr, dtype: DType) -> PrimExpr:
@@ -95,7 +93,7 @@ def uniform(key: te.Tensor, low: te.Tensor, high: te.Tensor, shape: Dims) -> te.
     return te.compute(
         shape,
         lambda *i: low[()] + (high[()] - low[()]) * _unit(key, ravel_index(i, shape), low.dtype),
-        name="uniform", tag="injective",
+        name="uniform",
     )
 
 
@@ -118,7 +116,7 @@ def normal(key: te.Tensor, mean: te.Tensor, scale: te.Tensor, shape: Dims) -> te
         angle = _fraction(second, kind, 0.0) * const(2.0 * math.pi, kind)
         return mean[()] + scale[()] * (radius * te.cos(angle)).astype(dtype)
 
-    return te.compute(shape, element, name="normal", tag="injective")
+    return te.compute(shape, element, name="normal")
 
 
 def _fraction(number: PrimExpr, kind: DType, offset: float) -> PrimExpr:
@@ -140,14 +138,14 @@ def randint(key: te.Tensor, shape: Dims, low: int, high: int, dtype: DType) -> t
         offset = te.shift_right(product, const(32, uint64)).astype(int64)
         return (offset + const(low, int64)).astype(dtype)
 
-    return te.compute(shape, element, name="randint", tag="injective")
+    return te.compute(shape, element, name="randint")
 
 
 def bernoulli(key: te.Tensor, p: te.Tensor) -> te.Tensor:
     """True with probability ``p``, element by element."""
     return te.compute(
         p.shape, lambda *i: _unit(key, ravel_index(i, p.shape), p.dtype) < p[i],
-        name="bernoulli", tag="injective",
+        name="bernoulli",
     )
 
 
@@ -165,12 +163,12 @@ def multinomial(key: te.Tensor, weights: te.Tensor, count: int) -> te.Tensor:
     drawn = te.compute(
         shape,
         lambda *i: _unit(key, ravel_index(i, shape), weights.dtype) * sums[(*i[:-1], last)],
-        name="drawn", tag="injective",
+        name="drawn",
     )
     k = te.reduce_axis(last, name="k")  # the last sum is above every number but for rounding
     return te.compute(
         shape,
         lambda *i: te.sum(select(sums[(*i[:-1], k.var)] <= drawn[i], const(1, int64),
                                  const(0, int64)), k),
-        name="multinomial", tag="comm_reduce",
+        name="multinomial",
     )

@@ -44,7 +44,7 @@ def reduce_with(
     """``reducer`` (``te.sum``, …) of ``of(element)`` over ``axes``; nothing to reduce is a copy."""
     axes = tuple(sorted(axes))
     if not axes:
-        return te.compute(x.shape, lambda *i: of(x[i]), name=name, tag="elemwise")
+        return te.compute(x.shape, lambda *i: of(x[i]), name=name)
     inner = [te.reduce_axis(x.shape[a], name=f"k{n}") for n, a in enumerate(axes)]
 
     def body(*index: PrimExpr) -> Any:
@@ -52,7 +52,7 @@ def reduce_with(
         return reducer(of(x[source]), inner)
 
     shape = reduced_shape(x.shape, axes, keepdims=keepdims)
-    return te.compute(shape, body, name=name, tag="comm_reduce")
+    return te.compute(shape, body, name=name)
 
 
 def count(x: te.Tensor, axes: Sequence[int]) -> PrimExpr:
@@ -67,7 +67,7 @@ def mean(x: te.Tensor, axes: Sequence[int], *, keepdims: bool) -> te.Tensor:
     """The sum, then in a stage of its own the division by the count."""
     total = reduce_with(x, te.sum, axes, keepdims=keepdims, name="mean_sum")
     divisor = count(x, axes).astype(x.dtype)
-    return te.compute(total.shape, lambda *i: total[i] / divisor, name="mean", tag="elemwise")
+    return te.compute(total.shape, lambda *i: total[i] / divisor, name="mean")
 
 
 def variance(x: te.Tensor, mean: te.Tensor, axes: Sequence[int], *, keepdims: bool,
@@ -76,12 +76,12 @@ def variance(x: te.Tensor, mean: te.Tensor, axes: Sequence[int], *, keepdims: bo
     distance = te.compute(
         x.shape,
         lambda *i: x[i] - mean[tuple(const(0) if a in axes else p for a, p in enumerate(i))],
-        name="distance", tag="broadcast",
+        name="distance",
     )
     total = reduce_with(distance, te.sum, axes, keepdims=keepdims, name="squares",
                         of=lambda v: v * v)
     divisor = (count(x, axes) - (1 if unbiased else 0)).astype(x.dtype)
-    return te.compute(total.shape, lambda *i: total[i] / divisor, name="variance", tag="elemwise")
+    return te.compute(total.shape, lambda *i: total[i] / divisor, name="variance")
 
 
 def collapse_sum(x: te.Tensor, shape: Sequence[PrimExpr]) -> te.Tensor:
@@ -91,8 +91,7 @@ def collapse_sum(x: te.Tensor, shape: Sequence[PrimExpr]) -> te.Tensor:
             if a < lead or (int_value(shape[a - lead]) == 1 and int_value(size) != 1)]
     total = reduce_with(x, te.sum, axes, keepdims=False, name="collapse")
     kept = [a - lead for a in range(lead, x.ndim) if a not in axes]
-    return te.compute(shape, lambda *i: total[tuple(i[a] for a in kept)], name="collapse_sum",
-                      tag="injective")
+    return te.compute(shape, lambda *i: total[tuple(i[a] for a in kept)], name="collapse_sum")
 
 
 def arg_reduce(
@@ -113,7 +112,7 @@ def arg_reduce(
     """
     axes = tuple(sorted(axes))
     if not axes:
-        return te.compute(x.shape, lambda *_: const(0, dtype), name="arg", tag="elemwise")
+        return te.compute(x.shape, lambda *_: const(0, dtype), name="arg")
     name = "argmax" if largest else "argmin"
     best = reduce_with(x, te.max if largest else te.min, axes, keepdims=keepdims,
                        name=f"{name}_value")
@@ -134,8 +133,7 @@ def arg_reduce(
         reducer = te.max if select_last else te.min
         return reducer(select(found, position.astype(counter), nowhere), inner)
 
-    place = te.compute(best.shape, body, name=name, tag="comm_reduce_idx")
+    place = te.compute(best.shape, body, name=name)
     if counter is dtype:
         return place
-    return te.compute(best.shape, lambda *i: place[i].astype(dtype), name=f"{name}_position",
-                      tag="elemwise")
+    return te.compute(best.shape, lambda *i: place[i].astype(dtype), name=f"{name}_position")

@@ -51,7 +51,7 @@ def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int |
     else:
         order = _merge_sorted(x, axis, size, is_ascend=is_ascend)
     shape = (*x.shape[:axis], wanted, *x.shape[axis + 1:])
-    return te.compute(shape, lambda *i: order[i].astype(dtype), name="positions", tag="injective")
+    return te.compute(shape, lambda *i: order[i].astype(dtype), name="positions")
 
 
 def at_positions(x: te.Tensor, place: te.Tensor, axis: int) -> te.Tensor:
@@ -60,7 +60,6 @@ def at_positions(x: te.Tensor, place: te.Tensor, axis: int) -> te.Tensor:
         place.shape,
         lambda *i: x[(*i[:axis], place[i].astype(int64), *i[axis + 1:])],
         name="sorted",
-        tag="injective,gather",
     )
 
 
@@ -81,7 +80,7 @@ def _ranks(x: te.Tensor, axis: int, *, is_ascend: bool) -> te.Tensor:
         tied = all_of(not_(before(other, own)), not_(before(own, other)), k.var < i[axis])
         return te.sum(select(any_of(earlier, tied), const(1, int64), const(0, int64)), k)
 
-    return te.compute(x.shape, rank, name="rank", tag="comm_reduce")
+    return te.compute(x.shape, rank, name="rank")
 
 
 def _positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) -> te.Tensor:
@@ -93,7 +92,7 @@ def _positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) 
         hit = rank[(*i[:axis], k.var, *i[axis + 1:])].equal(i[axis])
         return te.max(select(hit, k.var.astype(dtype), const(0, dtype)), k)  # there is one
 
-    return te.compute(shape, position, name="positions", tag="comm_reduce")
+    return te.compute(shape, position, name="positions")
 
 
 def _merge_sorted(x: te.Tensor, axis: int, size: int, *, is_ascend: bool) -> te.Tensor:

@@ -102,5 +102,5 @@ def sparse_reshape(
             value = select(axis.equal(a), size, value)
         return value.astype(new_shape.dtype)
 
-    rows = te.compute((indices.shape[0], len(new)), index, name="sparse_reshape", tag="injective")
-    return rows, te.compute((len(new),), size_at, name="new_shape", tag="injective")
+    rows = te.compute((indices.shape[0], len(new)), index, name="sparse_reshape")
+    return rows, te.compute((len(new),), size_at, name="new_shape")

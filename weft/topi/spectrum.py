@@ -23,10 +23,8 @@ def _roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
     def angle(n: PrimExpr) -> PrimExpr:
         return n.astype(float64) * const(2 * math.pi, float64) / size.astype(float64)
 
-    cosine = te.compute((size,), lambda n: te.cos(angle(n)).astype(dtype), name="cosine",
-                        tag="elemwise")
-    sine = te.compute((size,), lambda n: te.sin(angle(n)).astype(dtype), name="sine",
-                      tag="elemwise")
+    cosine = te.compute((size,), lambda n: te.cos(angle(n)).astype(dtype), name="cosine")
+    sine = te.compute((size,), lambda n: te.sin(angle(n)).astype(dtype), name="sine")
     return cosine, sine
 
 
@@ -45,12 +43,11 @@ def dft(
             root, at = (i[-1] * n.var) % maximum(size, 1), (*i[:-1], n.var)
             return te.sum(first[at] * cosine[root] + factor * second[at] * sine[root], n)
 
-        total = te.compute(real.shape, element, name=name, tag="comm_reduce")
+        total = te.compute(real.shape, element, name=name)
         if not inverse:
             return total
         count = size.astype(real.dtype)
-        return te.compute(real.shape, lambda *i: total[i] / count, name=f"{name}_mean",
-                          tag="elemwise")
+        return te.compute(real.shape, lambda *i: total[i] / count, name=f"{name}_mean")
 
     minus = const(-1, real.dtype) * sign
     return part("real", real, imaginary, minus), part("imaginary", imaginary, real, sign)
@@ -77,6 +74,6 @@ def stft(
         factor = select(part.equal(0), cosine[root], const(-1, data.dtype) * sine[root])
         return te.sum(data[b, frame * hop + n.var] * window[n.var] * factor, n)
 
-    total = te.compute(shape, element, name="stft", tag="comm_reduce")
+    total = te.compute(shape, element, name="stft")
     scale = const(1 / math.sqrt(n_fft) if normalized else 1.0, data.dtype)
-    return te.compute(shape, lambda *i: total[i] * scale, name="scaled", tag="elemwise")
+    return te.compute(shape, lambda *i: total[i] * scale, name="scaled")

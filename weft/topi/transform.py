@@ -60,7 +60,7 @@ def reshape(x: te.Tensor, shape: Dims, name: str = "reshape") -> te.Tensor:
             return x[tuple(const(0) for _ in x.shape)]
         return x[unravel_index(ravel_index(index, shape), x.shape)]
 
-    return te.compute(shape, element, name=name, tag="injective")
+    return te.compute(shape, element, name=name)
 
 
 def transpose(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
@@ -70,15 +70,13 @@ def transpose(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
         [x.shape[a] for a in axes],
         lambda *i: x[tuple(i[position[s]] for s in range(x.ndim))],
         name="transpose",
-        tag="injective",
     )
 
 
 def expand_dims(x: te.Tensor, axis: int, count: int) -> te.Tensor:
     """``count`` new axes of size 1 before axis ``axis``."""
     shape = (*x.shape[:axis], *(const(1),) * count, *x.shape[axis:])
-    return te.compute(shape, lambda *i: x[(*i[:axis], *i[axis + count:])], name="expand_dims",
-                      tag="injective")
+    return te.compute(shape, lambda *i: x[(*i[:axis], *i[axis + count:])], name="expand_dims")
 
 
 def squeeze(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
@@ -89,7 +87,7 @@ def squeeze(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
         own = dict(zip(kept, index, strict=True))
         return x[tuple(own.get(a, const(0)) for a in range(x.ndim))]
 
-    return te.compute([x.shape[a] for a in kept], element, name="squeeze", tag="injective")
+    return te.compute([x.shape[a] for a in kept], element, name="squeeze")
 
 
 def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
@@ -119,7 +117,7 @@ def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
             raise LoweringError("there is nothing to concatenate")
         return value
 
-    return te.compute(shape, element, name="concatenate", tag="injective,concatenate")
+    return te.compute(shape, element, name="concatenate")
 
 
 def split(x: te.Tensor, points: Sequence[PrimExpr | int], axis: int) -> tuple[te.Tensor, ...]:
@@ -137,7 +135,6 @@ def _part(x: te.Tensor, axis: int, start: PrimExpr, stop: PrimExpr, number: int)
         shape,
         lambda *i: x[(*i[:axis], i[axis] + start, *i[axis + 1:])],
         name=f"split{number}",
-        tag="injective",
     )
 
 
@@ -149,7 +146,6 @@ def strided_slice(
         shape,
         lambda *i: x[tuple(b + v * s for v, b, s in zip(i, begin, strides, strict=True))],
         name="strided_slice",
-        tag="injective",
     )
 
 
@@ -159,5 +155,4 @@ def layout_transform(x: te.Tensor, src: Layout, dst: Layout) -> te.Tensor:
         convert_shape(src, dst, x.shape),
         lambda *i: x[src.indices(dst.blocked_indices(i))],
         name="layout_transform",
-        tag="injective,layout_transform",
     )

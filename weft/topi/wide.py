@@ -17,4 +17,4 @@ def converted(x: te.Tensor, dtype: DType) -> te.Tensor:
     """``x`` in another dtype; ``x`` itself where it has it."""
     if x.dtype == dtype:
         return x
-    return te.compute(x.shape, lambda *i: x[i].astype(dtype), name="converted", tag="elemwise")
+    return te.compute(x.shape, lambda *i: x[i].astype(dtype), name="converted")

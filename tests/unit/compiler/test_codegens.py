@@ -107,7 +107,7 @@ def test_regions_with_several_results(generator):
 def test_tensor_expressions_are_scheduled_and_exported(generator, tmp_path):
     def generate(_):
         return TensorCode(lambda x: te.compute(x.shape, lambda *i: te.maximum(te.exp(x[i]), 0.0),
-                                               name="y", tag="injective"))
+                                               name="y"))
 
     generator(generate)
     module, mod = compiled()

@@ -101,7 +101,7 @@ def test_implementations_that_disagree_are_caught():
 
     def doubled(a, b, attrs):
         once = packed.compute(a, b, attrs)
-        return te.compute(once.shape, lambda *i: once[i] * 2.0, name="twice", tag="injective")
+        return te.compute(once.shape, lambda *i: once[i] * 2.0, name="twice")
 
     wrong = dataclasses.replace(packed, name="wrong", compute=doubled)
     task = KernelTask("k", "nn.dense", function, (packed, wrong))

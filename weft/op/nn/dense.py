@@ -136,7 +136,7 @@ def bias_add(data: te.Tensor, bias: te.Tensor, attrs: BiasAddAttrs) -> te.Tensor
     def element(*index: PrimExpr) -> PrimExpr:
         return data[index] + bias[index[axis]]
 
-    return te.compute(data.shape, element, name="bias_add", tag="broadcast")
+    return te.compute(data.shape, element, name="bias_add")
 
 
 def _bias_add_reference(data: np.ndarray, bias: np.ndarray, axis: int = 1) -> np.ndarray:

@@ -60,7 +60,7 @@ def fifo_buffer(data: te.Tensor, buffer: te.Tensor, attrs: FifoBufferAttrs) -> t
         return if_then_else(index[axis] < held, buffer[at(index[axis] + step)],
                             data[at(index[axis] - held)])
 
-    return te.compute(buffer.shape, element, name="fifo_buffer", tag="injective")
+    return te.compute(buffer.shape, element, name="fifo_buffer")
 
 
 def _reference(data: np.ndarray, buffer: np.ndarray, axis: int = 0) -> np.ndarray:

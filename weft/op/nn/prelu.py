@@ -44,7 +44,7 @@ def prelu(data: te.Tensor, alpha: te.Tensor, attrs: PReluAttrs) -> te.Tensor:
         value = data[index]
         return select(value > const(0, data.dtype), value, value * alpha[index[axis]])
 
-    return te.compute(data.shape, element, name="prelu", tag="broadcast")
+    return te.compute(data.shape, element, name="prelu")
 
 
 def _reference(data: np.ndarray, alpha: np.ndarray, axis: int = 1) -> np.ndarray:

@@ -49,7 +49,7 @@ def arange(attrs: ArangeAttrs) -> te.Tensor:
     start, step = const(attrs.start, kind), const(attrs.step, kind)
     size = arange_length(attrs.start, attrs.stop, attrs.step)
     return te.compute((size,), lambda i: (start + i.astype(kind) * step).astype(attrs.dtype),
-                      name="arange", tag="injective")
+                      name="arange")
 
 
 def _arange_reference(
@@ -101,7 +101,7 @@ def meshgrid(lines: tuple[te.Tensor, ...], attrs: MeshgridAttrs) -> tuple[te.Ten
     shape = [lines[axes.index(a)].shape[0] for a in range(len(lines))]
 
     def spread(line: te.Tensor, axis: int) -> te.Tensor:
-        return te.compute(shape, lambda *i: line[i[axis]], name=f"grid{axis}", tag="broadcast")
+        return te.compute(shape, lambda *i: line[i[axis]], name=f"grid{axis}")
 
     return tuple(spread(line, axis) for line, axis in zip(lines, axes, strict=True))
 

@@ -56,7 +56,6 @@ def tile(x: te.Tensor, attrs: TileAttrs) -> te.Tensor:
         lambda *i: x[tuple(p % maximum(size, 1)  # an empty axis has no element to ask for
                            for p, size in zip(i[lead:], x.shape, strict=True))],
         name="tile",
-        tag="injective",
     )
 
 
@@ -87,7 +86,6 @@ def reverse(x: te.Tensor, attrs: ReverseAttrs) -> te.Tensor:
         x.shape,
         lambda *i: x[(*i[:axis], x.shape[axis] - 1 - i[axis], *i[axis + 1:])],
         name="reverse",
-        tag="injective",
     )
 
 

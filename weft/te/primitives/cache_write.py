@@ -42,11 +42,11 @@ def cache_write(
     axes = tuple(data_axis(f"{a.name}.c", a.extent) for a in op.axis)
     values = {a.var: b.var for a, b in zip(op.axis, axes, strict=True)}
     cached = ComputeOp(f"{op.name}.{scope}", axes, op.reduce_axis,
-                       rewrite_body(op.body, values), op.tag)
+                       rewrite_body(op.body, values), op.role)
     new = self.make_stage(cached, cached.outputs)
     new.set_scope(scope)  # type: ignore[attr-defined]
     indices = tuple(a.var for a in op.axis)
-    stage.op = dataclasses.replace(op, reduce_axis=(), tag="",
+    stage.op = dataclasses.replace(op, reduce_axis=(), role=None,
                                    body=tuple(t[indices] for t in cached.outputs))
     stage.leaf_iter_vars = list(op.axis)
     self.stages.insert(self.stages.index(stage), new)

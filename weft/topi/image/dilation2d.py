@@ -35,4 +35,4 @@ def dilation2d(
         value = padded[data_layout.indices(source)] + weight[kernel_layout.indices(place)]
         return te.max(value, list(taps.values()))
 
-    return te.compute(shape, element, name="dilation2d", tag="dilation2d")
+    return te.compute(shape, element, name="dilation2d")

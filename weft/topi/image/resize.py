@@ -1,7 +1,7 @@
 """Resampling of axes on a regular grid, one axis after the other.
 
 Positions and weights along an axis are small tables, computed in float64 once for all that share
-them: stages with the tag ``table``. A stage with the tag ``resample`` follows for each axis.
+them: lookup tables. A resampling stage follows for each axis.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def resize(
 
     if not outside and result.dtype == out_dtype and result is not x:
         return result
-    return te.compute(result.shape, element, name="resized", tag="injective")
+    return te.compute(result.shape, element, name="resized")
 
 
 def _keeps(axis: Resampling, size: PrimExpr) -> bool:
@@ -105,7 +105,7 @@ def _outside(axis: Resampling, size: PrimExpr) -> te.Tensor:
         inside = all_of(place >= const(0, float64), place <= (size - 1).astype(float64))
         return select(not_(inside), const(1, int64), const(0, int64))
 
-    return te.compute((axis.new_size,), flag, name="outside", tag="table")
+    return te.compute((axis.new_size,), flag, name="outside", role=te.StageRole.LOOKUP_TABLE)
 
 
 def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.Tensor:
@@ -119,7 +119,7 @@ def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.
         nearest = _table(axis, lambda i, _: _clamped(
             axis.nearest(_place(axis, i, size), EXPRESSIONS), size), 1, "nearest")
         return te.compute(shape, lambda *i: read(i, nearest[i[position], 0]), name="resample",
-                          tag="injective,resample")
+                          role=te.StageRole.RESAMPLING)
     places, weights, count = _linear_combination(axis, size, work)
 
     def element(*index: PrimExpr) -> Any:
@@ -133,11 +133,11 @@ def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.
         k = te.reduce_axis(count, name="k")
         return te.sum(term(k.var), k)
 
-    return te.compute(shape, element, name="resample", tag="resample")
+    return te.compute(shape, element, name="resample", role=te.StageRole.RESAMPLING)
 
 
 def _table(axis: Resampling, value: Any, count: int, name: str) -> te.Tensor:
-    return te.compute((axis.new_size, count), value, name=name, tag="table")
+    return te.compute((axis.new_size, count), value, name=name, role=te.StageRole.LOOKUP_TABLE)
 
 
 def _clamped(place: PrimExpr, size: PrimExpr) -> PrimExpr:
@@ -171,7 +171,7 @@ def _linear_combination(
     raw = _table(axis, weight, count, "raw_weights")
     k = te.reduce_axis(count, name="k")
     total = te.compute((axis.new_size,), lambda i: te.sum(raw[i, k.var], k), name="total",
-                       tag="table")
+                       role=te.StageRole.LOOKUP_TABLE)
     weights = _table(axis, lambda i, k: (raw[i, k] / total[i]).astype(work), count, "weights")
     return places, weights, count
 
@@ -184,4 +184,4 @@ def repeat_nearest(x: te.Tensor, factors: Mapping[int, int]) -> te.Tensor:
                        for a, i in enumerate(index))]
 
     shape = [s * factors[a] if factors.get(a, 1) > 1 else s for a, s in enumerate(x.shape)]
-    return te.compute(shape, element, name="repeat_nearest", tag="injective")
+    return te.compute(shape, element, name="repeat_nearest")

@@ -1,6 +1,6 @@
 """Sampling of images at positions that other tensors give.
 
-For each axis, the elements around a position and their weights are tables (tag ``table``),
+For each axis, the elements around a position and their weights are lookup tables,
 computed once for all channels: ``places`` with -1 for what counts as zero, and ``weights``, both
 (taps, …). Positions may be anything, NaN included: every read is inside the data.
 """
@@ -47,7 +47,7 @@ def axis_taps(
     ``fold`` brings a position back into the data, for a padding other than "zeros".
     """
     kernel = KERNELS[method]
-    at = te.compute(tuple(shape), position, name="position", tag="table")
+    at = te.compute(tuple(shape), position, name="position", role=te.StageRole.LOOKUP_TABLE)
 
     def tap(k: PrimExpr, index: tuple[PrimExpr, ...]) -> PrimExpr:
         if method == "nearest":
@@ -65,11 +65,11 @@ def axis_taps(
         return as_prim(kernel.weigh(te.abs(base - first), EXPRESSIONS))
 
     count = kernel.count(1.0)
-    places = te.compute((count, *shape), place, name="places", tag="table")
+    places = te.compute((count, *shape), place, name="places", role=te.StageRole.LOOKUP_TABLE)
     if method == "nearest":
         return AxisTaps(count, places, None)
     return AxisTaps(count, places, te.compute((count, *shape), weight, name="weights",
-                                              tag="table"))
+                                              role=te.StageRole.LOOKUP_TABLE))
 
 
 def index_of(place: PrimExpr, size: PrimExpr, *, outside: int | None) -> PrimExpr:
@@ -128,7 +128,7 @@ def grid_sample(
         return mix(lambda at: x[(n, c, *at)], taps, (n, *place))
 
     return te.compute((x.shape[0], x.shape[1], *grid.shape[2:]), element, name="grid_sample",
-                      tag="resample")
+                      role=te.StageRole.RESAMPLING)
 
 
 def _unnormalised(
@@ -187,7 +187,7 @@ def crop_and_resize(
         position = _crop_position(boxes, i, extent, size[i])
         inside = te.compute((count, size[i]), lambda b, j, at=position, n=extent: select(
             all_of(at(b, j) >= const(0, dtype), at(b, j) <= (n - 1).astype(dtype)),
-            const(1, int64), const(0, int64)), name="inside", tag="table")
+            const(1, int64), const(0, int64)), name="inside", role=te.StageRole.LOOKUP_TABLE)
         flags.append(inside)
         taps.append(_crop_taps(position, (count, as_prim(size[i])), extent, method))
 
@@ -205,7 +205,7 @@ def crop_and_resize(
 
     extents = {0: count, channels: x.shape[channels], rows: size[0], columns: size[1]}
     return te.compute([extents[a] for a in range(4)], element, name="crop_and_resize",
-                      tag="resample")
+                      role=te.StageRole.RESAMPLING)
 
 
 def _crop_position(boxes: te.Tensor, row: int, extent: PrimExpr, size: int) -> Position:
@@ -233,7 +233,8 @@ def _crop_taps(
         at = position(b, j)
         return index_of(te.floor(at + const(0.5, at.dtype)), extent, outside=None)
 
-    return AxisTaps(1, te.compute((1, *shape), place, name="places", tag="table"), None)
+    return AxisTaps(1, te.compute((1, *shape), place, name="places",
+                                  role=te.StageRole.LOOKUP_TABLE), None)
 
 
 def _mix_rows_columns(
@@ -263,4 +264,4 @@ def affine_grid(theta: te.Tensor, size: Sequence[int]) -> te.Tensor:
         return (theta[n, c, 0] * along(x, size[1]) + theta[n, c, 1] * along(y, size[0])
                 + theta[n, c, 2])
 
-    return te.compute((theta.shape[0], 2, *size), element, name="affine_grid", tag="injective")
+    return te.compute((theta.shape[0], 2, *size), element, name="affine_grid")

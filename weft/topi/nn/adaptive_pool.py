@@ -50,7 +50,7 @@ class EvenWindows:
 def adaptive_max_pool(
     x: te.Tensor, counts: Sequence[int], layout: Layout, spatial: str
 ) -> te.Tensor:
-    """The largest element of each window; tag ``adaptive_pool_max``."""
+    """The largest element of each window."""
     return _reduce(x, counts, layout, spatial, te.max, te.min_value(x.dtype), "adaptive_pool_max")
 
 
@@ -67,8 +67,7 @@ def adaptive_avg_pool(
             taps = taps * window.length(index[position])
         return divide_by_count(total[index], taps)
 
-    return te.compute(total.shape, element, name="adaptive_pool_avg",
-                      tag="elemwise,adaptive_pool_avg")
+    return te.compute(total.shape, element, name="adaptive_pool_avg")
 
 
 def _windows(
@@ -98,4 +97,4 @@ def _reduce(
         return reducer(value, list(taps.values()))
 
     shape = [windows[p].count if p in windows else s for p, s in enumerate(x.shape)]
-    return te.compute(shape, element, name=name, tag=name)
+    return te.compute(shape, element, name=name)

@@ -39,11 +39,10 @@ def attention(
         value = v[(*_shared(at, q, v), n.var, column)].astype(dtype)
         return te.sum(weights[(*at, row, n.var)] * value, n)
 
-    out = te.compute((*q.shape[:-1], v.shape[-1]), element, name="attention", tag="attention")
+    out = te.compute((*q.shape[:-1], v.shape[-1]), element, name="attention")
     if dtype is q.dtype:
         return out
-    return te.compute(out.shape, lambda *i: out[i].astype(q.dtype), name="narrow",
-                      tag="injective")
+    return te.compute(out.shape, lambda *i: out[i].astype(q.dtype), name="narrow")
 
 
 def _scores(
@@ -60,7 +59,7 @@ def _scores(
         right = k[(*_shared(at, q, k), column, d.var)].astype(dtype)
         return te.sum(left * right, d)
 
-    products = te.compute((*q.shape[:-1], k.shape[-2]), product, name="scores", tag="scores")
+    products = te.compute((*q.shape[:-1], k.shape[-2]), product, name="scores")
 
     def masked(*index: PrimExpr) -> PrimExpr:
         score = products[index] * const(scale, dtype)
@@ -72,7 +71,7 @@ def _scores(
             score = select(index[-1] <= index[-2] + const(offset, int64), score, unseen)
         return score
 
-    return te.compute(products.shape, masked, name="masked", tag="injective")
+    return te.compute(products.shape, masked, name="masked")
 
 
 def _or_zero(
@@ -80,7 +79,7 @@ def _or_zero(
 ) -> te.Tensor:
     zero = const(0, weights.dtype)
     return te.compute(weights.shape, lambda *i: select(is_undefined(i), zero, weights[i]),
-                      name="weights", tag="injective")
+                      name="weights")
 
 
 def _zero_if_hidden(scores: te.Tensor, weights: te.Tensor) -> te.Tensor:

@@ -39,7 +39,7 @@ def bitpack(x: te.Tensor, bits: int, pack_axis: int, bit_axis: int, pack_dtype: 
 
     packed = [words if axis == pack_axis else s for axis, s in enumerate(x.shape)]
     shape = (*packed[:bit_axis], as_prim(bits), *packed[bit_axis:])
-    return te.compute(shape, element, name="bitpack", tag="bitpack")
+    return te.compute(shape, element, name="bitpack")
 
 
 def _bit_product(
@@ -69,8 +69,7 @@ def bitserial_dense(
         return te.sum(_bit_product(a[m, i.var, k.var], w[n, j.var, k.var], i.var + j.var,
                                    out_dtype, unipolar=unipolar), (k, i, j))
 
-    return te.compute((data.shape[0], weight.shape[0]), element, name="bitserial_dense",
-                      tag="bitserial_dense")
+    return te.compute((data.shape[0], weight.shape[0]), element, name="bitserial_dense")
 
 
 def bitserial_conv2d(
@@ -105,6 +104,6 @@ def bitserial_conv2d(
         product = _bit_product(value, weight, i.var + j.var, out_dtype, unipolar=unipolar)
         return te.sum(product, (words, taps["H"], taps["W"], i, j))
 
-    return te.compute(shape, element, name="bitserial_conv2d", tag="bitserial_conv2d")
+    return te.compute(shape, element, name="bitserial_conv2d")
 
 

@@ -87,11 +87,11 @@ def conv(
 
     There are as many spatial axes as strides. The last stage is the sum, with ``reduce_axis``
 
-    - ``(ic, kh, kw)`` where the kernel's I is not split (tags ``conv2d_nchw``, ``conv2d_nhwc``,
-      ``conv2d`` where data and result differ, and so for the other ranks);
-    - ``(ic_outer, kh, kw, ic_inner)`` where it is (tag ``conv2d_nchwc``);
-    - ``(kh, kw)`` for a depthwise convolution, one input channel for each group (tags
-      ``depthwise_conv2d``, ``depthwise_conv2d_nchwc``).
+    - ``(ic, kh, kw)`` where the kernel's I is not split (stage ``conv2d``, and so for the other
+      ranks);
+    - ``(ic_outer, kh, kw, ic_inner)`` where it is;
+    - ``(kh, kw)`` for a depthwise convolution, one input channel for each group (stage
+      ``depthwise_conv2d``).
 
     Where the data is padded, a stage ``data_pad`` goes before it. Along the axes ``skipped`` it is
     not: there the sum leaves out the taps that lie beside the data.
@@ -124,8 +124,7 @@ def conv(
 
     shape = convert_shape(data_axes(spatial), out_layout, (batch, out_channels, *extents))
     base = f"depthwise_conv{len(spatial)}d" if depthwise else f"conv{len(spatial)}d"
-    tag = _tag(base, data_layout, out_layout, kernel_layout)
-    return te.compute(shape, element, name=base, tag=tag)
+    return te.compute(shape, element, name=base)
 
 
 class _Border:
@@ -214,11 +213,3 @@ def _is_depthwise(channels: PrimExpr, group_size: PrimExpr, out_channels: PrimEx
                   groups: int) -> bool:
     return (groups > 1 and int_value(group_size) == 1 and int_value(channels) == groups
             and int_value(out_channels) == groups)
-
-
-def _tag(base: str, data: Layout, out: Layout, kernel: Layout) -> str:
-    if kernel.factor_of("O") > 1 or out.factor_of("C") > 1:
-        return f"{base}_{out.primal_axes.lower()}c"
-    if base.startswith("depthwise") or data != out:
-        return base
-    return f"{base}_{data.name.lower()}"

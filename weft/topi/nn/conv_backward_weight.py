@@ -40,5 +40,4 @@ def conv2d_backward_weight(
         return te.sum(grad[n.var, o, y.var, x.var].astype(out_dtype) * value.astype(out_dtype),
                       (n, y, x))
 
-    return te.compute((outputs, inputs, *kernel_size), element, name="conv2d_backward_weight",
-                      tag="conv2d_backward_weight")
+    return te.compute((outputs, inputs, *kernel_size), element, name="conv2d_backward_weight")

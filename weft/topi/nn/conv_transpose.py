@@ -72,7 +72,7 @@ def conv_transpose(
 
     shape = convert_shape(data_axes(spatial), out_layout, (batch, group_outputs * groups, *extents))
     name = f"conv{len(spatial)}d_transpose"
-    return te.compute(shape, element, name=name, tag=name)
+    return te.compute(shape, element, name=name)
 
 
 def _per_group(groups: int, inputs: PrimExpr, outputs: PrimExpr) -> tuple[int, int]:

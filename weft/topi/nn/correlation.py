@@ -34,7 +34,6 @@ def correlation(
         return te.sum(first * second if is_multiply else te.abs(first - second), (c, i, j))
 
     total = te.compute((a.shape[0], shifts * shifts, rows, columns), element,
-                       name="correlation_sum", tag="correlation_sum")
+                       name="correlation_sum")
     count = a.shape[1].astype(a.dtype) * const(kernel_size * kernel_size, a.dtype)
-    return te.compute(total.shape, lambda *index: total[index] / count, name="correlation",
-                      tag="elemwise,correlation")
+    return te.compute(total.shape, lambda *index: total[index] / count, name="correlation")

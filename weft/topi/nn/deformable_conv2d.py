@@ -35,7 +35,7 @@ def deformable_conv2d(
         return mix(lambda at: data[(n, c, *at)], taps, (n, group, i, j, y, x))
 
     sampled = te.compute((batch, channels, rows, columns, *places), deformed, name="deformed",
-                         tag="resample")
+                         role=te.StageRole.RESAMPLING)
     ic = te.reduce_axis(inputs, name="ic")
     kh, kw = te.reduce_axis(rows, name="kh"), te.reduce_axis(columns, name="kw")
 
@@ -44,8 +44,7 @@ def deformable_conv2d(
         value = sampled[n, first + ic.var, kh.var, kw.var, y, x].astype(out_dtype)
         return te.sum(value * kernel[o, ic.var, kh.var, kw.var].astype(out_dtype), (ic, kh, kw))
 
-    return te.compute((batch, outputs, *places), element, name="deformable_conv2d",
-                      tag="deformable_conv2d")
+    return te.compute((batch, outputs, *places), element, name="deformable_conv2d")
 
 
 def _moved_taps(

@@ -17,7 +17,7 @@ def dense(
     data: te.Tensor, weight: te.Tensor, *, weight_layout: Layout, out_dtype: DType,
     units: int | None = None,
 ) -> te.Tensor:
-    """``data[…, k] * weight[n, k]`` summed over ``k``; tag ``dense`` or ``dense_pack``.
+    """``data[…, k] * weight[n, k]`` summed over ``k``.
 
     Narrow floats are summed in float32 and rounded once.
 
@@ -32,9 +32,7 @@ def dense(
         factor = weight[weight_layout.indices({"N": index[-1], "K": k.var})]
         return te.sum(value.astype(wide) * factor.astype(wide), k)
 
-    packed = weight_layout.block_index_of("N") is not None
-    sums = te.compute((*data.shape[:-1], columns), element, name="dense",
-                      tag="dense_pack" if packed else "dense")
+    sums = te.compute((*data.shape[:-1], columns), element, name="dense")
     return _rounded(sums, out_dtype)
 
 
@@ -59,10 +57,9 @@ def matmul(
         value = a[(*_own(a, lead), *left)].astype(wide)
         return te.sum(value * b[(*_own(b, lead), *right)].astype(wide), k)
 
-    has_vectors = rows is None or columns is None
     name = "batch_matmul" if batch else "matmul"
     shape = [*batch, *(size for size in (rows, columns) if size is not None)]
-    sums = te.compute(tuple(shape), element, name=name, tag="" if has_vectors else name)
+    sums = te.compute(tuple(shape), element, name=name)
     return _rounded(sums, out_dtype)
 
 
@@ -74,8 +71,7 @@ def accumulator_dtype(dtype: DType) -> DType:
 def _rounded(sums: te.Tensor, dtype: DType) -> te.Tensor:
     if sums.dtype is dtype:
         return sums
-    return te.compute(sums.shape, lambda *i: sums[i].astype(dtype), name="rounded",
-                      tag="injective")
+    return te.compute(sums.shape, lambda *i: sums[i].astype(dtype), name="rounded")
 
 
 def _own(x: te.Tensor, lead: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:

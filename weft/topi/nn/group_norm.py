@@ -35,14 +35,12 @@ def group_norm(
         if position not in (0, axis):
             count = count * size.astype(x.dtype)
     total = _group_sum(x, axis, group_size, groups, "group_norm_sum")
-    mean = te.compute(total.shape, lambda *i: total[i] / count, name="group_norm_mean",
-                      tag="group_norm_mean")
+    mean = te.compute(total.shape, lambda *i: total[i] / count, name="group_norm_mean")
     squares = _group_sum(x, axis, group_size, groups, "group_norm_squares", mean)
     factor = te.compute(
         total.shape,
         lambda *i: const(1, x.dtype) / te.sqrt(squares[i] / count + const(epsilon, x.dtype)),
         name="group_norm_scale",
-        tag="group_norm_scale",
     )
 
     def element(*index: PrimExpr) -> PrimExpr:
@@ -51,7 +49,7 @@ def group_norm(
         value = value * gamma[index[axis]] if scale else value
         return value + beta[index[axis]] if center else value
 
-    return te.compute(x.shape, element, name="group_norm_output", tag="group_norm_output")
+    return te.compute(x.shape, element, name="group_norm_output")
 
 
 def _group_sum(
@@ -74,4 +72,4 @@ def _group_sum(
                       key=lambda pair: pair[0])
         return te.sum(value, [k for _, k in axes]) if axes else value
 
-    return te.compute((x.shape[0], groups), element, name=name, tag=name)
+    return te.compute((x.shape[0], groups), element, name=name)

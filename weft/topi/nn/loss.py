@@ -18,10 +18,9 @@ def cross_entropy(predictions: te.Tensor, targets: te.Tensor, *, is_log: bool) -
         value = predictions[n.var, c.var]
         return te.sum((value if is_log else te.log(value)) * targets[n.var, c.var], (n, c))
 
-    total = te.compute((), term, name="entropy_sum", tag="comm_reduce")
+    total = te.compute((), term, name="entropy_sum")
     count = predictions.shape[0].astype(predictions.dtype)
-    return te.compute((), lambda: const(0, total.dtype) - total[()] / count, name="entropy_mean",
-                      tag="elemwise")
+    return te.compute((), lambda: const(0, total.dtype) - total[()] / count, name="entropy_mean")
 
 
 def nll_loss(
@@ -40,12 +39,12 @@ def nll_loss(
         return const(0, predictions.dtype) - picked * weight_at(index)
 
     if reduction == "none":
-        return te.compute(targets.shape, loss, name="nll_loss", tag="nll_loss")
+        return te.compute(targets.shape, loss, name="nll_loss")
     total = _sum_of(targets, loss, "nll_sum")
     if reduction == "sum":
         return total
     weight = _sum_of(targets, lambda *i: weight_at(i), "nll_weight")
-    return te.compute((), lambda: total[()] / weight[()], name="nll_mean", tag="elemwise")
+    return te.compute((), lambda: total[()] / weight[()], name="nll_mean")
 
 
 def _class(target: PrimExpr, classes: PrimExpr) -> PrimExpr:
@@ -54,5 +53,4 @@ def _class(target: PrimExpr, classes: PrimExpr) -> PrimExpr:
 
 def _sum_of(like: te.Tensor, value: Any, name: str) -> te.Tensor:
     over = [te.reduce_axis(size, name=f"k{axis}") for axis, size in enumerate(like.shape)]
-    return te.compute((), lambda: te.sum(value(*(k.var for k in over)), over), name=name,
-                      tag="comm_reduce")
+    return te.compute((), lambda: te.sum(value(*(k.var for k in over)), over), name=name)

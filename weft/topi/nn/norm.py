@@ -33,7 +33,7 @@ def batch_norm(
         value = value * gamma[c] if scale else value
         return value + beta[c] if center else value
 
-    return te.compute(x.shape, element, name="batch_norm", tag="broadcast,batch_norm")
+    return te.compute(x.shape, element, name="batch_norm")
 
 
 def layer_norm(
@@ -53,14 +53,12 @@ def layer_norm(
     """
     total = _row_sum(x, axis, "layer_norm_sum")
     size = x.shape[axis].astype(x.dtype)
-    mean = te.compute(total.shape, lambda *i: total[i] / size, name="layer_norm_mean",
-                      tag="layer_norm_mean")
+    mean = te.compute(total.shape, lambda *i: total[i] / size, name="layer_norm_mean")
     squares = _row_sum(x, axis, "layer_norm_squares", mean)
     factor = te.compute(
         total.shape,
         lambda *i: const(1, x.dtype) / te.sqrt(squares[i] / size + const(epsilon, x.dtype)),
         name="layer_norm_scale",
-        tag="layer_norm_scale",
     )
 
     def element(*index: PrimExpr) -> PrimExpr:
@@ -69,7 +67,7 @@ def layer_norm(
         value = value * gamma[index[axis]] if scale else value
         return value + beta[index[axis]] if center else value
 
-    return te.compute(x.shape, element, name="layer_norm_output", tag="layer_norm_output")
+    return te.compute(x.shape, element, name="layer_norm_output")
 
 
 def _row_sum(x: te.Tensor, axis: int, name: str, mean: te.Tensor | None = None) -> te.Tensor:
@@ -83,7 +81,7 @@ def _row_sum(x: te.Tensor, axis: int, name: str, mean: te.Tensor | None = None) 
             value = difference * difference
         return te.sum(value, k)
 
-    return te.compute((*x.shape[:axis], *x.shape[axis + 1:]), element, name=name, tag=name)
+    return te.compute((*x.shape[:axis], *x.shape[axis + 1:]), element, name=name)
 
 
 def lrn(
@@ -109,13 +107,13 @@ def lrn(
             return te.sum(square(index, k.var), k)
         return functools.reduce(operator.add, (square(index, const(k)) for k in range(size)))
 
-    total = te.compute(x.shape, neighbours, name="lrn_sum", tag="lrn_sum")
+    total = te.compute(x.shape, neighbours, name="lrn_sum")
 
     def element(*index: PrimExpr) -> PrimExpr:
         level = const(bias, x.dtype) + const(alpha / size, x.dtype) * total[index]
         return x[index] / _power(level, beta, x.dtype)
 
-    return te.compute(x.shape, element, name="lrn_output", tag="lrn_output")
+    return te.compute(x.shape, element, name="lrn_output")
 
 
 def _power(value: PrimExpr, exponent: float, dtype: DType) -> PrimExpr:

@@ -31,7 +31,7 @@ def pad(x: te.Tensor, widths: Pads, value: PrimExpr, name: str = "pad") -> te.Te
             source.append(i - before)
         return if_then_else(te.likely(all_of(*inside)), x[tuple(source)], value)
 
-    return te.compute(padded_shape(x, widths), element, name=name, tag="injective,pad")
+    return te.compute(padded_shape(x, widths), element, name=name, role=te.StageRole.PADDING)
 
 
 def constant_pad(x: te.Tensor, widths: Pads, value: PrimExpr) -> te.Tensor:
@@ -75,4 +75,4 @@ def _from_source(x: te.Tensor, widths: Pads, source: Source) -> te.Tensor:
         row = x[(*at[:last], index[last] - before)]
         return if_then_else(te.likely(inside), row, x[tuple(at)])
 
-    return te.compute(padded_shape(x, widths), element, name="pad", tag="injective")
+    return te.compute(padded_shape(x, widths), element, name="pad")

@@ -120,7 +120,7 @@ def avg_pool(
             taps = taps * table[index[position]]
         return total[index] / taps  # one rounding, as the reference has it
 
-    return te.compute(total.shape, element, name="pool_avg", tag="elemwise,pool_avg")
+    return te.compute(total.shape, element, name="pool_avg")
 
 
 TapCount = Callable[[PrimExpr], PrimExpr]
@@ -135,8 +135,9 @@ def _tap_counts(axis: AxisWindow, size: PrimExpr, *, include_pad: bool) -> int |
 
 
 def _count_table(windows: PrimExpr, count: TapCount, dtype: DType) -> te.Tensor:
-    """The taps of each window along an axis; a small table (tag ``table``)."""
-    return te.compute((windows,), lambda i: count(i).astype(dtype), name="pool_count", tag="table")
+    """The taps of each window along an axis; a lookup table."""
+    return te.compute((windows,), lambda i: count(i).astype(dtype), name="pool_count",
+                      role=te.StageRole.LOOKUP_TABLE)
 
 
 def divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
@@ -175,7 +176,7 @@ def _pool(
             source[position] = index[position] * axis.stride + k.var * axis.step
         return reducer(padded[tuple(source)], taps)
 
-    return te.compute(shape, element, name=name, tag=name)
+    return te.compute(shape, element, name=name)
 
 
 def _pool_by_columns(
@@ -198,7 +199,7 @@ def _pool_by_columns(
             source[position] = index[position] * axis.stride + k.var * axis.step
         return reducer(padded[tuple(source)], taps[:-1])
 
-    columns = te.compute(shape, column, name="pool_columns", tag="pool_columns")
+    columns = te.compute(shape, column, name="pool_columns")
     last, place = axes[-1], positions[-1]
 
     def element(*index: PrimExpr) -> Any:
@@ -207,7 +208,7 @@ def _pool_by_columns(
         return reducer(columns[tuple(source)], taps[-1:])
 
     result = [*shape[:place], last.count(sizes[-1]), *shape[place + 1:]]
-    return te.compute(result, element, name=name, tag=name)
+    return te.compute(result, element, name=name)
 
 
 def _with_overhang(axes: Sequence[AxisWindow], sizes: Sequence[PrimExpr]) -> tuple[int, ...]:
@@ -229,7 +230,7 @@ def global_avg_pool(x: te.Tensor, layout: Layout, spatial: str) -> te.Tensor:
     for letter in spatial:
         count = count * x.shape[layout.index_of(letter)]
     return te.compute(total.shape, lambda *i: divide_by_count(total[i], count),
-                      name="global_pool_avg", tag="elemwise,global_pool_avg")
+                      name="global_pool_avg")
 
 
 def _global(
@@ -243,4 +244,4 @@ def _global(
         source = [taps[p].var if p in taps else i for p, i in enumerate(index)]
         return reducer(x[tuple(source)], list(taps.values()))
 
-    return te.compute(shape, element, name=name, tag=name)
+    return te.compute(shape, element, name=name)

@@ -35,7 +35,7 @@ def max_pool_grad(
         number = _number(axes, [k.var for k in taps])
         return te.argmax((number.astype(int32), padded[tuple(source)]), taps)
 
-    winner = te.compute(grad.shape, first_of_largest, name="pool_winner", tag="pool_winner")[0]
+    winner = te.compute(grad.shape, first_of_largest, name="pool_winner")[0]
 
     def share(place: tuple[PrimExpr, ...], tap: PrimExpr) -> PrimExpr:
         return if_then_else(winner[place].equal(tap.astype(int32)), grad[place],
@@ -92,4 +92,4 @@ def _gather(
                                          const(0, grad.dtype))
         return total
 
-    return te.compute(x.shape, element, name="pool_grad", tag="pool_grad")
+    return te.compute(x.shape, element, name="pool_grad")

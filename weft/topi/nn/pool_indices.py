@@ -39,8 +39,7 @@ def max_pool_indices(x: te.Tensor, window: PoolWindow) -> te.Tensor:
         return te.argmax((number.astype(int32), padded[(*index[:_FIRST_SPATIAL], *place)]), taps)
 
     counts = [a.count(s) for a, s in zip(axes, sizes, strict=True)]
-    winners = te.compute((*x.shape[:_FIRST_SPATIAL], *counts), winner, name="pool_winner",
-                         tag="pool_winner")[0]
+    winners = te.compute((*x.shape[:_FIRST_SPATIAL], *counts), winner, name="pool_winner")[0]
 
     def position(*index: PrimExpr) -> PrimExpr:
         numbers = _unflat(winners[index].astype(int64), [a.taps for a in axes])
@@ -48,7 +47,7 @@ def max_pool_indices(x: te.Tensor, window: PoolWindow) -> te.Tensor:
                   in zip(axes, index[_FIRST_SPATIAL:], numbers, sizes, strict=True)]
         return _flat(places, sizes).astype(int64)
 
-    return te.compute(winners.shape, position, name="pool_indices", tag="injective")
+    return te.compute(winners.shape, position, name="pool_indices")
 
 
 def _inside(axis: AxisWindow, index: PrimExpr, tap: PrimExpr, size: PrimExpr) -> PrimExpr:
@@ -77,8 +76,8 @@ def adaptive_max_pool_indices(x: te.Tensor, counts: Sequence[int]) -> te.Tensor:
                           x[(*index[:_FIRST_SPATIAL], *places)]), taps)
 
     shape = (*x.shape[:_FIRST_SPATIAL], *map(as_prim, counts))
-    winners = te.compute(shape, winner, name="pool_winner", tag="pool_winner")[0]
-    return te.compute(shape, lambda *i: winners[i], name="pool_indices", tag="injective")
+    winners = te.compute(shape, winner, name="pool_winner")[0]
+    return te.compute(shape, lambda *i: winners[i], name="pool_indices")
 
 
 def max_pool_indices_grad(
@@ -101,7 +100,7 @@ def max_pool_indices_grad(
         return total
 
     return te.compute((*grad.shape[:_FIRST_SPATIAL], *map(as_prim, sizes)), element,
-                      name="pool_grad", tag="pool_grad")
+                      name="pool_grad")
 
 
 def _window_of(

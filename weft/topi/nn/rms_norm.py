@@ -19,13 +19,13 @@ def rms_norm(x: te.Tensor, weight: te.Tensor, *, axis: int, epsilon: float) -> t
     factor = te.compute(
         squares.shape,
         lambda *i: const(1, x.dtype) / te.sqrt(squares[i] / size + const(epsilon, x.dtype)),
-        name="rms_norm_scale", tag="rms_norm_scale",
+        name="rms_norm_scale",
     )
 
     def element(*index: PrimExpr) -> PrimExpr:
         return x[index] * factor[_without(index, (axis,))] * weight[index[axis]]
 
-    return te.compute(x.shape, element, name="rms_norm_output", tag="rms_norm_output")
+    return te.compute(x.shape, element, name="rms_norm_output")
 
 
 def l2_normalize(x: te.Tensor, *, axes: Sequence[int], epsilon: float) -> te.Tensor:
@@ -37,10 +37,9 @@ def l2_normalize(x: te.Tensor, *, axes: Sequence[int], epsilon: float) -> te.Ten
     factor = te.compute(
         squares.shape,
         lambda *i: const(1, x.dtype) / te.sqrt(maximum(squares[i], const(epsilon, x.dtype))),
-        name="l2_norm_scale", tag="l2_norm_scale",
+        name="l2_norm_scale",
     )
-    return te.compute(x.shape, lambda *i: x[i] * factor[_without(i, axes)], name="l2_norm_output",
-                      tag="l2_norm_output")
+    return te.compute(x.shape, lambda *i: x[i] * factor[_without(i, axes)], name="l2_norm_output")
 
 
 def _without(index: tuple[PrimExpr, ...], axes: Sequence[int]) -> tuple[PrimExpr, ...]:
@@ -55,4 +54,4 @@ def _square_sum(x: te.Tensor, axes: Sequence[int], name: str) -> te.Tensor:
         place = tuple(over[p].var if p in over else next(rest) for p in range(x.ndim))
         return te.sum(x[place] * x[place], list(over.values()))
 
-    return te.compute(_without(x.shape, axes), element, name=name, tag=name)
+    return te.compute(_without(x.shape, axes), element, name=name)

@@ -17,17 +17,15 @@ _largest = te.comm_reducer(lambda a, b: select(a > b, a, b), te.min_value, "larg
 def softmax(x: te.Tensor, axis: int, exp: Power = te.exp) -> te.Tensor:
     """exp(x - max) / sum exp(x - max) along ``axis``; ``exp`` may be a quick one.
 
-    Stages, each with its name as tag: ``softmax_max``, ``softmax_exp``, ``softmax_sum``,
+    Stages: ``softmax_max``, ``softmax_exp``, ``softmax_sum``,
     ``softmax_scale`` (one division for all of a row), ``softmax_output``.
     """
     _, powers, total = _stages(x, axis, exp)
     scale = te.compute(
         total.shape, lambda *i: const(1, x.dtype) / total[i], name="softmax_scale",
-        tag="softmax_scale",
     )
     return te.compute(
         x.shape, lambda *i: powers[i] * scale[_without(i, axis)], name="softmax_output",
-        tag="softmax_output",
     )
 
 
@@ -42,7 +40,7 @@ def log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
         row = _without(index, axis)
         return x[index] - largest[row] - te.log(total[row])
 
-    return te.compute(x.shape, element, name="log_softmax_output", tag="log_softmax_output")
+    return te.compute(x.shape, element, name="log_softmax_output")
 
 
 def _stages(x: te.Tensor, axis: int, exp: Power) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
@@ -53,7 +51,6 @@ def _stages(x: te.Tensor, axis: int, exp: Power) -> tuple[te.Tensor, te.Tensor, 
     largest = _along(x, axis, _largest, "softmax_max")
     powers = te.compute(
         x.shape, lambda *i: exp(x[i] - largest[_without(i, axis)]), name="softmax_exp",
-        tag="softmax_exp",
     )
     return largest, powers, _along(powers, axis, te.sum, "softmax_sum")
 
@@ -68,5 +65,4 @@ def _along(x: te.Tensor, axis: int, reducer: Callable[..., Any], name: str) -> t
         _without(x.shape, axis),
         lambda *i: reducer(x[(*i[:axis], k.var, *i[axis:])], k),
         name=name,
-        tag=name,
     )

@@ -25,7 +25,7 @@ def space_to_depth(x: te.Tensor, block: int, layout: Layout) -> te.Tensor:
 
     shape = layout.indices(sizes | {"C": channels * (block * block), "H": sizes["H"] // block,
                                     "W": sizes["W"] // block})
-    return te.compute(shape, element, name="space_to_depth", tag="injective")
+    return te.compute(shape, element, name="space_to_depth")
 
 
 def depth_to_space(x: te.Tensor, block: int, layout: Layout, mode: str) -> te.Tensor:
@@ -45,7 +45,7 @@ def depth_to_space(x: te.Tensor, block: int, layout: Layout, mode: str) -> te.Te
                                  "W": at["W"] // block})]
 
     shape = layout.indices(sizes | {"C": left, "H": sizes["H"] * block, "W": sizes["W"] * block})
-    return te.compute(shape, element, name="depth_to_space", tag="injective")
+    return te.compute(shape, element, name="depth_to_space")
 
 
 def space_to_batch(
@@ -71,7 +71,7 @@ def space_to_batch(
     total = math.prod(block)
     shape = (batch * total, *(p // b for p, b in zip(padded, block, strict=True)),
              *x.shape[1 + rank:])
-    return te.compute(shape, element, name="space_to_batch", tag="injective")
+    return te.compute(shape, element, name="space_to_batch")
 
 
 def batch_to_space(
@@ -93,7 +93,7 @@ def batch_to_space(
     sizes = (s * b - (first + last) for s, b, (first, last)
              in zip(x.shape[1:], block, crops, strict=False))
     shape = (batch, *sizes, *x.shape[1 + rank:])
-    return te.compute(shape, element, name="batch_to_space", tag="injective")
+    return te.compute(shape, element, name="batch_to_space")
 
 
 def _digits(place: PrimExpr, block: Sequence[int]) -> list[PrimExpr]:
@@ -118,7 +118,7 @@ def dilate(x: te.Tensor, strides: Sequence[int], value: float) -> te.Tensor:
 
     shape = [(size - 1) * s + 1 if s > 1 else size for size, s in zip(x.shape, strides,
                                                                      strict=True)]
-    return te.compute(shape, element, name="dilate", tag="injective")
+    return te.compute(shape, element, name="dilate")
 
 
 def mirror_pad(
@@ -139,4 +139,4 @@ def mirror_pad(
                        for i, size, pair in zip(index, x.shape, widths, strict=True))]
 
     shape = [s + (b + a) for s, (b, a) in zip(x.shape, widths, strict=True)]
-    return te.compute(shape, element, name="mirror_pad", tag="injective")
+    return te.compute(shape, element, name="mirror_pad")

@@ -154,8 +154,7 @@ def sparse_conv2d(
             "W": x + tap % kernel_size})]
 
     places = sizes["N"] * rows * columns
-    seen = te.compute((places, channels * (kernel_size * kernel_size)), pixel, name="columns",
-                      tag="injective")
+    seen = te.compute((places, channels * (kernel_size * kernel_size)), pixel, name="columns")
     product = sparse_dense(seen, weights, indices, indptr, is_left=False)
 
     def element(*index: PrimExpr) -> PrimExpr:
@@ -163,4 +162,4 @@ def sparse_conv2d(
         return product[(at["N"] * rows + at["H"]) * columns + at["W"], at["C"]]
 
     shape = layout.indices(sizes | {"C": product.shape[1]})
-    return te.compute(shape, element, name="sparse_conv2d", tag="injective")
+    return te.compute(shape, element, name="sparse_conv2d")

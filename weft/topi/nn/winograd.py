@@ -109,7 +109,7 @@ def winograd_conv2d(
     The axes H and W of ``weight`` (axes O, I, H, W) count the ``tile + 2`` points. Stages:
     ``data_pad``, ``winograd_rows`` and ``winograd_data`` (the data at the points),
     ``winograd_product`` with ``reduce_axis`` (ic_outer, ic_inner), ``winograd_columns``, and the
-    result with the tag ``winograd_conv2d``.
+    result ``winograd_conv2d``.
     """
     matrices = transforms(tile)
     _, channels, *_ = convert_shape(kernel_layout, OIHW, weight.shape)
@@ -135,7 +135,7 @@ def winograd_conv2d(
 
     outputs = products.shape[2] * products.shape[-1]
     shape = convert_shape(NCHW, out_layout, (data.shape[0], outputs, rows, columns))
-    return te.compute(shape, element, name="winograd", tag="winograd_conv2d")
+    return te.compute(shape, element, name="winograd")
 
 
 def _data_at_points(

@@ -50,8 +50,7 @@ def multibox_prior(
         value = select(is_x, centre_x, centre_y) + select(k < 2, const(0, dtype) - reach, reach)
         return maximum(minimum(value, const(1, dtype)), const(0, dtype)) if clip else value
 
-    return te.compute((1, height * width * count, 4), element, name="multibox_prior",
-                      tag="injective")
+    return te.compute((1, height * width * count, 4), element, name="multibox_prior")
 
 
 def transform(
@@ -179,8 +178,7 @@ def proposal(
     dtype = wide.dtype
     anchors = [v for anchor in base_anchors(stride, ratios, scales) for v in anchor]
     count = len(anchors) // 4
-    bases = te.compute((count, 4), lambda a, k: choose(a * 4 + k, anchors, dtype), name="bases",
-                       tag="injective")
+    bases = te.compute((count, 4), lambda a, k: choose(a * 4 + k, anchors, dtype), name="bases")
     size = rows * columns * count
     boxes, scores = te.python_extern(
         [(batch, size, 4), (batch, size)], [wide, widened(bbox_pred), widened(im_info), bases],
@@ -199,4 +197,4 @@ def proposal(
         corner = boxes[b, order[b, maximum(rank, 0)], maximum(k - 1, 0)]
         return select(k.equal(0), b.astype(dtype), corner).astype(cls_prob.dtype)
 
-    return te.compute((batch * post_nms, 5), element, name="proposal", tag="injective")
+    return te.compute((batch * post_nms, 5), element, name="proposal")

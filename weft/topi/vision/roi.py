@@ -120,4 +120,4 @@ def in_order(x: te.Tensor, order: tuple[int, ...]) -> te.Tensor:
     def element(*index: PrimExpr) -> PrimExpr:
         return x[tuple(index[order.index(a)] for a in range(x.ndim))]
 
-    return te.compute([x.shape[a] for a in order], element, name="in_order", tag="injective")
+    return te.compute([x.shape[a] for a in order], element, name="in_order")

@@ -71,7 +71,7 @@ def by_score(scores: te.Tensor, valid: te.Tensor | None = None) -> te.Tensor:
         lowest = te.min_value(scores.dtype)
         scores = te.compute(
             scores.shape, lambda g, i: select(i < valid[g].astype(int64), scores[g, i], lowest),
-            name="candidate_scores", tag="injective")
+            name="candidate_scores")
     return topi_sort.argsort(scores, 1, is_ascend=False)
 
 
@@ -81,8 +81,9 @@ def kept_by_rank(
 ) -> tuple[te.Tensor, ...]:
     """``suppress`` as tensors: kept (group, rank) and count (group); one class where it is None."""
     groups, size = order.shape
-    own = te.compute((groups, size), lambda *_: const(0, int32), name="one_class",
-                     tag="injective") if classes is None else classes
+    own = classes
+    if own is None:
+        own = te.compute((groups, size), lambda *_: const(0, int32), name="one_class")
     return te.python_extern(
         [(groups, size), (groups,)], [boxes, order, valid, own, overlap, most], suppress,
         [int32, int64], scalars=[edge, classes is None], name="suppress",
@@ -110,8 +111,7 @@ def ranks_kept(kept: te.Tensor, size: PrimExpr | int) -> te.Tensor:
 def spread(value: te.Tensor, groups: PrimExpr, dtype: Any) -> te.Tensor:
     """A tensor of one element as one for each group."""
     zeros = (0,) * value.ndim
-    return te.compute((groups,), lambda _: value[zeros].astype(dtype), name="spread",
-                      tag="injective")
+    return te.compute((groups,), lambda _: value[zeros].astype(dtype), name="spread")
 
 
 def non_max_suppression(
@@ -127,11 +127,10 @@ def non_max_suppression(
     batch, size, elements = data.shape
     wide = widened(data)
     boxes = te.compute((batch, size, 4), lambda b, i, k: wide[b, i, k + coord_start],
-                       name="boxes", tag="injective")
-    scores = te.compute((batch, size), lambda b, i: data[b, i, score_index], name="scores",
-                        tag="injective")
+                       name="boxes")
+    scores = te.compute((batch, size), lambda b, i: data[b, i, score_index], name="scores")
     classes = None if force_suppress or id_index < 0 else te.compute(
-        (batch, size), lambda b, i: wide[b, i, id_index], name="classes", tag="injective")
+        (batch, size), lambda b, i: wide[b, i, id_index], name="classes")
     valid = _candidates(valid_count, size, top_k)
     order = by_score(scores, valid_count)
     overlap, most = spread(iou_threshold, batch, wide.dtype), spread(max_output_size, batch, int64)
@@ -140,17 +139,17 @@ def non_max_suppression(
         place = ranks_kept(kept, size)
         found = te.compute((batch, size), lambda b, i: select(
             place[b, i] >= 0, indices[b, order[b, maximum(place[b, i], 0)]].astype(int32),
-            const(-1, int32)), name="kept_indices", tag="injective")
+            const(-1, int32)), name="kept_indices")
         return found, te.compute((batch, 1), lambda b, _: count[b].astype(int32),
-                                 name="valid_box_count", tag="injective")
+                                 name="valid_box_count")
     if invalid_to_bottom:
         place = ranks_kept(kept, size)
     else:
         place = te.compute((batch, size), lambda b, i: select(
-            kept[b, i].not_equal(0), i, const(-1, int64)), name="place", tag="injective")
+            kept[b, i].not_equal(0), i, const(-1, int64)), name="place")
     return (te.compute((batch, size, elements), lambda b, i, k: select(
         place[b, i] >= 0, data[b, order[b, maximum(place[b, i], 0)], k], const(-1, data.dtype)),
-        name="suppressed", tag="injective"),)
+        name="suppressed"),)
 
 
 def _candidates(valid_count: te.Tensor, size: PrimExpr, top_k: int) -> te.Tensor:
@@ -160,7 +159,7 @@ def _candidates(valid_count: te.Tensor, size: PrimExpr, top_k: int) -> te.Tensor
         valid = maximum(minimum(valid_count[b].astype(int64), size), 0)
         return minimum(valid, top_k) if top_k > 0 else valid
 
-    return te.compute(valid_count.shape, count, name="candidates", tag="injective")
+    return te.compute(valid_count.shape, count, name="candidates")
 
 
 def all_class_suppression(
@@ -176,7 +175,7 @@ def all_class_suppression(
     groups = batch * classes
     wide_scores = widened(scores)
     flat = te.compute((groups, size), lambda g, i: wide_scores[g // classes, g % classes, i],
-                      name="flat_scores", tag="injective")
+                      name="flat_scores")
     order = by_score(flat)
     zeros = (0,) * score_threshold.ndim
     passing = te.reduce_axis(size, name="k")
@@ -187,7 +186,7 @@ def all_class_suppression(
         passes = all_of(score > least, not_(te.isnan(score)))
         return te.sum(select(passes, const(1, int64), const(0, int64)), passing)
 
-    valid = te.compute((groups,), above, name="candidates", tag="comm_reduce")
+    valid = te.compute((groups,), above, name="candidates")
     wide = widened(boxes)
     corners = _corners(wide) if center_point_box else wide
     kept, count = kept_by_rank(corners, order, valid, None,
@@ -212,23 +211,21 @@ def best_of_classes(
     wide, table, groups = widened(boxes), widened(scores), batch * classes
     background = scores.shape[2] - classes
     flat = te.compute((groups, size), lambda g, i: table[
-        g // classes, i, g % classes + background], name="flat_scores", tag="injective")
+        g // classes, i, g % classes + background], name="flat_scores")
     order, k = by_score(flat), te.reduce_axis(size, name="k")
     least, dtype = const(score_threshold, flat.dtype), flat.dtype
     valid = te.compute((groups,), lambda g: te.sum(
-        select(flat[g, k.var] >= least, const(1, int64), const(0, int64)), k), name="candidates",
-        tag="comm_reduce")
+        select(flat[g, k.var] >= least, const(1, int64), const(0, int64)), k), name="candidates")
     kept, count = kept_by_rank(
         wide, order, valid, None, full((groups,), const(iou_threshold, wide.dtype)),
         full((groups,), const(per_class, int64)))
     stays = te.compute((batch, classes * size), lambda b, m: select(
         kept[b * classes + m // size, m % size].not_equal(0),
         flat[b * classes + m // size, order[b * classes + m // size, m % size]],
-        te.min_value(dtype)), name="stays", tag="injective")
+        te.min_value(dtype)), name="stays")
     best = by_score(stays)
     c = te.reduce_axis(classes, name="c")
-    total = te.compute((batch,), lambda b: te.sum(count[b * classes + c.var], c), name="total",
-                       tag="comm_reduce")
+    total = te.compute((batch,), lambda b: te.sum(count[b * classes + c.var], c), name="total")
 
     def chosen(b: PrimExpr, m: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
         """Whether there is a box of that rank, its class, and its number."""
@@ -249,11 +246,10 @@ def best_of_classes(
         return select(exists, scores[b, number, found + background], const(0, scores.dtype))
 
     return (
-        te.compute((batch, most, 4), box, name="best_boxes", tag="injective"),
-        te.compute((batch, most), klass, name="best_classes", tag="injective"),
-        te.compute((batch, most), score, name="best_scores", tag="injective"),
-        te.compute((batch,), lambda b: minimum(total[b], most).astype(int32), name="detections",
-                   tag="injective"),
+        te.compute((batch, most, 4), box, name="best_boxes"),
+        te.compute((batch, most), klass, name="best_classes"),
+        te.compute((batch, most), score, name="best_scores"),
+        te.compute((batch,), lambda b: minimum(total[b], most).astype(int32), name="detections"),
     )
 
 
@@ -265,7 +261,7 @@ def _corners(boxes: te.Tensor) -> te.Tensor:
         centre, extent = boxes[b, i, 1 - k % 2], boxes[b, i, 3 - k % 2]
         return select(k < 2, centre - extent * half, centre + extent * half)
 
-    return te.compute(boxes.shape, element, name="corners", tag="injective")
+    return te.compute(boxes.shape, element, name="corners")
 
 
 def collect(

@@ -120,7 +120,7 @@ def _extern(inputs: Sequence[te.Tensor], loops: ExternBody, size: AttentionSize)
 def _widened(x: te.Tensor) -> te.Tensor:
     if x.dtype is float32:
         return x
-    return te.compute(x.shape, lambda *i: x[i].astype(float32), name="wide", tag="injective")
+    return te.compute(x.shape, lambda *i: x[i].astype(float32), name="wide")
 
 
 def _as_numbers(mask: te.Tensor) -> te.Tensor:
@@ -128,8 +128,7 @@ def _as_numbers(mask: te.Tensor) -> te.Tensor:
     if not mask.dtype.is_bool:
         return _widened(mask)
     seen, unseen = const(0, float32), const(-1, float32)
-    return te.compute(mask.shape, lambda *i: select(mask[i], seen, unseen), name="hidden",
-                      tag="injective")
+    return te.compute(mask.shape, lambda *i: select(mask[i], seen, unseen), name="hidden")
 
 
 def schedule_fused(ctx: ScheduleContext) -> None:

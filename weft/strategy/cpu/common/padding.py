@@ -13,7 +13,7 @@ from weft.te.walk import loads_of
 def padding_of(ctx: ScheduleContext) -> te.ComputeOp | None:
     """The stage that pads the anchor's input, if there is one."""
     for op in computes_below((ctx.anchor,)):
-        if "pad" in op.tag.split(","):
+        if op.role is te.StageRole.PADDING:
             return op
     return None
 

@@ -1,7 +1,7 @@
 """Computes whose indices come from small tables: resampling, sampling at positions.
 
-Tables (tag ``table``) are computed first, each once. Stages with the tag ``resample`` are loop
-nests of their own but for the last, into whose loops goes what is fused behind it.
+Lookup tables are computed first, each once. Each resampling stage but the last is materialized; the
+last is inlined into the loops of the output, together with the operators fused after it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ def schedule_staged(ctx: ScheduleContext) -> None:
             ctx.schedule[op.output(0)].compute_inline()
         elif is_reduction(op):
             _schedule_sum(ctx, op)
-        elif "table" not in op.tag.split(","):
+        elif op.role is not te.StageRole.LOOKUP_TABLE:
             body = inlined_body(op, lambda p: id(p) not in kept)
             schedule_loops(ctx.schedule[op.output(0)], op.output(0), body, ctx.target)
 
 
 def _is_kept(op: te.ComputeOp) -> bool:
-    tags = op.tag.split(",")
-    return "table" in tags or "resample" in tags
+    return op.role in (te.StageRole.LOOKUP_TABLE, te.StageRole.RESAMPLING)
 
 
 def _last_stage(ops: list[te.ComputeOp]) -> te.ComputeOp | None:
-    stages = [op for op in ops if "resample" in op.tag.split(",")]
+    stages = [op for op in ops if op.role is te.StageRole.RESAMPLING]
     return stages[-1] if stages else None
 
 

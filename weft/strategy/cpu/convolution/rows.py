@@ -27,8 +27,6 @@ from weft.topi.nn.conv import (
     window_counts,
 )
 
-COPY = "injective,pad"  # the tag of stages that hold the data in another form
-
 
 def conv_rows(
     data: te.Tensor,
@@ -45,7 +43,7 @@ def conv_rows(
     """Cross-correlation of ``data`` (N, C, spatial axes) with ``kernel`` (O, I, spatial axes).
 
     Stages are a copy of the data where it is padded, read in steps or not of whole vectors
-    (``data_rows`` or ``data_pixels``, tag ``pad``), a view of it to be inlined, the sum, whose
+    (``data_rows`` or ``data_pixels``, role ``PADDING``), a view of it to be inlined, the sum, whose
     axes are ``(n, o, ..., column)`` with a multiple of ``lanes`` columns, and the result, which
     gives that the shape of the image. With ``skips`` taps above and below the image are left out.
     """
@@ -68,7 +66,7 @@ def conv_rows(
         out_layout=data_axes(spatial), out_dtype=out_dtype, skipped=spatial[:-1],
     )
     return te.compute((data.shape[0], kernel.shape[0], *extents), lambda *at: sums[at],
-                      name="conv_columns", tag="injective")
+                      name="conv_columns")
 
 
 def is_pointwise(taps: Sequence[PrimExpr], padding: Sequence[int]) -> bool:
@@ -91,7 +89,7 @@ def _pointwise(
         read = te.compute(
             (batch, channels, *extents),
             lambda n, c, *at: data[(n, c, *(i * s for i, s in zip(at, strides, strict=True)))],
-            name="data_pixels", tag=COPY,
+            name="data_pixels", role=te.StageRole.PADDING,
         )
     count = row_count(extents)
     whole = _whole(count, lanes)
@@ -102,17 +100,17 @@ def _pointwise(
         # The hint is on vectors, so that only the last one of an image is masked.
         return if_then_else(te.likely(p // lanes * lanes + lanes <= count), value, last)
 
-    pixels = te.compute((batch, channels, whole), pixel, name="pixels", tag="injective")
+    pixels = te.compute((batch, channels, whole), pixel, name="pixels")
     taps = te.compute((*kernel.shape[:2], const(1)),
                       lambda o, i, _: kernel[(o, i, *(const(0) for _ in strides))],
-                      name="taps", tag="injective")
+                      name="taps")
     layout, kernel_layout = Layout.parse("NCW"), Layout.parse("OIW")
     sums = conv(pixels, taps, strides=(1,), padding=(0,), dilation=(1,), groups=groups,
                 data_layout=layout, kernel_layout=kernel_layout, out_layout=layout,
                 out_dtype=dtype)
     return te.compute((batch, kernel.shape[0], *extents),
                       lambda n, o, *at: sums[n, o, ravel(at, extents)],
-                      name="conv_pixels", tag="injective")
+                      name="conv_pixels")
 
 
 def _rows(
@@ -135,7 +133,7 @@ def _rows(
     columns = (width + (step - 1)) // step
     rows = te.compute((*leading, const(step), columns),
                       lambda *at: padded(*at[:-2], at[-1] * step + at[-2]),
-                      name="data_rows", tag=COPY)
+                      name="data_rows", role=te.StageRole.PADDING)
     return te.compute((*leading, width),
                       lambda *at: rows[(*at[:-1], at[-1] % step, at[-1] // step)],
-                      name="data_view", tag="injective")
+                      name="data_view")

@@ -105,7 +105,7 @@ class _Window:
             return if_then_else(inside, value, plan.zero(data.dtype, plan.right))
 
         return te.compute((batch, channels, height + top + bottom, row), element,
-                          name="data_pad", tag="injective,border")
+                          name="data_pad", role=te.StageRole.PADDING)
 
     def pixels(self, data: te.Tensor, plan: DotPlan) -> te.Tensor:
         """As ``padded`` for kernels of one tap: the pixels that are read, in a single row."""
@@ -118,7 +118,7 @@ class _Window:
             return if_then_else(p < rows * columns, value, plan.zero(data.dtype, plan.right))
 
         return te.compute((batch, channels, const(1), _round_up(rows * columns, self.wide)),
-                          element, name="data_pixels", tag="injective,border")
+                          element, name="data_pixels", role=te.StageRole.PADDING)
 
     def grouped(self, padded: te.Tensor, plan: DotPlan, stride: int) -> te.Tensor:
         """``[n, c // group, y, x % stride, x // stride, c % group]``."""
@@ -127,7 +127,7 @@ class _Window:
             (batch, channels // plan.group, height, const(stride), row // stride,
              const(plan.group)),
             lambda n, g, y, phase, x, k: padded[n, g * plan.group + k, y, x * stride + phase],
-            name="data_groups", tag="injective,groups")
+            name="data_groups", role=te.StageRole.CHANNEL_GROUPS)
 
 
 def _convolution(
@@ -157,7 +157,7 @@ def _convolution(
 
     positions = copied.shape[4] if flat else window.columns
     product = te.compute((batch, outputs, lines, positions), element, name="dot",
-                         tag="dot_product")
+                         role=te.StageRole.DOT_PRODUCT)
     corrections = _corrections(weight, axes, outputs, plan)
     out_dtype = attrs.out_dtype or data.dtype
 
@@ -168,7 +168,7 @@ def _convolution(
                                                              plan.accumulator)
         return value.astype(out_dtype)
 
-    return te.compute((batch, outputs, rows, columns), result, name="conv", tag="injective")
+    return te.compute((batch, outputs, rows, columns), result, name="conv")
 
 
 def _corrections(
@@ -179,11 +179,11 @@ def _corrections(
     if not plan.shift(right=True):
         return None
     ones = te.compute((plan.lanes, plan.group), lambda *_: const(1, plan.right), name="ones",
-                      tag="ones")
+                      role=te.StageRole.ONES)
     return te.compute(
         (outputs, const(plan.lanes)),
         lambda o, lane: te.sum(weight(o) * ones[lane, axes[-1]].astype(plan.accumulator), axes),
-        name="kernel_sums", tag="dot_sums")
+        name="kernel_sums", role=te.StageRole.OPERAND_SUMS)
 
 
 def _positions(size: PrimExpr, taps: PrimExpr, stride: int, dilation: int) -> PrimExpr:
@@ -211,22 +211,22 @@ def _schedule(ctx: ScheduleContext, *, plan: DotPlan, tile: RegisterTile, flat: 
     stage.vectorize(lane)
     task = stage.fuse(*around, columns)
     for op in computes_below(ctx.outputs):
-        inner, tags = s[op.output(0)], op.tag.split(",")
+        inner = s[op.output(0)]
         lanes = ctx.target.lanes(op.output(0).dtype)
-        if "dot_product" in tags:
+        if op.role is te.StageRole.DOT_PRODUCT:
             inner.compute_at(stage, tall)
             _tile_in_registers(inner, plan)
             if work_of(op) >= PARALLEL_THRESHOLD * plan.group:
                 stage.parallel(task)
-        elif "groups" in tags:
+        elif op.role is te.StageRole.CHANNEL_GROUPS:
             *outer, within, group = inner.axis
             _schedule_copy(inner, op, outer, inner.fuse(within, group), lanes)
-        elif "border" in tags:
+        elif op.role is te.StageRole.PADDING:
             *outer, last = inner.axis
             _schedule_copy(inner, op, outer, last, lanes)
-        elif "dot_sums" in tags:
+        elif op.role is te.StageRole.OPERAND_SUMS:
             schedule_sums(inner, plan)
-        elif op is not ctx.output.op and "ones" not in tags:
+        elif op is not ctx.output.op and op.role is not te.StageRole.ONES:
             inner.compute_inline()
 
 

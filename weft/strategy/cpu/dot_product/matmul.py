@@ -170,7 +170,8 @@ class _Product:
 
         shape = (*batch, _ceil_div(self.rows, height), _ceil_div(self.groups, CHUNK),
                  const(height), const(chunk))
-        return te.compute(shape, body, name="left_panels", tag="injective,panels")
+        return te.compute(shape, body, name="left_panels",
+                          role=te.StageRole.PACKED_A)
 
     def right_panels(
         self, batch: Sequence[PrimExpr], element: Element, *, depth_first: bool
@@ -187,8 +188,8 @@ class _Product:
 
         shape = (*batch, _ceil_div(self.columns, width), self.groups, const(width),
                  const(plan.group))
-        tag = "injective,panels" + ",interleaved" * depth_first
-        return te.compute(shape, body, name="right_panels", tag=tag)
+        role = te.StageRole.INTERLEAVED_B if depth_first else te.StageRole.PACKED_B
+        return te.compute(shape, body, name="right_panels", role=role)
 
     # reads of the panels
 
@@ -221,7 +222,7 @@ class _Product:
 
         shape = (*self.batch, _round_up(self.rows, self.tile.mr),
                  _round_up(self.columns, self.width))
-        product = te.compute(shape, element, name="dot", tag="dot_product")
+        product = te.compute(shape, element, name="dot", role=te.StageRole.DOT_PRODUCT)
         found = (self._column_correction(right, product), self._row_correction(left))
         corrections = [c for c in found if c is not None]
 
@@ -244,14 +245,15 @@ class _Product:
         if self.has_row_of_ones:
             return lambda *i: product[(*i[:-2], self.rows, i[-1])] * factor
         kg, ki = self._depth_axes()
-        ones = te.compute((plan.group,), lambda _: const(1, plan.left), name="ones", tag="ones")
+        ones = te.compute((plan.group,), lambda _: const(1, plan.left), name="ones",
+                          role=te.StageRole.ONES)
         shape = (*right.shape[:-4], _round_up(self.columns, self.width))
 
         def element(*index: PrimExpr) -> PrimExpr:
             *at, n = index
             return self._sum(ones[ki], self._y(right, at, n, kg, ki), [kg, ki])
 
-        sums = te.compute(shape, element, name="column_sums", tag="dot_sums")
+        sums = te.compute(shape, element, name="column_sums", role=te.StageRole.OPERAND_SUMS)
         return lambda *i: sums[(*_own(right, list(i[:-2]), 4), i[-1])] * factor
 
     def _row_correction(self, left: te.Tensor) -> Callable[..., PrimExpr] | None:
@@ -261,14 +263,14 @@ class _Product:
             return None
         kg, ki = self._depth_axes()
         ones = te.compute((plan.lanes, plan.group), lambda *_: const(1, plan.right), name="ones",
-                          tag="ones")
+                          role=te.StageRole.ONES)
         shape = (*left.shape[:-4], _round_up(self.rows, self.tile.mr), const(plan.lanes))
 
         def element(*index: PrimExpr) -> PrimExpr:
             *at, m, lane = index
             return self._sum(self._x(left, at, m, kg, ki), ones[lane, ki], [kg, ki])
 
-        sums = te.compute(shape, element, name="row_sums", tag="dot_sums")
+        sums = te.compute(shape, element, name="row_sums", role=te.StageRole.OPERAND_SUMS)
         return lambda *i: sums[(*_own(left, list(i[:-2]), 4), i[-2], const(0))] * const(
             shift, plan.accumulator)
 
@@ -299,7 +301,7 @@ def _product_of_two(
         depth_first=not swap[1])
     element = product.build(left, right)
     return te.compute((*batch, rows, columns), lambda *i: element(*i).astype(out_dtype),
-                      name="dot_matmul", tag="injective")
+                      name="dot_matmul")
 
 
 def _packed_dense(
@@ -321,7 +323,7 @@ def _dense(
     element = product.build(left, right)
     return te.compute((*leading, product.columns),
                       lambda *i: element(ravel(i[:-1], leading), i[-1]).astype(out_dtype),
-                      name="dot_dense", tag="injective")
+                      name="dot_dense")
 
 
 def _swapped(pair: Sequence[PrimExpr], swap: bool) -> tuple[PrimExpr, PrimExpr]:

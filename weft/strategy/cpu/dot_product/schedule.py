@@ -22,20 +22,20 @@ def schedule_dot_product(
     """
     s = ctx.schedule
     for op in computes_below(ctx.outputs):
-        stage, tags = s[op.output(0)], op.tag.split(",")
-        if "dot_product" in tags:
+        stage = s[op.output(0)]
+        if op.role is te.StageRole.DOT_PRODUCT:
             _schedule_tiles(ctx, op, plan, tile, flat_rows=flat_rows)
-        elif "dot_sums" in tags:
+        elif op.role is te.StageRole.OPERAND_SUMS:
             schedule_sums(stage, plan)
-        elif "panels" in tags:
+        elif op.role in te.PACKED_OPERANDS:
             _schedule_packing(stage, op, ctx.target.lanes(op.output(0).dtype))
-        elif op is not ctx.output.op and "ones" not in tags:
+        elif op is not ctx.output.op and op.role is not te.StageRole.ONES:
             stage.compute_inline()
 
 
 def _schedule_packing(stage: te.Stage, op: te.ComputeOp, lanes: int) -> None:
     *outer, inner = op.axis
-    if "interleaved" in op.tag.split(","):  # rows are read as vectors, and shuffled together
+    if op.role is te.StageRole.INTERLEAVED_B:  # rows are read as vectors, and shuffled together
         inner = stage.fuse(outer.pop(), inner)
     loops = [*outer, *vectorize_innermost(stage, inner, lanes)]
     if elements(op) >= PARALLEL_THRESHOLD:

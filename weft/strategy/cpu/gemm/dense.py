@@ -90,7 +90,6 @@ def packed_dense(
     if len(leading) != 1:
         matrix = te.compute(
             (rows, depth), lambda r, k: data[(*unravel(r, leading), k)], name="rows",
-            tag="injective",
         )
     matrix = widened(matrix, wide)
     k = te.reduce_axis(depth, name="k")
@@ -99,11 +98,11 @@ def packed_dense(
         factor = weight[layout.indices({"N": n, "K": k.var})]
         return te.sum(matrix[r, k] * factor.astype(wide), k)
 
-    product = te.compute((rows, columns), element, name="dense", tag="dense_pack")
+    product = te.compute((rows, columns), element, name="dense")
     units = attrs.units if attrs.units is not None else columns
     if len(leading) == 1 and units is columns and wide is dtype:
         return product
     return te.compute(
         (*leading, units), lambda *i: product[ravel(i[:-1], leading), i[-1]].astype(dtype),
-        name="dense_rows", tag="injective",
+        name="dense_rows",
     )

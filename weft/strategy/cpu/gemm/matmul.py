@@ -138,9 +138,11 @@ def tiled_matmul(
     _, columns = _pick(b.shape, transposed=transpose_b)
     height, width = plan.tile.mr, plan.width
     left_panels = transpose_a and (int_value(rows) or 0) > height  # a sole panel is one already
-    left = (_panels(a, rows, depth, height, depth_first=True, name="a_panels") if left_panels
+    left = (_panels(a, rows, depth, height, depth_first=True, name="a_panels",
+                    role=te.StageRole.PACKED_A) if left_panels
             else widened(a, wide))
-    right = (_panels(b, columns, depth, width, depth_first=not transpose_b, name="b_panels")
+    right = (_panels(b, columns, depth, width, depth_first=not transpose_b, name="b_panels",
+                     role=te.StageRole.PACKED_B)
              if in_panels else b)
     k = te.reduce_axis(depth, name="k")
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2]) if a.ndim + b.ndim > 4 else ()
@@ -159,11 +161,11 @@ def tiled_matmul(
         return te.sum(left[(*_batch_index(a, at), *line)] * y, k)
 
     whole = (columns + (plan.lanes - 1)) // plan.lanes * plan.lanes
-    product = te.compute((*batch, rows, whole), element, name="matmul", tag="matmul")
+    product = te.compute((*batch, rows, whole), element, name="matmul")
     if int_value(columns) == int_value(whole) and wide is out_dtype:
         return product
     return te.compute((*batch, rows, columns), lambda *i: product[i].astype(out_dtype),
-                      name="matmul_columns", tag="injective")
+                      name="matmul_columns")
 
 
 def widened(x: te.Tensor, dtype: DType) -> te.Tensor:
@@ -173,7 +175,7 @@ def widened(x: te.Tensor, dtype: DType) -> te.Tensor:
     if x.dtype is dtype:
         return x
     return te.compute(x.shape, lambda *i: x[i].astype(dtype), name="a_wide",
-                      tag="injective,panels")
+                      role=te.StageRole.PACKED_A)
 
 
 def _pick(shape: tuple[PrimExpr, ...], *, transposed: bool) -> tuple[PrimExpr, PrimExpr]:
@@ -193,7 +195,8 @@ def _batch_index(x: te.Tensor, at: list[PrimExpr]) -> tuple[PrimExpr, ...]:
 
 
 def _panels(
-    x: te.Tensor, lines: PrimExpr, depth: PrimExpr, width: int, *, depth_first: bool, name: str
+    x: te.Tensor, lines: PrimExpr, depth: PrimExpr, width: int, *, depth_first: bool, name: str,
+    role: te.StageRole,
 ) -> te.Tensor:
     """``x`` as panels of ``width`` lines, the lines of one depth side by side."""
     count = (lines + (width - 1)) // width
@@ -206,4 +209,4 @@ def _panels(
         return if_then_else(te.likely(line < lines), value.astype(wide), const(0, wide))
 
     shape = (*x.shape[:-2], count, depth, const(width))
-    return te.compute(shape, element, name=name, tag="injective,panels")
+    return te.compute(shape, element, name=name, role=role)

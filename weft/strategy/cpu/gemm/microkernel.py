@@ -19,7 +19,7 @@ def accumulators(
     """The tensor to keep in registers: the reduction, or a cache of it where it is the output.
 
     ``reduction`` is the anchor unless given. Everything between it and the output is inlined, so
-    that the output's loops are the only ones to tile; tables (tag ``table``) stay what they are.
+    that the output's loops are the only ones to tile; lookup tables stay what they are.
     """
     s, output = ctx.schedule, ctx.output
     tensor = ctx.anchor if reduction is None else reduction
@@ -27,7 +27,7 @@ def accumulators(
         return one_tensor(s.cache_write(output, scope))
     below = {id(op) for op in computes_below((tensor,))}
     for op in computes_below(ctx.outputs):
-        kept = id(op) in below or op is output.op or "table" in op.tag.split(",")
+        kept = id(op) in below or op is output.op or op.role is te.StageRole.LOOKUP_TABLE
         if not kept:
             s[op.output(0)].compute_inline()
     s[tensor].set_scope(scope)

@@ -48,7 +48,7 @@ def schedule_gemm(ctx: ScheduleContext, *, plan: GemmBlocking, flat_rows: bool =
         is_near = bool(panels) and _are_enough_tasks(product, plan, flat_rows)
         task = _schedule_tiles(ctx, product, plan, flat_rows, by_panels=is_near)
     for op in panels:
-        _schedule_panels(ctx, op, task if op.name == "b_panels" else None)
+        _schedule_panels(ctx, op, task if op.role is te.StageRole.PACKED_B else None)
 
 
 def reduction_below(ctx: ScheduleContext) -> te.ComputeOp:
@@ -222,7 +222,7 @@ def _inline_all_but_panels(ctx: ScheduleContext, product: te.ComputeOp) -> list[
     for op in computes_below((ctx.anchor,)):
         if op in (product, ctx.anchor.op):
             continue
-        if "panels" in op.tag.split(","):
+        if op.role in te.PACKED_OPERANDS:
             panels.append(op)
         else:
             ctx.schedule[op.output(0)].compute_inline()

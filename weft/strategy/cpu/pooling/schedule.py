@@ -104,7 +104,7 @@ def _rows_a_band(columns: te.Tensor, inside: int, rows: int) -> int:
 def _schedule_tables(ctx: ScheduleContext) -> None:
     """What each window of an average counts for is computed once, ahead of all."""
     for op in computes_below((ctx.anchor,)):
-        if "table" in op.tag.split(","):
+        if op.role is te.StageRole.LOOKUP_TABLE:
             stage = ctx.schedule[op.output(0)]
             vectorize_innermost(stage, op.axis[0], ctx.target.lanes(op.output(0).dtype))
 
