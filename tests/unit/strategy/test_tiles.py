@@ -8,6 +8,9 @@ from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
 from weft.ir.dtype import float32
 from weft.strategy.cpu.common.blocking import channel_block, registers
 from weft.strategy.cpu.machine import RegisterTile, choose_tile, fits_registers
+from weft.strategy.cpu.machine_model import machine_model
+
+MODEL = machine_model(WIDE_CPU)
 
 
 @pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
@@ -22,7 +25,7 @@ def test_tiles_fit_the_register_file(target, rows, columns):
 
 def test_wide_tiles_reach_the_arithmetic_limit():
     tile = choose_tile(56, 4, WIDE_CPU, float32)
-    assert tile.step_cycles() == pytest.approx(tile.accumulators / 2, rel=0.15)
+    assert tile.step_cycles(MODEL) == pytest.approx(tile.accumulators / 2, rel=0.15)
 
 
 def test_rows_divide_where_that_costs_nothing():
@@ -31,8 +34,8 @@ def test_rows_divide_where_that_costs_nothing():
 
 
 def test_a_narrow_tile_is_charged_for_latency():
-    assert RegisterTile(1, 1).step_cycles() >= 4
-    assert RegisterTile(8, 1).step_cycles() < 8 * RegisterTile(1, 1).step_cycles()
+    assert RegisterTile(1, 1).step_cycles(MODEL) >= 4
+    assert RegisterTile(8, 1).step_cycles(MODEL) < 8 * RegisterTile(1, 1).step_cycles(MODEL)
 
 
 @pytest.mark.parametrize(

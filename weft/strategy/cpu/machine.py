@@ -1,25 +1,12 @@
-"""What schedules assume of a CPU core, in cycles and bytes.
-
-The numbers are shapes, not measurements: every core with wide vectors issues about two fused
-multiply-adds and two vector loads a cycle with four cycles of latency, and keeps about half of a
-cache level for the operand that a loop wants resident.
-"""
+"""Register tiles: what fits the register file, and how many cycles a tile takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from weft.ir.dtype import DType
+from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.target import Target
-
-FMA_PER_CYCLE = 2
-LOADS_PER_CYCLE = 2
-FMA_LATENCY = 4
-OPERAND_COST = 0.1  # share of a load's cycle that other work does not hide
-NEAR_BYTES_PER_CYCLE = 24  # what the first-level cache gets from the second
-FAR_BYTES_PER_CYCLE = 8  # what one core gets from beyond its second-level cache
-# Below this many scalar operations a fork and join costs more than a second core brings.
-PARALLEL_THRESHOLD = 20_000
 
 
 def has_masks(target: Target) -> bool:
@@ -41,7 +28,7 @@ class RegisterTile:
     def accumulators(self) -> int:
         return self.mr * self.nr_vectors
 
-    def step_cycles(self, vector_cycles: float = 0.0) -> float:
+    def step_cycles(self, model: MachineModel, vector_cycles: float = 0.0) -> float:
         """Cycles of one reduction step: the tightest of arithmetic, loads and latency.
 
         Loads also cost a little where they are not the tightest: they compete for the caches
@@ -49,10 +36,10 @@ class RegisterTile:
         ``vector_cycles`` is how long one vector operand takes to arrive, where it is not packed: it
         comes from beyond the first-level cache, and from two lines of it, as it is not aligned.
         """
-        arithmetic = self.accumulators / FMA_PER_CYCLE
-        loads = (self.mr + self.nr_vectors * (2 if vector_cycles else 1)) / LOADS_PER_CYCLE
+        arithmetic = self.accumulators / model.fma_per_cycle
+        loads = (self.mr + self.nr_vectors * (2 if vector_cycles else 1)) / model.loads_per_cycle
         arrival = self.nr_vectors * vector_cycles
-        return max(arithmetic, loads, arrival, FMA_LATENCY) + OPERAND_COST * loads
+        return max(arithmetic, loads, arrival, model.fma_latency) + model.load_contention * loads
 
 
 def fits_registers(tile: RegisterTile, target: Target) -> bool:
@@ -60,20 +47,15 @@ def fits_registers(tile: RegisterTile, target: Target) -> bool:
     return tile.accumulators + tile.nr_vectors + 1 <= target.vector_registers
 
 
-def tail_cost(extent: int, rows: int, vectors: int, vector_cycles: float = 0.0) -> float:
+def tail_cost(
+    model: MachineModel, extent: int, rows: int, vectors: int, vector_cycles: float = 0.0
+) -> float:
     """Step cycles to cover ``extent`` rows by full tiles and one shorter tile."""
     full, rest = divmod(extent, rows)
-    cost = full * RegisterTile(rows, vectors).step_cycles(vector_cycles)
-    return cost + (RegisterTile(rest, vectors).step_cycles(vector_cycles) if rest else 0.0)
-
-
-def imbalance(tasks: int) -> float:
-    """How much longer equal tasks take than their share, on average over common thread counts.
-
-    The thread count is not known when code is made, and must not change results.
-    """
-    counts = (1, 2, 4, 8)
-    return sum(-(-tasks // n) * n / tasks for n in counts) / len(counts)
+    cost = full * RegisterTile(rows, vectors).step_cycles(model, vector_cycles)
+    if not rest:
+        return cost
+    return cost + RegisterTile(rest, vectors).step_cycles(model, vector_cycles)
 
 
 def choose_tile(
@@ -86,13 +68,14 @@ def choose_tile(
     go to fewer, wider rows: their operand loads are vector loads.
     """
     del dtype  # the width is in ``columns`` already; kept for models that weigh narrow types
+    model = machine_model(target)
     best: tuple[float, int, RegisterTile] | None = None
     for vectors in range(column_step, min(columns, 8) + 1, column_step):
         for height in range(1, min(rows, 32) + 1):
             tile = RegisterTile(height, vectors)
             if not fits_registers(tile, target):
                 break
-            cost = cover_cost(rows, columns, tile, vector_cycles)
+            cost = cover_cost(model, rows, columns, tile, vector_cycles)
             key = (cost, -tile.accumulators)
             if best is None or key < best[:2]:
                 best = (*key, tile)
@@ -100,13 +83,13 @@ def choose_tile(
 
 
 def cover_cost(
-    rows: int, columns: int, tile: RegisterTile, vector_cycles: float = 0.0
+    model: MachineModel, rows: int, columns: int, tile: RegisterTile, vector_cycles: float = 0.0
 ) -> float:
     """Cycles of one reduction step of ``rows`` x ``columns`` outputs, tile by tile."""
     full, rest = divmod(columns, tile.nr_vectors)
-    cost = full * tail_cost(rows, tile.mr, tile.nr_vectors, vector_cycles)
+    cost = full * tail_cost(model, rows, tile.mr, tile.nr_vectors, vector_cycles)
     if rest:
-        cost += tail_cost(rows, tile.mr, rest, vector_cycles)
+        cost += tail_cost(model, rows, tile.mr, rest, vector_cycles)
     # A tail is code of its own, and its loop starts cold: charge it a little.
     tails = bool(rows % tile.mr) + bool(rest)
-    return cost * (1 + 0.02 * tails)
+    return cost * (1 + model.tail_fraction * tails)

@@ -6,28 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from weft.strategy.cpu.machine import (
-    FAR_BYTES_PER_CYCLE,
-    FMA_LATENCY,
-    FMA_PER_CYCLE,
-    LOADS_PER_CYCLE,
-    RegisterTile,
-    fits_registers,
-    tail_cost,
-)
+from weft.strategy.cpu.machine import RegisterTile, fits_registers, tail_cost
+from weft.strategy.cpu.machine_model import machine_model
 from weft.target import Target
 
 # Keys of a block. With fewer the sums are rescaled and stored too often, with more the scores
 # leave the first-level cache (measured 64 to 256); so few more are one block still.
 BLOCKS, LAST_BLOCK = (64, 128), 256
-BLOCK_CYCLES = 100.0  # of a block of keys, whatever its size: its loops start cold
 MAX_VECTORS = 4
-LANE_SUM_CYCLES = 1.0  # a key's share of a tree over the lanes of a vector of keys
-EXP_CYCLES = 10.0  # of a vector of exponentials, with the maximum and the sum
-TURN_CYCLES = 0.4  # of an element of a query packed, or of a result written, transposed
-PACK_CYCLES = 0.28  # of an element that a product of matrices packs
 SCORE_PASSES = 2  # over scores that are in memory, beside what their packing takes
-TAIL_CODE = 1.02  # a second, shorter tile starts cold
 COPY_WORTH = 1.02  # what a copy of the code has to save, which takes as long to compile again
 
 
@@ -141,35 +128,43 @@ def _of_tiles(
     counts: Sequence[int],
 ) -> AttentionPlan:
     """Tiles of so many vectors, each of which reads so many blocks."""
+    model = machine_model(target)
     key_rows, score_steps = _height(block, vectors, target)
     value_rows, sum_steps = _height(size.width, vectors, target)
     keys = sum(min(count * block, size.keys) for count in counts)
-    rescaled = sum(counts) * (size.width * vectors * 2 / LOADS_PER_CYCLE + BLOCK_CYCLES)
+    loads = size.width * vectors * 2 / model.loads_per_cycle
+    rescaled = sum(counts) * (loads + model.key_block_cycles)
     products = keys * (score_steps / block * size.depth + sum_steps)
-    exponentials = keys * vectors * EXP_CYCLES
-    turned = len(counts) * vectors * lanes * (size.depth + size.width) * TURN_CYCLES
+    exponentials = keys * vectors * model.exp_vector_cycles
+    turned = (len(counts) * vectors * lanes * (size.depth + size.width)
+              * model.transpose_cycles)
     cycles = size.heads * (products + exponentials + rescaled + turned)
     return AttentionPlan(size, lanes, vectors, block, key_rows, value_rows, cycles)
 
 
 def _height(extent: int, vectors: int, target: Target) -> tuple[int, float]:
     """Rows of a register tile of so many vectors, and the cycles of a step over ``extent`` rows."""
+    model = machine_model(target)
     best: tuple[float, int] = (math.inf, 1)
     for rows in range(1, extent + 1):
         if rows > 1 and not fits_registers(RegisterTile(rows, vectors), target):
             break
-        cost = tail_cost(extent, rows, vectors) * (TAIL_CODE if extent % rows else 1.0)
+        cost = tail_cost(model, extent, rows, vectors)
+        cost *= 1 + model.tail_fraction if extent % rows else 1.0
         best = min(best, (cost, rows))
     return best[1], best[0]
 
 
 def row_cycles(size: AttentionSize, target: Target) -> float:
     """What one core takes to read keys and values once, with all queries that share them."""
-    lanes = target.lanes("float32")
+    model, lanes = machine_model(target), target.lanes("float32")
     depth, width = -(-size.depth // lanes), -(-size.width // lanes)
-    score = max(depth / LOADS_PER_CYCLE, depth / FMA_PER_CYCLE) + LANE_SUM_CYCLES
-    summed = max(width / FMA_PER_CYCLE, FMA_LATENCY * -(-width // 4) / size.group / size.queries)
-    return size.heads * size.queries * size.keys * (score + summed + EXP_CYCLES / lanes)
+    score = max(depth / model.loads_per_cycle, depth / model.fma_per_cycle)
+    score += model.horizontal_sum_cycles
+    latency = model.fma_latency * -(-width // 4) / size.group / size.queries
+    summed = max(width / model.fma_per_cycle, latency)
+    per_key = score + summed + model.exp_vector_cycles / lanes
+    return size.heads * size.queries * size.keys * per_key
 
 
 def unfused_cycles(size: AttentionSize, target: Target) -> float:
@@ -178,13 +173,15 @@ def unfused_cycles(size: AttentionSize, target: Target) -> float:
     Products pack their operands, run on whole vectors of columns, and heads of a group are rows
     of one of them; nothing is passed over.
     """
-    lanes = target.lanes("float32")
+    model, lanes = machine_model(target), target.lanes("float32")
     keys, width = (-(-n // lanes) for n in (size.keys, size.width))
-    products = size.queries * (keys * size.depth + width * size.keys) / FMA_PER_CYCLE
-    exponentials = size.queries * keys * EXP_CYCLES
+    products = size.queries * (keys * size.depth + width * size.keys)
+    products /= model.fma_per_cycle
+    exponentials = size.queries * keys * model.exp_vector_cycles
     scores = size.queries * size.keys
     packed = size.queries * size.depth + scores + size.keys * (size.depth + size.width) / size.group
-    cycles = size.heads * (products + exponentials + packed * PACK_CYCLES)
+    cycles = size.heads * (products + exponentials + packed * model.pack_cycles)
     if 4 * size.heads * scores > target.l2_bytes:
-        cycles += SCORE_PASSES * 4 * size.heads * scores / FAR_BYTES_PER_CYCLE
+        score_bytes = 4 * size.heads * scores
+        cycles += SCORE_PASSES * score_bytes / model.beyond_l2_line_bandwidth
     return cycles

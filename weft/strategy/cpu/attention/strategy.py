@@ -21,6 +21,7 @@ from weft.strategy.cpu.attention.decode import RowLoops
 from weft.strategy.cpu.attention.loops import AttentionLoops
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.elementwise.injective import schedule_loops
+from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import (
     Implementation,
     ScheduleContext,
@@ -32,7 +33,6 @@ from weft.target import Target
 from weft.te.tensor import ExternBody, ExternOp
 from weft.tir.expr import const, select
 
-CYCLE = 0.3e-9  # seconds, about; the choice is between estimates in the same unit
 MAX_SCORE_BYTES = 4 << 20  # scores of queries that share keys, which are kept for all keys
 MAX_ROWS = 8  # queries that share keys; more have work enough to fill tiles
 
@@ -40,14 +40,15 @@ MAX_ROWS = 8  # queries that share keys; more have work enough to fill tiles
 def _attention(call: Call, target: Target) -> Iterator[Implementation]:
     name, size = getattr(call.op, "name", "nn.attention"), attention_size(call)
     if size is not None:
-        plan = plan_attention(size, target)
+        model, plan = machine_model(target), plan_attention(size, target)
         tiles = functools.partial(tiled_attention, plan=plan)
-        yield Implementation(f"{name}.cpu.fused", schedule_fused, tiles, plan.cycles * CYCLE)
+        yield Implementation(f"{name}.cpu.fused", schedule_fused, tiles,
+                             model.seconds(plan.cycles))
         rows = size.group * size.queries
         if rows <= MAX_ROWS and 4 * rows * size.keys <= MAX_SCORE_BYTES:
             few = functools.partial(rows_of_attention, size=size, lanes=plan.lanes)
             yield Implementation(f"{name}.cpu.rows", schedule_fused, few,
-                                 row_cycles(size, target) * CYCLE)
+                                 model.seconds(row_cycles(size, target)))
     yield Implementation(f"{name}.cpu.generic", schedule_default, cost=math.inf)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft import te
 from weft.strategy.analysis import computes_below, elements
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import ScheduleContext
 from weft.te.walk import loads_of
 

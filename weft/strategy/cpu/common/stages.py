@@ -12,7 +12,7 @@ from weft import te
 from weft.ir.expr import Call
 from weft.strategy.analysis import computes_below, inlined_body, is_reduction, work_of
 from weft.strategy.cpu.elementwise.injective import parallelize, schedule_loops, vectorize_innermost
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
 from weft.target import Target

@@ -14,12 +14,11 @@ from weft.ir.types import TensorType
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.convolution.unblocked import arrival_cycles, plain_tile
-from weft.strategy.cpu.machine import FAR_BYTES_PER_CYCLE, RegisterTile, choose_tile, cover_cost
+from weft.strategy.cpu.machine import RegisterTile, choose_tile, cover_cost
+from weft.strategy.cpu.machine_model import machine_model
 from weft.target import Target
 from weft.topi.nn.conv import side_padding
 from weft.topi.nn.dense import accumulator_dtype
-
-EXPOSED = 0.06  # share of the time for weights from afar that arithmetic does not hide
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +68,20 @@ def blocked_tile(width: int, blocks: int, block: int, target: Target, dtype: DTy
 
 def blocked_cycles(size: ConvSize, outputs: int, block: int, target: Target) -> float:
     """The direct convolution with ``outputs`` channels in blocks of ``block``."""
+    model = machine_model(target)
     *rows, width = size.extents
     step, blocks = registers(block, target.lanes(size.dtype)), outputs // block
     tile = blocked_tile(width, blocks, block, target, size.dtype)
-    steps = cover_cost(width, blocks * step, RegisterTile(tile.mr, tile.nr_vectors * step))
+    register_tile = RegisterTile(tile.mr, tile.nr_vectors * step)
+    steps = cover_cost(model, width, blocks * step, register_tile)
     lines = size.batch * math.prod(rows)
     slice_bytes = size.dtype.itemsize * size.depth * tile.nr_vectors * block
     if slice_bytes <= target.l2_bytes * 3 // 4:
         return steps * lines * size.depth
     # Every tile reads its slice of the weights from beyond the second-level cache.
     tiles = lines * -(-width // tile.mr) * -(-blocks // tile.nr_vectors)
-    return steps * lines * size.depth + tiles * slice_bytes / FAR_BYTES_PER_CYCLE * EXPOSED
+    transfer = tiles * slice_bytes / model.beyond_l2_line_bandwidth
+    return steps * lines * size.depth + transfer * model.unhidden_fraction
 
 
 def dot_cycles(size: ConvSize, group: int, target: Target) -> float:
@@ -89,7 +91,7 @@ def dot_cycles(size: ConvSize, group: int, target: Target) -> float:
         rows, width = [], math.prod(size.extents)
     vectors = -(-width // target.lanes(size.dtype))
     tile = choose_tile(size.outputs, vectors, target, size.dtype)
-    steps = cover_cost(size.outputs, vectors, tile)
+    steps = cover_cost(machine_model(target), size.outputs, vectors, tile)
     depth = -(-size.group_inputs // group) * math.prod(size.taps)
     return steps * size.batch * math.prod(rows) * depth
 
@@ -102,5 +104,6 @@ def plain_cycles(size: ConvSize, target: Target) -> float:
     vectors, channels = -(-width // target.lanes(size.dtype)), size.outputs // size.groups
     taps = math.prod(size.taps)
     tile = plain_tile(channels, vectors, taps, target)
-    steps = cover_cost(channels, vectors, tile, arrival_cycles(taps, target))
+    steps = cover_cost(machine_model(target), channels, vectors, tile,
+                       arrival_cycles(taps, target))
     return steps * size.groups * size.batch * math.prod(rows) * size.depth

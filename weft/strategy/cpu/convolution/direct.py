@@ -29,12 +29,8 @@ from weft.strategy.cpu.depthwise.blocked import is_depthwise, schedule_depthwise
 from weft.strategy.cpu.depthwise.rows import schedule_depthwise_rows
 from weft.strategy.cpu.dot_product.convolution import dot_convolution
 from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
-from weft.strategy.cpu.machine import (
-    FMA_PER_CYCLE,
-    PARALLEL_THRESHOLD,
-    RegisterTile,
-    has_masks,
-)
+from weft.strategy.cpu.machine import RegisterTile, has_masks
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of, compute_of
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
@@ -174,6 +170,6 @@ def _band(ctx: ScheduleContext, axes: _Axes, tile: RegisterTile) -> int:
     return choose_band(
         BandSize(batch, height, -(-axes.blocks // tile.nr_vectors),
                  4 * depth // taps * width * math.prod(attrs.strides), 4 * outputs * depth,
-                 products / (FMA_PER_CYCLE * lanes)),
+                 products / (machine_model(ctx.target).fma_per_cycle * lanes)),
         ctx.target,
     )

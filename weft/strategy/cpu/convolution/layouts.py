@@ -20,13 +20,13 @@ from weft.strategy.cpu.dot_product.convolution import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product.matmul import panel_layout, plan_of
 from weft.strategy.cpu.gemm.cost import GemmShape, plan_gemm
 from weft.strategy.cpu.machine import has_masks
+from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
 from weft.topi.layout import Layout
 from weft.topi.nn.dense import accumulator_dtype
 from weft.transform.layout.layout_choice import LayoutChoice, LayoutChoices
-from weft.transform.layout.layout_cost import CONVERSION_CYCLES
 
 USUAL_ROWS = 64  # of a dense layer whose batch is not known
 
@@ -131,7 +131,8 @@ def _blocked_choices(
     more = -size.outputs % lanes
     if is_constant and size.groups == 1 and more:
         outputs = size.outputs + more
-        cycles = blocked_cycles(size, outputs, lanes, target) + CONVERSION_CYCLES * size.elements
+        conversion = machine_model(target).conversion_cycles(size.dtype.itemsize)
+        cycles = blocked_cycles(size, outputs, lanes, target) + conversion * size.elements
         zeros = (more, 0, *(0 for _ in size.taps))
         for inputs in (in_block, 1):
             wide = _in_blocks(attrs.replace(channels=outputs), inputs, lanes)

@@ -22,9 +22,9 @@ from weft.strategy.cpu.common.blocking import block_for
 from weft.strategy.cpu.convolution.cost import ConvSize, blocked_cycles, dot_cycles, plain_cycles
 from weft.strategy.cpu.depthwise.blocked import is_depthwise
 from weft.strategy.cpu.dot_product.convolution import conv_plan
+from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import attrs_of
 from weft.target import Target
-from weft.transform.layout.layout_cost import CONVERSION_CYCLES
 
 
 def is_narrow(type_: Type | None) -> bool:
@@ -71,7 +71,8 @@ def conv_by_dot_products(call: Call, types: Sequence[Type], target: Target) -> C
     block = block_for(size.outputs, target)
     in_float32 = min(plain_cycles(size, target), blocked_cycles(size, size.outputs, block, target))
     changed = size.elements + math.prod(data.concrete_shape)
-    by_dots = dot_cycles(size, plan.group, target) + CONVERSION_CYCLES * changed
+    conversion = machine_model(target).conversion_cycles(float32.itemsize)
+    by_dots = dot_cycles(size, plan.group, target) + conversion * changed
     return summed if by_dots < in_float32 else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.strategy.cpu.machine import FAR_BYTES_PER_CYCLE, imbalance
+from weft.strategy.cpu.machine_model import imbalance, machine_model
 from weft.target import Target
 
 
@@ -32,14 +32,14 @@ def choose_band(size: BandSize, target: Target) -> int:
     that cache stands the balance: few tasks leave some threads waiting for others. Both are
     estimated in cycles. Of equals the tallest band wins that still leaves two of them.
     """
-    near = target.l2_bytes // 2
+    near, bandwidth = target.l2_bytes // 2, machine_model(target).beyond_l2_line_bandwidth
 
     def cost(rows: int) -> tuple[float, bool, int]:
         bands = size.rows // rows
         pixels = size.row_bytes * size.rows
         pixels *= size.slices if size.row_bytes * rows > near else 1
         weights = size.weight_bytes * (bands if size.weight_bytes > near else 1)
-        far = size.images * (pixels + weights) / FAR_BYTES_PER_CYCLE
+        far = size.images * (pixels + weights) / bandwidth
         tasks = max(1, size.images * bands * size.slices)
         return size.cycles * imbalance(tasks) + far, bands < 2, -rows
 

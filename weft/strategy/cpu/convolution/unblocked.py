@@ -18,13 +18,8 @@ from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
 from weft.strategy.cpu.convolution.rows import conv_rows
 from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
-from weft.strategy.cpu.machine import (
-    FMA_PER_CYCLE,
-    NEAR_BYTES_PER_CYCLE,
-    PARALLEL_THRESHOLD,
-    RegisterTile,
-    choose_tile,
-)
+from weft.strategy.cpu.machine import RegisterTile, choose_tile
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.strategy.implementation import ScheduleContext, attrs_of
 from weft.support.errors import InternalError
 from weft.target import Target
@@ -42,7 +37,8 @@ def plain_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int) 
 
 def arrival_cycles(taps: int, target: Target) -> float:
     """How long a vector of pixels takes to arrive, which all taps then read."""
-    return target.vector_bits / 8 / NEAR_BYTES_PER_CYCLE / taps
+    model = machine_model(target)
+    return model.vector_bytes / model.l2_unaligned_bandwidth / taps
 
 
 def plain_tile(channels: int, vectors: int, taps: int, target: Target) -> RegisterTile:
@@ -100,8 +96,9 @@ def _band(ctx: ScheduleContext, sums: te.ComputeOp, tile: RegisterTile, lanes: i
     *images, height = rows
     batch *= math.prod(images)
     products = batch * channels * height * width * depth * math.prod(taps)
+    cycles = products / (machine_model(ctx.target).fma_per_cycle * lanes)
     return choose_band(
         BandSize(batch, height, -(-channels // tile.mr), 4 * depth * width * step,
-                 4 * channels * depth * math.prod(taps), products / (FMA_PER_CYCLE * lanes)),
+                 4 * channels * depth * math.prod(taps), cycles),
         ctx.target,
     )

@@ -7,36 +7,32 @@ from collections.abc import Sequence
 
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.convolution.cost import ConvSize
+from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.target import Target
-
-# What arrives from the second-level cache while sums wait for it.
-BYTES_PER_CYCLE = 26
-# Neighbouring positions share what they load: a tap is little more than its multiplication.
-BLOCKED_TAP = 0.55
-# A load that crosses cache lines; two of them, and a shuffle, where every other element is wanted.
-ROW_TAP = 1.15
-STRIDED_ROW_TAP = 2.4
-GATHERED_ROW_TAP = 16.0
 
 
 def blocked_depthwise_cycles(
     size: ConvSize, strides: Sequence[int], block: int, target: Target
 ) -> float:
     """Lanes are channels of a block, of which the last register may hold few."""
+    model = machine_model(target)
     vectors = size.elements // block * registers(block, target.lanes(size.dtype))
-    taps = math.prod(size.taps) * BLOCKED_TAP
-    return max(vectors * taps, _arrival(size, strides))
+    taps = math.prod(size.taps) * model.fma_shared_load_cycles
+    return max(vectors * taps, _arrival(model, size, strides))
 
 
 def plain_depthwise_cycles(size: ConvSize, strides: Sequence[int], target: Target) -> float:
     """Lanes are positions along a row, of which the last vector may hold few."""
+    model = machine_model(target)
     lanes, width = target.lanes(size.dtype), size.extents[-1]
     vectors = size.elements // width * -(-width // lanes)
-    tap = {1: ROW_TAP, 2: STRIDED_ROW_TAP}.get(strides[-1], GATHERED_ROW_TAP)
+    by_stride = {1: model.fma_unaligned_load_cycles, 2: model.fma_strided_load_cycles}
+    tap = by_stride.get(strides[-1], model.fma_gather_cycles)
     taps = math.prod(size.taps) * tap
-    return max(vectors * taps, _arrival(size, strides))
+    return max(vectors * taps, _arrival(model, size, strides))
 
 
-def _arrival(size: ConvSize, strides: Sequence[int]) -> float:
+def _arrival(model: MachineModel, size: ConvSize, strides: Sequence[int]) -> float:
     """Cycles in which the data arrives and the result is written."""
-    return size.elements * size.dtype.itemsize * (math.prod(strides) + 1) / BYTES_PER_CYCLE
+    moved = size.elements * size.dtype.itemsize * (math.prod(strides) + 1)
+    return moved / model.l2_load_store_bandwidth

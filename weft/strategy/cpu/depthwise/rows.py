@@ -16,7 +16,7 @@ from weft.strategy.analysis import size_of
 from weft.strategy.cpu.common.padding import padding_of
 from weft.strategy.cpu.elementwise.injective import parallelize
 from weft.strategy.cpu.gemm.microkernel import accumulators
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import ScheduleContext
 from weft.tir.transform.masked_tail import MASKED_TAIL
 

@@ -22,7 +22,8 @@ from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.dot_product.instruction import DotPlan, plan_dot_product
 from weft.strategy.cpu.dot_product.schedule import schedule_sums
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile, choose_tile
+from weft.strategy.cpu.machine import RegisterTile, choose_tile
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.target import Target
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else

@@ -6,7 +6,8 @@ from weft import te
 from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.dot_product.instruction import DotPlan
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, RegisterTile
+from weft.strategy.cpu.machine import RegisterTile
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import ScheduleContext
 
 CHUNK = 16  # groups of one line that the left panels keep together: 64 bytes

@@ -19,7 +19,8 @@ from weft.strategy.cpu.common.axis_split import split_innermost
 from weft.strategy.cpu.common.recompute import repeated_stages
 from weft.strategy.cpu.elementwise.schedule import polynomials, vectors_at_a_time
 from weft.strategy.cpu.elementwise.transpose import find_crossing, tile_crossing
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, has_masks
+from weft.strategy.cpu.machine import has_masks
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import ScheduleContext, compute_of
 from weft.target import Target
 from weft.tir.expr import PrimExpr

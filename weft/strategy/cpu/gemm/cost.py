@@ -18,27 +18,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.ir.dtype import DType
-from weft.strategy.cpu.machine import (
-    FMA_LATENCY,
-    FMA_PER_CYCLE,
-    LOADS_PER_CYCLE,
-    RegisterTile,
-    fits_registers,
-    has_masks,
-    imbalance,
-)
+from weft.strategy.cpu.machine import RegisterTile, fits_registers, has_masks
+from weft.strategy.cpu.machine_model import MachineModel, imbalance, machine_model
 from weft.target import Target
 
 MAX_VECTORS = 8
-# What a load of a tile costs beside the arithmetic, in cycles: vectors come from the second-level
-# cache; broadcast elements, of which sixteen share a line, from there or from beyond it.
-VECTOR_COST, BROADCAST_COST, FAR_BROADCAST_COST = 0.1, 0.025, 0.07
-# What long runs of vectors reach from the second-level cache, and from beyond it.
-NEAR_STREAM, FAR_STREAM = 40, 20  # bytes a cycle
-RUN_COST = 1.0  # cycles to begin another run of bytes from beyond it
-TAIL_COST = 0.01  # a tail is code of its own, and its loop starts cold
-# Lines one page apart share a set of the first-level cache; a tile's rows may fill so much of it.
-PAGE, SHARE_OF_A_SET = 4096, 2 / 3
 # The block of the left operand is so much of the third level, which other cores use too.
 PARTS_OF_L3 = 8
 # A panel is loaded again for each block of rows: with fewer, that is most of the traffic.
@@ -167,9 +151,10 @@ def rank_tiles(size: GemmShape, target: Target, panel: int = 0) -> list[Register
 
 def _rows_that_share_a_set(size: GemmShape, target: Target) -> int:
     """How tall a tile may be whose rows are read where they are, without pushing each other out."""
-    ways = max(1, target.l1_bytes // PAGE)
+    model = machine_model(target)
+    page, ways = model.page_bytes, max(1, target.l1_bytes // model.page_bytes)
     stride = max(1, size.k * size.dtype.itemsize)
-    return max(1, int(ways * SHARE_OF_A_SET)) * (PAGE // math.gcd(stride, PAGE))
+    return max(1, int(ways * model.l1_set_share)) * (page // math.gcd(stride, page))
 
 
 def _cycles(size: GemmShape, tile: RegisterTile, columns: int, target: Target) -> float:
@@ -181,24 +166,27 @@ def _cycles(size: GemmShape, tile: RegisterTile, columns: int, target: Target) -
         total += loads.panel_cycles(size.m, RegisterTile(tile.mr, rest))
     tails = bool(size.m % tile.mr) + bool(rest)
     tasks = -(-size.m // tile.mr) * -(-columns // tile.nr_vectors)
-    return total * (1 + TAIL_COST * tails) * imbalance(tasks)
+    return total * (1 + machine_model(target).gemm_tail_fraction * tails) * imbalance(tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loads:
     """Where the operands of a tile come from."""
 
+    model: MachineModel
     vector_bytes: int
     is_right_far: bool
     broadcast_cost: float
 
     @staticmethod
     def of(size: GemmShape, target: Target) -> _Loads:
+        model = machine_model(target)
         is_left_far = size.a_bytes() > target.l2_bytes // 2
         return _Loads(
+            model,
             target.lanes(str(size.dtype)) * size.dtype.itemsize,
             size.b_bytes() > target.l2_bytes,
-            FAR_BROADCAST_COST if is_left_far else BROADCAST_COST,
+            model.broadcast_beyond_l2_cycles if is_left_far else model.broadcast_l2_cycles,
         )
 
     def panel_cycles(self, rows: int, tile: RegisterTile) -> float:
@@ -209,12 +197,15 @@ class _Loads:
             cycles += self.step_cycles(RegisterTile(rest, tile.nr_vectors))
         if not self.is_right_far:
             return cycles
-        arrival = RUN_COST + tile.nr_vectors * self.vector_bytes / FAR_STREAM
+        transfer = tile.nr_vectors * self.vector_bytes / self.model.beyond_l2_stream_bandwidth
+        arrival = self.model.beyond_l2_run_cycles + transfer
         return cycles + max(0.0, arrival - self.step_cycles(tile))
 
     def step_cycles(self, tile: RegisterTile) -> float:
         """One depth of one tile: the tightest of arithmetic, loads, latency and the near cache."""
-        bound = max(tile.accumulators / FMA_PER_CYCLE,
-                    (tile.mr + tile.nr_vectors) / LOADS_PER_CYCLE, FMA_LATENCY,
-                    tile.nr_vectors * self.vector_bytes / NEAR_STREAM)
-        return bound + VECTOR_COST * tile.nr_vectors + self.broadcast_cost * tile.mr
+        model = self.model
+        bound = max(tile.accumulators / model.fma_per_cycle,
+                    (tile.mr + tile.nr_vectors) / model.loads_per_cycle,
+                    model.fma_latency,
+                    tile.nr_vectors * self.vector_bytes / model.l2_stream_bandwidth)
+        return bound + model.vector_load_cycles * tile.nr_vectors + self.broadcast_cost * tile.mr

@@ -15,13 +15,10 @@ from weft.strategy.cpu.elementwise.injective import (
 from weft.strategy.cpu.elementwise.transpose import find_crossing, tile_crossing
 from weft.strategy.cpu.gemm.cost import GemmBlocking
 from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor, register_blocking
-from weft.strategy.cpu.machine import (
-    FMA_LATENCY,
-    PARALLEL_THRESHOLD,
-    RegisterTile,
-    imbalance,
-)
+from weft.strategy.cpu.machine import RegisterTile
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, imbalance, machine_model
 from weft.strategy.implementation import ScheduleContext
+from weft.target import Target
 
 Place: TypeAlias = "tuple[te.Stage, te.IterVar]"
 
@@ -147,7 +144,7 @@ def _schedule_parts(ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlock
     parts = one_tensor(s.rfactor(sums, part))
     acc = one_tensor(s.cache_write(parts, "local"))
     part, *batch, row, column = s[parts].axis
-    group, beside = s[parts].split(part, factor=_chains(plan.tile))
+    group, beside = s[parts].split(part, factor=_chains(plan.tile, ctx.target))
     task = _tile(s[parts], s[acc], ([group, *batch], row, column), plan, beside=beside)
     s[parts].parallel(task)
     stage = s[ctx.output]
@@ -159,9 +156,9 @@ def _schedule_parts(ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlock
     s[sums].vectorize(column)
 
 
-def _chains(tile: RegisterTile) -> int:
+def _chains(tile: RegisterTile, target: Target) -> int:
     """Parts of the depth to run side by side, so that a sum is ready when its next term is."""
-    return max(1, FMA_LATENCY // tile.accumulators)
+    return max(1, machine_model(target).fma_latency // tile.accumulators)
 
 
 def _blocks(

@@ -14,7 +14,8 @@ from weft.strategy.cpu.common.padding import padding_of, pads_innermost
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD, has_masks
+from weft.strategy.cpu.machine import has_masks
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of, compute_of
 from weft.strategy.registry import strategy
 from weft.target import Target

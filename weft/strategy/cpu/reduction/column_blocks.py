@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.analysis import is_reduction, size_of, work_of
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.stages import KeptStages
 from weft.strategy.implementation import ScheduleContext
 from weft.target import Target

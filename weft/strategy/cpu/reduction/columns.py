@@ -15,12 +15,11 @@ from weft.strategy.access import step_along
 from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.gemm.microkernel import one_tensor
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.strategy.implementation import ScheduleContext, compute_of
 from weft.target import Target
 from weft.tir.expr import ProducerLoad
 
-PAGE = 4096
 # Parts of a reduction, for threads to share: enough to share them evenly.
 PARTS = 16
 # Rows that are streamed: vectors written out, and how far ahead memory is asked for.
@@ -45,7 +44,7 @@ def _rows_collide(op: te.ComputeOp, load: ProducerLoad, target: Target) -> bool:
     size = math.prod(size_of(n) for n in load.producer.shape) * itemsize
     if not pitch or size_of(op.reduce_axis[0].extent) < PARTS:
         return False
-    return pitch * itemsize % PAGE == 0 and size > target.l3_bytes
+    return pitch * itemsize % machine_model(target).page_bytes == 0 and size > target.l3_bytes
 
 
 def _stream_rows(

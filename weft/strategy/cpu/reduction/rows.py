@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from weft import te
 from weft.strategy.analysis import is_reduction, size_of, work_of
 from weft.strategy.cpu.elementwise.injective import MIN_PARALLEL_EXTENT
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.columns import vectorize_data
 from weft.strategy.cpu.reduction.lanes import (
     LONG_REDUCTION,

@@ -13,7 +13,7 @@ from weft import te
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.elementwise.injective import MIN_PARALLEL_EXTENT, parallelize, schedule_loops
 from weft.strategy.cpu.gemm.microkernel import one_tensor
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.column_blocks import Strips, schedule_by_strips
 from weft.strategy.cpu.reduction.columns import PARTS, schedule_columns, vectorize_data
 from weft.strategy.cpu.reduction.lanes import (

@@ -12,8 +12,8 @@ from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.cpu.common.blocking import block_for
-from weft.strategy.cpu.machine import FMA_PER_CYCLE
-from weft.strategy.cpu.winograd.cost import STREAM_BYTES_PER_CYCLE, WinogradSize, plan_winograd
+from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.cpu.winograd.cost import WinogradSize, plan_winograd
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import Target
@@ -73,9 +73,10 @@ def _cheapest_tile(
         return None  # mostly empty registers
     products = math.prod((batch, rows, columns, TAPS * TAPS, channels, outputs))
     weights = 4 * TAPS * TAPS * channels * outputs
-    direct = products / (FMA_PER_CYCLE * lanes)
+    model = machine_model(target)
+    direct = products / (model.fma_per_cycle * lanes)
     if weights > target.l2_bytes // 2:
-        direct += weights / STREAM_BYTES_PER_CYCLE
+        direct += weights / model.beyond_l2_load_store_bandwidth
     costs = {}
     for tile in TILES:
         size = WinogradSize(tile, batch, -(-rows // tile), -(-columns // tile), channels,

@@ -12,22 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.strategy.cpu.common.blocking import registers
-from weft.strategy.cpu.machine import (
-    FMA_PER_CYCLE,
-    RegisterTile,
-    fits_registers,
-    imbalance,
-)
+from weft.strategy.cpu.machine import RegisterTile, fits_registers
+from weft.strategy.cpu.machine_model import imbalance, machine_model
 from weft.target import Target
 from weft.topi.nn.winograd import TAPS
-
-# Cycles for one tile and one vector of channels: loads, additions and stores at two a cycle.
-DATA_CYCLES = {2: 40, 4: 130}
-OUTPUT_CYCLES = {2: 25, 4: 80}
-# Weights and points are read front to back, and fetched ahead: twice what single lines get.
-STREAM_BYTES_PER_CYCLE = 16
-TILE_START = 24  # cycles until the first sums of a register tile are under way
-UNEVEN = 1.15  # what a register tile that does not divide its range costs in guards
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +81,20 @@ def _divisors(number: int) -> list[int]:
 def _plans(
     size: WinogradSize, band: int, parts: int, target: Target
 ) -> Iterator[WinogradPlan]:
+    model = machine_model(target)
     tile, rate = _register_tile(size, band, size.blocks // parts, target)
     bands = -(-size.tall // band)
     lanes = target.lanes("float32")
     tiles = size.batch * bands * band * size.wide
-    products = size.points * tiles * size.channels * size.outputs / (FMA_PER_CYCLE * lanes)
-    transforms = tiles * (parts * size.channels * DATA_CYCLES[size.tile]
-                          + size.outputs * OUTPUT_CYCLES[size.tile]) / lanes
+    products = size.points * tiles * size.channels * size.outputs
+    products /= model.fma_per_cycle * lanes
+    transform = model.winograd_transforms(size.tile)
+    transforms = tiles * (parts * size.channels * transform.input_cycles
+                          + size.outputs * transform.output_cycles) / lanes
     for by_slice in (True, False):
         far = _far_bytes(size, band, parts, tile.vectors, target, by_slice=by_slice)
-        cycles = products * rate + transforms + size.batch * bands * far / STREAM_BYTES_PER_CYCLE
+        transfer = size.batch * bands * far / model.beyond_l2_load_store_bandwidth
+        cycles = products * rate + transforms + transfer
         balanced = cycles * imbalance(size.batch * bands * parts)
         yield WinogradPlan(band, parts, tile.rows, tile.columns, tile.vectors, by_slice,
                            cycles, balanced)
@@ -144,7 +136,7 @@ def _register_tile(
 
     Tile positions of one row come first, then whole rows: these are neighbours in memory.
     """
-    step = registers(size.block, target.lanes("float32"))
+    model, step = machine_model(target), registers(size.block, target.lanes("float32"))
     best: tuple[float, _Tile] | None = None
     for vectors in range(1, min(blocks, 8) + 1):
         most = (target.vector_registers - 1) // (vectors * step)
@@ -154,12 +146,13 @@ def _register_tile(
                 if not fits_registers(tile, target):
                     break
                 covers = -(-band // rows) * -(-size.wide // columns) * -(-blocks // vectors)
-                start = (TILE_START + tile.accumulators) / size.channels
+                start = (model.tile_start_cycles + tile.accumulators) / size.channels
                 uneven = band % rows or size.wide % columns or blocks % vectors
-                cycles = covers * (tile.step_cycles() + start) * (UNEVEN if uneven else 1.0)
+                cycles = covers * (tile.step_cycles(model) + start)
+                cycles *= model.guarded_tile_factor if uneven else 1.0
                 if best is None or cycles < best[0]:
                     best = cycles, _Tile(rows, columns, vectors)
     if best is None:
         best = float(band * size.wide * blocks * step), _Tile(1, 1, 1)
-    ideal = band * size.wide * blocks * size.block / target.lanes("float32") / FMA_PER_CYCLE
+    ideal = band * size.wide * blocks * size.block / target.lanes("float32") / model.fma_per_cycle
     return best[1], best[0] / ideal

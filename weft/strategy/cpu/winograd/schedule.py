@@ -17,7 +17,7 @@ from weft.strategy.analysis import computes_below, size_of, work_of
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.gemm.microkernel import one_tensor, register_blocking
-from weft.strategy.cpu.machine import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.winograd.cost import WinogradPlan, WinogradSize, plan_winograd
 from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of
 from weft.strategy.registry import strategy

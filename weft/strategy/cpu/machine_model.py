@@ -1,0 +1,179 @@
+"""The machine model of CPUs: every constant that cost estimates use, and formulas over them.
+
+All rates are per core and in cycles; ``MachineModel.seconds`` converts. Cost files of the operator
+families read the constants from here and define none of their own.
+
+Provenance. "Measured" means: on one core of an AMD EPYC 9005 (Zen 5, AVX-512, 48 KiB L1, 1 MiB L2,
+32 MiB L3, about 3.3 GHz), by loops of 512-bit loads and stores over buffers of 16 KiB, 384 KiB,
+8 MiB and 256 MiB. "Fitted" means: chosen so that the estimates rank the tiles, blocks and
+algorithms of weft's own kernels as their measured times do, on AMD Zen 4 and Zen 5 cores with
+AVX-512 (GEMM from 64 to 8192 in M, N and K; the convolutions and attentions of ``benchmarks/``).
+Which of the two cores a fitted value comes from was not recorded. Other CPUs use the same values:
+they scale with the vector width and the cache sizes of the target, but not with its ports.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from weft.target import Target
+
+# Scalar operations below which a fork and join costs more than a second core saves. Fitted.
+PARALLEL_THRESHOLD = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradTransforms:
+    """Cycles of the input and output transforms of one tile, for one vector of channels."""
+
+    input_cycles: float
+    output_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineModel:
+    """Rates of one CPU core. Bandwidths are bytes per cycle, latencies and costs are cycles.
+
+    "Beyond L2" means the shared L3; data that exceeds L3 is counted at ``memory_bandwidth`` where
+    an estimate distinguishes it. The four cache and vector sizes come from the target.
+    """
+
+    vector_bytes: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+    # Nominal clock in Hz. Measured 3.2 to 3.3 GHz by a chain of dependent additions; Zen 4 cores
+    # reach 3.6. Estimates are compared with each other, so an error here changes no choice between
+    # two of them.
+    frequency: float = 3.3e9
+
+    # Execution ports. The vendors' numbers for Zen 5 and for Intel cores with two 512-bit FMA
+    # units; Zen 4 splits 512-bit operations and issues half as many.
+    fma_per_cycle: int = 2
+    loads_per_cycle: int = 2
+    fma_latency: int = 4
+
+    # Sequential vector loads. L1: measured 126 to 130. L2: fitted for packed panels of B (measured
+    # 47 for reads alone). Beyond L2: fitted for panels that a GEMM reads once (measured 25 from
+    # L3). Memory: measured 10 to 11.
+    l1_bandwidth: float = 128.0
+    l2_stream_bandwidth: float = 40.0
+    beyond_l2_stream_bandwidth: float = 20.0
+    memory_bandwidth: float = 10.0
+    # Vector loads from L2 that straddle two cache lines (rows of an unpacked image). Fitted.
+    l2_unaligned_bandwidth: float = 24.0
+    # Loads and stores through L2 while sums wait for them (depthwise convolution). Fitted.
+    l2_load_store_bandwidth: float = 26.0
+    # Loads and stores beyond L2 in sequential order (transform domain of a Winograd convolution,
+    # changes of layout). Fitted (measured 25 for a copy within L3, 9 within memory).
+    beyond_l2_load_store_bandwidth: float = 16.0
+    # Single cache lines beyond L2, which the hardware does not prefetch. Fitted.
+    beyond_l2_line_bandwidth: float = 8.0
+    # The first line of a sequential run beyond L2, which starts before the prefetcher. Fitted.
+    beyond_l2_run_cycles: float = 1.0
+    # The share of transfers beyond L2 that arithmetic does not hide, where weights are read again
+    # for every tile of a convolution. Fitted.
+    unhidden_fraction: float = 0.06
+
+    # L1 geometry: lines whose addresses differ by a multiple of a page fall into one set; the rows
+    # of a tile may fill this share of its ways, the rest serves the other operand. Page: the
+    # architecture's; share: fitted.
+    page_bytes: int = 4096
+    l1_set_share: float = 2 / 3
+
+    # What a load adds to an inner loop that is bound by arithmetic. Fitted, on GEMM tiles: one
+    # vector of a packed panel, one broadcast element resident in L2 or beyond it; and for
+    # convolution tiles the share of any load.
+    vector_load_cycles: float = 0.1
+    broadcast_l2_cycles: float = 0.025
+    broadcast_beyond_l2_cycles: float = 0.07
+    load_contention: float = 0.1
+
+    # Code beside the hot loop. A shorter tail tile is code of its own and its loop starts cold:
+    # relative cost in a GEMM and in other register tiles; a tile that guards its bounds; cycles
+    # until the first sums of a tile are under way; cycles to start the loops over one block of keys
+    # of attention. Fitted.
+    gemm_tail_fraction: float = 0.01
+    tail_fraction: float = 0.02
+    guarded_tile_factor: float = 1.15
+    tile_start_cycles: float = 24
+    key_block_cycles: float = 100.0
+
+    # Steps of attention. One vector of exponentials with its running maximum and sum; one element
+    # of a horizontal sum in a tree over many vectors; one element of a query packed or of a result
+    # stored transposed; one element packed into panels. Fitted.
+    exp_vector_cycles: float = 10.0
+    horizontal_sum_cycles: float = 1.0
+    transpose_cycles: float = 0.4
+    pack_cycles: float = 0.28
+
+    # One multiply-add of a depthwise convolution, by how its vector operand is loaded: shared by
+    # neighbouring positions; straddling two cache lines; two loads and a shuffle (stride 2); a
+    # gather (larger strides). Fitted.
+    fma_shared_load_cycles: float = 0.55
+    fma_unaligned_load_cycles: float = 1.15
+    fma_strided_load_cycles: float = 2.4
+    fma_gather_cycles: float = 16.0
+
+    # Winograd transforms F(2x2, 3x3) and F(4x4, 3x3): loads, additions and stores of one tile and
+    # one vector of channels, counted at two instructions per cycle.
+    winograd_f2: WinogradTransforms = WinogradTransforms(40, 25)
+    winograd_f4: WinogradTransforms = WinogradTransforms(130, 80)
+
+    # One parallel region of weft's thread pool with all workers spinning. Measured 0.17 us.
+    fork_join_seconds: float = 0.17e-6
+
+    def seconds(self, cycles: float) -> float:
+        """``cycles`` of one core as seconds at the nominal clock."""
+        return cycles / self.frequency
+
+    def winograd_transforms(self, tile: int) -> WinogradTransforms:
+        """The transforms with ``tile`` x ``tile`` outputs; raises ``KeyError`` for other tiles."""
+        return {2: self.winograd_f2, 4: self.winograd_f4}[tile]
+
+    def conversion_cycles(self, itemsize: int) -> float:
+        """Cycles to change the layout of one element: it is read once and stored once."""
+        return 2 * itemsize / self.beyond_l2_load_store_bandwidth
+
+    def transfer_cycles(self, moved_bytes: float, working_set: float | None = None) -> float:
+        """Cycles to move bytes through the level of the memory hierarchy that holds them.
+
+        ``working_set`` is the size in bytes that decides the level, ``moved_bytes`` by default.
+        """
+        held = moved_bytes if working_set is None else working_set
+        if held <= self.l1_bytes:
+            return moved_bytes / self.l1_bandwidth
+        if held <= self.l2_bytes:
+            return moved_bytes / self.l2_load_store_bandwidth
+        if held <= self.l3_bytes:
+            return moved_bytes / self.beyond_l2_load_store_bandwidth
+        return moved_bytes / self.memory_bandwidth
+
+    def roofline_cycles(
+        self, operations: float, itemsize: int, moved_bytes: float, *, vectorized: bool = True
+    ) -> float:
+        """The longer of arithmetic and transfers (Williams et al., "Roofline", 2009), in cycles.
+
+        ``operations`` counts a multiply-add as two, on elements of ``itemsize`` bytes; scalar code
+        (``vectorized=False``) does one operation at a time, without overlap of their latencies.
+        """
+        lanes = max(1, self.vector_bytes // max(1, itemsize))
+        per_cycle = 2 * self.fma_per_cycle * lanes if vectorized else 2 / self.fma_latency
+        return max(operations / per_cycle, self.transfer_cycles(moved_bytes))
+
+
+@functools.lru_cache(maxsize=64)
+def machine_model(target: Target) -> MachineModel:
+    """The model of the CPU that ``target`` names."""
+    return MachineModel(target.vector_bits // 8, target.l1_bytes, target.l2_bytes, target.l3_bytes)
+
+
+def imbalance(tasks: int) -> float:
+    """How much longer equal tasks take than perfectly shared ones, averaged over 1 to 8 threads.
+
+    The thread count is not known when code is generated, and must not change results.
+    """
+    counts = (1, 2, 4, 8)
+    return sum(-(-tasks // n) * n / tasks for n in counts) / len(counts)
