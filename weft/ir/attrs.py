@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from weft.ir.dtype import DType
@@ -123,7 +124,7 @@ def _hint_text(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """``value`` as ``hint`` asks (lists become tuples, names become dtypes), or ``_REFUSED``."""
+    """``value`` as ``hint`` asks (lists become tuples, names dtypes and enum members), or ``_REFUSED``."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         options = (_convert(value, option) for option in typing.get_args(hint))
@@ -134,6 +135,8 @@ def _convert(value: Any, hint: Any) -> Any:
         return value
     if hint is type(None):
         return value if value is None else _REFUSED
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return hint(value) if isinstance(value, str) and value in list(hint) else _REFUSED
     if hint is DType:
         return DType.of(value) if isinstance(value, (DType, str)) else _REFUSED
     if hint is bool:

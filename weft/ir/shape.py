@@ -18,6 +18,12 @@ from weft.support.errors import TypeInferenceError
 class AnyDim:
     """A dimension known only at run time, without identity: two of them are never known equal."""
 
+    def __add__(self, other: Dim) -> AnyDim:
+        """Arithmetic with an unknown dimension gives an unknown dimension."""
+        return self
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __add__
+
     def __str__(self) -> str:
         return "?"
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from weft import te
 from weft.ir.dtype import DType, int64
 from weft.tir.expr import PrimExpr, as_prim, const, maximum, minimum, select
+from weft.topi.nn.window import window_count
 from weft.topi.transform import Dims, reshape
 
 
@@ -52,7 +53,7 @@ def sliding_window(
 ) -> te.Tensor:
     """Axes of places from ``axis`` on, then those of the window that stands there."""
     count = len(window)
-    places = [(x.shape[axis + n] - w) // s + 1
+    places = [window_count(x.shape[axis + n], w, s)
               for n, (w, s) in enumerate(zip(window, strides, strict=True))]
 
     def element(*i: PrimExpr) -> PrimExpr:

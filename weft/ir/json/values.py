@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from weft.ir.dtype import DType
@@ -13,6 +14,8 @@ from weft.support.errors import InternalError
 
 def save_value(value: Any) -> Any:
     """``value`` as ``json`` writes it; raises ``InternalError`` for an object that has no form."""
+    if isinstance(value, StrEnum):
+        return value.value
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, DType):

@@ -13,7 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv import padding_attr, steps_attr, tap_span, window_dim
+from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.conv_reference import images_in, pad_spatial, plain_images, windows
 from weft.op.relations import (
     attrs_as,
@@ -27,6 +27,7 @@ from weft.op.relations import (
 from weft.topi.image.dilation2d import dilation2d as topi_dilation2d
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn.conv import full_padding, side_padding
+from weft.topi.nn.window import window_count, window_span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +61,11 @@ def _relation(ctx: RelationContext) -> bool:
                                                       strict=True)):
         axis = data_layout.index_of(letter)
         padded = dim_add(shape[axis], before + after)
-        span = tap_span(weight.shape[kernel_layout.index_of(letter)], attrs.dilations[i])
+        span = window_span(weight.shape[kernel_layout.index_of(letter)], attrs.dilations[i])
         if isinstance(padded, int) and isinstance(span, int) and not 0 < span <= padded:
             ctx.fail("the structuring element does not fit the padded data", arg=1,
                      expected=f"a span from 1 to {padded}", got=span)
-        shape[axis] = window_dim(padded, span, attrs.strides[i])
+        shape[axis] = window_count(padded, span, attrs.strides[i])
     ctx.output(TensorType(tuple(shape), data.dtype))
     return True
 

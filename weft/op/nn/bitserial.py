@@ -14,7 +14,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, dim_add, dim_floordiv
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv import padding_attr, steps_attr, window_dim
+from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
 from weft.op.relations import (
     attrs_as,
@@ -27,6 +27,7 @@ from weft.op.relations import (
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import bitserial as topi
 from weft.topi.nn.conv import full_padding, kernel_axes, side_padding
+from weft.topi.nn.window import window_count
 
 _BITS = "1 to 8"
 
@@ -215,7 +216,7 @@ def _conv_relation(ctx: RelationContext) -> bool:
         if isinstance(padded, int) and isinstance(taps, int) and not 0 < taps <= padded:
             ctx.fail("the kernel does not fit the padded data", arg=1,
                      expected=f"a size from 1 to {padded}", got=taps)
-        shape[axis] = window_dim(padded, taps, attrs.strides[i])
+        shape[axis] = window_count(padded, taps, attrs.strides[i])
     ctx.output(TensorType(tuple(shape), attrs.out_dtype))
     return True
 

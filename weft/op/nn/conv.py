@@ -15,7 +15,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.op import Case, Op, OpPattern, define_op
-from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_mul, dim_sub
+from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
@@ -33,6 +33,7 @@ from weft.op.relations import (
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import conv as topi_conv
 from weft.topi.nn.conv import SPATIAL_AXES, data_axes, full_padding, kernel_axes, side_padding
+from weft.topi.nn.window import window_count, window_span
 
 AXIS_NAMES = {1: "width", 2: "height and width", 3: "depth, height and width"}
 
@@ -91,16 +92,6 @@ class ConvAttrs(Attrs):
     @property
     def result_layout(self) -> str:
         return self.out_layout or self.data_layout
-
-
-def window_dim(size: Dim, span: Dim, stride: int) -> Dim:
-    """How many windows of ``span`` elements, ``stride`` apart, fit into ``size``."""
-    return dim_add(dim_floordiv(dim_sub(size, span), stride), 1)
-
-
-def tap_span(taps: Dim, dilation: int) -> Dim:
-    """Elements from the first tap to the last, both counted."""
-    return dim_add(dim_mul(dim_add(taps, -1), dilation), 1)
 
 
 def conv_relation(ctx: RelationContext) -> bool:
@@ -182,13 +173,13 @@ def _spatial_sizes(
         size, taps = data[2 + i], kernel[2 + i]
         if taps == 0:
             ctx.fail("the kernel is empty", arg=1, expected="a kernel of size 1 or more", got=0)
-        span = tap_span(taps, attrs.dilation[i])
+        span = window_span(taps, attrs.dilation[i])
         padded = dim_add(size, before + after)
         if isinstance(padded, int) and isinstance(span, int) and padded < span:
             ctx.fail("the kernel is larger than the padded data", arg=0,
                      axis=layout.index_of(letter), expected=f"a size of {span} or more",
                      got=f"{padded} (padding included)")
-        result.append(window_dim(padded, span, attrs.strides[i]))
+        result.append(window_count(padded, span, attrs.strides[i]))
     return result
 
 

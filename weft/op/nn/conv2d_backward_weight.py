@@ -15,7 +15,7 @@ from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import dim_add, dim_floordiv
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv import padding_attr, positive, steps_attr, tap_span, window_dim
+from weft.op.nn.conv import padding_attr, positive, steps_attr
 from weft.op.nn.conv_reference import pad_spatial, windows
 from weft.op.relations import (
     attrs_as,
@@ -28,6 +28,7 @@ from weft.op.relations import (
 )
 from weft.topi.nn.conv import full_padding, side_padding
 from weft.topi.nn.conv_backward_weight import conv2d_backward_weight as topi_backward_weight
+from weft.topi.nn.window import window_count, window_span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,8 @@ def _relation(ctx: RelationContext) -> bool:
     expect_dim(ctx, 0, 0, grad.shape[0], data.shape[0], "the batches differ")
     for i, (before, after) in enumerate(side_padding(attrs.padding, 2)):
         padded = dim_add(data.shape[2 + i], before + after)
-        span = tap_span(attrs.kernel_size[i], attrs.dilation[i])
-        expect_dim(ctx, 0, 2 + i, grad.shape[2 + i], window_dim(padded, span, attrs.strides[i]),
+        span = window_span(attrs.kernel_size[i], attrs.dilation[i])
+        expect_dim(ctx, 0, 2 + i, grad.shape[2 + i], window_count(padded, span, attrs.strides[i]),
                    "the gradient does not fit the data", why=" (the windows of the data)")
     outputs, inputs = grad.shape[1], data.shape[1]
     for arg, channels in enumerate((outputs, inputs)):

@@ -20,7 +20,6 @@ from weft.op.nn.conv import (
     expect_whole_axes,
     padding_attr,
     steps_attr,
-    tap_span,
 )
 from weft.op.nn.conv_reference import images_in, plain_images
 from weft.op.nn.subpixel import transposed_as_convolution
@@ -39,6 +38,7 @@ from weft.topi.layout import Layout, transform_array
 from weft.topi.nn.conv import data_axes, side_padding
 from weft.topi.nn.conv_transpose import conv_transpose as topi_conv_transpose
 from weft.topi.nn.conv_transpose import transposed_kernel_axes
+from weft.topi.nn.window import window_span
 
 _KERNEL_DOC = "layout of the kernel; O counts the channels of one group"
 _PADDING_DOC = "elements taken away around the result"
@@ -147,7 +147,7 @@ def _sizes(
         if extra >= max(attrs.strides[i], attrs.dilation[i]):
             ctx.fail("output_padding is too large", axis=layout.index_of(letter), arg=0,
                      expected="less than the stride or the dilation", got=extra)
-        span = tap_span(taps, attrs.dilation[i])
+        span = window_span(taps, attrs.dilation[i])
         whole = dim_add(dim_mul(dim_add(size, -1), attrs.strides[i]), span)
         out = dim_add(whole, extra - before - after)
         if isinstance(out, int) and out < 1:

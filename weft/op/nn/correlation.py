@@ -13,7 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv import padding_attr, window_dim
+from weft.op.nn.conv import padding_attr
 from weft.op.nn.conv_reference import pad_spatial, windows
 from weft.op.relations import (
     attrs_as,
@@ -25,6 +25,7 @@ from weft.op.relations import (
 )
 from weft.topi.nn.conv import full_padding, side_padding
 from weft.topi.nn.correlation import correlation as topi_correlation
+from weft.topi.nn.window import window_count
 
 
 def _step_attr(doc: str) -> Any:
@@ -64,7 +65,7 @@ def _relation(ctx: RelationContext) -> bool:
         if isinstance(padded, int) and padded < span:
             ctx.fail("the windows and their shifts do not fit the padded data", arg=0, axis=2 + i,
                      expected=f"a size of {span} or more", got=padded)
-        sizes.append(window_dim(padded, span, attrs.stride1))
+        sizes.append(window_count(padded, span, attrs.stride1))
     shifts = 2 * (attrs.max_displacement // attrs.stride2) + 1
     ctx.output(TensorType((a.shape[0], shifts * shifts, *sizes), a.dtype))
     return True

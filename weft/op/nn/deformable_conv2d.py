@@ -14,7 +14,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add, dim_floordiv, dim_mul
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv import padding_attr, steps_attr, tap_span, window_dim
+from weft.op.nn.conv import padding_attr, steps_attr
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -26,6 +26,7 @@ from weft.op.relations import (
 )
 from weft.topi.nn.conv import side_padding
 from weft.topi.nn.deformable_conv2d import deformable_conv2d as topi_deformable_conv2d
+from weft.topi.nn.window import window_count, window_span
 
 
 def _groups_attr(doc: str) -> Any:
@@ -66,12 +67,12 @@ def _relation(ctx: RelationContext) -> bool:
     sizes = []
     for i, (before, after) in enumerate(side_padding(attrs.padding, 2)):
         padded = dim_add(data.shape[2 + i], before + after)
-        span = tap_span(taps[i], attrs.dilation[i])
+        span = window_span(taps[i], attrs.dilation[i])
         if data.shape[2 + i] == 0 or (isinstance(padded, int) and isinstance(span, int)
                                       and padded < span):
             ctx.fail("the kernel is larger than the padded data", arg=0, axis=2 + i,
                      expected=f"a size of {span} or more", got=padded)
-        sizes.append(window_dim(padded, span, attrs.strides[i]))
+        sizes.append(window_count(padded, span, attrs.strides[i]))
     channels = dim_mul(2 * attrs.deformable_groups, dim_mul(taps[0], taps[1]))
     expected = (data.shape[0], channels, *sizes)
     for axis, (got, size) in enumerate(zip(offset.shape, expected, strict=True)):

@@ -14,7 +14,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import Case, Op, OpPattern, define_op
-from weft.ir.shape import ANY, Dim, Shape, dim_add, dim_floordiv
+from weft.ir.shape import ANY, Dim, Shape
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.layout_inference import image_layout
@@ -31,6 +31,7 @@ from weft.op.relations import (
 from weft.topi.layout import Layout
 from weft.topi.nn import pool as topi_pool
 from weft.topi.nn.pool import AxisWindow, PoolWindow, axis_windows
+from weft.topi.nn.window import window_count, window_count_up
 
 PADDING_DOC = "elements around the data that never win or count"
 
@@ -63,11 +64,11 @@ def count_include_pad_attr() -> Any:
 
 def _window_count(axis: AxisWindow, size: Dim) -> Dim:
     """``AxisWindow.count`` for the dimension of a type."""
-    room = dim_add(size, axis.before + axis.after - axis.span)
+    padded = size + (axis.before + axis.after)
     if not axis.ceil_mode:
-        return dim_add(dim_floordiv(room, axis.stride), 1)
-    windows_up = dim_add(dim_floordiv(dim_add(room, axis.stride - 1), axis.stride), 1)
-    inside = dim_add(dim_floordiv(dim_add(size, axis.before - 1), axis.stride), 1)
+        return window_count(padded, axis.span, axis.stride)
+    windows_up = window_count_up(padded, axis.span, axis.stride)
+    inside = window_count(size + axis.before, 1, axis.stride)
     if isinstance(windows_up, int) and isinstance(inside, int):
         return min(windows_up, inside)
     return windows_up if windows_up == inside else ANY

@@ -44,6 +44,7 @@ from weft.op.relations import (
 )
 from weft.topi.nn import pool_indices as topi
 from weft.topi.nn.pool import PoolWindow, axis_windows
+from weft.topi.nn.window import window_count, window_count_up
 
 _SIZE_DOC = "spatial sizes of the data that was pooled"
 # Element by element: the taps of one window along each axis.
@@ -178,10 +179,12 @@ def _window_counts(x: np.ndarray, attrs: PoolAttrs) -> list[int]:
     """How many windows there are along each axis of data."""
     counts = []
     for axis, size in zip(axis_windows(attrs.window), x.shape[2:], strict=True):
-        room = size + axis.before + axis.after - axis.span
-        count = (room + (axis.stride - 1) * axis.ceil_mode) // axis.stride + 1
-        inside = (size + axis.before - 1) // axis.stride + 1
-        counts.append(min(count, inside) if axis.ceil_mode else count)
+        padded = size + axis.before + axis.after
+        if axis.ceil_mode:
+            counts.append(min(window_count_up(padded, axis.span, axis.stride),
+                              window_count(size + axis.before, 1, axis.stride)))
+        else:
+            counts.append(window_count(padded, axis.span, axis.stride))
     return counts
 
 

@@ -9,6 +9,7 @@ from weft import te
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import pad_spatial, side_padding
+from weft.topi.nn.window import window_count, window_span
 
 
 def dilation2d(
@@ -23,8 +24,8 @@ def dilation2d(
     shape = list(data.shape)
     for letter, (before, after) in zip("HW", side_padding(padding, 2), strict=True):
         axis, (stride, dilation) = data_layout.index_of(letter), steps[letter]
-        span = (taps[letter].extent - 1) * dilation + 1
-        shape[axis] = (shape[axis] + (before + after) - span) // stride + 1
+        span = window_span(taps[letter].extent, dilation)
+        shape[axis] = window_count(shape[axis] + (before + after), span, stride)
 
     def element(*index: PrimExpr) -> Any:
         at = data_layout.blocked_indices(index)

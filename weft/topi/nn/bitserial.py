@@ -15,6 +15,7 @@ from weft.ir.dtype import DType
 from weft.tir.expr import PrimExpr, as_prim, const, if_then_else
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import full_padding, pad_spatial
+from weft.topi.nn.window import window_count
 
 
 def bitpack(x: te.Tensor, bits: int, pack_axis: int, bit_axis: int, pack_dtype: DType) -> te.Tensor:
@@ -92,7 +93,7 @@ def bitserial_conv2d(
     shape[c] = kernel.shape[kernel_layout.index_of("O")]
     for letter, step, sides in (("H", strides[0], top + bottom), ("W", strides[1], left + right)):
         axis = data_layout.index_of(letter)
-        shape[axis] = (data.shape[axis] + sides - taps[letter].extent) // step + 1
+        shape[axis] = window_count(data.shape[axis] + sides, taps[letter].extent, step)
 
     def element(*index: PrimExpr) -> Any:
         out = data_layout.blocked_indices(index)

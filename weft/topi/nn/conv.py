@@ -15,6 +15,7 @@ from weft.support.errors import LoweringError
 from weft.tir.expr import PrimExpr, all_of, const, int_value
 from weft.topi.layout import BlockedIndex, Layout, convert_shape
 from weft.topi.nn.pad import pad
+from weft.topi.nn.window import window_count, window_span
 
 # The letters of the spatial axes by their number: depth, height, width.
 SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
@@ -62,7 +63,7 @@ def window_counts(
 ) -> list[PrimExpr]:
     """How many results there are along each spatial axis."""
     return [
-        (size + before + after - (tap - 1) * step - 1) // stride + 1
+        window_count(size + (before + after), window_span(tap, step), stride)
         for size, (before, after), tap, step, stride in zip(
             sizes, sides, taps, dilation, strides, strict=True
         )

@@ -8,6 +8,7 @@ from weft import te
 from weft.tir.expr import PrimExpr, const
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import pad_spatial
+from weft.topi.nn.window import window_count
 
 
 def correlation(
@@ -22,7 +23,7 @@ def correlation(
     reach = max_displacement // stride2
     shifts = 2 * reach + 1
     border = max_displacement + (kernel_size - 1) // 2
-    rows, columns = ((size - (2 * border + 1)) // stride1 + 1 for size in left.shape[2:])
+    rows, columns = (window_count(size, 2 * border + 1, stride1) for size in left.shape[2:])
     c = te.reduce_axis(a.shape[1], name="c")
     i, j = (te.reduce_axis(kernel_size, name=name) for name in ("i", "j"))
 

@@ -12,6 +12,7 @@ from weft.ir.dtype import DType
 from weft.tir.expr import PrimExpr, const, int_value, maximum, minimum
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import SPATIAL_AXES, pad_spatial, side_padding
+from weft.topi.nn.window import window_count, window_count_up, window_span
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,15 @@ class AxisWindow:
 
     @property
     def span(self) -> int:
-        return (self.taps - 1) * self.step + 1
+        return window_span(self.taps, self.step)
 
     def count(self, size: PrimExpr) -> PrimExpr:
         """How many windows there are; a rounded-up last one must start before the end padding."""
-        room = size + (self.before + self.after - self.span)
+        padded = size + (self.before + self.after)
         if not self.ceil_mode:
-            return room // self.stride + 1
-        windows = (room + (self.stride - 1)) // self.stride + 1
-        last_inside = (size + (self.before - 1)) // self.stride + 1
+            return window_count(padded, self.span, self.stride)
+        windows = window_count_up(padded, self.span, self.stride)
+        last_inside = window_count(size + self.before, 1, self.stride)
         return minimum(windows, last_inside)
 
     def overhang(self, size: PrimExpr) -> int:

@@ -13,6 +13,7 @@ from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window
 from weft.ir.expr import Expr
 from weft.ir.shape import Shape
 from weft.support.errors import UnsupportedModelError
+from weft.topi.nn.window import window_count, window_span
 
 _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 _TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
@@ -38,7 +39,7 @@ def _over_depth(node: Node, x: Expr, weight: Expr, window: Window, groups: int) 
     x = _padded_depth(node, x, window)
     shape = _fixed(node, x)
     stride, step, taps = window.strides[0], window.dilations[0], window.kernel[0]
-    depth = (shape[2] - (taps - 1) * step - 1) // stride + 1
+    depth = window_count(shape[2], window_span(taps, step), stride)
     rest = Window(window.kernel[1:], window.strides[1:], window.dilations[1:], window.before[1:],
                   window.after[1:])
     parts = []

@@ -13,6 +13,7 @@ from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.expr import Constant, Expr
 from weft.support.errors import UnsupportedModelError
+from weft.topi.nn.window import window_count, window_span
 
 
 @converts("Col2Im", since=18, attributes=("dilations", "pads", "strides"))
@@ -31,7 +32,7 @@ def col2im(node: Node) -> Expr:
         raise UnsupportedModelError("Col2Im of symbolic sizes", where=node.span)
     padded = [size + pads[i] + pads[rank + i] for i, size in enumerate(image)]
     counts = [
-        (size - (taps - 1) * dilation - 1) // stride + 1
+        window_count(size, window_span(taps, dilation), stride)
         for size, taps, dilation, stride in zip(padded, block, dilations, strides, strict=True)
     ]
     taps = math.prod(block)

@@ -19,6 +19,7 @@ from weft.strategy.cpu.machine_model import machine_model
 from weft.target import Target
 from weft.topi.nn.conv import side_padding
 from weft.topi.nn.dense import accumulator_dtype
+from weft.topi.nn.window import window_count, window_span
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ConvSize:
         outputs, group_inputs, *taps = kernel.concrete_shape
         sides = side_padding(attrs.padding, len(taps))
         extents = tuple(
-            (size + sum(around) - (tap - 1) * step - 1) // stride + 1
+            window_count(size + sum(around), window_span(tap, step), stride)
             for size, around, tap, step, stride in zip(
                 sizes, sides, taps, attrs.dilation, attrs.strides, strict=True
             )

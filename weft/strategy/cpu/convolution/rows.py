@@ -26,6 +26,7 @@ from weft.topi.nn.conv import (
     side_padding,
     window_counts,
 )
+from weft.topi.nn.window import window_count
 
 
 def conv_rows(
@@ -83,7 +84,7 @@ def _pointwise(
     lanes: int,
 ) -> te.Tensor:
     batch, channels, *sizes = data.shape
-    extents = [(size - 1) // stride + 1 for size, stride in zip(sizes, strides, strict=True)]
+    extents = [window_count(size, 1, stride) for size, stride in zip(sizes, strides, strict=True)]
     read = data
     if any(stride != 1 for stride in strides):
         read = te.compute(

@@ -27,7 +27,7 @@ from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.target import Target
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
-from weft.topi.nn.conv import side_padding
+from weft.topi.nn.conv import side_padding, window_counts
 
 _DATA = "NCHW"
 
@@ -138,8 +138,8 @@ def _convolution(
     outputs, taps_y, taps_x, groups, group = kernel.shape
     batch, _, height, width = data.shape
     (top, bottom), (left, right) = side_padding(attrs.padding, 2)
-    rows = _positions(height + top + bottom, taps_y, attrs.strides[0], attrs.dilation[0])
-    columns = _positions(width + left + right, taps_x, attrs.strides[1], attrs.dilation[1])
+    rows, columns = window_counts((height, width), ((top, bottom), (left, right)),
+                                  (taps_y, taps_x), attrs.dilation, attrs.strides)
     window = _Window(attrs, (taps_y, taps_x), (rows, columns), tile.nr_vectors * plan.lanes)
     lines, (down, stride) = (const(1), (1, 1)) if flat else (rows, attrs.strides)
     copied = window.grouped((window.pixels if flat else window.padded)(data, plan), plan, stride)
@@ -185,10 +185,6 @@ def _corrections(
         (outputs, const(plan.lanes)),
         lambda o, lane: te.sum(weight(o) * ones[lane, axes[-1]].astype(plan.accumulator), axes),
         name="kernel_sums", role=te.StageRole.OPERAND_SUMS)
-
-
-def _positions(size: PrimExpr, taps: PrimExpr, stride: int, dilation: int) -> PrimExpr:
-    return (size - (taps - 1) * dilation - 1) // stride + 1
 
 
 def _round_up(size: PrimExpr, step: int) -> PrimExpr:

@@ -1,0 +1,33 @@
+"""Output sizes of operators that slide a window over data: convolution, pooling, correlation.
+
+The functions take every kind of size: integers, dimensions of types, and index expressions. Type
+relations, computes and cost models use the same formula.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from weft.ir.shape import Dim
+from weft.tir.expr import PrimExpr
+
+# Each kind is closed under +, - and // with integers, which the type checker cannot see.
+Size = TypeVar("Size", int, Dim, PrimExpr)
+
+
+def window_span(taps: Size, dilation: int) -> Size:
+    """Elements from the first tap to the last, both included, for taps ``dilation`` apart."""
+    return (taps - 1) * dilation + 1  # type: ignore[bad-return]
+
+
+def window_count(size: Size, span: Size | int, stride: int) -> Size:
+    """How many windows of ``span`` elements, ``stride`` apart, fit into ``size`` elements.
+
+    ``size`` includes the padding.
+    """
+    return (size - span) // stride + 1  # type: ignore[bad-return]
+
+
+def window_count_up(size: Size, span: Size | int, stride: int) -> Size:
+    """``window_count`` with a last window that may reach over the end (ceil mode)."""
+    return (size - span + (stride - 1)) // stride + 1  # type: ignore[bad-return]
