@@ -124,7 +124,8 @@ def _hint_text(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """``value`` as ``hint`` asks (lists become tuples, names dtypes and enum members), or ``_REFUSED``."""
+    """``value`` as ``hint`` asks, or ``_REFUSED``: lists become tuples, names dtypes and enum members.
+    """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         options = (_convert(value, option) for option in typing.get_args(hint))
