@@ -124,7 +124,9 @@ def _hint_text(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """``value`` as ``hint`` asks, or ``_REFUSED``: lists become tuples, names dtypes and enum members.
+    """``value`` as ``hint`` asks, or ``_REFUSED``.
+
+    Lists become tuples, names become dtypes and members of an enumeration.
     """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
