@@ -51,7 +51,7 @@ class GraphOrder:
 
 
 def node_label(node: NodeProto, index: int) -> str:
-    """``Conv_3 (Conv)``: the node's name, or one made of its operator and place."""
+    """``Conv_3 (Conv)``: the node's name, or one made of its operator and index."""
     return f"{node.name or f'{node.op_type}_{index}'} ({node.op_type})"
 
 

@@ -67,8 +67,8 @@ def run_loop(loop: Loop) -> list[Value]:
     first = (node.constant(0, "int64"), loop.going, *loop.carried, *(s.empty() for s in sums))
     goes_on = node.call(op.logical_and, condition, node.call(op.less, i, loop.rounds))
     result = _recursion(node, variables, goes_on, following, first)
-    places = range(2, len(variables))
-    return [node.field(result, place) for place in places]
+    positions = range(2, len(variables))
+    return [node.field(result, position) for position in positions]
 
 
 def _typed_round(loop: Loop) -> _Round:
@@ -158,8 +158,8 @@ class _Collected:
         if self.rounds is None:
             row = node.call(op.expand_dims, part, axis=0, num_newaxis=1)
             return node.tuple_call(op.concatenate, [total, row], axis=0)
-        place = node.call(op.reshape, i, newshape=(1,))
-        return node.call(op.scatter_nd, total, place, part, mode="update")
+        position = node.call(op.reshape, i, newshape=(1,))
+        return node.call(op.scatter_nd, total, position, part, mode="update")
 
 
 def _recursion(

@@ -156,7 +156,7 @@ class Node:
         return axis + rank if axis < 0 else axis
 
     def call(self, op: Op, *args: Any, **attrs: Any) -> Expr:
-        """``op(*args, **attrs)`` at this node's place, typed, and folded where it is small."""
+        """``op(*args, **attrs)`` with this node's span, typed, and folded where it is small."""
         return typed(op(*args, span=self.span, **attrs))
 
     def tuple_call(self, op: Op, parts: list[Expr], **attrs: Any) -> Expr:

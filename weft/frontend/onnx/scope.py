@@ -136,8 +136,8 @@ _SHAPE_ARGUMENT = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 
 
 def _convert_with_shapes(node: Node) -> Converted:
-    places = [i for i, value in enumerate(node.inputs) if isinstance(value, ShapeValue)]
-    if places == [_SHAPE_ARGUMENT.get(node.op)]:
+    positions = [i for i, value in enumerate(node.inputs) if isinstance(value, ShapeValue)]
+    if positions == [_SHAPE_ARGUMENT.get(node.op)]:
         return _run_converter(node)
     result = evaluate_on_shapes(node)
     return Constant(result, span=node.span) if isinstance(result, np.ndarray) else result

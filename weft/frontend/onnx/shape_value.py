@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.frontend.onnx.slicing import sliced_places
+from weft.frontend.onnx.slicing import sliced_positions
 from weft.ir.expr import Constant
 from weft.ir.shape import Dim, Shape, SymDim
 from weft.support.errors import UnsupportedModelError
@@ -101,8 +101,8 @@ def _slice(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
         starts = np.array(node.attrs.integers("starts"), object)
         ends = np.array(node.attrs.integers("ends"), object)
     step = int(inputs[4].reshape(-1)[0]) if len(inputs) > 4 else 1
-    places = sliced_places(len(inputs[0]), int(starts[0]), int(ends[0]), step)
-    return inputs[0][list(places)]
+    positions = sliced_positions(len(inputs[0]), int(starts[0]), int(ends[0]), step)
+    return inputs[0][list(positions)]
 
 
 def _unsqueeze(node: Node, inputs: list[np.ndarray]) -> np.ndarray:

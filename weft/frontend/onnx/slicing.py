@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def sliced_places(size: int, start: int, stop: int, step: int) -> range:
+def sliced_positions(size: int, start: int, stop: int, step: int) -> range:
     """Python's rule, except for a negative step whose start lies before the first element.
 
     ONNX clamps such a start to the first element, which is then taken; Python takes none.

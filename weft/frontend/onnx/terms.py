@@ -13,7 +13,7 @@ from weft.ir.op import Op
 
 @dataclass(frozen=True)
 class Term:
-    """An expression at the place of ``node``; numbers take the dtype of the other operand."""
+    """An expression with the span of ``node``; numbers take the dtype of the other operand."""
 
     node: Node
     expr: Expr

@@ -9,11 +9,11 @@ from weft.frontend.torch.calls import is_converted
 from weft.frontend.torch.spans import module_path, span_of, target_name
 from weft.support.errors import UnsupportedModelError
 
-_PLACES_SHOWN = 3
+_LOCATIONS_SHOWN = 3
 
 
 def check_coverage(graph: torch.fx.Graph, model: str) -> None:
-    """Raises ``UnsupportedModelError`` that lists all missing operators, with counts and places."""
+    """Raise ``UnsupportedModelError`` with all missing operators, counts and source locations."""
     missing: dict[str, list[torch.fx.Node]] = {}
     for node in graph.nodes:
         if node.op in ("placeholder", "output") or is_converted(node):
@@ -30,13 +30,13 @@ def check_coverage(graph: torch.fx.Graph, model: str) -> None:
 
 
 def _note(name: str, nodes: list[torch.fx.Node]) -> str:
-    places = [_place(node) for node in nodes[:_PLACES_SHOWN]]
-    more = ", ..." if len(nodes) > _PLACES_SHOWN else ""
+    positions = [_position(node) for node in nodes[:_LOCATIONS_SHOWN]]
+    more = ", ..." if len(nodes) > _LOCATIONS_SHOWN else ""
     times = f"{len(nodes)} time{'s' if len(nodes) != 1 else ''}"
-    return f"{name}: {times} ({', '.join(places)}{more})"
+    return f"{name}: {times} ({', '.join(positions)}{more})"
 
 
-def _place(node: torch.fx.Node) -> str:
+def _position(node: torch.fx.Node) -> str:
     span = span_of(node)
     path = module_path(node)
     return path if span.line is None else f"{path} at {span.source}:{span.line}"

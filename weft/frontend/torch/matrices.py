@@ -50,8 +50,8 @@ def diagonal(node: Node, x: Expr) -> Expr:
     """The diagonals of a batch of matrices."""
     batch, rows, columns = shape_in(x)
     count = min(rows, columns)
-    places = Constant(np.arange(count, dtype=np.int64) * (columns + 1), span=node.span)
-    return node.call(op.take, node.reshape(x, (batch, rows * columns)), places, axis=1,
+    positions = Constant(np.arange(count, dtype=np.int64) * (columns + 1), span=node.span)
+    return node.call(op.take, node.reshape(x, (batch, rows * columns)), positions, axis=1,
                      mode="clip")
 
 

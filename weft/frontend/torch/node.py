@@ -33,7 +33,7 @@ class Node:
     result: Any
 
     def call(self, operator: Op, *args: Any, **attrs: Any) -> Expr:
-        """``operator(*args, **attrs)`` at this place, typed, and folded where it is small."""
+        """A typed call of ``operator`` with the span of this node, folded if it is small."""
         return typed(operator(*args, span=self.span, **attrs))
 
     def tuple_call(self, operator: Op, parts: Sequence[Expr], **attrs: Any) -> Expr:

@@ -14,8 +14,8 @@ _DOMAIN = "ai.onnx.ml"
 @converts(f"{_DOMAIN}::ArrayFeatureExtractor")
 def array_feature_extractor(node: Node) -> Expr:
     """Chosen elements of the last axis."""
-    places = reshape_to(node, node.input(1), (-1,))
-    return node.call(op.take, node.input(0), places, axis=node.rank() - 1, mode="clip")
+    positions = reshape_to(node, node.input(1), (-1,))
+    return node.call(op.take, node.input(0), positions, axis=node.rank() - 1, mode="clip")
 
 
 @converts(f"{_DOMAIN}::Binarizer", attributes=("threshold",))

@@ -41,16 +41,16 @@ def _eliminated(node: Node, matrix: Expr) -> tuple[Expr, Term]:
     rank = len(tensor_type(matrix).shape)
     size = tensor_type(matrix).concrete_shape[-1]
     column = _slice(node, matrix, 0, 1, rank - 1)
-    place = node.call(op.argmax, node.call(op.abs, column), axis=(rank - 2,), keepdims=True)
-    rows = node.constant(np.arange(size).reshape(size, 1), tensor_type(place).dtype)
-    chosen = node.call(op.equal, rows, place)
+    position = node.call(op.argmax, node.call(op.abs, column), axis=(rank - 2,), keepdims=True)
+    rows = node.constant(np.arange(size).reshape(size, 1), tensor_type(position).dtype)
+    chosen = node.call(op.equal, rows, position)
     kept = node.call(op.cast, chosen, dtype=tensor_type(matrix).dtype.name)
     picked = node.call(op.multiply, matrix, kept)
     pivots = node.call(op.sum, picked, axis=(rank - 2,), keepdims=True)
     first = _slice(node, matrix, 0, 1, rank - 2)
     swapped = node.call(op.where, chosen, first, matrix)  # the first row is not needed any more
     pivot = Term(node, _slice(node, pivots, 0, 1, rank - 1))
-    moved = Term(node, place).above(0)
+    moved = Term(node, position).above(0)
     one = 0 * pivot + 1
     sign = moved.where(-1.0, one)
     signed = Term(node, node.call(op.squeeze, (pivot * sign).expr, axis=(rank - 2, rank - 1)))

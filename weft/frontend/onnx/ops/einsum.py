@@ -69,7 +69,7 @@ def _term(node: Node, index: int, text: str) -> Term:
 
 
 def _diagonal(node: Node, value: Expr, first: int, second: int) -> Expr:
-    """The elements at which two axes have the same place, along the first of them."""
+    """The elements at which two axes have the same position, along the first of them."""
     shape = tensor_type(value).shape
     size = shape[first]
     if not isinstance(size, int) or size != shape[second]:

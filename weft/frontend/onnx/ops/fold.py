@@ -42,13 +42,13 @@ def col2im(node: Node) -> Expr:
             expected=f"channels * {taps} rows and {math.prod(counts)} windows",
             got=str(tensor_type(node.input(0))),
         )
-    places = _places(padded, counts, block, strides, dilations)
+    positions = _positions(padded, counts, block, strides, dilations)
     rows = known[0] * known[1] // taps
     columns = reshape_to(node, node.input(0), (rows, taps * known[2]))
     columns = node.call(op.transpose, columns, axes=(1, 0))
     blank = np.zeros((math.prod(padded), rows), node.dtype().numpy)
     total = node.call(op.scatter_nd, Constant(blank, span=node.span),
-                      node.constant(places[None], "int64"), columns, mode="add")  # fmt: skip
+                      node.constant(positions[None], "int64"), columns, mode="add")  # fmt: skip
     total = node.call(op.transpose, total, axes=(1, 0))
     result = reshape_to(node, total, (known[0], known[1] // taps, *padded))
     if not any(pads):
@@ -58,11 +58,11 @@ def col2im(node: Node) -> Expr:
                      strides=(1,) * rank, axes=tuple(range(2, rank + 2)))  # fmt: skip
 
 
-def _places(
+def _positions(
     padded: list[int], counts: list[int], block: tuple[int, ...], strides: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> np.ndarray:
-    """Of each tap of each window, its place in the flat padded image; taps outermost."""
+    """Of each tap of each window, its position in the flat padded image; taps outermost."""
     result = []
     for tap in itertools.product(*map(range, block)):
         flat = np.zeros((1,) * len(padded), np.int64)

@@ -89,14 +89,14 @@ def tensor_scatter(node: Node) -> Expr:
         raise UnsupportedModelError("TensorScatter over symbolic sizes or the batch axis",
                                     where=node.span)
     steps = np.arange(fixed[2 + axis], dtype=np.int64).reshape(-1, *(1,) * (rank - axis - 1))
-    places: Expr = Constant(steps, span=node.span)
+    positions: Expr = Constant(steps, span=node.span)
     if node.has_input(2):
         start = reshape_to(node, node.input(2), (batch, *(1,) * (rank - 1)))
-        places = node.call(op.add, places, start)
+        positions = node.call(op.add, positions, start)
     if node.attrs.one_of("mode", "linear", ("linear", "circular")) == "circular":
-        places = node.call(op.floor_mod, places, node.scalar_like(float(fixed[0]), places))
-    places = node.call(op.broadcast_to, places, shape=shape)
-    return node.call(op.scatter_elements, node.input(0), places, node.input(1), axis=axis,
+        positions = node.call(op.floor_mod, positions, node.scalar_like(float(fixed[0]), positions))
+    positions = node.call(op.broadcast_to, positions, shape=shape)
+    return node.call(op.scatter_elements, node.input(0), positions, node.input(1), axis=axis,
                      reduction="update")
 
 
@@ -136,6 +136,6 @@ def reverse_sequence(node: Node) -> Expr:
                     span=node.span)
     last = node.call(op.subtract, node.call(op.subtract, lengths, node.scalar_like(1, lengths)),
                      step)
-    places = node.call(op.where, node.call(op.less, step, lengths), last, step)
-    return node.call(op.gather, node.input(0), node.call(op.broadcast_to, places, shape=shape),
+    positions = node.call(op.where, node.call(op.less, step, lengths), last, step)
+    return node.call(op.gather, node.input(0), node.call(op.broadcast_to, positions, shape=shape),
                      axis=time)

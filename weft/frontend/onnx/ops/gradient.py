@@ -25,11 +25,11 @@ def gradient_of_graph(node: Node) -> Sequence[Value]:
     if len(names) != len(inputs) or not node.attrs.texts("xs"):
         raise node.fail("the inputs are not the values of xs and zs", expected=str(len(names)),
                         got=str(len(inputs)))  # fmt: skip
-    places = [_named(node, name) for name in names]
+    positions = [_named(node, name) for name in names]
     variables = [Var(f"x{i}", p.checked_type, checked_type=p.checked_type)
-                 for i, p in enumerate(places)]  # fmt: skip
+                 for i, p in enumerate(positions)]  # fmt: skip
     body = _replaced(_named(node, node.attrs.text("y", "")),
-                     dict(zip(places, variables, strict=True)))  # fmt: skip
+                     dict(zip(positions, variables, strict=True)))  # fmt: skip
     free = {v.name for v in post_order(body) if isinstance(v, Var)} - {v.name for v in variables}
     if free:
         raise UnsupportedModelError(

@@ -26,7 +26,7 @@ _CUBIC_A = -0.75
 class Tap:
     """One of the grid points around a position: where it is, its weight, and if it exists."""
 
-    place: Expr
+    position: Expr
     weight: Expr | None
     inside: Expr | None
 
@@ -61,8 +61,8 @@ def grid_sample(node: Node) -> Expr:
     mode = _MODES[node.attrs.one_of("mode", "linear", tuple(_MODES))]
     spatial = len(shape) - 2
     if len(grid) != len(shape) or grid[-1] != spatial:
-        raise node.fail("the grid does not fit the input", expected=f"{spatial} numbers a place",
-                        got=str(grid))
+        raise node.fail("the grid does not fit the input",
+                        expected=f"{spatial} coordinates per position", got=str(grid))
     taps = [_taps_of(node, axis, mode) for axis in range(spatial)]
     return reduce(lambda a, b: node.call(op.add, a, b),
                   [_gathered(node, corner) for corner in itertools.product(*taps)])
@@ -101,14 +101,14 @@ def _taps_of(node: Node, axis: int, mode: str) -> list[Tap]:
     ]
 
 
-def _tap(node: Node, place: Expr, weight: Expr | None, size: int, padding: str) -> Tap:
+def _tap(node: Node, position: Expr, weight: Expr | None, size: int, padding: str) -> Tap:
     """Points beyond the input count as zero, or are the nearest that exists."""
     inside = None
     if padding == "zeros":
         m = Arithmetic(node)
-        inside = node.call(op.logical_and, m.of(op.greater_equal, place, 0.0),
-                           m.of(op.less_equal, place, size - 1.0))
-    clipped = node.call(op.clip, place, a_min=0.0, a_max=size - 1.0)
+        inside = node.call(op.logical_and, m.of(op.greater_equal, position, 0.0),
+                           m.of(op.less_equal, position, size - 1.0))
+    clipped = node.call(op.clip, position, a_min=0.0, a_max=size - 1.0)
     return Tap(node.call(op.cast, clipped, dtype="int64"), weight, inside)
 
 
@@ -142,14 +142,14 @@ def _cubic_weights(m: Arithmetic, part: Expr) -> list[Expr]:
 
 
 def _gathered(node: Node, corner: tuple[Tap, ...]) -> Expr:
-    """The input at one combination of taps, weighed: [batch, channels, places…]."""
+    """The input at one combination of taps, weighed: [batch, channels, positions…]."""
     batch, channels, *_ = node.shape()
-    places = tensor_type(corner[0].place).shape[1:]
-    rank = 2 + len(places)
-    full = (batch, channels, *places)
+    positions = tensor_type(corner[0].position).shape[1:]
+    rank = 2 + len(positions)
+    full = (batch, channels, *positions)
 
     def spread(value: Expr) -> Expr:
-        return reshape_to(node, value, (batch, 1, *places))
+        return reshape_to(node, value, (batch, 1, *positions))
 
     lead = [
         node.constant(np.arange(n).reshape([-1 if a == axis else 1 for a in range(rank)]), "int64")
@@ -157,7 +157,7 @@ def _gathered(node: Node, corner: tuple[Tap, ...]) -> Expr:
         if isinstance(n, int)  # which the caller has checked
     ]
     index = [node.call(op.broadcast_to, i, shape=full)
-             for i in (*lead, *(spread(t.place) for t in corner))]
+             for i in (*lead, *(spread(t.position) for t in corner))]
     tuples = node.tuple_call(
         op.concatenate, [node.call(op.expand_dims, i, axis=0, num_newaxis=1) for i in index], axis=0
     )

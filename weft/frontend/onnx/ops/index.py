@@ -9,7 +9,7 @@ import numpy as np
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
 from weft.frontend.onnx.registry import converts
-from weft.frontend.onnx.slicing import sliced_places
+from weft.frontend.onnx.slicing import sliced_positions
 from weft.ir.expr import Expr
 from weft.ir.shape import Dim
 from weft.support.errors import UnsupportedModelError
@@ -121,7 +121,7 @@ def _slice(
 def _bounds(size: Dim, start: int, stop: int, step: int) -> tuple[int, int]:
     if not isinstance(size, int):
         return start, min(stop, 2**31 - 1)
-    span = sliced_places(size, start, stop, step)
+    span = sliced_positions(size, start, stop, step)
     # Going down, the bound before the first element is -1, which would count from the end.
     return span.start, span.stop if span.stop >= 0 else -size - 1
 
@@ -191,8 +191,8 @@ def _wrapped(node: Node, data: Expr, width: list[tuple[int, int]]) -> Expr:
         if not isinstance(size, int) or size == 0:
             raise UnsupportedModelError("Pad wraps an axis of symbolic or no size",
                                         where=node.span)  # fmt: skip
-        places = node.constant(np.arange(-before, size + after) % size, "int64")
-        data = node.call(op.take, data, places, axis=axis, mode="clip")
+        positions = node.constant(np.arange(-before, size + after) % size, "int64")
+        data = node.call(op.take, data, positions, axis=axis, mode="clip")
     return data
 
 

@@ -29,7 +29,7 @@ def _centred(node: Node, value: int, zero: int, *, vector_axis: int) -> Expr:
 
 
 def spread_along(node: Node, vector: Expr, value: int, axis: int) -> Expr:
-    """One number for all, or one for each place along an axis of input ``value``."""
+    """One number for all, or one for each position along an axis of input ``value``."""
     shape = tensor_type(vector).shape
     if shape in ((), (1,)):
         return reshape_to(node, vector, ())

@@ -49,9 +49,9 @@ def batch_normalization_or_training(node: Node) -> Sequence[Expr]:
     )
     result = Term(node, standard.value) * scale + bias
     running = (
-        momentum * Term(node, node.input(place))
+        momentum * Term(node, node.input(position))
         + (1 - momentum) * Term(node, node.call(op.squeeze, batch, axis=axes))
-        for place, batch in ((3, standard.mean), (4, standard.variance))
+        for position, batch in ((3, standard.mean), (4, standard.variance))
     )
     return result.expr, *(term.expr for term in running)
 

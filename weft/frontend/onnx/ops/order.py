@@ -113,7 +113,7 @@ def _hardmax(node: Node, x: Expr, axis: int) -> Expr:
     size = shape[axis]
     if not isinstance(size, int):
         raise UnsupportedModelError("Hardmax along an axis of symbolic size", where=node.span)
-    places = np.arange(size).reshape(-1, *(1,) * (len(shape) - axis - 1))
+    positions = np.arange(size).reshape(-1, *(1,) * (len(shape) - axis - 1))
     best = node.call(op.argmax, x, axis=(axis,), keepdims=True)
-    hit = node.call(op.equal, best, Constant(places, span=node.span))
+    hit = node.call(op.equal, best, Constant(positions, span=node.span))
     return node.call(op.cast, hit, dtype=node.dtype().name)

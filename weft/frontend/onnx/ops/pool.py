@@ -9,7 +9,7 @@ from typing import Any
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.frontend.onnx.pool_places import places_of_largest
+from weft.frontend.onnx.pool_indices import places_of_largest
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window, window_of
@@ -90,8 +90,8 @@ def _pool_axes(node: Node, operator: Op, window: Window, attrs: Mapping[str, Any
     x = node.input(0)
     for axis in range(len(window.kernel)):
         shape = tensor_type(x).shape
-        place = axis + 2
-        image = (1, dim_product(shape[:place]), shape[place], dim_product(shape[place + 1:]))
+        at = axis + 2
+        image = (1, dim_product(shape[:at]), shape[at], dim_product(shape[at + 1:]))
         line = Window(
             (window.kernel[axis], 1),
             (window.strides[axis], 1),
@@ -101,7 +101,7 @@ def _pool_axes(node: Node, operator: Op, window: Window, attrs: Mapping[str, Any
         )
         pooled = _pool_image(node, operator, reshape_to(node, x, image), line, attrs)
         size = tensor_type(pooled).shape[2]
-        x = reshape_to(node, pooled, (*shape[:place], size, *shape[place + 1:]))
+        x = reshape_to(node, pooled, (*shape[:at], size, *shape[at + 1:]))
     return x
 
 

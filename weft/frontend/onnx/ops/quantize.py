@@ -48,8 +48,8 @@ def _repeated(node: Node, value: Expr, axis: int, block: int, size: object) -> E
     shape = tensor_type(value).shape
     if not isinstance(size, int) or not all(isinstance(d, int) for d in shape):
         raise UnsupportedModelError(f"{node.op} in blocks of symbolic size", where=node.span)
-    places = node.constant(np.arange(size) // block, "int64")
-    return node.call(op.take, value, places, axis=axis, mode="clip")
+    positions = node.constant(np.arange(size) // block, "int64")
+    return node.call(op.take, value, positions, axis=axis, mode="clip")
 
 
 def quantized(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Expr:

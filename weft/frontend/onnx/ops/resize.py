@@ -43,23 +43,23 @@ class AxisResize:
     start: float
     end: float
 
-    def source(self, place: int, mode: str) -> float:
+    def source(self, position: int, mode: str) -> float:
         """Where the output position lies on the input."""
         n, m = self.size, self.scale * self.size  # not rounded, by the specification
         if mode == "align_corners":
-            return place * (n - 1) / (m - 1) if m > 1 else 0.0
+            return position * (n - 1) / (m - 1) if m > 1 else 0.0
         if mode == "asymmetric":
-            return place / self.scale
+            return position / self.scale
         if mode == "tf_half_pixel_for_nn":
-            return (place + 0.5) / self.scale
+            return (position + 0.5) / self.scale
         if mode == "tf_crop_and_resize":
             if m == 1:
                 return 0.5 * (self.start + self.end) * (n - 1)
             width = (self.end - self.start) * (n - 1)
-            return self.start * (n - 1) + place * width / (m - 1)
+            return self.start * (n - 1) + position * width / (m - 1)
         if mode == "pytorch_half_pixel" and m == 1:
             return -0.5
-        half = (place + 0.5) / self.scale - 0.5
+        half = (position + 0.5) / self.scale - 0.5
         if mode != "half_pixel_symmetric":
             return half
         centre = n / 2 * (1 - self.new_size / m)
@@ -90,8 +90,8 @@ def _cubic(d: float, a: float) -> float:
 
 def _nearest_taps(node: Node, axis: AxisResize, transform: str) -> list[list[tuple[int, float]]]:
     rounding = _NEAREST[node.attrs.one_of("nearest_mode", "round_prefer_floor", tuple(_NEAREST))]
-    places = [rounding(axis.source(i, transform)) for i in range(axis.new_size)]
-    return [[(min(max(p, 0), axis.size - 1), 1.0)] for p in places]
+    positions = [rounding(axis.source(i, transform)) for i in range(axis.new_size)]
+    return [[(min(max(p, 0), axis.size - 1), 1.0)] for p in positions]
 
 
 def _weighted_taps(
@@ -122,9 +122,9 @@ def _resized(node: Node, x: Expr, index: int, taps: list[list[tuple[int, float]]
     padded = [row + [(row[-1][0], 0.0)] * (count - len(row)) for row in taps]
     terms = []
     for k in range(count):
-        places = np.array([row[k][0] for row in padded], np.int64)
+        positions = np.array([row[k][0] for row in padded], np.int64)
         weights = np.array([row[k][1] for row in padded])
-        term = node.call(op.take, x, Constant(places, span=node.span), axis=index, mode="clip")
+        term = node.call(op.take, x, Constant(positions, span=node.span), axis=index, mode="clip")
         if not (weights == 1).all():
             factor = weights.reshape(-1, *(1,) * (rank - index - 1))
             term = node.call(op.multiply, term, node.constant(factor, tensor_type(x).dtype))
@@ -134,8 +134,8 @@ def _resized(node: Node, x: Expr, index: int, taps: list[list[tuple[int, float]]
 
 def _outside(axis: AxisResize, transform: str) -> np.ndarray:
     """Which output positions lie beyond the input (``tf_crop_and_resize``)."""
-    places = [axis.source(i, transform) for i in range(axis.new_size)]
-    return np.array([not 0 <= p <= axis.size - 1 for p in places])
+    positions = [axis.source(i, transform) for i in range(axis.new_size)]
+    return np.array([not 0 <= p <= axis.size - 1 for p in positions])
 
 
 def resize_axes(node: Node, axes: Sequence[AxisResize], transform: str) -> Expr:
@@ -208,9 +208,9 @@ def _scaled_by(node: Node, scales: Sequence[float]) -> Expr:
         return resize_axes(node, axes, "asymmetric")
     x = node.input(0)
     for index, (n, s) in enumerate(zip(shape, scales, strict=True)):
-        places = [min(math.floor(i / s), n - 1) for i in range(math.floor(n * s))]
+        positions = [min(math.floor(i / s), n - 1) for i in range(math.floor(n * s))]
         if s != 1:
-            x = _resized(node, x, index, [[(p, 1.0)] for p in places])
+            x = _resized(node, x, index, [[(p, 1.0)] for p in positions])
     return x
 
 

@@ -21,11 +21,11 @@ _MAX_SLICE_ELEMENTS = 1024
 
 @converts("NonZero", since=9)
 def non_zero(node: Node) -> Expr:
-    """One row of places for each axis."""
-    return node.call(op.transpose, _places(node, node.input(0)), axes=(1, 0))
+    """One row of positions for each axis."""
+    return node.call(op.transpose, _positions(node, node.input(0)), axes=(1, 0))
 
 
-def _places(node: Node, x: Expr) -> Expr:
+def _positions(node: Node, x: Expr) -> Expr:
     """One row for each element that is not zero; of a constant, with a size that is known."""
     known = constant_value(x)
     if known is None:
@@ -44,8 +44,8 @@ def compress(node: Node) -> Expr:
         axis = node.axis(node.attrs.integer("axis", 0), node.rank())
     else:
         x, axis = reshape_to(node, x, (-1,)), 0
-    places = node.call(op.squeeze, _places(node, condition), axis=(1,))
-    return node.call(op.take, x, places, axis=axis, mode="clip")
+    positions = node.call(op.squeeze, _positions(node, condition), axis=(1,))
+    return node.call(op.take, x, positions, axis=axis, mode="clip")
 
 
 @converts("Unique", since=11, attributes=("axis", "sorted"), outputs=4)
@@ -53,8 +53,8 @@ def unique(node: Node) -> Sequence[Expr]:
     """Values, where each is first, which one each element is, how often each is there."""
     if node.dtype().is_bool:
         bytes_ = replace(node, inputs=(node.call(op.cast, node.input(0), dtype="uint8"),))
-        values, *places = unique(bytes_)
-        return [node.call(op.cast, values, dtype="bool"), *places]
+        values, *positions = unique(bytes_)
+        return [node.call(op.cast, values, dtype="bool"), *positions]
     x, is_sorted = node.input(0), node.attrs.flag("sorted", True)
     if "axis" not in node.attrs:
         found = node.call(op.unique, reshape_to(node, x, (-1,)), is_sorted=is_sorted)
@@ -83,8 +83,8 @@ def _numbered(node: Node, x: Expr, axis: int) -> Expr:
     order = (*(i for i in range(len(shape)) if i != axis), axis)
     rows = node.call(op.reshape, node.call(op.transpose, x, axes=order), newshape=(length, count))
     numbers = node.constant([0] * count, "int64")
-    for place in range(length):
-        column = node.call(op.take, rows, node.constant(place, "int64"), axis=0, mode="clip")
+    for position in range(length):
+        column = node.call(op.take, rows, node.constant(position, "int64"), axis=0, mode="clip")
         ranks = node.field(node.call(op.unique, column), 2)
         pairs = node.call(op.multiply, numbers, node.constant(count, "int64"))
         pairs = node.call(op.add, pairs, ranks)

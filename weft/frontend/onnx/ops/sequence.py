@@ -32,13 +32,13 @@ def _sequence(node: Node, items: Sequence[Expr]) -> Tuple:
     return Tuple(tuple(items), span=node.span, checked_type=types)
 
 
-def _place(node: Node, index: int, count: int) -> int:
+def _position(node: Node, index: int, count: int) -> int:
     """A constant position among ``count``, counted from the front."""
-    place = node.integer(index, "position")
-    if not -count <= place < count:
+    position = node.integer(index, "position")
+    if not -count <= position < count:
         raise node.fail("the position is not in the sequence", expected=f"{-count} to {count - 1}",
-                        got=str(place))  # fmt: skip
-    return place % count
+                        got=str(position))  # fmt: skip
+    return position % count
 
 
 @converts("SequenceEmpty", since=11, attributes=("dtype",))
@@ -55,23 +55,23 @@ def sequence_construct(node: Node) -> Expr:
 def sequence_insert(node: Node) -> Expr:
     """Before a position; without one, at the end."""
     items = _items(node)
-    place = node.integer(2, "position") if node.has_input(2) else len(items)
-    if place != len(items):
-        place = _place(node, 2, len(items))
-    return _sequence(node, [*items[:place], node.input(1), *items[place:]])
+    position = node.integer(2, "position") if node.has_input(2) else len(items)
+    if position != len(items):
+        position = _position(node, 2, len(items))
+    return _sequence(node, [*items[:position], node.input(1), *items[position:]])
 
 
 @converts("SequenceErase", since=11)
 def sequence_erase(node: Node) -> Expr:
     items = _items(node)
-    place = _place(node, 1, len(items)) if node.has_input(1) else len(items) - 1
-    return _sequence(node, [*items[:place], *items[place + 1 :]])
+    position = _position(node, 1, len(items)) if node.has_input(1) else len(items) - 1
+    return _sequence(node, [*items[:position], *items[position + 1 :]])
 
 
 @converts("SequenceAt", since=11)
 def sequence_at(node: Node) -> Expr:
     items = _items(node)
-    return items[_place(node, 1, len(items))]
+    return items[_position(node, 1, len(items))]
 
 
 @converts("SequenceLength", since=11)

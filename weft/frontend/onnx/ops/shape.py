@@ -62,13 +62,13 @@ def unsqueeze_by_input(node: Node) -> Expr:
 def _unsqueeze(node: Node, axes: tuple[int, ...]) -> Expr:
     """The axes count in the result; one reshape adds them all."""
     rank = node.rank() + len(axes)
-    places = {node.axis(a, rank) for a in axes}
-    if len(places) < len(axes):
+    positions = {node.axis(a, rank) for a in axes}
+    if len(positions) < len(axes):
         raise node.fail("an axis is named twice", got=str(axes))
     sizes = iter(node.shape())
-    if len(places) == 1:
-        return node.call(op.expand_dims, node.input(0), axis=places.pop(), num_newaxis=1)
-    target = tuple(1 if a in places else next(sizes) for a in range(rank))
+    if len(positions) == 1:
+        return node.call(op.expand_dims, node.input(0), axis=positions.pop(), num_newaxis=1)
+    target = tuple(1 if a in positions else next(sizes) for a in range(rank))
     return reshape_to(node, node.input(0), target)
 
 

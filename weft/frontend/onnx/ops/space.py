@@ -32,7 +32,7 @@ register("SpaceToDepth", _by_place, attributes=("blocksize",))
 
 @converts("SpaceToDepth", since=28, attributes=("blocksize", "mode"))
 def space_to_depth_in_order(node: Node) -> Expr:
-    """The channels of the result are numbered by place in the block first, or last (CRD)."""
+    """The channels of the result are numbered by position in the block first, or last (CRD)."""
     mode = node.attrs.text("mode", "DCR")
     if mode == "DCR":
         return _by_place(node)

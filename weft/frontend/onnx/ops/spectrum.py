@@ -60,8 +60,8 @@ def _dft(node: Node, axis: int) -> Expr:
 def _part(node: Node, x: Expr, index: int, axis: int) -> Expr:
     """The real or the imaginary part with ``axis`` last; zeros where there is no imaginary one."""
     shape = tensor_type(x).shape
-    place = node.constant(min(index, 0 if shape[-1] == 1 else 1), "int64")
-    part = node.call(op.take, x, place, axis=len(shape) - 1, mode="clip")
+    position = node.constant(min(index, 0 if shape[-1] == 1 else 1), "int64")
+    part = node.call(op.take, x, position, axis=len(shape) - 1, mode="clip")
     if index and shape[-1] == 1:
         part = node.call(op.multiply, part, node.scalar_like(0, part))
     return node.call(op.transpose, part, axes=_moved(len(shape) - 1, axis, len(shape) - 2))
@@ -78,16 +78,16 @@ def _mirrored(node: Node, parts: list[Expr], length: int) -> list[Expr]:
     """All frequencies of a real signal from the first half: the others are conjugates."""
     half = length // 2 + 1
     real, imaginary = (_resized(node, part, half) for part in parts)
-    places = [k if k < half else length - k for k in range(length)]
+    positions = [k if k < half else length - k for k in range(length)]
     signs = [0.0 if k in (0, length / 2) else 1.0 if k < half else -1.0 for k in range(length)]
-    taken = [_at(node, part, places) for part in (real, imaginary)]
+    taken = [_at(node, part, positions) for part in (real, imaginary)]
     factor = node.constant(signs, tensor_type(imaginary).dtype)
     return [taken[0], node.call(op.multiply, taken[1], factor)]
 
 
-def _at(node: Node, x: Expr, places: list[int]) -> Expr:
+def _at(node: Node, x: Expr, positions: list[int]) -> Expr:
     axis = len(tensor_type(x).shape) - 1
-    return node.call(op.take, x, node.constant(places, "int64"), axis=axis, mode="clip")
+    return node.call(op.take, x, node.constant(positions, "int64"), axis=axis, mode="clip")
 
 
 def _first(node: Node, x: Expr, count: int) -> Expr:
@@ -145,12 +145,12 @@ def mel_weight_matrix(node: Node) -> Expr:
     dtype = dtype_of(code, "the result of MelWeightMatrix", node.span)
     ends = [2595 * np.log10(1 + hertz / 700) for hertz in (low.item(), high.item())]
     mels = ends[0] + np.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
-    places = ((length + 1) * 700 * (10 ** (mels / 2595) - 1) // rate).astype(np.int64)
-    if places[0] < 0 or places[-1] > length // 2 + 1:
+    edges = ((length + 1) * 700 * (10 ** (mels / 2595) - 1) // rate).astype(np.int64)
+    if edges[0] < 0 or edges[-1] > length // 2 + 1:
         raise node.fail("the edges lie beyond the frequencies of the transform",
                         got=f"{low} to {high} Hz at {rate} Hz")  # fmt: skip
     matrix = np.zeros((length // 2 + 1, bins))
-    for i, (left, centre, right) in enumerate(zip(places, places[1:], places[2:], strict=False)):
+    for i, (left, centre, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
         rising = np.arange(left, centre + 1)
         matrix[rising, i] = 1 if centre == left else (rising - left) / (centre - left)
         falling = np.arange(centre, right)

@@ -79,12 +79,12 @@ def _counted(node: Node, x: Expr, grams: np.ndarray) -> Term:
 
 def _matches(node: Node, x: Expr, grams: np.ndarray, distance: int, windows: int) -> Expr:
     equal: Expr | None = None
-    for place in range(grams.shape[1]):
-        start = place * distance
+    for position in range(grams.shape[1]):
+        start = position * distance
         tokens = node.call(op.strided_slice, x, begin=(start,), end=(start + windows,),
                            strides=(1,), axes=(1,))  # fmt: skip
         tokens = node.call(op.expand_dims, tokens, axis=2, num_newaxis=1)
-        wanted = node.constant(grams[:, place], tensor_type(x).dtype)
+        wanted = node.constant(grams[:, position], tensor_type(x).dtype)
         same = node.call(op.equal, tokens, wanted)
         equal = same if equal is None else node.call(op.logical_and, equal, same)
     if equal is None:

@@ -16,9 +16,9 @@ from weft.support.errors import UnsupportedModelError
 
 @converts("MaxUnpool", since=9, attributes=("kernel_shape", "pads", "strides"))
 def max_unpool(node: Node) -> Expr:
-    """Elements put back where MaxPool found them, zeros elsewhere.
+    """Scatter elements to the indices that MaxPool returned; other elements are zero.
 
-    The places count in the tensor that was pooled; a larger ``output_shape`` adds zeros behind it.
+    Indices refer to the tensor that was pooled; a larger ``output_shape`` appends zeros.
     """
     shape = node.shape()
     known = [d for d in shape if isinstance(d, int)]
@@ -34,9 +34,9 @@ def max_unpool(node: Node) -> Expr:
         for i, (size, stride) in enumerate(zip(known[2:], strides, strict=True))
     ]
     zeros = np.zeros(math.prod(pooled), node.dtype().numpy)
-    places = reshape_to(node, node.input(1), (1, math.prod(known)))
+    indices = reshape_to(node, node.input(1), (1, math.prod(known)))
     values = reshape_to(node, node.input(0), (math.prod(known),))
-    flat = node.call(op.scatter_nd, Constant(zeros, span=node.span), places, values, mode="update")
+    flat = node.call(op.scatter_nd, Constant(zeros, span=node.span), indices, values, mode="update")
     result = reshape_to(node, flat, tuple(pooled))
     wanted = node.optional_ints(2, "output_shape")
     if wanted is None or tuple(wanted) == tuple(pooled):

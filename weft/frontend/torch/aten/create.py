@@ -114,9 +114,9 @@ def diagonal(node: Node, x: Expr, offset: int, first: int, second: int) -> Expr:
     *batch, rows, columns = shape_in(x)
     row = np.arange(max(-offset, 0), rows)
     row = row[(row + offset >= 0) & (row + offset < columns)]
-    places = Constant(row * columns + row + offset, span=node.span)
+    positions = Constant(row * columns + row + offset, span=node.span)
     flat = node.reshape(x, (*batch, rows * columns))
-    return node.call(op.take, flat, places, axis=len(batch), mode="clip")
+    return node.call(op.take, flat, positions, axis=len(batch), mode="clip")
 
 
 @converts("one_hot")

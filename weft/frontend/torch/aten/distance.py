@@ -45,8 +45,8 @@ def pdist_backward(node: Node, grad: Expr, x: Expr, order: float, distance: Expr
     numbers = np.zeros((rows, rows), np.int64)
     upper = np.triu_indices(rows, 1)
     numbers[upper] = np.arange(len(upper[0]))
-    places = Constant(numbers + numbers.T, span=node.span)
-    wide_grad, wide = (node.call(op.take, v, places, axis=0) for v in (grad, distance))
+    positions = Constant(numbers + numbers.T, span=node.span)
+    wide_grad, wide = (node.call(op.take, v, positions, axis=0) for v in (grad, distance))
     return cdist_backward(node, wide_grad, x, x, order, wide)
 
 

@@ -1,7 +1,7 @@
 """Converters of sums, means and maxima over bags of rows, and their gradients.
 
-Bag ``b`` holds the places ``offsets[b]`` up to ``offsets[b + 1]`` of ``indices``; each place names
-a row of the weight.
+Bag ``b`` holds positions ``offsets[b]`` to ``offsets[b + 1]`` (exclusive) of ``indices``; each
+position selects a row of the weight.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def embedding_bag(
     node: Node, weight: Expr, indices: Expr, offsets: Expr, _scale_by_count: bool, mode: int,
     _sparse: bool, factors: Expr | None = None, has_end: bool = False, padding: int = -1,
 ) -> tuple[Expr, ...]:
-    """The bags, the bag of each place, how many places of each bag count, and, of maxima, the
+    """The bags, the bag of each position, how many positions of each bag count, and, of maxima, the
     row that each comes from.
     """
     indices, offsets = node.cast(indices, "int64"), node.cast(offsets, "int64")
@@ -36,10 +36,10 @@ def embedding_bag(
     if factors is not None:
         rows = node.call(op.multiply, rows, _column(node, _wide(node, factors)))
     if mode == _MAX:
-        result, places = _maxima(node, rows, owner, counts, sizes)
-        winners = node.call(op.take, indices, places, axis=0, mode="clip")
-        winners = node.call(op.where, node.call(op.less, places, node.scalar_like(
-            shape_in(indices)[0], places)), winners, node.scalar_like(0, winners))
+        result, positions = _maxima(node, rows, owner, counts, sizes)
+        winners = node.call(op.take, indices, positions, axis=0, mode="clip")
+        winners = node.call(op.where, node.call(op.less, positions, node.scalar_like(
+            shape_in(indices)[0], positions)), winners, node.scalar_like(0, winners))
     else:
         kept = node.call(op.where, _column(node, counts), rows, node.scalar_like(0, rows))
         result = _added(node, owner, kept, (bags, shape_in(weight)[1]))
@@ -81,7 +81,7 @@ def embedding_bag_factors_backward(
     node: Node, grad: Expr, weight: Expr, indices: Expr, offsets: Expr, _owner: Expr,
     _mode: int, padding: int = -1,
 ) -> Expr:
-    """The gradient of the factor of each place."""
+    """The gradient of the factor of each position."""
     indices, offsets = node.cast(indices, "int64"), node.cast(offsets, "int64")
     owner = _owners(node, indices, node.slice(offsets, 0, 0, shape_in(grad)[0]))
     rows = node.call(op.multiply, node.call(op.take, grad, owner, axis=0, mode="clip"),
@@ -92,7 +92,7 @@ def embedding_bag_factors_backward(
 
 
 def _owners(node: Node, indices: Expr, offsets: Expr) -> Expr:
-    """The bag of each place: how many bags begin there or before, less one."""
+    """The bag of each position: how many bags begin there or before, less one."""
     numbers = Constant(np.arange(shape_in(indices)[0])[:, None], span=node.span)
     begun = node.call(op.less_equal, node.reshape(offsets, (1, shape_in(offsets)[0])), numbers)
     count = node.call(op.sum, node.cast(begun, "int64"), axis=(1,), keepdims=False)
@@ -100,7 +100,7 @@ def _owners(node: Node, indices: Expr, offsets: Expr) -> Expr:
 
 
 def _counted(node: Node, indices: Expr, padding: int) -> Expr:
-    """Whether a place counts: it does unless it names the row of padding."""
+    """Whether a position counts: it does unless it names the row of padding."""
     return node.call(op.not_equal, indices, node.scalar_like(padding, indices))
 
 
@@ -127,16 +127,16 @@ def _added(node: Node, rows: Expr, updates: Expr, shape: tuple[int, ...]) -> Exp
 
 def _maxima(node: Node, rows: Expr, owner: Expr, counts: Expr, sizes: Expr
             ) -> tuple[Expr, Expr]:
-    """The largest elements of bags, zeros for empty ones, and the first place of each."""
-    bags, (places, width) = shape_in(sizes)[0], shape_in(rows)
+    """The largest elements of bags, zeros for empty ones, and the first position of each."""
+    bags, (positions, width) = shape_in(sizes)[0], shape_in(rows)
     lowest = node.scalar_like(-math.inf, rows)
     kept = node.call(op.where, _column(node, counts), rows, lowest)
     tuples = node.call(op.expand_dims, owner, axis=0, num_newaxis=1)
     found = node.call(op.scatter_nd, node.broadcast(lowest, (bags, width)), tuples, kept,
                       mode="max")
     back = node.call(op.take, found, owner, axis=0, mode="clip")
-    numbers = Constant(np.arange(places)[:, None], span=node.span)
-    nowhere = node.constant(places, "int64")
+    numbers = Constant(np.arange(positions)[:, None], span=node.span)
+    nowhere = node.constant(positions, "int64")
     is_best = node.call(op.logical_and, node.call(op.equal, kept, back), _column(node, counts))
     candidates = node.call(op.where, is_best, numbers, nowhere)
     first = node.call(op.scatter_nd, node.broadcast(nowhere, (bags, width)), tuples, candidates,

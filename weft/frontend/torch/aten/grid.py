@@ -24,7 +24,7 @@ _CUBIC = -0.75
 @converts("grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(node: Node, x: Expr, grid: Expr, method: int, padding: int,
                  align_corners: bool) -> Expr:
-    """``x`` (N, C, axes…) at positions ``grid`` (N, places…, axes) from -1 to 1."""
+    """``x`` (N, C, axes…) at positions ``grid`` (N, positions…, axes) from -1 to 1."""
     rank = rank_of(x)
     dtype = dtype_in(x)
     wide = "float32" if dtype.bits < 32 else dtype  # 16 bits are too few for positions
@@ -64,8 +64,8 @@ class Tap:
 
 def sampled(node: Node, x: Expr, grid: Expr, how: Sampling) -> Expr:
     """``grid_sampler`` by gathers and arithmetic, all of which have gradients."""
-    (batch, channels, *sizes), places = shape_in(x), shape_in(grid)[1:-1]
-    count = math.prod(places)
+    (batch, channels, *sizes), sizes_out = shape_in(x), shape_in(grid)[1:-1]
+    count = math.prod(sizes_out)
     flat = node.reshape(x, (batch, channels, math.prod(sizes)))
     rows = node.reshape(grid, (batch, count, len(sizes)))
     taps = []
@@ -75,26 +75,26 @@ def sampled(node: Node, x: Expr, grid: Expr, how: Sampling) -> Expr:
         taps.append(_taps(node, _unnormalised(node, along, size, how), size, how))
     parts = [_corner(node, flat, corner, sizes, how) for corner in itertools.product(*taps)]
     total = functools.reduce(lambda a, b: node.call(op.add, a, b), parts)
-    return node.reshape(total, (batch, channels, *places))
+    return node.reshape(total, (batch, channels, *sizes_out))
 
 
 def _corner(node: Node, flat: Expr, corner: Sequence[Tap], sizes: Sequence[int],
             how: Sampling) -> Expr:
     """What one tap of every axis reads, times their weights; zero beyond the data."""
     batch, channels, _ = shape_in(flat)
-    place: Expr | None = None
+    flat_index: Expr | None = None
     inside: Expr | None = None
     for tap, size in zip(corner, sizes, strict=True):
         held = node.call(op.clip, tap.index, a_min=0.0, a_max=float(size - 1))
         index = node.cast(held, "int64")
-        place = index if place is None else node.call(
-            op.add, node.call(op.multiply, place, node.scalar_like(size, place)), index)
+        flat_index = index if flat_index is None else node.call(
+            op.add, node.call(op.multiply, flat_index, node.scalar_like(size, flat_index)), index)
         within = node.call(op.equal, held, tap.index)
         inside = within if inside is None else node.call(op.logical_and, inside, within)
-    if place is None or inside is None:
+    if flat_index is None or inside is None:
         raise node.unsupported("data without spatial axes")
-    count = shape_in(place)[2]
-    value = node.call(op.gather, flat, node.broadcast(place, (batch, channels, count)), axis=2)
+    count = shape_in(flat_index)[2]
+    value = node.call(op.gather, flat, node.broadcast(flat_index, (batch, channels, count)), axis=2)
     if how.padding == "zeros":
         value = node.call(op.where, inside, value, node.scalar_like(0, value))
     for tap in corner:

@@ -84,13 +84,13 @@ def gather(node: Node, x: Expr, axis: int, indices: Expr, *_options: Any) -> Exp
 def index(node: Node, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     """NumPy's advanced indexing by integers.
 
-    The indexed axes become one, which is read at positions in row-major order. Their place is
+    The indexed axes become one, which is read at positions in row-major order. Their position is
     that of the first of them where they are neighbours, else the front.
     """
     axes = [a for a, i in enumerate(indices) if i is not None]
     if not axes:
         return x
-    places = _positions(node, x, indices, axes)
+    positions = _positions(node, x, indices, axes)
     rest = [a for a in range(rank_of(x)) if a not in axes]
     shape = shape_in(x)
     are_neighbours = axes == list(range(axes[0], axes[-1] + 1))
@@ -99,7 +99,7 @@ def index(node: Node, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     x = node.transpose(x, (*before, *axes, *after))
     count = math.prod(shape[a] for a in axes)
     x = node.reshape(x, (*(shape[a] for a in before), count, *(shape[a] for a in after)))
-    return node.call(op.take, x, places, axis=len(before), mode="clip")
+    return node.call(op.take, x, positions, axis=len(before), mode="clip")
 
 
 def _positions(node: Node, x: Expr, indices: Sequence[Expr | None], axes: Sequence[int]) -> Expr:
@@ -157,7 +157,7 @@ def _updates(node: Node, x: Expr, axes: Sequence[int], common: tuple[int, ...], 
              ) -> Expr:
     """The values in the shape that indexing gives, the axes of the indices in front.
 
-    Indexing leaves these in the place of the indexed axes where those are neighbours.
+    If the indexed axes are adjacent, these axes replace them.
     """
     rest = [a for a in range(rank_of(x)) if a not in axes]
     are_neighbours = list(axes) == list(range(axes[0], axes[-1] + 1))
@@ -171,7 +171,7 @@ def _updates(node: Node, x: Expr, axes: Sequence[int], common: tuple[int, ...], 
 
 
 def _put_where(node: Node, x: Expr, mask: Expr, values: Expr, accumulate: bool) -> Expr:
-    """One value for all places where the mask holds, or one for each of them in order."""
+    """One value for all positions where the mask holds, or one for each of them in order."""
     rest = shape_in(x)[rank_of(mask):]
     if rank_of(values) > len(rest) and shape_in(values)[-len(rest) - 1] != 1:
         values = node.broadcast(values, (shape_in(values)[-len(rest) - 1], *rest))
@@ -183,7 +183,7 @@ def _put_where(node: Node, x: Expr, mask: Expr, values: Expr, accumulate: bool) 
 
 
 def placed_where(node: Node, x: Expr, mask: Expr, values: Expr, *, accumulate: bool) -> Expr:
-    """``x`` with the first value at the first true place of ``mask``, the second at the second …
+    """``x`` with the first value at the first true element of ``mask``, the second at the second …
 
     ``mask`` covers the first axes of ``x``; values are then slices.
     """
@@ -193,10 +193,10 @@ def placed_where(node: Node, x: Expr, mask: Expr, values: Expr, *, accumulate: b
     hits = node.call(op.cumsum, node.reshape(node.cast(mask, "int64"), (count,)), axis=0)
     number = node.call(op.subtract, hits, node.constant(1, "int64"))
     rows = node.reshape(values, (size_of(values) // math.prod(rest), *rest))
-    placed = node.reshape(node.call(op.take, rows, number, axis=0, mode="clip"), shape_in(x))
-    placed = node.call(op.add, x, placed) if accumulate else placed
+    scattered = node.reshape(node.call(op.take, rows, number, axis=0, mode="clip"), shape_in(x))
+    scattered = node.call(op.add, x, scattered) if accumulate else scattered
     mask = node.reshape(mask, (*shape_in(mask), *(1,) * len(rest)))
-    return node.call(op.where, mask, placed, x)
+    return node.call(op.where, mask, scattered, x)
 
 
 @converts("index_copy")

@@ -74,7 +74,7 @@ def trilinear(node: Node, a: Expr, b: Expr, c: Expr, *rest: Any) -> Expr:
 
 
 def _expanded(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
-    """``x`` with axes of size 1 at the given places of the result."""
+    """``x`` with axes of size 1 at the given positions of the result."""
     for axis in sorted(axes):
         x = node.call(op.expand_dims, x, axis=axis, num_newaxis=1)
     return x

@@ -13,9 +13,11 @@ def topk(node: Node, x: Expr, count: int, axis: int, largest: bool, *_sorted: bo
          ) -> tuple[Expr, Expr]:
     if not rank_of(x):
         line = node.reshape(x, (1,))
-        places = node.slice(node.constant([0], "int64"), 0, 0, count)
+        positions = node.slice(node.constant([0], "int64"), 0, 0, count)
         taken = node.slice(line, 0, 0, count)
-        return (node.reshape(taken, ()), node.reshape(places, ())) if count else (taken, places)
+        if not count:
+            return taken, positions
+        return node.reshape(taken, ()), node.reshape(positions, ())
     dtype = dtype_in(x)
     plain = node.cast(x, "uint8") if dtype.is_bool else x
     found = node.call(op.topk, plain, k=count, axis=axis_of(axis, rank_of(x)),
@@ -39,8 +41,8 @@ def _sorted(node: Node, x: Expr, axis: int, descending: bool) -> tuple[Expr, Exp
     if not rank_of(x):
         return x, node.constant(0, "int64")
     axis = axis_of(axis, rank_of(x))
-    places = sorted_order(node, x, axis, descending=descending)
-    return node.call(op.gather, x, places, axis=axis), places
+    positions = sorted_order(node, x, axis, descending=descending)
+    return node.call(op.gather, x, positions, axis=axis), positions
 
 
 def sorted_order(node: Node, x: Expr, axis: int, *, descending: bool) -> Expr:

@@ -28,7 +28,7 @@ def _folded(node: Node, grad: Expr, axis: int, pads: tuple[int, int], size: int,
     """``grad`` along one axis without its padding, what that holds added inside."""
     before, after = (max(p, 0) for p in pads)
     end = shape_in(grad)[axis]
-    total = _placed(node, node.slice(grad, axis, before, end - after), axis, max(-pads[0], 0),
+    total = _embedded(node, node.slice(grad, axis, before, end - after), axis, max(-pads[0], 0),
                     size)
     # A cropped end has no copies; those of the other are of what is left.
     first, last = max(-pads[0], 0), size - 1 - max(-pads[1], 0)
@@ -38,17 +38,17 @@ def _folded(node: Node, grad: Expr, axis: int, pads: tuple[int, int], size: int,
         copies = node.slice(grad, axis, *part)
         if reflects:
             copies = node.call(op.reverse, copies, axis=axis)
-            place = edge + 1 if edge == first else edge - count
+            position = edge + 1 if edge == first else edge - count
         else:
-            copies, place = node.call(op.sum, copies, axis=(axis,), keepdims=True), edge
-        total = node.call(op.add, total, _placed(node, copies, axis, place, size))
+            copies, position = node.call(op.sum, copies, axis=(axis,), keepdims=True), edge
+        total = node.call(op.add, total, _embedded(node, copies, axis, position, size))
     return total
 
 
-def _placed(node: Node, x: Expr, axis: int, place: int, size: int) -> Expr:
-    """``x`` from ``place`` on along an axis of ``size``, zeros around it."""
-    after = size - place - shape_in(x)[axis]
-    if not place and not after:
+def _embedded(node: Node, x: Expr, axis: int, position: int, size: int) -> Expr:
+    """``x`` from ``position`` on along an axis of ``size``, zeros around it."""
+    after = size - position - shape_in(x)[axis]
+    if not position and not after:
         return x
-    width = [(place, after) if a == axis else (0, 0) for a in range(rank_of(x))]
+    width = [(position, after) if a == axis else (0, 0) for a in range(rank_of(x))]
     return node.call(op.nn.pad, x, node.scalar_like(0, x), pad_width=tuple(width))

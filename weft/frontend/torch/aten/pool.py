@@ -46,8 +46,8 @@ def max_pool_backward(node: Node, grad: Expr, x: Expr, kernel: Sequence[int],
                       ceil_mode: bool, indices: Expr) -> Expr:
     axes = _axes_in_name(node)
     sizes = shape_in(x)[-axes:]
-    grads, places = (_batch(node, t, axes) for t in (grad, indices))
-    result = node.call(_INDICES_GRAD[axes], grads, places, size=sizes,
+    grads, positions = (_batch(node, t, axes) for t in (grad, indices))
+    result = node.call(_INDICES_GRAD[axes], grads, positions, size=sizes,
                        **_window(axes, kernel, stride, padding, dilation, ceil_mode))
     return node.reshape(result, shape_in(x))
 

@@ -61,20 +61,20 @@ def truth(node: Node, x: Expr, axes: Axes = None, keepdims: bool = False) -> Exp
 def extreme_and_place(node: Node, x: Expr, axis: int, keepdims: bool) -> tuple[Expr, Expr]:
     is_max = node.op.startswith("aten.max")
     value = _extreme(node, op.max if is_max else op.min, x, axis, keepdims)
-    return value, _place(node, op.argmax if is_max else op.argmin, x, axis, keepdims)
+    return value, _position(node, op.argmax if is_max else op.argmin, x, axis, keepdims)
 
 
 @converts("argmax", "argmin")
-def place(node: Node, x: Expr, axis: int | None, keepdims: bool) -> Expr:
+def position(node: Node, x: Expr, axis: int | None, keepdims: bool) -> Expr:
     operator = op.argmax if node.op.startswith("aten.argmax") else op.argmin
     if axis is None:
         flat = node.reshape(x, (math.prod(shape_in(x)),))
-        found = _place(node, operator, flat, 0, keepdims=False)
+        found = _position(node, operator, flat, 0, keepdims=False)
         return node.reshape(found, (1,) * rank_of(x)) if keepdims else found
-    return _place(node, operator, x, axis, keepdims)
+    return _position(node, operator, x, axis, keepdims)
 
 
-def _place(node: Node, operator: Op, x: Expr, axis: int, keepdims: bool) -> Expr:
+def _position(node: Node, operator: Op, x: Expr, axis: int, keepdims: bool) -> Expr:
     if not rank_of(x):
         return node.constant(0, "int64")
     x = node.cast(x, "uint8") if dtype_in(x).is_bool else x

@@ -20,8 +20,8 @@ from weft.ir.expr import Constant, Expr
 def nearest(node: Node, x: Expr, sizes: Sequence[int] | None,
             factors: Sequence[float] | None) -> Expr:
     for axis, size, ratio in _grid(x, sizes, factors):
-        places = np.floor(np.arange(size, dtype=np.float32) * np.float32(ratio))
-        x = _taken(node, x, axis, places)
+        sources = np.floor(np.arange(size, dtype=np.float32) * np.float32(ratio))
+        x = _taken(node, x, axis, sources)
     return x
 
 
@@ -61,6 +61,6 @@ def _grid(x: Expr, sizes: Sequence[int] | None, factors: Sequence[float] | None
     return [(axis, *changes[axis]) for axis in order]
 
 
-def _taken(node: Node, x: Expr, axis: int, places: np.ndarray) -> Expr:
-    positions = Constant(places.astype(np.int64), span=node.span)
+def _taken(node: Node, x: Expr, axis: int, sources: np.ndarray) -> Expr:
+    positions = Constant(sources.astype(np.int64), span=node.span)
     return node.call(op.take, x, positions, axis=axis, mode="clip")

@@ -14,7 +14,7 @@ from weft.ir.expr import Constant, Expr
 def running_extreme(node: Node, x: Expr, axis: int) -> tuple[Expr, Expr]:
     """The largest (smallest) element so far, and where it is: the last of equals.
 
-    From the first NaN on the result is NaN, and the place that of the last one.
+    From the first NaN on the result is NaN, and the index is that of the last NaN.
     """
     if not rank_of(x):
         return x, node.constant(0, "int64")

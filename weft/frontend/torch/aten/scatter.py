@@ -130,18 +130,18 @@ def _with_axes(node: Node, x: Expr, rank: int) -> Expr:
 def put(node: Node, x: Expr, indices: Expr, values: Expr, accumulate: bool) -> Expr:
     """Writes at positions in row-major order."""
     flat = node.reshape(x, (size_of(x),))
-    places = counted_from_start(node, node.reshape(indices, (size_of(indices),)), size_of(x))
+    positions = counted_from_start(node, node.reshape(indices, (size_of(indices),)), size_of(x))
     values = node.reshape(node.cast(values, dtype_in(x)), (size_of(indices),))
-    made = _scattered(node, flat, 0, places, values, "add" if accumulate else "update")
+    made = _scattered(node, flat, 0, positions, values, "add" if accumulate else "update")
     return node.reshape(made, shape_in(x))
 
 
 @converts("take")
 def take(node: Node, x: Expr, indices: Expr) -> Expr:
-    places = counted_from_start(node, indices, size_of(x))
+    positions = counted_from_start(node, indices, size_of(x))
     if not size_of(x):
         return node.broadcast(node.scalar_like(0, x), shape_in(indices))
-    return node.call(op.take, node.reshape(x, (size_of(x),)), places, axis=0, mode="clip")
+    return node.call(op.take, node.reshape(x, (size_of(x),)), positions, axis=0, mode="clip")
 
 
 @converts("masked_scatter")
@@ -161,10 +161,10 @@ def segment_reduce(node: Node, x: Expr, kind: str, lengths: Expr | None, _indice
     ends = _segment_ends(node, lengths, offsets, axis)
     shape, count = shape_in(x), shape_in(ends)[-1]
     steps = Constant(np.arange(shape[axis], dtype=np.int64), span=node.span)
-    places = node.call(op.searchsorted, ends, node.broadcast(steps, shape[: axis + 1]),
+    positions = node.call(op.searchsorted, ends, node.broadcast(steps, shape[: axis + 1]),
                        right=True, dtype="int64")
     thin = (*shape[: axis + 1], *(1,) * (rank_of(x) - axis - 1))
-    wide = node.broadcast(node.reshape(places, thin), shape)
+    wide = node.broadcast(node.reshape(positions, thin), shape)
     made = (*shape[:axis], count, *shape[axis + 1 :])
     start = node.broadcast(node.constant(
         _neutral(kind, dtype_in(x)) if initial is None else initial, dtype_in(x)), made)
@@ -206,8 +206,8 @@ def masked_scatter_backward(node: Node, dy: Expr, mask: Expr, shape: list[int]) 
     rank = node.call(op.subtract, node.call(op.cumsum, node.cast(flat, "int64"), axis=0),
                      node.constant(1, "int64"))
     # Places beyond the end are not written.
-    places = node.call(op.where, flat, rank, node.constant(count, "int64"))
+    positions = node.call(op.where, flat, rank, node.constant(count, "int64"))
     zeros = node.broadcast(node.scalar_like(0, dy), (count,))
     values = node.reshape(node.broadcast(dy, common), (size,))
-    made = _scattered(node, zeros, 0, places, values, "update")
+    made = _scattered(node, zeros, 0, positions, values, "update")
     return node.reshape(made, shape)

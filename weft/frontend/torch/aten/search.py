@@ -20,16 +20,16 @@ def searchsorted(node: Node, line: Expr, values: Any, _is_narrow: bool = False,
     """Where each value goes in the ascending last axis."""
     if sorter is not None:
         line = node.call(op.gather, line, sorter, axis=rank_of(line) - 1)
-    return _places(node, line, values, right=right or side == "right")
+    return _positions(node, line, values, right=right or side == "right")
 
 
 @converts("bucketize.Tensor", "bucketize.Scalar")
 def bucketize(node: Node, values: Any, line: Expr, _is_narrow: bool = False,
               right: bool = False) -> Expr:
-    return _places(node, line, values, right=right)
+    return _positions(node, line, values, right=right)
 
 
-def _places(node: Node, line: Expr, values: Any, *, right: bool) -> Expr:
+def _positions(node: Node, line: Expr, values: Any, *, right: bool) -> Expr:
     """Both are compared in the dtype that holds either."""
     own = values if isinstance(values, Expr) else node.scalar_like(values, line)
     kinds = (dtype_in(line).numpy, dtype_in(own).numpy)
@@ -76,8 +76,8 @@ def nonzero_static(node: Node, x: Expr, size: int, fill: int) -> Expr:
     # Those that are zero go beyond the end, where nothing is written.
     row = node.call(op.where, hit, number, node.constant(size, "int64"))
     empty = Constant(np.full(size, -1, np.int64), span=node.span)
-    places = Constant(np.arange(count, dtype=np.int64), span=node.span)
-    found = node.call(op.scatter_elements, empty, row, places, axis=0, reduction="update")
+    positions = Constant(np.arange(count, dtype=np.int64), span=node.span)
+    found = node.call(op.scatter_elements, empty, row, positions, axis=0, reduction="update")
     return _unravelled(node, found, shape_in(x), fill)
 
 
@@ -127,12 +127,12 @@ def _counted(node: Node, flat: Expr, weights: Expr | None, bins: int, first: Exp
              ) -> Expr:
     width = node.call(op.subtract, last, first)
     distance = node.call(op.subtract, flat, first)
-    place = node.call(op.divide, node.call(op.multiply, distance, node.scalar_like(bins, flat)),
+    position = node.call(op.divide, node.call(op.multiply, distance, node.scalar_like(bins, flat)),
                       width)
     inside = node.call(op.logical_and, node.call(op.greater_equal, flat, first),
                        node.call(op.less_equal, flat, last))
-    place = node.call(op.where, inside, place, node.scalar_like(0, flat))
-    number = node.call(op.minimum, node.cast(place, "int64"), node.constant(bins - 1, "int64"))
+    position = node.call(op.where, inside, position, node.scalar_like(0, flat))
+    number = node.call(op.minimum, node.cast(position, "int64"), node.constant(bins - 1, "int64"))
     number = node.call(op.where, inside, number, node.constant(bins, "int64"))
     return _summed(node, flat, number, weights, bins)
 

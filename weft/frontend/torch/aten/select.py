@@ -39,7 +39,7 @@ def median(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
 
 
 def _rank_of_median(node: Node, x: Expr, axis: int, *, ignores_nan: bool) -> Expr:
-    """The place in the sorted order, in which NaNs come last."""
+    """The position in the sorted order, in which NaNs come last."""
     size = shape_in(x)[axis]
     is_number = node.cast(node.call(op.logical_not, node.call(op.isnan, x)), "int64")
     numbers = node.call(op.sum, is_number, axis=(axis,), keepdims=True)
@@ -63,7 +63,7 @@ def median_of_all(node: Node, x: Expr) -> Expr:
 
 @converts("mode")
 def mode(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
-    """The smallest of the most frequent values, and a place of it; NaN equals nothing.
+    """The smallest of the most frequent values, and an index of it; NaN is not equal to itself.
 
     In sorted order the length of a run so far is the distance from its start, which is the
     largest position so far at which the value changes.
@@ -87,9 +87,10 @@ def mode(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
     return _picked(node, x, node.call(op.gather, order, longest, axis=axis), axis, keepdims)
 
 
-def _picked(node: Node, x: Expr, place: Expr, axis: int, keepdims: bool) -> Pair:
-    """The elements at ``place``, where the axis has one position left."""
-    value = node.call(op.gather, x, place, axis=axis)
+def _picked(node: Node, x: Expr, position: Expr, axis: int, keepdims: bool) -> Pair:
+    """The elements at ``position``, where the axis has one position left."""
+    value = node.call(op.gather, x, position, axis=axis)
     if keepdims:
-        return value, place
-    return (node.call(op.squeeze, value, axis=(axis,)), node.call(op.squeeze, place, axis=(axis,)))
+        return value, position
+    return (node.call(op.squeeze, value, axis=(axis,)),
+            node.call(op.squeeze, position, axis=(axis,)))

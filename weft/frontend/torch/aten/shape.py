@@ -231,8 +231,8 @@ def replication_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
     for index in range(len(pad) // 2):
         axis = rank_of(x) - 1 - index
         size = shape_in(x)[axis]
-        places = np.clip(np.arange(-pad[2 * index], size + pad[2 * index + 1]), 0, size - 1)
-        x = node.call(op.take, x, Constant(places, span=node.span), axis=axis, mode="clip")
+        positions = np.clip(np.arange(-pad[2 * index], size + pad[2 * index + 1]), 0, size - 1)
+        x = node.call(op.take, x, Constant(positions, span=node.span), axis=axis, mode="clip")
     return x
 
 
@@ -258,7 +258,7 @@ def unfold(node: Node, x: Expr, axis: int, size: int, step: int) -> Expr:
         return node.slice(node.reshape(x, (1,)), 0, 0, size)
     axis, rank = axis_of(axis, rank_of(x)), rank_of(x)
     starts = np.arange(0, shape_in(x)[axis] - size + 1, step)
-    places = Constant(starts[:, None] + np.arange(size), span=node.span)
-    windows = node.call(op.take, x, places, axis=axis, mode="clip")
+    positions = Constant(starts[:, None] + np.arange(size), span=node.span)
+    windows = node.call(op.take, x, positions, axis=axis, mode="clip")
     order = (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1)
     return node.transpose(windows, order)

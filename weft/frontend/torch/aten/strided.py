@@ -1,4 +1,4 @@
-"""Converters of views that name places in memory, and of writes into views."""
+"""Converters of views that name offsets in memory, and of writes into views."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from weft.frontend.torch.node import Node, axis_of, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
-# Tables of places are constants of the module.
+# Tables of offsets are constants of the module.
 _TABLE_ELEMENTS = 1 << 20
 
 
 @converts("as_strided", "as_strided_copy")
 def as_strided(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
                offset: int | None) -> Expr:
-    """Elements by their places in the memory of ``x``."""
+    """Elements by their offsets in the memory of ``x``."""
     if not offset and _is_same_view(node, x, shape, stride):
         return x
     if not math.prod(shape):
         return node.broadcast(node.scalar_like(0, x), shape)
-    table = Constant(_places(node, x, shape, stride, offset), span=node.span)
+    table = Constant(_positions(node, x, shape, stride, offset), span=node.span)
     return node.call(op.take, node.reshape(x, (size_of(x),)), table, axis=0, mode="clip")
 
 
@@ -35,7 +35,7 @@ def as_strided_scatter(node: Node, x: Expr, part: Expr, shape: Sequence[int],
     """``x`` with the elements of such a view replaced."""
     if not math.prod(shape):
         return x
-    table = _places(node, x, shape, stride, offset).reshape(-1)
+    table = _positions(node, x, shape, stride, offset).reshape(-1)
     flat = node.reshape(x, (size_of(x),))
     made = node.call(op.scatter_elements, flat, Constant(table, span=node.span),
                      node.reshape(part, (size_of(part),)), axis=0, reduction="update")
@@ -48,14 +48,14 @@ def _is_same_view(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[in
         for mine, theirs, size in zip(stride, node.traced[0].stride(), shape, strict=False))
 
 
-def _places(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
+def _positions(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
             offset: int | None) -> np.ndarray:
     """Which elements of ``x``, in row-major order, the view has."""
     traced = node.traced[0]
     own = traced.storage_offset()
     wanted = _memory(shape, stride, own if offset is None else offset)
     if max(wanted.size, size_of(x)) > _TABLE_ELEMENTS:
-        raise node.unsupported("too many elements by their places in memory",
+        raise node.unsupported("too many elements by their offsets in memory",
                                got=str(wanted.size))
     held = _memory(shape_in(x), traced.stride(), own).reshape(-1)
     order = np.argsort(held, kind="stable")
@@ -68,11 +68,11 @@ def _places(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
 
 
 def _memory(shape: Sequence[int], stride: Sequence[int], offset: int) -> np.ndarray:
-    places = np.full((), offset, np.int64)
+    offsets = np.full((), offset, np.int64)
     for axis, (size, step) in enumerate(zip(shape, stride, strict=True)):
         steps = np.arange(size, dtype=np.int64) * step
-        places = places + steps.reshape(-1, *(1,) * (len(shape) - axis - 1))
-    return places
+        offsets = offsets + steps.reshape(-1, *(1,) * (len(shape) - axis - 1))
+    return offsets
 
 
 @converts("slice_scatter")
@@ -89,9 +89,9 @@ def slice_scatter(node: Node, x: Expr, part: Expr, axis: int, start: int | None,
         return _with_middle(node, x, part, axis, first, max(first, last))
     inside = np.isin(np.arange(size), chosen)
     source = np.clip((np.arange(size) - first) // step, 0, len(chosen) - 1)
-    placed = node.call(op.take, part, Constant(source, span=node.span), axis=axis, mode="clip")
+    scattered = node.call(op.take, part, Constant(source, span=node.span), axis=axis, mode="clip")
     mask = inside.reshape(-1, *(1,) * (rank_of(x) - axis - 1))
-    return node.call(op.where, Constant(mask, span=node.span), placed, x)
+    return node.call(op.where, Constant(mask, span=node.span), scattered, x)
 
 
 def _with_middle(node: Node, x: Expr, part: Expr, axis: int, first: int, last: int) -> Expr:
@@ -124,9 +124,9 @@ def diagonal_scatter(node: Node, x: Expr, part: Expr, offset: int, first: int, s
     if not count or not size_of(x):
         return x
     number = np.clip(row - max(-offset, 0) + 0 * column, 0, count - 1)
-    placed = node.call(op.take, part, Constant(number, span=node.span), axis=rank - 2,
+    scattered = node.call(op.take, part, Constant(number, span=node.span), axis=rank - 2,
                        mode="clip")
-    made = node.call(op.where, Constant(is_on, span=node.span), placed,
+    made = node.call(op.where, Constant(is_on, span=node.span), scattered,
                      node.transpose(x, order))
     return node.transpose(made, tuple(np.argsort(order).tolist()))
 

@@ -18,17 +18,17 @@ _INDICES = {1: op.nn.max_pool1d_indices, 2: op.nn.max_pool2d_indices, 3: op.nn.m
 def places_of_largest(node: Node, window: Window) -> Expr:
     """Places in the flat input; of equal elements the first one in the window counts.
 
-    ``storage_order`` 1 counts places of an image by columns.
+    ``storage_order`` 1 counts positions of an image by columns.
     """
     sizes = [d for d in node.shape() if isinstance(d, int)]
     operator = _INDICES.get(len(window.kernel))
     if operator is None or len(sizes) < node.rank():
         raise UnsupportedModelError(
-            "MaxPool gives places in images of up to three axes and fixed sizes",
+            "MaxPool gives positions in images of up to three axes and fixed sizes",
             where=node.span,
             got=f"shape ({', '.join(map(str, node.shape()))})",
         )
-    places = node.call(
+    positions = node.call(
         operator,
         node.input(0),
         pool_size=window.kernel,
@@ -39,17 +39,17 @@ def places_of_largest(node: Node, window: Window) -> Expr:
     )
     batch, channels, *spatial = sizes
     if node.attrs.integer("storage_order", 0) == 1:
-        places = _by_columns(node, places, spatial)
+        positions = _by_columns(node, positions, spatial)
     images = np.arange(batch * channels).reshape(batch, channels, *(1,) * len(spatial))
-    return node.call(op.add, places, node.constant(images * math.prod(spatial), "int64"))
+    return node.call(op.add, positions, node.constant(images * math.prod(spatial), "int64"))
 
 
-def _by_columns(node: Node, places: Expr, sizes: list[int]) -> Expr:
-    """Row-major places with the first axis counted fastest."""
+def _by_columns(node: Node, positions: Expr, sizes: list[int]) -> Expr:
+    """Row-major positions with the first axis counted fastest."""
     total, behind, step = node.constant(0, "int64"), math.prod(sizes), 1
     for size in sizes:
         behind //= size
-        row = node.call(op.floor_divide, places, node.constant(behind, "int64"))
+        row = node.call(op.floor_divide, positions, node.constant(behind, "int64"))
         along = node.call(op.floor_mod, row, node.constant(size, "int64"))
         along = node.call(op.multiply, along, node.constant(step, "int64"))
         total = node.call(op.add, total, along)
