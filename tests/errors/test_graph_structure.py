@@ -39,7 +39,7 @@ def test_dangling_edges_are_all_listed() -> None:
         make_model(nodes),
         InvalidModelError,
         """
-        E0400 the graph reads values that nothing computes
+        E0400 the graph reads undefined values
           --> <ModelProto>
           expected: the name of a graph input, an initializer, or a node's output
           input 1 of sum (Add) is 'lost'
@@ -89,7 +89,7 @@ def test_no_outputs() -> None:
         model,
         InvalidModelError,
         """
-        E0400 the graph has no outputs
+        E0400 the graph does not declare outputs
           --> <ModelProto>
     """,
     )
@@ -133,7 +133,7 @@ def test_input_without_a_shape() -> None:
         model,
         InvalidModelError,
         """
-        E0400 graph input 'x' has no shape
+        E0400 the shape of graph input 'x' is missing
           --> <ModelProto> (node x)
           help: give it one: inputs={"x": (1, 3, 224, 224)}
     """,
@@ -160,7 +160,7 @@ def test_shape_for_an_input_that_is_not_there() -> None:
         good_model(),
         InvalidInputError,
         """
-        E0500 the model has no input 'data'
+        E0500 unknown input 'data'
           --> <ModelProto>
           expected: 'x'
     """,

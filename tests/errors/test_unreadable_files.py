@@ -84,7 +84,7 @@ def test_message_without_a_graph() -> None:
         b"\xa0\x06\x01",
         InvalidModelError,
         """
-        E0400 the model has no graph
+        E0400 the model does not contain a graph
           --> <bytes>
           expected: an onnx.ModelProto with a graph of nodes
           help: the file may be cut off, or may not be an ONNX model; export it again

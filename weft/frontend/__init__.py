@@ -1,1 +1,1 @@
-"""Model formats that weft reads; each format is a package of its own, imported when it is used."""
+"""Importers of model formats, one package each, loaded on first use."""

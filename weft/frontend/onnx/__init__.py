@@ -31,7 +31,7 @@ def from_onnx(
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``. ``inputs`` overrides the
     shapes of graph inputs: ``{"x": ("batch", 3, 224, 224)}``. For a sequence it gives one shape
     for each tensor, for an optional value ``None`` or what it holds; the tensors of a sequence
-    ``x`` become parameters of their own, ``x[0]`` and so on. The module's ``attrs`` keep the names
+    ``x`` become separate parameters, ``x[0]`` and so on. The module's ``attrs`` keep the names
     of the graph's inputs and outputs as ``input_names`` and ``output_names``.
 
     Raises ``InvalidModelError`` for a model that is damaged or contradicts itself,

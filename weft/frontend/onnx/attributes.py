@@ -57,7 +57,7 @@ class Attributes:
         return bool(value)
 
     def number(self, name: str, default: float) -> float:
-        """A number of 32 bits, as the standard's defaults are, whatever the data is."""
+        """A float32 number, like the defaults of the standard, for data of any type."""
         value = self._read(name, AttributeProto.FLOAT)
         return float(np.float32(default)) if value is None else float(value)
 

@@ -91,7 +91,7 @@ def _note(gap: str, labels: list[str]) -> str:
 
 
 def _suggestion(missing: list[str]) -> str | None:
-    """A near miss is more likely a damaged name than an operator to ask for."""
+    """A misspelled operator name; such names suggest a damaged file, not a missing converter."""
     for name in missing:
         domain, _, own = name.rpartition("::")
         alike = {known.rpartition("::")[2]: known for known in supported_operators()

@@ -1,7 +1,7 @@
 """Operators without a converter, replaced by the function bodies that ONNX defines for them.
 
 A body may depend on the node: on its attributes, the types of its inputs, and which of them are
-left out. So each node gets a function of its own, local to the model, which is then inlined.
+left out. So each node gets its own model-local function, which is then inlined.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def inline_functions(loaded: LoadedModel) -> LoadedModel:
 
 
 def _function_sizes(functions: Iterable[FunctionProto]) -> dict[Key, int]:
-    """Nodes in each function once expanded; functions that recurse have no entry."""
+    """The number of nodes of each function after expansion; recursive functions are left out."""
     waiting = {(f.domain, f.name): f for f in functions}
     sizes: dict[Key, int] = {}
     while True:

@@ -22,7 +22,7 @@ Override = Sequence[object] | None
 
 @dataclass
 class GraphInputs:
-    """``params`` are the parameters so far, by the names of what the user passes."""
+    """``params`` are the parameters so far, by the names under which the user passes them."""
 
     source: str
     params: dict[str, Var] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class GraphInputs:
         if override is None:
             if not has_shape:
                 raise InvalidModelError(
-                    f"graph input {name!r} has no shape",
+                    f"the shape of graph input {name!r} is missing",
                     where=where,
                     help=f'give it one: inputs={{"{name}": (1, 3, 224, 224)}}',
                 )

@@ -106,7 +106,7 @@ def _check_interface(graph: GraphProto, where: str, *, is_body: bool) -> None:
     if not is_body:  # a body may give one value twice
         _check_names_unique("output", [o.name for o in graph.output], where)
     if not graph.output:
-        raise InvalidModelError("the graph has no outputs", where=where)
+        raise InvalidModelError("the graph does not declare outputs", where=where)
 
 
 def _check_names_unique(kind: str, names: list[str], source: str) -> None:
@@ -159,7 +159,7 @@ def _check_edges(
     ]
     if dangling:
         raise InvalidModelError(
-            "the graph reads values that nothing computes",
+            "the graph reads undefined values",
             where=source,
             expected="the name of a graph input, an initializer, or a node's output",
             notes=shortened(dangling),

@@ -71,7 +71,7 @@ class GraphImporter:
         unknown = [n for n in self.overrides if n not in names]
         if unknown:
             raise InvalidInputError(
-                f"the model has no input {', '.join(map(repr, unknown))}",
+                f"unknown input {', '.join(map(repr, unknown))}",
                 where=self.source,
                 expected=", ".join(map(repr, names)) or "no inputs",
             )
@@ -102,7 +102,7 @@ class GraphImporter:
         return TensorType(declared_shape(value.name, value.type, where), dtype)
 
     def _module(self) -> IRModule:
-        """Sequences are outputs of their own for each tensor: ``y[0]``, ``y[1]``."""
+        """Each tensor of a sequence becomes a separate output: ``y[0]``, ``y[1]``."""
         outputs = [pair for value in self.graph.output for pair in self._outputs(value)]
         span = Span(self.source)
         parts = tuple(part for _, part in outputs)

@@ -97,7 +97,7 @@ def _check_has_graph(loaded: LoadedModel) -> None:
     proto = loaded.proto
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise InvalidModelError(
-            "the model has no graph",
+            "the model does not contain a graph",
             where=loaded.source,
             expected="an onnx.ModelProto with a graph of nodes",
             help="the file may be cut off, or may not be an ONNX model; export it again",

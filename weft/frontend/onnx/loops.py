@@ -15,7 +15,7 @@ from weft.ir.shape import ANY
 from weft.ir.types import TensorType, TupleType
 from weft.support.errors import UnsupportedModelError
 
-# Unrolled rounds fuse and need no memory of their own, but each is compiled.
+# Unrolled iterations fuse and share memory, but each of them is compiled.
 MAX_UNROLLED_NODES = 4096
 # How often the types of what is carried may become less definite.
 _MAX_ROUNDS_OF_TYPING = 4
@@ -25,18 +25,18 @@ _MAX_ROUNDS_OF_TYPING = 4
 class Loop:
     """``step(i, condition, carried)`` gives the next condition, what is carried on, and scans.
 
-    It runs while the condition holds and ``i < rounds``.
+    It runs while the condition holds and ``i < trip_count``.
     """
 
     node: Node
-    rounds: Expr
+    trip_count: Expr
     going: Expr
     carried: tuple[Expr, ...]
     step: Callable[[Expr, Expr, Sequence[Expr]], list[Value]]
 
 
 @dataclass(frozen=True)
-class _Round:
+class _Iteration:
     """The body converted for variables of some types."""
 
     variables: tuple[Var, ...]
@@ -46,13 +46,13 @@ class _Round:
 
 
 def run_loop(loop: Loop) -> list[Value]:
-    """The carried values after the last round, and every scan stacked along a new axis 0.
+    """The loop-carried values after the last iteration, and every scan stacked along a new axis 0.
 
     Raises ``UnsupportedModelError`` where a carried value changes its rank or element type.
     """
     node = loop.node
     once = _typed_round(loop)
-    fixed = _fixed_rounds(loop, once)
+    fixed = _static_trip_count(loop, once)
     sums = [_Collected(node, tensor_type(part), fixed) for part in once.scanned]
     i, condition, *state = once.variables
     collected = tuple(Var(f"scan{n}", s.type, checked_type=s.type) for n, s in enumerate(sums))
@@ -65,14 +65,14 @@ def run_loop(loop: Loop) -> list[Value]:
           for s, total, part in zip(sums, collected, once.scanned, strict=True)),
     )
     first = (node.constant(0, "int64"), loop.going, *loop.carried, *(s.empty() for s in sums))
-    goes_on = node.call(op.logical_and, condition, node.call(op.less, i, loop.rounds))
+    goes_on = node.call(op.logical_and, condition, node.call(op.less, i, loop.trip_count))
     result = _recursion(node, variables, goes_on, following, first)
     positions = range(2, len(variables))
     return [node.field(result, position) for position in positions]
 
 
-def _typed_round(loop: Loop) -> _Round:
-    """Sizes that change from round to round are left open."""
+def _typed_round(loop: Loop) -> _Iteration:
+    """Sizes that change between iterations become ``ANY``."""
     types = [_carried_type(loop.node, value) for value in loop.carried]
     for _ in range(_MAX_ROUNDS_OF_TYPING):
         once = _converted(loop, types)
@@ -92,12 +92,12 @@ def _carried_type(node: Node, value: Expr) -> TensorType:
         raise UnsupportedModelError(
             f"{node.op} carries a sequence, and how often it runs is not known",
             where=node.span,
-            help="give the number of rounds as a constant",
+            help="make the trip count a constant",
         )
     return value.checked_type
 
 
-def _converted(loop: Loop, types: Sequence[TensorType]) -> _Round:
+def _converted(loop: Loop, types: Sequence[TensorType]) -> _Iteration:
     index, flag = (TensorType((), DType.of(name)) for name in ("int64", "bool"))
     names = ["i", "going", *(f"carried{n}" for n in range(len(types)))]
     variables = tuple(
@@ -111,7 +111,7 @@ def _converted(loop: Loop, types: Sequence[TensorType]) -> _Round:
             where=loop.node.span,
         )
     condition, *rest = results
-    return _Round(variables, condition, tuple(rest[: len(types)]), tuple(rest[len(types) :]))  # type: ignore[arg-type]
+    return _Iteration(variables, condition, tuple(rest[: len(types)]), tuple(rest[len(types) :]))  # type: ignore[arg-type]
 
 
 def _joined(node: Node, before: TensorType, after: TensorType) -> TensorType:
@@ -126,36 +126,36 @@ def _joined(node: Node, before: TensorType, after: TensorType) -> TensorType:
     return TensorType(tuple(b if b == a else ANY for b, a in pairs), before.dtype)
 
 
-def _fixed_rounds(loop: Loop, once: _Round) -> int | None:
-    """How many rounds there are, where that is known at import."""
-    rounds = constant_value(loop.rounds)
+def _static_trip_count(loop: Loop, once: _Iteration) -> int | None:
+    """The trip count, if it is known at import."""
+    count = constant_value(loop.trip_count)
     known = [constant_value(e) for e in (loop.going, once.condition)]
     unchanged = once.condition is once.variables[1] and known[0] is not None and bool(known[0])
     always = unchanged or all(value is not None and bool(value) for value in known)
-    return int(rounds) if rounds is not None and always else None
+    return int(count) if count is not None and always else None
 
 
 @dataclass(frozen=True)
 class _Collected:
-    """The scans of one output so far: all rounds in place, or as many as there were."""
+    """The scan output so far, preallocated if the trip count is known."""
 
     node: Node
     part: TensorType
-    rounds: int | None
+    trip_count: int | None
 
     @property
     def type(self) -> TensorType:
-        return TensorType((ANY if self.rounds is None else self.rounds, *self.part.shape),
+        return TensorType((ANY if self.trip_count is None else self.trip_count, *self.part.shape),
                           self.part.dtype)  # fmt: skip
 
     def empty(self) -> Expr:
         sizes = tuple(d if isinstance(d, int) else 0 for d in self.part.shape)
-        zeros = np.zeros((self.rounds or 0, *sizes), self.part.dtype.numpy)
+        zeros = np.zeros((self.trip_count or 0, *sizes), self.part.dtype.numpy)
         return Constant(zeros, span=self.node.span)
 
     def with_part(self, total: Expr, part: Expr, i: Expr) -> Expr:
         node = self.node
-        if self.rounds is None:
+        if self.trip_count is None:
             row = node.call(op.expand_dims, part, axis=0, num_newaxis=1)
             return node.tuple_call(op.concatenate, [total, row], axis=0)
         position = node.call(op.reshape, i, newshape=(1,))

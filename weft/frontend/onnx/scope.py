@@ -32,7 +32,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Scope:
-    """The value of every name that is known so far in one graph."""
+    """The values of the names that are defined so far in one graph."""
 
     model: Surroundings
     values: dict[str, Value]

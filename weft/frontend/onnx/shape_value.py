@@ -44,7 +44,7 @@ def _object_array(items: list[Dim]) -> np.ndarray:
 
 
 def settle(dims: np.ndarray) -> ShapeValue | np.ndarray:
-    """Plain int64 where every dimension turned out to be a number."""
+    """An int64 array if every dimension is a number."""
     if all(isinstance(d, int) for d in dims.reshape(-1).tolist()):
         return dims.astype(np.int64)
     return ShapeValue(dims)

@@ -22,7 +22,7 @@ def declared_signature(
 ) -> tuple[Declared, Declared]:
     """Name and type of every input and output; ``inputs`` overrides shapes.
 
-    Sizes that are neither numbers nor plain names are ``ANY``. Raises ``InvalidModelError`` for a
+    Sizes that are neither integers nor identifiers are ``ANY``. Raises ``InvalidModelError`` for a
     model that cannot be read, ``UnsupportedModelError`` for element types that weft lacks and for
     what is no tensor.
     """

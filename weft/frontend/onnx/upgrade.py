@@ -18,6 +18,6 @@ def upgrade_opset(loaded: LoadedModel) -> LoadedModel:
     versions = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
     if len(versions) != 1 or not 1 <= versions[0] < MIN_OPSET:
         return loaded
-    # None: an operator has no adapter, or onnx finds fault with the graph.
+    # None: an operator lacks an adapter, or onnx rejects the graph.
     converted = convert_version(proto, MIN_OPSET)
     return loaded if converted is None else LoadedModel(converted, loaded.source, loaded.folder)

@@ -46,7 +46,7 @@ def takes_overload(overload: OpOverload) -> bool:
 
 def _converter(overload: OpOverload) -> ConvertFunction | None:
     found = find_converter(str(overload))
-    count = len(overload._schema.arguments)  # noqa: SLF001 - has no other name
+    count = len(overload._schema.arguments)  # noqa: SLF001 - torch has no public name for it
     return found if found is not None and _takes(found, count) else None
 
 
@@ -86,7 +86,7 @@ def is_converted(node: torch.fx.Node) -> bool:
 
 def bound_arguments(node: torch.fx.Node) -> list[Any]:
     """The arguments as the schema lists them, defaults filled in; those after ``*`` come last."""
-    schema: Sequence[Any] = node.target._schema.arguments  # noqa: SLF001 - has no other name
+    schema: Sequence[Any] = node.target._schema.arguments  # noqa: SLF001 - torch has no public name for it
     given = list(node.args)
     for argument in schema[len(given):]:
         if argument.name in node.kwargs:

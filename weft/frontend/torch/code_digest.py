@@ -1,8 +1,8 @@
-"""A digest of what Python code and plain values are, for models that are known by their code.
+"""Digests of Python code and values, by which models are found in the cache.
 
 Functions and classes of the user are walked: their bytecode, constants, defaults, closures, and
 the globals that they name. Those of installed libraries are known by the version of the library,
-where they are what the library defines. Whatever else the code refers to has no digest.
+where they are what the library defines. References of any other kind have no digest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BOOKKEEPING = frozenset(("__dict__", "__weakref__", "__doc__", "__module__", "_
 
 
 class UnknownError(Exception):
-    """Something has no digest."""
+    """A reference without a digest."""
 
 
 class Digest:
@@ -80,7 +80,7 @@ class Digest:
         self._kept.append(value)
 
     def value(self, value: Any) -> None:
-        """Anything that code refers to. Raises ``UnknownError`` for what has no digest."""
+        """Add an object that code refers to; raises ``UnknownError`` if it has no digest."""
         if type(value) in _PLAIN:
             self.add(type(value).__name__, value)
         elif id(value) in self._seen:

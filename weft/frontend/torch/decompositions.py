@@ -20,7 +20,7 @@ def extra_decompositions() -> Decompositions:
 
 
 def backend_decompositions() -> Decompositions:
-    """For graphs of ``torch.compile``: whatever torch can take apart and weft does not convert.
+    """For ``torch.compile``: the operators that torch can decompose and weft cannot convert.
 
     Operators that draw random numbers stay whole: torch runs them, as its seed says.
     """
@@ -43,7 +43,7 @@ def is_converted(overload: Any) -> bool:
 
 
 def draws_numbers(overload: Any) -> bool:
-    """Whether an operator draws random numbers whatever its arguments are."""
+    """Whether an operator always draws random numbers."""
     tags = getattr(overload, "tags", ())
     # Attention and recurrent layers draw numbers for dropout alone, which is traced as its own.
     return torch.Tag.nondeterministic_seeded in tags \

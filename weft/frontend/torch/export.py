@@ -84,7 +84,7 @@ def _open_axes(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
     given = inspect.signature(model.forward).bind(*args, **(kwargs or {})).arguments
     unknown = [name for name in shapes if not isinstance(given.get(name), torch.Tensor)]
     if unknown:
-        raise OptionError(f"the module has no tensor argument {', '.join(map(repr, unknown))}",
+        raise OptionError(f"unknown tensor argument {', '.join(map(repr, unknown))}",
                           expected=", ".join(n for n, v in given.items()
                                              if isinstance(v, torch.Tensor)),
                           help="for tensors inside others, pass a torch.export.ExportedProgram")
@@ -114,7 +114,7 @@ def _axes_of(name: str, value: torch.Tensor, shape: tuple[object, ...]) -> dict[
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Torch warns of its own deprecated calls while it exports."""
+    """Silence torch's warnings about its own deprecated calls."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -45,7 +45,7 @@ def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
 
 
 class GraphImporter:
-    """Holds the value of every node while the graph is walked: expressions, and plain Python."""
+    """The value of each node during the walk over the graph: expressions and Python values."""
 
     def __init__(self, program: TorchProgram) -> None:
         self.program = program

@@ -46,7 +46,7 @@ class ModuleSource:
         """
         if torch.overrides._get_current_function_mode_stack() \
                 or torch.utils._python_dispatch._get_current_dispatch_mode_stack() \
-                or foreign_converters():  # noqa: SLF001 - modes have no other name
+                or foreign_converters():  # noqa: SLF001 - torch has no public name for modes
             return None
         digest = Digest()
         try:

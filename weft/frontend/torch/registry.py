@@ -16,7 +16,7 @@ def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
     A name is that of all overloads (``add``) or of one (``max.dim``), without ``aten.``; those of
     other libraries are written out (``prims.convert_element_type``). The function gets the node
     and the arguments in the order of the operator's schema, defaults filled in: tensors are typed
-    expressions, all else is plain Python.
+    expressions, all other values Python values.
     """
 
     def wrap(function: ConvertFunction) -> ConvertFunction:

@@ -20,7 +20,7 @@ def input_types(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
     names = [port.name for port in program.inputs]
     unknown = [name for name in shapes if name not in names]
     if unknown:
-        raise InvalidInputError(f"the model has no input {', '.join(map(repr, unknown))}",
+        raise InvalidInputError(f"unknown input {', '.join(map(repr, unknown))}",
                                 expected=", ".join(map(repr, names)) or "no inputs")
     types = []
     for port in program.inputs:

@@ -66,7 +66,7 @@ def constant_of_shape(node: Node) -> Expr:
 
 @converts("Shape", attributes=("start", "end"))
 def shape_(node: Node) -> Value:
-    """Known from the type, whatever the input is; symbolic sizes stay symbolic."""
+    """The shape follows from the type of the input; symbolic dimensions stay symbolic."""
     shape = node.shape()
     start, end = node.attrs.integer("start", 0), node.attrs.integer("end", len(shape))
     return _known(node, ShapeValue.of_shape(shape[start:end]).dims)

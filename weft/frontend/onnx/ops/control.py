@@ -1,6 +1,6 @@
 """Converters of control flow: If, Loop, Scan.
 
-What is known at import is done at import: the branch is chosen, a loop whose number of rounds is
+What is known at import is done at import: the branch is chosen, a loop whose trip count is
 known and small is unrolled. The rest becomes ``If`` and recursive functions of the IR.
 """
 
@@ -57,7 +57,7 @@ def _side(node: Node, body: Body) -> Tuple:
 
 @converts("Loop", attributes=("body",), outputs=_MANY)
 def loop(node: Node) -> Sequence[Value]:
-    """Inputs: the number of rounds, whether to begin, and the values that are carried."""
+    """Inputs: trip count, initial condition, loop-carried values."""
     body, carried = node.body("body"), list(node.inputs[2:])
     if body.input_count != len(carried) + 2 or any(v is None for v in carried):
         raise node.fail(
@@ -68,32 +68,32 @@ def loop(node: Node) -> Sequence[Value]:
     unrolled = _unrolled(node, body, carried)  # type: ignore[arg-type]
     if unrolled is not None:
         return unrolled
-    rounds = node.input(0) if node.has_input(0) else node.constant(np.iinfo(np.int64).max, "int64")
+    trips = node.input(0) if node.has_input(0) else node.constant(np.iinfo(np.int64).max, "int64")
     going = node.input(1) if node.has_input(1) else node.constant(True, "bool")
-    rounds, going = (reshape_to(node, value, ()) for value in (rounds, going))
+    trips, going = (reshape_to(node, value, ()) for value in (trips, going))
     first = tuple(node.input(2 + i) for i in range(len(carried)))
     return run_loop(Loop(
-        node, rounds, going, first, lambda i, condition, state: body.convert((i, condition, *state))
+        node, trips, going, first, lambda i, condition, state: body.convert((i, condition, *state))
     ))  # fmt: skip
 
 
 def _unrolled(node: Node, body: Body, carried: list[Value]) -> list[Value] | None:
-    """The rounds one after the other; ``None`` where run time decides how many there are."""
+    """The unrolled iterations; ``None`` if the trip count depends on data."""
     limit = _known_scalar(node, 0, None)
     going = _known_scalar(node, 1, True)
     if going is None or (node.has_input(0) and limit is None):
         return None
-    rounds = 0
+    trips = 0
     scanned: list[tuple[Value, ...]] = []
-    while going and (limit is None or rounds < limit):
-        if (rounds + 1) * body.size > MAX_UNROLLED_NODES:
+    while going and (limit is None or trips < limit):
+        if (trips + 1) * body.size > MAX_UNROLLED_NODES:
             return None
-        inputs = (node.constant(rounds, "int64"), node.constant(going, "bool"), *carried)
+        inputs = (node.constant(trips, "int64"), node.constant(going, "bool"), *carried)
         condition, *results = body.convert(inputs)
         known = constant_value(condition) if isinstance(condition, Expr) else None
         if known is None or known.size != 1:
             return None
-        going, rounds = bool(known.reshape(())), rounds + 1
+        going, trips = bool(known.reshape(())), trips + 1
         carried, scan = results[: len(carried)], results[len(carried) :]
         scanned.append(tuple(scan))
     if not scanned:
@@ -123,7 +123,7 @@ def _tensors(node: Node, values: Sequence[Value]) -> list[Expr]:
 
 
 def _empty_stack(node: Node, value: Value) -> Expr:
-    """What no round at all collects."""
+    """The scan outputs of a loop without iterations."""
     (part,) = _tensors(node, (value,))
     type_ = tensor_type(part)
     sizes = tuple(d if isinstance(d, int) else 0 for d in type_.shape)

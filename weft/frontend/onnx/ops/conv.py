@@ -19,7 +19,8 @@ def conv(node: Node) -> Expr:
     """Over any number of spatial axes."""
     if node.rank() < _LEAST_RANK:
         raise node.fail(
-            "the input has no spatial axis", expected="rank 3 or more", got=f"rank {node.rank()}"
+            "the input needs at least one spatial axis", expected="rank 3 or more",
+            got=f"rank {node.rank()}",
         )
     groups = node.attrs.integer("group", 1)
     kernel = _checked_kernel(node, groups)

@@ -11,7 +11,7 @@ from weft.frontend.onnx.terms import Term
 from weft.ir.expr import Expr
 from weft.support.errors import UnsupportedModelError
 
-# Every column is a step with kernels of its own.
+# Each column is one step with its own kernels.
 _LARGEST = 64
 
 
@@ -57,7 +57,7 @@ def _eliminated(node: Node, matrix: Expr) -> tuple[Expr, Term]:
     rest = _slice(node, _slice(node, swapped, 1, size, rank - 2), 1, size, rank - 1)
     below = Term(node, _slice(node, _slice(node, swapped, 1, size, rank - 2), 0, 1, rank - 1))
     beside = Term(node, _slice(node, pivots, 1, size, rank - 1))
-    # A column of zeros has pivot 0: the determinant is 0 whatever the rest becomes.
+    # A column of zeros has pivot 0: the determinant is 0.
     is_zero = Term(node, node.call(op.equal, pivot.expr, node.scalar_like(0, pivot.expr)))
     divisor = is_zero.where(1.0, pivot)
     return (Term(node, rest) - below / divisor * beside).expr, signed

@@ -91,7 +91,8 @@ def _written_out(node: Node, text: str, terms: list[Term]) -> str:
     target = text.replace("...", _ELLIPSIS[len(_ELLIPSIS) - longest:])
     known = {c for t in terms for c in t.names}
     if len(set(target)) < len(target) or not set(target) <= known:
-        raise node.fail("the result names an axis twice or one that no term has", got=text)
+        raise node.fail("the output repeats an axis or names one that is in no operand",
+                        got=text)
     return target
 
 
@@ -106,7 +107,7 @@ def _implied(left: str, terms: list[Term]) -> str:
 
 
 def _summed(node: Node, term: Term, target: str, others: list[Term]) -> Term:
-    """Axes that nobody else needs are summed at once."""
+    """Sum the axes that no other operand and not the result uses."""
     needed = set(target).union(*(set(t.names) for t in others))
     axes = tuple(i for i, c in enumerate(term.names) if c not in needed)
     if not axes:

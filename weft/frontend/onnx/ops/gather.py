@@ -124,7 +124,7 @@ def one_hot(node: Node) -> Expr:
 
 @converts("ReverseSequence", since=10, attributes=("batch_axis", "time_axis"))
 def reverse_sequence(node: Node) -> Expr:
-    """The first ``sequence_lens[b]`` steps of batch ``b`` turned round, the rest as they are."""
+    """Reverse the first ``sequence_lens[b]`` steps of batch ``b``; keep the others."""
     batch, time = node.attrs.integer("batch_axis", 1), node.attrs.integer("time_axis", 0)
     shape, rank = node.shape(), node.rank()
     steps = shape[time]

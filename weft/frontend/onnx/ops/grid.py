@@ -118,9 +118,9 @@ def _reflected(m: Arithmetic, x: Expr, low: float, high: float) -> Expr:
     if width <= 0:
         return m.mul(x, 0.0)
     away = m.node.call(op.abs, m.sub(x, low))
-    turned = m.of(op.floor_mod, away, 2 * width)
-    back = m.add(m.mul(turned, -1.0), 2 * width)
-    return m.add(m.node.call(op.minimum, turned, back), low)
+    folded = m.of(op.floor_mod, away, 2 * width)
+    back = m.add(m.mul(folded, -1.0), 2 * width)
+    return m.add(m.node.call(op.minimum, folded, back), low)
 
 
 def _linear_weights(m: Arithmetic, part: Expr) -> list[Expr]:
@@ -131,14 +131,14 @@ def _cubic_weights(m: Arithmetic, part: Expr) -> list[Expr]:
     """Keys' kernel at distances 1 + t, t, 1 - t and 2 - t."""
     a, rest = _CUBIC_A, m.add(m.mul(part, -1.0), 1.0)
 
-    def near(d: Expr) -> Expr:
+    def inner(d: Expr) -> Expr:
         return m.add(m.mul(m.mul(d, d), m.sub(m.mul(d, a + 2), a + 3)), 1.0)
 
-    def far(d: Expr) -> Expr:
+    def outer(d: Expr) -> Expr:
         cubic = m.mul(m.sub(d, 5.0), d)
         return m.mul(m.sub(m.mul(m.add(cubic, 8.0), d), 4.0), a)
 
-    return [far(m.add(part, 1.0)), near(part), near(rest), far(m.add(rest, 1.0))]
+    return [outer(m.add(part, 1.0)), inner(part), inner(rest), outer(m.add(rest, 1.0))]
 
 
 def _gathered(node: Node, corner: tuple[Tap, ...]) -> Expr:

@@ -153,5 +153,6 @@ def _padded_whole(node: Node, x: Expr, window: Window) -> tuple[Expr, Window]:
 def _check_rank(node: Node) -> None:
     if node.rank() < _IMAGE_RANK - 1:
         raise node.fail(
-            "the input has no spatial axis", expected="rank 3 or more", got=f"rank {node.rank()}"
+            "the input needs at least one spatial axis", expected="rank 3 or more",
+            got=f"rank {node.rank()}",
         )

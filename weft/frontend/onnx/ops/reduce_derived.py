@@ -1,6 +1,6 @@
 """Converters of norms, sums of squares and logarithms of sums, as sums of something simpler.
 
-From opset 18 on these operators have bodies of their own in the format, which say the same.
+From opset 18 on, ONNX defines these operators by function bodies that compute the same.
 """
 
 from __future__ import annotations

@@ -135,9 +135,9 @@ def _unrolled(s: _Scan, steps: int) -> list[Expr]:
 def _looped(s: _Scan) -> list[Expr]:
     node = s.node
     steps = s.steps
-    rounds = node.constant(steps, "int64") if steps is not None else _length(s)
+    trip_count = node.constant(steps, "int64") if steps is not None else _length(s)
     results = run_loop(Loop(
-        node, rounds, node.constant(True, "bool"), s.state,
+        node, trip_count, node.constant(True, "bool"), s.state,
         lambda i, going, state: [going, *s.body.convert((*state, *_slices(s, i)))],
     ))  # fmt: skip
     return _tensors(s, results)

@@ -15,7 +15,7 @@ from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.expr import Expr
 from weft.support.errors import UnsupportedModelError
 
-# Slices are told apart element by element, each with a kernel of its own.
+# Slices are compared element by element, with one kernel per element.
 _MAX_SLICE_ELEMENTS = 1024
 
 
@@ -68,7 +68,7 @@ def unique(node: Node) -> Sequence[Expr]:
 def _numbered(node: Node, x: Expr, axis: int) -> Expr:
     """A number for each slice along ``axis``, equal for equal slices and in the order of slices.
 
-    Element by element: the numbers so far and the next element make new numbers.
+    Each step combines the numbers so far with the next element into new numbers.
     """
     shape = tensor_type(x).shape
     others = [d for i, d in enumerate(shape) if i != axis]

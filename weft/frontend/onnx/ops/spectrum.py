@@ -44,7 +44,7 @@ def _dft(node: Node, axis: int) -> Expr:
     given = node.integer(1, "dft_length") if node.has_input(1) else None
     length = given if given is not None else 2 * (size - 1) if halved else size
     if length < 1:
-        raise node.fail("the transform has no length", got=str(length))
+        raise node.fail("the length of the transform must be positive", got=str(length))
     parts = [_part(node, x, i, axis) for i in range(2)]
     if halved:
         parts = _mirrored(node, parts, length)

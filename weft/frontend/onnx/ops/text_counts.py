@@ -54,7 +54,8 @@ def _pool(node: Node) -> list[tuple[int, np.ndarray]]:
     starts = list(node.attrs.integers("ngram_counts") or ())
     bounds = [*starts, len(pool)]
     if not len(pool) or bounds != sorted(bounds) or (starts and starts[0] < 0):
-        raise node.fail("the pool of n-grams has no order", got=f"{len(pool)} tokens, {starts}")
+        raise node.fail("ngram_counts does not divide the pool of n-grams",
+                        got=f"{len(pool)} tokens, {starts}")
     result = []
     for length, (begin, end) in enumerate(pairwise(bounds), start=1):
         if (end - begin) % length:
@@ -88,7 +89,7 @@ def _matches(node: Node, x: Expr, grams: np.ndarray, distance: int, windows: int
         same = node.call(op.equal, tokens, wanted)
         equal = same if equal is None else node.call(op.logical_and, equal, same)
     if equal is None:
-        raise node.fail("an n-gram has no tokens")
+        raise node.fail("an n-gram is empty")
     return node.call(op.sum, node.call(op.cast, equal, dtype="float32"), axis=(1,))
 
 

@@ -27,7 +27,7 @@ def native_layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | 
 @converts("layer_norm")
 def layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
                bias: Expr | None, epsilon: float, *_options: Any) -> Expr:
-    """The last axis alone is an operator of weft; several are one, as far as it can see."""
+    """Several axes are flattened to one, as ``nn.layer_norm`` normalises the last axis."""
     own, count = shape_in(x), math.prod(shape)
     if epsilon < 0 or not size_of(x):
         return _spelled_out(node, x, axes_of(range(-len(shape), 0), rank_of(x)), weight, bias,

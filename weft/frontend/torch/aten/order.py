@@ -19,8 +19,8 @@ def topk(node: Node, x: Expr, count: int, axis: int, largest: bool, *_sorted: bo
             return taken, positions
         return node.reshape(taken, ()), node.reshape(positions, ())
     dtype = dtype_in(x)
-    plain = node.cast(x, "uint8") if dtype.is_bool else x
-    found = node.call(op.topk, plain, k=count, axis=axis_of(axis, rank_of(x)),
+    numeric = node.cast(x, "uint8") if dtype.is_bool else x
+    found = node.call(op.topk, numeric, k=count, axis=axis_of(axis, rank_of(x)),
                       is_ascend=not largest, dtype="int64")
     return node.cast(node.field(found, 0), dtype), node.field(found, 1)
 
@@ -47,8 +47,8 @@ def _sorted(node: Node, x: Expr, axis: int, descending: bool) -> tuple[Expr, Exp
 
 def sorted_order(node: Node, x: Expr, axis: int, *, descending: bool) -> Expr:
     """Where the elements of each sorted line are; equal ones keep their order, NaN is largest."""
-    plain = node.cast(x, "uint8") if dtype_in(x).is_bool else x
-    return node.call(op.argsort, plain, axis=axis, is_ascend=not descending, dtype="int64")
+    numeric = node.cast(x, "uint8") if dtype_in(x).is_bool else x
+    return node.call(op.argsort, numeric, axis=axis, is_ascend=not descending, dtype="int64")
 
 
 @converts("argsort.default")

@@ -1,4 +1,4 @@
-"""Converters of the gradients of padding by copies of what is near: replication and reflection."""
+"""Converters of the gradients of replication and reflection padding."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ def running_extreme(node: Node, x: Expr, axis: int) -> tuple[Expr, Expr]:
     if not rank_of(x):
         return x, node.constant(0, "int64")
     axis, dtype = axis_of(axis, rank_of(x)), dtype_in(x)
-    plain = node.cast(x, "uint8") if dtype.is_bool else x
+    numeric = node.cast(x, "uint8") if dtype.is_bool else x
     operator = op.cummax if node.op.startswith("aten.cummax") else op.cummin
-    values = node.call(operator, plain, axis=axis)
-    is_here = node.call(op.equal, plain, values)
+    values = node.call(operator, numeric, axis=axis)
+    is_here = node.call(op.equal, numeric, values)
     if dtype.is_float:
-        is_here = node.call(op.logical_or, is_here, node.call(op.isnan, plain))
+        is_here = node.call(op.logical_or, is_here, node.call(op.isnan, numeric))
     here = node.call(op.where, is_here, positions(node, x, axis), node.constant(-1, "int64"))
     return node.cast(values, dtype), node.call(op.cummax, here, axis=axis)
 

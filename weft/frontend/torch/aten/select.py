@@ -72,8 +72,8 @@ def mode(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
         return x, node.constant(0, "int64")
     axis, size = axis_of(axis, rank_of(x)), shape_in(x)[axis_of(axis, rank_of(x))]
     order = sorted_order(node, x, axis, descending=False)
-    plain = node.cast(x, "uint8") if dtype_in(x).is_bool else x
-    values = node.call(op.gather, plain, order, axis=axis)
+    numeric = node.cast(x, "uint8") if dtype_in(x).is_bool else x
+    values = node.call(op.gather, numeric, order, axis=axis)
     rank = positions(node, x, axis)
     before = node.call(op.take, values, node.call(
         op.maximum, node.call(op.subtract, node.reshape(rank, (size,)),

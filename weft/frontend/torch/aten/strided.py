@@ -96,10 +96,10 @@ def slice_scatter(node: Node, x: Expr, part: Expr, axis: int, start: int | None,
 
 def _with_middle(node: Node, x: Expr, part: Expr, axis: int, first: int, last: int) -> Expr:
     size = shape_in(x)[axis]
-    pieces = [node.slice(x, axis, 0, first)] if first else []
-    pieces += [node.broadcast(part, (*shape_in(x)[:axis], last - first, *shape_in(x)[axis + 1:]))]
-    pieces += [node.slice(x, axis, last, size)] if last < size else []
-    return pieces[0] if len(pieces) == 1 else node.tuple_call(op.concatenate, pieces, axis=axis)
+    slices = [node.slice(x, axis, 0, first)] if first else []
+    slices += [node.broadcast(part, (*shape_in(x)[:axis], last - first, *shape_in(x)[axis + 1:]))]
+    slices += [node.slice(x, axis, last, size)] if last < size else []
+    return slices[0] if len(slices) == 1 else node.tuple_call(op.concatenate, slices, axis=axis)
 
 
 @converts("select_scatter")
