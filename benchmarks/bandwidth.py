@@ -12,7 +12,7 @@ from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.ir.dtype import float32
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.threads import Threading
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, Ramp, Var, const
 from weft.tir.func import PrimFunc
@@ -35,7 +35,7 @@ def copy_bandwidth(nbytes: int, threads: int) -> float:
     size = steps * step * threads
     source, target = AlignedBlock(size), AlignedBlock(size)
     repeats = max(1, int(TARGET_SECONDS * 50e9 * threads / (2 * size)))
-    library = JitLibrary([build_runtime_support(Target.host()).object,
+    library = JitLibrary([build_runtime_support(CpuTarget.host()).object,
                           _copy_object(steps, repeats, threads)])
     Threading(library).apply(threads)
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("copy"))
@@ -65,4 +65,4 @@ def _copy_object(steps: int, repeats: int, threads: int) -> bytes:
     body = For(repeat, const(0), const(repeats), ForKind.SERIAL, body)
     body = For(thread, const(0), const(threads), ForKind.PARALLEL, body)
     func = lower_prim_func(PrimFunc("copy", (source, target), body))
-    return build_object(func, Target.host()).object
+    return build_object(func, CpuTarget.host()).object

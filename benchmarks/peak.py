@@ -13,9 +13,9 @@ import statistics
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.runtime.peak import measure_fma_peak
-from weft.target import Target
+from weft.target import CpuTarget
 
-library = JitLibrary([build_runtime_support(Target.host()).object])
+library = JitLibrary([build_runtime_support(CpuTarget.host()).object])
 print(statistics.median(measure_fma_peak(library) for _ in range(9)))
 """
 

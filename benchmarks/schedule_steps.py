@@ -20,7 +20,7 @@ from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.runtime.arena import aligned_bytes
 from weft.runtime.peak import measure_fma_peak
 from weft.runtime.threads import Threading
-from weft.target import Target
+from weft.target import CpuTarget, Target
 from weft.tir.expr import PrimExpr
 from weft.tir.func import PrimFunc
 from weft.tir.transform.pipeline import lower_prim_func
@@ -179,7 +179,7 @@ class Compiled:
     """A loop program over arrays as machine code of this machine."""
 
     def __init__(self, func: PrimFunc, threads: int = 1) -> None:
-        target = Target.host()
+        target = CpuTarget.host()
         objects = [build_object(func, target).object, build_runtime_support(target).object]
         self.library = JitLibrary(objects, target)
         Threading(self.library).apply(threads)
@@ -208,7 +208,7 @@ def seconds(call: Callable[[], None], budget: float = 1.0) -> float:
 @click.option("--threads", default=2, show_default=True, help="threads of the last step")
 def main(size: int, threads: int) -> None:
     """Time every step on this machine."""
-    tile = Tile.of(Target.host())
+    tile = Tile.of(CpuTarget.host())
     rng = np.random.default_rng(0)
     shape = (3, size, size)
     a, b, c = aligned_bytes(rng.random(shape, np.float32)).view(np.float32).reshape(shape)

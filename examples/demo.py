@@ -71,7 +71,7 @@ def compile_model() -> Any:
     start = time.perf_counter()
     with report_to(reporter_for(sys.stderr)):
         module = weft.compile(MODEL)
-    print(f"compiled in {time.perf_counter() - start:.2f} s for {weft.Target.host().cpu}")
+    print(f"compiled in {time.perf_counter() - start:.2f} s for {weft.CpuTarget.host().cpu}")
     for kind, ports in (("input", module.inputs), ("output", module.outputs)):
         for port in ports:
             print(f"  {kind} {port}")

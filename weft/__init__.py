@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weft.ir.python.from_python import function
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
-    from weft.target import Target
+    from weft.target import CpuTarget, Target
 
 __version__ = "0.1.0"
 
@@ -46,6 +46,7 @@ _LAZY = {
     "function": "weft.ir.python.from_python",
     "IRModule": "weft.ir",
     "Function": "weft.ir",
+    "CpuTarget": "weft.target",
     "Target": "weft.target",
     # For operators of one's own: docs/tutorials/add_operator.md.
     "Attrs": "weft.ir",
@@ -66,6 +67,7 @@ __all__ = [
     "Attrs",
     "CompiledModel",
     "CompiledModule",
+    "CpuTarget",
     "DynamicModel",
     "ForeignModel",
     "Function",

@@ -12,7 +12,7 @@ from tests.docs.coverage_page import ROOT
 from weft import te
 from weft.codegen.llvm.build import emit_assembly
 from weft.support.errors import ScheduleError
-from weft.target import Target
+from weft.target import CpuTarget, Target
 from weft.tir.eval import evaluate
 from weft.tir.transform.pipeline import lower_prim_func
 
@@ -44,14 +44,14 @@ def test_step_computes_the_gemm(step, n):
 
 @EACH_STEP
 def test_step_as_machine_code(step):
-    func = steps.lowered(step, 101, steps.Tile.of(Target.host()))
+    func = steps.lowered(step, 101, steps.Tile.of(CpuTarget.host()))
     a, b, c = operands(101)
     steps.Compiled(func, threads=2)(a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
 
 
 def test_threads_change_no_bit():
-    func = steps.lowered(steps.parallel, 70, steps.Tile.of(Target.host()))
+    func = steps.lowered(steps.parallel, 70, steps.Tile.of(CpuTarget.host()))
     found = []
     for threads in (1, 2, 3):
         a, b, c = operands(70)

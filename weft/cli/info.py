@@ -25,10 +25,10 @@ _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", 
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def targets_command(*, as_json: bool) -> None:
     """Show the machine at hand and the CPUs that can be compiled for by name."""
-    from weft.target import Target
+    from weft.target import CpuTarget
     from weft.target.cpus import named_cpus
 
-    host = Target.host()
+    host = CpuTarget.host()
     if as_json:
         print_json({"host": str(host), "cpus": named_cpus(host.arch)})
         return

@@ -8,11 +8,11 @@ from weft.ir.expr import Call, Function
 from weft.ir.op import OPS, Op
 from weft.ir.visitor import post_order
 from weft.strategy.registry import layout_hooks, strategies_of
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.transform.external.generate_external import EXTERNAL_CODE
 
 
-def is_self_contained(function: Function, target: Target) -> bool:
+def is_self_contained(function: Function, target: CpuTarget) -> bool:
     """Whether weft's own sources determine the code: no operator or strategy of a user.
 
     Only such kernels may be looked up in the cache before they are lowered, or built by a process
@@ -23,7 +23,7 @@ def is_self_contained(function: Function, target: Target) -> bool:
                for op in operators if isinstance(op, Op))
 
 
-def may_use_extensions(content: bytes, target: Target) -> bool:
+def may_use_extensions(content: bytes, target: CpuTarget) -> bool:
     """Whether a model file may mean something else in a program that has added nothing.
 
     It does where it names an operator of the user's, and it may where the user has another

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weft.strategy.records import records_in_force
 from weft.support.config import config
 from weft.support.errors import OptionError
-from weft.target import Target
+from weft.target import CpuTarget
 
 MAX_OPT_LEVEL = 3
 
@@ -24,7 +24,7 @@ class CompileOptions:
     measured records that kernels are chosen by.
     """
 
-    target: Target
+    target: CpuTarget
     opt_level: int = 3
     inputs: tuple[tuple[str, tuple[object, ...]], ...] = ()
     winograd: bool = True
@@ -33,7 +33,7 @@ class CompileOptions:
 
     @staticmethod
     def make(
-        target: Target | str | None = None,
+        target: CpuTarget | str | None = None,
         opt_level: int = 3,
         inputs: Mapping[str, Sequence[object]] | None = None,
         codegens: Sequence[str] = (),
@@ -43,7 +43,7 @@ class CompileOptions:
         if not known or not 0 <= opt_level <= MAX_OPT_LEVEL:
             raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
                               got=repr(opt_level))
-        chosen = Target.of(config.target if target is None else target)
+        chosen = CpuTarget.of(config.target if target is None else target)
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), records_in_force().digest)
 

@@ -21,7 +21,7 @@ from weft.frontend.torch import (
 )
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
 from weft.support.errors import InvalidModelError, OptionError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.transform.passes.input_shapes import with_input_shapes
 
 TEXT_SUFFIXES = (".ir", ".weft-ir", ".txt")
@@ -134,7 +134,7 @@ def cache_key(model: Any, options: CompileOptions) -> str | None:
     return key_of("program" if is_text else "model", content, options.key_text())
 
 
-def _content(model: Any, target: Target) -> bytes | None:
+def _content(model: Any, target: CpuTarget) -> bytes | None:
     if is_module_source(model):
         digest = model.digest()
         return None if digest is None else f"torch {digest}".encode()
@@ -155,7 +155,7 @@ def _content(model: Any, target: Target) -> bytes | None:
     return _module_content(model, target) if isinstance(model, IRModule) else None
 
 
-def _module_content(mod: IRModule, target: Target) -> bytes | None:
+def _module_content(mod: IRModule, target: CpuTarget) -> bytes | None:
     if not all(is_self_contained(fn, target) for fn in mod.functions.values()):
         return None
     # The hash says nothing of names, and those of main's parameters are the names of inputs.

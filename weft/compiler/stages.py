@@ -24,13 +24,13 @@ from weft.ir.instruments import readable
 from weft.ir.module import IRModule
 from weft.strategy import schedule_function
 from weft.support.errors import OptionError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.func import PrimFunc
 from weft.tir.printer import as_text as tir_text
 
 STAGES = (*PHASE_NAMES, "vm", "te", "scheduled", "tir", "llvm", "asm")
 
-_KERNEL_TEXT: dict[str, Callable[[PrimFunc, Target], str]] = {
+_KERNEL_TEXT: dict[str, Callable[[PrimFunc, CpuTarget], str]] = {
     "tir": lambda func, _: tir_text(func),
     "llvm": emit_llvm,
     "asm": emit_assembly,
@@ -73,7 +73,7 @@ def kernels_of(mod: IRModule) -> tuple[KernelSource, ...]:
 
 
 def kernel_texts(
-    kernels: tuple[KernelSource, ...], target: Target, stage: str
+    kernels: tuple[KernelSource, ...], target: CpuTarget, stage: str
 ) -> Iterator[str]:
     """One text per kernel, headed by its operators and the implementation chosen."""
     for kernel in kernels:

@@ -23,7 +23,7 @@ from weft.support import progress
 from weft.support.config import config
 from weft.support.errors import OptionError, TargetError
 from weft.support.plugins import load_plugins
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tune import KernelTask, TunedKernel, measure_kernel
 
 
@@ -84,7 +84,7 @@ def tune_model(
         return TuningReport(path, len(kernels), _tune(tasks, options.target, seconds, known, path))
 
 
-def _tune(tasks: Sequence[KernelTask], target: Target, seconds: float, known: Records,
+def _tune(tasks: Sequence[KernelTask], target: CpuTarget, seconds: float, known: Records,
           path: Path) -> tuple[TunedKernel, ...]:
     tuned = []
     with progress.task("timing kernels", len(tasks)) as task_bar:
@@ -98,7 +98,7 @@ def _tune(tasks: Sequence[KernelTask], target: Target, seconds: float, known: Re
     return tuple(tuned)
 
 
-def _task_of(kernel: KernelSource, target: Target) -> KernelTask | None:
+def _task_of(kernel: KernelSource, target: CpuTarget) -> KernelTask | None:
     """The choice that a kernel offers; ``None`` where there is none."""
     anchor = anchor_of(kernel.function)
     if anchor is None or not isinstance(anchor.op, Op):
@@ -112,8 +112,8 @@ def _task_of(kernel: KernelSource, target: Target) -> KernelTask | None:
     return KernelTask(kernel.digest, kernel.text, kernel.function, tuple(preferred))
 
 
-def _check_is_here(target: Target) -> None:
-    if str(target) != str(Target.host()):
+def _check_is_here(target: CpuTarget) -> None:
+    if str(target) != str(CpuTarget.host()):
         raise TargetError("kernels are timed on the machine that will run them",
-                          got=str(target), expected=str(Target.host()),
+                          got=str(target), expected=str(CpuTarget.host()),
                           help="tune there, and hand on the file of records")

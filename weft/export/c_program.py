@@ -16,7 +16,7 @@ from weft.export.linker import link_relocatable
 from weft.export.relocatable import data_object, localize
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
 from weft.support.errors import ArtifactError
-from weft.target import Target
+from weft.target import CpuTarget
 
 _WEIGHTS = "weft_weights"
 _RUN, _SIZE = "run", "workspace_size"
@@ -24,7 +24,7 @@ _ALIGNMENT = 64
 
 
 def export_c(path: str | os.PathLike[str], manifest: Manifest, objects: Sequence[bytes],
-             constants: np.ndarray, target: Target) -> None:
+             constants: np.ndarray, target: CpuTarget) -> None:
     """Write ``NAME.o``, ``NAME.h`` and ``main.c`` into the folder ``path``, which names the model.
 
     ``objects`` are main and kernels, without the runtime support: threads need state, and the
@@ -60,7 +60,7 @@ def _identifier(name: str) -> str:
     return f"net_{made}" if not made or made[0].isdigit() else made
 
 
-def _entry_text(name: str, manifest: Manifest, target: Target) -> str:
+def _entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
     """What C calls: checks of the pointers, then ``weft_main``; and loops that run serially."""
     lines = [*_check_pointer("%inputs", bool(manifest.inputs)),
              *_check_pointer("%outputs", bool(manifest.outputs)),

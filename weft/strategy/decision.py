@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
 from weft.support.errors import InternalError
@@ -88,8 +88,8 @@ def choose(candidates: Iterable[Candidate[P]], rejected: Iterable[Rejected] = ()
     return Decision(best, (*rejected, *lost))
 
 
-# (call with typed arguments, target) -> the decision.
-Decide: TypeAlias = Callable[[Call, Target], Decision[object]]
+# (call with typed arguments, target of the registered kind) -> the decision.
+Decide: TypeAlias = Callable[[Call, Any], Decision[object]]
 DECISIONS: Registry[Decide] = Registry("decision")
 
 

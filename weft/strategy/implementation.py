@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from weft import te
 from weft.ir.attrs import Attrs
@@ -13,6 +13,7 @@ from weft.support.errors import InternalError
 from weft.target import Target
 
 A = TypeVar("A", bound=Attrs)
+T_co = TypeVar("T_co", bound=Target, covariant=True)
 
 
 def attrs_of(call: Call, kind: type[A]) -> A:
@@ -31,7 +32,7 @@ def compute_of(tensor: te.Tensor) -> te.ComputeOp:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleContext:
+class ScheduleContext(Generic[T_co]):
     """A group of fused operators as tensor expressions, ready to be scheduled.
 
     ``anchor`` is the result of the operator that the implementation belongs to; ``outputs`` are
@@ -42,7 +43,7 @@ class ScheduleContext:
     anchor: te.Tensor
     outputs: tuple[te.Tensor, ...]
     call: Call
-    target: Target
+    target: T_co
 
     @property
     def output(self) -> te.Tensor:
@@ -64,7 +65,7 @@ class Implementation:
     """
 
     name: str
-    schedule: Callable[[ScheduleContext], None]
+    schedule: Callable[[ScheduleContext[Any]], None]
     compute: Callable[..., Any] | None = None
     cost: float = 0.0
     variants: Callable[[], Iterable[Implementation]] = no_variants

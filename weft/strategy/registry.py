@@ -12,15 +12,15 @@ from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.support.config import config
 from weft.support.errors import LoweringError, RegistryError
 from weft.support.registry import Registry
-from weft.target import Target
+from weft.target import TARGET_KINDS, Target
 from weft.transform.passes.legalize import LegalizeHook
 
-Strategy: TypeAlias = Callable[[Call, Target], Iterator[Implementation]]
+# The second argument is a target of the kind that the strategy is registered for.
+Strategy: TypeAlias = Callable[[Call, Any], Iterator[Implementation]]
 LayoutHook: TypeAlias = Callable[..., Any]
 Hook = TypeVar("Hook")
-FamilySchedule: TypeAlias = Callable[[ScheduleContext], None]
+FamilySchedule: TypeAlias = Callable[[ScheduleContext[Any]], None]
 
-TARGET_KINDS = ("cpu",)  # what ``Target.kind`` may be
 # By target and operator: weft's own generator, then those of users.
 STRATEGIES: Registry[tuple[Strategy, ...]] = Registry("strategy")
 FAMILIES: Registry[FamilySchedule] = Registry("schedule family")

@@ -16,7 +16,7 @@ from weft.runtime.library import function as native_function
 from weft.runtime.threads import Threading
 from weft.strategy import Implementation, lower_function
 from weft.support.errors import LoweringError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
 
@@ -30,7 +30,7 @@ class RunningKernel:
     indices of every tensor. Raises what lowering and code generation raise.
     """
 
-    def __init__(self, function: Function, implementation: Implementation, target: Target,
+    def __init__(self, function: Function, implementation: Implementation, target: CpuTarget,
                  threads: int) -> None:
         func = lower_function(function, target, _SYMBOL, implementation).func
         support = build_runtime_support(target).object

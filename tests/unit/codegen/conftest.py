@@ -11,7 +11,7 @@ import pytest
 from weft.codegen.llvm.build import build_object
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
-from weft.target import Target
+from weft.target import CpuTarget, Target
 from weft.tir.buffer import Buffer
 from weft.tir.eval import evaluate
 from weft.tir.func import PrimFunc
@@ -51,7 +51,7 @@ def aligned(size: int) -> np.ndarray:
 
 class Compiler:
     def __init__(self) -> None:
-        self.target = Target.host()
+        self.target = CpuTarget.host()
         self.support = build_runtime_support(self.target).object
 
     def compile(self, func: PrimFunc) -> Compiled:

@@ -12,7 +12,7 @@ import pytest
 from weft import te
 from weft.codegen.llvm.build import build_object, emit_assembly, emit_llvm
 from weft.support.errors import CodegenError, LoweringError
-from weft.target import Target
+from weft.target import CpuTarget, Target
 from weft.tir.transform.pipeline import lower_prim_func
 
 numba = pytest.importorskip("numba")
@@ -129,7 +129,7 @@ BUILD = """
 import hashlib
 from weft import te
 from weft.codegen.llvm.build import build_object
-from weft.target import Target
+from weft.target import CpuTarget, Target
 from weft.tir.transform.pipeline import lower_prim_func
 
 def body(x, y):
@@ -139,7 +139,7 @@ def body(x, y):
 x = te.placeholder((4,))
 (y,) = te.python_extern([(4,)], [x], body, ["float32"])
 func = lower_prim_func(te.lower(te.create_schedule(y), [x, y]))
-code = build_object(func, Target.host())
+code = build_object(func, CpuTarget.host())
 digest = hashlib.sha256(code.object + code.llvm_ir.encode()).hexdigest()
 """
 
@@ -164,14 +164,14 @@ def test_bodies_cross_compile():
 
 def test_the_body_is_inside_the_module_and_has_no_other_symbols():
     func = of_body(running_product, (3, 5), scalars=[2.0])
-    text = emit_llvm(func, Target.host())
+    text = emit_llvm(func, CpuTarget.host())
     assert re.search(r"define internal void @running_product_[0-9a-f]{16}\(", text)
     assert "Numba" not in text
 
 
 def refused(body, *shapes, error=CodegenError, **options):
     with pytest.raises(error) as caught:
-        build_object(of_body(body, *(shapes or ((4,),)), **options), Target.host())
+        build_object(of_body(body, *(shapes or ((4,),)), **options), CpuTarget.host())
     return caught.value
 
 

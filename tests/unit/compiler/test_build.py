@@ -19,9 +19,9 @@ from weft.compiler.program.lowering import lower_program
 from weft.ir import OPS, Attrs, OpPattern, define_op, infer_type, parse
 from weft.ir.typing.relations import same_type_as
 from weft.support.errors import InternalError
-from weft.target import Target
+from weft.target import CpuTarget, Target
 
-TARGET = Target.host()
+TARGET = CpuTarget.host()
 SIX_KERNELS = """
 def @main(%x: Tensor[(4, 6), float32]) {
   %0 = exp(%x);

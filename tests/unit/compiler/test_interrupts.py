@@ -22,7 +22,7 @@ from weft.compiler.program.lowering import lower_program
 from weft.support.errors import RegistryError
 from weft.support.interrupts import interrupts_blocked, interrupts_held
 from weft.support.registry import Registry
-from weft.target import Target
+from weft.target import CpuTarget
 
 SIX_KERNELS = """
 def @main(%x: Tensor[(4, 6), float32]) {
@@ -157,7 +157,7 @@ def test_workers_end_with_an_interrupt(monkeypatch):
     monkeypatch.setattr(worker_pool.Worker, "_start", _start_sleeping)
     threads = threading.active_count()
     with weft.config(no_cache=True, build_jobs=2), pytest.raises(KeyboardInterrupt):
-        build.build_kernels(kernels, Target.host())
+        build.build_kernels(kernels, CpuTarget.host())
     assert [worker._process.returncode for worker in workers] == [-signal.SIGKILL]
     assert threading.active_count() == threads
 

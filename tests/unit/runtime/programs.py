@@ -17,7 +17,7 @@ from weft.runtime import (
     TargetSpec,
     TensorSpec,
 )
-from weft.target import Target
+from weft.target import CpuTarget, Target
 
 SIZE = 1000
 C = np.linspace(-1, 1, SIZE, dtype=np.float32)
@@ -83,7 +83,7 @@ define i32 @weft_main(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena) {{
 
 @functools.cache
 def host() -> Target:
-    return Target.host()
+    return CpuTarget.host()
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from weft.ir.expr import var
 from weft.strategy.records import Record, append_records, read_records
 from weft.strategy.registry import candidates
 from weft.support.errors import InternalError, OptionError, TargetError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tune import KernelTask, measure_kernel
 from weft.tune import measure as measure_module
 
@@ -47,7 +47,7 @@ def test_a_model_is_tuned_and_the_times_choose(cache):
     assert "nn.dense.cpu.packed" in report.table()
 
     kernel = next(iter(read_records(path).seconds))[0]
-    slowest = Record(kernel, "", str(Target.host()), "nn.dense.cpu.generic", 1e-12, 1)
+    slowest = Record(kernel, "", str(CpuTarget.host()), "nn.dense.cpu.generic", 1e-12, 1)
     before, expected = implementation_of(model)
     append_records(path, [slowest])
     chosen, found = implementation_of(model, records=path)
@@ -96,7 +96,7 @@ def test_seconds_are_positive(tmp_path, seconds):
 
 def test_implementations_that_disagree_are_caught():
     x, w = var("x", (9, 20), "float32"), var("w", (33, 20), "float32")
-    function, target = primitive([x, w], op.nn.dense(x, w)), Target.host()
+    function, target = primitive([x, w], op.nn.dense(x, w)), CpuTarget.host()
     packed = candidates(function.body, target)[0]
 
     def doubled(a, b, attrs):
@@ -130,7 +130,7 @@ def test_hopeless_candidates_are_not_timed_again():
 
 def test_other_tiles_are_offered_and_agree():
     x, w = var("x", (37, 50), "float32"), var("w", (50, 71), "float32")
-    function, target = primitive([x, w], op.nn.matmul(x, w)), Target.host()
+    function, target = primitive([x, w], op.nn.matmul(x, w)), CpuTarget.host()
     found = candidates(function.body, target)
     assert len({c.name for c in found}) == len(found) > 4
     task = KernelTask("k", "nn.matmul", function, tuple(found))

@@ -11,7 +11,7 @@ from weft.codegen.llvm.module import optimized_module
 from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS, link_python_functions
 from weft.codegen.llvm.target_machine import data_layout
 from weft.support.errors import CodegenError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.func import PrimFunc
 from weft.tir.python_function import functions_of
 
@@ -36,24 +36,24 @@ class ObjectCode:
     llvm_ir: str
 
 
-def emit_llvm(func: PrimFunc, target: Target) -> str:
+def emit_llvm(func: PrimFunc, target: CpuTarget) -> str:
     """LLVM IR of a lowered function, before LLVM optimises it; Python bodies are part of it."""
     text = write_module(func, target, data_layout(target))
     functions = functions_of(func)
     return link_python_functions(text, functions, target) if functions else text
 
 
-def emit_own_llvm(func: PrimFunc, target: Target) -> str:
+def emit_own_llvm(func: PrimFunc, target: CpuTarget) -> str:
     """As ``emit_llvm`` without the Python bodies, whose symbols stand for them; needs no numba."""
     return write_module(func, target, data_layout(target))
 
 
-def emit_optimized_llvm(func: PrimFunc, target: Target) -> str:
+def emit_optimized_llvm(func: PrimFunc, target: CpuTarget) -> str:
     """LLVM IR of a lowered function after LLVM's optimiser."""
     return str(optimized_module(emit_llvm(func, target), target))
 
 
-def emit_assembly(func: PrimFunc, target: Target) -> str:
+def emit_assembly(func: PrimFunc, target: CpuTarget) -> str:
     """Assembly text of a lowered function."""
     text = emit_llvm(func, target)
     reduce_strength = bool(functions_of(func)) or wants_strength_reduction(text)
@@ -61,7 +61,7 @@ def emit_assembly(func: PrimFunc, target: Target) -> str:
 
 
 def build_object(
-    func: PrimFunc, target: Target, *, externs: frozenset[str] = frozenset()
+    func: PrimFunc, target: CpuTarget, *, externs: frozenset[str] = frozenset()
 ) -> ObjectCode:
     """Compile a lowered function.
 
@@ -77,7 +77,7 @@ def build_object(
 
 
 def build_text(
-    name: str, text: str, target: Target, *, externs: frozenset[str] = frozenset()
+    name: str, text: str, target: CpuTarget, *, externs: frozenset[str] = frozenset()
 ) -> ObjectCode:
     """Compile LLVM IR that weft itself wrote: the runtime support, and ``weft_main``.
 
@@ -86,7 +86,7 @@ def build_text(
     return ObjectCode(name, *_compile(text, target, name, externs))
 
 
-def _compile(text: str, target: Target, name: str, externs: frozenset[str], *,
+def _compile(text: str, target: CpuTarget, name: str, externs: frozenset[str], *,
              has_loops_of_others: bool = False) -> tuple[bytes, str]:
     reduce_strength = has_loops_of_others or wants_strength_reduction(text)
     obj = object_code(optimized_module(text, target), target, reduce_strength=reduce_strength)

@@ -15,7 +15,7 @@ from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS
 from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
 from weft.support.config import config
 from weft.support.errors import CodegenError
-from weft.target import Target
+from weft.target import CpuTarget
 
 _lock = threading.Lock()
 
@@ -26,14 +26,14 @@ class JitLibrary:
     Raises ``CodegenError`` for a symbol that no object defines, which LLVM would not survive.
     """
 
-    def __init__(self, objects: Sequence[bytes], target: Target | None = None) -> None:
+    def __init__(self, objects: Sequence[bytes], target: CpuTarget | None = None) -> None:
         initialize_llvm()
         tables = [symbols(obj) for obj in objects]
         _check_closed(tables)
         self._names = {s.name for table in tables for s in table if s.is_defined}
         with _lock:
             self._module = llvm.parse_assembly("")
-            machine = new_target_machine(target or Target.host())
+            machine = new_target_machine(target or CpuTarget.host())
             self._engine = llvm.create_mcjit_compiler(self._module, machine)
             for obj in objects:
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(obj))

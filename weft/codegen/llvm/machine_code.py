@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from llvmlite import binding as llvm
 
 from weft.codegen.llvm.target_machine import target_machine
-from weft.target import Target
+from weft.target import CpuTarget
 
 # LLVM's strength reduction makes sums of the products in addresses. Loops of a few instructions
 # gain from it: copying three interleaved channels one by one took 39 us, and 52 without. But its
@@ -25,14 +25,14 @@ def wants_strength_reduction(text: str) -> bool:
     return text.count("\n") <= STRENGTH_REDUCED_LINES
 
 
-def object_code(module: llvm.ModuleRef, target: Target, *, reduce_strength: bool) -> bytes:
+def object_code(module: llvm.ModuleRef, target: CpuTarget, *, reduce_strength: bool) -> bytes:
     """A relocatable object."""
     with _strength_reduction(reduce_strength):
         code: bytes = target_machine(target).emit_object(module)
     return code
 
 
-def assembly(module: llvm.ModuleRef, target: Target, *, reduce_strength: bool) -> str:
+def assembly(module: llvm.ModuleRef, target: CpuTarget, *, reduce_strength: bool) -> str:
     """What ``object_code`` makes, as text."""
     with _strength_reduction(reduce_strength):
         return str(target_machine(target).emit_assembly(module))

@@ -6,10 +6,10 @@ from llvmlite import binding as llvm
 
 from weft.codegen.llvm.target_machine import target_machine
 from weft.support.errors import InternalError
-from weft.target import Target
+from weft.target import CpuTarget
 
 
-def optimized_module(text: str, target: Target) -> llvm.ModuleRef:
+def optimized_module(text: str, target: CpuTarget) -> llvm.ModuleRef:
     """The module after LLVM's optimiser. Text that LLVM refuses is a bug: ``InternalError``."""
     machine = target_machine(target)
     try:

@@ -1,4 +1,4 @@
-"""LLVM's target machine for a ``Target``, one per process and target."""
+"""LLVM's target machine for a ``CpuTarget``, one per process and target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from llvmlite import binding as llvm
 
 from weft.runtime.cpu import known_features
 from weft.support.errors import TargetError
-from weft.target import Target
+from weft.target import CpuTarget
 
 
 @functools.lru_cache(maxsize=1)
@@ -21,12 +21,12 @@ def initialize_llvm() -> None:
 
 
 @functools.lru_cache(maxsize=8)
-def target_machine(target: Target) -> llvm.TargetMachine:
+def target_machine(target: CpuTarget) -> llvm.TargetMachine:
     """The machine that compiles for ``target``, kept for the life of the process."""
     return new_target_machine(target)
 
 
-def new_target_machine(target: Target) -> llvm.TargetMachine:
+def new_target_machine(target: CpuTarget) -> llvm.TargetMachine:
     """Position-independent code at full optimisation for exactly the target's features.
 
     An execution engine takes the machine over and frees it, so each needs a new one. Raises
@@ -48,6 +48,6 @@ def new_target_machine(target: Target) -> llvm.TargetMachine:
 
 
 @functools.lru_cache(maxsize=8)
-def data_layout(target: Target) -> str:
+def data_layout(target: CpuTarget) -> str:
     """The data layout that modules for ``target`` must state."""
     return str(target_machine(target).target_data)

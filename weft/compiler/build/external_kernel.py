@@ -18,7 +18,7 @@ from weft.codegen.llvm.target_machine import data_layout
 from weft.ir.expr import Function
 from weft.ir.types import TensorType, TupleType, Type
 from weft.support.errors import CodegenError, WeftError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.transform.analysis.graph import type_of
 from weft.transform.external.codegen import ObjectCode, PythonCode
 
@@ -96,7 +96,7 @@ def check_distinct(owners: Sequence[tuple[str, str]]) -> None:
         seen[symbol] = owner
 
 
-def callback_object(symbol: str, name: str, code: PythonCode, function: Function, target: Target
+def callback_object(symbol: str, name: str, code: PythonCode, function: Function, target: CpuTarget
                     ) -> tuple[bytes, Callback]:
     """An object whose ``symbol`` calls Python, and what has to live as long as the object.
 

@@ -17,7 +17,7 @@ from weft.strategy import LoweredKernel, lower_function
 from weft.support import trace
 from weft.support.cache import DiskCache
 from weft.support.config import config
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
 from weft.tir.transform.reuse_input import reuse_input
@@ -62,7 +62,7 @@ class BuiltKernel:
         return BuiltKernel(facts, bytes(data[4 + size :]))
 
 
-def lower_kernel(name: str, function: Function, target: Target) -> LoweredKernel:
+def lower_kernel(name: str, function: Function, target: CpuTarget) -> LoweredKernel:
     """The loop program of a kernel, checked as the configuration asks."""
     with trace.span(f"lower {name}", "kernel"):
         lowered = _in_place(lower_function(function, target, name), function)
@@ -85,7 +85,7 @@ def _in_place(lowered: LoweredKernel, function: Function) -> LoweredKernel:
     return dataclasses.replace(lowered, func=func.with_attrs(**{IN_PLACE: number}))
 
 
-def build_kernel(name: str, function: Function, target: Target, number: int = 0,
+def build_kernel(name: str, function: Function, target: CpuTarget, number: int = 0,
                  cache: DiskCache | None = None) -> BuiltKernel:
     """Lower and generate code; ``name`` becomes the symbol, ``number`` names dumped files.
 
@@ -107,7 +107,7 @@ def build_kernel(name: str, function: Function, target: Target, number: int = 0,
 
 
 def _external_kernel(name: str, code: ObjectCode | PythonCode, function: Function,
-                     target: Target) -> BuiltKernel:
+                     target: CpuTarget) -> BuiltKernel:
     if isinstance(code, ObjectCode):
         facts = KernelFacts(code.symbol, "external object", 0, 0, 0)
         return BuiltKernel(facts, checked_object(code, name))
@@ -116,7 +116,7 @@ def _external_kernel(name: str, code: ObjectCode | PythonCode, function: Functio
     return BuiltKernel(KernelFacts(name, "external Python", 0, 0, 0), made, callback)
 
 
-def _object_code(func: PrimFunc, target: Target, cache: DiskCache | None) -> bytes:
+def _object_code(func: PrimFunc, target: CpuTarget, cache: DiskCache | None) -> bytes:
     if cache is None:
         return build_object(func, target).object
     # The symbols of Python bodies are digests of them.

@@ -7,7 +7,7 @@ from weft.strategy import LoweredKernel
 from weft.support.config import config
 from weft.support.dump import write_dump
 from weft.support.log import Level, debug, enabled
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.printer import as_text
 
 
@@ -16,7 +16,7 @@ def is_wanted() -> bool:
     return config.dump_dir is not None or bool(config.explain) or enabled(Level.LLVM)
 
 
-def show_kernel(number: int, lowered: LoweredKernel, target: Target) -> None:
+def show_kernel(number: int, lowered: LoweredKernel, target: CpuTarget) -> None:
     """Write ``k07-name.tir``, ``.ll`` and ``.s`` into the dump folder; print as the ladder asks."""
     name = lowered.func.name
     if enabled(Level.LLVM):

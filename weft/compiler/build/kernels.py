@@ -26,13 +26,13 @@ from weft.support import progress
 from weft.support.cache import DiskCache, open_cache
 from weft.support.config import config
 from weft.support.log import Level, debug, enabled
-from weft.target import Target
+from weft.target import CpuTarget
 
 # Below this a worker's start (some 0.4 s of imports) costs more than it saves.
 MIN_KERNELS_FOR_WORKERS = 4
 
 
-def build_kernels(kernels: Sequence[KernelSource], target: Target) -> list[BuiltKernel]:
+def build_kernels(kernels: Sequence[KernelSource], target: CpuTarget) -> list[BuiltKernel]:
     """The built kernels, in order. Raises what building raises, and ``InternalError`` naming the
     kernel whose worker died.
     """
@@ -54,7 +54,7 @@ def build_kernels(kernels: Sequence[KernelSource], target: Target) -> list[Built
     return [built[number] for number in range(len(kernels))]
 
 
-def _keys(kernels: Sequence[KernelSource], target: Target) -> dict[int, str]:
+def _keys(kernels: Sequence[KernelSource], target: CpuTarget) -> dict[int, str]:
     """Cache keys by number; records of measured times may have another kernel built."""
     records = records_in_force()
     return {n: key_of("kernel", k.digest, k.name, str(target),
@@ -109,7 +109,7 @@ class _Queue:
 
 
 def _build_missing(
-    kernels: Sequence[KernelSource], missing: Sequence[int], target: Target,
+    kernels: Sequence[KernelSource], missing: Sequence[int], target: CpuTarget,
     cache: DiskCache | None,
 ) -> dict[int, BuiltKernel]:
     remote = [] if kernel_dump.is_wanted() else [
@@ -142,7 +142,7 @@ def _build_missing(
 
 
 def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSource],
-                target: Target, cache: DiskCache | None, task: progress.Task) -> None:
+                target: CpuTarget, cache: DiskCache | None, task: progress.Task) -> None:
     pending = deque(first)
     while (number := pending.popleft() if pending else queue.take()) is not None:
         try:
@@ -158,7 +158,7 @@ def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSou
         task.advance(kernels[number].text)
 
 
-def _feed(worker: Worker, queue: _Queue, kernels: Sequence[KernelSource], target: Target,
+def _feed(worker: Worker, queue: _Queue, kernels: Sequence[KernelSource], target: CpuTarget,
           task: progress.Task) -> None:
     """Keep one worker busy until nothing is left."""
     with worker:

@@ -14,7 +14,7 @@ from weft.codegen.llvm.target_machine import data_layout
 from weft.compiler.program.memory_plan import MemoryPlan
 from weft.compiler.program.program import BufferKind, BufferRef, Guard, Jump, Loop, Path, Program
 from weft.runtime.manifest import MAIN_SYMBOL
-from weft.target import Target
+from weft.target import CpuTarget
 
 _BASE = {BufferKind.CONSTANT: "constants", BufferKind.TEMPORARY: "arena"}
 
@@ -25,7 +25,7 @@ def main_ir(
     constant_offsets: Sequence[int],
     symbols: Sequence[str],
     has_workspace: Sequence[bool],
-    target: Target,
+    target: CpuTarget,
 ) -> str:
     """The LLVM module that defines ``weft_main``.
 

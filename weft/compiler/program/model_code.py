@@ -32,7 +32,7 @@ from weft.runtime.manifest import (
 )
 from weft.support import trace
 from weft.support.errors import ArtifactError
-from weft.target import Target
+from weft.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def callbacks_of(kernels: Sequence[BuiltKernel]) -> tuple[Callback, ...]:
 
 
 def _build_main(program: Program, plan: MemoryPlan, offsets: Sequence[int],
-                facts: Sequence[KernelFacts], target: Target) -> bytes:
+                facts: Sequence[KernelFacts], target: CpuTarget) -> bytes:
     symbols = [f.symbol for f in facts]
     text = main_ir(program, plan, offsets, symbols, [f.workspace_bytes > 0 for f in facts], target)
     return build_text(MAIN_SYMBOL, text, target, externs=frozenset(symbols)).object
@@ -136,7 +136,7 @@ def pack_constants(
 
 
 def _manifest(program: Program, plan: MemoryPlan, offsets: Sequence[int], constant_bytes: int,
-              facts: Sequence[KernelFacts], target: Target) -> Manifest:
+              facts: Sequence[KernelFacts], target: CpuTarget) -> Manifest:
     def argument(ref: BufferRef) -> tuple[str, int]:
         if ref.kind in (BufferKind.INPUT, BufferKind.OUTPUT):
             return ref.kind.value, ref.index

@@ -27,7 +27,7 @@ from weft.runtime.manifest import ConstantSpec, Manifest, TargetSpec, TensorSpec
 from weft.runtime.vm.program import TensorForm, VmKernel, VmProgram
 from weft.runtime.vm.text import as_text
 from weft.support import trace
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.transform.analysis.graph import type_of
 
 
@@ -92,7 +92,7 @@ def _inputs(kernel: KernelSource) -> list[TensorType]:
 
 
 def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[int],
-              constant_bytes: int, target: Target) -> Manifest:
+              constant_bytes: int, target: CpuTarget) -> Manifest:
     constants = tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
                       for array, offset in zip(source.constants, offsets, strict=True))
     program = VmProgram(source.functions, tuple(kernels), source.entry, source.returns_value)

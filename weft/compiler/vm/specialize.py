@@ -29,7 +29,7 @@ from weft.runtime.library import Library
 from weft.runtime.vm.kernels import Shapes
 from weft.runtime.vm.program import VmKernel
 from weft.support.errors import InternalError, UnsupportedModelError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.transform.analysis.graph import type_of
 
 
@@ -37,7 +37,7 @@ from weft.transform.analysis.graph import type_of
 class Specializer:
     """Compiles for ``target``, in this process; ``weft.runtime.vm.kernels`` keeps the results."""
 
-    target: Target
+    target: CpuTarget
 
     def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
                  ) -> tuple[VmKernel, Library]:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.strategy.analysis import computes_below, is_reduction
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.injective import schedule_injective
 from weft.strategy.cpu.reduction.schedule import schedule_reductions
-from weft.strategy.implementation import ScheduleContext
 from weft.strategy.registry import family
 from weft.te.tensor import ExternOp
 from weft.te.walk import input_tensors
 
 
 @family("default", target="cpu")
-def schedule_default(ctx: ScheduleContext) -> None:
+def schedule_default(ctx: CpuContext) -> None:
     """Injective where nothing is reduced, else the reduction family.
 
     Bodies that are loops already, which no group fuses, stay as they are written, and so does

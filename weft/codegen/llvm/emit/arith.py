@@ -13,7 +13,7 @@ from weft.codegen.llvm.text.types import int_constant, mangle, splat, value_type
 from weft.codegen.llvm.text.writer import FunctionWriter
 from weft.ir.dtype import DType, float32
 from weft.support.errors import CodegenError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir import expr as tir
 
 _FLOAT_OPS = {
@@ -106,7 +106,7 @@ def emit_fma(out: FunctionWriter, kind: str, a: str, b: str, c: str) -> str:
     return call_overloaded(out, "fma", kind, (a, b, c))
 
 
-def has_fma(target: Target) -> bool:
+def has_fma(target: CpuTarget) -> bool:
     return target.has("fma") or target.arch == "aarch64"
 
 

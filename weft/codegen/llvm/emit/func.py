@@ -10,12 +10,12 @@ from weft.codegen.llvm.text.types import value_type
 from weft.codegen.llvm.text.writer import FunctionWriter, ModuleWriter
 from weft.codegen.uses import Uses, collect_uses
 from weft.support.recursion import deep_recursion
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
 
 
-def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
+def write_module(func: PrimFunc, target: CpuTarget, data_layout: str) -> str:
     """The LLVM IR text of one kernel; its symbol is ``func.name``."""
     module = ModuleWriter(func.name, target)
     module.metadata("!{}")  # !0: the empty node that invariant loads name
@@ -38,7 +38,7 @@ def write_module(func: PrimFunc, target: Target, data_layout: str) -> str:
     return module.text(data_layout)
 
 
-def function_attributes(target: Target) -> str:
+def function_attributes(target: CpuTarget) -> str:
     """Attributes of every function: full vector width, no unwinding, no frame pointer."""
     attributes = ["nounwind"]
     if target.arch == "x86_64":

@@ -13,13 +13,13 @@ from weft.codegen.llvm.text.types import splat, vector_of
 from weft.codegen.llvm.text.writer import FunctionWriter
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
-from weft.target import Target
+from weft.target import CpuTarget
 
 # Elements for which asking whether there is a denormal among them costs less than it saves.
 BRANCH_LANES = 8
 
 
-def converts_half(target: Target) -> bool:
+def converts_half(target: CpuTarget) -> bool:
     """Whether the CPU converts between float16 and float32."""
     return target.has("f16c") or target.arch == "aarch64"
 

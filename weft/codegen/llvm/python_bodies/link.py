@@ -21,7 +21,7 @@ from weft.ir.dtype import DType, float64, int64
 from weft.support.errors import CodegenError, InternalError
 from weft.support.function_digest import plain_function
 from weft.support.user_code import place_of
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
 _RAISED = "weft.python.raised"
@@ -43,7 +43,7 @@ _NO_COUNT = "define internal void @NRT_{}(ptr %p) alwaysinline {{\n  ret void\n}
 
 
 def link_python_functions(
-    text: str, functions: Mapping[str, PythonFunction], target: Target
+    text: str, functions: Mapping[str, PythonFunction], target: CpuTarget
 ) -> str:
     """The module ``text`` with the Python functions that it declares defined inside it."""
     module = llvm.parse_assembly(text)
@@ -53,7 +53,7 @@ def link_python_functions(
     return str(module)
 
 
-def python_function_ir(function: PythonFunction, target: Target) -> str:
+def python_function_ir(function: PythonFunction, target: CpuTarget) -> str:
     """LLVM IR that defines ``void @symbol(arrays…, run-time values…)``; equal bytes each time.
 
     Raises ``CodegenError``, pointing to the Python code, for what numba cannot compile, for
@@ -74,7 +74,7 @@ def python_function_ir(function: PythonFunction, target: Target) -> str:
     return str(module)
 
 
-def _assembled(function: PythonFunction, code: NumbaCode, target: Target) -> str:
+def _assembled(function: PythonFunction, code: NumbaCode, target: CpuTarget) -> str:
     """Numba's module for our target, with the entry of our convention."""
     text = re.sub(r"^target (datalayout|triple) = .*\n", "", code.text, flags=re.MULTILINE)
     text = _REFERENCE_COUNT.sub(lambda found: _NO_COUNT.format(found[1]), text)
@@ -92,7 +92,7 @@ class _Entry:
         self.function = function
         self.callee = callee
         self.types = types
-        self.out = FunctionWriter(ModuleWriter(function.symbol, Target.host()))
+        self.out = FunctionWriter(ModuleWriter(function.symbol, CpuTarget.host()))
         self.params: list[str] = []
 
     def text(self) -> str:
@@ -149,7 +149,7 @@ class _Entry:
         return int_constant(int(scalar), int64)
 
 
-def _optimize(module: llvm.ModuleRef, target: Target) -> None:
+def _optimize(module: llvm.ModuleRef, target: CpuTarget) -> None:
     # numba has vectorised; what is left is inlining into our entry, whose constants then decide
     # sizes, bounds and whether anything can be raised.
     options = llvm.create_pipeline_tuning_options(speed_level=2)

@@ -15,7 +15,7 @@ from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
 from weft.support.function_digest import plain_function
 from weft.support.user_code import place_of
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
 
@@ -27,7 +27,7 @@ class NumbaCode:
     entry: str
 
 
-def compile_body(function: PythonFunction, target: Target) -> NumbaCode:
+def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
     """Compile for the CPU of ``target``, for a generic one where numba has no such architecture.
 
     Raises ``CodegenError`` at the line that numba refuses.
@@ -48,7 +48,7 @@ def compile_body(function: PythonFunction, target: Target) -> NumbaCode:
     flags.no_cfunc_wrapper = True
     flags.nrt = True  # views are counted references, although these never own memory
     flags.error_model = "numpy"  # division by zero gives what NumPy gives
-    is_native = target.arch == Target.host().arch
+    is_native = target.arch == CpuTarget.host().arch
     try:
         with global_compiler_lock:
             context = native.target_context.with_aot_codegen(

@@ -12,13 +12,13 @@ from weft.codegen.llvm.emit.func import function_attributes
 from weft.codegen.llvm.runtime_support import python_call
 from weft.codegen.llvm.runtime_support.thread_pool import thread_pool_text
 from weft.codegen.llvm.target_machine import data_layout
-from weft.target import Target
+from weft.target import CpuTarget
 
 # Independent chains: enough to cover two units of four or five cycles latency.
 _CHAINS = 12
 
 
-def _peak(target: Target) -> str:
+def _peak(target: CpuTarget) -> str:
     """``weft_fma_peak(n)``: n rounds of independent multiply-adds, nothing else."""
     kind = f"<{target.lanes('float32')} x float>"
     fma = f"@llvm.fma.v{target.lanes('float32')}f32"
@@ -65,13 +65,13 @@ define i64 @weft_fma_peak_flops() nounwind {{
 """
 
 
-def runtime_support_text(target: Target) -> str:
+def runtime_support_text(target: CpuTarget) -> str:
     """LLVM IR of the runtime support for ``target``."""
     head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
     return head + thread_pool_text(target) + python_call.TEXT + _peak(target)
 
 
 @functools.lru_cache(maxsize=8)
-def build_runtime_support(target: Target) -> ObjectCode:
+def build_runtime_support(target: CpuTarget) -> ObjectCode:
     """The object that defines the launcher and the peak meter, to be linked once a library."""
     return build_text("weft_runtime", runtime_support_text(target), target)

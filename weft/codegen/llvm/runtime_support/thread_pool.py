@@ -17,20 +17,20 @@ number of the loop in the upper half, then ``CLOSED``, then how many workers are
 from __future__ import annotations
 
 from weft.runtime.thread_pool import CLOSED, FIELD_BYTES, LineField, PoolField
-from weft.target import Target
+from weft.target import CpuTarget
 
 # Parts of one share: little is left to wait for at the end, and taking one costs a few ns.
 _CHUNKS = 8
 
 
-def thread_pool_text(target: Target) -> str:
+def thread_pool_text(target: CpuTarget) -> str:
     """LLVM IR of the launcher and of what a worker does."""
     declaration, relax = _relax(target)
     return (f"{declaration}\n{_STATE}{_LAUNCH}{_SERVE}{_TAKE_PART}"
             f"{_WORKER.format(relax=relax)}{_JOIN.format(relax=relax)}")
 
 
-def _relax(target: Target) -> tuple[str, str]:
+def _relax(target: CpuTarget) -> tuple[str, str]:
     """What tells the core that a loop is only waiting, where it can be told."""
     if target.arch == "x86_64":
         return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"

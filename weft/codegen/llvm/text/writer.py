@@ -12,13 +12,13 @@ from typing import Any
 
 from weft.codegen.llvm.text.types import splat, vector_of
 from weft.support.errors import InternalError
-from weft.target import Target
+from weft.target import CpuTarget
 
 
 class ModuleWriter:
     """Collects declarations, function bodies and metadata of one LLVM module."""
 
-    def __init__(self, name: str, target: Target) -> None:
+    def __init__(self, name: str, target: CpuTarget) -> None:
         self.name = name
         self.target = target
         self.functions: list[str] = []

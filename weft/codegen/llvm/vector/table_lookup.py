@@ -17,7 +17,7 @@ from weft.codegen.llvm.text.writer import FunctionWriter
 from weft.codegen.llvm.vector.legal_width import split_to_legal_width
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.expr import Broadcast, Call, FloatImm, IntImm, PrimExpr
 
 # (writer, numbers of the register's lanes, constants of as many registers as it reads) -> entries
@@ -69,7 +69,7 @@ def _constant(entry: PrimExpr, dtype: DType) -> str:
     raise CodegenError("a table is looked up that is not constant", got=entry)
 
 
-def _register(target: Target, dtype: DType) -> _Register | None:
+def _register(target: CpuTarget, dtype: DType) -> _Register | None:
     if dtype.bits == 32 and target.arch == "aarch64":
         return _Register(32, 4, 16, _permute_bytes)
     if target.arch != "x86_64" or dtype.bits < 32:

@@ -16,7 +16,7 @@ from weft.strategy.cpu.attention.cost import plan_attention, unfused_cycles
 from weft.strategy.cpu.attention.strategy import MAX_ROWS, attention_size
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import legalize
-from weft.target import Target
+from weft.target import CpuTarget
 
 MAX_MASK = 1 << 20  # elements of a mask made here
 WORTH = 0.85  # of the fused time: the estimates are not better than that
@@ -29,7 +29,7 @@ def fill_lanes(call: Call, types: Sequence[Type], context: PassContext) -> Expr 
     rows.
     """
     query, target, size = types[0], context.target, attention_size(call)
-    if size is None or not isinstance(target, Target) or not isinstance(query, TensorType):
+    if size is None or not isinstance(target, CpuTarget) or not isinstance(query, TensorType):
         return None
     if size.queries < target.lanes("float32") and size.group * size.queries > MAX_ROWS:
         return _by_shared_head(call, types)

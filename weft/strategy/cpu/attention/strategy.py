@@ -19,17 +19,17 @@ from weft.strategy.cpu.attention.cost import (
 )
 from weft.strategy.cpu.attention.decode import RowLoops
 from weft.strategy.cpu.attention.loops import AttentionLoops
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.elementwise.injective import schedule_loops
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import (
     Implementation,
-    ScheduleContext,
     attrs_of,
     compute_of,
 )
 from weft.strategy.registry import strategy
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.te.tensor import ExternBody, ExternOp
 from weft.tir.expr import const, select
 
@@ -37,7 +37,7 @@ MAX_SCORE_BYTES = 4 << 20  # scores of queries that share keys, which are kept f
 MAX_ROWS = 8  # queries that share keys; more have work enough to fill tiles
 
 
-def _attention(call: Call, target: Target) -> Iterator[Implementation]:
+def _attention(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     name, size = getattr(call.op, "name", "nn.attention"), attention_size(call)
     if size is not None:
         model, plan = machine_model(target), plan_attention(size, target)
@@ -132,7 +132,7 @@ def _as_numbers(mask: te.Tensor) -> te.Tensor:
     return te.compute(mask.shape, lambda *i: select(mask[i], seen, unseen), name="hidden")
 
 
-def schedule_fused(ctx: ScheduleContext) -> None:
+def schedule_fused(ctx: CpuContext) -> None:
     """What the body reads is computed in front of it; its own loops are as they are written."""
     body = ctx.anchor.op
     for tensor in body.inputs if isinstance(body, ExternOp) else ():

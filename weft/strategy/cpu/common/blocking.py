@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.target import Target
+from weft.target import CpuTarget
 
 MAX_BLOCK = 64
 
@@ -28,5 +28,5 @@ def registers(block: int, lanes: int) -> int:
     return full + rest.bit_count()
 
 
-def block_for(channels: int, target: Target, dtype: str = "float32") -> int:
+def block_for(channels: int, target: CpuTarget, dtype: str = "float32") -> int:
     return channel_block(channels, target.lanes(dtype))

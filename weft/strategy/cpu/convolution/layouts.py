@@ -23,7 +23,7 @@ from weft.strategy.cpu.machine import has_masks
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.topi.layout import Layout
 from weft.topi.nn.dense import accumulator_dtype
 from weft.transform.layout.layout_choice import LayoutChoice, LayoutChoices
@@ -31,7 +31,7 @@ from weft.transform.layout.layout_choice import LayoutChoice, LayoutChoices
 USUAL_ROWS = 64  # of a dense layer whose batch is not known
 
 
-def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoices:
+def conv_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoices:
     """Channels in blocks, the lanes of a block being one group's, or images as they are written."""
     attrs = attrs_of(call, ConvAttrs)
     data, kernel = _fixed(types[0]), _fixed(types[1])
@@ -61,7 +61,7 @@ def conv_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoi
             LayoutChoice(attrs, ((plain, plain), None), cycles=plain_cycles(size, target))]
 
 
-def _channels_last(call: Call, kernel: TensorType, target: Target) -> LayoutChoice | None:
+def _channels_last(call: Call, kernel: TensorType, target: CpuTarget) -> LayoutChoice | None:
     """Data and result as they are, for channels lie side by side; constant kernels in blocks."""
     attrs = attrs_of(call, ConvAttrs)
     written = Layout.parse(attrs.kernel_layout)
@@ -95,7 +95,7 @@ def is_depthwise_shape(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -
     return attrs.groups == data.concrete_shape[1] == outputs and group_inputs == 1
 
 
-def _depthwise_choices(attrs: ConvAttrs, size: ConvSize, target: Target) -> LayoutChoices:
+def _depthwise_choices(attrs: ConvAttrs, size: ConvSize, target: CpuTarget) -> LayoutChoices:
     """Channels in blocks that fill registers; images as written where lanes can be masked."""
     block = block_for(size.outputs, target, str(size.dtype))
     if not _fills(block, target):
@@ -112,13 +112,13 @@ def _depthwise_choices(attrs: ConvAttrs, size: ConvSize, target: Target) -> Layo
     ]
 
 
-def _fills(block: int, target: Target) -> bool:
+def _fills(block: int, target: CpuTarget) -> bool:
     """Whether blocks fill registers at least in part; else lanes are better along the row."""
     return block >= target.lanes("float32") // 4
 
 
 def _blocked_choices(
-    attrs: ConvAttrs, size: ConvSize, target: Target, is_constant: bool
+    attrs: ConvAttrs, size: ConvSize, target: CpuTarget, is_constant: bool
 ) -> Iterator[LayoutChoice]:
     """The result in blocks, the data too or as it is written; channels filled up if that helps."""
     in_block = block_for(size.group_inputs, target, str(size.dtype))
@@ -162,7 +162,7 @@ for _name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
 
 
 @alter_layout("nn.dense", target="cpu")
-def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
+def dense_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
     """Constant weights are packed into panels; others would be packed again at every call."""
     weight, attrs = _fixed(types[1]), attrs_of(call, DenseAttrs)
     written = attrs.weight_layout
@@ -183,7 +183,7 @@ def dense_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutCho
 
 
 def _panel_of(
-    types: Sequence[Type], dtype: DType, sizes: Mapping[str, int], target: Target
+    types: Sequence[Type], dtype: DType, sizes: Mapping[str, int], target: CpuTarget
 ) -> int:
     """How wide the panels of a dense weight are: a register tile, for as many rows as are known."""
     data = _fixed(types[0])

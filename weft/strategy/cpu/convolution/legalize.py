@@ -20,7 +20,7 @@ from weft.strategy.cpu.convolution.narrow_float import (
 from weft.strategy.cpu.winograd.applies import use_winograd
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import legalize
-from weft.target import Target
+from weft.target import CpuTarget
 
 WORTH = 0.9  # of the registers: the channels that are left out cost a pass over the result
 
@@ -36,7 +36,7 @@ def legalize_conv2d(call: Call, types: Sequence[Type], context: PassContext) -> 
     if wide is None:
         return _by_fewer_products(call, types, context)
     found = _by_fewer_products(*wide, context)
-    if found is None and isinstance(context.target, Target):
+    if found is None and isinstance(context.target, CpuTarget):
         found = conv_by_dot_products(call, types, context.target)
     return rounded(found or wide[0], call)
 
@@ -57,7 +57,7 @@ def _by_fewer_products(
     data, weight = types
     if not (isinstance(data, TensorType) and isinstance(weight, TensorType)):
         return None
-    if not isinstance(context.target, Target) or not isinstance(call.args[1], Constant):
+    if not isinstance(context.target, CpuTarget) or not isinstance(call.args[1], Constant):
         return None
     if not (is_static(data) and is_static(weight)):
         return None
@@ -73,7 +73,7 @@ def _by_fewer_products(
     return op.strided_slice(chosen, begin=(0,), end=(outputs,), axes=(1,), span=call.span)
 
 
-def _channels_to_fill(attrs: ConvAttrs, weight: TensorType, target: Target) -> int:
+def _channels_to_fill(attrs: ConvAttrs, weight: TensorType, target: CpuTarget) -> int:
     """How many output channels to add, 0 where that saves little."""
     outputs, lanes = weight.concrete_shape[0], target.lanes(str(weight.dtype))
     plain = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from weft import te
 from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
 from weft.ir.dtype import DType
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, const
 from weft.tir.instruction import Instruction
 from weft.tir.node import int_value
@@ -71,7 +71,7 @@ class DotPlan:
 
 
 def plan_dot_product(
-    left: DType, right: DType, target: Target, *, keeps_left: bool = False,
+    left: DType, right: DType, target: CpuTarget, *, keeps_left: bool = False,
     keeps_right: bool = False,
 ) -> DotPlan | None:
     """The best plan for operands of these types; ``None`` where the CPU has no instruction.
@@ -95,7 +95,7 @@ def plan_dot_product(
     return min(plans, key=lambda entry: entry[0])[1] if plans else None
 
 
-def multiplies_bytes(left: DType, right: DType, target: Target) -> bool:
+def multiplies_bytes(left: DType, right: DType, target: CpuTarget) -> bool:
     """Whether the CPU has an instruction that multiplies these types and adds up in 32 bits."""
     return plan_dot_product(left, right, target) is not None
 

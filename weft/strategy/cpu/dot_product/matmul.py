@@ -25,7 +25,7 @@ from weft.strategy.cpu.dot_product.schedule import CHUNK, schedule_dot_product
 from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
 from weft.strategy.cpu.machine import RegisterTile, choose_tile, fits_registers
 from weft.strategy.implementation import Implementation
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, select
 from weft.topi.broadcast import broadcast_shape
 from weft.topi.layout import Layout
@@ -34,7 +34,7 @@ from weft.topi.layout import Layout
 Element = Callable[[Sequence[PrimExpr], PrimExpr, PrimExpr], PrimExpr]
 
 
-def plan_of(call: Call, target: Target, *, is_packed: bool = False) -> DotPlan | None:
+def plan_of(call: Call, target: CpuTarget, *, is_packed: bool = False) -> DotPlan | None:
     """The plan for a product of known sizes whose sums are wanted in 32 bits (or as bfloat16).
 
     ``is_packed``: the right operand is, or shall be, in panels as it is.
@@ -54,7 +54,7 @@ def plan_of(call: Call, target: Target, *, is_packed: bool = False) -> DotPlan |
     return plan if result.dtype in wanted else None
 
 
-def dot_product_matmul(name: str, call: Call, target: Target) -> Iterator[Implementation]:
+def dot_product_matmul(name: str, call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """The implementation of ``nn.matmul``, ``nn.batch_matmul`` or ``nn.dense`` that packs both
     operands at run time.
     """
@@ -75,7 +75,7 @@ def dot_product_matmul(name: str, call: Call, target: Target) -> Iterator[Implem
     yield Implementation(f"{name}.cpu.{plan.instruction.name}", schedule, compute)
 
 
-def dot_product_dense(call: Call, layout: Layout, target: Target) -> Iterator[Implementation]:
+def dot_product_dense(call: Call, layout: Layout, target: CpuTarget) -> Iterator[Implementation]:
     """The implementation of ``nn.dense`` with a weight in panels of this layout."""
     plan, result = plan_of(call, target, is_packed=True), call.checked_type
     if plan is None or not is_panel_layout(layout, plan) or not isinstance(result, TensorType):
@@ -89,7 +89,7 @@ def dot_product_dense(call: Call, layout: Layout, target: Target) -> Iterator[Im
     yield Implementation(f"nn.dense.cpu.{plan.instruction.name}", schedule, compute)
 
 
-def _tile(plan: DotPlan, rows: int, vectors: int, target: Target) -> RegisterTile:
+def _tile(plan: DotPlan, rows: int, vectors: int, target: CpuTarget) -> RegisterTile:
     """The register tile; of few rows it has one more, which sums the columns of the operand that
     is in the registers anyway.
     """
@@ -101,7 +101,7 @@ def _tile(plan: DotPlan, rows: int, vectors: int, target: Target) -> RegisterTil
 
 
 def _tile_of_panel(
-    plan: DotPlan, rows: int, panels: int, vectors: int, target: Target
+    plan: DotPlan, rows: int, panels: int, vectors: int, target: CpuTarget
 ) -> RegisterTile:
     """As ``_tile``, as wide as panels of ``vectors``, or a part of one where that makes room."""
     if plan.shifts_left:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.ir.dtype import DType, float32
 from weft.strategy.cpu.machine import has_masks
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.expr import Call, PrimExpr
 from weft.tir.intrinsics import INTRINSICS
 from weft.tir.visitor import post_order
@@ -32,7 +32,7 @@ def polynomials(body: Sequence[PrimExpr]) -> int:
     return len(calls)
 
 
-def vectors_at_a_time(count: int, extent: int, dtype: DType, target: Target) -> int:
+def vectors_at_a_time(count: int, extent: int, dtype: DType, target: CpuTarget) -> int:
     """Vectors of ``dtype`` for a body of ``count`` polynomials over ``extent`` elements.
 
     They divide the extent, or take many steps with one at the end that masks switch partly off:

@@ -29,14 +29,14 @@ from weft.strategy.cpu.gemm.schedule import schedule_gemm
 from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout
 from weft.topi.nn.dense import accumulator_dtype
 
 
 @strategy("nn.dense", target="cpu")
-def dense(call: Call, target: Target) -> Iterator[Implementation]:
+def dense(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Packed weights are tiled as they are; others are packed at run time first."""
     layout = Layout.parse(attrs_of(call, DenseAttrs).weight_layout)
     yield from dot_product_dense(call, layout, target)

@@ -29,7 +29,7 @@ from weft.strategy.cpu.gemm.cost import (
 from weft.strategy.cpu.gemm.schedule import schedule_gemm
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, const, if_then_else, int_value
 from weft.topi.broadcast import broadcast_shape
 from weft.topi.nn.dense import accumulator_dtype
@@ -39,7 +39,7 @@ MIN_COPIED_ROWS, MIN_COLUMNS = 4, 3
 SUM_TYPES = ("float32", "float64", "int32", "int64")
 
 
-def _products(call: Call, target: Target) -> Iterator[Implementation]:
+def _products(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     name = getattr(call.op, "name", "matmul")
     attrs = call.attrs
     if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs) and _has_matrices(call):
@@ -62,7 +62,7 @@ strategy("nn.batch_matmul", target="cpu")(_products)
 
 
 def gemm_of_activations(
-    name: str, call: Call, target: Target, *, transpose_a: bool = False, transpose_b: bool
+    name: str, call: Call, target: CpuTarget, *, transpose_a: bool = False, transpose_b: bool
 ) -> Iterator[Implementation]:
     """The implementation in register tiles, where the call is large enough for it."""
     size = _size(call, transpose_a=transpose_a)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from weft import te
 from weft.strategy.analysis import computes_below
-from weft.strategy.implementation import ScheduleContext
+from weft.strategy.cpu.common.context import CpuContext
 
 
 def accumulators(
-    ctx: ScheduleContext, reduction: te.Tensor | None = None, *, scope: str = "local"
+    ctx: CpuContext, reduction: te.Tensor | None = None, *, scope: str = "local"
 ) -> te.Tensor:
     """The tensor to keep in registers: the reduction, or a cache of it where it is the output.
 

@@ -8,7 +8,7 @@ from weft import te
 from weft.strategy.cpu.elementwise.injective import vectorize_innermost
 from weft.strategy.cpu.gemm.microkernel import one_tensor
 from weft.strategy.cpu.machine import has_masks
-from weft.target import Target
+from weft.target import CpuTarget
 
 # A reduction this long gets several vectors of partial results, to hide the latency of adding.
 LONG_REDUCTION = 128
@@ -72,7 +72,7 @@ def combine_in_a_tree(stage: te.Stage, lanes: int) -> None:
 
 
 def innermost_vectors(
-    stage: te.Stage, data: Sequence[te.IterVar], row: te.IterVar | None, target: Target
+    stage: te.Stage, data: Sequence[te.IterVar], row: te.IterVar | None, target: CpuTarget
 ) -> None:
     """The last of ``data`` as vectors, with rows side by side just around them."""
     *others, last = data

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.analysis import is_reduction, size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.injective import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.columns import vectorize_data
@@ -22,8 +23,7 @@ from weft.strategy.cpu.reduction.lanes import (
     vectors_along,
 )
 from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows, is_costly
-from weft.strategy.implementation import ScheduleContext
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.te.tensor import PlaceholderOp
 from weft.te.walk import loads_of
 
@@ -43,7 +43,7 @@ class RowBlocks:
     height: int = 1
 
     @staticmethod
-    def of(kept: KeptStages, rows: SharedRows, target: Target) -> RowBlocks:
+    def of(kept: KeptStages, rows: SharedRows, target: CpuTarget) -> RowBlocks:
         """Blocks that take a part of the first cache, and enough of them for threads.
 
         Longer rows hide latency themselves, and a lone reduction gets one stream of memory
@@ -85,7 +85,7 @@ class RowBlocks:
         return self.place if self.height > 1 else None
 
 
-def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: SharedRows) -> None:
+def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> None:
     """All stages inside one loop over blocks of rows."""
     s = ctx.schedule
     blocks = RowBlocks.of(kept, rows, ctx.target)
@@ -118,7 +118,7 @@ def schedule_by_rows(ctx: ScheduleContext, kept: KeptStages, rows: SharedRows) -
 
 
 def _belongs_in_result(
-    kept: KeptStages, op: te.ComputeOp, blocks: RowBlocks, target: Target
+    kept: KeptStages, op: te.ComputeOp, blocks: RowBlocks, target: CpuTarget
 ) -> bool:
     """Whether ``op`` is what the result is made of, element by element, and too large for the
     first cache: memory of its own would only be more to write and to read.
@@ -149,7 +149,7 @@ def _reads_rows(kept: KeptStages, op: te.ComputeOp) -> bool:
 
 
 def _fetch_next_row(
-    kept: KeptStages, op: te.ComputeOp, stage: te.Stage, loop: te.IterVar, target: Target
+    kept: KeptStages, op: te.ComputeOp, stage: te.Stage, loop: te.IterVar, target: CpuTarget
 ) -> None:
     """Ask for the next row of what ``op`` reads while ``loop`` of its ``stage`` computes.
 
@@ -167,7 +167,7 @@ def _fetch_next_row(
 
 
 def _schedule_reduction(
-    ctx: ScheduleContext,
+    ctx: CpuContext,
     kept: KeptStages,
     op: te.ComputeOp,
     attach: tuple[te.Stage, te.IterVar],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from weft import te
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.injective import MIN_PARALLEL_EXTENT, parallelize, schedule_loops
 from weft.strategy.cpu.gemm.microkernel import one_tensor
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
@@ -24,10 +25,10 @@ from weft.strategy.cpu.reduction.lanes import (
 )
 from weft.strategy.cpu.reduction.rows import schedule_by_rows
 from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows
-from weft.strategy.implementation import ScheduleContext, compute_of
+from weft.strategy.implementation import compute_of
 
 
-def schedule_reductions(ctx: ScheduleContext) -> None:
+def schedule_reductions(ctx: CpuContext) -> None:
     """Schedule a group that holds at least one reduction."""
     kept = KeptStages.of(ctx.outputs)
     for op in computes_below(ctx.outputs):
@@ -53,7 +54,7 @@ def _is_much_to_little(op: te.ComputeOp) -> bool:
     return elements(op) < MIN_PARALLEL_EXTENT and work_of(op) >= PARTS * PARALLEL_THRESHOLD
 
 
-def _schedule_alone(ctx: ScheduleContext, kept: KeptStages, op: te.ComputeOp) -> None:
+def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None:
     if _is_much_to_little(op):
         op = _split_among_threads(ctx, kept, op) or op
     stage = ctx.schedule[op.output(0)]
@@ -79,7 +80,7 @@ def _schedule_alone(ctx: ScheduleContext, kept: KeptStages, op: te.ComputeOp) ->
 
 
 def _split_among_threads(
-    ctx: ScheduleContext, kept: KeptStages, op: te.ComputeOp
+    ctx: CpuContext, kept: KeptStages, op: te.ComputeOp
 ) -> te.ComputeOp | None:
     """A reduction of much to little as a fixed number of partial ones, which run in parallel.
 

@@ -16,7 +16,7 @@ from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.cpu.winograd.cost import WinogradSize, plan_winograd
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.topi.nn.conv import full_padding
 from weft.topi.nn.winograd import TAPS, TILES
 from weft.transform.layout.layout_choice import LayoutChoice
@@ -35,7 +35,7 @@ def use_winograd(call: Call, types: Sequence[Type], context: PassContext) -> Exp
     attrs, data, weight = attrs_of(call, ConvAttrs), types[0], types[1]
     if not (isinstance(data, TensorType) and isinstance(weight, TensorType)):
         return None
-    if not _applies(attrs, data, weight) or not isinstance(context.target, Target):
+    if not _applies(attrs, data, weight) or not isinstance(context.target, CpuTarget):
         return None
     tile = _cheapest_tile(attrs, data, weight, context.target)
     if tile is None:
@@ -60,7 +60,7 @@ def _applies(attrs: ConvAttrs, data: TensorType, weight: TensorType) -> bool:
 
 
 def _cheapest_tile(
-    attrs: ConvAttrs, data: TensorType, weight: TensorType, target: Target
+    attrs: ConvAttrs, data: TensorType, weight: TensorType, target: CpuTarget
 ) -> int | None:
     """The tile that takes the least time, ``None`` where that is not clearly less than direct."""
     batch, channels, height, width = data.concrete_shape
@@ -87,7 +87,7 @@ def _cheapest_tile(
 
 
 @alter_layout("nn.winograd_conv2d", target="cpu")
-def winograd_layout(call: Call, types: Sequence[Type], target: Target) -> LayoutChoice | None:
+def winograd_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
     """Blocked channels for data and result, and the weights of a block side by side."""
     attrs, data, weight = attrs_of(call, WinogradConv2DAttrs), types[0], types[1]
     if attrs.data_layout != "NCHW" or not isinstance(data, TensorType) or not is_static(data):

@@ -14,19 +14,20 @@ from weft import te
 from weft.ir.expr import Call
 from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.analysis import computes_below, size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.gemm.microkernel import one_tensor, register_blocking
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.winograd.cost import WinogradPlan, WinogradSize, plan_winograd
-from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of
+from weft.strategy.implementation import Implementation, attrs_of
 from weft.strategy.registry import strategy
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.topi.layout import Layout
 
 
 @strategy("nn.winograd_conv2d", target="cpu")
-def winograd_conv2d(call: Call, target: Target) -> Iterator[Implementation]:
+def winograd_conv2d(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Blocked channels get the schedule below, any other layout the default one."""
     del target
     attrs = attrs_of(call, WinogradConv2DAttrs)
@@ -47,7 +48,7 @@ class _Stages:
     columns: te.Tensor
 
 
-def _stages_of(ctx: ScheduleContext) -> _Stages:
+def _stages_of(ctx: CpuContext) -> _Stages:
     found = {op.name: op.output(0) for op in computes_below((ctx.anchor,))}
     return _Stages(*(found[f"winograd_{name}"] for name in ("rows", "data", "product", "columns")))
 
@@ -58,7 +59,7 @@ def _size_of(stages: _Stages, tile: int) -> WinogradSize:
     return WinogradSize(tile, batch, tall, wide, channels, blocks, block)
 
 
-def schedule_winograd(ctx: ScheduleContext) -> None:
+def schedule_winograd(ctx: CpuContext) -> None:
     """Parallel over bands of tile rows, and over parts of the channels where bands are few."""
     stages = _stages_of(ctx)
     tile = attrs_of(ctx.call, WinogradConv2DAttrs).tile
@@ -86,7 +87,7 @@ def schedule_winograd(ctx: ScheduleContext) -> None:
     _schedule_data(ctx, stages, task)
 
 
-def _inline_behind(ctx: ScheduleContext) -> None:
+def _inline_behind(ctx: CpuContext) -> None:
     """Inline what lies between the anchor and the output."""
     below = {id(op) for op in computes_below((ctx.anchor,))}
     for op in computes_below(ctx.outputs):
@@ -95,7 +96,7 @@ def _inline_behind(ctx: ScheduleContext) -> None:
 
 
 def _in_registers(
-    ctx: ScheduleContext, tensor: te.Tensor, at: te.IterVar, *, unrolled: tuple[int, ...]
+    ctx: CpuContext, tensor: te.Tensor, at: te.IterVar, *, unrolled: tuple[int, ...]
 ) -> None:
     stage = ctx.schedule[tensor]
     stage.set_scope("local")
@@ -106,7 +107,7 @@ def _in_registers(
 
 
 def _schedule_products(
-    ctx: ScheduleContext, product: te.Tensor, at: te.IterVar, plan: WinogradPlan
+    ctx: CpuContext, product: te.Tensor, at: te.IterVar, plan: WinogradPlan
 ) -> None:
     """All points of one slice: tiles of tile positions by channel blocks, summed in registers."""
     s = ctx.schedule
@@ -127,7 +128,7 @@ def _schedule_products(
     register_blocking(inner, list(inner.reduce_axis), [row, column], [oc], lane, [n, e, f])
 
 
-def _schedule_data(ctx: ScheduleContext, stages: _Stages, task: te.IterVar) -> None:
+def _schedule_data(ctx: CpuContext, stages: _Stages, task: te.IterVar) -> None:
     """The band's data at the points: a tile's rows, then its columns, a register of channels."""
     s = ctx.schedule
     stage = s[stages.data]

@@ -1,0 +1,202 @@
+"""``CpuTarget``: a CPU that LLVM generates code for.
+
+Its text form is ``llvm -mtriple=… -mcpu=… -mattr=+avx2,… -l1=… -l2=… -l3=…``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from weft.ir.dtype import DType
+from weft.runtime import cpu as host_cpu
+from weft.support.errors import TargetError
+from weft.target.cpus import named_cpus, named_features, with_implied, without
+from weft.target.target import Target, register_target_kind
+
+_KIB = 1024
+# Supported architectures: 64-bit, little-endian, with ELF objects.
+ARCHITECTURES = ("aarch64", "riscv64", "x86_64")
+# Operating systems, as triples name them, whose object format is not ELF.
+_OTHER_OBJECTS = ("aix", "cygwin", "darwin", "driverkit", "emscripten", "ios", "macos", "macosx",
+                  "mingw32", "tvos", "uefi", "wasi", "watchos", "win32", "windows", "xros")
+
+
+@register_target_kind
+@dataclass(frozen=True, slots=True)
+class CpuTarget(Target):
+    """A CPU: LLVM triple and CPU name, enabled ``features`` (sorted), cache sizes in bytes."""
+
+    kind: ClassVar[str] = "cpu"
+    names: ClassVar[tuple[str, ...]] = ("llvm", "native")
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+    l1_bytes: int = 32 * _KIB
+    l2_bytes: int = 512 * _KIB
+    l3_bytes: int = 8192 * _KIB
+
+    @staticmethod
+    def host() -> CpuTarget:
+        """The CPU of this machine, with the instruction sets that the kernel reports."""
+        # llvmlite is imported here: naming another CPU must not cost its import time.
+        from llvmlite import binding
+
+        return CpuTarget(
+            triple=default_triple(),
+            cpu=binding.get_host_cpu_name(),
+            features=tuple(sorted(host_cpu.host_features())),
+            l1_bytes=host_cpu.cache_bytes(1, 32 * _KIB),
+            l2_bytes=host_cpu.cache_bytes(2, 512 * _KIB),
+            l3_bytes=host_cpu.cache_bytes(3, 8192 * _KIB),
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> CpuTarget:
+        """Read a CPU target from text.
+
+        ``cpu``, ``llvm`` and ``native`` alone are the host. With ``-mcpu`` the features are those
+        of that CPU; ``-mattr`` adds and removes features. Raises ``TargetError`` for anything
+        unknown.
+        """
+        _, *words = shlex.split(text)
+        options = dict(_option(word, text) for word in words)
+        target = _base(options.pop("mtriple", default_triple()), options.pop("mcpu", "native"))
+        attributes = options.pop("mattr", "")
+        if attributes:
+            target = replace(target, features=_apply_attributes(target, attributes))
+        return replace(
+            target,
+            l1_bytes=_bytes(options, "l1", target.l1_bytes),
+            l2_bytes=_bytes(options, "l2", target.l2_bytes),
+            l3_bytes=_bytes(options, "l3", target.l3_bytes),
+        )
+
+    @property
+    def arch(self) -> str:
+        return self.triple.partition("-")[0]
+
+    def has(self, feature: str) -> bool:
+        """Whether code may use an instruction set, given by LLVM's name."""
+        return feature in self.features
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector register."""
+        if self.arch == "x86_64":
+            return 512 if self.has("avx512f") else 256 if self.has("avx") else 128
+        return 128
+
+    @property
+    def vector_registers(self) -> int:
+        """The number of vector registers."""
+        if self.arch == "x86_64":
+            return 32 if self.has("avx512f") else 16
+        return 32
+
+    def lanes(self, dtype: DType | str) -> int:
+        """Elements of ``dtype`` in one vector register."""
+        return self.vector_bits // max(8, DType.of(dtype).bits)
+
+    def __str__(self) -> str:
+        parts = ["llvm", f"-mtriple={self.triple}", f"-mcpu={self.cpu}"]
+        lacking = [f"-{name}" for name in _implied_by_cpu(self) if name not in self.features]
+        words = lacking + [f"+{name}" for name in self.features]
+        if words:
+            parts.append("-mattr=" + ",".join(words))
+        parts += [f"-l1={self.l1_bytes}", f"-l2={self.l2_bytes}", f"-l3={self.l3_bytes}"]
+        return " ".join(parts)
+
+
+def default_triple() -> str:
+    """The triple of this machine: Linux, since weft emits ELF objects only."""
+    return f"{host_cpu.machine()}-unknown-linux-gnu"
+
+
+def check_triple(triple: str) -> None:
+    """Raise ``TargetError`` for a triple without code generation."""
+    arch, *rest = triple.split("-")
+    if arch not in ARCHITECTURES:
+        raise TargetError(f"the triple {triple!r} names an unsupported architecture", got=arch,
+                          expected=", ".join(ARCHITECTURES),
+                          help=f"this machine is {default_triple()}")
+    for word in rest:
+        system = word.rstrip("0123456789.")
+        if word in _OTHER_OBJECTS or system in _OTHER_OBJECTS:
+            raise TargetError(f"the triple {triple!r} names an unsupported operating system",
+                              got=word, expected="a system with ELF objects, such as linux-gnu",
+                              help=f"this machine is {default_triple()}")
+        if word.endswith(("x32", "ilp32")):
+            raise TargetError(f"the triple {triple!r} names a 32-bit environment", got=word,
+                              expected="64-bit pointers")
+
+
+def _option(word: str, text: str) -> tuple[str, str]:
+    key, equals, value = word.lstrip("-").partition("=")
+    known = ("mtriple", "mcpu", "mattr", "l1", "l2", "l3")
+    if not word.startswith("-") or not equals or key not in known:
+        raise TargetError(
+            f"unknown option {word!r} of target {text!r}",
+            expected=" ".join(f"-{name}=…" for name in known),
+        )
+    return key, value
+
+
+def _bytes(options: Mapping[str, str], key: str, default: int) -> int:
+    value = options.get(key)
+    if value is None:
+        return default
+    if not value.isdecimal() or int(value) == 0:
+        raise TargetError(f"-{key}= of a target is not a positive number of bytes", got=value)
+    return int(value)
+
+
+def _base(triple: str, cpu: str) -> CpuTarget:
+    check_triple(triple)
+    arch = triple.partition("-")[0]
+    if cpu == "native":
+        host = CpuTarget.host()
+        if arch == host.arch:
+            return replace(host, triple=triple)
+        raise TargetError("the target needs -mcpu=, as it is not this machine's architecture",
+                          got=triple)
+    features = named_features(cpu, arch)
+    if features is not None:
+        return CpuTarget(triple, cpu, tuple(sorted(with_implied(frozenset(features)))))
+    host = CpuTarget.host()
+    if cpu == host.cpu and arch == host.arch:
+        return CpuTarget(triple, cpu, host.features)
+    raise TargetError(
+        f"unknown CPU {cpu!r}",
+        expected=", ".join(named_cpus(arch)),
+        help="name one of these and add features with -mattr=+feature",
+    )
+
+
+def _implied_by_cpu(target: CpuTarget) -> list[str]:
+    """The features that LLVM enables for the name of the CPU of ``target``.
+
+    For CPUs that only LLVM knows these are all known features, as any of them may be enabled.
+    """
+    listed = named_features(target.cpu, target.arch)
+    if listed is None:
+        return sorted(host_cpu.known_features(target.arch))
+    return sorted(with_implied(frozenset(listed)))
+
+
+def _apply_attributes(target: CpuTarget, text: str) -> tuple[str, ...]:
+    features = frozenset(target.features)
+    known = host_cpu.known_features(target.arch)
+    for word in filter(None, text.split(",")):
+        sign, name = word[0], word[1:]
+        if sign not in "+-" or name not in known:
+            raise TargetError(
+                f"unknown feature {word!r} of {target.arch}",
+                expected="+name or -name with name among " + ", ".join(sorted(known)),
+            )
+        enabled = sign == "+"
+        features = with_implied(features | {name}) if enabled else without(features, name)
+    return tuple(sorted(features))
