@@ -161,8 +161,8 @@ def _base(triple: str, cpu: str) -> CpuTarget:
         host = CpuTarget.host()
         if arch == host.arch:
             return replace(host, triple=triple)
-        raise TargetError("the target needs -mcpu=, as it is not this machine's architecture",
-                          got=triple)
+        raise TargetError("a target of another architecture needs a CPU name", got=triple,
+                          help="add -mcpu=…")
     features = named_features(cpu, arch)
     if features is not None:
         return CpuTarget(triple, cpu, tuple(sorted(with_implied(frozenset(features)))))

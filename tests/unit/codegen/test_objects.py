@@ -18,7 +18,7 @@ from weft.codegen.llvm.machine_code import STRENGTH_REDUCED_LINES
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.codegen.llvm.target_machine import target_machine
 from weft.support.errors import CodegenError, TargetError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir import expr as x
 from weft.tir.buffer import buffer
 from weft.tir.expr import call, const
@@ -193,4 +193,4 @@ def test_vectors_beyond_all_reason_are_refused(compiler: Compiler) -> None:
 
 def test_architecture_that_llvm_does_not_know() -> None:
     with pytest.raises(TargetError, match="LLVM does not know"):
-        target_machine(Target("pdp11-unknown-linux-gnu", "generic"))
+        target_machine(CpuTarget("pdp11-unknown-linux-gnu", "generic"))

@@ -286,4 +286,4 @@ def test_mistakes_in_the_call_are_refused_where_it_is_written():
 def test_other_architectures_are_refused_by_name():
     func = of_body(running_product, (3, 5), scalars=[2.0])
     with pytest.raises(CodegenError, match="do not compile for wasm32"):
-        build_object(func, Target("wasm32-unknown-unknown", "generic"))
+        build_object(func, CpuTarget("wasm32-unknown-unknown", "generic"))

@@ -23,9 +23,9 @@ ZEN = "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4"
     "llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic -mattr=+sve",
 ])  # fmt: skip
 def test_text_round_trip(text: str) -> None:
-    target = CpuTarget.parse(text)
-    assert CpuTarget.parse(str(target)) == target
-    assert hash(CpuTarget.parse(str(target))) == hash(target)
+    target = CpuTarget.of(text)
+    assert CpuTarget.of(str(target)) == target
+    assert hash(CpuTarget.of(str(target))) == hash(target)
     assert pickle.loads(pickle.dumps(target)) == target
 
 
@@ -39,7 +39,7 @@ def test_the_host_is_the_default() -> None:
     ("x86-64", 128, 16, 4), ("haswell", 256, 16, 8), ("skylake-avx512", 512, 32, 16),
 ])  # fmt: skip
 def test_vector_facts(cpu: str, bits: int, registers: int, lanes: int) -> None:
-    target = CpuTarget.parse(f"llvm -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu}")
+    target = CpuTarget.of(f"llvm -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu}")
     assert target.vector_bits == bits
     assert target.vector_registers == registers
     assert target.lanes("float32") == lanes
@@ -47,16 +47,16 @@ def test_vector_facts(cpu: str, bits: int, registers: int, lanes: int) -> None:
 
 
 def test_other_architectures_have_128_bits() -> None:
-    target = CpuTarget.parse("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic")
+    target = CpuTarget.of("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic")
     assert target.has("neon")
     assert (target.vector_bits, target.vector_registers) == (128, 32)
 
 
 def test_attributes_bring_and_take_what_builds_on_them() -> None:
     base = "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu="
-    wide = CpuTarget.parse(f"{base}x86-64 -mattr=+avx512vnni")
+    wide = CpuTarget.of(f"{base}x86-64 -mattr=+avx512vnni")
     assert {"avx512bw", "avx512f", "avx2", "fma", "sse3"} <= set(wide.features)
-    narrow = CpuTarget.parse(f"{base}znver4 -mattr=-avx")
+    narrow = CpuTarget.of(f"{base}znver4 -mattr=-avx")
     assert not any(name.startswith(("avx", "fma", "f16c")) for name in narrow.features)
     assert narrow.has("sse4.2")
 
@@ -70,9 +70,9 @@ def test_known_cpus_are_closed_under_implication() -> None:
 
 
 def test_cache_sizes() -> None:
-    target = CpuTarget.parse(f"{ZEN} -l1=1 -l2=22 -l3=333")
+    target = CpuTarget.of(f"{ZEN} -l1=1 -l2=22 -l3=333")
     assert (target.l1_bytes, target.l2_bytes, target.l3_bytes) == (1, 22, 333)
-    assert target != CpuTarget.parse(ZEN)
+    assert target != CpuTarget.of(ZEN)
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -86,7 +86,7 @@ def test_cache_sizes() -> None:
     ("llvm -mcpu=haswell -mattr=avx", "unknown feature 'avx'"),
     ("llvm -mcpu=haswell -l1=32k", "-l1= of a target is not a positive number"),
     ("llvm -mcpu=haswell -l2=0", "-l2= of a target is not a positive number"),
-    ("llvm -mtriple=riscv64-unknown-linux-gnu", "needs -mcpu="),
+    ("llvm -mtriple=riscv64-unknown-linux-gnu", "needs a CPU name"),
     ("llvm -mcpu='haswell", "unknown target"),
     ("llvm -mtriple=sparc-unknown-linux-gnu -mcpu=generic", "unsupported architecture"),
     ("llvm -mtriple=i686-unknown-linux-gnu -mcpu=generic", "unsupported architecture"),
@@ -97,7 +97,7 @@ def test_cache_sizes() -> None:
 ])  # fmt: skip
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(TargetError, match=message):
-        CpuTarget.parse(text)
+        CpuTarget.of(text)
 
 
 WORDS = ("x86_64", "aarch64", "riscv64", "sparc", "wasm32", "nonsense", "", "unknown", "pc",
@@ -111,7 +111,7 @@ WORDS = ("x86_64", "aarch64", "riscv64", "sparc", "wasm32", "nonsense", "", "unk
 def test_any_triple_is_refused_or_gives_elf_code(words: list[str], cpu: str) -> None:
     """What is accepted goes all the way to an object; what is refused is a ``TargetError``."""
     try:
-        target = CpuTarget.parse(f"llvm -mtriple={'-'.join(words)} -mcpu={cpu}")
+        target = CpuTarget.of(f"llvm -mtriple={'-'.join(words)} -mcpu={cpu}")
     except TargetError as error:
         assert error.expected or error.help  # noqa: PT017 - most draws are refused
         return
@@ -119,17 +119,17 @@ def test_any_triple_is_refused_or_gives_elf_code(words: list[str], cpu: str) -> 
     assert machine_code.startswith(b"\x7fELF\x02\x01")
 
 
-def assembled(target: Target) -> binding.ModuleRef:
+def assembled(target: CpuTarget) -> binding.ModuleRef:
     return binding.parse_assembly(
         f'target triple = "{target.triple}"\ndefine i64 @f(i64 %x) {{ ret i64 %x }}')
 
 
 def test_text_says_what_a_named_cpu_lacks() -> None:
     """A virtual machine may hide what its CPU's name promises."""
-    known = CpuTarget.parse(ZEN)
-    hidden = Target(known.triple, known.cpu, tuple(f for f in known.features if f != "avx512bf16"))
+    known = CpuTarget.of(ZEN)
+    hidden = CpuTarget(known.triple, known.cpu, tuple(f for f in known.features if f != "avx512bf16"))
     assert "-avx512bf16" in str(hidden)
-    assert CpuTarget.parse(str(hidden)) == hidden
+    assert CpuTarget.of(str(hidden)) == hidden
 
 
 @pytest.mark.parametrize("value", [3, ["cpu"], b"cpu"])
@@ -139,9 +139,9 @@ def test_what_is_neither_target_nor_text_is_refused(value):
 
 
 def test_a_name_belongs_to_an_architecture() -> None:
-    assert CpuTarget.parse("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=generic").features == ()
+    assert CpuTarget.of("llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=generic").features == ()
     arm = "llvm -mtriple=aarch64-unknown-linux-gnu"
-    assert CpuTarget.parse(f"{arm} -mcpu=generic").features == ("neon",)
+    assert CpuTarget.of(f"{arm} -mcpu=generic").features == ("neon",)
     with pytest.raises(TargetError, match="unknown CPU 'haswell'") as caught:
-        CpuTarget.parse(f"{arm} -mcpu=haswell")
+        CpuTarget.of(f"{arm} -mcpu=haswell")
     assert caught.value.expected == "generic"
