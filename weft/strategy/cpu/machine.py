@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from weft.ir.dtype import DType
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
-from weft.target import Target
+from weft.target import CpuTarget
 
 
-def has_masks(target: Target) -> bool:
+def has_masks(target: CpuTarget) -> bool:
     """Whether loads and stores of some lanes of a vector cost no more than those of all."""
     return target.has("avx512vl") and target.has("avx512bw")
 
@@ -42,7 +42,7 @@ class RegisterTile:
         return max(arithmetic, loads, arrival, model.fma_latency) + model.load_contention * loads
 
 
-def fits_registers(tile: RegisterTile, target: Target) -> bool:
+def fits_registers(tile: RegisterTile, target: CpuTarget) -> bool:
     """Accumulators, one vector operand each, and a broadcast must fit the register file."""
     return tile.accumulators + tile.nr_vectors + 1 <= target.vector_registers
 
@@ -59,7 +59,7 @@ def tail_cost(
 
 
 def choose_tile(
-    rows: int, columns: int, target: Target, dtype: DType, *, column_step: int = 1,
+    rows: int, columns: int, target: CpuTarget, dtype: DType, *, column_step: int = 1,
     vector_cycles: float = 0.0,
 ) -> RegisterTile:
     """The register tile that covers ``rows`` x ``columns`` outputs in the fewest cycles.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from weft.target import Target
+from weft.target import CpuTarget
 
 # Scalar operations below which a fork and join costs more than a second core saves. Fitted.
 PARALLEL_THRESHOLD = 20_000
@@ -165,7 +165,7 @@ class MachineModel:
 
 
 @functools.lru_cache(maxsize=64)
-def machine_model(target: Target) -> MachineModel:
+def machine_model(target: CpuTarget) -> MachineModel:
     """The model of the CPU that ``target`` names."""
     return MachineModel(target.vector_bits // 8, target.l1_bytes, target.l2_bytes, target.l3_bytes)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from weft.strategy.cpu.machine import RegisterTile, fits_registers, tail_cost
 from weft.strategy.cpu.machine_model import machine_model
-from weft.target import Target
+from weft.target import CpuTarget
 
 # Keys of a block. With fewer the sums are rescaled and stored too often, with more the scores
 # leave the first-level cache (measured 64 to 256); so few more are one block still.
@@ -85,7 +85,7 @@ class AttentionPlan:
         return -(-self.size.queries // self.tile)
 
 
-def plan_attention(size: AttentionSize, target: Target) -> AttentionPlan:
+def plan_attention(size: AttentionSize, target: CpuTarget) -> AttentionPlan:
     """The plan that is estimated to take the least time."""
     lanes = target.lanes("float32")
     blocks = {min(block, size.keys) for block in BLOCKS}
@@ -108,7 +108,7 @@ def _scratch_bytes(size: AttentionSize, tile: int, block: int) -> int:
 
 
 def _plan(
-    size: AttentionSize, lanes: int, vectors: int, block: int, target: Target
+    size: AttentionSize, lanes: int, vectors: int, block: int, target: CpuTarget
 ) -> AttentionPlan:
     """Tiles of so many vectors, the last one narrower where that saves its code."""
     counts = size.blocks(vectors * lanes, block)
@@ -124,7 +124,7 @@ def _plan(
 
 
 def _of_tiles(
-    size: AttentionSize, lanes: int, vectors: int, block: int, target: Target,
+    size: AttentionSize, lanes: int, vectors: int, block: int, target: CpuTarget,
     counts: Sequence[int],
 ) -> AttentionPlan:
     """Tiles of so many vectors, each of which reads so many blocks."""
@@ -142,7 +142,7 @@ def _of_tiles(
     return AttentionPlan(size, lanes, vectors, block, key_rows, value_rows, cycles)
 
 
-def _height(extent: int, vectors: int, target: Target) -> tuple[int, float]:
+def _height(extent: int, vectors: int, target: CpuTarget) -> tuple[int, float]:
     """Rows of a register tile of so many vectors, and the cycles of a step over ``extent`` rows."""
     model = machine_model(target)
     best: tuple[float, int] = (math.inf, 1)
@@ -155,7 +155,7 @@ def _height(extent: int, vectors: int, target: Target) -> tuple[int, float]:
     return best[1], best[0]
 
 
-def row_cycles(size: AttentionSize, target: Target) -> float:
+def row_cycles(size: AttentionSize, target: CpuTarget) -> float:
     """What one core takes to read keys and values once, with all queries that share them."""
     model, lanes = machine_model(target), target.lanes("float32")
     depth, width = -(-size.depth // lanes), -(-size.width // lanes)
@@ -167,7 +167,7 @@ def row_cycles(size: AttentionSize, target: Target) -> float:
     return size.heads * size.queries * size.keys * per_key
 
 
-def unfused_cycles(size: AttentionSize, target: Target) -> float:
+def unfused_cycles(size: AttentionSize, target: CpuTarget) -> float:
     """What one core takes for the two products and the softmax as kernels of their own.
 
     Products pack their operands, run on whole vectors of columns, and heads of a group are rows

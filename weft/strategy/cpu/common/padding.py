@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from weft import te
 from weft.strategy.analysis import computes_below, elements
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import ScheduleContext
 from weft.te.walk import loads_of
 
 
-def padding_of(ctx: ScheduleContext) -> te.ComputeOp | None:
+def padding_of(ctx: CpuContext) -> te.ComputeOp | None:
     """The stage that pads the anchor's input, if there is one."""
     for op in computes_below((ctx.anchor,)):
         if op.role is te.StageRole.PADDING:
@@ -23,7 +23,7 @@ def pads_innermost(pad: te.ComputeOp) -> bool:
     return any(load.producer.shape[-1] is not pad.axis[-1].extent for load in loads_of(pad.body))
 
 
-def schedule_padding(ctx: ScheduleContext) -> None:
+def schedule_padding(ctx: CpuContext) -> None:
     """Compute the padded input ahead of the anchor; inline whatever else produces its operands."""
     pad = padding_of(ctx)
     for op in computes_below((ctx.anchor,)):

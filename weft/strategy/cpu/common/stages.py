@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from weft import te
 from weft.ir.expr import Call
 from weft.strategy.analysis import computes_below, inlined_body, is_reduction, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.injective import parallelize, schedule_loops, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import Implementation, ScheduleContext
+from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
-from weft.target import Target
+from weft.target import CpuTarget
 
 
-def schedule_staged(ctx: ScheduleContext) -> None:
+def schedule_staged(ctx: CpuContext) -> None:
     """Tables first, then one nest for each stage, the rest inlined."""
     outputs = {id(t.op) for t in ctx.outputs}
     ops = computes_below(ctx.outputs)
@@ -45,7 +46,7 @@ def _last_stage(ops: list[te.ComputeOp]) -> te.ComputeOp | None:
     return stages[-1] if stages else None
 
 
-def _schedule_sum(ctx: ScheduleContext, op: te.ComputeOp) -> None:
+def _schedule_sum(ctx: CpuContext, op: te.ComputeOp) -> None:
     """Lanes along the innermost data axis, the sum around them."""
     stage = ctx.schedule[op.output(0)]
     *outer, inner = op.axis
@@ -57,7 +58,7 @@ def _schedule_sum(ctx: ScheduleContext, op: te.ComputeOp) -> None:
         parallelize(stage, loops)
 
 
-def _staged(call: Call, target: Target) -> Iterator[Implementation]:
+def _staged(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     del target
     yield Implementation(f"{getattr(call.op, 'name', 'image')}.cpu.staged", schedule_staged)
 

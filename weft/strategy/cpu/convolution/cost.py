@@ -16,7 +16,7 @@ from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.convolution.unblocked import arrival_cycles, plain_tile
 from weft.strategy.cpu.machine import RegisterTile, choose_tile, cover_cost
 from weft.strategy.cpu.machine_model import machine_model
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.topi.nn.conv import side_padding
 from weft.topi.nn.dense import accumulator_dtype
 from weft.topi.nn.window import window_count, window_span
@@ -60,14 +60,15 @@ class ConvSize:
         return self.batch * self.outputs * math.prod(self.extents)
 
 
-def blocked_tile(width: int, blocks: int, block: int, target: Target, dtype: DType) -> RegisterTile:
+def blocked_tile(width: int, blocks: int, block: int, target: CpuTarget, dtype: DType
+                 ) -> RegisterTile:
     """Positions of one row (``rows``) by blocks of output channels (``vectors``)."""
     step = registers(block, target.lanes(dtype))
     tile = choose_tile(width, blocks * step, target, dtype, column_step=step)
     return RegisterTile(tile.mr, max(1, tile.nr_vectors // step))
 
 
-def blocked_cycles(size: ConvSize, outputs: int, block: int, target: Target) -> float:
+def blocked_cycles(size: ConvSize, outputs: int, block: int, target: CpuTarget) -> float:
     """The direct convolution with ``outputs`` channels in blocks of ``block``."""
     model = machine_model(target)
     *rows, width = size.extents
@@ -85,7 +86,7 @@ def blocked_cycles(size: ConvSize, outputs: int, block: int, target: Target) -> 
     return steps * lines * size.depth + transfer * model.unhidden_fraction
 
 
-def dot_cycles(size: ConvSize, group: int, target: Target) -> float:
+def dot_cycles(size: ConvSize, group: int, target: CpuTarget) -> float:
     """The convolution by instructions that add up ``group`` products in each lane."""
     *rows, width = size.extents
     if size.pointwise:
@@ -97,7 +98,7 @@ def dot_cycles(size: ConvSize, group: int, target: Target) -> float:
     return steps * size.batch * math.prod(rows) * depth
 
 
-def plain_cycles(size: ConvSize, target: Target) -> float:
+def plain_cycles(size: ConvSize, target: CpuTarget) -> float:
     """The convolution over images as they are written."""
     *rows, width = size.extents
     if size.pointwise:

@@ -20,6 +20,7 @@ from weft.ir.expr import Call
 from weft.ir.types import TensorType
 from weft.op.nn.conv import ConvAttrs, conv_compute
 from weft.strategy.analysis import size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.convolution.cost import blocked_tile
 from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
@@ -31,14 +32,14 @@ from weft.strategy.cpu.dot_product.convolution import dot_convolution
 from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.machine import RegisterTile, has_masks
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
-from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of, compute_of
+from weft.strategy.implementation import Implementation, attrs_of, compute_of
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.topi.layout import Layout
 
 
-def _convolution(call: Call, target: Target) -> Iterator[Implementation]:
+def _convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Blocked and plain NCHW layouts get register tiles, any other layout the default schedule."""
     attrs = attrs_of(call, ConvAttrs)
     yield from dot_convolution(call, target)
@@ -76,7 +77,7 @@ for _name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
     strategy(_name, target="cpu")(_convolution)
 
 
-def _lanes_of(call: Call, target: Target) -> int:
+def _lanes_of(call: Call, target: CpuTarget) -> int:
     """Sums in one register."""
     result = call.checked_type
     if not isinstance(result, TensorType):
@@ -84,7 +85,7 @@ def _lanes_of(call: Call, target: Target) -> int:
     return target.lanes(result.dtype)
 
 
-def schedule_direct(ctx: ScheduleContext) -> None:
+def schedule_direct(ctx: CpuContext) -> None:
     """Tile (channel blocks x row positions) in registers; parallel over bands of rows and channels.
 
     A task is one slice of the weights over one band of rows (of tiles, where there is one row).
@@ -126,7 +127,7 @@ class _Axes:
     block: int
 
 
-def _axes(ctx: ScheduleContext, stage: te.Stage) -> _Axes:
+def _axes(ctx: CpuContext, stage: te.Stage) -> _Axes:
     """Channels that the result does not have in blocks are split as the kernel's are."""
     attrs = attrs_of(ctx.call, ConvAttrs)
     layout, axes = Layout.parse(attrs.result_layout), stage.axis
@@ -142,7 +143,7 @@ def _axes(ctx: ScheduleContext, stage: te.Stage) -> _Axes:
     return _Axes(n, oc, rows, ow, lane, blocks, block)
 
 
-def _order_reduction(ctx: ScheduleContext, stage: te.Stage) -> None:
+def _order_reduction(ctx: CpuContext, stage: te.Stage) -> None:
     """Rows of the kernel go around its channels: where one is left out, a whole run of weights is.
 
     The weights that are read then remain long runs, which the hardware fetches ahead.
@@ -154,7 +155,7 @@ def _order_reduction(ctx: ScheduleContext, stage: te.Stage) -> None:
     register_blocking(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
 
 
-def _band(ctx: ScheduleContext, axes: _Axes, tile: RegisterTile) -> int:
+def _band(ctx: CpuContext, axes: _Axes, tile: RegisterTile) -> int:
     """The rows of a task; a signal is one row, whose bands are counted in tiles."""
     attrs, anchor = attrs_of(ctx.call, ConvAttrs), compute_of(ctx.anchor)
     depth = math.prod(size_of(axis.extent) for axis in anchor.reduce_axis)

@@ -24,7 +24,7 @@ from weft.strategy.cpu.depthwise.blocked import is_depthwise
 from weft.strategy.cpu.dot_product.convolution import conv_plan
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import attrs_of
-from weft.target import Target
+from weft.target import CpuTarget
 
 
 def is_narrow(type_: Type | None) -> bool:
@@ -50,7 +50,7 @@ def conv_in_float32(call: Call, types: Sequence[Type]) -> tuple[Call, list[Type]
     return wide, [TensorType(t.shape, float32) for t in (data, kernel)]
 
 
-def conv_by_dot_products(call: Call, types: Sequence[Type], target: Target) -> Call | None:
+def conv_by_dot_products(call: Call, types: Sequence[Type], target: CpuTarget) -> Call | None:
     """The convolution with sums in float32 that a dot product instruction takes as it is;
     ``None`` where the CPU has none for these operands, the kernel is not known yet, or rows are
     so short that most lanes would be empty. The estimate counts a change of layout before and

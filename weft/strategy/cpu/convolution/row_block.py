@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.strategy.cpu.machine_model import imbalance, machine_model
-from weft.target import Target
+from weft.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class BandSize:
     cycles: float
 
 
-def choose_band(size: BandSize, target: Target) -> int:
+def choose_band(size: BandSize, target: CpuTarget) -> int:
     """How many rows to walk with one slice of the weights: a divisor of the image's height.
 
     Within a band the pixels are read once for each slice of the weights, so they should fit the

@@ -14,15 +14,16 @@ from weft.ir.attrs import Attrs
 from weft.ir.dtype import float32
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import computes_below, is_reduction, size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
 from weft.strategy.cpu.convolution.rows import conv_rows
 from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.machine import RegisterTile, choose_tile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
-from weft.strategy.implementation import ScheduleContext, attrs_of
+from weft.strategy.implementation import attrs_of
 from weft.support.errors import InternalError
-from weft.target import Target
+from weft.target import CpuTarget
 
 
 def plain_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int) -> te.Tensor:
@@ -35,19 +36,19 @@ def plain_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int) 
                      skips=attrs.finite_kernel)
 
 
-def arrival_cycles(taps: int, target: Target) -> float:
+def arrival_cycles(taps: int, target: CpuTarget) -> float:
     """How long a vector of pixels takes to arrive, which all taps then read."""
     model = machine_model(target)
     return model.vector_bytes / model.l2_unaligned_bandwidth / taps
 
 
-def plain_tile(channels: int, vectors: int, taps: int, target: Target) -> RegisterTile:
+def plain_tile(channels: int, vectors: int, taps: int, target: CpuTarget) -> RegisterTile:
     """Output channels of one group (``rows``) by vectors of positions."""
     return choose_tile(channels, vectors, target, float32,
                        vector_cycles=arrival_cycles(taps, target))
 
 
-def schedule_plain(ctx: ScheduleContext) -> None:
+def schedule_plain(ctx: CpuContext) -> None:
     """Parallel over slices of the channels and bands of rows (of tiles, where there is one row)."""
     s = ctx.schedule
     sums = next(op for op in reversed(computes_below((ctx.anchor,))) if is_reduction(op))
@@ -86,7 +87,7 @@ def schedule_plain(ctx: ScheduleContext) -> None:
                       [an, *a_rows])
 
 
-def _band(ctx: ScheduleContext, sums: te.ComputeOp, tile: RegisterTile, lanes: int) -> int:
+def _band(ctx: CpuContext, sums: te.ComputeOp, tile: RegisterTile, lanes: int) -> int:
     """The rows of a task; a signal is one row, whose bands are counted in tiles."""
     batch, channels, *rows, width = (size_of(axis.extent) for axis in sums.axis)
     depth, *taps = (size_of(axis.extent) for axis in sums.reduce_axis)

@@ -15,10 +15,11 @@ from weft.ir.types import TensorType
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.common.blocking import registers
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.padding import padding_of, schedule_padding
 from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import ScheduleContext, attrs_of
+from weft.strategy.implementation import attrs_of
 from weft.support.errors import InternalError
 
 ROW_TILES = (14, 8, 7, 6, 5, 4)
@@ -35,7 +36,7 @@ def is_depthwise(call: Call) -> bool:
     return groups > 1 and weight.shape[1] == 1 and attrs.channels in (None, groups)
 
 
-def schedule_depthwise(ctx: ScheduleContext) -> None:
+def schedule_depthwise(ctx: CpuContext) -> None:
     """Parallel over channel blocks and bands of rows."""
     s = ctx.schedule
     pad = padding_of(ctx)

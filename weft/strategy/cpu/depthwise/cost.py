@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.convolution.cost import ConvSize
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
-from weft.target import Target
+from weft.target import CpuTarget
 
 
 def blocked_depthwise_cycles(
-    size: ConvSize, strides: Sequence[int], block: int, target: Target
+    size: ConvSize, strides: Sequence[int], block: int, target: CpuTarget
 ) -> float:
     """Lanes are channels of a block, of which the last register may hold few."""
     model = machine_model(target)
@@ -21,7 +21,7 @@ def blocked_depthwise_cycles(
     return max(vectors * taps, _arrival(model, size, strides))
 
 
-def plain_depthwise_cycles(size: ConvSize, strides: Sequence[int], target: Target) -> float:
+def plain_depthwise_cycles(size: ConvSize, strides: Sequence[int], target: CpuTarget) -> float:
     """Lanes are positions along a row, of which the last vector may hold few."""
     model = machine_model(target)
     lanes, width = target.lanes(size.dtype), size.extents[-1]

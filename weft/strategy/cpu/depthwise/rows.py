@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.analysis import size_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.padding import padding_of
 from weft.strategy.cpu.elementwise.injective import parallelize
 from weft.strategy.cpu.gemm.microkernel import accumulators
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import ScheduleContext
 from weft.tir.transform.masked_tail import MASKED_TAIL
 
 MOST_VECTORS = 8  # of sums: enough to hide their latency, twice over
@@ -39,7 +39,7 @@ def row_tile(height: int, width: int, lanes: int) -> RowTile:
     return RowTile(-(-height // -(-height // rows)), vectors)
 
 
-def schedule_depthwise_rows(ctx: ScheduleContext) -> None:
+def schedule_depthwise_rows(ctx: CpuContext) -> None:
     """Parallel over channels, and over rows where these are few."""
     s, stage = ctx.schedule, ctx.schedule[ctx.output]
     pad, acc = padding_of(ctx), accumulators(ctx)

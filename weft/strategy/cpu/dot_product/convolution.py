@@ -19,20 +19,21 @@ from weft.ir.expr import Call
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import computes_below, elements, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.dot_product.instruction import DotPlan, plan_dot_product
 from weft.strategy.cpu.dot_product.schedule import schedule_sums
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import RegisterTile, choose_tile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import Implementation, ScheduleContext
-from weft.target import Target
+from weft.strategy.implementation import Implementation
+from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
 from weft.topi.nn.conv import side_padding, window_counts
 
 _DATA = "NCHW"
 
 
-def conv_plan(call: Call, types: tuple[Type | None, ...], target: Target) -> DotPlan | None:
+def conv_plan(call: Call, types: tuple[Type | None, ...], target: CpuTarget) -> DotPlan | None:
     """The plan for an ungrouped 2-D convolution of known sizes with sums of 32 bits.
 
     ``types`` are those of the data and the kernel; the kernel is in any layout.
@@ -56,7 +57,7 @@ def kernel_layout(plan: DotPlan) -> str:
     return f"OHWI{plan.group}i"
 
 
-def dot_convolution(call: Call, target: Target) -> Iterator[Implementation]:
+def dot_convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """The implementation of ``nn.conv2d`` with a kernel in ``kernel_layout``."""
     plan = conv_plan(call, tuple(a.checked_type for a in call.args), target)
     if plan is None or getattr(call.attrs, "kernel_layout", "") != kernel_layout(plan):
@@ -191,7 +192,7 @@ def _round_up(size: PrimExpr, step: int) -> PrimExpr:
     return (size + (step - 1)) // step * step
 
 
-def _schedule(ctx: ScheduleContext, *, plan: DotPlan, tile: RegisterTile, flat: bool) -> None:
+def _schedule(ctx: CpuContext, *, plan: DotPlan, tile: RegisterTile, flat: bool) -> None:
     """A task is some columns of one row: tile after tile of channels."""
     s = ctx.schedule
     stage = s[ctx.output]

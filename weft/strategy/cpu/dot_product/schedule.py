@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from weft import te
 from weft.strategy.analysis import computes_below, elements, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.dot_product.instruction import DotPlan
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine import RegisterTile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import ScheduleContext
 
 CHUNK = 16  # groups of one line that the left panels keep together: 64 bytes
 
 
 def schedule_dot_product(
-    ctx: ScheduleContext, *, plan: DotPlan, tile: RegisterTile, flat_rows: bool = False
+    ctx: CpuContext, *, plan: DotPlan, tile: RegisterTile, flat_rows: bool = False
 ) -> None:
     """Pack, then tile; parallel over tiles.
 
@@ -53,7 +53,7 @@ def schedule_sums(stage: te.Stage, plan: DotPlan) -> None:
 
 
 def _schedule_tiles(
-    ctx: ScheduleContext, product: te.ComputeOp, plan: DotPlan, tile: RegisterTile, *,
+    ctx: CpuContext, product: te.ComputeOp, plan: DotPlan, tile: RegisterTile, *,
     flat_rows: bool,
 ) -> None:
     """The whole reduction inside a register tile."""

@@ -16,20 +16,21 @@ from weft.strategy.analysis import (
     size_of,
 )
 from weft.strategy.cpu.common.axis_split import split_innermost
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.recompute import repeated_stages
 from weft.strategy.cpu.elementwise.schedule import polynomials, vectors_at_a_time
 from weft.strategy.cpu.elementwise.transpose import find_crossing, tile_crossing
 from weft.strategy.cpu.machine import has_masks
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import ScheduleContext, compute_of
-from weft.target import Target
+from weft.strategy.implementation import compute_of
+from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr
 from weft.tir.transform.masked_tail import MASKED_TAIL
 
 MIN_PARALLEL_EXTENT = 8
 
 
-def schedule_injective(ctx: ScheduleContext) -> None:
+def schedule_injective(ctx: CpuContext) -> None:
     """Schedule a group without reductions."""
     repeated = [op.output(0) for op in repeated_stages(ctx.outputs)]
     kept = {id(t.op) for t in (*ctx.outputs, *repeated)}
@@ -44,7 +45,7 @@ def schedule_injective(ctx: ScheduleContext) -> None:
 
 
 def schedule_loops(
-    stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], target: Target
+    stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], target: CpuTarget
 ) -> None:
     """Fuse, vectorise and parallelise the data axes of one stage without reductions."""
     axes, body = split_innermost(stage, body)

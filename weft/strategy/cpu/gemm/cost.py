@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from weft.ir.dtype import DType
 from weft.strategy.cpu.machine import RegisterTile, fits_registers, has_masks
 from weft.strategy.cpu.machine_model import MachineModel, imbalance, machine_model
-from weft.target import Target
+from weft.target import CpuTarget
 
 MAX_VECTORS = 8
 # The block of the left operand is so much of the third level, which other cores use too.
@@ -68,19 +68,19 @@ class GemmBlocking:
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_gemm(size: GemmShape, target: Target, *, panel: int = 0) -> GemmBlocking:
+def plan_gemm(size: GemmShape, target: CpuTarget, *, panel: int = 0) -> GemmBlocking:
     """The plan for one product, whose tiles are as wide as some panels where there are any."""
     return blocking_of_tile(size, target, rank_tiles(size, target, panel)[0], panel=panel)
 
 
-def other_plans(size: GemmShape, target: Target, *, panel: int = 0) -> Iterator[GemmBlocking]:
+def other_plans(size: GemmShape, target: CpuTarget, *, panel: int = 0) -> Iterator[GemmBlocking]:
     """The next best plans, for whoever has time to measure them."""
     for tile in rank_tiles(size, target, panel)[1:MEASURED_TILES]:
         yield blocking_of_tile(size, target, tile, panel=panel)
 
 
 def blocking_of_tile(
-    size: GemmShape, target: Target, tile: RegisterTile, *, panel: int = 0
+    size: GemmShape, target: CpuTarget, tile: RegisterTile, *, panel: int = 0
 ) -> GemmBlocking:
     """How blocks and slices follow from a register tile."""
     lanes = _lanes(size, target, panel)
@@ -98,13 +98,13 @@ def blocking_of_tile(
     return GemmBlocking(tile, lanes, -(-tiles // blocks), kc)
 
 
-def vector_lanes(size: GemmShape, target: Target) -> int:
+def vector_lanes(size: GemmShape, target: CpuTarget) -> int:
     """The register width; for fewer columns the power of two that holds them."""
     lanes = target.lanes(str(size.dtype))
     return min(lanes, 1 << max(0, size.n - 1).bit_length())
 
 
-def _lanes(size: GemmShape, target: Target, panel: int) -> int:
+def _lanes(size: GemmShape, target: CpuTarget, panel: int) -> int:
     """Registers that fill a panel where there are panels, or the panel itself where none do."""
     if not panel:
         return vector_lanes(size, target)
@@ -112,12 +112,12 @@ def _lanes(size: GemmShape, target: Target, panel: int) -> int:
     return lanes if panel % lanes == 0 else panel
 
 
-def _loads_with_masks(target: Target) -> bool:
+def _loads_with_masks(target: CpuTarget) -> bool:
     """Whether a load of some lanes is one instruction; elsewhere it is a branch for each lane."""
     return has_masks(target) or target.has("avx2")
 
 
-def packs_b(size: GemmShape, plan: GemmBlocking, target: Target) -> bool:
+def packs_b(size: GemmShape, plan: GemmBlocking, target: CpuTarget) -> bool:
     """Whether a right operand that lies in rows is worth copying into panels.
 
     What is in the second-level cache is as fast where it is, if whole vectors fill its rows: the
@@ -132,7 +132,7 @@ def packs_b(size: GemmShape, plan: GemmBlocking, target: Target) -> bool:
     return size.b_bytes() > target.l2_bytes * 3 // 4 and tiles > TILES_WORTH_A_COPY
 
 
-def rank_tiles(size: GemmShape, target: Target, panel: int = 0) -> list[RegisterTile]:
+def rank_tiles(size: GemmShape, target: CpuTarget, panel: int = 0) -> list[RegisterTile]:
     """Register tiles by the cycles in which they cover the result, the best first."""
     lanes = _lanes(size, target, panel)
     column_step = max(1, panel // lanes)
@@ -149,7 +149,7 @@ def rank_tiles(size: GemmShape, target: Target, panel: int = 0) -> list[Register
     return tiles or [RegisterTile(1, column_step)]
 
 
-def _rows_that_share_a_set(size: GemmShape, target: Target) -> int:
+def _rows_that_share_a_set(size: GemmShape, target: CpuTarget) -> int:
     """How tall a tile may be whose rows are read where they are, without pushing each other out."""
     model = machine_model(target)
     page, ways = model.page_bytes, max(1, target.l1_bytes // model.page_bytes)
@@ -157,7 +157,7 @@ def _rows_that_share_a_set(size: GemmShape, target: Target) -> int:
     return max(1, int(ways * model.l1_set_share)) * (page // math.gcd(stride, page))
 
 
-def _cycles(size: GemmShape, tile: RegisterTile, columns: int, target: Target) -> float:
+def _cycles(size: GemmShape, tile: RegisterTile, columns: int, target: CpuTarget) -> float:
     """Cycles for one depth of the whole result."""
     loads = _Loads.of(size, target)
     full, rest = divmod(columns, tile.nr_vectors)
@@ -179,7 +179,7 @@ class _Loads:
     broadcast_cost: float
 
     @staticmethod
-    def of(size: GemmShape, target: Target) -> _Loads:
+    def of(size: GemmShape, target: CpuTarget) -> _Loads:
         model = machine_model(target)
         is_left_far = size.a_bytes() > target.l2_bytes // 2
         return _Loads(

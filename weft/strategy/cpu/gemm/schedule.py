@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from weft import te
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.injective import (
     MIN_PARALLEL_EXTENT,
     parallelize,
@@ -17,8 +18,7 @@ from weft.strategy.cpu.gemm.cost import GemmBlocking
 from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor, register_blocking
 from weft.strategy.cpu.machine import RegisterTile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, imbalance, machine_model
-from weft.strategy.implementation import ScheduleContext
-from weft.target import Target
+from weft.target import CpuTarget
 
 Place: TypeAlias = "tuple[te.Stage, te.IterVar]"
 
@@ -28,7 +28,7 @@ PARTS, MIN_PART_DEPTH = 16, 64
 ACCEPTABLE_IMBALANCE = 1.1
 
 
-def schedule_gemm(ctx: ScheduleContext, *, plan: GemmBlocking, flat_rows: bool = False) -> None:
+def schedule_gemm(ctx: CpuContext, *, plan: GemmBlocking, flat_rows: bool = False) -> None:
     """Copy what is copied into panels, then tile; parallel over tiles, or over blocks of slices.
 
     With ``flat_rows`` all axes but the last are rows of one matrix, else those before the last
@@ -48,7 +48,7 @@ def schedule_gemm(ctx: ScheduleContext, *, plan: GemmBlocking, flat_rows: bool =
         _schedule_panels(ctx, op, task if op.role is te.StageRole.PACKED_B else None)
 
 
-def reduction_below(ctx: ScheduleContext) -> te.ComputeOp:
+def reduction_below(ctx: CpuContext) -> te.ComputeOp:
     """The product itself: the one reduction among the anchor's computes."""
     return next(op for op in reversed(computes_below((ctx.anchor,))) if is_reduction(op))
 
@@ -87,7 +87,7 @@ def _are_few_tasks(product: te.ComputeOp, plan: GemmBlocking, flat_rows: bool) -
 
 
 def _schedule_tiles(
-    ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlocking, flat_rows: bool, *,
+    ctx: CpuContext, product: te.ComputeOp, plan: GemmBlocking, flat_rows: bool, *,
     by_panels: bool,
 ) -> Place | None:
     """The whole depth inside a register tile; a task is a tile, or all tiles of a panel.
@@ -132,7 +132,7 @@ def _tile(
     return task
 
 
-def _schedule_parts(ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlocking) -> None:
+def _schedule_parts(ctx: CpuContext, product: te.ComputeOp, plan: GemmBlocking) -> None:
     """Products over a fixed number of parts of the depth, in parallel, and then their sum.
 
     The number does not depend on the threads there are, so neither does the result's last bit.
@@ -156,7 +156,7 @@ def _schedule_parts(ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlock
     s[sums].vectorize(column)
 
 
-def _chains(tile: RegisterTile, target: Target) -> int:
+def _chains(tile: RegisterTile, target: CpuTarget) -> int:
     """Parts of the depth to run side by side, so that a sum is ready when its next term is."""
     return max(1, machine_model(target).fma_latency // tile.accumulators)
 
@@ -172,7 +172,7 @@ def _blocks(
 
 
 def _schedule_slices(
-    ctx: ScheduleContext, product: te.ComputeOp, plan: GemmBlocking, depth: int, flat_rows: bool
+    ctx: CpuContext, product: te.ComputeOp, plan: GemmBlocking, depth: int, flat_rows: bool
 ) -> None:
     """Sums of one panel and a block of rows in memory, to which slice after slice is added.
 
@@ -213,7 +213,7 @@ def _schedule_slice(
     register_blocking(stage, list(stage.reduce_axis), [row], [vector], lane, around)
 
 
-def _inline_all_but_panels(ctx: ScheduleContext, product: te.ComputeOp) -> list[te.ComputeOp]:
+def _inline_all_but_panels(ctx: CpuContext, product: te.ComputeOp) -> list[te.ComputeOp]:
     """The copies of operands; what else feeds the product is inlined."""
     panels = []
     for op in computes_below((ctx.anchor,)):
@@ -226,7 +226,7 @@ def _inline_all_but_panels(ctx: ScheduleContext, product: te.ComputeOp) -> list[
     return panels
 
 
-def _schedule_panels(ctx: ScheduleContext, op: te.ComputeOp, place: Place | None) -> None:
+def _schedule_panels(ctx: CpuContext, op: te.ComputeOp, place: Place | None) -> None:
     """Copied with vectors: inside a loop of the product, or all at once in parallel.
 
     Lines that lie along the depth are turned in registers, a tile at a time.

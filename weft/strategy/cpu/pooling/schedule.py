@@ -10,15 +10,16 @@ from weft import te
 from weft.ir.expr import Call
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.padding import padding_of, pads_innermost
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor
 from weft.strategy.cpu.machine import has_masks
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import Implementation, ScheduleContext, attrs_of, compute_of
+from weft.strategy.implementation import Implementation, attrs_of, compute_of
 from weft.strategy.registry import strategy
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.topi.layout import Layout
 from weft.topi.nn import pool as topi_pool
 
@@ -37,7 +38,7 @@ def _avg_by_columns(x: te.Tensor, attrs: Any) -> te.Tensor:
 
 
 def _pools(by_columns: Callable[..., te.Tensor]) -> Callable[..., Iterator[Implementation]]:
-    def implementations(call: Call, target: Target) -> Iterator[Implementation]:
+    def implementations(call: Call, target: CpuTarget) -> Iterator[Implementation]:
         del target
         name = getattr(call.op, "name", "pool")
         if _share_columns(attrs_of(call, PoolAttrs)):
@@ -60,7 +61,7 @@ def _share_columns(attrs: PoolAttrs) -> bool:
     return last.taps > last.stride or rows * last.taps >= UNROLLED_TAPS or last.before > 0
 
 
-def schedule_columns(ctx: ScheduleContext) -> None:
+def schedule_columns(ctx: CpuContext) -> None:
     """Row by row of the result: the columns that it needs, then windows of them."""
     s, stage = ctx.schedule, ctx.schedule[ctx.output]
     columns, reduction = (op.output(0) for op in computes_below((ctx.anchor,)) if is_reduction(op))
@@ -102,7 +103,7 @@ def _rows_a_band(columns: te.Tensor, inside: int, rows: int) -> int:
     return -(-rows // bands)
 
 
-def _schedule_tables(ctx: ScheduleContext) -> None:
+def _schedule_tables(ctx: CpuContext) -> None:
     """What each window of an average counts for is computed once, ahead of all."""
     for op in computes_below((ctx.anchor,)):
         if op.role is te.StageRole.LOOKUP_TABLE:
@@ -110,7 +111,7 @@ def _schedule_tables(ctx: ScheduleContext) -> None:
             vectorize_innermost(stage, op.axis[0], ctx.target.lanes(op.output(0).dtype))
 
 
-def _in_registers(ctx: ScheduleContext, tensor: te.Tensor) -> None:
+def _in_registers(ctx: CpuContext, tensor: te.Tensor) -> None:
     """The window innermost but for a vector of results, unrolled where it is small."""
     stage, lanes = ctx.schedule[tensor], ctx.target.lanes(tensor.dtype)
     around = vectorize_innermost(stage, stage.axis[-1], lanes, masks=has_masks(ctx.target))
@@ -122,7 +123,7 @@ def _in_registers(ctx: ScheduleContext, tensor: te.Tensor) -> None:
             stage.unroll(tap)
 
 
-def schedule_window(ctx: ScheduleContext) -> None:
+def schedule_window(ctx: CpuContext) -> None:
     """Parallel over all but the innermost loops, the window's sum or maximum in a register."""
     reductions = [op for op in computes_below((ctx.anchor,)) if is_reduction(op)]
     if len(reductions) != 1:
@@ -145,7 +146,7 @@ def schedule_window(ctx: ScheduleContext) -> None:
         _place_padding(ctx, pad)
 
 
-def _place_padding(ctx: ScheduleContext, pad: te.ComputeOp) -> None:
+def _place_padding(ctx: CpuContext, pad: te.ComputeOp) -> None:
     """Padding is read where it is needed, unless lanes would: then it is a copy with a border.
 
     Where rows and columns of loops reach the border, loop partition peels them off.

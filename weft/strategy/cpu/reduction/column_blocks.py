@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from weft import te
 from weft.strategy.analysis import is_reduction, size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.stages import KeptStages
-from weft.strategy.implementation import ScheduleContext
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr
 
 # A strip is so many vectors wide: they are the accumulators.
@@ -36,7 +36,7 @@ class Strips:
     places: tuple[int | None, ...]
 
     @staticmethod
-    def of(kept: KeptStages, target: Target) -> Strips | None:
+    def of(kept: KeptStages, target: CpuTarget) -> Strips | None:
         """``None`` for a group of another form, and where strips would be too narrow."""
         result = kept.output
         read = [load for load in kept.loads_inside(result) if is_reduction(load.producer.op)]
@@ -51,7 +51,7 @@ class Strips:
         fits = is_inside and all(strips._fits(kept, op) for op in kept.ops)
         return strips if fits and strips._is_wide(kept, target) else None
 
-    def _is_wide(self, kept: KeptStages, target: Target) -> bool:
+    def _is_wide(self, kept: KeptStages, target: CpuTarget) -> bool:
         """Whether a strip has vectors enough to hide latency, and few empty lanes."""
         columns, width = size_of(kept.output.axis[-1].extent), self.width(kept, target)
         if width < LEAST_VECTORS:
@@ -84,7 +84,7 @@ class Strips:
                 return False
         return True
 
-    def width(self, kept: KeptStages, target: Target) -> int:
+    def width(self, kept: KeptStages, target: CpuTarget) -> int:
         """Vectors of a strip: as many as leave all that it goes through in the first cache.
 
         There may be none such.
@@ -112,7 +112,7 @@ def _places(indices: Sequence[PrimExpr], axes: Sequence[te.IterVar]) -> (
     return places if known == sorted(set(known)) and known and constant else None
 
 
-def schedule_by_strips(ctx: ScheduleContext, kept: KeptStages, strips: Strips) -> None:
+def schedule_by_strips(ctx: CpuContext, kept: KeptStages, strips: Strips) -> None:
     """All stages inside one loop over strips."""
     s, result = ctx.schedule, kept.output
     lanes = ctx.target.lanes(result.output(0).dtype)

@@ -13,11 +13,12 @@ import math
 from weft import te
 from weft.strategy.access import step_along
 from weft.strategy.analysis import size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.gemm.microkernel import one_tensor
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
-from weft.strategy.implementation import ScheduleContext, compute_of
-from weft.target import Target
+from weft.strategy.implementation import compute_of
+from weft.target import CpuTarget
 from weft.tir.expr import ProducerLoad
 
 # Parts of a reduction, for threads to share: enough to share them evenly.
@@ -28,7 +29,7 @@ BYTES_AHEAD = 16 * 1024
 
 
 def schedule_columns(
-    ctx: ScheduleContext, op: te.ComputeOp, contiguous: te.IterVar, load: ProducerLoad
+    ctx: CpuContext, op: te.ComputeOp, contiguous: te.IterVar, load: ProducerLoad
 ) -> None:
     """Reduce down columns that lie along ``contiguous``, as ``load`` reads them."""
     if _rows_collide(op, load, ctx.target):
@@ -37,7 +38,7 @@ def schedule_columns(
         _schedule_strips(ctx, op, contiguous)
 
 
-def _rows_collide(op: te.ComputeOp, load: ProducerLoad, target: Target) -> bool:
+def _rows_collide(op: te.ComputeOp, load: ProducerLoad, target: CpuTarget) -> bool:
     """Whether strips would walk down rows that share cache sets, out of no cache's reach."""
     itemsize = load.producer.dtype.itemsize
     pitch = step_along(load, op.reduce_axis[-1])
@@ -48,7 +49,7 @@ def _rows_collide(op: te.ComputeOp, load: ProducerLoad, target: Target) -> bool:
 
 
 def _stream_rows(
-    ctx: ScheduleContext, op: te.ComputeOp, contiguous: te.IterVar, load: ProducerLoad
+    ctx: CpuContext, op: te.ComputeOp, contiguous: te.IterVar, load: ProducerLoad
 ) -> None:
     """Whole rows, one after the other, added to sums in memory near the core.
 
@@ -75,7 +76,7 @@ def _stream_rows(
     _schedule_strips(ctx, op, contiguous)
 
 
-def _schedule_strips(ctx: ScheduleContext, op: te.ComputeOp, contiguous: te.IterVar) -> None:
+def _schedule_strips(ctx: CpuContext, op: te.ComputeOp, contiguous: te.IterVar) -> None:
     """A strip of neighbouring columns in registers, down all that is reduced.
 
     Each step reads a run of neighbouring elements, and nothing of the result is in memory before

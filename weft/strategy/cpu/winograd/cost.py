@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.machine import RegisterTile, fits_registers
 from weft.strategy.cpu.machine_model import imbalance, machine_model
-from weft.target import Target
+from weft.target import CpuTarget
 from weft.topi.nn.winograd import TAPS
 
 
@@ -61,7 +61,7 @@ class WinogradPlan:
 
 
 @functools.lru_cache(maxsize=256)
-def plan_winograd(size: WinogradSize, target: Target) -> WinogradPlan:
+def plan_winograd(size: WinogradSize, target: CpuTarget) -> WinogradPlan:
     """The cheapest plan; of equals the one with the tallest bands and fewest parts."""
     return min(
         (
@@ -79,7 +79,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _plans(
-    size: WinogradSize, band: int, parts: int, target: Target
+    size: WinogradSize, band: int, parts: int, target: CpuTarget
 ) -> Iterator[WinogradPlan]:
     model = machine_model(target)
     tile, rate = _register_tile(size, band, size.blocks // parts, target)
@@ -100,7 +100,7 @@ def _plans(
                            cycles, balanced)
 
 
-def _far_bytes(size: WinogradSize, band: int, parts: int, vectors: int, target: Target, *,
+def _far_bytes(size: WinogradSize, band: int, parts: int, vectors: int, target: CpuTarget, *,
                by_slice: bool) -> float:
     """Bytes that one band moves from and to beyond the second-level cache.
 
@@ -130,7 +130,7 @@ class _Tile:
 
 
 def _register_tile(
-    size: WinogradSize, band: int, blocks: int, target: Target
+    size: WinogradSize, band: int, blocks: int, target: CpuTarget
 ) -> tuple[_Tile, float]:
     """The register tile that covers a band and its channels fastest, and its cycles per ideal one.
 
