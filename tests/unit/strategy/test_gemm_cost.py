@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
 from weft.ir.dtype import DType, float32, float64
+from weft.strategy.cpu.common.register_tile import fits_registers
 from weft.strategy.cpu.gemm.cost import GemmShape, packs_b, plan_gemm
-from weft.strategy.cpu.machine import fits_registers
 from weft.target import Target
 
 SIZES = st.integers(1, 5000)

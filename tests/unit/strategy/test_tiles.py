@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
-from weft.ir.dtype import float32
 from weft.strategy.cpu.common.blocking import channel_block, registers
-from weft.strategy.cpu.machine import RegisterTile, choose_tile, fits_registers
+from weft.strategy.cpu.common.register_tile import RegisterTile, choose_tile, fits_registers
 from weft.strategy.cpu.machine_model import machine_model
 
 MODEL = machine_model(WIDE_CPU)
@@ -17,20 +16,20 @@ MODEL = machine_model(WIDE_CPU)
 @pytest.mark.parametrize("rows", [1, 7, 14, 27, 56, 112])
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 16])
 def test_tiles_fit_the_register_file(target, rows, columns):
-    tile = choose_tile(rows, columns, target, float32)
+    tile = choose_tile(rows, columns, target)
     assert fits_registers(tile, target)
     assert 1 <= tile.mr <= rows
     assert 1 <= tile.nr_vectors <= columns
 
 
 def test_wide_tiles_reach_the_arithmetic_limit():
-    tile = choose_tile(56, 4, WIDE_CPU, float32)
+    tile = choose_tile(56, 4, WIDE_CPU)
     assert tile.step_cycles(MODEL) == pytest.approx(tile.accumulators / 2, rel=0.15)
 
 
 def test_rows_divide_where_that_costs_nothing():
-    assert 56 % choose_tile(56, 2, WIDE_CPU, float32).mr == 0
-    assert choose_tile(7, 4, WIDE_CPU, float32).mr == 7
+    assert 56 % choose_tile(56, 2, WIDE_CPU).mr == 0
+    assert choose_tile(7, 4, WIDE_CPU).mr == 7
 
 
 def test_a_narrow_tile_is_charged_for_latency():

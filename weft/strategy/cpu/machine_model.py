@@ -170,6 +170,11 @@ def machine_model(target: CpuTarget) -> MachineModel:
     return MachineModel(target.vector_bits // 8, target.l1_bytes, target.l2_bytes, target.l3_bytes)
 
 
+def has_masks(target: CpuTarget) -> bool:
+    """Whether loads and stores of some lanes of a vector cost no more than those of all."""
+    return target.has("avx512vl") and target.has("avx512bw")
+
+
 def imbalance(tasks: int) -> float:
     """How much longer equal tasks take than perfectly shared ones, averaged over 1 to 8 threads.
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from weft.strategy.cpu.machine import RegisterTile, fits_registers, tail_cost
+from weft.strategy.cpu.common.register_tile import RegisterTile, column_cycles, fits_registers
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
 
@@ -149,7 +149,7 @@ def _height(extent: int, vectors: int, target: CpuTarget) -> tuple[int, float]:
     for rows in range(1, extent + 1):
         if rows > 1 and not fits_registers(RegisterTile(rows, vectors), target):
             break
-        cost = tail_cost(model, extent, rows, vectors)
+        cost = column_cycles(model, extent, rows, vectors)
         cost *= 1 + model.tail_fraction if extent % rows else 1.0
         best = min(best, (cost, rows))
     return best[1], best[0]

@@ -13,8 +13,8 @@ from weft.ir.dtype import DType
 from weft.ir.types import TensorType
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.cpu.common.blocking import registers
+from weft.strategy.cpu.common.register_tile import RegisterTile, choose_tile, cover_cycles
 from weft.strategy.cpu.convolution.unblocked import arrival_cycles, plain_tile
-from weft.strategy.cpu.machine import RegisterTile, choose_tile, cover_cost
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
 from weft.topi.nn.conv import side_padding
@@ -64,7 +64,7 @@ def blocked_tile(width: int, blocks: int, block: int, target: CpuTarget, dtype: 
                  ) -> RegisterTile:
     """Positions of one row (``rows``) by blocks of output channels (``vectors``)."""
     step = registers(block, target.lanes(dtype))
-    tile = choose_tile(width, blocks * step, target, dtype, column_step=step)
+    tile = choose_tile(width, blocks * step, target, vector_step=step)
     return RegisterTile(tile.mr, max(1, tile.nr_vectors // step))
 
 
@@ -75,7 +75,7 @@ def blocked_cycles(size: ConvSize, outputs: int, block: int, target: CpuTarget) 
     step, blocks = registers(block, target.lanes(size.dtype)), outputs // block
     tile = blocked_tile(width, blocks, block, target, size.dtype)
     register_tile = RegisterTile(tile.mr, tile.nr_vectors * step)
-    steps = cover_cost(model, width, blocks * step, register_tile)
+    steps = cover_cycles(model, width, blocks * step, register_tile)
     lines = size.batch * math.prod(rows)
     slice_bytes = size.dtype.itemsize * size.depth * tile.nr_vectors * block
     if slice_bytes <= target.l2_bytes * 3 // 4:
@@ -92,8 +92,8 @@ def dot_cycles(size: ConvSize, group: int, target: CpuTarget) -> float:
     if size.pointwise:
         rows, width = [], math.prod(size.extents)
     vectors = -(-width // target.lanes(size.dtype))
-    tile = choose_tile(size.outputs, vectors, target, size.dtype)
-    steps = cover_cost(machine_model(target), size.outputs, vectors, tile)
+    tile = choose_tile(size.outputs, vectors, target)
+    steps = cover_cycles(machine_model(target), size.outputs, vectors, tile)
     depth = -(-size.group_inputs // group) * math.prod(size.taps)
     return steps * size.batch * math.prod(rows) * depth
 
@@ -106,6 +106,6 @@ def plain_cycles(size: ConvSize, target: CpuTarget) -> float:
     vectors, channels = -(-width // target.lanes(size.dtype)), size.outputs // size.groups
     taps = math.prod(size.taps)
     tile = plain_tile(channels, vectors, taps, target)
-    steps = cover_cost(machine_model(target), channels, vectors, tile,
+    steps = cover_cycles(machine_model(target), channels, vectors, tile,
                        arrival_cycles(taps, target))
     return steps * size.groups * size.batch * math.prod(rows) * size.depth

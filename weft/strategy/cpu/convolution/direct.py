@@ -21,7 +21,9 @@ from weft.ir.types import TensorType
 from weft.op.nn.conv import ConvAttrs, conv_compute
 from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.common.padding import schedule_padding
+from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.convolution.cost import blocked_tile
 from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
 from weft.strategy.cpu.convolution.unblocked import plain_conv, schedule_plain
@@ -29,9 +31,7 @@ from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise.blocked import is_depthwise, schedule_depthwise
 from weft.strategy.cpu.depthwise.rows import schedule_depthwise_rows
 from weft.strategy.cpu.dot_product.convolution import dot_convolution
-from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
-from weft.strategy.cpu.machine import RegisterTile, has_masks
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, has_masks, machine_model
 from weft.strategy.implementation import Implementation, attrs_of, compute_of
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError

@@ -19,8 +19,7 @@ from weft.strategy.cpu.depthwise.cost import blocked_depthwise_cycles, plain_dep
 from weft.strategy.cpu.dot_product.convolution import conv_plan, kernel_layout
 from weft.strategy.cpu.dot_product.matmul import panel_layout, plan_of
 from weft.strategy.cpu.gemm.cost import GemmShape, plan_gemm
-from weft.strategy.cpu.machine import has_masks
-from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.cpu.machine_model import has_masks, machine_model
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import CpuTarget

@@ -11,15 +11,14 @@ import math
 
 from weft import te
 from weft.ir.attrs import Attrs
-from weft.ir.dtype import float32
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import computes_below, is_reduction, size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.common.padding import schedule_padding
+from weft.strategy.cpu.common.register_tile import RegisterTile, choose_tile
 from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
 from weft.strategy.cpu.convolution.rows import conv_rows
-from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
-from weft.strategy.cpu.machine import RegisterTile, choose_tile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.strategy.implementation import attrs_of
 from weft.support.errors import InternalError
@@ -44,7 +43,7 @@ def arrival_cycles(taps: int, target: CpuTarget) -> float:
 
 def plain_tile(channels: int, vectors: int, taps: int, target: CpuTarget) -> RegisterTile:
     """Output channels of one group (``rows``) by vectors of positions."""
-    return choose_tile(channels, vectors, target, float32,
+    return choose_tile(channels, vectors, target,
                        vector_cycles=arrival_cycles(taps, target))
 
 

@@ -16,8 +16,8 @@ from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import size_of
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.common.padding import padding_of, schedule_padding
-from weft.strategy.cpu.gemm.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import attrs_of
 from weft.support.errors import InternalError

@@ -20,10 +20,10 @@ from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.register_tile import RegisterTile, choose_tile
 from weft.strategy.cpu.dot_product.instruction import DotPlan, plan_dot_product
 from weft.strategy.cpu.dot_product.schedule import schedule_sums
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine import RegisterTile, choose_tile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import Implementation
 from weft.target import CpuTarget
@@ -65,7 +65,7 @@ def dot_convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     _, outputs, height, width = call.checked_type.concrete_shape  # type: ignore[union-attr]
     flat = _is_flat(call)
     columns = height * width if flat else width
-    tile = choose_tile(outputs, -(-columns // plan.lanes), target, plan.accumulator)
+    tile = choose_tile(outputs, -(-columns // plan.lanes), target)
     rows = max(n for n in range(1, tile.mr + 1) if outputs % n == 0)
     tile = RegisterTile(rows, tile.nr_vectors)
     compute = functools.partial(_convolution, plan=plan, tile=tile, flat=flat)

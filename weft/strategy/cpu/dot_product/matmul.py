@@ -20,10 +20,10 @@ from weft.ir.expr import Call
 from weft.ir.types import TensorType, is_static
 from weft.op.nn.dense import DenseAttrs
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
+from weft.strategy.cpu.common.register_tile import RegisterTile, choose_tile, fits_registers
 from weft.strategy.cpu.dot_product.instruction import DotPlan, plan_dot_product
 from weft.strategy.cpu.dot_product.schedule import CHUNK, schedule_dot_product
 from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
-from weft.strategy.cpu.machine import RegisterTile, choose_tile, fits_registers
 from weft.strategy.implementation import Implementation
 from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, select
@@ -94,10 +94,10 @@ def _tile(plan: DotPlan, rows: int, vectors: int, target: CpuTarget) -> Register
     is in the registers anyway.
     """
     if plan.shifts_left:
-        tile = choose_tile(rows + 1, vectors, target, plan.accumulator)
+        tile = choose_tile(rows + 1, vectors, target)
         if tile.mr > rows:
             return tile
-    return choose_tile(rows, vectors, target, plan.accumulator)
+    return choose_tile(rows, vectors, target)
 
 
 def _tile_of_panel(
@@ -109,7 +109,7 @@ def _tile_of_panel(
             tile = RegisterTile(rows + 1, width)
             if vectors % width == 0 and fits_registers(tile, target):
                 return tile
-    tile = choose_tile(rows, panels * vectors, target, plan.accumulator, column_step=vectors)
+    tile = choose_tile(rows, panels * vectors, target, vector_step=vectors)
     return RegisterTile(tile.mr, vectors)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from weft import te
 from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotPlan
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.machine import RegisterTile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 
 CHUNK = 16  # groups of one line that the left panels keep together: 64 bytes

@@ -20,8 +20,7 @@ from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.recompute import repeated_stages
 from weft.strategy.cpu.elementwise.schedule import polynomials, vectors_at_a_time
 from weft.strategy.cpu.elementwise.transpose import find_crossing, tile_crossing
-from weft.strategy.cpu.machine import has_masks
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, has_masks
 from weft.strategy.implementation import compute_of
 from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from weft.ir.dtype import DType, float32
-from weft.strategy.cpu.machine import has_masks
+from weft.strategy.cpu.machine_model import has_masks
 from weft.target import CpuTarget
 from weft.tir.expr import Call, PrimExpr
 from weft.tir.intrinsics import INTRINSICS

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.ir.dtype import DType
-from weft.strategy.cpu.machine import RegisterTile, fits_registers, has_masks
-from weft.strategy.cpu.machine_model import MachineModel, imbalance, machine_model
+from weft.strategy.cpu.common.register_tile import RegisterTile, fits_registers
+from weft.strategy.cpu.machine_model import MachineModel, has_masks, imbalance, machine_model
 from weft.target import CpuTarget
 
 MAX_VECTORS = 8

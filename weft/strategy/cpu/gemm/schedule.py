@@ -8,6 +8,8 @@ from typing import TypeAlias
 from weft import te
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import accumulators, one_tensor, register_blocking
+from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.elementwise.injective import (
     MIN_PARALLEL_EXTENT,
     parallelize,
@@ -15,8 +17,6 @@ from weft.strategy.cpu.elementwise.injective import (
 )
 from weft.strategy.cpu.elementwise.transpose import find_crossing, tile_crossing
 from weft.strategy.cpu.gemm.cost import GemmBlocking
-from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor, register_blocking
-from weft.strategy.cpu.machine import RegisterTile
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, imbalance, machine_model
 from weft.target import CpuTarget
 

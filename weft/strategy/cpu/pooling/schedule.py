@@ -11,12 +11,11 @@ from weft.ir.expr import Call
 from weft.op.nn.pool import PoolAttrs
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import accumulators, one_tensor
 from weft.strategy.cpu.common.padding import padding_of, pads_innermost
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.gemm.microkernel import accumulators, one_tensor
-from weft.strategy.cpu.machine import has_masks
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, has_masks
 from weft.strategy.implementation import Implementation, attrs_of, compute_of
 from weft.strategy.registry import strategy
 from weft.target import CpuTarget

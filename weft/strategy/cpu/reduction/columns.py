@@ -14,8 +14,8 @@ from weft import te
 from weft.strategy.access import step_along
 from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import one_tensor
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.gemm.microkernel import one_tensor
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.strategy.implementation import compute_of
 from weft.target import CpuTarget

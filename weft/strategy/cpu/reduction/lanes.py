@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import te
+from weft.strategy.cpu.common.microkernel import one_tensor
 from weft.strategy.cpu.elementwise.injective import vectorize_innermost
-from weft.strategy.cpu.gemm.microkernel import one_tensor
-from weft.strategy.cpu.machine import has_masks
+from weft.strategy.cpu.machine_model import has_masks
 from weft.target import CpuTarget
 
 # A reduction this long gets several vectors of partial results, to hide the latency of adding.

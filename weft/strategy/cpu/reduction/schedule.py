@@ -12,8 +12,8 @@ from __future__ import annotations
 from weft import te
 from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import one_tensor
 from weft.strategy.cpu.elementwise.injective import MIN_PARALLEL_EXTENT, parallelize, schedule_loops
-from weft.strategy.cpu.gemm.microkernel import one_tensor
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.column_blocks import Strips, schedule_by_strips
 from weft.strategy.cpu.reduction.columns import PARTS, schedule_columns, vectorize_data

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.strategy.cpu.common.blocking import registers
-from weft.strategy.cpu.machine import RegisterTile, fits_registers
+from weft.strategy.cpu.common.register_tile import RegisterTile, fits_registers
 from weft.strategy.cpu.machine_model import imbalance, machine_model
 from weft.target import CpuTarget
 from weft.topi.nn.winograd import TAPS

@@ -15,9 +15,9 @@ from weft.ir.expr import Call
 from weft.op.nn.winograd import WinogradConv2DAttrs
 from weft.strategy.analysis import computes_below, size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import one_tensor, register_blocking
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.default import schedule_default
-from weft.strategy.cpu.gemm.microkernel import one_tensor, register_blocking
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.winograd.cost import WinogradPlan, WinogradSize, plan_winograd
 from weft.strategy.implementation import Implementation, attrs_of
