@@ -1,4 +1,4 @@
-"""One walk over a loop program that collects what code generation must know beforehand."""
+"""The variables and buffers that a statement uses, binds and writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from weft.tir.visitor import all_exprs, post_order_stmts
 
 @dataclass(slots=True)
 class Uses:
-    """What a statement mentions; dictionaries serve as sets that keep their order."""
+    """The uses in a statement. Dictionaries serve as ordered sets.
+
+    ``local_accesses`` has the distinct indices of each local buffer, ``bound`` the variables and
+    buffers that the statement itself defines.
+    """
 
     vars: dict[Var, None] = field(default_factory=dict)
     buffers: dict[Buffer, None] = field(default_factory=dict)
@@ -28,7 +32,7 @@ class Uses:
 
 
 def collect_uses(root: Stmt) -> Uses:
-    """Collect the variables and buffers of ``root``."""
+    """Collect the uses in ``root`` and all statements inside it."""
     uses = Uses()
     for stmt in post_order_stmts(root):
         _note_stmt(uses, stmt)
@@ -60,8 +64,8 @@ def _note_expr(uses: Uses, expr: PrimExpr) -> None:
         case BufferLoad():
             uses.buffers[expr.buffer] = None
             _note_local(uses, expr.buffer, expr.indices)
-        case Call(name="address_of", args=(BufferLoad() as place,)):
-            uses.written[place.buffer] = None  # whoever holds the address may write through it
+        case Call(name="address_of", args=(BufferLoad() as element,)):
+            uses.written[element.buffer] = None  # the callee may write through the pointer
 
 
 def _note_local(uses: Uses, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> None:

@@ -1,4 +1,4 @@
-"""From a lowered loop program to object code."""
+"""Compilation of lowered loop programs to object code."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from weft.target import CpuTarget
 from weft.tir.func import PrimFunc
 from weft.tir.python_function import functions_of
 
-# What objects may leave to others: the linker's table, the C library's memory routines, which
-# LLVM calls for large fills and copies, and rounding on CPUs without instructions for it.
+# Undefined symbols that the dynamic linker resolves: the global offset table, the C library's
+# memory routines, which LLVM calls for large fills and copies, and rounding functions for CPUs that
+# lack the instructions.
 LIBRARY_SYMBOLS = frozenset(
     ["_GLOBAL_OFFSET_TABLE_", "memcpy", "memset", "memmove", "bzero"]
     + [name + suffix for name in ("floor", "ceil", "trunc", "rint", "fma") for suffix in ("", "f")]
@@ -28,7 +29,8 @@ RUNTIME_SYMBOLS = frozenset(["weft_parallel_launch"])
 class ObjectCode:
     """A relocatable, position-independent ELF object that defines ``symbol``.
 
-    ``llvm_ir`` is the text before optimisation; equal input gives equal bytes.
+    ``llvm_ir`` is the IR before optimisation. Compilation is deterministic: the same input gives
+    the same bytes.
     """
 
     symbol: str
@@ -37,19 +39,19 @@ class ObjectCode:
 
 
 def emit_llvm(func: PrimFunc, target: CpuTarget) -> str:
-    """LLVM IR of a lowered function, before LLVM optimises it; Python bodies are part of it."""
+    """LLVM IR of a lowered function before optimisation, with its Python bodies linked in."""
     text = write_module(func, target, data_layout(target))
     functions = functions_of(func)
     return link_python_functions(text, functions, target) if functions else text
 
 
 def emit_own_llvm(func: PrimFunc, target: CpuTarget) -> str:
-    """As ``emit_llvm`` without the Python bodies, whose symbols stand for them; needs no numba."""
+    """As ``emit_llvm``, but Python bodies are only declared, so numba is not needed."""
     return write_module(func, target, data_layout(target))
 
 
 def emit_optimized_llvm(func: PrimFunc, target: CpuTarget) -> str:
-    """LLVM IR of a lowered function after LLVM's optimiser."""
+    """LLVM IR of a lowered function after optimisation."""
     return str(optimized_module(emit_llvm(func, target), target))
 
 
@@ -65,8 +67,9 @@ def build_object(
 ) -> ObjectCode:
     """Compile a lowered function.
 
-    ``externs`` are the symbols of other objects that it may call (kernels, for ``weft_main``).
-    Raises ``CodegenError`` for what has no machine code and for calls of unknown symbols.
+    ``externs`` are the symbols that other objects will define (the kernels that ``weft_main``
+    calls). Raises ``CodegenError`` for expressions that the CPU cannot compute and for undefined
+    symbols.
     """
     has_bodies = bool(functions_of(func))
     if has_bodies:
@@ -79,9 +82,10 @@ def build_object(
 def build_text(
     name: str, text: str, target: CpuTarget, *, externs: frozenset[str] = frozenset()
 ) -> ObjectCode:
-    """Compile LLVM IR that weft itself wrote: the runtime support, and ``weft_main``.
+    """Compile the text of a module, such as the runtime support or ``weft_main``.
 
-    ``externs`` are the symbols of other objects that it calls.
+    ``externs`` are the symbols that other objects will define. Raises ``CodegenError`` for other
+    undefined symbols.
     """
     return ObjectCode(name, *_compile(text, target, name, externs))
 
@@ -93,5 +97,6 @@ def _compile(text: str, target: CpuTarget, name: str, externs: frozenset[str], *
     allowed = externs | LIBRARY_SYMBOLS | RUNTIME_SYMBOLS
     missing = sorted({s.name for s in symbols(obj) if not s.is_defined and s.name not in allowed})
     if missing:
-        raise CodegenError(f"{name} calls what no library defines", got=", ".join(missing))
+        raise CodegenError(f"undefined symbol: {', '.join(missing)}", where=name,
+                           help="name a function of the C library or of the runtime")
     return obj, text

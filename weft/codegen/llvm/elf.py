@@ -1,6 +1,6 @@
-"""Reading the symbols of an ELF object, to refuse what could not be linked.
+"""Symbol tables of ELF objects, to find undefined symbols before linking.
 
-LLVM's loader ends the process where a symbol is missing, so nobody may hand it such an object.
+LLVM's in-memory loader aborts the process on an undefined symbol, so objects are checked first.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from weft.support.errors import CodegenError
 
-_SYMTAB = 2
+_SYMTAB = 2  # section type SHT_SYMTAB
+_SYMBOL_BYTES = 24  # sizeof(Elf64_Sym)
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A named symbol; ``section`` 0 means that another object must define it."""
+    """A named symbol; ``section`` is 0 if it is undefined. Offset and size are in bytes."""
 
     name: str
     section: int
@@ -29,13 +30,13 @@ class Symbol:
 
 
 def symbols(obj: bytes) -> tuple[Symbol, ...]:
-    """The named symbols of a little-endian 64-bit object; ``CodegenError`` if it is not one."""
+    """The named symbols of a 64-bit little-endian ELF object; ``CodegenError`` for other bytes."""
     if obj[:6] != b"\x7fELF\x02\x01":
         raise CodegenError("not a 64-bit little-endian ELF object")
     try:
         return tuple(s for s in _read(obj) if s.name)
     except (struct.error, IndexError, ValueError) as error:
-        raise CodegenError("a damaged ELF object", got=error) from error
+        raise CodegenError("corrupt ELF object", got=error) from error
 
 
 def _read(obj: bytes) -> list[Symbol]:
@@ -47,8 +48,8 @@ def _read(obj: bytes) -> list[Symbol]:
         if header[1] != _SYMTAB:
             continue
         offset, size, names = header[4], header[5], headers[header[6]][4]
-        for place in range(offset, offset + size, 24):
-            name, info, _other, section, value, length = struct.unpack_from("<IBBHQQ", obj, place)
+        for position in range(offset, offset + size, _SYMBOL_BYTES):
+            name, info, _, section, value, length = struct.unpack_from("<IBBHQQ", obj, position)
             start = names + name
             text = obj[start : obj.index(b"\0", start)].decode()
             found.append(Symbol(text, section, value, length, is_global=info >> 4 != 0))

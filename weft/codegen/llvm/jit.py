@@ -1,4 +1,4 @@
-"""Machine code in this process: objects linked in memory by LLVM's loader."""
+"""Loads objects into this process with LLVM's in-memory linker (MCJIT)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _lock = threading.Lock()
 
 
 class JitLibrary:
-    """Objects linked together and ready to run; code lives as long as this object.
+    """Objects linked in memory and ready to run, until this object is deleted.
 
-    Raises ``CodegenError`` for a symbol that no object defines, which LLVM would not survive.
+    Raises ``CodegenError`` for undefined symbols, on which LLVM would abort the process.
     """
 
     def __init__(self, objects: Sequence[bytes], target: CpuTarget | None = None) -> None:
@@ -42,25 +42,25 @@ class JitLibrary:
             self._write_perf_map(tables)
 
     def address(self, symbol: str) -> int:
-        """Where a function or variable is; ``CodegenError`` if the library has none such."""
+        """The address of a function or variable; ``CodegenError`` for an unknown symbol."""
         if symbol not in self._names:
             raise CodegenError(f"the library does not define {symbol!r}")
         return int(self._engine.get_function_address(symbol))
 
     def _write_perf_map(self, tables: Sequence[Sequence[Symbol]]) -> None:
-        """Name the code for Linux perf, which reads /tmp/perf-PID.map."""
+        """Write the symbols to /tmp/perf-PID.map, from which Linux perf names functions."""
         lines = [
             f"{address:x} {symbol.size:x} {symbol.name}\n"
             for table in tables
-            for address, symbol in self._placed(table)
+            for address, symbol in self._addresses(table)
         ]
         with Path(f"/tmp/perf-{os.getpid()}.map").open("a", encoding="ascii") as file:  # noqa: S108
             file.writelines(lines)
 
-    def _placed(self, table: Sequence[Symbol]) -> Iterator[tuple[int, Symbol]]:
-        """Where the functions of one object are, bodies of parallel loops among them.
+    def _addresses(self, table: Sequence[Symbol]) -> Iterator[tuple[int, Symbol]]:
+        """Addresses of the functions of one object, including the bodies of parallel loops.
 
-        The loader tells the addresses of global symbols; local ones lie beside them.
+        The loader knows global symbols only; local symbols of the same section follow from them.
         """
         starts = {
             s.section: self.address(s.name) - s.offset
@@ -77,4 +77,4 @@ def _check_closed(tables: Sequence[Sequence[Symbol]]) -> None:
     needed = {s.name for table in tables for s in table if not s.is_defined}
     missing = sorted(needed - defined - LIBRARY_SYMBOLS - MATH_SYMBOLS)
     if missing:
-        raise CodegenError("objects call what none of them defines", got=", ".join(missing))
+        raise CodegenError(f"undefined symbol: {', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""LLVM's target machine for a ``CpuTarget``, one per process and target."""
+"""LLVM target machines of ``CpuTarget`` objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.target import CpuTarget
 
 @functools.lru_cache(maxsize=1)
 def initialize_llvm() -> None:
-    """Register LLVM's back ends."""
+    """Register all back ends of LLVM, once per process."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_target()
@@ -22,22 +22,22 @@ def initialize_llvm() -> None:
 
 @functools.lru_cache(maxsize=8)
 def target_machine(target: CpuTarget) -> llvm.TargetMachine:
-    """The machine that compiles for ``target``, kept for the life of the process."""
+    """The cached target machine of ``target``."""
     return new_target_machine(target)
 
 
 def new_target_machine(target: CpuTarget) -> llvm.TargetMachine:
-    """Position-independent code at full optimisation for exactly the target's features.
+    """A target machine for position-independent code with exactly the features of ``target``.
 
-    An execution engine takes the machine over and frees it, so each needs a new one. Raises
-    ``TargetError`` where this LLVM has no back end for the triple.
+    An execution engine takes ownership of its machine, so each engine needs a new one. Raises
+    ``TargetError`` if this LLVM has no back end for the triple.
     """
     initialize_llvm()
     try:
         back_end = llvm.Target.from_triple(target.triple)
     except RuntimeError as error:
-        raise TargetError(f"LLVM does not know {target.triple}", got=error) from error
-    # Features that the CPU's name implies but the target lacks are switched off by name.
+        raise TargetError(f"unknown target triple: {target.triple}", got=error) from error
+    # The CPU name enables features by default, so those that the target lacks are disabled.
     features = ",".join(
         ("+" if name in target.features else "-") + name
         for name in sorted(known_features(target.arch))
@@ -49,5 +49,5 @@ def new_target_machine(target: CpuTarget) -> llvm.TargetMachine:
 
 @functools.lru_cache(maxsize=8)
 def data_layout(target: CpuTarget) -> str:
-    """The data layout that modules for ``target`` must state."""
+    """The data layout string of modules for ``target``."""
     return str(target_machine(target).target_data)

@@ -1,7 +1,8 @@
-"""Addresses of elements.
+"""Addresses of buffer elements.
 
-An index is split into its constant part, which becomes a displacement, and the rest, whose
-address is computed once per scope.
+An index is split into a constant, which becomes the displacement of the addressing mode, and a
+variable term. The address of the variable term is computed once per scope, so that the accesses of
+an unrolled loop share one base register.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weft.tir.expr import Add, BufferLoad, IntImm, PrimExpr, Sub, int_value
 
 
 def sole_index(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
-    """The one index of a flattened buffer."""
+    """The index of a one-dimensional buffer; ``CodegenError`` for a buffer with several."""
     if len(indices) != 1:
         raise CodegenError(
             f"buffer {buffer.name} is not flattened",
@@ -27,16 +28,20 @@ def sole_index(buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
 
 
 def allocate_array(state: FunctionState, buffer: Buffer) -> str:
-    """Stack memory for a whole buffer."""
+    """Stack memory for a buffer of constant size; ``CodegenError`` for a symbolic size."""
     size = buffer.static_bytes
     if size is None:
-        raise CodegenError(f"buffer {buffer.name} on the stack has a symbolic size")
+        raise CodegenError(f"stack buffer {buffer.name} has a symbolic size")
     count = max(1, size // buffer.dtype.itemsize)
     return state.out.alloca(f"[{count} x {memory_type(buffer.dtype)}]", 64)
 
 
 def address(state: FunctionState, buffer: Buffer, index: PrimExpr, *, exact: bool = True) -> str:
-    """A pointer to one element; ``exact`` where that element certainly exists."""
+    """A pointer to the element at ``index``.
+
+    Pass ``exact=False`` where the element may lie outside of the buffer, as in masked accesses:
+    LLVM's ``inbounds`` would be undefined behaviour there.
+    """
     rest, constant = _split_constant(index)
     scalar = memory_type(buffer.dtype)
     pointer = _base_address(state, buffer, rest, scalar)
@@ -78,16 +83,17 @@ def _split_constant(index: PrimExpr) -> tuple[PrimExpr, int]:
 
 
 def lane_addresses(state: FunctionState, buffer: Buffer, index: PrimExpr) -> str:
-    """A vector of pointers, one to the element of each lane."""
+    """A vector of pointers: lane ``i`` points to the element at lane ``i`` of ``index``."""
     offsets = emit(state, index)
     scalar, kind = memory_type(buffer.dtype), value_type(index.dtype)
     return state.out.emit(f"getelementptr {scalar}, ptr {state.pointer(buffer)}, {kind} {offsets}")
 
 
-def element_address(state: FunctionState, place: PrimExpr) -> str:
-    """The address of the element that a load names."""
-    if not isinstance(place, BufferLoad):
-        raise CodegenError("only an element of a buffer has an address", got=place)
-    if place.buffer in state.slots:
-        raise CodegenError(f"registers have no address: local buffer {place.buffer.name}")
-    return address(state, place.buffer, sole_index(place.buffer, place.indices), exact=False)
+def element_address(state: FunctionState, element: PrimExpr) -> str:
+    """The address of the element that the operand of ``address_of`` or ``prefetch`` loads."""
+    if not isinstance(element, BufferLoad):
+        raise CodegenError("address of an expression that is not a buffer element", got=element)
+    buffer = element.buffer
+    if buffer in state.slots:
+        raise CodegenError(f"address of local buffer {buffer.name}, which is held in registers")
+    return address(state, buffer, sole_index(buffer, element.indices), exact=False)

@@ -1,9 +1,9 @@
-"""Alias scopes: telling LLVM that buffers are disjoint.
+"""Alias scopes: metadata that tells LLVM which buffers are disjoint.
 
-``noalias`` on parameters is lost where a parallel body receives its pointers through memory, and
-buffers carved from one workspace share a parameter. So every access carries its buffer's scope
-and the scopes of all buffers that it cannot touch; invariant loads then leave loops and stores
-do not block loads.
+The ``noalias`` attribute of parameters is not enough: a parallel body loads its pointers from
+memory, and buffers in the workspace share one parameter. So each access carries the alias scope of
+its buffer and a ``noalias`` list of all other buffers. LLVM can then hoist invariant loads out of
+loops and move loads across stores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.tir.buffer import Buffer
 
 
 class AliasScopes:
-    """The suffix of metadata that accesses of each buffer carry."""
+    """For each buffer, the metadata suffix of its loads and stores."""
 
     def __init__(
         self, module: ModuleWriter, buffers: Sequence[Buffer], offsets: Mapping[Buffer, int]
@@ -38,7 +38,10 @@ class AliasScopes:
 
 
 def _may_overlap(a: Buffer, b: Buffer, offsets: Mapping[Buffer, int]) -> bool:
-    """Buffers whose lifetimes differ may share bytes of the workspace; others never overlap."""
+    """Whether two buffers may share memory.
+
+    Only workspace buffers can: those with disjoint live ranges may be assigned the same bytes.
+    """
     if a is b:
         return True
     if a not in offsets or b not in offsets:

@@ -1,7 +1,7 @@
-"""Arithmetic, comparison and logic on two operands.
+"""Binary arithmetic, comparison and logic.
 
-Floats carry only the ``contract`` flag: a product and a sum may fuse into one rounding, nothing
-else about IEEE arithmetic changes.
+Float instructions carry only the ``contract`` flag: LLVM may fuse a multiplication and an addition
+into an FMA, but must otherwise keep IEEE semantics.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _INT_COMPARE = {
 
 
 def emit_binary(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
-    """``a op b`` of two operands of ``dtype``; 16-bit floats compute in float32."""
+    """``a op b`` for operands of ``dtype``; narrow floats are upcast to float32 for it.
+
+    ``CodegenError`` for an operator that is not defined on the dtype.
+    """
     if dtype.is_narrow_float:
         wide = float32.vector(dtype.lanes)
         result = emit_binary(out, op, wide, widen(out, a, dtype), widen(out, b, dtype))
@@ -43,7 +46,8 @@ def emit_binary(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> 
         return out.emit(f"{_LOGIC_OPS[op]} {kind} {a}, {b}")
     table = _FLOAT_OPS if dtype.is_float else _INT_OPS
     if op is tir.Sub and a == b and dtype.is_float:
-        # Contracted with the product that ``a`` may be, this would be its rounding error.
+        # x - x must be 0. If ``a`` is a product, contraction would compute the product once exactly
+        # and once rounded, and return the rounding error.
         return out.emit(f"fsub {kind} {a}, {b}")
     if op in table:
         return out.emit(f"{table[op]} {kind} {a}, {b}")
@@ -70,18 +74,18 @@ def _emit_extremum(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) 
         return call_overloaded(out, f"{prefix}{name}", kind, (a, b))
     for constant, other in ((a, b), (b, a)):
         if _is_number(constant):
-            # One vmaxps: it returns its second operand if either is NaN, and that is ``other``,
-            # for a constant is not NaN. This is the form of relu and clip.
-            order = "ogt" if op is tir.Max else "olt"
-            chosen = out.emit(f"fcmp {order} {kind} {constant}, {other}")
+            # This pattern (relu, clip) compiles to one vmaxps, which returns its second operand if
+            # either operand is NaN. The second operand is ``other``; the constant is never NaN.
+            predicate = "ogt" if op is tir.Max else "olt"
+            chosen = out.emit(f"fcmp {predicate} {kind} {constant}, {other}")
             flag = vector_of("i1", dtype.lanes)
             return out.emit(f"select {flag} {chosen}, {kind} {constant}, {kind} {other}")
-    # ``nsz``: which of +0 and -0 is larger is not promised, and saves two instructions.
+    # ``nsz``: weft does not define which of +0 and -0 is larger, and this saves two instructions.
     return call_overloaded(out, f"{name}imum", kind, (a, b), flags="nsz ")
 
 
 def _is_number(ref: str) -> bool:
-    """Whether an operand is a literal other than NaN."""
+    """Whether an operand is a literal and not NaN."""
     if ref.startswith("%"):
         return False
     bits = ref.rpartition("0x")[2].rstrip(")")
@@ -94,7 +98,7 @@ def _is_number(ref: str) -> bool:
 def call_overloaded(
     out: FunctionWriter, name: str, kind: str, operands: Sequence[str], flags: str = ""
 ) -> str:
-    """Call the LLVM intrinsic ``name`` whose operands and result are all of type ``kind``."""
+    """Call the LLVM intrinsic ``name``, whose operands and result all have type ``kind``."""
     signature = ", ".join([kind] * len(operands))
     callee = out.module.declare(f"llvm.{name}.{mangle(kind)}", f"{kind} @({signature})")
     args = ", ".join(f"{kind} {x}" for x in operands)
@@ -107,13 +111,17 @@ def emit_fma(out: FunctionWriter, kind: str, a: str, b: str, c: str) -> str:
 
 
 def has_fma(target: CpuTarget) -> bool:
+    """Whether the CPU has fused multiply-add instructions."""
     return target.has("fma") or target.arch == "aarch64"
 
 
 def emit_constant_division(
     out: FunctionWriter, op: type, dtype: DType, a: str, divisor: int, *, nonnegative: bool
 ) -> str:
-    """Division by a literal above 0; shifts and masks for powers of two."""
+    """Division of integers by a positive literal, as shift or mask where it is a power of two.
+
+    ``nonnegative`` says that ``a`` is known to be at least 0, which allows unsigned division.
+    """
     kind = value_type(dtype)
 
     def const(value: int) -> str:
@@ -131,7 +139,11 @@ def emit_constant_division(
 
 
 def _emit_signed_division(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
-    """Quotient or remainder of operands for which the CPU's division is defined."""
+    """Signed division for operands that do not trap: no zero divisor, no overflow.
+
+    LLVM divides towards zero; ``FloorDiv`` and ``FloorMod`` correct inexact quotients of opposite
+    signs.
+    """
     kind, flag, zero = value_type(dtype), vector_of("i1", dtype.lanes), zero_of(dtype)
     if op is tir.Div:
         return out.emit(f"sdiv {kind} {a}, {b}")
@@ -149,7 +161,7 @@ def _emit_signed_division(out: FunctionWriter, op: type, dtype: DType, a: str, b
 
 
 def _emit_guarded_division(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
-    """Division by a value: by zero gives 0, as in NumPy, and the CPU's traps never fire."""
+    """Division by a run-time value. Division by zero gives 0, as in NumPy, and never traps."""
     kind, flag, zero = value_type(dtype), vector_of("i1", dtype.lanes), zero_of(dtype)
     scalar = f"i{dtype.bits}"
     one = splat("1", scalar, dtype.lanes)
@@ -159,7 +171,7 @@ def _emit_guarded_division(out: FunctionWriter, op: type, dtype: DType, a: str, 
         name = "urem" if op is tir.FloorMod else "udiv"
         result = out.emit(f"{name} {kind} {a}, {safe}")
         return out.emit(f"select {flag} {by_zero}, {kind} {zero}, {kind} {result}")
-    # -1 is excluded too: the smallest integer divided by it traps.
+    # The smallest integer divided by -1 overflows, which traps too.
     by_minus_one = out.emit(f"icmp eq {kind} {b}, {splat('-1', scalar, dtype.lanes)}")
     special = out.emit(f"or {flag} {by_zero}, {by_minus_one}")
     safe = out.emit(f"select {flag} {special}, {kind} {one}, {kind} {b}")

@@ -1,4 +1,7 @@
-"""Calls: lazy choice, addresses, external functions, and the intrinsics of ``intrinsics.py``."""
+"""Calls: intrinsics with control flow or memory operands, instructions, external functions.
+
+Intrinsics that map to arithmetic are in ``intrinsics``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from weft.tir.instruction import INSTRUCTIONS, Instruction
 
 
 def emit_call(state: FunctionState, e: Call) -> str:
-    """The value of a call; intrinsics without machine code raise ``CodegenError``."""
+    """The value of a call.
+
+    Raises ``CodegenError`` for an intrinsic that the back end cannot emit, and for an instruction
+    that the target CPU lacks.
+    """
     special = _SPECIAL.get(e.name)
     if special is not None:
         return special(state, e)
@@ -26,9 +33,9 @@ def emit_call(state: FunctionState, e: Call) -> str:
     rule = INTRINSIC_EMITTERS.get(e.name)
     if rule is None:
         raise CodegenError(
-            f"the CPU has no instruction for {e.name}",
+            f"unsupported intrinsic: {e.name}",
             where=state.kernel.name,
-            help="run the tir pipeline first, which lowers transcendentals",
+            help="run the tir pipeline first: lower_intrinsics replaces transcendentals",
         )
     values: list[str] = []
     for argument in e.args:
@@ -40,11 +47,11 @@ def _instruction(state: FunctionState, e: Call, instruction: Instruction) -> str
     target = state.kernel.module.target
     if not instruction.runs_on(target.arch, target.features):
         raise CodegenError(
-            f"this CPU has no instruction {instruction.name}",
+            f"the target CPU does not support the instruction {instruction.name}",
             where=state.kernel.name,
             expected=", ".join((*instruction.archs, *instruction.features)),
             got=str(target),
-            help="tensorize under a condition on the target",
+            help="tensorize only for targets that have the instruction",
         )
     values = [emit(state, argument) for argument in e.args]
     return instruction.emit(state.out, e.dtype, values, [a.dtype for a in e.args])
@@ -59,7 +66,7 @@ def _address_of(state: FunctionState, e: Call) -> str:
 
 
 def _prefetch(state: FunctionState, e: Call) -> str:
-    """Into all cache levels, for reading."""
+    """A prefetch into all cache levels, for reading."""
     pointer = element_address(state, e.args[0])
     callee = state.out.module.declare("llvm.prefetch.p0", "void @(ptr, i32, i32, i32)")
     state.out.do(f"call void {callee}(ptr {pointer}, i32 0, i32 3, i32 1)")
@@ -68,10 +75,11 @@ def _prefetch(state: FunctionState, e: Call) -> str:
 
 
 def _call_extern(state: FunctionState, e: Call) -> str:
-    """A call by symbol; a ``handle`` result stands for ``void``."""
+    """A call of a C function by symbol; a result of dtype ``handle`` means ``void``."""
     symbol = e.args[0]
     if not isinstance(symbol, StringImm):
-        raise InternalError("call_extern needs the symbol first", where=state.kernel.name)
+        raise InternalError("the first operand of call_extern is not a symbol",
+                            where=state.kernel.name)
     state.effects += 1
     types = [value_type(a.dtype) for a in e.args[1:]]
     result = "void" if e.dtype.code == "handle" else value_type(e.dtype)
@@ -85,13 +93,13 @@ def _call_extern(state: FunctionState, e: Call) -> str:
 
 
 def _if_then_else(state: FunctionState, e: Call) -> str:
-    """A branch: the side that is not taken is not evaluated."""
+    """A branch: only the chosen operand is evaluated."""
     condition, t, f = e.args
     if condition.dtype.lanes > 1:
         raise CodegenError(
-            "a lazy choice needs one condition for all lanes",
+            "if_then_else with a vector condition",
             where=state.kernel.name,
-            help="vectorize_loop turns it into masked loads and a select",
+            help="run vectorize_loop first, which turns it into masked loads and a select",
         )
     flag = emit(state, condition)
     out = state.out
@@ -109,7 +117,7 @@ def _if_then_else(state: FunctionState, e: Call) -> str:
 
 
 def _rarely(state: FunctionState, e: Call) -> str:
-    """A select, of whose first side nothing is computed unless a lane takes it."""
+    """A select whose first operand is computed only if the condition holds in some lane."""
     condition, rare, usual = e.args
     flags, plain = emit(state, condition), emit(state, usual)
     out, lanes = state.out, condition.dtype.lanes

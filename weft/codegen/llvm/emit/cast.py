@@ -1,4 +1,4 @@
-"""Conversions between element types."""
+"""Conversions between dtypes, and between values and their representation in memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from weft.support.errors import CodegenError
 
 
 def emit_cast(out: FunctionWriter, value: str, source: DType, target: DType) -> str:
-    """``value`` converted: floats to integers truncate, integers wrap, anything non-zero is true.
+    """``value`` converted from ``source`` to ``target``.
 
-    A float outside the integer's range gives some value of that type, never undefined behaviour.
+    Floats truncate to integers, integers wrap, and nonzero values become true. A float outside of
+    the integer's range gives an unspecified value, but not undefined behaviour. ``CodegenError``
+    for addresses.
     """
     if source == target:
         return value
     if "handle" in (source.code, target.code):
-        raise CodegenError("an address cannot be converted", got=f"{source} to {target}")
+        raise CodegenError("cast to or from an address", got=f"{source} to {target}")
     single = float32.vector(source.lanes)
     if source.is_narrow_float:
         return emit_cast(out, widen(out, value, source), single, target)
@@ -54,8 +56,8 @@ def _to_bool(out: FunctionWriter, value: str, source: DType) -> str:
 
 
 def _float_to_int(out: FunctionWriter, value: str, source: DType, target: DType) -> str:
-    # Narrow and unsigned integers go through a wider signed one, so that a negative value wraps
-    # as it does in NumPy; ``freeze`` pins what an out-of-range value becomes.
+    # Convert to a wider signed integer first, so that negative values wrap as in NumPy. An
+    # out-of-range conversion is poison; ``freeze`` makes it one arbitrary value.
     if target.code == "uint" and target.bits == 64:
         wide, op = target, "fptoui"
     else:
@@ -68,14 +70,14 @@ def _float_to_int(out: FunctionWriter, value: str, source: DType, target: DType)
 
 
 def to_memory(out: FunctionWriter, value: str, dtype: DType) -> str:
-    """A value as the element that is stored: its bits in the lower part of a byte (ml_dtypes)."""
+    """``value`` in its memory representation: sub-byte types are zero-extended to a byte each."""
     if not is_narrow(dtype):
         return value
     return out.emit(f"zext {value_type(dtype)} {value} to {vector_of('i8', dtype.lanes)}")
 
 
 def from_memory(out: FunctionWriter, value: str, dtype: DType) -> str:
-    """A loaded element as a value; any non-zero byte is true."""
+    """A loaded element as a value of ``dtype``; for bool, any nonzero byte is true."""
     if not is_narrow(dtype):
         return value
     byte = vector_of("i8", dtype.lanes)

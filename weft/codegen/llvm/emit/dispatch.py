@@ -1,8 +1,8 @@
-"""The dispatcher of expressions: one emitter per node type, results remembered per scope.
+"""Dispatch of expressions to the emitter of their node type, with memoised results.
 
-Pure expressions are remembered in the scope that dominates them, so that index arithmetic shared
-by the copies of an unrolled loop is written once. What reads changing memory is evaluated each
-time.
+The memo is scoped by dominance: the value of a pure expression is reused wherever its definition
+dominates, so that index arithmetic shared by the copies of an unrolled loop is emitted once.
+Expressions that load from written memory or call functions are emitted at each use.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from weft.tir.expr import PrimExpr
 
 
 def emit(state: FunctionState, expr: PrimExpr) -> str:
-    """The operand that holds the value of ``expr``: a register's name or a literal.
+    """The LLVM operand with the value of ``expr``: the name of a register, or a literal.
 
-    Recursive: an expression of one kernel is as deep as its formula. Expressions are interned,
-    so the memo finds every repetition.
+    Recursive, so the caller raises the recursion limit for deep expressions. Expressions are
+    interned, so the memo finds every repetition. ``CodegenError`` for nodes that must have been
+    lowered before.
     """
     known = state.memo.known.get(expr)
     if known is not None:
@@ -24,7 +25,7 @@ def emit(state: FunctionState, expr: PrimExpr) -> str:
     emitter = state.kernel.emitters.get(type(expr))
     if emitter is None:
         raise CodegenError(
-            f"machine code has no form for {type(expr).__name__}",
+            f"cannot generate code for {type(expr).__name__}",
             where=state.kernel.name,
             got=expr,
             help="run the tir pipeline first",

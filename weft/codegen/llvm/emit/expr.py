@@ -1,4 +1,4 @@
-"""Expressions of loop programs as LLVM instructions."""
+"""Emitters of expressions: one function per node type, collected in ``EMITTERS``."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def _literal(e: tir.PrimExpr) -> int | None:
 
 
 def _fused(state: FunctionState, e: tir.Binary) -> str | None:
-    """``a * b + c`` with one rounding where the CPU has the instruction.
+    """``a * b + c`` as an FMA where the CPU has the instruction; else ``None``.
 
-    Written as the intrinsic rather than left to LLVM, so that which operations contract does not
-    depend on what else is in the kernel.
+    The intrinsic is emitted here rather than left to LLVM's contraction, so that results do not
+    depend on which other operations the kernel contains.
     """
     if e.dtype.bits < 32 or not has_fma(state.kernel.module.target):
         return None
@@ -70,8 +70,8 @@ def _fused(state: FunctionState, e: tir.Binary) -> str | None:
         product, addend = e.a, e.b
     else:
         return None
-    if addend is product or any(part is product for part in children(addend)):
-        return None  # the product less itself, rounded once and not at all, would not be zero
+    if addend is product or any(child is product for child in children(addend)):
+        return None  # a * b - a * b must be 0, not the rounding error of the product
     x, y, z = emit(state, product.a), emit(state, product.b), emit(state, addend)
     if isinstance(e, tir.Sub):
         z = state.out.emit(f"fneg {value_type(e.dtype)} {z}")
@@ -113,18 +113,18 @@ def _ramp(state: FunctionState, e: tir.Ramp) -> str:
 
 def _steps(dtype: tir.DType, stride: int, lanes: int) -> str:
     if not dtype.is_int:
-        raise CodegenError("a ramp counts in integers", got=str(dtype))
+        raise CodegenError("ramp of a dtype that is not an integer", got=str(dtype))
     scalar = value_type(dtype)
     numbers = (f"{scalar} {int_constant(stride * k, dtype)}" for k in range(lanes))
     return f"<{', '.join(numbers)}>"
 
 
 def _shuffle(state: FunctionState, e: tir.Shuffle) -> str:
-    """Lanes of at most two vectors of equal width, or one lane of a vector."""
+    """A ``shufflevector`` of one or two vectors of one type, or an ``extractelement``."""
     first = e.vectors[0].dtype
     if len(e.vectors) > 2 or len({v.dtype for v in e.vectors}) != 1 or first.lanes == 1:
         raise CodegenError(
-            "a shuffle takes one or two vectors of one type",
+            "shuffle of more than two vectors, or of vectors of different types",
             got=", ".join(str(v.dtype) for v in e.vectors),
         )
     kind = value_type(first)

@@ -1,4 +1,4 @@
-"""A loop program as an LLVM module: the kernel and the bodies of its parallel loops."""
+"""LLVM module of a loop program: the kernel function and one function per parallel loop."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from weft.tir.func import PrimFunc
 
 
 def write_module(func: PrimFunc, target: CpuTarget, data_layout: str) -> str:
-    """The LLVM IR text of one kernel; its symbol is ``func.name``."""
+    """LLVM IR of one lowered function, whose symbol is ``func.name``.
+
+    ``data_layout`` is the data layout string of the target machine.
+    """
     module = ModuleWriter(func.name, target)
-    module.metadata("!{}")  # !0: the empty node that invariant loads name
+    module.metadata("!{}")  # !0: the empty node that !invariant.load refers to
     uses = collect_uses(func.body)
     offsets = func.attrs.get("workspace_offsets", {})
     buffers = [p for p in func.params if isinstance(p, Buffer)]
@@ -39,7 +42,7 @@ def write_module(func: PrimFunc, target: CpuTarget, data_layout: str) -> str:
 
 
 def function_attributes(target: CpuTarget) -> str:
-    """Attributes of every function: full vector width, no unwinding, no frame pointer."""
+    """Attributes of every function: the full vector width, no unwinding, no frame pointer."""
     attributes = ["nounwind"]
     if target.arch == "x86_64":
         width = target.vector_bits
@@ -57,7 +60,7 @@ def _emit_kernel(kernel: Kernel, func: PrimFunc, uses: Uses) -> None:
             params.append(f"ptr noalias{access} %p{index}")
         else:
             state.memo.add(param, f"%p{index}")
-            state.note_range(param, nonnegative=True)  # sizes
+            state.note_range(param, nonnegative=True)  # symbolic sizes
             params.append(f"{value_type(param.dtype)} %p{index}")
     if func.attrs.get("workspace_bytes"):
         state.workspace = "%workspace"

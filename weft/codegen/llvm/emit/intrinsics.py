@@ -1,7 +1,7 @@
-"""Intrinsics that are an instruction or an LLVM intrinsic with one on every target.
+"""Emitters of arithmetic intrinsics: those with an instruction on every supported target.
 
-What LLVM would turn into a library call (exp, log, sin, …) is not here: ``lower_intrinsics`` has
-replaced it by arithmetic before.
+Intrinsics that LLVM would turn into library calls (exp, log, sin, ...) are not here: the pass
+``lower_intrinsics`` replaces them with arithmetic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IntrinsicEmitter: TypeAlias = Callable[[FunctionWriter, DType, Sequence[str], Se
 
 
 def _float(name: str, through: DType = float32) -> IntrinsicEmitter:
-    """A float intrinsic of the same type throughout; 16-bit floats go ``through`` another."""
+    """LLVM's float intrinsic ``name``; narrow floats are computed in the dtype ``through``."""
 
     def rule(
         out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
@@ -58,7 +58,7 @@ def _multiply_add(
 def _fmod(
     out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
 ) -> str:
-    """The remainder of narrow floats is one of theirs: through float32 it stays exact."""
+    """C's ``fmod``. For narrow floats, float32 computes it exactly, and the dtype represents it."""
     if dtype.is_narrow_float:
         wide = float32.vector(dtype.lanes)
         a, b = (emit_cast(out, v, dtype, wide) for v in values)
@@ -104,7 +104,7 @@ def _not(out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[D
 def _times_power_of_two(
     out: FunctionWriter, dtype: DType, values: Sequence[str], _: Sequence[DType]
 ) -> str:
-    """One instruction with AVX-512, else two products with halves of the exponent."""
+    """``x * 2**floor(n)``: ``vscalef`` on AVX-512, else two multiplications by half the power."""
     target = out.module.target
     has_scalef = target.arch == "x86_64" and target.has("avx512vl")
     size, scalar = dtype.bits * dtype.lanes, value_type(dtype.element)
@@ -132,15 +132,17 @@ def _scalef(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> str:
 
 
 def _in_two_steps(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> str:
-    """A number that has the exponent with two biases in its low bits, behind four bits of its
-    fraction; half of those is the exponent of a power of two with one bias, and so is the rest.
+    """Two multiplications, since ``2**n`` alone may overflow or underflow.
+
+    Adding the magic constant leaves ``n + 2 * bias`` in the low bits, above four fraction bits.
+    One half of it, rounded down, and the rest are each a biased exponent.
     """
-    places, bias = (23, 127) if dtype.bits == 32 else (52, 1023)
+    mantissa_bits, bias = (23, 127) if dtype.bits == 32 else (52, 1023)
     whole = DType.of(f"int{dtype.bits}")
     kind, integer = value_type(dtype), value_type(whole.vector(dtype.lanes))
     float_word = value_type(dtype.element)
-    magic = splat(float_constant(1.5 * 2.0 ** (places - 4) + 2 * bias, dtype.element), float_word,
-                  dtype.lanes)
+    shifter = float_constant(1.5 * 2.0 ** (mantissa_bits - 4) + 2 * bias, dtype.element)
+    magic = splat(shifter, float_word, dtype.lanes)
 
     def shifted(name: str, value: str, count: int) -> str:
         return out.emit(f"{name} {integer} {value}, "
@@ -151,8 +153,9 @@ def _in_two_steps(out: FunctionWriter, dtype: DType, values: Sequence[str]) -> s
     half = shifted("ashr", bits, 5)
     rest = out.emit(f"sub {integer} {shifted('ashr', bits, 4)}, {half}")
     result = values[0]
-    for part in (half, rest):
-        power = out.emit(f"bitcast {integer} {shifted('shl', part, places)} to {kind}")
+    for exponent in (half, rest):
+        biased = shifted("shl", exponent, mantissa_bits)
+        power = out.emit(f"bitcast {integer} {biased} to {kind}")
         result = out.emit(f"fmul {kind} {result}, {power}")
     return result
 
@@ -162,7 +165,8 @@ def _reinterpret(
 ) -> str:
     source = dtypes[0]
     if source.bits * source.lanes != dtype.bits * dtype.lanes:
-        raise CodegenError("reinterpret needs types of one size", got=f"{source} as {dtype}")
+        raise CodegenError("reinterpret between dtypes of different sizes",
+                           got=f"{source} as {dtype}")
     before, after = value_type(source), value_type(dtype)
     return values[0] if before == after else out.emit(f"bitcast {before} {values[0]} to {after}")
 
@@ -171,7 +175,7 @@ INTRINSIC_EMITTERS: Mapping[str, IntrinsicEmitter] = {
     "sqrt": _float("sqrt"),
     "floor": _float("floor"),
     "ceil": _float("ceil"),
-    # Under the default rounding, to nearest even, and unlike roundeven in every C library.
+    # rint rounds to nearest even in the default mode; not every C library has roundeven.
     "round": _float("rint"),
     "trunc": _float("trunc"),
     "fma": _fma,

@@ -1,7 +1,7 @@
 """Loads of scalars and vectors.
 
-Vectors move with element alignment: unaligned moves of aligned data cost nothing on the CPUs in
-use.
+Vector loads state the alignment of the element. Unaligned move instructions are as fast as aligned
+ones when the data happens to be aligned.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from weft.codegen.llvm.vector.constant_mask import active_lanes, lane_of
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
 
-# Strides of which a few neighbouring loads and shuffles are cheaper than a gather.
+# For these strides, contiguous loads and shuffles are faster than a gather.
 SHUFFLED_STRIDES = (2, 3, 4)
 
 
 def emit_load(state: FunctionState, load: BufferLoad) -> str:
-    """The value of a ``BufferLoad``; lanes outside its predicate are zero and not read."""
+    """The value of a ``BufferLoad``. Lanes where the predicate is false are zero and not read.
+
+    The cases are tried from the cheapest to the most general: register slot, scalar, broadcast,
+    contiguous, reversed, single active lane, short stride, gather.
+    """
     buffer, index = load.buffer, sole_index(load.buffer, load.indices)
     if buffer in state.kernel.written or buffer.scope == "local":
-        state.effects += 1  # memory may change: do not reuse the value
+        state.effects += 1  # the buffer is written: do not reuse the value
     mask = emit_mask(state, load.predicate, index.dtype.lanes)
     slot = find_slot(state, buffer, index)
     if slot is not None:
@@ -46,7 +50,7 @@ def emit_load(state: FunctionState, load: BufferLoad) -> str:
         return _shuffled(state, kind, run, "poison", range(lanes)[::-1])
     active = range(lanes) if load.predicate is None else active_lanes(load.predicate)
     only = lane_of(index, active[0]) if active is not None and len(active) == 1 else None
-    if active is not None and only is not None:  # as a part of a run of neighbours
+    if active is not None and only is not None:  # one active lane: a masked contiguous load
         return _load_contiguous(state, buffer, Ramp(only - active[0], const(1), lanes), mask)
     if isinstance(index, Ramp) and stride in SHUFFLED_STRIDES and active:
         if len(active) == lanes:
@@ -56,7 +60,7 @@ def emit_load(state: FunctionState, load: BufferLoad) -> str:
 
 
 def emit_mask(state: FunctionState, predicate: PrimExpr | None, lanes: int) -> str | None:
-    """A predicate as one flag per lane."""
+    """A predicate as an ``i1`` vector of ``lanes``; ``None`` if there is no predicate."""
     if predicate is None:
         return None
     mask = emit(state, predicate)
@@ -64,7 +68,7 @@ def emit_mask(state: FunctionState, predicate: PrimExpr | None, lanes: int) -> s
 
 
 def lane_mask(mask: str | None, lanes: int) -> str:
-    """``mask``, or that of all lanes."""
+    """``mask``, or the all-true mask where it is ``None``."""
     return mask or splat("true", "i1", lanes)
 
 
@@ -86,7 +90,7 @@ def _load_scalar(state: FunctionState, buffer: Buffer, index: PrimExpr, mask: st
 
 
 def _load_elements(state: FunctionState, buffer: Buffer, index: PrimExpr, lanes: int) -> str:
-    """``lanes`` neighbours from ``index`` on."""
+    """A contiguous load of ``lanes`` elements from ``index``."""
     pointer = address(state, buffer, index)
     dtype = buffer.dtype.vector(lanes)
     loaded = state.out.emit(
@@ -105,33 +109,34 @@ def _load_contiguous(state: FunctionState, buffer: Buffer, index: Ramp, mask: st
 
 def _gather(state: FunctionState, buffer: Buffer, index: PrimExpr, mask: str | None) -> str:
     lanes = index.dtype.lanes
-    places = lane_addresses(state, buffer, index)
+    pointers = lane_addresses(state, buffer, index)
     return _masked(
-        state, buffer, lanes, "gather", vector_of("ptr", lanes), places, lane_mask(mask, lanes)
+        state, buffer, lanes, "gather", vector_of("ptr", lanes), pointers, lane_mask(mask, lanes)
     )
 
 
 def _masked(
-    state: FunctionState, buffer: Buffer, lanes: int, name: str, places: str, where: str, mask: str
-) -> str:
-    """The intrinsic ``llvm.masked.NAME`` over pointers ``where`` of type ``places``."""
+    state: FunctionState, buffer: Buffer, lanes: int, name: str, pointer_type: str, pointers: str,
+    mask: str,
+) -> str:  # fmt: skip
+    """The intrinsic ``llvm.masked.NAME`` at ``pointers``, one for all lanes or one per lane."""
     dtype = buffer.dtype.vector(lanes)
     kind, flag = memory_type(dtype), vector_of("i1", lanes)
     callee = state.out.module.declare(
-        f"llvm.masked.{name}.{mangle(kind)}.{mangle(places)}",
-        f"{kind} @({places}, {flag}, {kind})",
+        f"llvm.masked.{name}.{mangle(kind)}.{mangle(pointer_type)}",
+        f"{kind} @({pointer_type}, {flag}, {kind})",
     )
     loaded = state.out.emit(
-        f"call {kind} {callee}({places} align {buffer.dtype.itemsize} {where}, {flag} {mask}, "
-        f"{kind} zeroinitializer){state.kernel.alias.suffix(buffer)}"
+        f"call {kind} {callee}({pointer_type} align {buffer.dtype.itemsize} {pointers}, "
+        f"{flag} {mask}, {kind} zeroinitializer){state.kernel.alias.suffix(buffer)}"
     )
     return from_memory(state.out, loaded, dtype)
 
 
 def _load_strided(state: FunctionState, buffer: Buffer, index: Ramp, stride: int) -> str:
-    """A short stride as neighbouring loads, one for each step of it, and shuffles of them.
+    """A strided load as ``stride`` contiguous loads that shuffles combine.
 
-    The last load ends with the last element, so that nothing past it is read.
+    The last load ends at the last element, so that no memory beyond the buffer is read.
     """
     lanes = index.lanes
     kind = value_type(buffer.dtype.vector(lanes))
@@ -140,7 +145,7 @@ def _load_strided(state: FunctionState, buffer: Buffer, index: Ramp, stride: int
     for number in range(1, stride):
         first = min(number * lanes, last - lanes + 1)
         loaded = _load_elements(state, buffer, index.base + first, lanes)
-        picks = [_pick(lane, lane * stride, number, first, lanes) for lane in range(lanes)]
+        picks = [_shuffle_index(lane, lane * stride, number, first, lanes) for lane in range(lanes)]
         result = _shuffled(state, kind, result, loaded, picks)
     return result
 
@@ -148,7 +153,10 @@ def _load_strided(state: FunctionState, buffer: Buffer, index: Ramp, stride: int
 def _load_some_strided(
     state: FunctionState, buffer: Buffer, index: Ramp, stride: int, active: Sequence[int]
 ) -> str:
-    """As ``_load_strided`` for some lanes, the others zero; reads from the first to the last."""
+    """As ``_load_strided`` for a masked load: inactive lanes are zero.
+
+    Reads the contiguous range from the first to the last active element.
+    """
     lanes = index.lanes
     kind = value_type(buffer.dtype.vector(lanes))
     low, last = active[0] * stride, active[-1] * stride
@@ -170,11 +178,11 @@ def _shuffled(state: FunctionState, kind: str, a: str, b: str, picks: Sequence[i
     return state.out.emit(f"shufflevector {kind} {a}, {kind} {b}, <{len(picks)} x i32> <{chosen}>")
 
 
-def _pick(lane: int, element: int, number: int, first: int, lanes: int) -> int:
-    """Where a lane comes from as load ``number``, which starts at ``first``, joins the others.
+def _shuffle_index(lane: int, element: int, number: int, first: int, lanes: int) -> int:
+    """Shuffle index of ``lane`` when load ``number``, from element ``first``, is merged.
 
-    From the load, where it is the one that holds the element; else it stays in place. Before the
-    first shuffle that is its place in memory.
+    Selects from the new load if it holds ``element``, else keeps the lane of the previous result.
+    In the first merge the previous result is the first load, still in memory order.
     """
     holder = element // lanes
     if holder == number:

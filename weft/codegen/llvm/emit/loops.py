@@ -1,4 +1,4 @@
-"""Counted loops in the form that LLVM calls canonical."""
+"""Counted loops in LLVM's canonical form: rotated, with one induction variable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_VECTORIZE = '!{!"llvm.loop.vectorize.enable", i1 false}'
 
 
 def loop_metadata(state: FunctionState) -> str:
-    """What keeps LLVM's own loop transformations away: tir has already decided them."""
+    """Metadata that disables LLVM's unrolling and vectorisation, which tir has already done."""
     module = state.kernel.module
     unroll = module.metadata(f'!{{!"{NO_UNROLL}"}}')
     vectorize = module.metadata(NO_VECTORIZE)
@@ -28,7 +28,10 @@ def emit_loop(
     *,
     runs_at_least_once: bool,
 ) -> None:
-    """``for var in range(begin, end)``, tested at the bottom, behind a guard where needed."""
+    """``for var in range(begin, end)``, with the test at the bottom (a rotated loop).
+
+    Unless ``runs_at_least_once``, a guard before the loop skips it if the range is empty.
+    """
     out = state.out
     label = out.fresh("loop")
     if not runs_at_least_once:

@@ -1,7 +1,7 @@
-"""Parallel loops: the body becomes a function that runs a range of iterations.
+"""Parallel loops: the body is outlined into a function that runs a range of iterations.
 
-``weft_parallel_launch(body, data, extent)`` splits the iterations; ``data`` points to a record of
-everything that the body uses from outside.
+``weft_parallel_launch(body, data, extent)`` of the runtime distributes the iterations over threads.
+``data`` points to a record of the captured values: the start of the loop, buffers and variables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ LAUNCH = "weft_parallel_launch"
 
 @dataclass(frozen=True, slots=True)
 class _Captures:
-    """What the record holds, in order, and its LLVM type."""
+    """The captured buffers and variables in the order of the record's fields.
+
+    Field 0 is the first iteration of the loop.
+    """
 
     buffers: tuple[Buffer, ...]
     vars: tuple[Var, ...]
@@ -43,14 +46,14 @@ class _Captures:
 def emit_parallel(
     state: FunctionState, loop: For, emit_stmt: Callable[[FunctionState, Stmt], None]
 ) -> None:
-    """Launch the iterations of ``loop`` on all threads."""
+    """Outline the body of ``loop`` and launch its iterations on the thread pool."""
     uses = collect_uses(loop.body)
     captures = _Captures(
         uses.free_buffers(), tuple(v for v in uses.free_vars() if v is not loop.loop_var)
     )
     module = state.kernel.module
     name = f"{state.kernel.name}.parallel{len(module.functions)}"
-    # Loops inside run serially: no other function is written before this one is complete.
+    # Nested parallel loops run serially, so no other body is outlined before this one is complete.
     module.functions.append(_body_function(state, loop, captures, name, emit_stmt))
     record = _fill_record(state, loop, captures)
     launch = module.declare(LAUNCH, "void @(ptr, ptr, i64)")
@@ -73,7 +76,7 @@ def _fill_record(state: FunctionState, loop: For, captures: _Captures) -> str:
 def _shared_pointer(state: FunctionState, buffer: Buffer) -> str:
     if buffer in state.slots:
         raise CodegenError(
-            f"threads cannot share the registers of local buffer {buffer.name}",
+            f"parallel loop uses local buffer {buffer.name}, which is held in registers",
             where=state.kernel.name,
             help="compute its stage inside the parallel loop, or leave it in memory",
         )
@@ -83,13 +86,13 @@ def _shared_pointer(state: FunctionState, buffer: Buffer) -> str:
 def _store_field(
     state: FunctionState, record: str, kind: str, index: int, field: str, value: str
 ) -> None:
-    place = state.out.emit(f"getelementptr inbounds {kind}, ptr {record}, i32 0, i32 {index}")
-    state.out.do(f"store {field} {value}, ptr {place}")
+    pointer = state.out.emit(f"getelementptr inbounds {kind}, ptr {record}, i32 0, i32 {index}")
+    state.out.do(f"store {field} {value}, ptr {pointer}")
 
 
 def _load_field(body: FunctionState, kind: str, index: int, field: str) -> str:
-    place = body.out.emit(f"getelementptr inbounds {kind}, ptr %data, i32 0, i32 {index}")
-    return body.out.emit(f"load {field}, ptr {place}, !invariant.load !0")
+    pointer = body.out.emit(f"getelementptr inbounds {kind}, ptr %data, i32 0, i32 {index}")
+    return body.out.emit(f"load {field}, ptr {pointer}, !invariant.load !0")
 
 
 def _body_function(
@@ -113,7 +116,7 @@ def _body_function(
     def iteration() -> None:
         emit_stmt(body, loop.body)
 
-    # The launcher hands out no empty range.
+    # The launcher never calls the body with an empty range.
     emit_loop(body, loop.loop_var, begin, end, iteration, runs_at_least_once=True)
     body.out.do("ret void")
     return body.out.text(

@@ -1,8 +1,8 @@
-"""``local`` buffers as stack slots that LLVM promotes to registers.
+"""Register allocation of ``local`` buffers, by stack slots that LLVM promotes (mem2reg).
 
-Every access of a local buffer that is at a constant place gets a slot of its own, as wide as the
-access. Where accesses overlap without being equal, or a place is not constant, the buffer is one
-array on the stack.
+Each distinct span of elements that the program accesses gets a stack slot of that width, so that a
+vector of a register tile becomes one SSA value. If spans overlap without being equal, or an index
+is not constant, the buffer becomes an array on the stack.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ElementSpan = tuple[int, int]  # first element, lanes
 
 
 def allocate_local(state: FunctionState, buffer: Buffer) -> None:
-    """Give ``buffer`` its slots, or an array."""
-    places = [constant_span(i) for i in state.kernel.local_accesses.get(buffer, {})]
-    whole = [p for p in places if p is not None]
-    if len(whole) < len(places) or _overlap(whole):
+    """Allocate ``buffer`` as register slots, or as a stack array if an access prevents it."""
+    spans = [constant_span(i) for i in state.kernel.local_accesses.get(buffer, {})]
+    constant = [span for span in spans if span is not None]
+    if len(constant) < len(spans) or _overlap(constant):
         state.pointers[buffer] = allocate_array(state, buffer)
         return
-    state.slots[buffer] = {place: _slot(state, buffer, place[1]) for place in whole}
+    state.slots[buffer] = {span: _slot(state, buffer, span[1]) for span in constant}
 
 
 def _slot(state: FunctionState, buffer: Buffer, lanes: int) -> str:
@@ -36,7 +36,7 @@ def _slot(state: FunctionState, buffer: Buffer, lanes: int) -> str:
 
 
 def constant_span(index: PrimExpr) -> ElementSpan | None:
-    """The elements that an access moves as a whole; ``None`` if they depend on anything."""
+    """The elements of a scalar or contiguous access; ``None`` unless the index is constant."""
     base = index.base if isinstance(index, Ramp) else index
     start = int_value(base)
     if start is None or (isinstance(index, Ramp) and int_value(index.stride) != 1):
@@ -44,9 +44,10 @@ def constant_span(index: PrimExpr) -> ElementSpan | None:
     return start, index.dtype.lanes
 
 
-def _overlap(places: Iterable[ElementSpan]) -> bool:
+def _overlap(spans: Iterable[ElementSpan]) -> bool:
+    """Whether two different spans share an element."""
     end = 0
-    for start, lanes in sorted(set(places)):
+    for start, lanes in sorted(set(spans)):
         if start < end:
             return True
         end = start + lanes
@@ -54,14 +55,14 @@ def _overlap(places: Iterable[ElementSpan]) -> bool:
 
 
 def find_slot(state: FunctionState, buffer: Buffer, index: PrimExpr) -> str | None:
-    """The slot that an access of a local buffer moves; ``None`` for memory."""
+    """The slot of an access; ``None`` if the buffer is in memory."""
     slots = state.slots.get(buffer)
-    place = None if slots is None else constant_span(index)
-    return None if slots is None or place is None else slots[place]
+    span = None if slots is None else constant_span(index)
+    return None if slots is None or span is None else slots[span]
 
 
 def load_slot(state: FunctionState, slot: str, dtype: DType, mask: str | None) -> str:
-    """The value of a slot; lanes outside ``mask`` are zero."""
+    """Load a slot; lanes where ``mask`` is false are zero."""
     out, kind = state.out, value_type(dtype)
     value = from_memory(out, out.emit(f"load {memory_type(dtype)}, ptr {slot}"), dtype)
     if mask is None:
@@ -71,7 +72,7 @@ def load_slot(state: FunctionState, slot: str, dtype: DType, mask: str | None) -
 
 
 def store_slot(state: FunctionState, slot: str, dtype: DType, value: str, mask: str | None) -> None:
-    """Set a slot; lanes outside ``mask`` keep their value."""
+    """Store to a slot; lanes where ``mask`` is false keep their value."""
     out, kind = state.out, value_type(dtype)
     if mask is not None:
         old = load_slot(state, slot, dtype, None)

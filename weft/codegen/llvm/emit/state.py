@@ -1,4 +1,4 @@
-"""What is known while one loop program becomes LLVM IR."""
+"""State of the translation of one loop program to LLVM IR."""
 
 from __future__ import annotations
 
@@ -27,16 +27,20 @@ from weft.tir.expr import (
     Var,
 )
 
-# What index arithmetic may reach: the extents, offsets and sizes in bytes of arrays.
+# Bound of index arithmetic: extents, offsets and sizes of arrays in bytes.
 INDEX_LIMIT = 2**48
 
-# Writes the instructions of one expression (of its own node type) and returns the operand.
+# Emits the instructions of one node of a given type and returns the operand with its value.
 Emitter: TypeAlias = "Callable[[FunctionState, Any], str]"
 
 
 @dataclass(slots=True)
 class Kernel:
-    """Facts shared by the functions (the kernel and its parallel bodies) of one program."""
+    """State shared by all functions of one program: the kernel and its parallel bodies.
+
+    ``written`` holds the buffers that the program writes, ``local_accesses`` the indices of each
+    local buffer, ``workspace_offsets`` the byte offset of each workspace buffer.
+    """
 
     name: str
     module: ModuleWriter
@@ -50,29 +54,31 @@ class Kernel:
 
 @dataclass(slots=True)
 class FunctionState:
-    """Facts of one LLVM function: its text so far and what its values and buffers are called."""
+    """State of one LLVM function: its text, the operands of values, the pointers of buffers."""
 
     kernel: Kernel
     out: FunctionWriter
     memo: ScopedMemo = field(default_factory=ScopedMemo)
     pointers: dict[Buffer, str] = field(default_factory=dict)
-    # The stack slots of local buffers: (first element, lanes) of each access to its slot.
+    # The register slots of local buffers, by the (first element, lanes) of the access.
     slots: dict[Buffer, dict[tuple[int, int], str]] = field(default_factory=dict)
-    # Loop variables, and those bound to index arithmetic, that are at least 0.
+    # Variables of index arithmetic that are known to be at least 0.
     nonnegative: set[Var] = field(default_factory=set)
     in_parallel: bool = False
     workspace: str | None = None
-    # Counts loads and calls: an expression that changed it must be evaluated again each time.
+    # Counts loads of written memory and calls. An expression whose emission increases it has side
+    # effects or depends on them, and is not memoised.
     effects: int = 0
 
     def note_range(self, var: Var, *, nonnegative: bool) -> None:
-        """Whether ``var`` is at least 0 from here on; several loops may use one variable."""
+        """Record whether ``var`` is at least 0. Loops may reuse a variable with another range."""
         if nonnegative:
             self.nonnegative.add(var)
         else:
             self.nonnegative.discard(var)
 
     def pointer(self, buffer: Buffer) -> str:
+        """The pointer to the first element of ``buffer``."""
         try:
             return self.pointers[buffer]
         except KeyError:
@@ -82,9 +88,9 @@ class FunctionState:
 
 
 def is_nonnegative(state: FunctionState, expr: PrimExpr) -> bool:
-    """Whether an integer is certainly at least 0, from the ranges of loops (depth is small).
+    """Whether an integer is known to be at least 0, from the ranges of loop variables.
 
-    Sums and products are so where they are index arithmetic; those of data may overflow.
+    Sums and products qualify only as index arithmetic; on data they may overflow.
     """
     match expr:
         case IntImm():
@@ -107,7 +113,7 @@ def is_nonnegative(state: FunctionState, expr: PrimExpr) -> bool:
 
 
 def is_bounded(state: FunctionState, expr: PrimExpr) -> bool:
-    """Whether an integer is at least 0 and as small as an index: sums of such do not overflow."""
+    """Whether an integer is known to lie in [0, index limit], so that sums cannot overflow."""
     match expr:
         case IntImm():
             return expr.dtype is int64 and 0 <= expr.value <= INDEX_LIMIT

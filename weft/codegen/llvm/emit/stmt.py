@@ -1,4 +1,4 @@
-"""Statements of loop programs as LLVM control flow."""
+"""Emission of statements: loops, branches, allocations, stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.tir.stmt import ForKind, Stmt
 
 
 def emit_stmt(state: FunctionState, node: Stmt) -> None:
-    """Write one statement into the function of ``state``."""
+    """Emit one statement into the function of ``state``."""
     match node:
         case s.SeqStmt():
             for child in node.stmts:
@@ -41,7 +41,7 @@ def emit_stmt(state: FunctionState, node: Stmt) -> None:
             emit(state, node.value)
         case _:
             raise InternalError(
-                f"code generation does not know {type(node).__name__}", where=state.kernel.name
+                f"cannot generate code for {type(node).__name__}", where=state.kernel.name
             )
 
 
@@ -53,7 +53,8 @@ def _emit_allocate(state: FunctionState, node: s.Allocate) -> None:
         offset = state.kernel.workspace_offsets[buffer]
         if state.workspace is None:
             raise InternalError(
-                f"{buffer.name} lies in a workspace that is not there", where=state.kernel.name
+                f"buffer {buffer.name} is in the workspace, but the function does not take one",
+                where=state.kernel.name,
             )
         state.pointers[buffer] = state.out.emit(
             f"getelementptr inbounds i8, ptr {state.workspace}, i64 {offset}"

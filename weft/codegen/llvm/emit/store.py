@@ -15,7 +15,7 @@ from weft.tir.stmt import BufferStore
 
 
 def emit_store(state: FunctionState, store: BufferStore) -> None:
-    """``buffer[index] = value`` in the lanes of the store's predicate."""
+    """``buffer[index] = value`` for the lanes where the predicate holds."""
     buffer, index = store.buffer, sole_index(store.buffer, store.indices)
     lanes = index.dtype.lanes
     value = emit(state, store.value)
@@ -32,13 +32,14 @@ def emit_store(state: FunctionState, store: BufferStore) -> None:
     if lanes == 1:
         _store_scalar(state, buffer, index, stored, mask)
     elif not (isinstance(index, Ramp) and contiguous):
-        places, where = vector_of("ptr", lanes), lane_addresses(state, buffer, index)
-        _masked(state, buffer, lanes, "scatter", places, where, stored, lane_mask(mask, lanes))
+        pointers = lane_addresses(state, buffer, index)
+        _masked(state, buffer, lanes, "scatter", vector_of("ptr", lanes), pointers, stored,
+                lane_mask(mask, lanes))
     elif mask is None:
         _store_elements(state, buffer, index.base, stored, lanes)
     else:
-        where = address(state, buffer, index.base, exact=False)
-        _masked(state, buffer, lanes, "store", "ptr", where, stored, mask)
+        pointer = address(state, buffer, index.base, exact=False)
+        _masked(state, buffer, lanes, "store", "ptr", pointer, stored, mask)
 
 
 def _store_scalar(
@@ -69,15 +70,16 @@ def _store_elements(
 
 
 def _masked(
-    state: FunctionState, buffer: Buffer, lanes: int, name: str, places: str, where: str,
+    state: FunctionState, buffer: Buffer, lanes: int, name: str, pointer_type: str, pointers: str,
     value: str, mask: str,
 ) -> None:  # fmt: skip
-    """The intrinsic ``llvm.masked.NAME`` over pointers ``where`` of type ``places``."""
+    """The intrinsic ``llvm.masked.NAME`` at ``pointers``, one for all lanes or one per lane."""
     kind, flag = memory_type(buffer.dtype.vector(lanes)), vector_of("i1", lanes)
     callee = state.out.module.declare(
-        f"llvm.masked.{name}.{mangle(kind)}.{mangle(places)}", f"void @({kind}, {places}, {flag})"
+        f"llvm.masked.{name}.{mangle(kind)}.{mangle(pointer_type)}",
+        f"void @({kind}, {pointer_type}, {flag})",
     )
     state.out.do(
-        f"call void {callee}({kind} {value}, {places} align {buffer.dtype.itemsize} {where}, "
-        f"{flag} {mask}){state.kernel.alias.suffix(buffer)}"
+        f"call void {callee}({kind} {value}, {pointer_type} align {buffer.dtype.itemsize} "
+        f"{pointers}, {flag} {mask}){state.kernel.alias.suffix(buffer)}"
     )

@@ -1,8 +1,8 @@
-"""Floats of 16 bits and fewer: storage formats whose arithmetic is done in float32.
+"""Conversion between float32 and floats of 16 bits and fewer, whose arithmetic runs in float32.
 
-float16 uses the CPU's conversions where it has them. The one to bfloat16 flushes denormals, so it
-serves vectors without any. All other conversions are integer arithmetic: LLVM itself would call a
-library that is not there.
+float16 uses the CPU's conversion instructions if there are any. The instruction to bfloat16 flushes
+denormals, so it is used only for vectors without denormals. All other conversions are integer
+arithmetic; LLVM would call compiler-rt functions, which are not linked.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
 from weft.target import CpuTarget
 
-# Elements for which asking whether there is a denormal among them costs less than it saves.
+# From this many lanes on, a test for denormals costs less than integer arithmetic.
 BRANCH_LANES = 8
 
 
 def converts_half(target: CpuTarget) -> bool:
-    """Whether the CPU converts between float16 and float32."""
+    """Whether the CPU has instructions that convert between float16 and float32."""
     return target.has("f16c") or target.arch == "aarch64"
 
 
 def widen(out: FunctionWriter, value: str, dtype: DType) -> str:
-    """A narrow float as float32, exactly."""
+    """A narrow float as float32; exact."""
     if dtype.is_small_float:
         return widen_small(out, value, dtype)
     lanes = dtype.lanes
@@ -38,7 +38,7 @@ def widen(out: FunctionWriter, value: str, dtype: DType) -> str:
 
 
 def narrow(out: FunctionWriter, value: str, dtype: DType) -> str:
-    """float32 rounded to the nearest ``dtype``, ties to even; NaN stays NaN."""
+    """float32 rounded to nearest in ``dtype``, ties to even; NaN stays NaN."""
     if dtype.is_small_float:
         return narrow_small(out, value, dtype)
     lanes = dtype.lanes
@@ -56,22 +56,23 @@ def narrow(out: FunctionWriter, value: str, dtype: DType) -> str:
 
 
 def round_to_odd(out: FunctionWriter, value: str, lanes: int) -> str:
-    """float64 as float32, so that rounding again to float16 rounds as if once.
+    """float64 rounded to odd in float32, so that a second rounding to float16 is correct.
 
-    An inexact result is the neighbour whose last bit is 1 (Boldo and Melquiond, 2008).
+    An inexact result is the neighbour with an odd significand, which avoids double rounding
+    (Boldo and Melquiond, "Emulation of FMA and Correctly Rounded Sums", 2008).
     """
-    words = _HalfConversions(out, lanes)
+    bits32 = _HalfConversions(out, lanes)
     double, real, flag = (vector_of(t, lanes) for t in ("double", "float", "i1"))
     near = out.emit(f"fptrunc {double} {value} to {real}")
     back = out.emit(f"fpext {real} {near} to {double}")
-    sizes = [words.absolute(v, double, "f64") for v in (back, value)]
+    sizes = [bits32.absolute(v, double, "f64") for v in (back, value)]
     larger = out.emit(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
     inexact = out.emit(f"fcmp one {double} {back}, {value}")
-    bits = words.bits(near)
-    one = out.emit(f"zext {flag} {larger} to {words.word}")
-    towards_zero = words.op("sub", bits, one)
-    odd = words.op("or", towards_zero, words.const(1))
-    return words.real(words.choose(inexact, odd, bits))
+    bits = bits32.bits(near)
+    one = out.emit(f"zext {flag} {larger} to {bits32.i32}")
+    towards_zero = bits32.op("sub", bits, one)
+    odd = bits32.op("or", towards_zero, bits32.const(1))
+    return bits32.real(bits32.choose(inexact, odd, bits))
 
 
 class _HalfConversions(I32Vector):
@@ -85,7 +86,7 @@ class _HalfConversions(I32Vector):
         return self.truncated(chosen, self.short)
 
     def narrow_by_instruction(self, value: str) -> str:
-        """By ``vcvtneps2bf16``, which takes denormals as zero: where there are any, in integers."""
+        """By ``vcvtneps2bf16``; in integer arithmetic if a lane is denormal, which it flushes."""
         out, label = self.out, self.out.fresh("denormal")
         kind = vector_of("bfloat", self.lanes)
         rounded = out.emit(f"fptrunc {self.float} {value} to {kind}")
@@ -102,14 +103,14 @@ class _HalfConversions(I32Vector):
         return out.emit(f"phi {self.short} [ {short}, %{before} ], [ {exact}, %{last} ]")
 
     def _are_denormal(self, value: str) -> str:
-        """Without their sign the bits of denormals are 1 and more, and less than 2**23."""
+        """Denormal: without the sign, the bits lie in [1, 2**23)."""
         bits = self.bits(value)
         magnitude = self.op("add", bits, bits)
         below = self.op("add", magnitude, self.const(-1))
-        return self.out.emit(f"icmp ult {self.word} {below}, {self.const((1 << 24) - 1)}")
+        return self.out.emit(f"icmp ult {self.i32} {below}, {self.const((1 << 24) - 1)}")
 
     def _rarely(self) -> str:
-        """The weights of a branch that is hardly ever taken."""
+        """Branch weights for a branch that is almost never taken."""
         return self.out.module.metadata('!{!"branch_weights", i32 1, i32 2000}')
 
     def widen_half(self, value: str) -> str:
@@ -117,7 +118,7 @@ class _HalfConversions(I32Vector):
         bits = self.extended(short, self.short)
         sign = self.op("shl", self.op("and", bits, self.const(0x8000)), self.const(16))
         magnitude = self.op("and", bits, self.const(0x7FFF))
-        # As float32 these bits are 2**-112 of the number, denormals included.
+        # Read as float32, these bits are the number times 2**-112, denormals included.
         small = self.real(self.op("shl", magnitude, self.const(13)))
         scale = splat("0x46F0000000000000", "float", self.lanes)  # 2**112
         finite = self.bits(self.out.emit(f"fmul {self.float} {small}, {scale}"))
@@ -129,7 +130,8 @@ class _HalfConversions(I32Vector):
         bits = self.bits(value)
         sign = self.op("lshr", self.op("and", bits, self.const(1 << 31)), self.const(16))
         magnitude = self.op("and", bits, self.const(0x7FFFFFFF))
-        # Adding 1/2 puts the last bit of a float16 denormal, 2**-24, where a float32 ends.
+        # 2**-24, the last bit of float16 denormals, is the last bit of a float32 near 1/2, so
+        # adding 1/2 rounds correctly.
         half = splat("0x3FE0000000000000", "float", self.lanes)
         sum_ = self.out.emit(f"fadd {self.float} {self.real(magnitude)}, {half}")
         denormal = self.op("sub", self.bits(sum_), self.const(0x3F000000))

@@ -1,9 +1,9 @@
-"""Remainders of divisions of floats, exact whatever the quotient: C's ``fmod``, all lanes at once.
+"""Float remainder: C's ``fmod``, vectorised and exact for every quotient.
 
-With ``q`` the quotient without its fraction, ``a - q * b`` has no more digits than ``b``, so that
-it is exact with a fused multiply-add as long as ``q`` itself is. A first step takes quotients of
-fewer digits than the type has. Only where a lane has a larger one, a loop takes off multiples of
-``b * 2**k`` until none is left.
+With ``q = trunc(a / b)``, the remainder ``a - q * b`` is representable, so one fused multiply-add
+computes it exactly if ``q`` is. The first step handles quotients with fewer bits than the
+significand. Only if a lane has a larger quotient, a loop subtracts multiples of ``b * 2**k`` until
+every remainder is below the divisor.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class _Remainder:
         self.lanes = dtype.lanes
         self.scalar = value_type(dtype.element)
         self.kind = value_type(dtype)
-        self.whole = DType("int", dtype.bits)
-        self.word = vector_of(f"i{dtype.bits}", dtype.lanes)
+        self.int_dtype = DType("int", dtype.bits)
+        self.integer_type = vector_of(f"i{dtype.bits}", dtype.lanes)
         self.flag = vector_of("i1", dtype.lanes)
         self.mantissa_bits = _MANTISSA_BITS[dtype.bits]
         self.bias = _BIAS[dtype.bits]
@@ -49,26 +49,26 @@ class _Remainder:
         if self.is_fused:
             ratio = self._float("fdiv", rest, divisor)
             few_digits = self._compare("olt", ratio, self._real(2.0 ** (self.mantissa_bits - 1)))
-            is_near = self._and(few_digits, self._compare("oge", rest, divisor))
-            rest = self._choose(is_near, self._without(rest, divisor, ratio), rest)
+            is_small_quotient = self._and(few_digits, self._compare("oge", rest, divisor))
+            rest = self._choose(is_small_quotient, self._without(rest, divisor, ratio), rest)
         rest = self._loop(rest, divisor, is_number)
         result = self._call("copysign", rest, a)
         known = self._choose(is_number, result, self._real(float("nan")))
         return self._choose(self._compare("uno", b, b), b, known)
 
     def _loop(self, first: str, divisor: str, is_number: str) -> str:
-        """While a lane has a rest that is not below the divisor, take off a multiple."""
+        """Subtract multiples of the divisor until all remainders are below it."""
         out = self.out
         label, before = out.fresh("remainder"), out.block
         rest, following = f"%{label}.rest", f"%{label}.next"
         out.branch(label)
         out.start_block(label)
         out.do(f"{rest} = phi {self.kind} [ {first}, %{before} ], [ {following}, %{label}.step ]")
-        is_open = self._and(is_number, self._compare("oge", rest, divisor))
-        out.do(f"br i1 {self._any(is_open)}, label %{label}.step, label %{label}.done")
+        is_active = self._and(is_number, self._compare("oge", rest, divisor))
+        out.do(f"br i1 {self._any(is_active)}, label %{label}.step, label %{label}.done")
         out.start_block(f"{label}.step")
         taken = self._step(rest, divisor)
-        out.do(f"{following} = select {self.flag} {is_open}, {self.kind} {taken}, "
+        out.do(f"{following} = select {self.flag} {is_active}, {self.kind} {taken}, "
                f"{self.kind} {rest}")
         out.branch(label)
         out.start_block(f"{label}.done")
@@ -80,15 +80,16 @@ class _Remainder:
             digits = self._whole(self.mantissa_bits - 2)
             distance = self._call_whole("smax", self._integer("sub", distance, digits),
                                         self._whole(0))
-            near = self._scaled(divisor, distance)
-            return self._without(rest, near, self._float("fdiv", rest, near))
-        near = self._scaled(divisor, distance)  # at most twice the rest: differences are exact
-        half = self._float("fmul", near, self._real(0.5))
-        too_large = self._compare("ogt", near, rest)
-        return self._float("fsub", rest, self._choose(too_large, half, near))
+            multiple = self._scaled(divisor, distance)
+            return self._without(rest, multiple, self._float("fdiv", rest, multiple))
+        # At most twice the remainder, so the difference is exact.
+        multiple = self._scaled(divisor, distance)
+        half = self._float("fmul", multiple, self._real(0.5))
+        too_large = self._compare("ogt", multiple, rest)
+        return self._float("fsub", rest, self._choose(too_large, half, multiple))
 
     def _without(self, rest: str, divisor: str, ratio: str) -> str:
-        """``rest`` less whole divisors; the rounded ``ratio`` may count one too many."""
+        """``rest - trunc(ratio) * divisor``, plus a divisor if ``ratio`` was rounded up."""
         quotient = self._call("trunc", ratio)
         negated = self.out.emit(f"fneg {self.kind} {quotient}")
         reduced = emit_fma(self.out, self.kind, negated, divisor, rest)
@@ -96,26 +97,26 @@ class _Remainder:
         return self._choose(below, self._float("fadd", reduced, divisor), reduced)
 
     def _exponent(self, value: str) -> str:
-        """The biased exponent of a number above zero, of denormals as if there were no least."""
+        """The biased exponent of a positive number, as if denormals were normalised."""
         lift = self.mantissa_bits + 1
         is_small = self._compare("olt", value, self._real(2.0 ** (1 - self.bias)))
         lifted = self._float("fmul", value, self._real(2.0**lift))
         bits = self.out.emit(
-            f"bitcast {self.kind} {self._choose(is_small, lifted, value)} to {self.word}")
+            f"bitcast {self.kind} {self._choose(is_small, lifted, value)} to {self.integer_type}")
         field = self._integer("lshr", bits, self._whole(self.mantissa_bits))
         lowered = self._integer("sub", field, self._whole(lift))
-        return self.out.emit(f"select {self.flag} {is_small}, {self.word} {lowered}, "
-                             f"{self.word} {field}")
+        return self.out.emit(f"select {self.flag} {is_small}, {self.integer_type} {lowered}, "
+                             f"{self.integer_type} {field}")
 
     def _scaled(self, value: str, exponent: str) -> str:
-        """``value * 2**exponent``; one power of two does not reach from end to end."""
+        """``value * 2**exponent`` in three steps: the exponent may exceed a float's range."""
         most = self.bias - 1
         for _ in range(3):
-            part = self._call_whole("smin", exponent, self._whole(most))
-            exponent = self._integer("sub", exponent, part)
-            biased = self._integer("add", part, self._whole(self.bias))
+            step = self._call_whole("smin", exponent, self._whole(most))
+            exponent = self._integer("sub", exponent, step)
+            biased = self._integer("add", step, self._whole(self.bias))
             bits = self._integer("shl", biased, self._whole(self.mantissa_bits))
-            power = self.out.emit(f"bitcast {self.word} {bits} to {self.kind}")
+            power = self.out.emit(f"bitcast {self.integer_type} {bits} to {self.kind}")
             value = self._float("fmul", value, power)
         return value
 
@@ -123,22 +124,22 @@ class _Remainder:
         return splat(float_constant(value, self.dtype.element), self.scalar, self.lanes)
 
     def _whole(self, value: int) -> str:
-        return splat(int_constant(value, self.whole), f"i{self.dtype.bits}", self.lanes)
+        return splat(int_constant(value, self.int_dtype), f"i{self.dtype.bits}", self.lanes)
 
     def _float(self, name: str, a: str, b: str) -> str:
         return self.out.emit(f"{name} {self.kind} {a}, {b}")
 
     def _integer(self, name: str, a: str, b: str) -> str:
-        return self.out.emit(f"{name} {self.word} {a}, {b}")
+        return self.out.emit(f"{name} {self.integer_type} {a}, {b}")
 
     def _call(self, name: str, *operands: str) -> str:
         return call_overloaded(self.out, name, self.kind, operands)
 
     def _call_whole(self, name: str, *operands: str) -> str:
-        return call_overloaded(self.out, name, self.word, operands)
+        return call_overloaded(self.out, name, self.integer_type, operands)
 
-    def _compare(self, order: str, a: str, b: str) -> str:
-        return self.out.emit(f"fcmp {order} {self.kind} {a}, {b}")
+    def _compare(self, predicate: str, a: str, b: str) -> str:
+        return self.out.emit(f"fcmp {predicate} {self.kind} {a}, {b}")
 
     def _and(self, a: str, b: str) -> str:
         return self.out.emit(f"and {self.flag} {a}, {b}")
@@ -149,16 +150,16 @@ class _Remainder:
     def _any(self, flags: str) -> str:
         if self.lanes == 1:
             return flags
-        word = f"i{self.lanes}"
-        bits = self.out.emit(f"bitcast {self.flag} {flags} to {word}")
-        return self.out.emit(f"icmp ne {word} {bits}, 0")
+        integer_type = f"i{self.lanes}"
+        bits = self.out.emit(f"bitcast {self.flag} {flags} to {integer_type}")
+        return self.out.emit(f"icmp ne {integer_type} {bits}, 0")
 
 
 def emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str) -> str:
-    """``FloorDiv`` or ``FloorMod`` of floats as in Python and NumPy.
+    """``FloorDiv`` or ``FloorMod`` of floats with the semantics of Python and NumPy.
 
-    The remainder has the sign of the divisor; the quotient is that of what the remainder leaves,
-    which is a whole number but for its rounding: ``1.0 // 0.1`` is 9.
+    The remainder has the sign of the divisor. The quotient is ``(a - remainder) / b``, rounded to
+    the nearest integer: ``1.0 // 0.1`` is 9.
     """
     if dtype.is_narrow_float:
         wide = float32.vector(dtype.lanes)
@@ -182,13 +183,13 @@ def emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str
         moved = choose(is_below, out.emit(f"fadd {kind} {rest}, {b}"), rest)
         return choose(is_zero, signed_zero, moved)
     ratio = out.emit(f"fdiv {kind} {a}, {b}")
-    whole = out.emit(f"fdiv {kind} {out.emit(f'fsub {kind} {a}, {rest}')}, {b}")
-    whole = choose(is_below, out.emit(f"fsub {kind} {whole}, {one}"), whole)
-    down = call_overloaded(out, "floor", kind, (whole,))
-    missing = out.emit(f"fsub {kind} {whole}, {down}")
+    quotient = out.emit(f"fdiv {kind} {out.emit(f'fsub {kind} {a}, {rest}')}, {b}")
+    quotient = choose(is_below, out.emit(f"fsub {kind} {quotient}, {one}"), quotient)
+    down = call_overloaded(out, "floor", kind, (quotient,))
+    missing = out.emit(f"fsub {kind} {quotient}, {down}")
     is_short = out.emit(f"fcmp ogt {kind} {missing}, {half}")
     down = choose(is_short, out.emit(f"fadd {kind} {down}, {one}"), down)
-    is_zero = out.emit(f"fcmp oeq {kind} {whole}, {zero}")
+    is_zero = out.emit(f"fcmp oeq {kind} {quotient}, {zero}")
     down = choose(is_zero, call_overloaded(out, "copysign", kind, (zero, ratio)), down)
     by_zero = out.emit(f"fcmp oeq {kind} {b}, {zero}")
     return choose(by_zero, ratio, down)

@@ -1,9 +1,9 @@
-"""Floats of 8 and 4 bits, held as their bits in a byte; conversions from and to float32.
+"""Conversion between float32 and floats of 8 and 4 bits, which are stored in a byte each.
 
-The formats are those of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022), of "8-bit
-Numerical Formats for Deep Neural Networks" (Noune et al., 2022; the ``fnuz`` ones, without
-infinities and with one zero) and of the OCP Microscaling specification (2023; ``e8m0``, ``e2m1``).
-What a conversion gives is what ``ml_dtypes`` gives, to the bit.
+Formats: "FP8 Formats for Deep Learning" (Micikevicius et al., 2022); "8-bit Numerical Formats for
+Deep Neural Networks" (Noune et al., 2022; the ``fnuz`` formats, without infinities and negative
+zero); the OCP Microscaling specification (2023; ``e8m0``, ``e2m1``). Results agree with
+``ml_dtypes`` bit for bit.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _SCALE_ONLY = "float8_e8m0fnu"
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """A sign, an exponent with ``bias``, ``mantissa`` bits.
+    """A format of one sign bit, an exponent with ``bias`` and ``mantissa`` bits.
 
-    ``largest`` is the code of the largest finite number; larger ones become ``overflow``.
-    Without ``negative_zero`` its code is the only NaN; else NaN is what is above ``largest``.
+    ``largest`` is the code of the largest finite number, ``overflow`` the code of larger ones.
+    In formats without ``negative_zero``, its code is the only NaN. In the others, all codes above
+    infinity, or above ``largest`` if there is no infinity, are NaN.
     """
 
     bits: int
@@ -53,25 +54,25 @@ _FORMATS = {
     "float8_e5m2fnuz": _Format(
         8, 2, 16, largest=0x7F, overflow=0x80, nan=0x80, negative_zero=False
     ),
-    # Without NaN: ml_dtypes gives a zero of the other sign.
+    # Has no NaN; ml_dtypes converts NaN to a zero of the opposite sign.
     "float4_e2m1fn": _Format(4, 1, 1, largest=0x7, overflow=0x7, nan=0x8),
 }
 
 
 def widen_small(out: FunctionWriter, value: str, dtype: DType) -> str:
-    """A float of 8 or 4 bits as float32, exactly."""
-    words = _SmallFloats(out, dtype.lanes)
+    """A float of 8 or 4 bits as float32; exact."""
+    conversion = _SmallFloats(out, dtype.lanes)
     if dtype.code == _SCALE_ONLY:
-        return words.widen_scale(value)
-    return words.widen(value, _FORMATS[dtype.code])
+        return conversion.widen_scale(value)
+    return conversion.widen(value, _FORMATS[dtype.code])
 
 
 def narrow_small(out: FunctionWriter, value: str, dtype: DType) -> str:
-    """float32 rounded to the nearest ``dtype``, ties to even."""
-    words = _SmallFloats(out, dtype.lanes)
+    """float32 rounded to nearest in ``dtype``, ties to even."""
+    conversion = _SmallFloats(out, dtype.lanes)
     if dtype.code == _SCALE_ONLY:
-        return words.narrow_to_scale(value)
-    return words.narrow(value, _FORMATS[dtype.code])
+        return conversion.narrow_to_scale(value)
+    return conversion.narrow(value, _FORMATS[dtype.code])
 
 
 class _SmallFloats(I32Vector):
@@ -83,7 +84,7 @@ class _SmallFloats(I32Vector):
         negative = self.op("and", bits, self.const(form.sign))
         sign = self.op("shl", negative, self.const(32 - form.bits))
         magnitude = self.op("and", bits, self.const(form.sign - 1))
-        # As float32 these bits are 2**(bias - 127) of the number, denormals included.
+        # Read as float32, these bits are the number times 2**(bias - 127), denormals included.
         aligned = self.op("shl", magnitude, self.const(_FLOAT32_MANTISSA - form.mantissa))
         scale = self.power_of_two(_FLOAT32_BIAS - form.bias)
         number = self.out.emit(f"fmul {self.float} {self.real(aligned)}, {scale}")
@@ -116,8 +117,9 @@ class _SmallFloats(I32Vector):
         return self.truncated(result, self.byte)
 
     def _code(self, magnitude: str, form: _Format) -> str:
-        """The code of a number without its sign, counted on beyond the largest one."""
-        # Adding this puts the last bit of a denormal where a float32 ends.
+        """The code of a magnitude, not yet clamped to the largest finite number."""
+        # Adding this power of two aligns the last bit of denormals with the last bit of float32, so
+        # that the addition rounds correctly.
         exponent = _FLOAT32_MANTISSA + 1 - form.bias - form.mantissa
         shift = self.power_of_two(exponent)
         sum_ = self.out.emit(f"fadd {self.float} {self.real(magnitude)}, {shift}")
@@ -132,7 +134,7 @@ class _SmallFloats(I32Vector):
         return self.choose(self.above(magnitude, smallest - 1), normal, denormal)
 
     def widen_scale(self, value: str) -> str:
-        """A power of two, 2**(code - 127)."""
+        """An e8m0 scale as float32: 2**(code - 127)."""
         code = self.extended(value, self.byte)
         power = self.op("shl", code, self.const(_FLOAT32_MANTISSA))
         smallest = self.const(1 << _FLOAT32_MANTISSA - 1)  # 2**-127 is a denormal
@@ -140,17 +142,18 @@ class _SmallFloats(I32Vector):
         return self.real(self.choose(self.equal(code, 0xFF), self.const(_QUIET_NAN), result))
 
     def narrow_to_scale(self, value: str) -> str:
-        """The nearest power of two, ties upwards; NaN for zero and what is below it."""
+        """The nearest power of two as e8m0, ties upwards; NaN for zero and negative numbers."""
         bits = self.bits(value)
         half = 1 << _FLOAT32_MANTISSA - 1
         normal = self.op(
             "lshr", self.op("add", bits, self.const(half)), self.const(_FLOAT32_MANTISSA)
         )
         is_normal = self.above(bits, (1 << _FLOAT32_MANTISSA) - 1)
-        # Between 2**-127 and 2**-126 all goes up, as in ml_dtypes.
+        # Numbers between 2**-127 and 2**-126 round up, as in ml_dtypes.
         is_above = self.above(bits, half)
-        denormal = self.out.emit(f"zext {self.flag} {is_above} to {self.word}")
+        denormal = self.out.emit(f"zext {self.flag} {is_above} to {self.i32}")
         code = self.choose(is_normal, normal, denormal)
-        # Zero wraps around to the largest word; negative numbers are above every infinity.
-        has_none = self.above(self.op("sub", bits, self.const(1)), _INFINITY - 2)
-        return self.truncated(self.choose(has_none, self.const(0xFF), code), self.byte)
+        # Subtracting 1 wraps zero to the largest unsigned integer. The bits of infinity, NaN and
+        # negative numbers are above those of all positive finite numbers.
+        is_nan = self.above(self.op("sub", bits, self.const(1)), _INFINITY - 2)
+        return self.truncated(self.choose(is_nan, self.const(0xFF), code), self.byte)

@@ -1,9 +1,9 @@
-"""Python bodies as LLVM IR inside the module of the kernel that calls them.
+"""Links Python bodies, compiled by numba, into the module of the kernel that calls them.
 
-numba gives a body its own calling convention (arrays taken apart into eleven and more arguments,
-a status as the result) and its own names. Here it gets the kernel's: a function of pointers and
-run-time values, named by the body's symbol, whose sizes and strides are constants wherever the
-tensor expressions know them.
+numba uses its own calling convention (each array is passed as eleven or more arguments, the result
+is a status) and its own symbol names. The wrapper written here has the kernel's convention: a
+function of pointers and run-time values under the body's symbol. Sizes and strides that are known
+at compile time are constants in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
 _RAISED = "weft.python.raised"
 _ARCHITECTURES = ("x86_64", "aarch64", "riscv64")  # 64 bits, little-endian, as numba's host
-# Functions of C's mathematical library that compiled Python calls.
+# Functions of the C math library that compiled Python may call.
 MATH_SYMBOLS = frozenset(
     name + suffix
     for name in ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "copysign",
@@ -36,7 +36,8 @@ MATH_SYMBOLS = frozenset(
                  "nearbyint", "round", "fma", "fmin", "fmax")
     for suffix in ("", "f"))
 _MEMORY_SYMBOLS = frozenset(["memcpy", "memset", "memmove"])
-# Counting references to arrays that own no memory has no effect.
+# numba counts references to arrays. These arrays are views of memory that numba does not own, so
+# the counting functions are replaced by empty ones.
 _REFERENCE_COUNT = re.compile(r"^define [^\n]*@NRT_(incref|decref)\(.*?^}\n",
                               re.MULTILINE | re.DOTALL)
 _NO_COUNT = "define internal void @NRT_{}(ptr %p) alwaysinline {{\n  ret void\n}}\n"
@@ -45,7 +46,7 @@ _NO_COUNT = "define internal void @NRT_{}(ptr %p) alwaysinline {{\n  ret void\n}
 def link_python_functions(
     text: str, functions: Mapping[str, PythonFunction], target: CpuTarget
 ) -> str:
-    """The module ``text`` with the Python functions that it declares defined inside it."""
+    """The module ``text`` with definitions of the Python functions that it declares."""
     module = llvm.parse_assembly(text)
     for symbol, function in functions.items():
         module.link_in(llvm.parse_assembly(python_function_ir(function, target)))
@@ -54,13 +55,13 @@ def link_python_functions(
 
 
 def python_function_ir(function: PythonFunction, target: CpuTarget) -> str:
-    """LLVM IR that defines ``void @symbol(arrays…, run-time values…)``; equal bytes each time.
+    """LLVM IR that defines ``void @symbol(arrays..., run-time values...)``; deterministic.
 
-    Raises ``CodegenError``, pointing to the Python code, for what numba cannot compile, for
-    bodies that may raise, and for those that need memory or an interpreter.
+    Raises ``CodegenError`` with the line of the Python code if numba cannot compile the body, or if
+    the body may raise an exception, allocates memory, or needs the interpreter.
     """
     if target.arch not in _ARCHITECTURES:
-        raise CodegenError(f"Python bodies do not compile for {target.arch}",
+        raise CodegenError(f"unsupported architecture for Python bodies: {target.arch}",
                            where=place_of(plain_function(function.body)),
                            expected=", ".join(_ARCHITECTURES))
     code = compile_body(function, target)
@@ -68,14 +69,14 @@ def python_function_ir(function: PythonFunction, target: CpuTarget) -> str:
     for value in (*module.functions, *module.global_variables):
         if not value.is_declaration and value.name != function.symbol:
             value.linkage = "internal"
-    _rename(module, function.symbol)  # first: the optimiser makes labels of the names
+    _rename(module, function.symbol)  # first: the optimiser derives labels from these names
     _optimize(module, target)
     _check_closed(function, module)
     return str(module)
 
 
 def _assembled(function: PythonFunction, code: NumbaCode, target: CpuTarget) -> str:
-    """Numba's module for our target, with the entry of our convention."""
+    """Numba's module, retargeted, with the wrapper that has the kernel's calling convention."""
     text = re.sub(r"^target (datalayout|triple) = .*\n", "", code.text, flags=re.MULTILINE)
     text = _REFERENCE_COUNT.sub(lambda found: _NO_COUNT.format(found[1]), text)
     body = llvm.parse_assembly(code.text).get_function(code.entry)
@@ -86,7 +87,7 @@ def _assembled(function: PythonFunction, code: NumbaCode, target: CpuTarget) -> 
 
 
 class _Entry:
-    """Writes the function that takes the kernel's call and makes numba's."""
+    """Writes the wrapper that translates the kernel's calling convention to numba's."""
 
     def __init__(self, function: PythonFunction, callee: str, types: list[str]) -> None:
         self.function = function
@@ -98,16 +99,16 @@ class _Entry:
     def text(self) -> str:
         function, out = self.function, self.out
         pointers = [self._param(p) for p in function.arrays]
-        operands = [out.alloca("ptr", 8), out.alloca("ptr", 8)]  # the result, what was raised
+        operands = [out.alloca("ptr", 8), out.alloca("ptr", 8)]  # the result, the exception
         for pointer, param in zip(pointers, function.arrays, strict=True):
             operands += self._array(pointer, param)
         operands += map(self._scalar, function.scalars)
         if len(operands) != len(self.types):
-            raise InternalError("numba passes arguments otherwise than expected",
+            raise InternalError("numba's calling convention differs from the expected one",
                                 expected=len(operands), got=len(self.types))
         arguments = ", ".join(f"{t} {v}" for t, v in zip(self.types, operands, strict=True))
         status = out.emit(f'call i32 @"{self.callee}"({arguments})')
-        # 0 and -2 (for None) are the ways in which numba's functions return.
+        # numba functions return 0, or -2 for None; other codes are exceptions.
         flags = [out.emit(f"icmp ne i32 {status}, {code}") for code in (0, -2)]
         flag = out.emit(f"and i1 {', '.join(flags)}")
         out.do(f"br i1 {flag}, label %raised, label %done")
@@ -125,13 +126,15 @@ class _Entry:
         return name
 
     def _value(self, dtype: DType) -> str:
-        """A further parameter, known at run time."""
+        """Add a parameter for a run-time value."""
         name = f"%p{len(self.params)}"
         self.params.append(f"{value_type(dtype)} {name}")
         return name
 
     def _array(self, pointer: str, param: ArrayParam) -> Iterator[str]:
-        """Numba's array: owner and parent (none), count, item size, data, sizes, byte strides."""
+        """Fields of numba's array struct: meminfo and parent (null), element count, item size,
+        data, sizes, strides in bytes.
+        """
         sizes = [self._value(int64) if size is None else str(size) for size in param.shape]
         stride = str(param.dtype.itemsize)
         strides: list[str] = []
@@ -150,8 +153,8 @@ class _Entry:
 
 
 def _optimize(module: llvm.ModuleRef, target: CpuTarget) -> None:
-    # numba has vectorised; what is left is inlining into our entry, whose constants then decide
-    # sizes, bounds and whether anything can be raised.
+    # numba has already vectorised. This inlines the body into the wrapper, whose constants then
+    # fold sizes and bounds checks, and remove exceptions that cannot be raised.
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False
@@ -160,7 +163,7 @@ def _optimize(module: llvm.ModuleRef, target: CpuTarget) -> None:
 
 
 def _check_closed(function: PythonFunction, module: llvm.ModuleRef) -> None:
-    """Refuse bodies that need more than their arguments."""
+    """Raise ``CodegenError`` for bodies that allocate, raise, or call the interpreter."""
     body = plain_function(function.body)
     allowed = MATH_SYMBOLS | _MEMORY_SYMBOLS
     values = (*module.functions, *module.global_variables)
@@ -175,14 +178,14 @@ def _check_closed(function: PythonFunction, module: llvm.ModuleRef) -> None:
     if _RAISED in needed and "numba_gil_ensure" not in needed:
         raise CodegenError(f"{body.__name__} may raise an exception",
                            where=place_of(body, raising_line(body)),
-                           help="compiled code has nobody to raise it to; check sizes in the "
-                                "type relation and write a marker into an output for bad data")
+                           help="compiled code cannot raise; check sizes in the type relation, "
+                                "and report bad data by a marker in an output")
     raise CodegenError(f"{body.__name__} needs the Python interpreter", where=place_of(body),
                        got=", ".join(needed))
 
 
 def _rename(module: llvm.ModuleRef, symbol: str) -> None:
-    """Numba's names number what a process has compiled so far; ours must be equal each time."""
+    """Replace numba's names, which contain a per-process counter, by deterministic ones."""
     module.name = symbol
     values = (*module.functions, *module.global_variables)
     own = [v for v in values if not v.is_declaration and v.name != symbol]

@@ -1,6 +1,6 @@
-"""numba as the front end of Python bodies: types, checks, and LLVM IR with its own conventions.
+"""Compilation of Python bodies by numba, up to LLVM IR in numba's calling convention.
 
-numba (and with it a third of a second) is imported where the first body is compiled.
+numba takes a third of a second to import, so it is imported when the first body is compiled.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
 @dataclass(frozen=True, slots=True)
 class NumbaCode:
-    """LLVM IR, and the name in it of the compiled body; status codes other than ``OK`` raise."""
+    """LLVM IR, and the name of the compiled body in it. The body returns a status code."""
 
     text: str
     entry: str
 
 
 def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
-    """Compile for the CPU of ``target``, for a generic one where numba has no such architecture.
+    """Compile for the CPU of ``target``; for a generic one if it is not the host's architecture.
 
-    Raises ``CodegenError`` at the line that numba refuses.
+    Raises ``CodegenError`` with the line that numba cannot compile.
     """
     body = plain_function(function.body)
     try:
@@ -46,8 +46,8 @@ def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
     flags.no_compile = True
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
-    flags.nrt = True  # views are counted references, although these never own memory
-    flags.error_model = "numpy"  # division by zero gives what NumPy gives
+    flags.nrt = True  # views need reference counting, although these own no memory
+    flags.error_model = "numpy"  # division by zero as in NumPy, no exception
     is_native = target.arch == CpuTarget.host().arch
     try:
         with global_compiler_lock:
@@ -57,7 +57,7 @@ def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
                 native.typing_context, context, body, arguments, None, flags, {})
             result.library.finalize()
             text = result.library.get_llvm_str()
-    except Exception as error:  # besides its own errors numba lets others through
+    except Exception as error:  # numba raises more than its own error classes
         raise _refusal(body, error) from error
     if result.signature.return_type is not types.none:
         raise CodegenError(f"{body.__name__} returns a value", where=place_of(body),
@@ -92,7 +92,7 @@ def _scalar_type(scalar: Scalar) -> Any:
 
 
 def _refusal(body: FunctionType, error: Exception) -> CodegenError:
-    """Numba's error with the line of the user's file; its list of candidates is left out."""
+    """Numba's error with the line of the user's file, without its list of candidate signatures."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("Failed in", "- Resolution failure"))]

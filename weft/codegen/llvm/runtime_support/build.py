@@ -1,6 +1,7 @@
-"""The runtime that every library carries, as LLVM IR of weft's own: threads, a peak meter, calls.
+"""Builds the runtime support object: thread pool, entry point for Python, FMA peak meter.
 
-A library links against nothing: what it needs of the system is handed to it when it is loaded.
+A library links against no other library. System functions that it needs are passed to it as
+pointers when it is loaded.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from weft.codegen.llvm.runtime_support.thread_pool import thread_pool_text
 from weft.codegen.llvm.target_machine import data_layout
 from weft.target import CpuTarget
 
-# Independent chains: enough to cover two units of four or five cycles latency.
+# Independent FMA chains: enough to saturate two FMA units with a latency of 4 or 5 cycles.
 _CHAINS = 12
 
 
 def _peak(target: CpuTarget) -> str:
-    """``weft_fma_peak(n)``: n rounds of independent multiply-adds, nothing else."""
+    """``weft_fma_peak(n)``: a loop of ``n`` iterations of independent vector FMAs."""
     kind = f"<{target.lanes('float32')} x float>"
     fma = f"@llvm.fma.v{target.lanes('float32')}f32"
     phis = "\n".join(
@@ -66,12 +67,12 @@ define i64 @weft_fma_peak_flops() nounwind {{
 
 
 def runtime_support_text(target: CpuTarget) -> str:
-    """LLVM IR of the runtime support for ``target``."""
+    """LLVM IR of the runtime support, with the vector width of ``target``."""
     head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
     return head + thread_pool_text(target) + python_call.TEXT + _peak(target)
 
 
 @functools.lru_cache(maxsize=8)
 def build_runtime_support(target: CpuTarget) -> ObjectCode:
-    """The object that defines the launcher and the peak meter, to be linked once a library."""
+    """The object that defines the runtime functions; each library links it once."""
     return build_text("weft_runtime", runtime_support_text(target), target)

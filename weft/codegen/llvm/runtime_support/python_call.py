@@ -1,11 +1,11 @@
-"""``weft_python_call``: ``weft_main`` as a builtin function of CPython, as LLVM IR of weft's own.
+"""``weft_python_call``: ``weft_main`` as a builtin function of CPython, written in LLVM IR.
 
-A call from Python through ctypes costs more than many a small model: the address of one array alone
-takes a microsecond. This function takes the arrays themselves (``METH_FASTCALL``), sees with a few
-loads that they are what the plan expects, and works without Python's lock where the plan says so.
-``weft.runtime.python_call`` lays out the plan and says what the results mean. Everything of CPython
-that is called belongs to its stable ABI and comes through the plan, so that libraries link against
-nothing; what is read of arrays is in ``weft.runtime.numpy_layout``.
+A call through ctypes takes longer than many small models: ctypes needs a microsecond for the
+address of one array. This function takes the array objects (``METH_FASTCALL``), checks type, dtype,
+rank, sizes and layout with a few loads, and releases the GIL if the plan asks for it.
+``weft.runtime.python_call`` builds the plan and documents the results. CPython functions belong to
+the stable ABI and are called through pointers in the plan, so libraries do not link against
+libpython. ``weft.runtime.numpy_layout`` has the offsets of the array fields.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from weft.runtime.python_call import GIVE_ARENA, NO_ARENA, PLAN_FIELDS, PYTHON_C
 
 
 def _field(name: str, kind: str = "ptr", value: str | None = None) -> str:
-    """Load a field of ``%plan`` as ``%value`` (named as the field where not said)."""
+    """Load a field of ``%plan`` as ``%value``; the default name is that of the field."""
     value = value or name
     return (f"  %{value}.at = getelementptr i64, ptr %plan, i64 {PLAN_FIELDS.index(name)}\n"
             f"  %{value} = load {kind}, ptr %{value}.at")
 
 
 def _member(value: str, owner: str, offset: int, kind: str) -> str:
-    """Load what lies ``offset`` bytes into the object ``%owner``."""
+    """Load a member of type ``kind``, ``offset`` bytes into the object ``%owner``."""
     return (f"  %{value}.at = getelementptr i8, ptr %{owner}, i64 {offset}\n"
             f"  %{value} = load {kind}, ptr %{value}.at")
 
 
-# An input in the plan: its dtype object, its rank, its sizes.
+# The plan describes an input by its dtype object, its rank and its sizes.
 _READ_INPUTS = f"""
 define internal i1 @weft.read_inputs(ptr %plan, ptr %args, ptr %addresses) nounwind {{
 entry:
@@ -90,7 +90,7 @@ bad:
 }}
 """
 
-# Null with a Python error set where there is no memory.
+# Returns null, with a Python exception set, if memory is exhausted.
 _MAKE_OUTPUTS = f"""
 define internal ptr @weft.make_outputs(ptr %plan, ptr %addresses) nounwind {{
 entry:
@@ -128,7 +128,7 @@ done:
 }}
 """
 
-# Python's lock guards the list of free arenas, whose first words hold it together.
+# The free arenas form a linked list through their first words, which the GIL protects.
 _RUN = f"""
 define internal i32 @weft.run_main(ptr %plan, ptr %inputs, ptr %outputs) nounwind {{
 entry:

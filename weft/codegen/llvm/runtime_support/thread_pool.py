@@ -1,17 +1,18 @@
-"""``weft_parallel_launch``: fork and join over the threads of a pool, as LLVM IR of weft's own.
+"""``weft_parallel_launch``: fork-join parallel loops on a thread pool, written in LLVM IR.
 
-The thread that launches a loop works on it itself. It publishes the loop and opens a gate; workers
-that come by before the gate closes take part. Every participant has a share of the iterations,
-the same each time, so that loops one after another find their data in the caches of the same
-cores. It takes its share in chunks, and when that is done, chunks of the others': a thread that
-the system has put aside leaves its work to those that run. So nobody waits for a thread that did
-not come, only for chunks that are being worked on. Results cannot depend on who ran an iteration.
+The launching thread publishes the loop, opens a gate, and works on the loop itself; workers that
+enter before the gate closes participate. Each participant owns a fixed share of the iterations, so
+that consecutive loops find their data in the caches of the same cores. A participant claims chunks
+of its own share first, and then steals chunks from the others, so that the work of a descheduled
+thread is taken over. The join waits only for chunks in progress, not for workers that never
+started. Results do not depend on which thread runs an iteration.
 
-One loop at a time has a pool. A loop that is launched meanwhile (by another thread of Python) takes
-the next pool, and where all have work it runs where it is.
+A pool runs one loop at a time. A loop that another Python thread launches meanwhile takes the next
+pool; if all pools are busy, it runs serially in its own thread.
 
-``weft.runtime.thread_pool`` makes the pool and says where its fields lie. The gate is one word: the
-number of the loop in the upper half, then ``CLOSED``, then how many workers are inside.
+``weft.runtime.thread_pool`` allocates the pool and defines the layout of its fields. The gate is
+one 64-bit word: the loop number in the upper half, the bit ``CLOSED``, and the number of workers
+inside.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from __future__ import annotations
 from weft.runtime.thread_pool import CLOSED, FIELD_BYTES, LineField, PoolField
 from weft.target import CpuTarget
 
-# Parts of one share: little is left to wait for at the end, and taking one costs a few ns.
+# Chunks per share. Small chunks keep the wait at the join short; claiming one takes a few ns.
 _CHUNKS = 8
 
 
 def thread_pool_text(target: CpuTarget) -> str:
-    """LLVM IR of the launcher and of what a worker does."""
+    """LLVM IR of the launcher and of the worker's main loop."""
     declaration, relax = _relax(target)
     return (f"{declaration}\n{_STATE}{_LAUNCH}{_SERVE}{_TAKE_PART}"
             f"{_WORKER.format(relax=relax)}{_JOIN.format(relax=relax)}")
 
 
 def _relax(target: CpuTarget) -> tuple[str, str]:
-    """What tells the core that a loop is only waiting, where it can be told."""
+    """Declaration and call of the CPU's spin-wait hint; empty if it has none."""
     if target.arch == "x86_64":
         return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
     if target.arch == "aarch64":
@@ -48,7 +49,7 @@ def _load(name: str, field: PoolField, kind: str = "i64") -> str:
 
 
 def _line(name: str, number: str) -> str:
-    """The line of participant ``%number``, which starts with the next iteration of its share."""
+    """Pointer to the cache line of participant ``%number``: the next iteration of its share."""
     return (f"  %{name}.bytes = mul i64 %{number}, {FIELD_BYTES}\n"
             f"  %{name}.offset = add i64 %{name}.bytes, {PoolField.LINES}\n"
             f"  %{name} = getelementptr i8, ptr %pool, i64 %{name}.offset")
@@ -112,8 +113,9 @@ declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 """
 
-# The part of the thread that launches. A worker that goes to sleep says so and looks at the gate
-# once more; here the gate opens before it is seen who sleeps.
+# The launching thread: publish the loop, wake workers, work, join. No wake-up is lost: a worker
+# sets its asleep flag and then checks the gate again; this thread opens the gate and then reads the
+# flags.
 _SERVE = f"""
 define internal void @weft.serve(ptr %pool, ptr %body, ptr %data, i64 %extent, i64 %count)
     nounwind {{
@@ -223,7 +225,7 @@ done:
 }}
 """
 
-# ``%own`` is the worker's line.
+# The main loop of a worker thread; ``%own`` is its cache line.
 _WORKER = f"""
 define ptr @weft_worker(ptr %own) nounwind {{{{
 entry:
@@ -286,7 +288,7 @@ define internal i1 @weft.is_new(i64 %gate, i64 %served) nounwind {{{{
 }}}}
 """
 
-# Whoever is inside may have to get a core first, so after a while this one is lent.
+# Wait until all workers have left the gate. After some spins yield: a worker may need this core.
 _JOIN = f"""
 define internal void @weft.join(ptr %pool) nounwind {{{{
 entry:

@@ -1,8 +1,9 @@
-"""LLVM types and constants, as text, of weft's element types.
+"""LLVM types and constants of dtypes, as text.
 
-A dtype has two LLVM types: that of values in registers and that of elements in memory. They
-differ where a value is narrower than a byte (``bool``, ``int4``). ``bfloat16`` and the floats of 8
-and 4 bits are held as their bits: their conversions are integer arithmetic, exact on every CPU.
+Each dtype has a value type, for registers, and a memory type. They differ for types narrower than a
+byte (``bool``, ``int4``), which take a byte in memory. ``bfloat16`` and floats of 8 and 4 bits are
+integers of their width in LLVM: conversions are integer arithmetic, with the same results on every
+CPU.
 """
 
 from __future__ import annotations
@@ -22,27 +23,30 @@ _FLOATS = {16: "half", 32: "float", 64: "double"}
 
 @cache
 def value_type(dtype: DType) -> str:
-    """The type of a value in registers; ``CodegenError`` for dtypes without arithmetic."""
+    """The LLVM type of a value of ``dtype`` in a register.
+
+    ``CodegenError`` for dtypes that weft cannot compute in.
+    """
     return vector_of(_scalar_type(dtype), dtype.lanes)
 
 
 @cache
 def memory_type(dtype: DType) -> str:
-    """The type that loads and stores of ``dtype`` move."""
+    """The LLVM type of ``dtype`` in memory, for loads and stores."""
     scalar = _scalar_type(dtype)
     return vector_of("i8" if scalar in ("i1", "i2", "i4") else scalar, dtype.lanes)
 
 
 def is_narrow(dtype: DType) -> bool:
-    """Whether values must be widened to a byte when they are stored."""
+    """Whether values are narrower than a byte, so that stores zero-extend them."""
     return dtype.is_bool or (dtype.is_int and dtype.bits < 8)
 
 
 def vector_of(scalar: str, lanes: int) -> str:
-    """The type of ``lanes`` values, within what LLVM's back ends survive."""
+    """A vector type; ``CodegenError`` for more lanes than LLVM's back ends handle."""
     if lanes > _MAX_LANES:
         raise CodegenError(
-            f"a vector of {lanes} lanes",
+            f"vector too long: {lanes} lanes",
             expected=f"at most {_MAX_LANES}",
             help="split the loop and vectorise the inner part",
         )
@@ -62,12 +66,12 @@ def _scalar_type(dtype: DType) -> str:
         return f"i{dtype.bits}"
     if dtype.code == "handle":
         return "ptr"
-    raise CodegenError(f"machine code cannot compute in {dtype}")
+    raise CodegenError(f"unsupported dtype: {dtype}")
 
 
 @lru_cache(maxsize=4096)
 def float_constant(value: float, dtype: DType) -> str:
-    """``value`` rounded to ``dtype``, in LLVM's bit-exact spelling."""
+    """``value`` rounded to ``dtype``, as a bit-exact (hexadecimal) LLVM literal."""
     if dtype.code == "bfloat":
         with np.errstate(over="ignore"):
             bits = np.asarray(value, dtype.element.numpy).view(np.uint16)
@@ -87,26 +91,26 @@ def float_constant(value: float, dtype: DType) -> str:
 
 @lru_cache(maxsize=4096)
 def int_constant(value: int, dtype: DType) -> str:
-    """``value`` wrapped to the bits of ``dtype``."""
+    """``value`` wrapped to the width of ``dtype``, as an LLVM literal."""
     if dtype.is_bool:
         return "true" if value else "false"
     return str(value & ((1 << dtype.bits) - 1))
 
 
 def splat(constant: str, scalar_type: str, lanes: int) -> str:
-    """A constant in every lane."""
+    """A constant vector with ``constant`` in every lane; the constant itself for one lane."""
     return constant if lanes == 1 else f"splat ({scalar_type} {constant})"
 
 
 def zero_of(dtype: DType) -> str:
-    """Zero of every lane."""
+    """The zero constant of ``dtype``."""
     if dtype.lanes > 1:
         return "zeroinitializer"
     return "0.0" if dtype.code == "float" else "false" if dtype.is_bool else "0"
 
 
 def mangle(llvm_type: str) -> str:
-    """The suffix by which LLVM's overloaded intrinsics name a type: ``v16f32``, ``i64``."""
+    """The name of a type in overloaded intrinsics: ``v16f32`` for ``<16 x float>``."""
     if llvm_type.startswith("<"):
         lanes, _, scalar = llvm_type[1:-1].partition(" x ")
         return f"v{lanes}{mangle(scalar)}"

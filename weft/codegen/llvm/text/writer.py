@@ -1,7 +1,7 @@
-"""Writing LLVM IR as text.
+"""Writers of LLVM IR text: modules, functions, and a memo of emitted values.
 
-Text is several times faster to produce than an object model of the same instructions, and LLVM's
-parser is fast: a kernel of 1,500 instructions is written in some ten milliseconds.
+Writing text is several times faster than building llvmlite objects, and LLVM parses it quickly: a
+kernel of 1,500 instructions takes about 10 ms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.target import CpuTarget
 
 
 class ModuleWriter:
-    """Collects declarations, function bodies and metadata of one LLVM module."""
+    """Collects the globals, declarations, functions and metadata of one LLVM module."""
 
     def __init__(self, name: str, target: CpuTarget) -> None:
         self.name = name
@@ -28,12 +28,15 @@ class ModuleWriter:
         self._metadata: list[str] = []
 
     def declare(self, symbol: str, signature: str) -> str:
-        """Declare an external function once; ``signature`` has ``@`` where the name goes."""
+        """Declare an external function once and return its name.
+
+        ``signature`` is its type with ``@`` in place of the name: ``"i32 @(ptr)"``.
+        """
         self._declarations.setdefault(symbol, signature.replace("@", f"@{symbol}", 1))
         return f"@{symbol}"
 
     def constant(self, llvm_type: str, value: str) -> str:
-        """Read-only memory that holds ``value``, once for equal ones."""
+        """The name of a private constant with ``value``; equal constants share one global."""
         text = f"private unnamed_addr constant {llvm_type} {value}"
         name = self._constants.setdefault(text, f"@constant{len(self._constants)}")
         if f"{name} = {text}" not in self.globals:
@@ -41,13 +44,13 @@ class ModuleWriter:
         return name
 
     def metadata(self, text: str) -> str:
-        """Add a metadata node, ``!N`` within ``text`` standing for the node itself."""
+        """Add a metadata node and return its name; ``!N`` in ``text`` refers to the node itself."""
         name = f"!{len(self._metadata)}"
         self._metadata.append(f"{name} = {text.replace('!N', name)}")
         return name
 
     def text(self, data_layout: str) -> str:
-        """The whole module."""
+        """The LLVM IR of the module."""
         parts = [
             f'source_filename = "{self.name}"',
             f'target datalayout = "{data_layout}"',
@@ -61,7 +64,7 @@ class ModuleWriter:
 
 
 class FunctionWriter:
-    """Instructions of one function: fresh names, basic blocks, entry allocas."""
+    """Writes the instructions of one function, with fresh names and allocas in the entry block."""
 
     def __init__(self, module: ModuleWriter) -> None:
         self.module = module
@@ -75,7 +78,7 @@ class FunctionWriter:
         return f"{hint}{self._next}"
 
     def emit(self, instruction: str) -> str:
-        """Append an instruction with a result; returns the name of the value."""
+        """Append an instruction and return the name of its result."""
         self._next += 1
         name = f"%v{self._next}"
         self._lines.append(f"  {name} = {instruction}")
@@ -86,13 +89,13 @@ class FunctionWriter:
         self._lines.append("  " + instruction)
 
     def alloca(self, llvm_type: str, align: int) -> str:
-        """Stack memory for the whole call, from the entry block."""
+        """Allocate stack memory in the entry block; ``align`` is in bytes."""
         name = f"%{self.fresh('slot')}"
         self._allocas.append(f"  {name} = alloca {llvm_type}, align {align}")
         return name
 
     def broadcast(self, scalar: str, kind: str, lanes: int) -> str:
-        """A scalar of type ``kind`` in every lane; a constant splat where it is a literal."""
+        """A vector with ``scalar``, of type ``kind``, in every lane; a constant for a literal."""
         if lanes == 1:
             return scalar
         if not scalar.startswith(("%", "@")):
@@ -111,12 +114,15 @@ class FunctionWriter:
         self.do(f"br label %{label}")
 
     def text(self, header: str) -> str:
-        """The definition with ``header`` (``define … {``'s part before the brace)."""
+        """The function definition; ``header`` is the text before the opening brace."""
         return "\n".join([f"{header} {{", "entry:", *self._allocas, *self._lines, "}"])
 
 
 class ScopedMemo:
-    """A dictionary that forgets, on leaving a scope, what was added inside."""
+    """A dictionary of emitted values that drops the entries of a scope when the scope ends.
+
+    A value defined in a branch or loop body does not dominate the code after it.
+    """
 
     def __init__(self) -> None:
         self.known: dict[Any, str] = {}
@@ -128,14 +134,14 @@ class ScopedMemo:
             self._log.append(key)
 
     def bind(self, variable: Any, value: str) -> None:
-        """Set a variable; what mentions it is not known yet, so it cannot be set again inside."""
+        """Bind a variable. Entries that mention it would be stale, so it must not be bound yet."""
         if variable in self.known:
             raise InternalError(f"variable {variable.name} is bound inside its own scope")
         self.add(variable, value)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Values computed inside do not dominate what follows."""
+        """Drop all entries added inside when the block ends."""
         mark = len(self._log)
         try:
             yield

@@ -1,12 +1,12 @@
-"""Dot product instructions of x86-64 and AArch64 as tensor instructions.
+"""Dot-product instructions of x86-64 and AArch64 as tensor instructions.
 
-All have one form: lane ``i`` of the accumulators gets the sum over a small group ``k`` of
-``a[k] * b[i, k]``, the operands widened before they are multiplied. ``a`` is broadcast to all
-lanes; ``b`` has the groups of the lanes side by side.
+All compute ``acc[i] += sum over k of a[k] * b[i, k]`` for a group of 2 or 4 values of ``k``, with
+the operands upcast before the multiplication. ``a`` is one group, broadcast to all lanes; ``b``
+holds one group per lane.
 
-Integer sums wrap and are exact otherwise. The bfloat16 ones take denormal operands as zero, flush
-denormal results, and round after each product, in an order of their own (Intel, "BFLOAT16 -
-Hardware Numerics Definition", 2018); all else here rounds to nearest, ties to even.
+Integer accumulators wrap. ``vdpbf16ps`` treats denormal operands as zero, flushes denormal results
+and rounds after each product in an order that the hardware defines (Intel, "BFLOAT16 - Hardware
+Numerics Definition", 2018). Other float results round to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from weft.ir.dtype import DType
 from weft.tir.instruction import Emit, Instruction
 
 X86, ARM = ("x86_64",), ("aarch64",)
-# (writer, LLVM type of the accumulators, accumulators, a in every lane, b) -> the result
+# (writer, LLVM type of the accumulators, accumulators, broadcast a, b) -> the result
 DotCall = Callable[[FunctionWriter, str, str, str, str], str]
 
 
 def _intrinsic(name: str, operand: str, *, swapped: bool = False) -> DotCall:
-    """A call of LLVM's ``name(accumulators, a, b)`` over vectors of ``operand``."""
+    """The LLVM intrinsic ``name(accumulators, a, b)``; ``a`` and ``b`` have type ``operand``."""
 
     def call(out: FunctionWriter, kind: str, acc: str, a: str, b: str) -> str:
         x, y = (b, a) if swapped else (a, b)
@@ -36,7 +36,7 @@ def _intrinsic(name: str, operand: str, *, swapped: bool = False) -> DotCall:
 
 
 def _multiply_then_add(name: str, operand: str) -> DotCall:
-    """LLVM's ``name(a, b)``, whose result is added to the accumulators."""
+    """The LLVM intrinsic ``name(a, b)`` and an addition to the accumulators."""
 
     def call(out: FunctionWriter, kind: str, acc: str, a: str, b: str) -> str:
         callee = out.module.declare(name, f"{kind} @({operand}, {operand})")
@@ -47,18 +47,18 @@ def _multiply_then_add(name: str, operand: str) -> DotCall:
 
 
 def _emitter(call: DotCall, operand: str) -> Emit:
-    """Brings the operands into the form of ``call``: ``a`` a word in every lane, as ``operand``."""
+    """The emitter of an instruction: broadcasts ``a`` as i32 lanes, and casts to ``operand``."""
 
     def emit(
         out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Sequence[DType]
     ) -> str:
         accumulators, a, b = values
-        word = out.emit(f"bitcast {value_type(dtypes[1])} {a} to i32")
-        words = vector_of("i32", dtype.lanes)
-        broadcast = out.broadcast(word, "i32", dtype.lanes)
+        group = out.emit(f"bitcast {value_type(dtypes[1])} {a} to i32")
+        i32s = vector_of("i32", dtype.lanes)
+        broadcast = out.broadcast(group, "i32", dtype.lanes)
         operands = [
             text if kind == operand else out.emit(f"bitcast {kind} {text} to {operand}")
-            for kind, text in ((words, broadcast), (value_type(dtypes[2]), b))
+            for kind, text in ((i32s, broadcast), (value_type(dtypes[2]), b))
         ]
         return call(out, value_type(dtype), accumulators, *operands)
 
@@ -69,7 +69,10 @@ def _dot(
     name: str, types: tuple[str, str, str], bits: int, call: DotCall, operand: str,
     archs: tuple[str, ...], *features: str,
 ) -> Instruction:
-    """``types`` are those of ``a``, ``b`` and the accumulators, ``bits`` the register's width."""
+    """A dot-product instruction on registers of ``bits``.
+
+    ``types`` are the dtypes of ``a``, ``b`` and the accumulators.
+    """
     left, right, result = types
     lanes, group = bits // 32, 32 // DType.of(left).bits
     a, b = te.placeholder((group,), left, "a"), te.placeholder((lanes, group), right, "b")
@@ -82,18 +85,18 @@ def _dot(
 
 
 def _vpdpbusd(bits: int, feature: str) -> tuple[Instruction, Instruction]:
-    """Unsigned by signed bytes, four at a time; either may be the operand that is broadcast."""
-    name, words = f"llvm.x86.avx512.vpdpbusd.{bits}", vector_of("i32", bits // 32)
+    """uint8 by int8 in groups of four; one instruction for either operand as the broadcast one."""
+    name, i32s = f"llvm.x86.avx512.vpdpbusd.{bits}", vector_of("i32", bits // 32)
     return (
-        _dot(f"vpdpbusd_{bits}", ("uint8", "int8", "int32"), bits, _intrinsic(name, words), words,
+        _dot(f"vpdpbusd_{bits}", ("uint8", "int8", "int32"), bits, _intrinsic(name, i32s), i32s,
              X86, feature),
         _dot(f"vpdpbusd_{bits}_swapped", ("int8", "uint8", "int32"), bits,
-             _intrinsic(name, words, swapped=True), words, X86, feature),
+             _intrinsic(name, i32s, swapped=True), i32s, X86, feature),
     )
 
 
 def _vpmaddwd(bits: int, name: str, feature: str) -> Instruction:
-    """Signed 16-bit numbers in pairs: two instructions, on every CPU."""
+    """int16 by int16 in pairs: a multiply-add of pairs, then a vector addition."""
     pairs = vector_of("i16", bits // 16)
     return _dot(f"vpmaddwd_{bits}", ("int16", "int16", "int32"), bits,
                 _multiply_then_add(name, pairs), pairs, X86, feature)
@@ -114,7 +117,7 @@ def _neon(name: str, types: tuple[str, str, str], operand: str, suffix: str,
 
 _BYTES, _PAIRS = "<16 x i8>", "<8 x bfloat>"
 
-# The first one that a CPU has is the best.
+# From the fastest to the slowest: take the first one that the CPU supports.
 DOT_PRODUCTS: tuple[Instruction, ...] = (
     *_vpdpbusd(512, "avx512vnni"),
     *_vpdpbusd(256, "avxvnni"),

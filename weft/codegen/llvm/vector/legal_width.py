@@ -1,4 +1,4 @@
-"""Vectors of any lane count through instructions that take one width."""
+"""Splitting vectors to the legal width of an instruction, and joining the results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from weft.codegen.llvm.text.types import vector_of
 from weft.codegen.llvm.text.writer import FunctionWriter
 
-# Registers of each operand -> the register of the result
+# (one register-wide vector per operand) -> the vector of the result
 OnRegisters = Callable[[Sequence[str]], str]
 
 
@@ -15,36 +15,36 @@ def split_to_legal_width(
     out: FunctionWriter, operands: Sequence[tuple[str, str]], result: str, lanes: int, width: int,
     on_registers: OnRegisters,
 ) -> str:  # fmt: skip
-    """``on_registers`` for ``width`` lanes of the operands after the other.
+    """Apply ``on_registers`` to each ``width`` lanes of the operands, and join the results.
 
-    An operand is its text and the type of its elements; ``result`` is the element type of what
-    comes out, ``lanes`` of them. The lanes that the last registers have too many are anything.
+    An operand is its LLVM text and element type; ``result`` is the element type of the result.
+    Operands and result have ``lanes`` lanes. Surplus lanes of the last register are poison.
     """
     if lanes == width:
         return on_registers([text for text, _ in operands])
-    found = [
-        on_registers([_lanes(out, text, scalar, range(start, start + width), lanes)
+    results = [
+        on_registers([_extract(out, text, scalar, range(start, start + width), lanes)
                       for text, scalar in operands])
         for start in range(0, lanes, width)
     ]
-    while len(found) & (len(found) - 1):
-        found.append("poison")
+    while len(results) & (len(results) - 1):
+        results.append("poison")
     total = width
-    while len(found) > 1:
-        pairs = zip(found[::2], found[1::2], strict=True)
-        found = [_joined(out, a, b, result, total) for a, b in pairs]
+    while len(results) > 1:
+        pairs = zip(results[::2], results[1::2], strict=True)
+        results = [_concat(out, a, b, result, total) for a, b in pairs]
         total *= 2
-    return found[0] if total == lanes else _lanes(out, found[0], result, range(lanes), total)
+    return results[0] if total == lanes else _extract(out, results[0], result, range(lanes), total)
 
 
-def _lanes(out: FunctionWriter, value: str, scalar: str, lanes: range, of: int) -> str:
-    """Some lanes of a vector; those past its end are anything."""
+def _extract(out: FunctionWriter, value: str, scalar: str, lanes: range, of: int) -> str:
+    """The lanes ``lanes`` of a vector of ``of`` lanes; those past its end are poison."""
     kind = vector_of(scalar, of)
     chosen = ", ".join(f"i32 {i}" if i < of else "i32 poison" for i in lanes)
     return out.emit(f"shufflevector {kind} {value}, {kind} poison, <{len(lanes)} x i32> <{chosen}>")
 
 
-def _joined(out: FunctionWriter, low: str, high: str, scalar: str, lanes: int) -> str:
+def _concat(out: FunctionWriter, low: str, high: str, scalar: str, lanes: int) -> str:
     kind = vector_of(scalar, lanes)
     chosen = ", ".join(f"i32 {i}" for i in range(2 * lanes))
     return out.emit(f"shufflevector {kind} {low}, {kind} {high}, <{2 * lanes} x i32> <{chosen}>")
