@@ -20,7 +20,6 @@ from weft.ir.types import TupleType, Type
 from weft.ir.typing.infer import infer_type
 from weft.strategy import implementations
 from weft.target import Target
-from weft.transform.autodiff.gradient_rules import ZERO_GRADIENT, rule_of
 
 _TARGETS = ("llvm -mcpu=haswell", "llvm -mcpu=znver4")
 _MOST_TYPES = 4
@@ -201,6 +200,7 @@ def _arguments(one: Case, arrays: Sequence[Any]) -> Iterator[str]:
 def _facts(op: Op, uses: Uses) -> str:
     rows = [("fuses", _FUSION[op.pattern]), ("gradient", _gradient(op)),
             ("layouts", "follows those of its arguments" if op.hook("layout") else "plain")]
+    rows += [(f"trait {name}", value) for name, value in op.traits.declared()]
     rows += [(f"on {name}", ", ".join(found)) for name, found in _implementations(op).items()]
     rows += [(f"used for {form}", ", ".join(served[op.name])) for form, served in uses.items()
              if op.name in served]
@@ -211,9 +211,9 @@ def _facts(op: Op, uses: Uses) -> str:
 def _gradient(op: Op) -> str:
     if op.hook("decomposition") or op.hook("expansion"):
         return "that of the operators it stands for"
-    if op.name in ZERO_GRADIENT:
+    if op.traits.has_zero_gradient:
         return "zero"
-    return "yes" if rule_of(op) is not None else "no"
+    return "yes" if op.gradient_rule is not None else "no"
 
 
 def _implementations(op: Op) -> dict[str, list[str]]:

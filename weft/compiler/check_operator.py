@@ -31,7 +31,6 @@ from weft.support.user_code import place_of
 from weft.target import CpuTarget
 from weft.tir import eval as tir_eval
 from weft.transform.autodiff.gradient_contract import checked_gradients
-from weft.transform.autodiff.gradient_rules import rule_of
 
 _TOLERANCE = {"float16": 2e-2, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-10}
 _STEP = 1e-6
@@ -66,7 +65,8 @@ def check_operator(op: Op | str, target: str | CpuTarget | None = None) -> Opera
     checks = [_CaseCheck(operator, one, number, machine)
               for number, one in enumerate(operator.cases)]
     names = {name: None for check in checks for name in check.run()}
-    return OperatorReport(operator.name, len(checks), tuple(names), rule_of(operator) is not None)
+    has_gradient = operator.gradient_rule is not None
+    return OperatorReport(operator.name, len(checks), tuple(names), has_gradient)
 
 
 class _CaseCheck:
@@ -99,7 +99,7 @@ class _CaseCheck:
 
     def _is_differentiable(self) -> bool:
         """Whether the gradient is compared: one tensor of float32 from tensors of float32."""
-        return (rule_of(self.op) is not None and self.one.dtypes == ("float32",)
+        return (self.op.gradient_rule is not None and self.one.dtypes == ("float32",)
                 and isinstance(self.call.checked_type, TensorType)
                 and self.call.checked_type.dtype.is_float
                 and all(isinstance(a, np.ndarray) for a in self.arrays)
@@ -192,7 +192,7 @@ class _CaseCheck:
                 )
 
     def _rule(self) -> Any:
-        return rule_of(self.op)
+        return self.op.gradient_rule
 
 
 def random_arguments(one: Case, seed: int = 0) -> list[Any]:

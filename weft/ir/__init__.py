@@ -57,6 +57,7 @@ from weft.ir.span import Span
 from weft.ir.structural import assert_structural_equal, structural_equal, structural_hash
 from weft.ir.text.parser import parse, parse_expr, parse_type
 from weft.ir.text.printer import as_text
+from weft.ir.traits import OpTraits
 from weft.ir.types import (
     FuncType,
     GlobalTypeVar,
@@ -104,6 +105,7 @@ __all__ = [
     "NoMatch",
     "Op",
     "OpPattern",
+    "OpTraits",
     "Pass",
     "PassContext",
     "Pattern",

@@ -11,11 +11,12 @@ import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft.ir.attrs import Attrs, NoAttrs
 from weft.ir.expr import Call, Constant, Expr, Tuple, const
 from weft.ir.span import Span
+from weft.ir.traits import OpTraits
 from weft.ir.typing.relation import Relation
 from weft.support.errors import AttrsError, InternalError, RegistryError
 from weft.support.registry import Origin, Registry
@@ -31,6 +32,10 @@ class OpPattern(enum.IntEnum):
     OUT_FUSABLE = 4
     TUPLE = 7
     OPAQUE = 8
+
+
+# (typed call, its result y, the gradient dy of y) -> the gradient for each argument.
+GradientRule: TypeAlias = "Callable[[Call, Expr, Expr], Sequence[Expr]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class Op(Expr):
     compute: Callable[..., Any] | None = None
     doc: str = ""
     level: int = 10
+    traits: OpTraits = OpTraits()
     hooks: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)  # of the hooks
 
@@ -115,6 +121,12 @@ class Op(Expr):
         """The entry of this operator in ``table`` ("gradient", "layout", …), or ``None``."""
         return self.hooks.get(table)
 
+    @property
+    def gradient_rule(self) -> GradientRule | None:
+        """The registered gradient, ``None`` where there is none."""
+        rule: GradientRule | None = self.hook("gradient")
+        return rule
+
     def _add_hook(self, table: str, function: Any) -> Any:
         origin = Origin.of_caller()
         before = self.origins.get(table)
@@ -124,9 +136,10 @@ class Op(Expr):
         self.hooks[table] = function
         return function
 
-    def gradient(self, function: Callable[[Call, Expr, Expr], Sequence[Expr]]) -> Any:
+    def gradient(self, function: GradientRule) -> GradientRule:
         """Register ``(call, y, dy) -> one gradient per argument``."""
-        return self._add_hook("gradient", function)
+        self._add_hook("gradient", function)
+        return function
 
     def decomposition(self, function: Callable[[Call], Expr | None]) -> Any:
         """Register ``call -> Expr | None``: the same by simpler operators, where that is better.
@@ -199,6 +212,7 @@ def define_op(
     pattern: OpPattern = OpPattern.OPAQUE,
     level: int = 10,
     inputs: Sequence[str] | None = None,
+    traits: OpTraits = OpTraits(),
 ) -> Callable[[Callable[..., Any]], Op]:
     """Make an operator of the decorated compute function, and register it.
 
@@ -213,7 +227,8 @@ def define_op(
                 f"operator {name!r} has no docstring", help="say in one line what it computes"
             )
         names = tuple(inputs) if inputs is not None else _inputs_of(compute)
-        return OPS.register(name, Op(name, names, attrs, relation, pattern, compute, doc, level))
+        record = Op(name, names, attrs, relation, pattern, compute, doc, level, traits)
+        return OPS.register(name, record)
 
     return wrap
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from weft import te
 from weft.ir.op import case
+from weft.ir.traits import COMMUTATIVE
 from weft.ir.typing.relation import Relation
 from weft.ir.typing.relations import broadcast_binary, identity_relation
 from weft.op.families import binary, logical, unary
@@ -34,11 +35,11 @@ def _shift(name: str, a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 bitwise_and = binary("bitwise_and", np.bitwise_and, te.bitwise_and, relation=_integers,
-                     doc="The bits that are set in both.", cases=_INT)
+                     doc="The bits that are set in both.", cases=_INT, traits=COMMUTATIVE)
 bitwise_or = binary("bitwise_or", np.bitwise_or, te.bitwise_or, relation=_integers,
-                    doc="The bits that are set in either.", cases=_INT)
+                    doc="The bits that are set in either.", cases=_INT, traits=COMMUTATIVE)
 bitwise_xor = binary("bitwise_xor", np.bitwise_xor, te.bitwise_xor, relation=_integers,
-                     doc="The bits that differ.", cases=_INT)
+                     doc="The bits that differ.", cases=_INT, traits=COMMUTATIVE)
 left_shift = binary("left_shift", np.left_shift, lambda a, b: _shift("shift_left", a, b),
                     relation=_integers, doc="lhs * 2**rhs, the bits above the top dropped.",
                     cases=_SHIFTS)
@@ -52,4 +53,5 @@ bitwise_not = unary("bitwise_not", np.invert, doc="All bits of x flipped.",
                            case((), dtypes="uint8", low=0, high=255)))
 logical_xor = binary("logical_xor", np.logical_xor, lambda a, b: a.not_equal(b), relation=logical,
                      doc="Whether one of two booleans holds, and not both.",
-                     cases=(case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool")))
+                     cases=(case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool")),
+                     traits=COMMUTATIVE)

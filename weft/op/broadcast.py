@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.op import OpPattern, case, define_op
+from weft.ir.expr import Call, Expr
+from weft.ir.op import GradientRule, OpPattern, case, define_op
+from weft.ir.traits import (
+    COMMUTATIVE,
+    CONTINUOUS,
+    SENSITIVE,
+    ZERO_GRADIENT,
+    Commutativity,
+    OpTraits,
+)
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_shapes
 from weft.op.families import BINARY_CASES, binary, comparison, float_arithmetic, logical
-from weft.op.gradients import broadcast_gradients
+from weft.op.gradients import broadcast_gradients, scalar, sum_to, tensor_type, typed_zeros
 from weft.op.layout_inference import join_layouts
 from weft.op.numpy_functions import truncated_divide, truncated_quotient
 from weft.op.relations import attrs_as, expect_bool, expect_same_dtype, tensors_known
@@ -32,24 +41,26 @@ _INT_DIVISION = (case((3, 4), _DIVISORS, dtypes="int32", low=-9, high=9),)
 _FLOAT_DIVISION = (case((3, 5), (5,), low=0.5, high=2.0), case((), (2, 3), low=0.5, high=2.0))
 _BOOL = (case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool"))
 _EQUAL = (case((3, 4), (4,), dtypes="int32", low=0, high=3), case((3, 5), (3, 5)))
+_ARITHMETIC = replace(CONTINUOUS, commutative=Commutativity.BITWISE)
+_EXTREME = replace(CONTINUOUS, commutative=Commutativity.NUMERIC)
 
 add = binary("add", np.add, operator.add, doc="lhs + rhs", cases=(*BINARY_CASES, *_INT),
-             grad=lambda call, _y, dy: broadcast_gradients(call, dy, dy))
+             grad=lambda call, _y, dy: broadcast_gradients(call, dy, dy), traits=_ARITHMETIC)
 subtract = binary("subtract", np.subtract, operator.sub, doc="lhs - rhs",
                   cases=(*BINARY_CASES, *_INT),
-                  grad=lambda call, _y, dy: broadcast_gradients(call, dy, -dy))
+                  grad=lambda call, _y, dy: broadcast_gradients(call, dy, -dy), traits=CONTINUOUS)
 multiply = binary("multiply", np.multiply, operator.mul, doc="lhs * rhs",
                   cases=(*BINARY_CASES, *_INT),
                   grad=lambda call, _y, dy: broadcast_gradients(
-                      call, dy * call.args[1], dy * call.args[0]))
+                      call, dy * call.args[1], dy * call.args[0]), traits=_ARITHMETIC)
 divide = binary("divide", truncated_divide, broadcast.divide,
                 doc="lhs / rhs; of integers the quotient towards zero",
                 cases=(*_FLOAT_DIVISION, *_INT_DIVISION),
                 grad=lambda call, y, dy: broadcast_gradients(
-                    call, dy / call.args[1], -dy * y / call.args[1]))
+                    call, dy / call.args[1], -dy * y / call.args[1]), traits=SENSITIVE)
 floor_divide = binary("floor_divide", np.floor_divide, broadcast.floor_divide,
                       doc="The largest integer not above lhs / rhs.",
-                      cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+                      cases=(*_FLOAT_DIVISION, *_INT_DIVISION), traits=ZERO_GRADIENT)
 mod = binary("mod", np.fmod, broadcast.truncated_mod,
              doc="The remainder of division with the sign of lhs, as C's % and fmod.",
              cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
@@ -58,7 +69,7 @@ floor_mod = binary("floor_mod", np.mod, broadcast.floor_mod,
                    cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
 trunc_divide = binary("trunc_divide", truncated_quotient, broadcast.truncated_divide,
                       doc="lhs / rhs without its fraction.",
-                      cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
+                      cases=(*_FLOAT_DIVISION, *_INT_DIVISION), traits=ZERO_GRADIENT)
 trunc_mod = binary("trunc_mod", np.fmod, broadcast.truncated_mod,
                    doc="What trunc_divide leaves: the remainder with the sign of lhs.",
                    cases=(*_FLOAT_DIVISION, *_INT_DIVISION),
@@ -66,11 +77,48 @@ trunc_mod = binary("trunc_mod", np.fmod, broadcast.truncated_mod,
                        call, dy, -dy * trunc_divide(*call.args)))
 power = binary("power", np.power, lambda a, b: call(a.dtype, "pow", a, b),
                doc="lhs ** rhs, of floating-point numbers", relation=float_arithmetic,
-               cases=(case((3, 5), (5,), low=0.1, high=3.0), case((2, 3), (), low=0.5, high=2.0)))
+               cases=(case((3, 5), (5,), low=0.1, high=3.0), case((2, 3), (), low=0.5, high=2.0)),
+               traits=replace(SENSITIVE, is_expensive=True))
 maximum = binary("maximum", np.maximum, prim_maximum, doc="The larger one; NaN if either is.",
-                 cases=(*BINARY_CASES, *_INT))
+                 cases=(*BINARY_CASES, *_INT), traits=_EXTREME)
 minimum = binary("minimum", np.minimum, prim_minimum, doc="The smaller one; NaN if either is.",
-                 cases=(*BINARY_CASES, *_INT))
+                 cases=(*BINARY_CASES, *_INT), traits=_EXTREME)
+
+
+@power.gradient
+def _power_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    base, exponent = call.args
+    one = scalar(1.0, exponent)
+    slope = op.multiply(exponent, op.power(base, op.subtract(exponent, one)))
+    # 0 ** e does not move with e, though log 0 is infinite.
+    positive = op.greater(base, scalar(0.0, base))
+    grown = op.multiply(y, op.log(op.where(positive, base, scalar(1.0, base))))
+    return broadcast_gradients(call, op.multiply(dy, slope), op.multiply(dy, grown))
+
+
+def _extreme_gradient(is_first: Callable[[Expr, Expr], Expr]) -> GradientRule:
+    """The gradient goes to the operand that the result equals; of equal operands to the first."""
+
+    def rule(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+        first, zero = is_first(*call.args), scalar(0.0, dy)
+        left, right = op.where(first, dy, zero), op.where(first, zero, dy)
+        return broadcast_gradients(call, left, right)
+
+    return rule
+
+
+def _remainder_gradient(quotient: Callable[[Expr, Expr], Expr]) -> GradientRule:
+    """Of ``lhs - quotient * rhs``, where the quotient is piecewise constant."""
+
+    def rule(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+        steps = op.multiply(dy, quotient(*call.args))
+        return broadcast_gradients(call, dy, op.negative(steps))
+
+    return rule
+
+
+floor_mod.gradient(_remainder_gradient(floor_divide))
+mod.gradient(_remainder_gradient(trunc_divide))
 
 
 def _compare(node: type) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
@@ -78,9 +126,9 @@ def _compare(node: type) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
 
 
 equal = binary("equal", np.equal, _compare(EQ), doc="lhs == rhs", relation=comparison,
-               cases=_EQUAL)
+               cases=_EQUAL, traits=COMMUTATIVE)
 not_equal = binary("not_equal", np.not_equal, _compare(NE), doc="lhs != rhs",
-                   relation=comparison, cases=_EQUAL)
+                   relation=comparison, cases=_EQUAL, traits=COMMUTATIVE)
 less = binary("less", np.less, _compare(LT), doc="lhs < rhs", relation=comparison, cases=_EQUAL)
 less_equal = binary("less_equal", np.less_equal, _compare(LE), doc="lhs <= rhs",
                     relation=comparison, cases=_EQUAL)
@@ -89,9 +137,11 @@ greater = binary("greater", np.greater, _compare(GT), doc="lhs > rhs", relation=
 greater_equal = binary("greater_equal", np.greater_equal, _compare(GE), doc="lhs >= rhs",
                        relation=comparison, cases=_EQUAL)
 logical_and = binary("logical_and", np.logical_and, all_of, doc="lhs and rhs, of booleans",
-                     relation=logical, cases=_BOOL)
+                     relation=logical, cases=_BOOL, traits=COMMUTATIVE)
 logical_or = binary("logical_or", np.logical_or, any_of, doc="lhs or rhs, of booleans",
-                    relation=logical, cases=_BOOL)
+                    relation=logical, cases=_BOOL, traits=COMMUTATIVE)
+maximum.gradient(_extreme_gradient(greater_equal))
+minimum.gradient(_extreme_gradient(less_equal))
 
 
 def _where_relation(ctx: RelationContext) -> bool:
@@ -109,7 +159,7 @@ def _where_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("where", relation=_where_relation, pattern=OpPattern.BROADCAST, level=4,
-           inputs=("condition", "x", "y"))
+           inputs=("condition", "x", "y"), traits=CONTINUOUS)
 def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor, _attrs: Attrs) -> te.Tensor:
     """``x`` where ``condition`` holds, else ``y``; all three broadcast."""
     return broadcast.apply((condition, x, y), broadcast.where, "where")
@@ -122,6 +172,17 @@ where.spec(
     case((3, 1), (5,), (), dtypes=("bool", "float32")),
     case((4,), (2, 4), (2, 1), dtypes=("bool", "int32"), low=-9, high=9),
 )
+
+
+@where.gradient
+def _where_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    condition, x, y = call.args
+    zero, source = scalar(0.0, dy), tensor_type(call)
+    return [
+        typed_zeros(condition),
+        sum_to(op.where(condition, dy, zero), source, tensor_type(x)),
+        sum_to(op.where(condition, zero, dy), source, tensor_type(y)),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +209,8 @@ def _broadcast_to_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("broadcast_to", attrs=BroadcastToAttrs, relation=_broadcast_to_relation,
-           pattern=OpPattern.BROADCAST, level=4)
+           pattern=OpPattern.BROADCAST, level=4,
+           traits=OpTraits(copies_elements=True, is_identity_at_same_type=True))
 def broadcast_to(x: te.Tensor, attrs: BroadcastToAttrs) -> te.Tensor:
     """``x`` repeated along its axes of size 1, and along new leading axes, up to ``shape``."""
     return broadcast.broadcast_to(x, attrs.shape)
@@ -160,3 +222,8 @@ def _broadcast_to_reference(x: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 broadcast_to.spec(_broadcast_to_reference, case((3, 1), shape=(2, 3, 5)), case((), shape=(4,)),
                   case((5,), shape=(5,)))
+
+
+@broadcast_to.gradient
+def _broadcast_to_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    return [sum_to(dy, tensor_type(call), tensor_type(call.args[0]))]

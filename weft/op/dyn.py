@@ -12,16 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from weft import op
 from weft.ir.attrs import Attrs, NoAttrs, attrs_without
 from weft.ir.dtype import DType
 from weft.ir.dynamic import Bounds, StaticForm
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op
 from weft.ir.shape import ANY, Shape
+from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
 from weft.op import broadcast, image, nn
+from weft.op.gradients import typed_zeros
+from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import expect_dim, expect_int, expect_rank, tensor_of, tensors_known
 from weft.op.transform import arange as counting
 from weft.op.transform import create, join, mask, order, repeat, sparse
@@ -80,7 +84,8 @@ def _dynamic(
     moved = " and ".join(given)
     run.__doc__ = f"``{static.name}`` with {moved} as operands."
     op = define_op(f"dyn.{static.name}", attrs=attrs, relation=relation, pattern=OpPattern.OPAQUE,
-                   level=10, inputs=inputs)(run)
+                   level=10, inputs=inputs,
+                   traits=OpTraits(has_zero_gradient=static.traits.has_zero_gradient))(run)
     op.static_form(StaticForm(operands, make))
     op.spec(reference, *cases)
     return op
@@ -270,3 +275,19 @@ upsampling3d = _dynamic(
     {"scale_d": 1, "scale_h": 2, "scale_w": 3},
     lambda ctx, types: _unknown(ctx, 0, types[0].ndim, types[0].dtype), attrs=UpSampling3DAttrs,
     rank=0, cases=(case((1, 1, 2, 3, 2), np.float32(2), np.float32(1), np.float32(2)),))
+
+
+def _reshaped_like_argument(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """The gradient of a change of shape; shapes and axes have none."""
+    return [op.reshape_like(dy, call.args[0]), typed_zeros(call.args[1])]
+
+
+reshape.gradient(_reshaped_like_argument)
+expand_dims.gradient(_reshaped_like_argument)
+squeeze.gradient(_reshaped_like_argument)
+broadcast_to.gradient(lambda call, _y, dy: [
+    op.collapse_sum_like(dy, call.args[0]), typed_zeros(call.args[1])])
+full.gradient(lambda call, _y, dy: [op.sum(dy), typed_zeros(call.args[1])])
+strided_slice.gradient(gather_gradient)
+tile.gradient(gather_gradient)
+topk.gradient(order.topk_gradient)

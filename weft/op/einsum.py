@@ -12,6 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem, const
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim
+from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import attrs_of, tensor_type
@@ -56,7 +57,7 @@ def _einsum_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("einsum", attrs=EinsumAttrs, relation=_einsum_relation, pattern=OpPattern.OPAQUE,
-           inputs=("*tensors",), level=11)
+           inputs=("*tensors",), level=11, traits=CONTINUOUS)
 def einsum(tensors: tuple[te.Tensor, ...], attrs: EinsumAttrs) -> te.Tensor:
     """Einstein's sum: products of elements, summed over the letters that the result lacks.
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.traits import (
+    CONTINUOUS,
+    COPIES_ELEMENTS,
+    SENSITIVE,
+    ZERO_GRADIENT,
+    Homogeneity,
+    OpTraits,
+)
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation
 from weft.op.families import UNARY_CASES, boolean, in_dtype, numeric, unary
-from weft.op.gradients import scalar
+from weft.op.gradients import attrs_of, scalar, tensor_type
 from weft.op.layout_inference import keep_layout
 from weft.op.numpy_functions import erf as erf_reference
 from weft.op.numpy_functions import sigmoid as sigmoid_reference
@@ -24,57 +33,68 @@ from weft.topi import elementwise
 
 _POSITIVE = (case((3, 5), low=0.1, high=4.0), case((), low=0.1, high=4.0), case((0, 2)))
 _INTEGERS = (case((3, 5), dtypes="int32", low=-9, high=9),)
+_EXPENSIVE_AND_SENSITIVE = replace(SENSITIVE, is_expensive=True)
+_RECTIFIER = replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE)
 
 negative = unary("negative", np.negative, doc="-x", compute=elementwise.negative,
                  relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
-                 grad=lambda _call, _y, dy: [-dy])
+                 grad=lambda _call, _y, dy: [-dy], traits=CONTINUOUS)
 abs = unary("abs", np.abs, doc="The magnitude of x.", compute=elementwise.absolute,
             relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
-            grad=lambda call, _y, dy: [dy * sign(call.args[0])])
-exp = unary("exp", np.exp, doc="e**x", grad=lambda _call, y, dy: [dy * y])
+            grad=lambda call, _y, dy: [dy * sign(call.args[0])], traits=CONTINUOUS)
+exp = unary("exp", np.exp, doc="e**x", grad=lambda _call, y, dy: [dy * y],
+            traits=_EXPENSIVE_AND_SENSITIVE)
 log = unary("log", np.log, doc="The natural logarithm of x.", cases=_POSITIVE,
-            grad=lambda call, _y, dy: [dy / call.args[0]])
+            grad=lambda call, _y, dy: [dy / call.args[0]], traits=_EXPENSIVE_AND_SENSITIVE)
 log2 = unary("log2", np.log2, doc="The logarithm of x to base 2.", cases=_POSITIVE,
              compute=lambda x: elementwise.logarithm(x, math.log(2)),
-             grad=lambda call, _y, dy: [dy / (call.args[0] * scalar(math.log(2), dy))])
+             grad=lambda call, _y, dy: [dy / (call.args[0] * scalar(math.log(2), dy))],
+             traits=CONTINUOUS)
 log10 = unary("log10", np.log10, doc="The logarithm of x to base 10.", cases=_POSITIVE,
               compute=lambda x: elementwise.logarithm(x, math.log(10)),
-              grad=lambda call, _y, dy: [dy / (call.args[0] * scalar(math.log(10), dy))])
+              grad=lambda call, _y, dy: [dy / (call.args[0] * scalar(math.log(10), dy))],
+              traits=CONTINUOUS)
 sqrt = unary("sqrt", np.sqrt, doc="The square root of x.", cases=_POSITIVE,
-             grad=lambda _call, y, dy: [dy / (y + y)])
+             grad=lambda _call, y, dy: [dy / (y + y)], traits=SENSITIVE)
 rsqrt = unary("rsqrt", in_dtype(lambda x: 1 / np.sqrt(x)), doc="1 / sqrt(x)", cases=_POSITIVE,
-              grad=lambda call, y, dy: [dy * y * y * y * scalar(-0.5, call.args[0])])
+              grad=lambda call, y, dy: [dy * y * y * y * scalar(-0.5, call.args[0])],
+              traits=SENSITIVE)
 sigmoid = unary("sigmoid", sigmoid_reference, doc="1 / (1 + exp(-x))",
-                grad=lambda _call, y, dy: [dy * (y - y * y)])
+                grad=lambda _call, y, dy: [dy * (y - y * y)], traits=CONTINUOUS)
 tanh = unary("tanh", np.tanh, doc="The hyperbolic tangent of x.",
-             grad=lambda _call, y, dy: [dy - dy * y * y])
+             grad=lambda _call, y, dy: [dy - dy * y * y],
+             traits=replace(CONTINUOUS, is_expensive=True))
 erf = unary("erf", erf_reference, doc="The error function of x.",
             grad=lambda call, _y, dy: [
                 dy * exp(-(call.args[0] * call.args[0])) * scalar(1.1283791670955126, call.args[0])
-            ])
+            ], traits=_EXPENSIVE_AND_SENSITIVE)
 sin = unary("sin", np.sin, doc="The sine of x (radians).",
-            grad=lambda call, _y, dy: [dy * cos(call.args[0])])
+            grad=lambda call, _y, dy: [dy * cos(call.args[0])], traits=CONTINUOUS)
 cos = unary("cos", np.cos, doc="The cosine of x (radians).",
-            grad=lambda call, _y, dy: [-dy * sin(call.args[0])])
+            grad=lambda call, _y, dy: [-dy * sin(call.args[0])], traits=CONTINUOUS)
 floor = unary("floor", in_dtype(np.floor), doc="The largest integer not above x.",
-              compute=lambda x: elementwise.rounding(x, "floor"), relation=numeric)
+              compute=lambda x: elementwise.rounding(x, "floor"), relation=numeric,
+              traits=ZERO_GRADIENT)
 ceil = unary("ceil", in_dtype(np.ceil), doc="The smallest integer not below x.",
-             compute=lambda x: elementwise.rounding(x, "ceil"), relation=numeric)
+             compute=lambda x: elementwise.rounding(x, "ceil"), relation=numeric,
+             traits=ZERO_GRADIENT)
 round = unary("round", in_dtype(np.round), doc="The nearest integer, halves to even.",
               compute=lambda x: elementwise.rounding(x, "round"), relation=numeric,
               cases=(case((3, 5), low=-4, high=4),
-                     case(np.array([0.5, 1.5, -0.5, 2.5], np.float32))))
+                     case(np.array([0.5, 1.5, -0.5, 2.5], np.float32))), traits=ZERO_GRADIENT)
 sign = unary("sign", np.sign, doc="-1, 0 or 1 as x is negative, zero or positive.",
-             compute=elementwise.sign, relation=numeric, cases=(*UNARY_CASES, *_INTEGERS))
+             compute=elementwise.sign, relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
+             traits=ZERO_GRADIENT)
 logical_not = unary("logical_not", np.logical_not, doc="not x, of booleans.",
                     compute=elementwise.logical_not, relation=boolean,
                     cases=(case((3, 5), dtypes="bool"), case((), dtypes="bool")))
 copy = unary("copy", np.copy, doc="x itself, in memory of its own.",
              compute=elementwise.identity, relation=identity_relation,
-             grad=lambda _call, _y, dy: [dy])
+             grad=lambda _call, _y, dy: [dy], traits=COPIES_ELEMENTS)
 relu = unary("nn.relu", lambda x: np.maximum(x, np.zeros((), np.asarray(x).dtype)),
              doc="max(x, 0)", compute=elementwise.relu, relation=numeric,
-             cases=(*UNARY_CASES, *_INTEGERS), grad=lambda _call, y, dy: [dy * sign(y)])
+             cases=(*UNARY_CASES, *_INTEGERS), grad=lambda _call, y, dy: [dy * sign(y)],
+             traits=_RECTIFIER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +110,8 @@ def _cast_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("cast", attrs=CastAttrs, relation=_cast_relation, pattern=OpPattern.ELEMWISE, level=3)
+@define_op("cast", attrs=CastAttrs, relation=_cast_relation, pattern=OpPattern.ELEMWISE, level=3,
+           traits=OpTraits(is_identity_at_same_type=True))
 def cast(x: te.Tensor, attrs: CastAttrs) -> te.Tensor:
     """``x`` converted to another dtype: towards zero from float to integer, x != 0 to bool."""
     return elementwise.cast(x, attrs.dtype)
@@ -108,6 +129,11 @@ cast.spec(
 )
 
 
+@cast.gradient
+def _cast_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    return [op.cast(dy, dtype=tensor_type(call.args[0]).dtype)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClipAttrs(Attrs):
     a_min: float = attr(doc="smallest value of the result", expected="a number")
@@ -115,7 +141,7 @@ class ClipAttrs(Attrs):
 
 
 @define_op("clip", attrs=ClipAttrs, relation=checked(expect_number, identity_relation),
-           pattern=OpPattern.ELEMWISE, level=3)
+           pattern=OpPattern.ELEMWISE, level=3, traits=CONTINUOUS)
 def clip(x: te.Tensor, attrs: ClipAttrs) -> te.Tensor:
     """min(max(x, a_min), a_max)"""
     return elementwise.clip(x, attrs.a_min, attrs.a_max)
@@ -135,13 +161,22 @@ clip.spec(_clip_reference, case((3, 5), a_min=-0.5, a_max=0.25), case((), a_min=
           case((7,), dtypes="int32", low=-9, high=9, a_min=-3, a_max=float("inf")))
 
 
+@clip.gradient
+def _clip_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    x, attrs = call.args[0], attrs_of(call, ClipAttrs)
+    low, high = scalar(attrs.a_min, x), scalar(attrs.a_max, x)
+    inside = op.logical_and(op.greater_equal(x, low), op.less_equal(x, high))
+    return [op.where(inside, dy, scalar(0.0, dy))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LeakyReluAttrs(Attrs):
     alpha: float = attr(0.01, "slope for negative values")
 
 
 @define_op("nn.leaky_relu", attrs=LeakyReluAttrs,
-           relation=checked(expect_number, identity_relation), pattern=OpPattern.ELEMWISE, level=3)
+           relation=checked(expect_number, identity_relation), pattern=OpPattern.ELEMWISE, level=3,
+           traits=_RECTIFIER)
 def leaky_relu(x: te.Tensor, attrs: LeakyReluAttrs) -> te.Tensor:
     """``x`` where it is positive, else alpha * x"""
     return elementwise.leaky_relu(x, attrs.alpha)
@@ -150,3 +185,10 @@ def leaky_relu(x: te.Tensor, attrs: LeakyReluAttrs) -> te.Tensor:
 leaky_relu.layout(keep_layout)
 leaky_relu.spec(in_dtype(lambda x, alpha: np.where(x > 0, x, x * np.asarray(alpha, x.dtype))),
                 case((3, 5), alpha=0.1), case((2, 0, 3)), case((), alpha=0.5))
+
+
+@leaky_relu.gradient
+def _leaky_relu_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    x, attrs = call.args[0], attrs_of(call, LeakyReluAttrs)
+    slope = scalar(attrs.alpha, x)
+    return [op.where(op.greater(x, scalar(0.0, x)), dy, op.multiply(dy, slope))]

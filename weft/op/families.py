@@ -9,8 +9,8 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs
-from weft.ir.expr import Call, Expr
-from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.op import Case, GradientRule, Op, OpPattern, case, define_op
+from weft.ir.traits import OpTraits
 from weft.ir.typing.relation import Relation
 from weft.ir.typing.relations import (
     broadcast_binary,
@@ -23,7 +23,6 @@ from weft.op.layout_inference import join_layouts, keep_layout
 from weft.op.relations import checked, expect_bool, expect_float, expect_number
 from weft.topi import broadcast, elementwise
 
-Gradient = Callable[[Call, Expr, Expr], Sequence[Expr]]
 UNARY_CASES = (case((3, 5)), case(()), case((0, 4)), case((2, 3, 1, 7)))
 BINARY_CASES = (
     case((3, 5), (3, 5)),
@@ -41,8 +40,9 @@ def unary(
     doc: str,
     compute: Callable[[te.Tensor], te.Tensor] | None = None,
     relation: Relation = float_unary,
-    grad: Gradient | None = None,
+    grad: GradientRule | None = None,
     cases: Sequence[Case] = UNARY_CASES,
+    traits: OpTraits = OpTraits(),
 ) -> Op:
     """An elementwise function of one tensor; ``compute`` defaults to the intrinsic ``name``."""
     intrinsic = name.rpartition(".")[2]
@@ -51,7 +51,8 @@ def unary(
         return compute(x) if compute is not None else elementwise.intrinsic(x, intrinsic)
 
     run.__doc__ = doc
-    op = define_op(name, relation=relation, pattern=OpPattern.ELEMWISE, level=1, inputs=("x",))(run)
+    op = define_op(name, relation=relation, pattern=OpPattern.ELEMWISE, level=1, inputs=("x",),
+                   traits=traits)(run)
     op.spec(reference, *cases)
     op.layout(keep_layout)
     if grad is not None:
@@ -66,8 +67,9 @@ def binary(
     *,
     doc: str,
     relation: Relation | None = None,
-    grad: Gradient | None = None,
+    grad: GradientRule | None = None,
     cases: Sequence[Case] = BINARY_CASES,
+    traits: OpTraits = OpTraits(),
 ) -> Op:
     """An elementwise function of two tensors of one dtype under NumPy broadcasting."""
     short = name.rpartition(".")[2]
@@ -77,7 +79,7 @@ def binary(
 
     run.__doc__ = doc
     op = define_op(name, relation=relation or arithmetic, pattern=OpPattern.BROADCAST, level=1,
-                   inputs=("lhs", "rhs"))(run)
+                   inputs=("lhs", "rhs"), traits=traits)(run)
     op.spec(reference, *cases)
     op.layout(join_layouts)
     if grad is not None:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.ir.dtype import float32
-from weft.ir.op import Op, case
+from weft.ir.op import GradientRule, Op, case
+from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation
 from weft.op.elementwise import erf, tanh
-from weft.op.families import Gradient, in_dtype, unary
+from weft.op.families import in_dtype, unary
 from weft.op.numpy_functions import erf as erf_reference
 from weft.op.relations import checked
 from weft.tir.expr import PrimExpr
@@ -36,9 +37,9 @@ _CASES = (
 
 def _fast(
     name: str, reference: Callable[..., Any], compute: Callable[[PrimExpr], PrimExpr],
-    doc: str, grad: Gradient,
+    doc: str, grad: GradientRule,
 ) -> Op:
-    return unary(name, in_dtype(reference), doc=doc, cases=_CASES, grad=grad,
+    return unary(name, in_dtype(reference), doc=doc, cases=_CASES, grad=grad, traits=CONTINUOUS,
                  compute=lambda x: elementwise.apply(x, compute, name),
                  relation=checked(_expect_float32, identity_relation))
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from weft import op
 from weft.ir.attrs import Attrs
-from weft.ir.expr import Call, Constant, Expr, const
-from weft.ir.op import get_op
-from weft.ir.types import TensorType
-from weft.support.errors import InternalError, TypeInferenceError
+from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, const
+from weft.ir.trampoline import Routine, run
+from weft.ir.types import TensorType, TupleType, Type, is_static
+from weft.ir.typing.infer import infer_expr
+from weft.support.errors import InternalError, PassError, TypeInferenceError
 
 A = TypeVar("A", bound=Attrs)
 
@@ -49,8 +51,8 @@ def sum_to(gradient: Expr, source: TensorType, target: TensorType) -> Expr:
         axis for axis, size in enumerate(source.shape)
         if axis < lead or (target.shape[axis - lead] == 1 and size != 1)
     )
-    summed = get_op("sum")(gradient, axis=repeated, keepdims=True) if repeated else gradient
-    return get_op("squeeze")(summed, axis=tuple(range(lead))) if lead else summed
+    summed = op.sum(gradient, axis=repeated, keepdims=True) if repeated else gradient
+    return op.squeeze(summed, axis=tuple(range(lead))) if lead else summed
 
 
 def broadcast_gradients(call: Call, left: Expr, right: Expr) -> list[Expr]:
@@ -58,3 +60,105 @@ def broadcast_gradients(call: Call, left: Expr, right: Expr) -> list[Expr]:
     source = tensor_type(call)
     return [sum_to(g, source, tensor_type(a)) for g, a in zip((left, right), call.args,
                                                               strict=True)]
+
+
+def typed_zeros(expr: Expr) -> Expr:
+    """A zero of the type of a typed expression."""
+    return run(_filled(expr, expr.checked_type, {}, one=False))
+
+
+def typed_ones(expr: Expr) -> Expr:
+    """A tensor of ones, or a tuple of such, of the type of a typed expression."""
+    return run(_filled(expr, expr.checked_type, {}, one=True))
+
+
+def _filled(
+    expr: Expr, type_: Type | None, made: dict[object, Expr], *, one: bool
+) -> Routine[Expr]:
+    """``made`` has what is filled already, by type where that fixes it: types share parts."""
+    key: object = type_ if type_ is not None and is_static(type_) else expr
+    known = made.get(key)
+    if known is not None:
+        return known
+    if isinstance(type_, TupleType):
+        fields = []
+        for index, field in enumerate(type_.fields):
+            fields.append((yield _filled(field_of(expr, index), field, made, one=one)))
+        known = Tuple(tuple(fields), span=expr.span, checked_type=type_)
+    else:
+        known = _filled_tensor(expr, type_, one=one)
+    made[key] = known
+    return known
+
+
+def _filled_tensor(expr: Expr, type_: Type | None, *, one: bool) -> Expr:
+    if not isinstance(type_, TensorType):
+        raise PassError("only tensors and tuples of them have gradients", where=expr.span,
+                        got=type_, help="leave other values out of what is differentiated")
+    if is_static(type_):
+        create = op.ones if one else op.zeros
+        made: Expr = create(shape=type_.shape, dtype=type_.dtype, span=expr.span)
+    else:
+        never = op.less(expr, expr, span=expr.span)  # of the right shape, and false for NaN too
+        made = op.cast(op.logical_not(never) if one else never, dtype=type_.dtype)
+    return made.with_type(type_)
+
+
+def field_of(expr: Expr, index: int) -> Expr:
+    """One field of an expression of tuple type."""
+    if isinstance(expr, Tuple):
+        return expr.fields[index]
+    type_ = expr.checked_type
+    known = type_.fields[index] if isinstance(type_, TupleType) else None
+    return TupleGetItem(expr, index, span=expr.span, checked_type=known)
+
+
+def static_shape(expr: Expr, call: Call) -> tuple[int, ...]:
+    """The shape of ``expr``; raises ``PassError`` if the gradient of ``call`` cannot know it."""
+    type_ = tensor_type(expr)
+    if not is_static(type_):
+        raise PassError("the gradient needs fixed sizes", where=call.span, got=type_,
+                        help="compile for sizes that are known")
+    return type_.concrete_shape
+
+
+def spread_along(x: Expr, axis: int, first: int, stride: int, size: int, count: int) -> Expr:
+    """``count`` elements along ``axis`` put at ``first``, ``first + stride``, .. of ``size``.
+
+    The axis is followed by one of size 1 that is padded to ``stride``, and merged with it.
+    """
+    shape = list(_shape_of(x))
+    shape[axis] = count
+    zero = scalar(0.0, _typed(x))
+    if stride > 1 and count:
+        ndim = len(shape)
+        wide = op.expand_dims(x, axis=axis + 1)
+        pads = tuple((0, stride - 1 if i == axis + 1 else 0) for i in range(ndim + 1))
+        shape[axis] = count * stride
+        x = op.reshape(op.nn.pad(wide, zero, pad_width=pads), newshape=tuple(shape), allowzero=True)
+        x = cut_to(x, axis, (count - 1) * stride + 1)
+        shape[axis] = (count - 1) * stride + 1
+    after = size - first - shape[axis]
+    x = cut_to(x, axis, shape[axis] + after) if after < 0 else x
+    pads = tuple((first, max(after, 0)) if i == axis else (0, 0) for i in range(len(shape)))
+    return _typed(op.nn.pad(x, zero, pad_width=pads)) if any(map(any, pads)) else _typed(x)
+
+
+def cut_to(x: Expr, axis: int, size: int) -> Expr:
+    """The first ``size`` elements along ``axis``."""
+    return op.strided_slice(x, begin=(0,), end=(size,), axes=(axis,))
+
+
+def to_order(x: Expr, source: str, wanted: str) -> Expr:
+    """``x`` with its axes in another order, typed."""
+    if source == wanted:
+        return x
+    return infer_expr(op.transpose(x, axes=tuple(source.index(a) for a in wanted)), trust=True)
+
+
+def _typed(x: Expr) -> Expr:
+    return x if x.checked_type is not None else infer_expr(x, trust=True)
+
+
+def _shape_of(x: Expr) -> tuple[int, ...]:
+    return tensor_type(_typed(x)).concrete_shape

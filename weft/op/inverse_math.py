@@ -10,6 +10,7 @@ import numpy as np
 from weft import te
 from weft.ir.dtype import bool_
 from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.traits import CONTINUOUS, ZERO_GRADIENT
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.broadcast import multiply, subtract
@@ -31,7 +32,7 @@ def _function(
     name: str, reference: Callable[..., Any], compute: Callable[[PrimExpr], PrimExpr], doc: str,
     cases: tuple[Case, ...], grad: Callable[..., Any],
 ) -> Op:
-    return unary(name, in_dtype(reference), doc=doc, cases=cases, grad=grad,
+    return unary(name, in_dtype(reference), doc=doc, cases=cases, grad=grad, traits=CONTINUOUS,
                  compute=lambda x: elementwise.apply(x, compute, name))
 
 
@@ -70,7 +71,7 @@ expm1 = _function("expm1", np.expm1, topi.expm1, "e**x - 1, without loss near 0.
                   lambda _call, y, dy: [dy * (y + scalar(1, y))])
 trunc = unary("trunc", in_dtype(np.trunc), doc="The integer next to x towards zero.",
               compute=lambda x: elementwise.rounding(x, "trunc"), relation=numeric,
-              cases=(case((3, 5), low=-4, high=4), case(()), case((0, 4))))
+              cases=(case((3, 5), low=-4, high=4), case(()), case((0, 4))), traits=ZERO_GRADIENT)
 
 _SPECIAL = (case(np.array([1.0, np.nan, -np.inf, np.inf], np.float32)), case((2, 3)), case(()),
             case((0, 4)))

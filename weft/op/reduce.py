@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
-from weft.ir.types import TensorType, Type
+from weft.ir.traits import CONTINUOUS, SENSITIVE, ZERO_GRADIENT, MixedPrecision, OpTraits
+from weft.ir.types import TensorType, Type, is_static
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.ir.typing.relations import reduce_along
-from weft.op.gradients import attrs_of, scalar, tensor_type
+from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -36,6 +37,7 @@ from weft.op.relations import (
     expect_same_dtype,
     tensors_known,
 )
+from weft.support.errors import PassError
 from weft.topi import reduce as topi_reduce
 
 
@@ -114,6 +116,7 @@ def _reduction(
     needs_element: bool = False,
     integers: bool = True,
     cases: Sequence[Case] = _CASES,
+    traits: OpTraits = OpTraits(),
 ) -> Op:
     def run(x: te.Tensor, attrs: ReduceAttrs) -> te.Tensor:
         return compute(x, reduced_axes(attrs, x.ndim), attrs.keepdims)
@@ -121,7 +124,7 @@ def _reduction(
     run.__doc__ = doc
     relation: Relation = checked(check, reduce_along(needs_element=needs_element))
     op = define_op(name, attrs=ReduceAttrs, relation=relation, pattern=OpPattern.COMM_REDUCE,
-                   level=4, inputs=("x",))(run)
+                   level=4, inputs=("x",), traits=traits)(run)
     empty = [dataclasses.replace(c, dtypes=cases[0].dtypes) for c in _EMPTY_CASES]
     more = (*(() if needs_element else empty), *(_INT_CASES if integers else ()))
     op.layout(reduce_layout)
@@ -135,16 +138,80 @@ def _with(reducer: Any, name: str) -> Callable[[te.Tensor, tuple[int, ...], bool
     )
 
 
-sum = _reduction("sum", np.sum, _with(te.sum, "sum"), doc="The sum.")
-prod = _reduction("prod", np.prod, _with(te.prod, "prod"), doc="The product.")
+sum = _reduction("sum", np.sum, _with(te.sum, "sum"), doc="The sum.", traits=SENSITIVE)
+prod = _reduction("prod", np.prod, _with(te.prod, "prod"), doc="The product.", traits=SENSITIVE)
 max = _reduction("max", np.max, _with(te.max, "max"), needs_element=True,
-                 doc="The largest element; NaN if there is one.")
+                 doc="The largest element; NaN if there is one.", traits=CONTINUOUS)
 min = _reduction("min", np.min, _with(te.min, "min"), needs_element=True,
-                 doc="The smallest element; NaN if there is one.")
+                 doc="The smallest element; NaN if there is one.", traits=CONTINUOUS)
 mean = _reduction(
     "mean", np.mean, lambda x, axes, keepdims: topi_reduce.mean(x, axes, keepdims=keepdims),
     doc="The sum divided by the count.", check=expect_float, needs_element=True, integers=False,
+    traits=SENSITIVE,
 )
+
+
+def _with_axes(call: Call, value: Expr) -> Expr:
+    """``value``, of the type of the result, with the reduced axes as axes of size 1."""
+    attrs = attrs_of(call, ReduceAttrs)
+    axes = reduced_axes(attrs, tensor_type(call.args[0]).ndim)
+    if attrs.keepdims:
+        return value
+    for axis in sorted(axes):
+        value = op.expand_dims(value, axis=axis)
+    return value
+
+
+def _spread(value: Expr, like: Expr) -> Expr:
+    """``value`` broadcast to the shape of ``like``."""
+    type_ = tensor_type(like)
+    if is_static(type_):
+        return op.broadcast_to(value, shape=type_.shape)
+    return op.add(typed_zeros(like), value)
+
+
+@sum.gradient
+def _sum_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    return [_spread(_with_axes(call, dy), call.args[0])]
+
+
+@mean.gradient
+def _mean_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    x, attrs = call.args[0], attrs_of(call, ReduceAttrs)
+    shape = tensor_type(x).shape
+    count = 1
+    for axis in reduced_axes(attrs, len(shape)):
+        size = shape[axis]
+        if not isinstance(size, int):
+            raise PassError("the gradient of a mean needs the number of elements", where=call.span,
+                            got=tensor_type(x), help="fix the size of the reduced axes")
+        count *= size
+    return [_spread(op.multiply(_with_axes(call, dy), scalar(1.0 / (count or 1), dy)), x)]
+
+
+@max.gradient
+@min.gradient
+def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """Elements that equal the extreme share its gradient."""
+    x, attrs = call.args[0], attrs_of(call, ReduceAttrs)
+    winners = op.cast(op.equal(x, _with_axes(call, y)), dtype=tensor_type(x).dtype)
+    axes = reduced_axes(attrs, tensor_type(x).ndim)
+    count = op.sum(winners, axis=axes, keepdims=True)
+    return [op.multiply(winners, op.divide(_with_axes(call, dy), count))]
+
+
+@prod.gradient
+def _prod_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """Of a product with one zero, only that factor has a gradient: the product of the others."""
+    x, attrs = call.args[0], attrs_of(call, ReduceAttrs)
+    axes = reduced_axes(attrs, tensor_type(x).ndim)
+    zero, one = scalar(0.0, x), scalar(1.0, x)
+    is_zero = op.equal(x, zero)
+    others = op.prod(op.where(is_zero, one, x), axis=axes, keepdims=True)
+    zeros = op.sum(op.cast(is_zero, dtype=tensor_type(x).dtype), axis=axes, keepdims=True)
+    at_zero = op.where(op.equal(zeros, one), others, zero)
+    slope = op.where(is_zero, at_zero, op.divide(_with_axes(call, y), op.where(is_zero, one, x)))
+    return [op.multiply(_with_axes(call, dy), slope)]
 
 
 any = _reduction("any", np.any, _with(te.any, "any"), doc="Whether one of the booleans is true.",
@@ -175,7 +242,7 @@ def _variance_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("variance", attrs=VarianceAttrs, relation=_variance_relation,
-           pattern=OpPattern.COMM_REDUCE, level=4)
+           pattern=OpPattern.COMM_REDUCE, level=4, traits=CONTINUOUS)
 def variance(x: te.Tensor, mean: te.Tensor, attrs: VarianceAttrs) -> te.Tensor:
     """The mean square of the distance from ``mean``, which has the reduced axes with size 1."""
     axes = reduced_axes(attrs, x.ndim)
@@ -245,7 +312,8 @@ def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
 
     run.__doc__ = doc
     op = define_op(name, attrs=ArgReduceAttrs, relation=_arg_relation,
-                   pattern=OpPattern.COMM_REDUCE, level=4, inputs=("x",))(run)
+                   pattern=OpPattern.COMM_REDUCE, level=4, inputs=("x",),
+                   traits=replace(ZERO_GRADIENT, mixed_precision=MixedPrecision.NEVER))(run)
     ties = np.array([[1, 3, 3], [2, 0, 0]], np.float32)
     op.spec(_arg_reference(largest), *_CASES, case(ties, axis=1),
             case(ties, axis=-1, select_last_index=True, dtype="int32"),

@@ -28,7 +28,7 @@ from weft.ir import (
     var,
     verify_module,
 )
-from weft.ir.text import parse_expr
+from weft.ir.text.parser import parse_expr
 from weft.ir.typing.constraints import Constraints
 from weft.ir.visitor import post_order
 from weft.support.errors import TypeInferenceError, WellFormedError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.ir.test_text import EVERYTHING
 from weft.ir import as_text, assert_structural_equal, parse, parse_type
-from weft.ir.text import parse_expr
+from weft.ir.text.parser import parse_expr
 from weft.ir.visitor import post_order
 from weft.support.errors import ParseError, WeftError
 

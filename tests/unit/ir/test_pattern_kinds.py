@@ -24,7 +24,7 @@ from weft.ir import (
 from weft.ir.rewrite import pattern as p
 from weft.ir.rewrite.matcher import match
 from weft.ir.rewrite.partition import partition
-from weft.ir.text import parse_expr
+from weft.ir.text.parser import parse_expr
 from weft.ir.visitor import post_order
 from weft.transform.analysis.reference import evaluate
 

@@ -22,7 +22,7 @@ from weft.ir.rewrite.matcher import match, matches
 from weft.ir.rewrite.pattern import any_, as_term, call, optional, root_ops, tuple_, var_
 from weft.ir.rewrite.pattern import const as constant
 from weft.ir.structural import StructuralMismatchError
-from weft.ir.text import parse_expr
+from weft.ir.text.parser import parse_expr
 from weft.support.errors import AttrsError, InternalError, PassError, RegistryError
 
 X, Y = var("x", (4,)), var("y", (4,))

@@ -26,7 +26,7 @@ from weft.ir import (
     var,
 )
 from weft.ir.structural import StructuralMismatchError
-from weft.ir.text import parse_expr
+from weft.ir.text.parser import parse_expr
 from weft.ir.visitor import post_order, rewrite_post_order
 
 

@@ -29,7 +29,7 @@ from weft.ir import (
     structural_hash,
     var,
 )
-from weft.ir.text import parse_expr
+from weft.ir.text.parser import parse_expr
 from weft.ir.visitor import post_order, rewrite_post_order
 from weft.support.errors import ParseError
 

@@ -26,7 +26,7 @@ from weft.ir import (
     verify_expr,
     verify_module,
 )
-from weft.ir.text import parse_expr
+from weft.ir.text.parser import parse_expr
 from weft.support.errors import WellFormedError
 
 X = var("x", (2,))

@@ -6,7 +6,7 @@ import pytest
 
 from weft import op
 from weft.ir import Call, Function, Let, Tuple, Var, const, infer_type, parse, var
-from weft.ir.text import parse_expr
+from weft.ir.text.parser import parse_expr
 from weft.ir.visitor import (
     binders,
     children,

@@ -42,14 +42,8 @@ from weft.ir.trampoline import Routine
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.support.errors import InternalError, TypeInferenceError, UnsupportedModelError
-from weft.transform.analysis.graph import is_primitive
+from weft.transform.analysis.graph import is_primitive, is_reshape
 from weft.transform.normal_form.to_a_normal_form import Normalizer
-
-# Operators whose result holds the same elements in the same order as their first argument.
-RESHAPES = frozenset({
-    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.checkpoint",
-    "annotation.stop_fusion",
-})  # fmt: skip
 
 # A step knows every choice and loop around it. What nests deeper runs on the virtual machine.
 MAX_NESTING = 32
@@ -352,11 +346,6 @@ def _flatten(value: Value) -> list[BufferRef]:
     if isinstance(value, BufferRef):
         return [value]
     return [ref for field in value for ref in _flatten(field)]
-
-
-def is_reshape(expr: Expr) -> bool:
-    """Whether ``expr`` is a call that gives the memory of its argument another shape."""
-    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in RESHAPES
 
 
 def alias_of(function: Function) -> int | None:

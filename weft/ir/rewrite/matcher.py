@@ -15,7 +15,6 @@ from weft.ir.encode import encode_value
 from weft.ir.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
 from weft.ir.rewrite.pattern import (
-    COMMUTATIVE,
     AltTerm,
     AnyTerm,
     ApplyTerm,
@@ -29,6 +28,7 @@ from weft.ir.rewrite.pattern import (
     LetTerm,
     OneOfTerm,
     Term,
+    TraitTerm,
     TupleTerm,
     VarTerm,
 )
@@ -150,10 +150,14 @@ class _Matcher:
             return
         yield from self._operands(term.args, expr, known)
 
+    def call_where(self, term: TraitTerm, expr: Expr, known: Found) -> _Matches:
+        if isinstance(expr, Call) and isinstance(expr.op, Op) and term.holds(expr.op.traits):
+            yield from self._operands(term.args, expr, known)
+
     def _operands(self, terms: Sequence[Term], call: Call, known: Found) -> _Matches:
         known = Found(known.names, call, known)
         yield from self._all(terms, call.args, known)
-        if isinstance(call.op, Op) and call.op.name in COMMUTATIVE:
+        if isinstance(call.op, Op) and call.op.traits.is_commutative:
             yield from self._all(terms, call.args[::-1], known)
 
     def apply(self, term: ApplyTerm, expr: Expr, known: Found) -> _Matches:
@@ -253,6 +257,7 @@ _KINDS: dict[type, Callable[[_Matcher, Any, Expr, Found], _Matches]] = {
     ExprTerm: _Matcher.expr,
     CallTerm: _Matcher.call,
     OneOfTerm: _Matcher.call,
+    TraitTerm: _Matcher.call_where,
     ApplyTerm: _Matcher.apply,
     AltTerm: _Matcher.alternatives,
     TupleTerm: _Matcher.tuple,

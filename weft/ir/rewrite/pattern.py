@@ -22,26 +22,12 @@ from weft.ir.encode import encode_value
 from weft.ir.expr import OPERATORS, Call, Expr, Function
 from weft.ir.op import Op, Operand, get_op
 from weft.ir.shape import as_dim
+from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, Type
 from weft.support.errors import AttrsError
 
 Condition = Callable[[Expr], bool]
-COMMUTATIVE = frozenset(
-    {
-        "add",
-        "multiply",
-        "maximum",
-        "minimum",
-        "equal",
-        "not_equal",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-    }
-)
+
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -201,6 +187,14 @@ class OneOfTerm(Term):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TraitTerm(Term):
+    """Matches calls of operators with certain traits on operands that match ``args``."""
+
+    holds: Callable[[OpTraits], bool]
+    args: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TupleTerm(Term):
     """Matches tuples of as many fields; of any number, where ``fields`` is ``None``."""
 
@@ -293,6 +287,11 @@ def const(name: str | None = None, value: float | bool | None = None) -> Term:
 def call(ops: Sequence[Op], *args: Any) -> Term:
     """A call of any of several operators."""
     return OneOfTerm(tuple(ops), tuple(as_term(a) for a in args))
+
+
+def call_where(holds: Callable[[OpTraits], bool], *args: Any) -> Term:
+    """A call of any operator whose traits satisfy ``holds``."""
+    return TraitTerm(holds, tuple(as_term(a) for a in args))
 
 
 def tuple_(*fields: Any) -> Term:
@@ -393,6 +392,7 @@ def captured_names(term: Term) -> tuple[str, ...]:
 _SUBTERMS: dict[type[Term], Callable[[Any], tuple[Term, ...]]] = {
     CallTerm: lambda t: t.args,
     OneOfTerm: lambda t: t.args,
+    TraitTerm: lambda t: t.args,
     ApplyTerm: lambda t: (t.callee, *(t.args or ())),
     TupleTerm: lambda t: t.fields or (),
     FieldTerm: lambda t: (t.value,),

@@ -13,6 +13,7 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import tensor_type
@@ -168,7 +169,7 @@ def _define(name: str, attrs_type: type[ResizeAttrs], cases: Sequence[Case]) -> 
         "are those of ONNX's Resize). Interpolated integers are rounded."
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
-                   level=5, inputs=("x",))(run)
+                   level=5, inputs=("x",), traits=CONTINUOUS)(run)
     op.layout(image_layout)
     op.expansion(_as_products)
     op.spec(reference, *cases)

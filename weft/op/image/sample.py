@@ -12,6 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import tensor_type
@@ -70,7 +71,7 @@ def _grid_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("image.grid_sample", attrs=GridSampleAttrs, relation=_grid_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=5)
+           pattern=OpPattern.OUT_FUSABLE, level=5, traits=CONTINUOUS)
 def grid_sample(data: te.Tensor, grid: te.Tensor, attrs: GridSampleAttrs) -> te.Tensor:
     """The data at the positions of a grid (N, coordinates, height, width) from -1 to 1.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
+from weft.ir.traits import CONTINUOUS, Homogeneity
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.op.gradients import tensor_type
@@ -134,6 +135,12 @@ def _as_slices(reduce: str) -> Callable[[Call], Expr | None]:
     return expand
 
 
+_TRAITS = {
+    "avg": replace(CONTINUOUS, homogeneity=Homogeneity.ANY_SCALE),
+    "max": replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE),
+}
+
+
 def _define(
     kind: str, axes: int, attrs_type: type[AdaptivePoolAttrs], cases: Sequence[Case]
 ) -> Op:
@@ -149,7 +156,8 @@ def _define(
                    "Window i of m over n elements reaches from floor(i * n / m) to\n"
                    "ceil((i + 1) * n / m).")
     op = define_op(f"nn.adaptive_{kind}_pool{axes}d", attrs=attrs_type, relation=relation,
-                   pattern=OpPattern.OUT_FUSABLE, level=10, inputs=("x",))(run)
+                   pattern=OpPattern.OUT_FUSABLE, level=10, inputs=("x",),
+                   traits=_TRAITS[kind])(run)
     op.layout(image_layout)
     op.decomposition(_as_pool(kind))
     op.expansion(_as_slices("mean" if kind == "avg" else "max"))

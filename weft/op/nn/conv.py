@@ -6,7 +6,7 @@ The members of the family are ``nn.conv1d``, ``nn.conv2d`` and ``nn.conv3d``, ea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.op import Case, Op, OpPattern, define_op
 from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv
+from weft.ir.traits import CONVOLUTION, MixedPrecision
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.nn.conv_gradients import convolution_gradient
 from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
 from weft.op.relations import (
     attrs_as,
@@ -215,6 +217,8 @@ def define_conv(name: str, attrs_type: type[ConvAttrs], doc: str, cases: Sequenc
 
     run.__doc__ = doc
     op = define_op(name, attrs=attrs_type, relation=conv_relation,
-                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("data", "kernel"))(run)
+                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("data", "kernel"),
+                   traits=replace(CONVOLUTION, mixed_precision=MixedPrecision.ALWAYS))(run)
     op.spec(reference, *cases)
+    op.gradient(convolution_gradient)
     return op

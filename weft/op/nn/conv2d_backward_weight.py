@@ -13,6 +13,7 @@ from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import dim_add, dim_floordiv
+from weft.ir.traits import CONVOLUTION
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr, positive, steps_attr
@@ -70,7 +71,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.conv2d_backward_weight", attrs=Conv2DBackwardWeightAttrs, relation=_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=2)
+           pattern=OpPattern.OUT_FUSABLE, level=2, traits=CONVOLUTION)
 def conv2d_backward_weight(
     grad: te.Tensor, data: te.Tensor, attrs: Conv2DBackwardWeightAttrs
 ) -> te.Tensor:

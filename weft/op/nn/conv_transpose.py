@@ -12,6 +12,7 @@ from weft import te
 from weft.ir.attrs import attr
 from weft.ir.op import Case, Op, OpPattern, case, define_op
 from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_mul
+from weft.ir.traits import CONVOLUTION
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import (
@@ -202,7 +203,7 @@ def _define(name: str, attrs_type: type[ConvTransposeAttrs], cases: Sequence[Cas
         "times its place; ``padding`` is cut off around, ``output_padding`` added at the end."
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
-                   level=2, inputs=("data", "kernel"))(run)
+                   level=2, inputs=("data", "kernel"), traits=CONVOLUTION)(run)
     op.decomposition(transposed_as_convolution)
     op.spec(lambda data, kernel, **values: _reference(data, kernel, attrs_type(**values)), *cases)
     return op

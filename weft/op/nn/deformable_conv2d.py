@@ -12,6 +12,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add, dim_floordiv, dim_mul
+from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr, steps_attr
@@ -82,7 +83,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.deformable_conv2d", attrs=DeformableConv2DAttrs, relation=_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=5)
+           pattern=OpPattern.OUT_FUSABLE, level=5, traits=CONTINUOUS)
 def deformable_conv2d(
     data: te.Tensor, offset: te.Tensor, kernel: te.Tensor, attrs: DeformableConv2DAttrs
 ) -> te.Tensor:

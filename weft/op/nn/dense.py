@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim
+from weft.ir.traits import CONTINUOUS, MATMUL
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, static_shape, tensor_type
 from weft.op.layout_inference import along_axis
 from weft.op.nn.matmul import accumulate_in
 from weft.op.relations import (
@@ -30,6 +33,7 @@ from weft.op.relations import (
     tensors_known,
     to_layout,
 )
+from weft.support.errors import PassError
 from weft.tir.expr import PrimExpr
 from weft.topi.layout import Layout, transform_array
 from weft.topi.nn import dense as topi_dense
@@ -80,7 +84,7 @@ def _is_filled(size: Dim, wanted: Dim, factor: int) -> bool:
 
 
 @define_op("nn.dense", attrs=DenseAttrs, relation=_dense_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=MATMUL)
 def dense(data: te.Tensor, weight: te.Tensor, attrs: DenseAttrs) -> te.Tensor:
     """out[…, n] = sum over k of data[…, k] * weight[n, k]
 
@@ -107,6 +111,32 @@ dense.spec(_dense_reference, case((3, 5), (4, 5)), case((2, 3, 5), (7, 5), units
            case((2, 0), (3, 0)))
 
 
+def _as_matrix(x: Expr, call: Call) -> Expr:
+    type_ = tensor_type(x)
+    if type_.ndim == 2:
+        return x
+    *lead, last = static_shape(x, call)
+    count = 1
+    for size in lead:
+        count *= size
+    return op.reshape(x, newshape=(count, last), allowzero=True)
+
+
+@dense.gradient
+def _dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, DenseAttrs)
+    data, weight = call.args
+    if attrs.weight_layout not in ("NK", "KN"):
+        raise PassError("a packed weight has no gradient", where=call.span,
+                        expected="weight layout NK or KN", got=attrs.weight_layout,
+                        help="differentiate before layouts are chosen")
+    is_nk = attrs.weight_layout == "NK"
+    dx = op.nn.dense(dy, weight, weight_layout="KN" if is_nk else "NK")
+    rows, grads = _as_matrix(data, call), _as_matrix(dy, call)
+    left, right = (grads, rows) if is_nk else (rows, grads)
+    return [dx, op.nn.matmul(left, right, transpose_a=True)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class BiasAddAttrs(Attrs):
     axis: int = attr(1, "axis of the data that the bias runs along")
@@ -128,7 +158,7 @@ def _bias_add_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.bias_add", attrs=BiasAddAttrs, relation=_bias_add_relation,
-           pattern=OpPattern.BROADCAST, level=1)
+           pattern=OpPattern.BROADCAST, level=1, traits=CONTINUOUS)
 def bias_add(data: te.Tensor, bias: te.Tensor, attrs: BiasAddAttrs) -> te.Tensor:
     """``data`` plus a vector along one axis."""
     axis = attrs.axis % data.ndim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
 from weft.op.layout_inference import image_layout
@@ -58,7 +59,7 @@ def _global_relation(spatial: str) -> Relation:
 def _global_pool(
     name: str, attrs_type: type[Attrs], spatial: str, relation: Relation,
     compute: Callable[[te.Tensor, Layout, str], te.Tensor], reduce: Callable[..., Any], doc: str,
-    cases: tuple[Case, ...],
+    cases: tuple[Case, ...], traits: OpTraits,
 ) -> Op:
     def run(x: te.Tensor, attrs: Any) -> te.Tensor:
         return compute(x, Layout.parse(attrs.layout), spatial)
@@ -70,7 +71,7 @@ def _global_pool(
 
     run.__doc__ = doc
     op = define_op(name, attrs=attrs_type, relation=relation,
-                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",))(run)
+                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",), traits=traits)(run)
     op.layout(image_layout)
     op.spec(reference, *cases)
     return op
@@ -82,10 +83,12 @@ def _pair(axes: int, attrs_type: type[Attrs], spatial: str, cases: tuple[Case, .
     return (
         _global_pool(f"nn.global_avg_pool{axes}d", attrs_type, spatial,
                      checked(expect_float, relation), topi_pool.global_avg_pool, np.mean,
-                     "The mean of each channel of each image.", cases),
+                     "The mean of each channel of each image.", cases,
+                     replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE)),
         _global_pool(f"nn.global_max_pool{axes}d", attrs_type, spatial, relation,
                      topi_pool.global_max_pool, np.max,
-                     "The largest element of each channel of each image.", cases),
+                     "The largest element of each channel of each image.", cases,
+                     replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE)),
     )
 
 

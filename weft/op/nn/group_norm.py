@@ -12,6 +12,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import tensor_type
@@ -60,7 +61,7 @@ def _norm_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.group_norm", attrs=GroupNormAttrs, relation=_norm_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=CONTINUOUS)
 def group_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: GroupNormAttrs
 ) -> te.Tensor:
@@ -76,7 +77,7 @@ def group_norm(
 
 
 @define_op("nn.instance_norm", attrs=InstanceNormAttrs, relation=_norm_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=CONTINUOUS)
 def instance_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: InstanceNormAttrs
 ) -> te.Tensor:

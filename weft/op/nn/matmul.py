@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, Shape
+from weft.ir.traits import MATMUL
 from weft.ir.types import TensorType, is_static
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims
-from weft.op.gradients import attrs_of, tensor_type
+from weft.op.gradients import attrs_of, sum_to, tensor_type
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -139,7 +140,7 @@ def _batch_matmul_reference(a: np.ndarray, b: np.ndarray, transpose_a: bool = Fa
 
 
 @define_op("nn.matmul", attrs=MatmulAttrs, relation=_matmul_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=MATMUL)
 def matmul(a: te.Tensor, b: te.Tensor, attrs: MatmulAttrs) -> te.Tensor:
     """out[…, m, n] = sum over k of a[…, m, k] * b[…, k, n]
 
@@ -234,7 +235,7 @@ def _matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 
 @define_op("nn.batch_matmul", attrs=BatchMatmulAttrs, relation=_batch_matmul_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=10)
+           pattern=OpPattern.OUT_FUSABLE, level=10, traits=MATMUL)
 def batch_matmul(a: te.Tensor, b: te.Tensor, attrs: BatchMatmulAttrs) -> te.Tensor:
     """The products of two stacks of matrices; a stack of one is used for all of the other."""
     return topi_dense.matmul(a, b, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b,
@@ -245,3 +246,26 @@ batch_matmul.spec(_batch_matmul_reference, case((2, 3, 5), (2, 4, 5)),
                   case((2, 3, 5), (2, 5, 4), transpose_b=False),
                   case((1, 5, 3), (2, 5, 4), transpose_a=True, transpose_b=False),
                   case((3, 2, 4), (1, 5, 4)))
+
+
+@batch_matmul.gradient
+def _batch_matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, BatchMatmulAttrs)
+    a, b = call.args
+    swap_a, swap_b = attrs.transpose_a, attrs.transpose_b
+    product = op.nn.batch_matmul
+    da = (product(b, dy, transpose_a=swap_b, transpose_b=True) if swap_a
+          else product(dy, b, transpose_b=not swap_b))
+    db = (product(dy, a, transpose_a=True, transpose_b=swap_a) if swap_b
+          else product(a, dy, transpose_a=not swap_a, transpose_b=False))
+    batch = tensor_type(call).shape[0]
+    return [_one_batch(g, x, batch) for g, x in ((da, a), (db, b))]
+
+
+def _one_batch(grad: Expr, x: Expr, batch: Dim) -> Expr:
+    """The gradient of an operand of batch size 1 that was broadcast to ``batch``."""
+    type_ = tensor_type(x)
+    if type_.shape[0] == batch:
+        return grad
+    source = TensorType((batch, *type_.shape[1:]), type_.dtype)
+    return sum_to(grad, source, type_)

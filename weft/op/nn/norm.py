@@ -14,6 +14,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim
+from weft.ir.traits import SENSITIVE, MixedPrecision, OpTraits
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
@@ -69,7 +70,7 @@ def _batch_norm_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.batch_norm", attrs=BatchNormAttrs, relation=_batch_norm_relation,
-           pattern=OpPattern.OPAQUE, level=1)
+           pattern=OpPattern.OPAQUE, level=1, traits=OpTraits(mixed_precision=MixedPrecision.NEVER))
 def batch_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, moving_mean: te.Tensor,
     moving_var: te.Tensor, attrs: BatchNormAttrs,
@@ -151,7 +152,7 @@ def _layer_norm_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.layer_norm", attrs=LayerNormAttrs, relation=_layer_norm_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=SENSITIVE)
 def layer_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: LayerNormAttrs
 ) -> te.Tensor:
@@ -200,7 +201,8 @@ def _lrn_relation(ctx: RelationContext) -> bool:
     return identity_relation(ctx)
 
 
-@define_op("nn.lrn", attrs=LrnAttrs, relation=_lrn_relation, pattern=OpPattern.OPAQUE, level=2)
+@define_op("nn.lrn", attrs=LrnAttrs, relation=_lrn_relation, pattern=OpPattern.OPAQUE, level=2,
+           traits=SENSITIVE)
 def lrn(data: te.Tensor, attrs: LrnAttrs) -> te.Tensor:
     """``data`` / (bias + alpha / size * sum of squares of the neighbours)**beta
 

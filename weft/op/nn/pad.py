@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, dim_add
+from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
-from weft.op.gradients import tensor_type
+from weft.op.gradients import attrs_of, static_shape, tensor_type, typed_zeros
 from weft.op.layout_inference import InputLayout, LayoutResult, data_layout, unsplit_axis
 from weft.op.relations import attrs_as, expect_same_dtype, tensors_known
+from weft.support.errors import PassError
 from weft.topi.nn import pad as topi_pad
 
 
@@ -63,7 +65,8 @@ def _padded(
     return dim_add(size, before + after)
 
 
-@define_op("nn.pad", attrs=PadAttrs, relation=_pad_relation, pattern=OpPattern.INJECTIVE, level=2)
+@define_op("nn.pad", attrs=PadAttrs, relation=_pad_relation, pattern=OpPattern.INJECTIVE, level=2,
+           traits=OpTraits(is_identity_at_same_type=True))
 def pad(x: te.Tensor, pad_value: te.Tensor, attrs: PadAttrs) -> te.Tensor:
     """``x`` with elements around it; ``pad_value`` is a scalar tensor."""
     if attrs.pad_mode == "edge":
@@ -148,3 +151,18 @@ pad.spec(
     case((3, 4), (), pad_width=((2, 1), (0, 5)), pad_mode="edge"),
     case((0, 2), (), pad_width=((1, 1), (0, 0))),
 )
+
+
+@pad.gradient
+def _pad_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, PadAttrs)
+    x, value = call.args
+    if attrs.pad_mode != "constant":
+        raise PassError(f"padding by {attrs.pad_mode!r} has no gradient", where=call.span,
+                        expected="constant")
+    shape = static_shape(x, call)
+    begin = tuple(before for before, _ in attrs.pad_width)
+    end = tuple(b + size for b, size in zip(begin, shape, strict=True))
+    inner = op.strided_slice(dy, begin=begin, end=end)
+    border = op.subtract(op.sum(dy), op.sum(inner))
+    return [inner, border if tensor_type(value).ndim == 0 else typed_zeros(value)]

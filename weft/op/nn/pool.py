@@ -6,7 +6,7 @@ The members of the family are in ``pool1d``, ``pool2d`` and ``pool3d``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import Case, Op, OpPattern, define_op
 from weft.ir.shape import ANY, Dim, Shape
+from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.layout_inference import image_layout
 from weft.op.nn.conv import positive
 from weft.op.nn.conv_reference import images_in, pad_spatial, plain_images, windows
+from weft.op.nn.pool_gradients import avg_pool_gradient, max_pool_gradient
 from weft.op.relations import (
     attrs_as,
     checked,
@@ -171,8 +173,10 @@ def define_max_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
 
     run.__doc__ = "The largest element of each window."
     op = define_op(name, attrs=attrs_type, relation=checked(expect_number, pool_relation),
-                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",))(run)
+                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",),
+                   traits=replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE))(run)
     op.layout(image_layout)
+    op.gradient(max_pool_gradient)
     op.spec(lambda x, **values: max_reference(x, attrs_type(**values)), *cases)
     return op
 
@@ -186,7 +190,9 @@ def define_avg_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
 
     run.__doc__ = "The mean of each window."
     op = define_op(name, attrs=attrs_type, relation=checked(expect_float, pool_relation),
-                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",))(run)
+                   pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",),
+                   traits=replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE))(run)
     op.layout(image_layout)
+    op.gradient(avg_pool_gradient)
     op.spec(lambda x, **values: avg_reference(x, attrs_type(**values)), *cases)
     return op

@@ -10,6 +10,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import attrs_of, scalar, tensor_type
@@ -35,7 +36,8 @@ def _relation(ctx: RelationContext) -> bool:
     return size is not None
 
 
-@define_op("nn.prelu", attrs=PReluAttrs, relation=_relation, pattern=OpPattern.BROADCAST, level=3)
+@define_op("nn.prelu", attrs=PReluAttrs, relation=_relation, pattern=OpPattern.BROADCAST, level=3,
+           traits=CONTINUOUS)
 def prelu(data: te.Tensor, alpha: te.Tensor, attrs: PReluAttrs) -> te.Tensor:
     """``data`` where it is positive, else alpha * ``data``, with one alpha for each channel."""
     axis = attrs.axis % data.ndim

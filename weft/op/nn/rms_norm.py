@@ -11,6 +11,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.traits import CONTINUOUS
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
 from weft.op.gradients import tensor_type
@@ -39,7 +40,7 @@ def _rms_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.rms_norm", attrs=RmsNormAttrs, relation=_rms_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=CONTINUOUS)
 def rms_norm(data: te.Tensor, weight: te.Tensor, attrs: RmsNormAttrs) -> te.Tensor:
     """``data`` / sqrt(mean of its squares along an axis + epsilon) * ``weight``"""
     return topi_norm.rms_norm(data, weight, axis=attrs.axis % data.ndim, epsilon=attrs.epsilon)
@@ -99,7 +100,7 @@ def _l2_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.l2_normalize", attrs=L2NormalizeAttrs, relation=_l2_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=2)
+           pattern=OpPattern.OUT_FUSABLE, level=2, traits=CONTINUOUS)
 def l2_normalize(data: te.Tensor, attrs: L2NormalizeAttrs) -> te.Tensor:
     """``data`` / sqrt(max(sum of its squares along axes, eps))"""
     return topi_norm.l2_normalize(data, axes=_l2_axes(attrs.axis, data.ndim), epsilon=attrs.eps)

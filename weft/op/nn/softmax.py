@@ -11,6 +11,7 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import float32
 from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
+from weft.ir.traits import CONTINUOUS, SENSITIVE
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
@@ -37,14 +38,14 @@ def _softmax_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.softmax", attrs=SoftmaxAttrs, relation=_softmax_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=SENSITIVE)
 def softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """y[i] = exp(x[i] - max x) / sum exp(x - max x), along an axis."""
     return topi_softmax.softmax(x, attrs.axis % x.ndim)
 
 
 @define_op("nn.log_softmax", attrs=SoftmaxAttrs, relation=_softmax_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=1)
+           pattern=OpPattern.OUT_FUSABLE, level=1, traits=SENSITIVE)
 def log_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """y[i] = x[i] - max x - log sum exp(x - max x), along an axis."""
     return topi_softmax.log_softmax(x, attrs.axis % x.ndim)
@@ -58,7 +59,7 @@ def _expect_float32(ctx: RelationContext, arg: int, type_: TensorType) -> None:
 
 @define_op("nn.fast_softmax", attrs=SoftmaxAttrs,
            relation=checked(_expect_float32, _softmax_relation), pattern=OpPattern.OUT_FUSABLE,
-           level=1)
+           level=1, traits=CONTINUOUS)
 def fast_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
     """``nn.softmax`` of float32 by ``fast_exp``, to a relative error of 1e-5."""
     return topi_softmax.softmax(x, attrs.axis % x.ndim, fast_exp)

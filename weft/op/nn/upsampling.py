@@ -13,6 +13,7 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, dim_mul
+from weft.ir.traits import CONTINUOUS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.gradients import tensor_type
@@ -144,7 +145,7 @@ def _define(name: str, attrs_type: type[Attrs], cases: Sequence[Case]) -> Op:
         "positions fall together instead."
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
-                   level=2, inputs=("x",))(run)
+                   level=2, inputs=("x",), traits=CONTINUOUS)(run)
     op.layout(image_layout)
     op.expansion(_as_resize)
     op.spec(reference, *cases)

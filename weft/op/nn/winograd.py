@@ -15,6 +15,7 @@ from weft import te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add
+from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr
@@ -132,7 +133,7 @@ def _conv2d_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.winograd_conv2d", attrs=WinogradConv2DAttrs, relation=_conv2d_relation,
-           pattern=OpPattern.OUT_FUSABLE, level=10)
+           pattern=OpPattern.OUT_FUSABLE, level=10, traits=OpTraits(is_contraction=True))
 def winograd_conv2d(data: te.Tensor, kernel: te.Tensor, attrs: WinogradConv2DAttrs) -> te.Tensor:
     """``nn.conv2d`` with stride 1 and the result of ``nn.winograd_weight`` for its kernel.
 

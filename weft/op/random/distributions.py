@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, bool_, int64
+from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import Case, Op, OpPattern, case, define_op
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import typed_zeros
 from weft.op.random.threefry import (
     CASE_KEY,
     KEY_TYPE,
@@ -118,10 +120,31 @@ uniform = _two_parameters(
     "random.uniform", topi.uniform, _uniform_reference, ("low", "high"),
     doc="The key to use next, and numbers that are equally likely between low and high.",
     cases=(*_PARAMETER_CASES, case(CASE_KEY, np.float16(0), np.float16(1), out_shape=(5,))))
+
+
+@uniform.gradient
+def _uniform_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """Both bounds move the numbers, as far as these lie from the other one."""
+    key, low, high = call.args
+    numbers, arriving = TupleGetItem(y, 1), TupleGetItem(dy, 1)
+    share = op.divide(op.subtract(numbers, low), op.subtract(high, low))
+    to_high = op.multiply(arriving, share)
+    return [typed_zeros(key), op.sum(op.subtract(arriving, to_high)), op.sum(to_high)]
+
+
 normal = _two_parameters(
     "random.normal", topi.normal, _normal_reference, ("mean", "scale"),
     doc="The key to use next, and normally distributed numbers; scale is the deviation.",
     cases=_PARAMETER_CASES)
+
+
+@normal.gradient
+def _normal_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """Mean and deviation move the numbers (the reparametrisation trick)."""
+    key, mean, scale = call.args
+    numbers, arriving = TupleGetItem(y, 1), TupleGetItem(dy, 1)
+    standard = op.divide(op.subtract(numbers, mean), scale)
+    return [typed_zeros(key), op.sum(arriving), op.sum(op.multiply(arriving, standard))]
 
 
 @dataclass(frozen=True, kw_only=True)

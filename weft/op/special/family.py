@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.ir.op import Case, Op
-from weft.op.families import Gradient, unary
+from weft.ir.op import Case, GradientRule, Op
+from weft.op.families import unary
 from weft.topi.special.arithmetic import Function, of_elements, on_arrays
 
 
 def special(name: str, function: Function, *, doc: str, cases: Sequence[Case],
-            grad: Gradient | None = None) -> Op:
+            grad: GradientRule | None = None) -> Op:
     """The operator ``special.<name>``; ``function`` takes an arithmetic and an element."""
 
     def reference(x: np.ndarray) -> np.ndarray:

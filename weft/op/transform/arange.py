@@ -13,6 +13,7 @@ from weft.ir.attrs import Attrs, attr, one_of
 from weft.ir.dtype import DType, float32, float64, int64
 from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op, get_op
+from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as, expect_rank
@@ -41,7 +42,7 @@ def _arange_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("arange", attrs=ArangeAttrs, relation=_arange_relation, pattern=OpPattern.INJECTIVE,
-           level=3)
+           level=3, traits=OpTraits(is_creation=True, has_zero_gradient=True))
 def arange(attrs: ArangeAttrs) -> te.Tensor:
     """``start + i * step`` below (or above) ``stop``, computed in int64 or float64."""
     whole = all(isinstance(v, int) for v in (attrs.start, attrs.step))

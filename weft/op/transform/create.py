@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, float32, int64
+from weft.ir.expr import Call, Expr
 from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.traits import ZERO_GRADIENT, OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import attrs_as
@@ -37,7 +39,8 @@ def _constant_op(name: str, value: int, doc: str) -> Op:
 
     run.__doc__ = doc
     op = define_op(name, attrs=CreateAttrs, relation=_created, pattern=OpPattern.ELEMWISE,
-                   inputs=(), level=3)(run)
+                   inputs=(), level=3,
+                   traits=OpTraits(is_creation=True, has_zero_gradient=True))(run)
     op.spec(lambda shape, dtype=float32: np.full(shape, value, DType.of(dtype).numpy),
             case(shape=(2, 3)), case(shape=(), dtype="int32"), case(shape=(0, 2)))
     return op
@@ -65,7 +68,8 @@ def _full_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("full", attrs=FullAttrs, relation=_full_relation, pattern=OpPattern.BROADCAST, level=3)
+@define_op("full", attrs=FullAttrs, relation=_full_relation, pattern=OpPattern.BROADCAST, level=3,
+           traits=OpTraits(is_creation=True))
 def full(fill_value: te.Tensor, attrs: FullAttrs) -> te.Tensor:
     """A tensor filled with a scalar."""
     return indexing.full(attrs.shape, fill_value[()].astype(attrs.dtype or fill_value.dtype))
@@ -78,6 +82,11 @@ def _full_reference(value: Any, shape: tuple[int, ...], dtype: DType | None = No
 
 full.spec(_full_reference, case((), shape=(2, 3)), case((), shape=(), dtypes="int32"),
           case((), shape=(4,), dtype="int64", low=-9, high=9))
+
+
+@full.gradient
+def _full_gradient(_call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    return [op.sum(dy)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +104,7 @@ def _shape_of_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("shape_of", attrs=ShapeOfAttrs, relation=_shape_of_relation, pattern=OpPattern.OPAQUE,
-           level=10)
+           level=10, traits=ZERO_GRADIENT)
 def shape_of(x: te.Tensor, attrs: ShapeOfAttrs) -> te.Tensor:
     """The sizes of x as a tensor of one axis."""
     return indexing.shape_of(x, attrs.dtype)

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, tensor_type, typed_zeros
+from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_int, tensors_known
 from weft.topi import gather as topi
 
@@ -64,6 +67,16 @@ gather.spec(
     case((3, 4), np.array([[3, 0], [1, 1], [9, -4]], np.int32), axis=-1),
     case((2, 3), np.zeros((0, 3), np.int64)),
 )
+
+
+@gather.gradient
+def _gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, GatherAttrs)
+    x, indices = call.args
+    last = tensor_type(x).concrete_shape[attrs.axis] - 1
+    positions = op.clip(indices, a_min=0, a_max=max(last, 0))
+    return [op.scatter_elements(typed_zeros(x), positions, dy, axis=attrs.axis, reduction="add"),
+            typed_zeros(indices)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +145,6 @@ gather_nd.spec(
     case((2, 3, 4), np.array([[1, 3]]), batch_dims=1),
     case((2, 3), np.zeros((2, 0), np.int64)),
 )
+
+
+gather_nd.gradient(gather_gradient)

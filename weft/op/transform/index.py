@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, static_shape, tensor_type, typed_zeros
 from weft.op.relations import attrs_as, expect_int, tensors_known
 from weft.topi import indexing
 
@@ -63,3 +65,31 @@ take.spec(
     case((2, 3), np.array([5, 0])),
     case((4, 3), np.int64(2), axis=0),
 )
+
+
+@take.gradient
+def _take_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Rows go back by a product with the matrix that has a one for every row taken."""
+    attrs = attrs_of(call, TakeAttrs)
+    x, indices = call.args
+    shape, taken = static_shape(x, call), static_shape(indices, call)
+    axis = 0 if attrs.axis is None else attrs.axis % len(shape)
+    flat = shape if attrs.axis is not None else (int(np.prod(shape)),)
+    size, count = flat[axis], int(np.prod(taken))
+    itype = tensor_type(indices).dtype
+    last = Constant(np.asarray(size - 1, itype.numpy))
+    zero = Constant(np.asarray(0, itype.numpy))
+    rows = op.reshape(indices, newshape=(1, count), allowzero=True)
+    if attrs.mode == "wrap":
+        rows = op.floor_mod(rows, Constant(np.asarray(size, itype.numpy)))
+    else:
+        rows = op.minimum(op.maximum(rows, zero), last)
+    numbers = Constant(np.arange(size, dtype=itype.numpy).reshape(size, 1))
+    chosen = op.cast(op.equal(numbers, rows), dtype=tensor_type(x).dtype)
+    before, after = int(np.prod(flat[:axis])), int(np.prod(flat[axis + 1 :]))
+    stack = op.reshape(dy, newshape=(before, count, after), allowzero=True)
+    moved = op.reshape(op.transpose(stack, axes=(1, 0, 2)), newshape=(count, before * after),
+                       allowzero=True)
+    back = op.reshape(op.nn.matmul(chosen, moved), newshape=(size, before, after), allowzero=True)
+    dx = op.reshape(op.transpose(back, axes=(1, 0, 2)), newshape=shape, allowzero=True)
+    return [dx, typed_zeros(indices)]

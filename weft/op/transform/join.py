@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, Shape, dim_add, dim_floordiv, dim_sub, dims_equal
+from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes, normalize_axis
+from weft.op.gradients import attrs_of, spread_along, static_shape
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -97,6 +100,24 @@ concatenate.spec(
     case([(3,)]),
     case([(2, 0), (2, 3)], axis=1),
 )
+
+
+def _fields(call: Call) -> tuple[TensorType, ...]:
+    type_ = call.args[0].checked_type
+    fields = type_.fields if isinstance(type_, TupleType) else ()
+    return tuple(f for f in fields if isinstance(f, TensorType))
+
+
+@concatenate.gradient
+def _concatenate_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, ConcatenateAttrs)
+    fields = _fields(call)
+    axis = attrs.axis % fields[0].ndim
+    sizes = [f.concrete_shape[axis] for f in fields]
+    if len(sizes) == 1:
+        return [Tuple((dy,))]
+    parts = op.split(dy, indices_or_sections=tuple(np.cumsum(sizes[:-1]).tolist()), axis=axis)
+    return [Tuple(tuple(TupleGetItem(parts, i) for i in range(len(sizes))))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +208,15 @@ split.spec(_split_reference, case((6, 4), indices_or_sections=3),
            case((4, 3), indices_or_sections=(0, 4)), case((5,), indices_or_sections=1))
 
 
+@split.gradient
+def _split_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, SplitAttrs)
+    type_ = call.checked_type
+    count = len(type_.fields) if isinstance(type_, TupleType) else 0
+    parts = tuple(TupleGetItem(dy, i) for i in range(count))
+    return [op.concatenate(Tuple(parts), axis=attrs.axis)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StridedSliceAttrs(Attrs):
     begin: tuple[int, ...] = attr(doc="first position along each axis; negative counts from the "
@@ -260,7 +290,7 @@ _TO_THE_END = 2**31 - 1
 
 
 @define_op("strided_slice", attrs=StridedSliceAttrs, relation=_strided_slice_relation,
-           pattern=OpPattern.INJECTIVE, level=4)
+           pattern=OpPattern.INJECTIVE, level=4, traits=COPIES_ELEMENTS)
 def strided_slice(x: te.Tensor, attrs: StridedSliceAttrs) -> te.Tensor:
     """``x[begin:end:strides]`` along the given axes, bounds beyond the size cut as in NumPy."""
     begin: list[PrimExpr | int] = [0] * x.ndim
@@ -338,3 +368,29 @@ strided_slice.spec(
     case((7, 2), begin=(6,), end=(-8,), strides=(-2,), axes=(0,)),
     case((4, 3), begin=(2,), end=(2,)),
 )
+
+
+@strided_slice.gradient
+def _strided_slice_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Elements go back between zeros, axis by axis; backward slices are turned round first."""
+    attrs = attrs_of(call, StridedSliceAttrs)
+    shape, cut = static_shape(call.args[0], call), static_shape(call, call)
+    axes = attrs.axes if attrs.axes is not None else tuple(range(len(attrs.begin)))
+    strides = attrs.strides or (1,) * len(axes)
+    for axis, begin, stride in zip(axes, attrs.begin, strides, strict=True):
+        axis %= len(shape)  # noqa: PLW2901
+        positions = _positions(shape[axis], begin, stride, cut[axis])
+        if stride < 0 and positions:
+            count = len(positions)
+            dy = op.strided_slice(dy, begin=(count - 1,), end=(-count - 1,), strides=(-1,),
+                                  axes=(axis,))
+            positions = positions[::-1]
+        first = positions[0] if positions else shape[axis]
+        dy = spread_along(dy, axis, first, abs(stride), shape[axis], len(positions))
+    return [dy]
+
+
+def _positions(size: int, begin: int, stride: int, count: int) -> list[int]:
+    first = begin + size if begin < 0 else begin
+    first = min(max(first, 0), size - 1 if stride < 0 else size)
+    return [first + i * stride for i in range(count)]

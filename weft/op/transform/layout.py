@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import attrs_of
 from weft.op.relations import layout_attr, to_layout
 from weft.topi import transform
 from weft.topi.layout import Layout, transform_array
@@ -53,3 +55,9 @@ layout_transform.spec(
     case((4, 1, 3, 3), src_layout="OIHW", dst_layout="OIHW1i4o"),
     case((6, 5), src_layout="NK", dst_layout="NK3n"),
 )
+
+
+@layout_transform.gradient
+def _layout_transform_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, LayoutTransformAttrs)
+    return [op.layout_transform(dy, src_layout=attrs.dst_layout, dst_layout=attrs.src_layout)]

@@ -14,6 +14,7 @@ from weft.ir.dtype import DType, int64
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.shape import Shape, dim_product, dim_sub, dims_equal
+from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_dims, identity_relation, normalize_axes
@@ -271,7 +272,8 @@ def _ndarray_size_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("ndarray_size", attrs=NdarraySizeAttrs, relation=_ndarray_size_relation, level=10)
+@define_op("ndarray_size", attrs=NdarraySizeAttrs, relation=_ndarray_size_relation, level=10,
+           traits=ZERO_GRADIENT)
 def ndarray_size(x: te.Tensor, attrs: NdarraySizeAttrs) -> te.Tensor:
     """The number of elements of x, a scalar."""
     return indexing.full((), topi_reduce.count(x, range(x.ndim)).astype(attrs.dtype), "size")

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
+from weft.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Shape, dims_equal
-from weft.ir.types import TensorType
+from weft.ir.traits import ZERO_GRADIENT
+from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import broadcast_shapes
+from weft.op.gradients import tensor_type
+from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -63,10 +67,10 @@ def adv_index(tensors: tuple[te.Tensor, ...], _attrs: Attrs) -> te.Tensor:
 
 def _adv_index_reference(tensors: Sequence[np.ndarray]) -> np.ndarray:
     x, *positions = tensors
-    places = np.broadcast_arrays(*(
+    positions = np.broadcast_arrays(*(
         np.clip(np.where(p < 0, p + size, p), 0, size - 1)
         for p, size in zip(positions, x.shape, strict=False)))
-    return np.array(x[tuple(places)], order="C")
+    return np.array(x[tuple(positions)], order="C")
 
 
 adv_index.spec(
@@ -75,6 +79,25 @@ adv_index.spec(
     case([(3,), np.int64(1)]), case([(2, 3), np.array([9, -9])]),
     case([(2, 3), np.zeros((0,), np.int64)]),
 )
+
+
+@adv_index.gradient
+def _adv_index_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """What was read comes back to where it was read; positions have no gradient."""
+    type_ = call.args[0].checked_type
+    fields = [t for t in (type_.fields if isinstance(type_, TupleType) else ())
+              if isinstance(t, TensorType)]
+    shape = fields[0].concrete_shape
+    total = int(np.prod(shape, dtype=np.int64))
+    parts = [TupleGetItem(call.args[0], n) for n in range(len(fields))]
+    rest = [op.zeros_like(p) for p in parts[1:]]
+    if total == 0 or 0 in tensor_type(call).concrete_shape:
+        return [Tuple((op.zeros_like(parts[0]), *rest))]
+    positions = Constant(np.arange(total).reshape(shape))
+    origin = op.reshape(op.adv_index((positions, *parts[1:])), newshape=(-1,))
+    clear = op.zeros(shape=(total,), dtype=fields[0].dtype)
+    added = op.scatter_elements(clear, origin, op.reshape(dy, newshape=(-1,)), reduction="add")
+    return [Tuple((op.reshape(added, newshape=shape, allowzero=True), *rest))]
 
 
 def _unravel_index_relation(ctx: RelationContext) -> bool:
@@ -168,7 +191,8 @@ def _searchsorted_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("searchsorted", attrs=SearchSortedAttrs, relation=_searchsorted_relation, level=6)
+@define_op("searchsorted", attrs=SearchSortedAttrs, relation=_searchsorted_relation, level=6,
+           traits=ZERO_GRADIENT)
 def searchsorted(
     sorted_sequence: te.Tensor, values: te.Tensor, attrs: SearchSortedAttrs
 ) -> te.Tensor:
@@ -214,7 +238,7 @@ def _strided_set_relation(ctx: RelationContext) -> bool:
     for axis, (size, limit) in enumerate(zip(values.shape, x.shape, strict=True)):
         if dims_equal(size, limit) is False and isinstance(size, int) and isinstance(limit, int) \
                 and size > limit:
-            ctx.fail("there are more values than places", arg=1, axis=axis,
+            ctx.fail("there are more values than positions", arg=1, axis=axis,
                      expected=f"{limit} or less", got=size)
     ctx.output(x)
     return True
@@ -234,10 +258,10 @@ def _strided_set_reference(
     x: np.ndarray, values: np.ndarray, begin: np.ndarray, end: np.ndarray, strides: np.ndarray
 ) -> np.ndarray:
     result = x.copy()
-    places = [list(range(*slice(*map(int, cut)).indices(size)))[:count] for *cut, size, count in
+    positions = [list(range(*slice(*map(int, cut)).indices(size)))[:count] for *cut, size, count in
               zip(begin, end, strides, x.shape, values.shape, strict=True)]
-    cut = tuple(slice(len(p)) for p in places)
-    result[np.ix_(*places)] = values[cut]
+    cut = tuple(slice(len(p)) for p in positions)
+    result[np.ix_(*positions)] = values[cut]
     return result
 
 
@@ -248,3 +272,6 @@ strided_set.spec(
     case((4,), (2,), np.array([3]), np.array([99]), np.array([1])),
     case((3, 2), (0, 2), np.array([1, 0]), np.array([1, 2]), np.array([1, 1])),
 )
+
+
+strided_set.gradient(write_gradient(1))

@@ -14,6 +14,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import attrs_of, scalar
+from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -232,3 +233,6 @@ matrix_set_diag.spec(
     case((4, 3), (3, 3), k1=-1, k2=1), case((2, 3, 3), (2, 3, 3), k1=-2, k2=0),
     case((3, 5), (4, 3), k1=-1, k2=2, super_diag_right_align=False, sub_diag_right_align=True),
 )
+
+
+matrix_set_diag.gradient(write_gradient(1))

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import DType, int64
+from weft.ir.expr import Call, Expr, TupleGetItem
 from weft.ir.op import Op, OpPattern, case, define_op
+from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
 from weft.op.relations import attrs_as, expect_number
 from weft.topi import scan as topi_scan
 from weft.topi import sort as topi_sort
@@ -66,7 +69,38 @@ def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: s
 
 
 cumsum = _scan("cumsum", "add", np.cumsum, "The sums of ever more elements along an axis.")
+
+
+@cumsum.gradient
+def _cumsum_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, ScanAttrs)
+    x = call.args[0]
+    back = op.cumsum(dy, axis=attrs.axis, exclusive=attrs.exclusive, reverse=not attrs.reverse)
+    return [op.cast(back, dtype=tensor_type(x).dtype)]
+
+
 cumprod = _scan("cumprod", "mul", np.cumprod, "The products of ever more elements along an axis.")
+
+
+@cumprod.gradient
+def _cumprod_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    """``sum(dy[j] * y[j]) / x[i]`` over the products that hold element i.
+
+    Products after the first zero are zero. That zero itself has the slope of the products without
+    it; later zeros stand behind it and have none.
+    """
+    attrs = attrs_of(call, ScanAttrs)
+    x = call.args[0]
+    zero, one = scalar(0, x), scalar(1, x)
+    forward = {"axis": attrs.axis, "reverse": attrs.reverse}
+    back = {"axis": attrs.axis, "exclusive": attrs.exclusive, "reverse": not attrs.reverse}
+    is_zero = op.equal(x, zero)
+    earlier = op.cumsum(op.cast(is_zero, dtype=tensor_type(x).dtype), exclusive=True, **forward)
+    is_first = op.logical_and(is_zero, op.equal(earlier, zero))
+    without = op.cumprod(op.where(is_first, one, x), exclusive=attrs.exclusive, **forward)
+    at_first = op.cumsum(op.multiply(dy, without), **back)
+    elsewhere = op.divide(op.cumsum(op.multiply(dy, y), **back), op.where(is_zero, one, x))
+    return [op.where(is_first, at_first, op.where(is_zero, zero, elsewhere))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +150,7 @@ def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
 
 
 @define_op("argsort", attrs=ArgsortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE,
-           level=6)
+           level=6, traits=ZERO_GRADIENT)
 def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
     """Where the elements of the sorted order are; of equals the first comes first."""
     return topi_sort.argsort(x, attrs.axis % x.ndim, is_ascend=attrs.is_ascend,
@@ -166,8 +200,31 @@ _CASES = (case((3, 5)), case((4, 2), axis=0), case(_TIES), case(_TIES, is_ascend
 # Long enough for merging, with runs that do not come in pairs.
 _LONG = (case((2, 37), dtypes="int32", low=0, high=9), case((35, 2), axis=0, is_ascend=False))
 sort.spec(_sort_reference, *_CASES, *_LONG, case((0, 3)))
+
+
+def _add_at(x: Expr, positions: Expr, values: Expr, axis: int) -> Expr:
+    """``values`` added to zeros in the shape of ``x``."""
+    return op.scatter_elements(typed_zeros(x), positions, values, axis=axis, reduction="add")
+
+
+@sort.gradient
+def _sort_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, SortAttrs)
+    x = call.args[0]
+    positions = op.argsort(x, axis=attrs.axis, is_ascend=attrs.is_ascend)
+    return [_add_at(x, positions, dy, attrs.axis)]
+
+
 argsort.spec(_argsort_reference, *_CASES, *_LONG, case((6,), dtype="int32"))
 topk.spec(_topk_reference, case((3, 5), k=2), case((33,), k=3),
           case((2, 40), dtypes="int32", low=0, high=9, k=9, is_ascend=True),
           case((36, 2), k=1, axis=0), case((4, 2), k=3, axis=0, is_ascend=True), case(_TIES, k=4),
           case(_TIES, k=4, is_ascend=True, dtype="int32"), case((5,), k=0))
+
+
+@topk.gradient
+def topk_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+    axis: int = call.attrs.axis  # type: ignore[attr-defined] - of ``topk`` or ``dyn.topk``
+    x, *count = call.args
+    return [_add_at(x, TupleGetItem(y, 1), TupleGetItem(dy, 0), axis),
+            *map(typed_zeros, count)]

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_mul
+from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, static_shape
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -45,7 +48,8 @@ def _tile_relation(ctx: RelationContext) -> bool:
     return True
 
 
-@define_op("tile", attrs=TileAttrs, relation=_tile_relation, pattern=OpPattern.INJECTIVE, level=3)
+@define_op("tile", attrs=TileAttrs, relation=_tile_relation, pattern=OpPattern.INJECTIVE, level=3,
+           traits=COPIES_ELEMENTS)
 def tile(x: te.Tensor, attrs: TileAttrs) -> te.Tensor:
     """``x`` repeated as a whole along its axes, and along new leading ones."""
     lead = max(len(attrs.reps) - x.ndim, 0)
@@ -63,6 +67,19 @@ tile.spec(np.tile, case((2, 3), reps=(2, 1)), case((3,), reps=(2, 2)),
           case((2, 3), reps=(3,)), case((), reps=(4,)), case((2,), reps=(0,)))
 
 
+@tile.gradient
+def _tile_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Copies are axes of their own, over which is summed."""
+    shape, reps = static_shape(call.args[0], call), attrs_of(call, TileAttrs).reps
+    rank = max(len(shape), len(reps))
+    sizes = (1,) * (rank - len(shape)) + shape
+    times = (1,) * (rank - len(reps)) + tuple(reps)
+    apart = tuple(n for pair in zip(times, sizes, strict=True) for n in pair)
+    copies = tuple(range(0, 2 * rank, 2))
+    total = op.sum(op.reshape(dy, newshape=apart, allowzero=True), axis=copies)
+    return [op.reshape(total, newshape=shape, allowzero=True)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReverseAttrs(Attrs):
     axis: int = attr(0, "axis whose order is turned round")
@@ -78,7 +95,7 @@ def _reverse_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("reverse", attrs=ReverseAttrs, relation=_reverse_relation, pattern=OpPattern.INJECTIVE,
-           level=3)
+           level=3, traits=COPIES_ELEMENTS)
 def reverse(x: te.Tensor, attrs: ReverseAttrs) -> te.Tensor:
     """The elements along an axis from the last to the first."""
     axis = attrs.axis % x.ndim
@@ -91,6 +108,11 @@ def reverse(x: te.Tensor, attrs: ReverseAttrs) -> te.Tensor:
 
 reverse.spec(lambda x, axis=0: np.ascontiguousarray(np.flip(x, axis)), case((3, 4)),
              case((2, 3, 4), axis=-2), case((0, 2)))
+
+
+@reverse.gradient
+def _reverse_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    return [op.reverse(dy, **dict(call.attrs.items()))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr, one_of
+from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
+from weft.op.gradients import attrs_of, scalar, static_shape, tensor_type, typed_zeros
+from weft.op.indexing_gradients import write_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_int, expect_same_dtype, tensors_known
 from weft.op.transform.gather import index_length
+from weft.support.errors import PassError
 from weft.topi import scatter as topi
 
 _MODES = ("update", "add", "mul", "min", "max")
@@ -92,6 +96,33 @@ scatter_elements.spec(
 )
 
 
+@scatter_elements.gradient
+def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Of several values for one place the last one stays, or all are added."""
+    attrs = attrs_of(call, ScatterElementsAttrs)
+    x, indices, updates = call.args
+    axis = attrs.axis % tensor_type(x).ndim
+    size = tensor_type(x).concrete_shape[axis]
+    shape = static_shape(updates, call)
+    if attrs.reduction not in ("update", "add"):
+        raise PassError(f"scatter_elements by {attrs.reduction!r} has no gradient",
+                        where=call.span, expected="update or add")
+    if 0 in shape or size == 0:
+        return [dy, typed_zeros(indices), typed_zeros(updates)]
+    positions = op.clip(op.cast(indices, dtype="int64"), a_min=0, a_max=size - 1)
+    stays = op.equal(positions, op.cast(indices, dtype="int64"))
+    arriving = op.gather(dy, positions, axis=axis)
+    kept = dy
+    if attrs.reduction == "update":
+        numbers = Constant(np.arange(int(np.prod(shape))).reshape(shape))
+        unwritten = op.full(Constant(np.asarray(-1)), shape=static_shape(x, call))
+        last = op.gather(op.scatter_elements(unwritten, indices, numbers, axis=axis), positions,
+                         axis=axis)
+        stays = op.logical_and(stays, op.equal(last, numbers))
+        kept = op.scatter_elements(dy, indices, typed_zeros(updates), axis=axis)
+    return [kept, typed_zeros(indices), op.where(stays, arriving, scalar(0, dy))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScatterNDAttrs(Attrs):
     mode: str = attr("update", "what a second value for one place does", check=one_of(*_MODES),
@@ -147,3 +178,12 @@ scatter_nd.spec(
     case((2, 3), np.zeros((1, 0), np.int64), (0, 3), mode="max"),
     case((4,), np.array([[1, 1, -1]]), (3,), mode="min", dtypes="int32", low=-9, high=9),
 )
+
+
+@scatter_nd.gradient
+def _scatter_nd_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
+    attrs = attrs_of(call, ScatterNDAttrs)
+    if attrs.mode != "update":
+        raise PassError(f"scatter_nd by {attrs.mode!r} has no gradient", where=call.span,
+                        expected="update")
+    return write_gradient(2)(call, y, dy)

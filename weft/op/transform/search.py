@@ -13,6 +13,7 @@ from weft.ir.dtype import int64
 from weft.ir.dynamic import Bounds
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import ANY, dim_product
+from weft.ir.traits import ZERO_GRADIENT
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.op.relations import expect_number, expect_rank, tensor_of
@@ -28,7 +29,7 @@ def _argwhere_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("argwhere", relation=_argwhere_relation, pattern=OpPattern.OPAQUE, level=10,
-           inputs=("x",))
+           inputs=("x",), traits=ZERO_GRADIENT)
 def argwhere(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
     """The index of each element that is not zero (or true), one a row, in row-major order."""
     return topi.argwhere(x)

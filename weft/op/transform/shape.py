@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
+from weft.ir.expr import Call, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import Dim, Shape, dim_floordiv, dim_mul, dim_product, dims_equal
+from weft.ir.traits import COPIES_ELEMENTS, RESHAPE
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axes
+from weft.op.gradients import attrs_of, static_shape, tensor_type
 from weft.op.layout_inference import (
     InputLayout,
     LayoutResult,
@@ -82,7 +85,7 @@ def _rest(ctx: RelationContext, source: Shape, known: Shape) -> Dim:
 
 
 @define_op("reshape", attrs=ReshapeAttrs, relation=_reshape_relation,
-           pattern=OpPattern.INJECTIVE, level=3)
+           pattern=OpPattern.INJECTIVE, level=3, traits=RESHAPE)
 def reshape(x: te.Tensor, attrs: ReshapeAttrs) -> te.Tensor:
     """The elements of x in row-major order under another shape."""
     shape = transform.resolve_shape(x.shape, attrs.newshape, allowzero=attrs.allowzero)
@@ -134,6 +137,12 @@ reshape.spec(
 )
 
 
+@reshape.gradient
+def _reshape_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    x = call.args[0]
+    return [op.reshape(dy, newshape=static_shape(x, call), allowzero=True)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TransposeAttrs(Attrs):
     axes: tuple[int, ...] | None = attr(
@@ -161,7 +170,7 @@ def _transpose_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("transpose", attrs=TransposeAttrs, relation=_transpose_relation,
-           pattern=OpPattern.INJECTIVE, level=3)
+           pattern=OpPattern.INJECTIVE, level=3, traits=COPIES_ELEMENTS)
 def transpose(x: te.Tensor, attrs: TransposeAttrs) -> te.Tensor:
     """``x`` with its axes permuted."""
     return transform.transpose(x, _permutation(attrs.axes, x.ndim))
@@ -175,6 +184,15 @@ transpose.spec(
     case(()),
     case((0, 3), axes=(1, 0)),
 )
+
+
+@transpose.gradient
+def _transpose_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, TransposeAttrs)
+    ndim = tensor_type(call).ndim
+    axes = attrs.axes if attrs.axes is not None else tuple(reversed(range(ndim)))
+    back = np.argsort([a % ndim for a in axes])
+    return [op.transpose(dy, axes=tuple(int(a) for a in back))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +222,7 @@ def _expand_dims_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("expand_dims", attrs=ExpandDimsAttrs, relation=_expand_dims_relation,
-           pattern=OpPattern.INJECTIVE, level=1)
+           pattern=OpPattern.INJECTIVE, level=1, traits=RESHAPE)
 def expand_dims(x: te.Tensor, attrs: ExpandDimsAttrs) -> te.Tensor:
     """``x`` with new axes of size 1."""
     return transform.expand_dims(x, _new_axis(attrs, x.ndim), attrs.num_newaxis)
@@ -217,6 +235,16 @@ def _expand_dims_reference(x: np.ndarray, axis: int, num_newaxis: int = 1) -> np
 
 expand_dims.spec(_expand_dims_reference, case((3, 4), axis=1), case((3, 4), axis=-1),
                  case((3,), axis=0, num_newaxis=2), case((), axis=0))
+
+
+@expand_dims.gradient
+def _expand_dims_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, ExpandDimsAttrs)
+    first = attrs.axis % tensor_type(call).ndim if attrs.axis >= 0 else (
+        attrs.axis + tensor_type(call.args[0]).ndim + 1
+    )
+    axes = tuple(range(first, first + attrs.num_newaxis))
+    return [op.squeeze(dy, axis=axes) if axes else dy]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +276,7 @@ def _squeeze_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("squeeze", attrs=SqueezeAttrs, relation=_squeeze_relation,
-           pattern=OpPattern.INJECTIVE, level=3)
+           pattern=OpPattern.INJECTIVE, level=3, traits=RESHAPE)
 def squeeze(x: te.Tensor, attrs: SqueezeAttrs) -> te.Tensor:
     """``x`` without axes of size 1."""
     return transform.squeeze(x, _squeezed(attrs.axis, tuple(int_value(s) for s in x.shape)))
@@ -279,6 +307,19 @@ squeeze.spec(_squeeze_reference, case((1, 3, 1), axis=0), case((1, 3, 1), axis=(
              case((1, 3, 1, 2)), case((1, 1), axis=(0, 1)))
 
 
+@squeeze.gradient
+def _squeeze_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    attrs = attrs_of(call, SqueezeAttrs)
+    shape = tensor_type(call.args[0]).shape
+    axes = attrs.axis
+    if axes is None:
+        axes = tuple(i for i, d in enumerate(shape) if d == 1)
+    wanted = {a % len(shape) for a in ((axes,) if isinstance(axes, int) else axes)}
+    for axis in sorted(wanted):
+        dy = op.expand_dims(dy, axis=axis)
+    return [dy]
+
+
 def _batch_flatten_relation(ctx: RelationContext) -> bool:
     source = ctx.tensor(0)
     if source is None:
@@ -290,7 +331,7 @@ def _batch_flatten_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("nn.batch_flatten", relation=_batch_flatten_relation, pattern=OpPattern.INJECTIVE,
-           level=2, inputs=("x",))
+           level=2, inputs=("x",), traits=RESHAPE)
 def batch_flatten(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
     """``x`` of shape (d0, d1, …) as (d0, d1 * …)."""
     rest = transform.resolve_shape(x.shape[1:], (-1,))
@@ -317,3 +358,6 @@ def _batch_flatten_layout(
 
 
 batch_flatten.spec(_batch_flatten_reference, case((2, 3, 4)), case((3, 4)), case((3,)))
+
+
+batch_flatten.gradient(_reshape_gradient)

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.dtype import bool_, int64
 from weft.ir.dynamic import Bounds
+from weft.ir.expr import Call, Constant, Expr
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import ANY, dim_add
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
+from weft.op.gradients import tensor_type, typed_zeros
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -85,6 +87,22 @@ sparse_to_dense.spec(
     case(np.array([[1], [4]], np.int32), (2,), (), output_shape=(5,), dtypes="int32", high=9),
     case(np.zeros((0, 2), np.int64), (0,), (), output_shape=(2, 0)),
 )
+
+
+@sparse_to_dense.gradient
+def _sparse_to_dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """Values get what arrives where they stay, the default the rest."""
+    indices, values, default = call.args
+    shape = tensor_type(call).concrete_shape
+    count = tensor_type(values).concrete_shape[0]
+    numbers = Constant(np.arange(1, count + 1))
+    owner = op.sparse_to_dense(indices, numbers, Constant(np.asarray(0)), output_shape=shape)
+    flat = op.reshape(owner, newshape=(-1,))
+    shares = op.scatter_elements(op.zeros(shape=(count + 1,), dtype=tensor_type(values).dtype),
+                                 flat, op.reshape(dy, newshape=(-1,)), reduction="add")
+    rest = op.squeeze(op.strided_slice(shares, begin=(0,), end=(1,)), axis=0)
+    return [typed_zeros(indices), op.strided_slice(shares, begin=(1,), end=(count + 1,)),
+            op.cast(rest, dtype=tensor_type(default).dtype)]
 
 
 def _fill_relation(ctx: RelationContext) -> bool:

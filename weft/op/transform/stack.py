@@ -14,10 +14,12 @@ from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, Tuple
 from weft.ir.op import OpPattern, case, define_op, get_op
 from weft.ir.shape import Dim, dim_add, dim_floordiv, dim_mul, dim_product, dim_sub
+from weft.ir.traits import COPIES_ELEMENTS
 from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
 from weft.op.gradients import attrs_of, tensor_type
+from weft.op.indexing_gradients import gather_gradient
 from weft.op.relations import attrs_as, expect_dim, expect_rank, expect_same_dtype
 from weft.topi import indexing, transform
 
@@ -92,7 +94,7 @@ def _repeat_relation(ctx: RelationContext) -> bool:
 
 
 @define_op("repeat", attrs=RepeatAttrs, relation=_repeat_relation, pattern=OpPattern.INJECTIVE,
-           level=3)
+           level=3, traits=COPIES_ELEMENTS)
 def repeat(x: te.Tensor, attrs: RepeatAttrs) -> te.Tensor:
     """Each element along an axis several times before the next one."""
     if attrs.axis is None:
@@ -171,3 +173,6 @@ sliding_window.spec(
     case((4,), axis=0, window_shape=(4,), strides=(1,)),
     case((0, 3), axis=1, window_shape=(2,), strides=(1,)),
 )
+
+
+sliding_window.gradient(gather_gradient)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from weft.ir.op import Op
 from weft.ir.shape import Shape
+from weft.ir.traits import NO_TRAITS, OpTraits
 from weft.ir.types import FuncType, TensorType, TupleType, Type, component_types
 from weft.ir.visitor import children, post_order, rebuild
 from weft.support.errors import InternalError
@@ -15,6 +16,18 @@ from weft.support.errors import InternalError
 def op_name(expr: Expr) -> str:
     """The name of the operator that ``expr`` calls, or the empty string."""
     return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else ""
+
+
+def traits_of(expr: Expr) -> OpTraits:
+    """The traits of the operator that ``expr`` calls; the defaults for any other expression."""
+    if isinstance(expr, Call) and isinstance(expr.op, Op):
+        return expr.op.traits
+    return NO_TRAITS
+
+
+def is_reshape(expr: Expr) -> bool:
+    """Whether ``expr`` is a call whose result aliases its one argument under another shape."""
+    return traits_of(expr).is_reshape
 
 
 def is_primitive(expr: Expr) -> bool:

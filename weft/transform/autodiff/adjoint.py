@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from weft import op
-from weft.ir.expr import Expr, Tuple, TupleGetItem
+from weft.ir.expr import Expr, Tuple
 from weft.ir.trampoline import Routine, run
 from weft.ir.types import TensorType, TupleType, Type, holds_float, is_static
-from weft.support.errors import PassError
+from weft.op.gradients import field_of, typed_zeros
 
 Adjoint: TypeAlias = "Expr | tuple[Adjoint, ...] | None"
 
@@ -20,57 +20,6 @@ Adjoint: TypeAlias = "Expr | tuple[Adjoint, ...] | None"
 def is_differentiable(type_: Type | None) -> bool:
     """Whether there are floating-point tensors in a value of that type."""
     return type_ is not None and holds_float(type_)
-
-
-def zeros_like(expr: Expr) -> Expr:
-    """A zero of the type of a typed expression."""
-    return run(_filled(expr, expr.checked_type, {}, one=False))
-
-
-def ones_like(expr: Expr) -> Expr:
-    """A tensor of ones, or a tuple of such, of the type of a typed expression."""
-    return run(_filled(expr, expr.checked_type, {}, one=True))
-
-
-def _filled(
-    expr: Expr, type_: Type | None, made: dict[object, Expr], *, one: bool
-) -> Routine[Expr]:
-    """``made`` has what is filled already, by type where that fixes it: types share parts."""
-    key: object = type_ if type_ is not None and is_static(type_) else expr
-    known = made.get(key)
-    if known is not None:
-        return known
-    if isinstance(type_, TupleType):
-        fields = []
-        for index, field in enumerate(type_.fields):
-            fields.append((yield _filled(field_of(expr, index), field, made, one=one)))
-        known = Tuple(tuple(fields), span=expr.span, checked_type=type_)
-    else:
-        known = _filled_tensor(expr, type_, one=one)
-    made[key] = known
-    return known
-
-
-def _filled_tensor(expr: Expr, type_: Type | None, *, one: bool) -> Expr:
-    if not isinstance(type_, TensorType):
-        raise PassError("only tensors and tuples of them have gradients", where=expr.span,
-                        got=type_, help="leave other values out of what is differentiated")
-    if is_static(type_):
-        create = op.ones if one else op.zeros
-        made: Expr = create(shape=type_.shape, dtype=type_.dtype, span=expr.span)
-    else:
-        never = op.less(expr, expr, span=expr.span)  # of the right shape, and false for NaN too
-        made = op.cast(op.logical_not(never) if one else never, dtype=type_.dtype)
-    return made.with_type(type_)
-
-
-def field_of(expr: Expr, index: int) -> Expr:
-    """One field of an expression of tuple type."""
-    if isinstance(expr, Tuple):
-        return expr.fields[index]
-    type_ = expr.checked_type
-    known = type_.fields[index] if isinstance(type_, TupleType) else None
-    return TupleGetItem(expr, index, span=expr.span, checked_type=known)
 
 
 def field_adjoint(adjoint: Adjoint, index: int) -> Adjoint:
@@ -127,7 +76,7 @@ def _written(
     if isinstance(adjoint, Expr):
         return adjoint
     if adjoint is None:
-        return zeros_like(value)
+        return typed_zeros(value)
     type_ = value.checked_type
     # Where sizes are open, zeros depend on the value, and not on its type alone.
     key = (id(adjoint), type_ if type_ is not None and is_static(type_) else None)

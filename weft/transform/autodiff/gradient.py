@@ -21,9 +21,10 @@ from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.typing.infer import infer_type
 from weft.ir.visitor import children, post_order, rebuild
+from weft.op.gradients import typed_ones
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import op_name, type_of
-from weft.transform.autodiff.adjoint import is_differentiable, ones_like
+from weft.transform.autodiff.adjoint import is_differentiable
 from weft.transform.autodiff.expand_for_gradient import ExpandForGradient
 from weft.transform.autodiff.reverse import Sweep, missing_gradients
 from weft.transform.normal_form.alpha import fresh_copy, fresh_var
@@ -72,7 +73,7 @@ class Gradient(Pass):
         products.check(entry)
         wanted = self._parameters(entry)
         body = pure_graph(entry.body)
-        grads = Sweep(products.name_of).gradients(body, wanted, ones_like(body))
+        grads = Sweep(products.name_of).gradients(body, wanted, typed_ones(body))
         pair = Tuple((body, Tuple(tuple(grads), span=entry.span)), span=entry.span)
         changed = {self.entry: entry.replace(body=pair, ret_type=None), **products.definitions()}
         return prepared.with_functions(changed)

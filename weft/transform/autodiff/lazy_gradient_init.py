@@ -10,7 +10,7 @@ from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType, is_static
-from weft.transform.analysis.graph import known_type, op_name, rewrite_function
+from weft.transform.analysis.graph import known_type, op_name, rewrite_function, traits_of
 
 
 @register_pass
@@ -42,7 +42,7 @@ def _simpler(node: Expr) -> Expr | None:
         return node.tuple_value.fields[node.index]
     if not isinstance(node, Call):
         return None
-    rule = _RULES.get(op_name(node))
+    rule = _copied if traits_of(node).copies_elements else _RULES.get(op_name(node))
     return rule(node) if rule is not None else None
 
 
@@ -51,12 +51,9 @@ def is_filled(expr: Expr, value: float) -> bool:
     name = op_name(expr)
     if name in ("zeros", "ones"):
         return value == (1 if name == "ones" else 0)
-    if isinstance(expr, Call) and name in _SPREADING:
+    if isinstance(expr, Call) and traits_of(expr).copies_elements:
         return is_filled(expr.args[0], value)
     return isinstance(expr, Constant) and expr.is_scalar and bool(expr.data == value)
-
-
-_SPREADING = ("broadcast_to", "expand_dims", "reshape", "squeeze", "transpose")
 
 
 def _filled_like(call: Call, value: int) -> Expr | None:
@@ -95,8 +92,8 @@ def _multiply(call: Call) -> Expr | None:
     return _other(call, 1)
 
 
-def _moved(call: Call) -> Expr | None:
-    """Zeros and ones that change their shape are made in the new one."""
+def _copied(call: Call) -> Expr | None:
+    """Zeros and ones in the shape that the call gives them."""
     source = call.args[0]
     if op_name(source) not in ("zeros", "ones"):
         return None
@@ -108,7 +105,6 @@ def _linear_of_zeros(call: Call) -> Expr | None:
 
 
 _RULES: dict[str, Callable[[Call], Expr | None]] = {
-    **dict.fromkeys(_SPREADING, _moved),
     "add": _add,
     "multiply": _multiply,
     "negative": _linear_of_zeros,

@@ -41,7 +41,7 @@ class Recompute(FunctionPass):
     opt_level: ClassVar[int] = 0
     distance: int = 32
     ops: tuple[str, ...] = ()
-    expensive: tuple[str, ...] = ("erf", "exp", "log", "power", "tanh")
+    expensive: tuple[str, ...] | None = None
     everything: bool = False
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
@@ -82,4 +82,8 @@ class Recompute(FunctionPass):
             return False
         if self.everything or node.op.name in self.ops:
             return node.op.name != "annotation.checkpoint"
-        return node.op.pattern <= OpPattern.BROADCAST and node.op.name not in self.expensive
+        if node.op.pattern > OpPattern.BROADCAST:
+            return False
+        if self.expensive is None:
+            return not node.op.traits.is_expensive
+        return node.op.name not in self.expensive

@@ -22,7 +22,6 @@ from weft.transform.autodiff.adjoint import (
     sum_of,
 )
 from weft.transform.autodiff.gradient_contract import checked_gradients
-from weft.transform.autodiff.gradient_rules import ZERO_GRADIENT, rule_of
 from weft.transform.normal_form.alpha import fresh_copy
 
 # A name of a global function to that of its vector-Jacobian product.
@@ -146,9 +145,11 @@ def _read_from_outside(branch: Expr, scopes: Scopes, scope: Scope) -> list[Expr]
 
 
 def _operator_shares(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adjoint]]:
-    if operator.name in ZERO_GRADIENT or not any(is_differentiable(type_of(a)) for a in call.args):
+    if operator.traits.has_zero_gradient:
         return []
-    rule = rule_of(operator)
+    if not any(is_differentiable(type_of(a)) for a in call.args):
+        return []
+    rule = operator.gradient_rule
     if rule is None:
         raise PassError(
             f"{operator.name} has no gradient",
@@ -171,8 +172,8 @@ def missing_gradients(body: Expr) -> list[str]:
         and isinstance(node.op, Op)
         and is_differentiable(node.checked_type)
         and any(is_differentiable(child.checked_type) for child in children(node))
-        and node.op.name not in ZERO_GRADIENT
-        and rule_of(node.op) is None
+        and not node.op.traits.has_zero_gradient
+        and node.op.gradient_rule is None
     }
     return [*missing, *(["reinterpret"] if _returns_from_bits(body) else ())]
 
@@ -188,7 +189,7 @@ def _returns_from_bits(body: Expr) -> bool:
         if reinterprets and from_bits and is_differentiable(type_of(node)):
             return True
         begins = reinterprets and is_differentiable(type_of(node.args[0]))
-        if begins or (from_bits and node.op.name not in ZERO_GRADIENT and not _is_bool(node)):
+        if begins or (from_bits and not node.op.traits.has_zero_gradient and not _is_bool(node)):
             bits.add(node)
     return False
 

@@ -14,9 +14,8 @@ from typing import Any
 from weft import op
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.types import TensorType, is_static
-from weft.transform.analysis.graph import known_type, op_name
+from weft.transform.analysis.graph import known_type, op_name, traits_of
 
-RESHAPES = ("reshape", "expand_dims", "squeeze")
 Shape = tuple[int, ...]
 
 
@@ -193,7 +192,8 @@ class _Reader:
 
 def keeps_matrices(expr: Expr) -> bool:
     """Whether ``expr`` changes the leading axes of a tensor alone."""
-    if op_name(expr) not in RESHAPES or not isinstance(expr, Call):
+    traits = traits_of(expr)
+    if not isinstance(expr, Call) or not traits.is_reshape or traits.is_annotation:
         return False
     before, after = fixed_shape(expr.args[0]), fixed_shape(expr)
     return (before is not None and after is not None and min(len(before), len(after)) > 1

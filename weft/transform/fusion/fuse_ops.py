@@ -13,14 +13,8 @@ from weft.ir.shape import Shape
 from weft.ir.types import FuncType
 from weft.ir.visitor import children, post_order, rebuild
 from weft.transform.analysis.dataflow_graph import DataflowGraph, wired_calls
-from weft.transform.analysis.graph import enters, op_name, shape_of, type_of
+from weft.transform.analysis.graph import enters, is_reshape, op_name, shape_of, type_of
 from weft.transform.fusion.fusion_groups import FusionGroups
-
-# These give the memory of their argument another shape: no work, hence no kernel.
-ALIASING_OPS = frozenset({
-    "reshape", "expand_dims", "squeeze", "nn.batch_flatten", "annotation.checkpoint",
-    "annotation.stop_fusion",
-})  # fmt: skip
 
 
 @register_pass
@@ -62,14 +56,9 @@ class FuseOps(FunctionPass):
         return fn.replace(body=_Outliner(kernels).rewrite(fn.body), checked_type=fn.checked_type)
 
 
-def is_alias(expr: Expr) -> bool:
-    """Whether the call only renames the shape of its one argument's memory."""
-    return op_name(expr) in ALIASING_OPS and len(expr.args) == 1  # type: ignore[attr-defined]
-
-
 def _regroups_elements(call: Call) -> bool:
     """A reshape that does more than add or drop dimensions of size 1."""
-    if not is_alias(call):
+    if not is_reshape(call):
         return False
     return _without_units(shape_of(call)) != _without_units(shape_of(call.args[0]))
 
@@ -106,11 +95,11 @@ def _without_units(shape: Shape) -> Shape:
 def _peel(members: list[Call]) -> list[list[Call]]:
     """Split off the shape changes at a group's result and at its inputs."""
     split: list[list[Call]] = []
-    while len(members) > 1 and is_alias(members[-1]):
+    while len(members) > 1 and is_reshape(members[-1]):
         split.append([members.pop()])
     inside = set(members)
     for call in members[:-1]:
-        if is_alias(call) and not any(p in inside for p in wired_calls(call.args[0])):
+        if is_reshape(call) and not any(p in inside for p in wired_calls(call.args[0])):
             inside.discard(call)
             split.append([call])
     return [[c for c in members if c in inside], *split]
@@ -126,7 +115,7 @@ class _Outliner:
     def rewrite(self, body: Expr) -> Expr:
         for node in post_order(body, enter=enters):
             members = self.kernels.get(node)
-            if members is not None and not (len(members) == 1 and is_alias(node)):
+            if members is not None and not (len(members) == 1 and is_reshape(node)):
                 self.outer[node] = self._kernel_call(members)
             else:
                 self.outer[node] = self._rebuilt(node)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.rewrite.pattern import COMMUTATIVE
+from weft.ir.traits import Commutativity
 from weft.ir.types import TensorType
 from weft.transform.analysis.graph import known_type, rewrite_function
 
@@ -67,13 +67,9 @@ class EliminateCommonSubexpr(FunctionPass):
 
 
 def _commutes(operator: Op, call: Expr) -> bool:
-    """Whether the operands may change places without a change of any bit of a number.
-
-    Of zeros of different signs, the maximum and the minimum of floats give one by position.
-    """
-    if operator.name not in COMMUTATIVE:
-        return False
-    if operator.name not in ("maximum", "minimum"):
-        return True
-    type_ = known_type(call)
+    """Whether exchanging the operands leaves every bit of the result the same."""
+    commutative = operator.traits.commutative
+    if commutative is not Commutativity.NUMERIC:
+        return commutative is Commutativity.BITWISE
+    type_ = known_type(call)  # integers have one zero
     return isinstance(type_, TensorType) and not type_.dtype.is_float

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType, has_any
-from weft.transform.analysis.graph import known_type, op_name, rewrite_function
+from weft.transform.analysis.graph import known_type, op_name, rewrite_function, traits_of
 
 
 @register_pass
@@ -45,8 +45,12 @@ def _operand_of_identity(node: Expr) -> Expr | None:
             return whole.args[0]
     if isinstance(node, Tuple):
         return _same_tuple(node)
+    if not isinstance(node, Call):
+        return None
+    if traits_of(node).is_identity_at_same_type:
+        return _if_same_type(node)
     rule = _IDENTITIES.get(op_name(node))
-    return rule(node) if rule is not None and isinstance(node, Call) else None
+    return rule(node) if rule is not None else None
 
 
 def _same_tuple(node: Tuple) -> Expr | None:
@@ -62,7 +66,6 @@ def _same_tuple(node: Tuple) -> Expr | None:
 
 
 def _if_same_type(call: Call) -> Expr | None:
-    """For operators that can change nothing without changing the type."""
     type_ = known_type(call)
     if not isinstance(type_, TensorType) or has_any(type_.shape):
         return None
@@ -93,16 +96,9 @@ def _layout_transform(call: Call) -> Expr | None:
 
 
 _IDENTITIES: dict[str, Callable[[Call], Expr | None]] = {
-    "broadcast_to": _if_same_type,
-    "cast": _if_same_type,
     "concatenate": _concatenate,
     "copy": lambda call: call.args[0],
-    "expand_dims": _if_same_type,
     "layout_transform": _layout_transform,
-    "nn.batch_flatten": _if_same_type,
-    "nn.pad": _if_same_type,
-    "reshape": _if_same_type,
-    "squeeze": _if_same_type,
     "strided_slice": _strided_slice,
     "transpose": _transpose,
 }

@@ -15,8 +15,6 @@ from weft.ir.types import TensorType, TupleType, Type, is_static
 from weft.transform.analysis.graph import is_constant, known_type, rewrite_function
 from weft.transform.analysis.reference import evaluate_call
 
-CREATION_OPS = frozenset({"zeros", "ones", "full", "arange"})
-
 
 @register_pass
 @dataclass(frozen=True)
@@ -57,7 +55,8 @@ class FoldConstant(FunctionPass):
         if type_ is None or not is_static(type_):
             return type_ is not None
         size = _bytes_of(type_)
-        if size <= self.max_bytes or call.op.name in CREATION_OPS:  # type: ignore[attr-defined]
+        is_creation = isinstance(call.op, Op) and call.op.traits.is_creation
+        if size <= self.max_bytes or is_creation:
             return False
         return size > self.max_growth * sum(_bytes_of_constant(a) for a in call.args)
 

@@ -13,35 +13,17 @@ from weft.ir.dtype import DType, float32
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple
 from weft.ir.op import Op, OpPattern
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.traits import NarrowFloatCompute
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import children, post_order, rebuild
-from weft.transform.analysis.graph import as_function, is_primitive, known_type, op_name
-
-# Continuous functions, whose result in float32, rounded, is the better answer. The others compare,
-# round or count: they take their operands as the program rounds them.
-ARITHMETIC = frozenset((
-    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atanh", "clip", "cos", "cosh",
-    "divide", "einsum", "erf", "exp", "expm1", "fast_erf", "fast_exp", "fast_tanh",
-    "image.grid_sample", "image.resize1d", "image.resize2d", "image.resize3d", "log", "log10",
-    "log1p", "log2", "max", "maximum", "mean", "min", "minimum", "multiply", "negative",
-    "nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d",
-    "nn.adaptive_max_pool1d", "nn.adaptive_max_pool2d", "nn.adaptive_max_pool3d", "nn.avg_pool1d",
-    "nn.avg_pool2d", "nn.avg_pool3d", "nn.bias_add", "nn.conv1d", "nn.conv1d_transpose",
-    "nn.conv2d", "nn.conv2d_backward_weight", "nn.conv2d_transpose", "nn.conv3d",
-    "nn.conv3d_transpose", "nn.deformable_conv2d", "nn.fast_softmax", "nn.global_avg_pool1d",
-    "nn.global_avg_pool2d", "nn.global_avg_pool3d", "nn.global_max_pool1d",
-    "nn.global_max_pool2d", "nn.global_max_pool3d", "nn.group_norm", "nn.instance_norm",
-    "nn.l2_normalize", "nn.layer_norm", "nn.leaky_relu", "nn.log_softmax", "nn.lrn",
-    "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.prelu", "nn.relu", "nn.rms_norm",
-    "nn.softmax", "nn.upsampling", "nn.upsampling3d", "power", "prod", "rsqrt", "sigmoid", "sin",
-    "sinh", "sqrt", "subtract", "sum", "tan", "tanh", "variance", "where",
-))  # fmt: skip
-# Sums of products, whose strategies widen the operands and round at the end, if at all.
-PRODUCTS = frozenset(("nn.batch_matmul", "nn.dense", "nn.matmul"))
-_CONVOLUTIONS = ("nn.conv", "nn.winograd_conv2d")
-# Operators that move elements run in the type in which these arrive.
-_MOVING = frozenset(("broadcast_to", "copy"))
+from weft.transform.analysis.graph import (
+    as_function,
+    is_primitive,
+    known_type,
+    op_name,
+    traits_of,
+)
 
 
 @register_pass
@@ -118,7 +100,7 @@ class _Kernel:
         if _rounds_sums(node):
             self.wide[node] = self._rounded(node.args[0])
             return True
-        if node is not self.result and op_name(node) in PRODUCTS:
+        if node is not self.result and _accumulates(node):
             args = tuple(map(self._rounded, node.args))
             self.wide[node] = infer_expr(node.replace(
                 args=args, attrs=node.attrs.replace(out_dtype=float32), checked_type=None),
@@ -170,7 +152,7 @@ class _Kernel:
 
 def _is_lifted(call: Call) -> bool:
     """Whether a call computes, gives one tensor of narrow floats, and gets no wider ones."""
-    if not isinstance(call.op, Op) or call.op.name not in ARITHMETIC:
+    if traits_of(call).narrow_floats is not NarrowFloatCompute.FLOAT32:
         return False
     result = _narrow_type(call)
     operands = [known_type(part) for arg in call.args for part in _parts(arg)]
@@ -184,7 +166,7 @@ def _rounds_sums(call: Call) -> bool:
     source = call.args[0]
     type_ = known_type(source)
     is_single = isinstance(type_, TensorType) and type_.dtype == float32
-    return is_single and (op_name(source).startswith(_CONVOLUTIONS) or op_name(source) in PRODUCTS)
+    return is_single and traits_of(source).is_contraction
 
 
 def _is_at_most(type_: Type | None, dtype: DType) -> bool:
@@ -195,7 +177,11 @@ def _is_at_most(type_: Type | None, dtype: DType) -> bool:
 def _moves(call: Call) -> bool:
     if not isinstance(call.op, Op):
         return False
-    return call.op.pattern is OpPattern.INJECTIVE or call.op.name in _MOVING
+    return call.op.pattern is OpPattern.INJECTIVE or call.op.traits.copies_elements
+
+
+def _accumulates(call: Call) -> bool:
+    return traits_of(call).narrow_floats is NarrowFloatCompute.ACCUMULATOR
 
 
 def _parts(expr: Expr) -> Sequence[Expr]:

@@ -1,4 +1,4 @@
-"""Heavy operators in 16 bits, sensitive ones in 32."""
+"""Mixed precision: compute-bound operators in 16 bits, numerically sensitive ones in 32."""
 
 from __future__ import annotations
 
@@ -11,34 +11,25 @@ from weft.ir.dtype import DType, float32
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
+from weft.ir.traits import MixedPrecision
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import children, post_order, rebuild
 from weft.support.errors import OptionError
 from weft.transform.analysis.graph import as_function, enters, known_type
 
-ALWAYS = (
-    "nn.batch_matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.dense", "nn.matmul",
-)  # fmt: skip
-# Long sums, and functions whose small errors grow.
-NEVER = (
-    "argmax", "argmin", "divide", "erf", "exp", "log", "mean", "nn.avg_pool1d", "nn.avg_pool2d",
-    "nn.avg_pool3d", "nn.batch_norm", "nn.global_avg_pool1d", "nn.global_avg_pool2d",
-    "nn.global_avg_pool3d", "nn.layer_norm", "nn.log_softmax", "nn.lrn", "nn.softmax", "power",
-    "prod", "rsqrt", "sqrt", "sum",
-)  # fmt: skip
-
 
 @register_pass
 @dataclass(frozen=True)
 class ToMixedPrecision(FunctionPass):
-    """Compute in ``dtype`` (float16 or bfloat16) what bears it, and in float32 what does not.
+    """Mixed precision: compute in ``dtype`` (float16 or bfloat16) where the accuracy allows it.
 
-    Operators in ``always`` take their float32 operands in ``dtype``, those in ``never`` in
-    float32; all others follow their operands: they stay in ``dtype`` if every operand is there
-    already or is constant. With ``accumulate``, sums of ``always`` operators are kept in that
-    dtype and rounded once. Parameters and results of functions keep their types, as do operands
-    of everything that is no operator.
+    The trait ``mixed_precision`` of an operator decides; ``always`` and ``never``, if given, name
+    operators in its stead. ``ALWAYS`` operators take float32 operands in ``dtype``, ``NEVER``
+    operators in float32. The others follow their operands: they compute in ``dtype`` if every
+    operand has it already or is constant. With ``accumulate``, ``ALWAYS`` operators accumulate in
+    that dtype and round once. Parameters and results of functions keep their types, and so do
+    operands of expressions other than operator calls.
 
     def @main(%x: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
       exp(nn.relu(nn.dense(%x, %w)))
@@ -53,9 +44,18 @@ class ToMixedPrecision(FunctionPass):
     name: ClassVar[str] = "to_mixed_precision"
     opt_level: ClassVar[int] = 0
     dtype: str = "float16"
-    always: tuple[str, ...] = ALWAYS
-    never: tuple[str, ...] = NEVER
+    always: tuple[str, ...] | None = None
+    never: tuple[str, ...] | None = None
     accumulate: str | None = None
+
+    def conversion_of(self, operator: Op) -> MixedPrecision:
+        """Whether to convert calls of ``operator``, by the options where given, else its trait."""
+        declared = operator.traits.mixed_precision
+        if _listed(operator, self.never, declared is MixedPrecision.NEVER):
+            return MixedPrecision.NEVER
+        if _listed(operator, self.always, declared is MixedPrecision.ALWAYS):
+            return MixedPrecision.ALWAYS
+        return MixedPrecision.FOLLOW
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
         low = DType.of(self.dtype)
@@ -63,6 +63,10 @@ class ToMixedPrecision(FunctionPass):
             raise OptionError("mixed precision needs a 16-bit floating-point dtype",
                               expected="float16, bfloat16", got=self.dtype)
         return _Conversion(self, low).run(fn)
+
+
+def _listed(operator: Op, names: tuple[str, ...] | None, declared: bool) -> bool:
+    return declared if names is None else operator.name in names
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,7 @@ class _Conversion:
 
     def __init__(self, options: ToMixedPrecision, low: DType) -> None:
         self.low = low
-        self.always = frozenset(options.always)
-        self.never = frozenset(options.never)
+        self.options = options
         self.accumulate = None if options.accumulate is None else DType.of(options.accumulate)
         self.values: dict[Expr, _Value] = {}
         self.casts: dict[tuple[Expr, DType], Expr] = {}
@@ -113,9 +116,10 @@ class _Conversion:
 
     def _call(self, call: Call, operator: Op) -> _Value:
         values = [self.values[a] for a in call.args]
-        if operator.name in self.never or hasattr(call.attrs, "dtype"):
+        conversion = self.options.conversion_of(operator)
+        if conversion is MixedPrecision.NEVER or hasattr(call.attrs, "dtype"):
             return _Tensor(self._rebuilt(call))  # a dtype that is written down is meant
-        if operator.name in self.always:
+        if conversion is MixedPrecision.ALWAYS:
             return self._always(call, values)
         if not any(map(_has_low, values)) or not all(map(self._may_follow, values)):
             return _Tensor(self._rebuilt(call))

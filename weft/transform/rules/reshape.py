@@ -5,12 +5,20 @@ from __future__ import annotations
 from weft import op
 from weft.ir.expr import Call, Expr
 from weft.ir.rewrite.driver import NoMatch, RuleSet, rule
-from weft.ir.rewrite.pattern import any_, call
+from weft.ir.rewrite.pattern import Term, any_, call_where
+from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, is_static
 from weft.transform.analysis.graph import known_type
 
-SHAPE_OPS = (op.reshape, op.expand_dims, op.squeeze, op.nn.batch_flatten)
 SYMBOLIC = NoMatch("the shape is not fixed")
+
+
+def _is_reshape(traits: OpTraits) -> bool:
+    return traits.is_reshape and not traits.is_annotation
+
+
+def _reshape(x: Term) -> Term:
+    return call_where(_is_reshape, x)
 
 
 def reshaped_like(x: Expr, whole: Expr) -> Expr | NoMatch:
@@ -25,7 +33,7 @@ def reshaped_like(x: Expr, whole: Expr) -> Expr | NoMatch:
     return op.reshape(x, newshape=shape, allowzero=0 in shape)
 
 
-@rule(call(SHAPE_OPS, any_("x")), group="simplify")
+@rule(_reshape(any_("x")), group="simplify")
 def reshape_to_the_same_shape_is_nothing(x: Expr, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(2, 3), float32]) { reshape(%x, newshape=(2, -1)) }
@@ -38,7 +46,7 @@ def reshape_to_the_same_shape_is_nothing(x: Expr, call: Call) -> Expr | NoMatch:
     return result if result is x else SYMBOLIC
 
 
-@rule(call(SHAPE_OPS, call(SHAPE_OPS, any_("x"))), group="simplify")
+@rule(_reshape(_reshape(any_("x"))), group="simplify")
 def reshape_of_reshape(x: Expr, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(2, 3), float32]) { squeeze(reshape(expand_dims(%x, axis=0), newshape=(1, 6))) }

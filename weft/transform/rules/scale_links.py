@@ -8,18 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.ir.expr import Call, Constant, Expr
+from weft.ir.op import Op, OpPattern
+from weft.ir.traits import Homogeneity
 from weft.topi.layout import Layout
-from weft.transform.analysis.graph import known_type, op_name
+from weft.transform.analysis.graph import known_type, op_name, traits_of
 from weft.transform.rules.scale import channel_vector, finite_product
-
-# f(x * s) = f(x) * s for positive s alone.
-_MONOTONE = frozenset({"nn.relu", "nn.leaky_relu"})
-_MAXIMA = frozenset({"nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.global_max_pool2d"})
-# And for every s.
-_MEANS = frozenset({
-    "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d", "nn.global_avg_pool2d",
-    "nn.adaptive_avg_pool2d",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +45,7 @@ def forward_link(call: Call, scale: Constant) -> Link | None:
 
 def carried_operand(call: Call) -> Expr | None:
     """The operand of ``call`` in which to look for a scale that might pass through ``call``."""
-    if op_name(call) in _MONOTONE | _MAXIMA | _MEANS:
+    if traits_of(call).homogeneity is not Homogeneity.NONE:
         return call.args[0]
     link = _sum_link(call, lambda bias: bias, two_sided=False)
     return None if link is None else link.operands[0]
@@ -81,19 +74,24 @@ def reciprocal(divisor: Constant) -> Constant | None:
 
 
 def _homogeneous_link(call: Call, scale: Constant) -> Link | None:
-    name = op_name(call)
-    if name in _MONOTONE | _MAXIMA and not bool((scale.data > 0).all()):
+    homogeneity = traits_of(call).homogeneity
+    if homogeneity is Homogeneity.NONE:
         return None
-    if name in _MAXIMA | _MEANS and not _is_per_channel(call, scale):
+    if homogeneity is Homogeneity.POSITIVE and not bool((scale.data > 0).all()):
         return None
-    if name not in _MONOTONE | _MAXIMA | _MEANS:
+    if not _is_elementwise(call) and not _is_per_channel(call, scale):
         return None
     return Link(call.args, lambda parts: _with_args(call, parts))
 
 
+def _is_elementwise(call: Call) -> bool:
+    return isinstance(call.op, Op) and call.op.pattern is OpPattern.ELEMWISE
+
+
 def _is_per_channel(pool: Call, scale: Constant) -> bool:
-    layout = Layout.parse(pool.attrs.layout)  # type: ignore[attr-defined]
-    if not layout.is_primal:
+    name = getattr(pool.attrs, "layout", None)
+    layout = None if name is None else Layout.parse(name)
+    if layout is None or not layout.is_primal:
         return False
     return channel_vector(scale, pool.args[0], layout.index_of("C")) is not None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,9 @@ import numpy as np
 from weft import op
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.typing.infer import infer_expr
-from weft.op.gradients import scalar, tensor_type
+from weft.op.gradients import cut_to, scalar, spread_along, static_shape, tensor_type, to_order
 from weft.support.errors import PassError
 from weft.topi.nn.conv import side_padding
-from weft.transform.autodiff.gradient_rules.convolution import to_order
-from weft.transform.autodiff.gradient_rules.shape import cut_to, place, static_shape
 
 _Tap = tuple[int, ...]
 
@@ -75,7 +73,7 @@ class _Windows:
     def write(self, values: Expr, tap: _Tap) -> Expr:
         """``values``, one for each window, at the places of a tap in the padded data."""
         for i, axis in enumerate(self.axes):
-            values = place(values, axis, tap[i], self.attrs.strides[i], self.padded[i],
+            values = spread_along(values, axis, tap[i], self.attrs.strides[i], self.padded[i],
                            self.counts[i])
         return values
 
@@ -87,7 +85,7 @@ class _Windows:
         return to_order(infer_expr(x, trust=True), self.plain, self.attrs.layout)
 
 
-def _max_pool(call: Call, y: Expr, dy: Expr) -> list[Expr]:
+def max_pool_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     """The first tap that equals the maximum takes the gradient of its window."""
     windows = _Windows(call)
     dtype = tensor_type(call).dtype
@@ -105,12 +103,12 @@ def _max_pool(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     return [windows.unpad(total)] if total is not None else [dy]
 
 
-def _avg_pool(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+def avg_pool_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     """Every tap takes an equal share of the gradient of its window."""
     windows = _Windows(call)
     grad = to_order(dy, windows.attrs.layout, windows.plain)
     counts = _tap_counts(windows)
-    share = infer_expr(op.divide(grad, Constant(counts.astype(grad_dtype(grad)))), trust=True)
+    share = infer_expr(op.divide(grad, Constant(counts.astype(_grad_dtype(grad)))), trust=True)
     total: Expr | None = None
     for tap in windows.taps():
         placed = windows.write(share, tap)
@@ -118,7 +116,7 @@ def _avg_pool(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [windows.unpad(total)] if total is not None else [dy]
 
 
-def grad_dtype(grad: Expr) -> Any:
+def _grad_dtype(grad: Expr) -> Any:
     return tensor_type(grad).dtype.numpy
 
 
@@ -134,9 +132,3 @@ def _tap_counts(windows: _Windows) -> np.ndarray:
         taps = starts[:, None] + np.arange(attrs.pool_size[i]) * attrs.dilation[i]
         along.append(((taps >= low) & (taps < high)).sum(axis=1))
     return np.maximum(functools.reduce(operator.mul, np.ix_(*along)), 1)
-
-
-RULES: dict[str, Callable[[Call, Expr, Expr], list[Expr]]] = {
-    **{f"nn.avg_pool{axes}d": _avg_pool for axes in (1, 2, 3)},
-    **{f"nn.max_pool{axes}d": _max_pool for axes in (1, 2, 3)},
-}

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from weft import op
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.typing.infer import infer_expr
-from weft.op.gradients import scalar
+from weft.op.gradients import scalar, spread_along, static_shape, to_order
 from weft.support.errors import PassError
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import full_padding, side_padding
-from weft.transform.autodiff.gradient_rules.shape import place, static_shape
-
-_CONVOLUTIONS: dict[int, Op] = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
 
-def _convolution(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+def convolution_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs: Any = call.attrs
     data, kernel = call.args
     for layout in (attrs.data_layout, attrs.kernel_layout, attrs.result_layout):
@@ -32,11 +28,8 @@ def _convolution(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [to_order(dx, images, attrs.data_layout), to_order(dw, kernels, attrs.kernel_layout)]
 
 
-def to_order(x: Expr, source: str, wanted: str) -> Expr:
-    """``x`` with its axes in another order, typed."""
-    if source == wanted:
-        return x
-    return infer_expr(op.transpose(x, axes=tuple(source.index(a) for a in wanted)), trust=True)
+def _convolution_of(axes: int) -> Op:
+    return {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[axes]
 
 
 def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
@@ -48,13 +41,13 @@ def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     for i, (size, tap, step, (first, _)) in enumerate(zip(sizes, taps, steps, sides, strict=True)):
         span = (tap - 1) * attrs.dilation[i]
         # Position p of the padded data gets a share of output o at p = o * stride + tap offset.
-        wide = place(wide, i + 2, span, attrs.strides[i], span + size + first, step)
+        wide = spread_along(wide, i + 2, span, attrs.strides[i], span + size + first, step)
         wide = _from(wide, i + 2, first, span + size, call)
     flipped = op.strided_slice(w, begin=tuple(t - 1 for t in taps),
                                end=tuple(-t - 1 for t in taps), strides=(-1,) * len(taps),
                                axes=axes)
     turned = _turned(infer_expr(flipped, trust=True), attrs.groups, call)
-    dx = _CONVOLUTIONS[len(sizes)](wide, turned, dilation=attrs.dilation, groups=attrs.groups)
+    dx = _convolution_of(len(sizes))(wide, turned, dilation=attrs.dilation, groups=attrs.groups)
     return infer_expr(dx, trust=True)
 
 
@@ -94,13 +87,8 @@ def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     images = op.reshape(swapped, newshape=(channels // groups, groups * count, *sizes),
                         allowzero=True)
     grads = op.transpose(dy, axes=(1, 0, *axes))
-    dw = _CONVOLUTIONS[len(taps)](images, grads, strides=attrs.dilation, dilation=attrs.strides,
+    dw = _convolution_of(len(taps))(images, grads, strides=attrs.dilation, dilation=attrs.strides,
                                   padding=full_padding(attrs.padding, len(taps)), groups=groups)
     # Rows at the edge that no window reached would give further taps.
     cut = op.strided_slice(dw, begin=(0,) * len(taps), end=tuple(taps), axes=axes)
     return infer_expr(op.transpose(cut, axes=(1, 0, *axes)), trust=True)
-
-
-RULES: dict[str, Callable[[Call, Expr, Expr], list[Expr]]] = {
-    operator.name: _convolution for operator in _CONVOLUTIONS.values()
-}

@@ -1,0 +1,60 @@
+"""Gradients that operators of gathering and scattering share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft import op
+from weft.ir.expr import Call, Constant, Expr
+from weft.ir.op import GradientRule
+from weft.op.gradients import scalar, static_shape, tensor_type, typed_zeros
+
+
+def gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+    """For any operator that hands on elements of its first argument, once or several times.
+
+    Applied to the positions of the elements it says where each element of the result is from;
+    what arrives there is added up. The other arguments are positions and have no gradient.
+    """
+    x, *others = call.args
+    shape = static_shape(x, call)
+    total = int(np.prod(shape, dtype=np.int64))
+    positions = Constant(np.arange(total).reshape(shape))
+    origin = op.reshape(call.op(positions, *others, **dict(call.attrs.items())), newshape=(-1,))
+    flat = op.reshape(dy, newshape=(-1,))
+    if total == 0 or 0 in tensor_type(call).shape:
+        return [typed_zeros(x), *map(typed_zeros, others)]
+    clear = op.zeros(shape=(total,), dtype=tensor_type(x).dtype)
+    added = op.scatter_elements(clear, origin, flat, reduction="add")
+    return [op.reshape(added, newshape=shape, allowzero=True), *map(typed_zeros, others)]
+
+
+def write_gradient(values_at: int) -> GradientRule:
+    """For an operator that writes argument ``values_at`` over elements of its first argument.
+
+    Applied to the numbers of the values, over zeros, it says which value each element of the
+    result is, if any. Other arguments are positions and have no gradient.
+    """
+
+    def rule(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
+        x, values = call.args[0], call.args[values_at]
+        shape, whole = static_shape(values, call), static_shape(x, call)
+        count = int(np.prod(shape, dtype=np.int64))
+        gradients = [typed_zeros(a) for a in call.args]
+        if count == 0 or 0 in whole:
+            gradients[0] = dy
+            return gradients
+        args = list(call.args)
+        args[0] = op.zeros(shape=whole, dtype="int64")
+        args[values_at] = Constant(np.arange(1, count + 1).reshape(shape))
+        owner = call.op(*args, **dict(call.attrs.items()))
+        is_kept = op.equal(owner, Constant(np.asarray(0)))
+        gradients[0] = op.where(is_kept, dy, scalar(0, dy))
+        clear = op.zeros(shape=(count + 1,), dtype=tensor_type(values).dtype)
+        shares = op.scatter_elements(clear, op.reshape(owner, newshape=(-1,)),
+                                     op.reshape(dy, newshape=(-1,)), reduction="add")
+        own = op.strided_slice(shares, begin=(1,), end=(count + 1,))
+        gradients[values_at] = op.reshape(own, newshape=shape, allowzero=True)
+        return gradients
+
+    return rule
