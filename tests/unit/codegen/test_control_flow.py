@@ -227,9 +227,8 @@ def test_calls_of_other_objects(compiler: Compiler) -> None:
     out = buffer("out", [1], "int32")
     value = call("int32", "call_extern", x.StringImm("other"), x.IntImm(20, INT32))
     func = PrimFunc("f", (out,), BufferStore(out, value + value, (ZERO,)))
-    with pytest.raises(CodegenError, match="f calls what no library defines") as caught:
+    with pytest.raises(CodegenError, match="undefined symbol: other"):
         build_object(func, compiler.target)
-    assert "other" in str(caught.value)
     assert build_object(func, compiler.target, externs=frozenset(["other"])).symbol == "f"
 
 
@@ -258,12 +257,12 @@ def test_loops_left_to_passes_are_a_bug(compiler: Compiler) -> None:
             compiler.compile(PrimFunc("f", (out,), body))
 
 
-def test_lazy_choice_by_lane_is_refused(compiler: Compiler) -> None:
+def test_if_then_else_with_a_vector_condition_is_an_error(compiler: Compiler) -> None:
     out = buffer("out", [4])
     lanes = Ramp(ZERO, const(1), 4)
     one = Broadcast(real(1), 4)
     value = call("float32x4", "if_then_else", x.LT(lanes, Broadcast(const(2), 4)), one, one + one)
-    with pytest.raises(CodegenError, match="one condition for all lanes"):
+    with pytest.raises(CodegenError, match="if_then_else with a vector condition"):
         compiler.compile(PrimFunc("f", (out,), BufferStore(out, value, (lanes,))))
 
 
@@ -271,11 +270,11 @@ def test_transcendentals_must_be_lowered_before(compiler: Compiler) -> None:
     out = buffer("out", [1])
     value = call("float32", "exp", real(1))
     func = PrimFunc("f", (out,), BufferStore(out, value, (ZERO,)))
-    with pytest.raises(CodegenError, match="no instruction for exp"):
+    with pytest.raises(CodegenError, match="unsupported intrinsic: exp"):
         compiler.compile(func)
     compiler.check(lower_prim_func(func), [], [output_like("float32", 1)])
 
 
-def test_text_that_llvm_refuses_is_a_bug_of_ours(compiler: Compiler) -> None:
-    with pytest.raises(InternalError, match="LLVM refused"):
+def test_invalid_llvm_ir_is_an_internal_error(compiler: Compiler) -> None:
+    with pytest.raises(InternalError, match="LLVM rejected generated code"):
         build_text("f", "define void @f() { ret i32 0 }", compiler.target)

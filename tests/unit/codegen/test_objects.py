@@ -77,7 +77,7 @@ def test_objects_that_call_one_another(compiler: Compiler) -> None:
 
 def test_a_missing_symbol_is_refused_before_linking(compiler: Compiler) -> None:
     obj = build_object(store_one("kernel", ForKind.PARALLEL), compiler.target).object
-    with pytest.raises(CodegenError, match="none of them defines") as caught:
+    with pytest.raises(CodegenError, match="undefined symbol: ") as caught:
         JitLibrary([obj])
     assert "weft_parallel_launch" in str(caught.value)
 
@@ -192,5 +192,5 @@ def test_vectors_beyond_all_reason_are_refused(compiler: Compiler) -> None:
 
 
 def test_architecture_that_llvm_does_not_know() -> None:
-    with pytest.raises(TargetError, match="LLVM does not know"):
+    with pytest.raises(TargetError, match="unknown target triple"):
         target_machine(CpuTarget("pdp11-unknown-linux-gnu", "generic"))
