@@ -157,7 +157,7 @@ def test_the_code_is_the_same_in_every_process():
 
 def test_bodies_cross_compile():
     func = of_body(running_product, (3, 5), scalars=[2.0])
-    target = CpuTarget.of("llvm -mcpu=generic -mtriple=aarch64-unknown-linux-gnu")
+    target = Target.of("llvm -mcpu=generic -mtriple=aarch64-unknown-linux-gnu")
     assert "running_product" in emit_assembly(func, target)
     assert build_object(func, target).object
 
