@@ -1,4 +1,4 @@
-"""Tensor expressions and their schedules: what is computed, and apart from it, how."""
+"""Tensor expressions (what is computed) and their schedules (how it is computed)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Bound inference: which elements each stage has to compute, and so how long its loops are.
+"""Bound inference: the region of elements that each stage computes, and so its loop extents.
 
-Consumers come first. A stage at the root computes everything. A stage inside a loop of its
-consumer computes the bounding box of what is read there: the variables of the loops around it
-stand still, all others run (``weft.te.span``). Boxes may reach over the end of a tensor, where a
-tile does; the loop nest guards such elements, so that shapes of tiles stay constant.
+Stages are visited from consumers to producers. A stage at the root computes its whole tensor. A
+stage attached to a loop of its consumer computes the bounding box of the reads in one iteration:
+the enclosing loop variables are fixed, all inner ones vary (``weft.te.span``). A box may exceed
+the end of a tensor, as a tile does; the loop nest guards those elements, so that tiles keep
+constant shapes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from weft.te.borrowed import check_borrowed
+from weft.te.aliasing import check_aliasing
 from weft.te.domain import axis_values, loop_extents
 from weft.te.plan import (
     PrefetchPlan,
@@ -39,10 +40,10 @@ ZERO = const(0)
 def infer_bounds(
     schedule: ScheduleState, analyzer: Analyzer, given: dict[Tensor, Buffer]
 ) -> dict[StageState, StagePlan]:
-    """A plan for each stage that gets memory; ``given`` are the buffers of the arguments.
+    """A plan for each stage that is not inlined; ``given`` maps arguments to their buffers.
 
-    Binds the loop variables in ``analyzer``. Raises ``ScheduleError`` for a stage that is read
-    outside the loop at which it is computed.
+    Binds the ranges of loop variables in ``analyzer``. Raises ``ScheduleError`` if a stage is read
+    outside the loop to which it is attached.
     """
     attach_to_scans(schedule)
     check_attachments(schedule)
@@ -86,29 +87,29 @@ class _Inference:
         return self.plans
 
     def _prefetch(self, stage: StageState, ahead: Prefetch) -> PrefetchPlan:
-        """What one iteration of the loop reads of the tensor."""
+        """The box that one iteration of the loop reads from the prefetched tensor."""
         stage.require_ahead(ahead)
         loads = [e for e in loads_of(self.bodies[stage]) if e.producer is ahead.tensor]
         if not loads:
             raise stage.error(f"prefetch of {ahead.tensor.name}, which it does not read any more")
         at = AttachAt(stage, ahead.axis)
-        standing = self._standing(at)
+        enclosing = self._enclosing_vars(at)
         of_loops = SpanOf(self.analyzer, {v: s for v, s in self.loops.items()
-                                          if v not in standing})
-        of_axes = SpanOf(self.analyzer, self._axis_spans(stage, at, of_loops, standing))
+                                          if v not in enclosing})
+        of_axes = SpanOf(self.analyzer, self._axis_spans(stage, at, of_loops, enclosing))
         spans = self._joined(of_loops, [[of_axes(i) for i in e.indices] for e in loads])
         box = [self._clip(s, n) for s, n in zip(spans, ahead.tensor.shape, strict=True)]
         return PrefetchPlan(ahead, tuple(b[0] for b in box), tuple(b[1] for b in box))
 
     def _joined(self, of_loops: SpanOf, boxes: list[list[MaybeSpan]]) -> list[MaybeSpan]:
-        """The smallest box around all of them."""
+        """The bounding box of several boxes."""
         spans = boxes[0]
         for box in boxes[1:]:
             spans = [of_loops.hull(a, b) for a, b in zip(spans, box, strict=True)]
         return spans
 
     def _readers(self) -> dict[Tensor, dict[StageState, list[ProducerLoad]]]:
-        """For each tensor who reads it, and where; no places for an extern body: it reads all."""
+        """The loads of each tensor by stage; no loads for extern bodies, which read all of it."""
         found: dict[Tensor, dict[StageState, list[ProducerLoad]]] = {}
         for stage in self.schedule.stages:
             if isinstance(stage.op, ExternOp | ScanOp):
@@ -126,7 +127,8 @@ class _Inference:
         elif isinstance(stage.attach, AttachAt) and isinstance(stage.op, ComputeOp):
             box = self._region(stage, stage.attach)
         elif stage.stored_in is not None:
-            raise stage.error(f"it is kept in {stage.stored_in.name}, but computed elsewhere")
+            raise stage.error(f"it is stored in {stage.stored_in.name}, but not computed at one "
+                              "of its loops")
         low, shape = tuple(b[0] for b in box), tuple(b[1] for b in box)
         if isinstance(stage.op, ScanOp):
             low = shape = ()
@@ -153,17 +155,17 @@ class _Inference:
     def _buffer(self, stage: StageState, tensor: Tensor, shape: tuple[PrimExpr, ...]) -> Buffer:
         scan = self.scans.get(tensor)
         if scan is not None:
-            place = scan.place_of(tensor) or 0
-            return self.plans[self.schedule.stage_of(scan)].buffers[place]
+            index = scan.output_index_of(tensor) or 0
+            return self.plans[self.schedule.stage_of(scan)].buffers[index]
         given = self.given.get(tensor if stage.stored_in is None else stage.stored_in.tensors[0])
         size = padded_shape(stage, shape) if isinstance(stage.op, ComputeOp) else tensor.shape
         return given or Buffer(tensor.name, size, tensor.dtype, stage.scope)
 
     def _region(self, stage: StageState, at: AttachAt) -> list[tuple[PrimExpr, PrimExpr]]:
-        """Lowest index and extent in each dimension of what is read inside the loop."""
-        standing = self._standing(at)
-        running = {v: s for v, s in self.loops.items() if v not in standing}
-        of_loops = SpanOf(self.analyzer, running)
+        """Lowest index and extent per dimension of what one iteration of the attach loop reads."""
+        enclosing = self._enclosing_vars(at)
+        inner = {v: s for v, s in self.loops.items() if v not in enclosing}
+        of_loops = SpanOf(self.analyzer, inner)
         boxes: list[list[MaybeSpan]] = []
         for tensor in tensors_of(stage):
             for reader, loads in self.readers.get(tensor, {}).items():
@@ -171,10 +173,10 @@ class _Inference:
                 if not loads:
                     boxes.append([None] * tensor.ndim)
                     continue
-                of_axes = SpanOf(self.analyzer, self._axis_spans(reader, at, of_loops, standing))
-                rejoin = self._rejoined(reader)
+                of_axes = SpanOf(self.analyzer, self._axis_spans(reader, at, of_loops, enclosing))
+                over_loops = self._index_over_loops(reader)
                 boxes.extend(
-                    [_narrower(of_axes(i), of_loops(rejoin(i)) if rejoin else None)
+                    [_narrower(of_axes(i), of_loops(over_loops(i)) if over_loops else None)
                      for i in load.indices]
                     for load in loads
                 )
@@ -182,15 +184,15 @@ class _Inference:
         sizes = stage.tensors[0].shape
         box = [self._clip(s, n) for s, n in zip(spans, sizes, strict=True)]
         if stage.stored_in is not None:
-            check_borrowed(stage, self.plans[stage.stored_in],
-                           self.readers.get(stage.tensors[0], {}), standing, box)
+            check_aliasing(stage, self.plans[stage.stored_in],
+                           self.readers.get(stage.tensors[0], {}), enclosing, box)
         return [self._whole(*b, n, step)
                 for b, n, step in zip(box, sizes, instruction_steps(stage), strict=True)]
 
     def _whole(
         self, low: PrimExpr, extent: PrimExpr, size: PrimExpr, step: int
     ) -> tuple[PrimExpr, PrimExpr]:
-        """The range made longer to a multiple of ``step``, where the tensor is as long."""
+        """The range extended to a multiple of ``step``, if the tensor is large enough."""
         length = int_value(extent)
         if step > 1 and length is not None:
             longer = const(-(-length // step) * step)
@@ -198,39 +200,39 @@ class _Inference:
                 return low, longer
         return low, extent
 
-    def _standing(self, at: AttachAt) -> set[Var]:
-        """The variables of all loops around the place ``at``."""
+    def _enclosing_vars(self, at: AttachAt) -> set[Var]:
+        """The variables of all loops around the attach point ``at``."""
         found: set[Var] = set()
-        place: AttachAt | None = at
-        while place is not None:
-            found.update(self.plans[place.stage].vars_down_to(place.axis))
-            outer = place.stage.attach
-            place = outer if isinstance(outer, AttachAt) else None
+        point: AttachAt | None = at
+        while point is not None:
+            found.update(self.plans[point.stage].vars_down_to(point.axis))
+            outer = point.stage.attach
+            point = outer if isinstance(outer, AttachAt) else None
         return found
 
     def _axis_spans(
-        self, reader: StageState, at: AttachAt, of_loops: SpanOf, standing: set[Var]
+        self, reader: StageState, at: AttachAt, of_loops: SpanOf, enclosing: set[Var]
     ) -> dict[Var, MaybeSpan]:
         """The span of each root axis of ``reader`` during one iteration of the loop ``at``."""
         plan = self.plans[reader]
         spans: dict[Var, MaybeSpan] = {}
-        for place, axis in enumerate(reader.root_iter_vars):
+        for dimension, axis in enumerate(reader.root_iter_vars):
             value = plan.values[axis]
             whole = counted(plan.extents[axis])
-            if reader is at.stage and any(e in standing for e in post_order(value)):
+            if reader is at.stage and any(e in enclosing for e in post_order(value)):
                 spans[axis.var] = _within(of_loops(value), whole)
             else:
                 spans[axis.var] = whole
-            low = of_loops(plan.low[place] if place < len(plan.low) else axis.min)
+            low = of_loops(plan.low[dimension] if dimension < len(plan.low) else axis.min)
             spans[axis.var] = _shifted(spans[axis.var], low)
         return spans
 
-    def _rejoined(self, reader: StageState) -> Callable[[PrimExpr], PrimExpr] | None:
-        """Index expressions over the loops of ``reader``; ``None`` if it has no fused loops.
+    def _index_over_loops(self, reader: StageState) -> Callable[[PrimExpr], PrimExpr] | None:
+        """Maps an index over axes to one over loops of ``reader``; ``None`` without fused loops.
 
-        Each axis by itself is a quotient or remainder of a fused loop, and four steps of it may
-        touch two rows. An index that joins the axes again, ``row * 14 + column``, is linear in
-        the loop once simplified, and takes four values.
+        Each axis alone is a quotient or a remainder of the fused loop, so four iterations may
+        touch two rows. An index that combines the axes again, ``row * 14 + column``, simplifies
+        to a linear expression of the loop variable with exactly four values.
         """
         if not any(isinstance(r, Fuse) for r in reader.relations):
             return None
@@ -239,7 +241,7 @@ class _Inference:
         return lambda index: self.analyzer.simplify(substitute(index, values))
 
     def _clip(self, span: MaybeSpan, size: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """The span as lowest index and extent, inside ``[0, size)`` as far as that is constant."""
+        """The span as lowest index and extent, clipped to ``[0, size)`` if its base is constant."""
         if span is None:
             return ZERO, size
         if int_value(span.base) == 0:
@@ -255,7 +257,7 @@ class _Inference:
 
 
 def _narrower(span: MaybeSpan, other: MaybeSpan) -> MaybeSpan:
-    """The one of two spans of the same values that has fewer; the first if that is not known."""
+    """The narrower of two spans of the same values; the first if the widths are not comparable."""
     if span is None or other is None:
         return span or other
     width, other_width = int_value(span.width), int_value(other.width)
@@ -265,9 +267,9 @@ def _narrower(span: MaybeSpan, other: MaybeSpan) -> MaybeSpan:
 
 
 def instruction_steps(stage: StageState) -> list[int]:
-    """For each data axis of ``stage`` how many elements an instruction computes along it.
+    """For each data axis of ``stage``, the number of elements that one instruction computes.
 
-    Vectors of registers count as such: a whole one is as fast as a part of it.
+    A vector of a register tile counts as an instruction: a partial vector is not faster.
     """
     axes = stage.axis if isinstance(stage.op, ComputeOp) else ()
     steps = dict.fromkeys(axes, 1)

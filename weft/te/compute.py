@@ -29,7 +29,7 @@ Body: TypeAlias = "ExprLike | Sequence[ExprLike]"
 
 
 def var(name: str = "n", dtype: DType | str = int64) -> Var:
-    """A symbolic size; a kernel gets its value as an argument."""
+    """A symbolic size, which the kernel takes as a scalar argument."""
     return Var(name, DType.of(dtype))
 
 
@@ -41,7 +41,7 @@ def placeholder(
 
 
 def reduce_axis(domain: Index | tuple[Index, Index], name: str = "k") -> IterVar:
-    """An axis to reduce over: an extent, or ``(low, high)`` with ``high`` excluded."""
+    """A reduction axis over ``[0, extent)``, or over ``[low, high)``."""
     if isinstance(domain, tuple):
         low, high = (as_index(d) for d in domain)
         return reduction_axis(name, high - low, low)
@@ -75,9 +75,9 @@ def compute(
     *,
     role: StageRole | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
-    """The tensor with ``fcompute(i0, i1, …)`` at each index; a tuple of them for a tuple.
+    """The tensor whose element at each index is ``fcompute(i0, i1, …)``; a tuple gives a tuple.
 
-    A reduction may stand only at the root of the expression. ``role`` tells schedules what
+    A reduction is allowed only at the root of the expression. ``role`` tells schedules what
     the stage is for, where the body does not show it. Raises ``LoweringError`` for a wrong
     number of parameters, a reduction inside an expression, or outputs that reduce over different
     axes.
@@ -102,7 +102,7 @@ def _axis_names(fcompute: Callable[..., Body], count: int) -> list[str]:
             names.append(p.name)
     if len(names) != count:
         raise LoweringError(
-            "te.compute: the function does not take one index for each axis",
+            "te.compute: the function must take one index per axis",
             expected=f"{count} parameters", got=f"{len(names)} parameters",
         )
     return names
@@ -122,7 +122,7 @@ def _reduced_axes(name: str, body: tuple[PrimExpr, ...]) -> tuple[IterVar, ...]:
     if any(contains_reduce(e) for e in inner):
         raise LoweringError(
             f"{name}: a reduction inside an expression",
-            help="make the reduction a te.compute of its own and read its result",
+            help="compute the reduction in a separate te.compute and read its result",
         )
     return first.axes if isinstance(first, Reduce) else ()
 
@@ -135,10 +135,11 @@ def extern(
     name: str = "extern",
     flops: int = 0,
 ) -> tuple[Tensor, ...]:
-    """Tensors written by a loop program of your own.
+    """Tensors of ``shapes`` and ``dtypes`` written by a hand-written tir statement.
 
     ``build(input_buffers, output_buffers)`` returns the statement; it is called when the schedule
-    is lowered and may read all of each input. ``flops`` is the arithmetic that profiles report.
+    is lowered and may read any element of each input. ``flops`` is the number of arithmetic
+    operations that profiles report.
     """
     types = tuple((as_shape(s), DType.of(d)) for s, d in zip(shapes, dtypes, strict=True))
     return ExternOp(name, tuple(inputs), types, build, flops=flops).outputs

@@ -1,7 +1,7 @@
-"""Extents and values of loops, derived from the splits and fusions of a stage.
+"""Extents of loops and values of axes, derived from the splits and fusions of a stage.
 
-Loops always count from zero. The value of an axis here is relative: the lowest index that the
-stage computes (and the minimum of a reduction axis) is added by whoever needs the absolute one.
+Loops always count from zero. Axis values here are relative to the lowest index that the stage
+computes (or to the minimum of a reduction axis); callers add it for the absolute index.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Exprs = dict[IterVar, PrimExpr]
 
 
 def loop_extents(stage: StageState, roots: Mapping[IterVar, PrimExpr]) -> Exprs:
-    """The extent of every axis of ``stage``, given those of its root axes."""
+    """The extent of every axis of ``stage``, given the extents of its root axes."""
     extents: Exprs = dict(roots)
     for r in stage.relations:
         if isinstance(r, Split):
@@ -29,7 +29,7 @@ def loop_extents(stage: StageState, roots: Mapping[IterVar, PrimExpr]) -> Exprs:
 def axis_values(
     relations: list[Relation], leaves: Mapping[IterVar, PrimExpr], extents: Exprs
 ) -> Exprs:
-    """The relative value of every axis, given those of the loops."""
+    """The relative value of every axis, given the values of the leaf loops."""
     values: Exprs = dict(leaves)
     for r in reversed(relations):
         if isinstance(r, Split):
@@ -43,7 +43,7 @@ def axis_values(
 def _quotient(fused: PrimExpr, outer: PrimExpr, inner: PrimExpr) -> PrimExpr:
     if int_value(outer) == 1:
         return outer - 1
-    # Of an axis of no elements the loop never runs, so any value serves.
+    # With an empty inner axis the loop never runs, so any value is correct.
     return fused if int_value(inner) in (0, 1) else floordiv(fused, inner)
 
 
@@ -54,11 +54,11 @@ def _remainder(fused: PrimExpr, outer: PrimExpr, inner: PrimExpr) -> PrimExpr:
 
 
 def overruns(stage: StageState, extents: Exprs) -> list[IterVar]:
-    """The axes whose value must be compared with their extent, because splits were not exact.
+    """The axes whose value must be compared with their extent because a split was not exact.
 
-    A split that does not divide makes its parent overrun. Where the parent is itself the outer
-    part of a split, the check of that split's parent covers it; where it is an inner part, the
-    tiles would overlap, so it needs a check of its own.
+    A split whose factor does not divide the extent makes its parent overrun. If the parent is the
+    outer loop of another split, the check of that split's parent covers it; if it is an inner
+    loop, tiles would overlap, so it needs a separate check.
     """
     over: set[IterVar] = set()
     checks: list[IterVar] = []
@@ -77,6 +77,6 @@ def _is_exact(split: Split, extents: Exprs) -> bool:
     """Whether the split covers its parent without a remainder."""
     parent, outer, inner = (extents[a] for a in (split.parent, split.outer, split.inner))
     if int_value(inner) == 1 or int_value(outer) == 1:
-        return True  # one of the two is the parent itself
+        return True  # the other loop equals the parent
     total, o, i = int_value(parent), int_value(outer), int_value(inner)
     return total is not None and o is not None and i is not None and o * i == total

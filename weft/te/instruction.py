@@ -25,12 +25,11 @@ def instruction(
 ) -> Instruction:
     """Define the instruction that computes ``output`` of ``inputs``, and register it by ``name``.
 
-    The body is one ``te.compute`` of placeholders with constant sizes. Where it reduces, the
-    instruction adds to (or, in general, combines with) what the result holds already. ``emit``
-    gets the writer of the function in machine code, the result's dtype, and one vector for each
-    argument: the old result where the body reduces, then each input with all its elements in
-    order. ``archs`` are the architectures and ``features`` LLVM's names of the CPU features that
-    it needs.
+    The body is one ``te.compute`` over placeholders of constant sizes. If it reduces, the
+    instruction combines its result with the accumulator's old value. ``emit`` receives the code
+    writer of the function, the dtype of the result, and one vector per operand: the accumulator
+    if the body reduces, then each input with all its elements in row-major order. ``archs`` lists
+    the architectures and ``features`` LLVM's names of the CPU features that it needs.
 
     Raises ``LoweringError`` for a body of another form, ``RegistryError`` for a name in use.
     """
@@ -46,7 +45,7 @@ def instruction(
         raise LoweringError(f"instruction {name}: its sizes must be integers")
     missing = [t.name for t in update.buffers if t is not output and t not in inputs]
     if missing:
-        raise LoweringError(f"instruction {name}: its body reads what is not among its inputs",
+        raise LoweringError(f"instruction {name}: its body reads tensors that are not inputs",
                             got=", ".join(missing))
     buffers = tuple(update.buffers.get(t) or Buffer(t.name, t.shape, t.dtype) for t in inputs)
     moving = tuple((var, extent) for var, extent in loops if extent != 1)
@@ -60,5 +59,5 @@ def instruction(
 
 
 def find_instruction(name: str) -> Instruction:
-    """The instruction that was defined by this name; ``RegistryError`` where there is none."""
+    """The registered instruction of this name; raises ``RegistryError`` for an unknown name."""
     return INSTRUCTIONS.get(name)

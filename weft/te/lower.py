@@ -1,4 +1,4 @@
-"""From a schedule to a loop program over multi-dimensional buffers."""
+"""Lowering of a schedule to a tir function: loop nests over multi-dimensional buffers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from weft.tir.transform.inject_double_buffer import KEY as DOUBLE_BUFFER
 
 
 def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main") -> PrimFunc:
-    """The loops of ``schedule`` as a function over ``args``: inputs, then outputs.
+    """The loops of ``schedule`` as a tir function over ``args``: inputs, then outputs.
 
     Every input and output of the schedule must be among ``args``. Symbolic sizes follow the
-    buffers as scalar parameters, in order of appearance. Loops carry their kinds; guards that
-    could not be proved are ``if likely(...)``. The schedule is not changed and can be lowered
-    again. Raises ``LoweringError`` for wrong arguments, ``ScheduleError`` for stages that are
-    read outside the loop at which they are computed.
+    buffers as scalar parameters, in order of first appearance. Guards that the analyzer cannot
+    prove become ``if likely(...)``. The schedule is not changed and can be lowered again. Raises
+    ``LoweringError`` for wrong arguments, ``ScheduleError`` if a stage is read outside the loop to
+    which it is attached.
     """
     outputs = _check_arguments(schedule, args, name)
     given = {t: Buffer(t.name, t.shape, t.dtype) for t in args}
@@ -41,17 +41,17 @@ def lower(schedule: ScheduleState, args: Sequence[Tensor], name: str = "main") -
 
 
 def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str) -> int:
-    """How many of ``args`` are outputs."""
+    """The number of outputs among ``args``; raises ``LoweringError`` for wrong arguments."""
     inputs = [s.tensors[0] for s in schedule.stages if s.is_placeholder]
     for tensor in args:
         if isinstance(tensor.op, PlaceholderOp):
-            continue  # an input that no stage reads is a parameter all the same
+            continue  # an unused input is still a parameter
         schedule.stage_of(tensor)
         if tensor not in schedule.outputs:
             raise LoweringError(f"{name}: argument {tensor.name} is neither an input nor an output",
                                 help="pass it to create_schedule as an output")
     if len(set(args)) != len(args):
-        raise LoweringError(f"{name}: a tensor is twice among the arguments")
+        raise LoweringError(f"{name}: duplicate argument")
     is_output = [t in schedule.outputs for t in args]
     if is_output != sorted(is_output):
         raise LoweringError(f"{name}: the arguments must be the inputs and then the outputs")
@@ -70,22 +70,22 @@ class _Lowering:
         self.analyzer = Analyzer()
         self.plans = infer_bounds(schedule, self.analyzer, given)
         self.owner = {t: s for s in schedule.stages for t in s.tensors}
-        # In updates, states stand for the results of their scan.
-        self._places: dict[Tensor, int] = {}
+        # The updates of a scan read its results through the state placeholders.
+        self._state_indices: dict[Tensor, int] = {}
         for stage in schedule.stages:
             if isinstance(stage.op, ScanOp):
                 self.owner.update(dict.fromkeys(stage.op.states, stage))
-                self._places.update((t, i) for i, t in enumerate(stage.op.states))
+                self._state_indices.update((t, i) for i, t in enumerate(stage.op.states))
 
     def run(self) -> Stmt:
         stages = [s for s in self.schedule.stages if s.attach == ROOT and not s.is_placeholder]
         return self._in_order(stages, None)
 
     def _in_order(self, stages: list[StageState], rest: Stmt | None) -> Stmt:
-        """The stages one after the other, then ``rest``; each buffer lives to the end of it."""
+        """The stages one after the other, then ``rest``; buffers stay allocated until its end."""
         for stage in reversed(stages):
             body = seq([self._nest(stage), rest])
-            for buffer in self._own_buffers(stage):
+            for buffer in self._allocated_with(stage):
                 if buffer not in self.given.values():
                     body = Allocate(buffer, body)
             if stage.is_double_buffered and isinstance(stage.attach, AttachAt):
@@ -93,8 +93,8 @@ class _Lowering:
             rest = body
         return seq([rest])
 
-    def _own_buffers(self, stage: StageState) -> tuple[Buffer, ...]:
-        """What is allocated in front of a stage; the memory of a scan in front of its starts."""
+    def _allocated_with(self, stage: StageState) -> tuple[Buffer, ...]:
+        """Buffers allocated before a stage; those of a scan are allocated before its first init."""
         starts = {t for s in self.schedule.stages if isinstance(s.op, ScanOp) for t in s.op.init}
         plan = self.plans[stage]
         is_later = isinstance(stage.op, ScanOp) or (
@@ -108,7 +108,7 @@ class _Lowering:
         if isinstance(stage.op, ScanOp):
             return self._scan(plan, stage.op)
         if not isinstance(stage.op, ComputeOp):
-            raise InternalError(f"{stage.name} has nothing to compute")
+            raise InternalError(f"{stage.name} is a placeholder and cannot be lowered")
 
         def inside(leaf: IterVar, body: Stmt) -> Stmt:
             return self._in_order(self._computed_at(stage, leaf), body)
@@ -122,15 +122,15 @@ class _Lowering:
     def _locate(self, tensor: Tensor) -> tuple[Buffer, tuple[PrimExpr, ...]]:
         stage = self.owner[tensor]
         if stage.attach == INLINE:
-            raise InternalError(f"{tensor.name} is inlined and has no memory")
+            raise InternalError(f"{tensor.name} is inlined: it is not in memory")
         plan = self.plans[stage]
-        # Results of a body are whole, and need not have the rank of the first.
+        # An extern body writes whole tensors, whose ranks may differ from the first output's.
         origin = () if isinstance(stage.op, ExternOp) else plan.origin
-        return plan.buffers[self._places.get(tensor, tensor.value_index)], (
+        return plan.buffers[self._state_indices.get(tensor, tensor.value_index)], (
             origin or tuple(const(0) for _ in tensor.shape))
 
     def _scan(self, plan: StagePlan, op: ScanOp) -> Stmt:
-        """The loop over time; the updates inside write the scan's memory."""
+        """The time loop; the updates inside it write the buffers of the scan."""
         body = self._in_order(self._computed_at(plan.stage, op.axis), None)
         var, extent = plan.loop_vars[op.axis], plan.extents[op.axis]
         if int_value(extent) == 0:

@@ -1,7 +1,7 @@
 """Mathematical functions inside tensor expressions: ``te.exp(x)`` and the like.
 
-Each is one intrinsic of ``weft.tir.intrinsics`` with its operands checked; lowering turns the
-transcendental ones into polynomials over whole vectors.
+Each builds a checked call of an intrinsic of ``weft.tir.intrinsics``; lowering expands the
+transcendental ones into polynomials over vectors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loop nest of one stage, with what is computed inside its loops."""
+"""The loop nest of one stage, including the stages attached to its loops."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from weft.tir.stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, LetSt
 from weft.tir.transform.tensorize_loop import ANNOTATION as TENSORIZE
 from weft.tir.visitor import post_order, substitute
 
-CACHE_LINE = 64  # bytes that a hint fetches
+CACHE_LINE = 64  # bytes that one prefetch hint fetches
 Inside = Callable[[IterVar, Stmt], Stmt]
 Locate = Callable[[Tensor], tuple[Buffer, tuple[PrimExpr, ...]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """``condition`` must hold; it can be checked inside loop number ``depth`` (-1: outside)."""
+    """A bounds check, placed inside the loop at ``depth`` (-1: outside all loops).
+
+    ``reduces``: the condition depends on a reduction axis, so the initialisation ignores it.
+    """
 
     condition: PrimExpr
     depth: int
@@ -35,8 +38,8 @@ class Guard:
 class NestBuilder:
     """Builds the loops of one compute stage.
 
-    ``locate`` gives the buffer of a tensor and the index of its element 0; ``inside`` adds, in
-    front of a statement, the stages computed at a loop.
+    ``locate`` gives the buffer of a tensor and the index of the buffer's first element;
+    ``inside`` puts the stages attached to a loop before the loop's body.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class NestBuilder:
         self.guards = self._guards()
 
     def build(self) -> Stmt:
-        """The whole nest: initialisation and update of a reduction, else plain stores."""
+        """The whole nest: initialisation and update of a reduction, or plain stores."""
         first, reduce = self._first_reduce_loop(), self.plan.body[0]
         update = self._update()
         for depth in reversed(range(len(self.leaves))):
@@ -71,7 +74,7 @@ class NestBuilder:
         return self._guarded(update, -1)
 
     def _prefetches(self, leaf: IterVar) -> list[Stmt]:
-        """Hints for each cache line of what a later iteration of loop ``leaf`` reads."""
+        """One hint per cache line of the box that a later iteration of loop ``leaf`` reads."""
         var = self.plan.loop_vars[leaf]
         hints = []
         for plan in self.plan.prefetches:
@@ -83,8 +86,8 @@ class NestBuilder:
         return hints
 
     def _first_reduce_loop(self) -> int:
-        places = [i for i, a in enumerate(self.leaves) if a.kind == REDUCE]
-        return places[0] if places else len(self.leaves)
+        depths = (i for i, a in enumerate(self.leaves) if a.kind == REDUCE)
+        return next(depths, len(self.leaves))
 
     def _loop(self, leaf: IterVar, body: Stmt, var: PrimExpr | None = None,
               kind: ForKind | None = None) -> Stmt:
@@ -102,7 +105,7 @@ class NestBuilder:
                    self._annotations(leaf, with_instruction=is_update))
 
     def _annotations(self, leaf: IterVar, *, with_instruction: bool) -> dict[str, Any]:
-        """The pragmas of a loop, and the instruction that starts at it."""
+        """The pragmas of a loop and the instruction that replaces it and the loops inside."""
         notes = dict(self.stage.pragmas.get(leaf, {}))
         tensorized = self.stage.tensorized
         if with_instruction and tensorized is not None:
@@ -123,7 +126,7 @@ class NestBuilder:
         return body
 
     def _lowered_body(self) -> tuple[PrimExpr, ...]:
-        """Stored values, or sources of the reduction and then its condition."""
+        """The stored values, or the sources of the reduction followed by its condition."""
         plan, body = self.plan, self.plan.body
         values = {a.var: plan.absolute(a, i) for i, a in enumerate(self.axes)}
         first = body[0]
@@ -164,14 +167,16 @@ class NestBuilder:
         return Guard(condition, max(depths, default=-1), reduces)
 
     def _restriction(self, condition: PrimExpr) -> Guard:
-        """A condition on what is reduced: where it fails, the element is the identity all the
-        same, so it must not keep the initialisation from running.
+        """A guard for the ``where`` condition of a reduction.
+
+        An element whose condition never holds is the identity, so the guard must stay inside the
+        first reduction loop, where it does not skip the initialisation.
         """
         guard = self._guard(condition)
         return Guard(guard.condition, max(guard.depth, self._first_reduce_loop()), reduces=True)
 
     def _initialisation(self, reduce: Reduce, first: int) -> Stmt:
-        """The identity in every element that the loops from ``first`` on reduce into."""
+        """Store the identity in every element into which the loops from depth ``first`` reduce."""
         leaves = [(d, a) for d, a in enumerate(self.leaves[first:], first) if a.kind != REDUCE]
         fresh: dict[Var, PrimExpr] = {}
         for _, leaf in leaves:
@@ -187,13 +192,14 @@ class NestBuilder:
         for depth, leaf in reversed(leaves):
             var = self.plan.loop_vars[leaf]
             body = self._guarded(body, depth, fresh, reductions=False)
-            body = self._loop(leaf, body, substitute(var, fresh), self._kind_of_start(leaf, leaves))
+            kind = self._initialisation_kind(leaf, leaves)
+            body = self._loop(leaf, body, substitute(var, fresh), kind)
         return body
 
-    def _kind_of_start(
+    def _initialisation_kind(
         self, leaf: IterVar, leaves: list[tuple[int, IterVar]]
     ) -> ForKind | None:
-        """Where an instruction computes lanes, their start is a vector as well."""
+        """The innermost initialisation loop is vectorized if an instruction computes its lanes."""
         tensorized = self.stage.tensorized
         if tensorized is None or leaf is not leaves[-1][1]:
             return None
@@ -213,7 +219,7 @@ class NestBuilder:
         return self._stores(buffers, results)
 
     def _stores(self, buffers: tuple[Buffer, ...], values: tuple[PrimExpr, ...]) -> Stmt:
-        """Store each value; several are all computed before the first is stored."""
+        """Store each value; several values are all computed before the first is stored."""
         if len(values) == 1:
             return BufferStore(buffers[0], values[0], self.indices)
         new = [Var(f"{b.name}.new", b.dtype) for b in buffers]
@@ -224,7 +230,7 @@ class NestBuilder:
 
 
 def _hints(buffer: Buffer, first: list[PrimExpr], shape: tuple[PrimExpr, ...]) -> Stmt:
-    """A prefetch of each cache line of the box from ``first``, ``shape`` elements."""
+    """Prefetch each cache line of the box of ``shape`` elements that starts at ``first``."""
     line = max(1, CACHE_LINE // buffer.dtype.itemsize)
     steps = [1] * (len(shape) - 1) + [line]
     indices, loops = list[PrimExpr](), list[tuple[Var, PrimExpr]]()
@@ -243,7 +249,7 @@ def _hints(buffer: Buffer, first: list[PrimExpr], shape: tuple[PrimExpr, ...]) -
 
 
 def _conjuncts(condition: PrimExpr) -> list[PrimExpr]:
-    """The conditions that all have to hold: each can be checked in a loop of its own."""
+    """The operands of a conjunction; each becomes a guard at its own depth."""
     if isinstance(condition, tir.And):
         return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
     return [condition]

@@ -1,4 +1,4 @@
-"""What lowering decides about each stage: its definition, region, loops and memory."""
+"""The lowering plan of a stage: its inlined body, region, loops and buffers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.tir.stmt import ForKind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefetchPlan:
-    """The box from ``low``, ``shape`` elements, that an iteration of loop ``ahead.axis`` reads."""
+    """The box of ``shape`` elements from ``low`` that one iteration of ``ahead.axis`` reads."""
 
     ahead: Prefetch
     low: tuple[PrimExpr, ...]
@@ -26,12 +26,12 @@ class PrefetchPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagePlan:
-    """One stage ready to become loops.
+    """Everything that the loop nest of one stage is built from.
 
-    The stage computes the elements from ``low``, ``shape`` of them, into ``buffers``, whose
-    element 0 is the one at ``low`` (of a start or update of a scan: the scan's first). ``values``
-    are relative to ``low`` and to the minima of reduction axes; ``loop_vars`` holds the constant
-    0 for a loop that runs once.
+    The stage computes ``shape`` elements from index ``low`` on into ``buffers``, whose first
+    element is the one at ``low`` (for the init and update of a scan: the scan's first element).
+    ``values`` are relative to ``low`` and to the minima of reduction axes. ``loop_vars`` holds
+    the constant 0 for a loop of one iteration.
     """
 
     stage: StageState
@@ -48,16 +48,16 @@ class StagePlan:
     @property
     def origin(self) -> tuple[PrimExpr, ...]:
         """The index of the first element of the buffers."""
-        is_elsewhere = self.is_part_of_scan or self.stage.stored_in is not None
-        return tuple(const(0) for _ in self.low) if is_elsewhere else self.low
+        is_aliased = self.is_part_of_scan or self.stage.stored_in is not None
+        return tuple(const(0) for _ in self.low) if is_aliased else self.low
 
-    def absolute(self, axis: IterVar, place: int) -> PrimExpr:
-        """The value of root axis ``axis``, number ``place`` of all of them."""
-        low = self.low[place] if place < len(self.low) else axis.min
+    def absolute(self, axis: IterVar, position: int) -> PrimExpr:
+        """The absolute index of ``axis``, which is the root axis number ``position``."""
+        low = self.low[position] if position < len(self.low) else axis.min
         return low + self.values[axis]
 
     def vars_down_to(self, axis: IterVar) -> Iterator[Var]:
-        """The loop variables from the outermost loop to that of ``axis``."""
+        """The loop variables from the outermost loop down to the loop of ``axis``."""
         for leaf in self.stage.leaf_iter_vars:
             var = self.loop_vars[leaf]
             if isinstance(var, Var):
@@ -67,7 +67,7 @@ class StagePlan:
 
 
 def inlined_bodies(schedule: ScheduleState) -> dict[StageState, tuple[PrimExpr, ...]]:
-    """The body of each compute stage that is not inlined, with the inlined ones put into it."""
+    """The body of each compute stage that is not inlined, with inlined producers substituted."""
     by_tensor = {t: s for s in schedule.stages for t in s.tensors}
     bodies: dict[StageState, tuple[PrimExpr, ...]] = {}
 
@@ -89,9 +89,9 @@ def tensors_of(stage: StageState) -> dict[Tensor, int]:
 
 
 def attach_to_scans(schedule: ScheduleState) -> None:
-    """Put what depends on the state of a scan into its loop, where it is at the root.
+    """Attach root stages that depend on the state of a scan to the scan's time loop.
 
-    Raises ``ScheduleError`` for a stage that reads the state and is no part of an update.
+    Raises ``ScheduleError`` for a stage that reads the state but feeds no update.
     """
     for scan in schedule.stages:
         if not isinstance(scan.op, ScanOp):
@@ -100,7 +100,7 @@ def attach_to_scans(schedule: ScheduleState) -> None:
         for stage in _reading(schedule, scan.op.states) | dict.fromkeys(updates):
             if stage not in updates and not any(schedule.reads_through(stage, u)
                                                 for u in updates):
-                raise stage.error(f"it reads the state of {scan.name} and is no part of an update",
+                raise stage.error(f"it reads the state of {scan.name}, but no update reads it",
                                   help=f"read {scan.name} itself")
             if stage.attach == ROOT:
                 stage.attach = AttachAt(scan, scan.op.axis)
@@ -109,7 +109,7 @@ def attach_to_scans(schedule: ScheduleState) -> None:
 def _reading(
     schedule: ScheduleState, states: tuple[Tensor, ...]
 ) -> dict[StageState, None]:
-    """The stages that read ``states``, directly or through others, in order."""
+    """The stages that read ``states``, directly or transitively, in stage order."""
     found: dict[StageState, None] = {}
     for stage in schedule.stages:
         if not isinstance(stage.op, ScanOp) and any(
@@ -120,30 +120,30 @@ def _reading(
 
 
 def check_attachments(schedule: ScheduleState) -> None:
-    """Refuse stages computed inside vectorized loops, or at loops that are gone."""
+    """Refuse stages attached inside vectorized loops, or to loops that no longer exist."""
     for stage in schedule.stages:
         at = stage.attach
         if not isinstance(at, AttachAt):
             continue
         if at.stage.attach == INLINE:
             raise stage.error(f"it is computed at {at.stage.name}, which is inlined")
-        place = at.stage.leaf_index(at.axis)
-        for leaf in at.stage.leaf_iter_vars[: place + 1]:
+        depth = at.stage.leaf_index(at.axis)
+        for leaf in at.stage.leaf_iter_vars[: depth + 1]:
             if at.stage.kinds.get(leaf) is ForKind.VECTORIZED:
                 raise stage.error(
                     f"it is computed inside the vectorized axis {leaf.name} of {at.stage.name}",
-                    help="compute it at a loop outside, or reorder the vectorized axis inwards",
+                    help="compute it at an outer loop, or reorder the vectorized axis inwards",
                 )
 
 
 def check_inside(reader: StageState, stage: StageState, at: AttachAt) -> None:
-    """Refuse a reader of ``stage`` that is not inside the loop at which ``stage`` is computed."""
-    place = at.stage.leaf_index(at.axis)
+    """Refuse a reader of ``stage`` that is outside the loop to which ``stage`` is attached."""
+    depth = at.stage.leaf_index(at.axis)
     where, inside = reader, True
     while where is not at.stage and inside:
         outer = where.attach
         inside = isinstance(outer, AttachAt) and (
-            outer.stage is not at.stage or outer.stage.leaf_index(outer.axis) >= place
+            outer.stage is not at.stage or outer.stage.leaf_index(outer.axis) >= depth
         )
         if isinstance(outer, AttachAt):
             where = outer.stage

@@ -1,4 +1,4 @@
-"""A schedule as text: each stage with its place and its loops, outermost first."""
+"""A schedule as text: each stage with its attach point and its loops, outermost first."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from weft.tir.stmt import ForKind
 
 
 def as_text(schedule: ScheduleState) -> str:
-    """One line for each stage and, below it, one for each of its loops."""
+    """One line per stage, followed by one line per loop of it."""
     return "\n".join(_stage(s) for s in schedule.stages if not s.is_placeholder)
 
 
 def _stage(stage: StageState) -> str:
     shape = ", ".join(str(d) for d in stage.tensors[0].shape)
-    notes = [_place(stage)] + ([] if stage.scope == "global" else [stage.scope])
+    notes = [_attach_point(stage)] + ([] if stage.scope == "global" else [stage.scope])
     notes += [f"{axis.name} apart by {factor} * n + {offset}"
               for axis, (factor, offset) in stage.alignments.items()]
     notes += ["double buffer"] * stage.is_double_buffered
@@ -26,7 +26,7 @@ def _stage(stage: StageState) -> str:
     return "\n".join(lines)
 
 
-def _place(stage: StageState) -> str:
+def _attach_point(stage: StageState) -> str:
     at = stage.attach
     return f"at {at.stage.name}.{at.axis.name}" if isinstance(at, AttachAt) else at
 

@@ -1,7 +1,7 @@
-"""Tensors that a plain Python function computes: loops with data-dependent steps, as they read.
+"""Tensors computed by a Python function, for loops whose control flow depends on data.
 
-The function is compiled with the kernel (by numba, to LLVM IR), so that no Python runs when the
-model does, and the kernel exports ahead of time like every other.
+Numba compiles the function to LLVM IR as part of the kernel: no Python runs at inference time,
+and the kernel exports ahead of time like any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.tir.expr import Call, PrimExpr, StringImm, const, int_value
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 from weft.tir.stmt import Allocate, Evaluate, Stmt
 
-# What a body computes in; arrays of narrower types are converted by the operator around it.
+# Dtypes of arrays in a body; the operator converts narrower types before and after it.
 _DTYPES = frozenset(["bool", "float32", "float64"]
                     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)])
 TensorType: TypeAlias = "tuple[tuple[PrimExpr, ...], DType]"
@@ -41,14 +41,14 @@ def python_extern(
     """Tensors of ``shapes`` and ``dtypes`` that ``body(*inputs, *outputs, *scratch, *scalars)``
     writes.
 
-    Arrays arrive as dense views in C order: ``x.shape``, ``x[i, j]``, ``x[i]`` and slices work.
-    Inputs cannot be written. ``scratch`` is memory to work in, uninitialised as the outputs are;
-    the body can allocate none of its own. Scalars that are Python numbers are constants of the
+    Arrays are dense row-major views: ``x.shape``, ``x[i, j]``, ``x[i]`` and slices work. Inputs
+    are read-only. ``scratch`` gives shapes and dtypes of work arrays, uninitialised like the
+    outputs; the body cannot allocate. Scalars that are Python numbers become constants of the
     compiled code. The body may call functions decorated with ``numba.njit``; it cannot raise.
 
-    Raises ``LoweringError``, pointing to the function, for a parameter count that does not fit,
-    for dtypes without arrays in compiled Python, and for values it refers to that cannot be
-    frozen. What numba refuses shows when the kernel is built, as ``CodegenError`` at its line.
+    Raises ``LoweringError``, pointing at the function, for a wrong number of parameters, for
+    dtypes that compiled Python does not support, and for global values that cannot be frozen.
+    What numba rejects raises ``CodegenError`` at its line when the kernel is built.
     """
     function = plain_function(body)
     types = tuple((as_shape(s), DType.of(d)) for s, d in zip(shapes, dtypes, strict=True))
@@ -76,7 +76,7 @@ def python_extern(
 def _call(
     record: PythonFunction, buffers: Sequence[Buffer], values: Sequence[PrimExpr]
 ) -> PrimExpr:
-    """``record`` called over whole buffers."""
+    """A call of ``record`` with the addresses of whole buffers."""
     addresses = (
         Call(handle, "address_of", (b.load(*(const(0) for _ in b.shape)),)) for b in buffers)
     return Call(handle, "call_extern", (StringImm(record.symbol), *addresses, *values))
@@ -88,7 +88,7 @@ def _check_parameters(function: FunctionType, expected: int) -> None:
                                             inspect.Parameter.POSITIONAL_ONLY}
     if kinds or len(parameters) != expected:
         raise LoweringError(
-            f"{function.__name__} does not take the arrays and scalars of its operator",
+            f"{function.__name__} takes the wrong number of parameters",
             where=place_of(function),
             expected=f"{expected} parameters: inputs, outputs, scratch, scalars",
             got=f"{function.__name__}{inspect.signature(function)}",
@@ -99,7 +99,7 @@ def _param(function: FunctionType, type_: TensorType, *, is_written: bool) -> Ar
     shape, dtype = type_
     if str(dtype) not in _DTYPES:
         raise LoweringError(
-            f"{function.__name__}: compiled Python has no arrays of {dtype}",
+            f"{function.__name__}: compiled Python does not support arrays of {dtype}",
             where=place_of(function), expected=", ".join(sorted(_DTYPES)),
             help="convert with .astype in a te.compute before and after the body",
         )
@@ -118,6 +118,6 @@ def _scalar(value: PrimExpr | float) -> Scalar:
 def _symbol(
     name: str, function: FunctionType, params: Sequence[ArrayParam], scalars: Sequence[Scalar]
 ) -> str:
-    """A name that is different wherever the machine code would be."""
+    """A symbol that differs whenever the machine code would."""
     facts = chain((f"{p.dtype}{p.shape}{p.is_written}" for p in params), map(repr, scalars))
     return f"{name}_{function_digest(function, *facts)[:16]}"

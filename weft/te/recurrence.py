@@ -1,4 +1,4 @@
-"""Recurrences: tensors whose elements at one time depend on those before."""
+"""Scans: tensors whose entries along the time axis depend on earlier entries."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ Tensors = Tensor | Sequence[Tensor]
 def scan(
     init: Tensors, update: Tensors, state: Tensors, name: str = "scan"
 ) -> Tensor | tuple[Tensor, ...]:
-    """The tensors that ``init`` starts and ``update`` goes on with, along the first axis.
+    """A recurrence along the first axis: ``init`` gives the first entries, ``update`` the others.
 
-    ``state`` are placeholders of the whole result. ``init``, of shape ``(s, …)``, are its first
-    ``s`` entries; ``update``, of the shape of the state, is entry ``t`` computed from entries of
-    the state before ``t``, which it reads as ``state[t - 1, …]``. What lies between the state and
-    the update is computed inside the loop over ``t``. One tensor for one of each, else a tuple.
+    ``state`` is a placeholder of the whole result, of shape ``(T, …)``. ``init``, of shape
+    ``(s, …)``, computes entries ``0`` to ``s - 1``. ``update``, of the shape of the state,
+    computes entry ``t`` from earlier entries, which it reads as ``state[t - 1, …]``; stages
+    between the state and the update are computed inside the time loop. Sequences of equal length
+    make a scan of several states and give a tuple of results.
 
     >>> x = te.placeholder((10, 4), name="x")
     >>> state = te.placeholder((10, 4))
@@ -35,26 +36,26 @@ def scan(
     >>> te.scan(first, following, state).shape
     (10, 4)
 
-    Raises ``LoweringError`` for tensors that do not fit together.
+    Raises ``LoweringError`` for shapes or dtypes that do not match.
     """
-    parts = tuple(tuple(p) if isinstance(p, Sequence) else (p,) for p in (init, update, state))
-    inits, updates, states = parts
+    given = tuple(tuple(x) if isinstance(x, Sequence) else (x,) for x in (init, update, state))
+    inits, updates, states = given
     if not len(inits) == len(updates) == len(states) or not states:
-        raise LoweringError(f"{name}: a scan takes as many starts and updates as states",
-                            got=", ".join(str(len(p)) for p in parts))
+        raise LoweringError(f"{name}: a scan takes as many inits and updates as states",
+                            got=", ".join(str(len(x)) for x in given))
     for number, (first, following, whole) in enumerate(zip(inits, updates, states, strict=True)):
         _check(f"{name}, state {number}", first, following, whole)
     starts = {int_value(t.shape[0]) for t in inits}
     (start,) = starts if len(starts) == 1 else (None,)
     if start is None or start < 1:
-        raise LoweringError(f"{name}: the starts have different or symbolic lengths",
+        raise LoweringError(f"{name}: the inits have different or symbolic lengths",
                             got=", ".join(str(t.shape[0]) for t in inits))
     op = ScanOp(name, _time(name, states, start), inits, updates, states)
     return op.outputs[0] if isinstance(state, Tensor) else op.outputs
 
 
 def _time(name: str, states: Sequence[Tensor], start: int) -> IterVar:
-    """The axis over the entries that updates compute."""
+    """The time axis: the entries that updates compute."""
     length: PrimExpr = states[0].shape[0]
     if any(t.shape[0] is not length for t in states):
         raise LoweringError(f"{name}: the states have different lengths",
@@ -65,16 +66,17 @@ def _time(name: str, states: Sequence[Tensor], start: int) -> IterVar:
 
 def _check(where: str, first: Tensor, following: Tensor, whole: Tensor) -> None:
     if not isinstance(whole.op, PlaceholderOp):
-        raise LoweringError(f"{where}: the state {whole.name} is no placeholder")
-    for part, what in ((first, "start"), (following, "update")):
-        if not isinstance(part.op, ComputeOp) or len(part.op.outputs) != 1:
-            raise LoweringError(f"{where}: the {what} {part.name} is no te.compute of one tensor")
-        if part.dtype != whole.dtype or part.shape[1:] != whole.shape[1:]:
-            raise LoweringError(f"{where}: the {what} does not fit the state",
+        raise LoweringError(f"{where}: the state {whole.name} is not a placeholder")
+    for tensor, what in ((first, "init"), (following, "update")):
+        if not isinstance(tensor.op, ComputeOp) or len(tensor.op.outputs) != 1:
+            raise LoweringError(f"{where}: the {what} {tensor.name} is not a te.compute with one "
+                                "output")
+        if tensor.dtype != whole.dtype or tensor.shape[1:] != whole.shape[1:]:
+            raise LoweringError(f"{where}: the {what} does not match the state",
                                 expected=f"{whole.dtype}[…, {_sizes(whole)}]",
-                                got=f"{part.dtype}[…, {_sizes(part)}]")
+                                got=f"{tensor.dtype}[…, {_sizes(tensor)}]")
     if following.shape != whole.shape:
-        raise LoweringError(f"{where}: the update is not as long as the state",
+        raise LoweringError(f"{where}: the update and the state differ in length",
                             expected=whole.shape[0], got=following.shape[0])
 
 

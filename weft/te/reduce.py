@@ -1,4 +1,4 @@
-"""Commutative reductions: sums, extrema, products, logical ones, and arg-extrema over pairs."""
+"""Commutative reducers: sum, product, min, max, any, all, argmin and argmax."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Identity: TypeAlias = Callable[[tuple[DType, ...]], Values]
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """A commutative, associative combination of tuples of ``arity`` with its neutral element.
+    """A commutative, associative combiner of tuples of ``arity`` values, with its identity.
 
-    Call it with an expression (or a tuple of them) and the axes inside ``te.compute``. ``where``
-    restricts the reduction to the points at which the condition holds.
+    Call it inside ``te.compute`` with an expression (or a tuple of them) and the reduction axes.
+    ``where`` restricts the reduction to the points at which the condition holds. Raises
+    ``LoweringError`` for another number of expressions or for axes that are not reduction axes.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Reducer:
         for a in axes:
             if not isinstance(a, IterVar) or a.kind != REDUCE:
                 raise LoweringError(
-                    f"te.{self.name} over something that is not a reduction axis",
+                    f"te.{self.name} over an axis that is not a reduction axis",
                     expected="te.reduce_axis(...)", got=a,
                 )
         if not axes or len({id(a) for a in axes}) != len(axes):
@@ -89,9 +90,9 @@ def comm_reducer(
 ) -> Reducer:
     """A custom reducer from ``combine(x, y)`` and ``identity(dtype)``.
 
-    With ``arity`` above 1, ``x`` and ``y`` are tuples, ``identity`` gets one dtype for each
-    element, and both return tuples. ``combine`` must be associative and commutative, because
-    schedules reorder it.
+    With ``arity`` above 1, ``x`` and ``y`` are tuples, ``identity`` takes one dtype per element,
+    and both functions return tuples. ``combine`` must be associative and commutative, because
+    schedules reorder reductions.
     """
     if arity == 1:
         return Reducer(
@@ -115,7 +116,7 @@ def _many(value: PrimExpr | Values) -> Values:
 
 
 def min_value(dtype: DType) -> PrimExpr:
-    """The smallest value of ``dtype``: minus infinity where it has one."""
+    """The smallest value of ``dtype``: minus infinity for floats."""
     if dtype.is_float:
         return const(-math.inf, dtype)
     if dtype.is_bool or dtype.code == "uint":
@@ -124,7 +125,7 @@ def min_value(dtype: DType) -> PrimExpr:
 
 
 def max_value(dtype: DType) -> PrimExpr:
-    """The largest value of ``dtype``: infinity where it has one."""
+    """The largest value of ``dtype``: infinity for floats."""
     if dtype.is_float:
         return const(math.inf, dtype)
     if dtype.is_bool:

@@ -1,7 +1,7 @@
-"""Schedules: how the tensors of a program are computed.
+"""Schedules: the loops, memory and threads with which the tensors of a program are computed.
 
-``create_schedule`` gives every operation a stage with one loop for each axis. The methods of a
-stage change those loops (``weft.te.primitives``, one file each); none changes a value.
+``create_schedule`` gives every operation a stage with one loop per axis. The methods of a stage
+transform those loops (``weft.te.primitives``, one file each); none changes a computed value.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from weft.support.errors import ScheduleError
-from weft.te.journal import Journal, recorded
 from weft.te.plan import attach_to_scans
 from weft.te.primitives.bind import bind
 from weft.te.primitives.cache_read import cache_read
@@ -36,30 +35,31 @@ from weft.te.primitives.vectorize import vectorize
 from weft.te.printer import as_text
 from weft.te.state import ScheduleState, StageState
 from weft.te.tensor import Operation, PlaceholderOp, ScanOp, Tensor
+from weft.te.trace import ScheduleTrace, traced
 from weft.te.walk import input_tensors
 
 
 class Stage(StageState):
-    """One operation under a schedule, with the primitives that change its loops."""
+    """One operation in a schedule, with the primitives that transform its loops."""
 
-    split = recorded(split)
-    tile = recorded(tile)
-    fuse = recorded(fuse)
-    reorder = recorded(reorder)
-    parallel = recorded(parallel)
-    vectorize = recorded(vectorize)
-    unroll = recorded(unroll)
-    tensorize = recorded(tensorize)
-    bind = recorded(bind)
-    pragma = recorded(pragma)
-    compute_at = recorded(compute_at)
-    compute_inline = recorded(compute_inline)
-    compute_root = recorded(compute_root)
-    set_scope = recorded(set_scope)
-    storage_align = recorded(storage_align)
-    store_in = recorded(store_in)
-    double_buffer = recorded(double_buffer)
-    prefetch = recorded(prefetch)
+    split = traced(split)
+    tile = traced(tile)
+    fuse = traced(fuse)
+    reorder = traced(reorder)
+    parallel = traced(parallel)
+    vectorize = traced(vectorize)
+    unroll = traced(unroll)
+    tensorize = traced(tensorize)
+    bind = traced(bind)
+    pragma = traced(pragma)
+    compute_at = traced(compute_at)
+    compute_inline = traced(compute_inline)
+    compute_root = traced(compute_root)
+    set_scope = traced(set_scope)
+    storage_align = traced(storage_align)
+    store_in = traced(store_in)
+    double_buffer = traced(double_buffer)
+    prefetch = traced(prefetch)
 
     def __repr__(self) -> str:
         return f"Stage({self.name})"
@@ -68,9 +68,9 @@ class Stage(StageState):
 class Schedule(ScheduleState):
     """The stages of a program; ``schedule[tensor]`` is the one that computes ``tensor``."""
 
-    cache_write = recorded(cache_write)
-    cache_read = recorded(cache_read)
-    rfactor = recorded(rfactor)
+    cache_write = traced(cache_write)
+    cache_read = traced(cache_read)
+    rfactor = traced(rfactor)
 
     def __init__(self, outputs: Sequence[Tensor]) -> None:
         self.outputs = tuple(outputs)
@@ -82,9 +82,9 @@ class Schedule(ScheduleState):
             self.stage_of(t).is_output = True
         attach_to_scans(self)
         self.tensors = tuple(stage.tensors[0] for stage in self.stages)
-        self.journal = Journal(self)
+        self.trace = ScheduleTrace(self)
         for tensor in self.tensors:
-            self.journal.name(tensor)
+            self.trace.name(tensor)
 
     def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> Stage:
         return Stage(self, op, tensors)
@@ -96,15 +96,18 @@ class Schedule(ScheduleState):
         return as_text(self)
 
     def as_python(self) -> str:
-        """Python that makes this schedule of the same computation: ``schedule(outputs)``.
+        """Python source of a function ``schedule(outputs)`` that applies the same primitives.
 
-        The text needs ``from weft import te``. Instructions are named, so they must be defined.
+        The text needs ``from weft import te`` and the registered instructions that it names.
         """
-        return self.journal.as_python(self.tensors)
+        return self.trace.as_python(self.tensors)
 
 
 def create_schedule(outputs: Tensor | Operation | Sequence[Tensor | Operation]) -> Schedule:
-    """The default schedule of everything that ``outputs`` need: plain loops, in order."""
+    """The default schedule of ``outputs`` and all their producers: serial loops in axis order.
+
+    Raises ``ScheduleError`` for an empty list or an output that is a placeholder.
+    """
     given = outputs if isinstance(outputs, Sequence) else [outputs]
     tensors: list[Tensor] = []
     for item in given:
@@ -118,7 +121,7 @@ def create_schedule(outputs: Tensor | Operation | Sequence[Tensor | Operation]) 
 
 
 def _topological(outputs: Sequence[Tensor]) -> list[Operation]:
-    """Producers before consumers, in order of first use; iterative, as chains may be long."""
+    """Producers before consumers, in order of first use; iterative, because chains may be long."""
     order: dict[Operation, None] = {}
     stack: list[tuple[Operation, bool]] = [(t.op, False) for t in reversed(outputs)]
     while stack:

@@ -1,8 +1,8 @@
-"""Ranges of index expressions, when some of their variables run and the others stand still.
+"""Ranges of index expressions when inner loop variables vary and enclosing ones are fixed.
 
-A span is ``base + [low, high]``: ``base`` holds the standing variables, ``low`` and ``high`` are
-mostly integers. Keeping them apart is what makes the extent of a computed region a constant:
-``x // 16`` of ``16 * i + [0, 15]`` is ``i + [0, 0]``, whatever ``i`` is.
+A span is ``base + [low, high]``: ``base`` holds the enclosing loop variables, ``low`` and ``high``
+are usually integers. Separating them gives computed regions a constant extent: ``x // 16`` for
+``x`` in ``16 * i + [0, 15]`` is ``i + [0, 0]``, whatever ``i`` is.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Span:
 
     @property
     def width(self) -> PrimExpr:
-        """How many values there are."""
+        """The number of values."""
         return self.high - self.low + 1
 
 
@@ -72,19 +72,19 @@ def point(value: PrimExpr) -> Span:
 
 
 def counted(extent: PrimExpr) -> Span:
-    """The values of a loop."""
+    """The values of a loop variable: ``[0, extent - 1]``."""
     return Span(ZERO, ZERO, extent - 1)
 
 
 class SpanOf:
-    """Evaluates index expressions to spans; ``None`` where nothing is known.
+    """Evaluates index expressions to spans; ``None`` if the range is unknown.
 
-    ``running`` gives the spans of the variables that run; every other variable stands still.
+    ``varying`` gives the spans of the variables that vary; every other variable is fixed.
     """
 
-    def __init__(self, analyzer: Analyzer, running: Mapping[Var, MaybeSpan]) -> None:
+    def __init__(self, analyzer: Analyzer, varying: Mapping[Var, MaybeSpan]) -> None:
         self.analyzer = analyzer
-        self._memo: dict[PrimExpr, MaybeSpan] = {**running}
+        self._memo: dict[PrimExpr, MaybeSpan] = {**varying}
 
     def __call__(self, e: PrimExpr) -> MaybeSpan:
         if e in self._memo:
@@ -188,7 +188,7 @@ class SpanOf:
         ) else Span(base, ZERO, widest)
 
     def hull(self, a: MaybeSpan, b: MaybeSpan) -> MaybeSpan:
-        """The smallest span known to hold both."""
+        """The smallest span known to contain both."""
         if a is None or b is None or a == b:
             return a if a == b else None
         offset = ZERO if a.base is b.base else self.analyzer.simplify(b.base - a.base)
@@ -208,7 +208,7 @@ class SpanOf:
 
 
 def _keeps_indices(dtype: DType) -> bool:
-    """Whether indices fit in an integer type: narrower ones wrap."""
+    """Whether the dtype holds any index; narrower integers may wrap around."""
     return dtype.is_int and dtype.bits >= 32
 
 

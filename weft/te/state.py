@@ -1,4 +1,4 @@
-"""What a schedule knows: for each operation a stage with its loops, their kinds and its place."""
+"""The state of a schedule: one stage per operation, with its loops and its attach point."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Split:
     nparts: int | None
 
     def extents(self, parent: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """The extents of ``outer`` and ``inner`` for one of ``parent``.
+        """The extents of ``outer`` and ``inner``, given the extent of the parent.
 
-        A factor above a constant parent shrinks to it: a short axis needs no guard.
+        A factor above a constant extent shrinks to it, so that short axes need no guard.
         """
         if self.factor is not None:
             size = int_value(parent)
@@ -67,7 +67,7 @@ def ceil_div(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 @dataclass(frozen=True, slots=True)
 class AttachAt:
-    """Computed inside loop ``axis`` of ``stage``."""
+    """Attach point: loop ``axis`` of ``stage``."""
 
     stage: StageState
     axis: IterVar
@@ -75,7 +75,7 @@ class AttachAt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefetch:
-    """In loop ``axis``, ask for what is read of ``tensor`` in the iteration ``offset`` later."""
+    """In loop ``axis``, prefetch what iteration ``current + offset`` reads of ``tensor``."""
 
     tensor: Tensor
     axis: IterVar
@@ -89,10 +89,11 @@ Attach: TypeAlias = "str | AttachAt"
 
 @dataclass(slots=True, eq=False)
 class StageState:
-    """How one operation is computed.
+    """The schedule of one operation.
 
-    ``tensors`` are what consumers read: they stay when ``cache_write`` or ``rfactor`` changes
-    ``op``, the definition in force. ``leaf_iter_vars`` are the loops, outermost first.
+    Consumers read ``tensors``, which stay the same when ``cache_write`` or ``rfactor`` replaces
+    the definition ``op``. ``leaf_iter_vars`` are the loops, outermost first; ``stored_in`` is the
+    consumer whose buffer the stage aliases.
     """
 
     schedule: ScheduleState
@@ -132,12 +133,12 @@ class StageState:
 
     @property
     def axis(self) -> tuple[IterVar, ...]:
-        """The data axes of the definition in force; refused for what is not a compute."""
+        """The data axes of the current definition; raises ``ScheduleError`` for non-computes."""
         return self.require_compute("axis").axis
 
     @property
     def reduce_axis(self) -> tuple[IterVar, ...]:
-        """The reduction axes of the definition in force."""
+        """The reduction axes of the current definition."""
         return self.require_compute("reduce_axis").reduce_axis
 
     @property
@@ -148,15 +149,15 @@ class StageState:
         return (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ()
 
     def leaf_index(self, axis: IterVar) -> int:
-        """The place of ``axis`` among the loops; ``ScheduleError`` where it is not one of them."""
+        """The position of ``axis`` among the loops; raises ``ScheduleError`` for any other axis."""
         if axis in self.leaf_iter_vars:
             return self.leaf_iter_vars.index(axis)
         name = getattr(axis, "name", axis)
-        gone = [(r.parent,) if isinstance(r, Split) else (r.outer, r.inner)
-                for r in self.relations]
-        if any(axis in axes for axes in gone):
+        replaced = [(r.parent,) if isinstance(r, Split) else (r.outer, r.inner)
+                    for r in self.relations]
+        if any(axis in axes for axes in replaced):
             raise self.error(
-                f"axis {name} is no loop any more: it was split or fused",
+                f"axis {name} is no longer a loop: it was split or fused",
                 help="name one of the axes that the split or fuse returned",
             )
         raise self.error(f"axis {name} does not belong to this stage")
@@ -166,31 +167,31 @@ class StageState:
         return ScheduleError(f"{self.name}: {what}", notes=[f"loops: {loops or 'none'}"], help=help)
 
     def require_compute(self, primitive: str) -> ComputeOp:
-        """The compute definition; ``ScheduleError`` where there is none to schedule."""
+        """The compute definition; raises ``ScheduleError`` for externs, scans and placeholders."""
         if isinstance(self.op, ComputeOp):
             return self.op
         kinds: dict[type, str] = {ExternOp: "an extern body", ScanOp: "a scan"}
         kind = kinds.get(type(self.op), "a placeholder")
         raise self.error(f"{primitive} does not apply to {kind}")
 
-    def require_own_place(self, primitive: str) -> None:
-        """Refuse to move what belongs to a scan."""
+    def require_movable(self, primitive: str) -> None:
+        """Raise ``ScheduleError`` if a scan fixes the attach point of this stage."""
         if isinstance(self.op, ScanOp):
-            raise self.error(f"{primitive} of a scan: its loop stands at the root")
+            raise self.error(f"{primitive} of a scan: its time loop stays at the root")
         for stage in self.schedule.stages:
             op = stage.op
             if isinstance(op, ScanOp) and any(t in (*op.init, *op.update) for t in self.tensors):
-                raise self.error(f"{primitive} of a start or an update of {stage.name}, in whose "
-                                 "memory and loop it is computed",
+                raise self.error(f"{primitive} of an init or update of {stage.name}, which is "
+                                 "computed in the buffer and the loop of the scan",
                                  help="cache_write it and move the new stage")
 
     def require_own_memory(self, primitive: str) -> None:
-        """Refuse to change memory that is another stage's."""
+        """Raise ``ScheduleError`` if the stage aliases the buffer of another stage."""
         if self.stored_in is not None:
-            raise self.error(f"{primitive} of what is kept in {self.stored_in.name}")
+            raise self.error(f"{primitive} of a stage that is stored in {self.stored_in.name}")
 
     def require_unused(self, axis: IterVar, primitive: str) -> None:
-        """Refuse to restructure a loop that already has a kind or stages computed at it."""
+        """Refuse to restructure a loop that has a kind, a prefetch or attached stages already."""
         if axis in self.kinds:
             raise self.error(
                 f"{primitive} of axis {axis.name}, which is already {self.kinds[axis].value}",
@@ -210,7 +211,7 @@ class StageState:
                 )
 
     def require_ahead(self, ahead: Prefetch) -> None:
-        """Refuse a prefetch of what is made in the iteration that reads it, or has no address."""
+        """Refuse a prefetch of registers, or of a stage computed in the iteration that reads it."""
         source = self.schedule.stage_of(ahead.tensor)
         if source.scope == "local":
             raise self.error(f"prefetch of {ahead.tensor.name}, which is kept in registers")
@@ -222,8 +223,8 @@ class StageState:
 
     def require_no_instruction(self, axis: IterVar, primitive: str) -> None:
         """Refuse to change a loop that an instruction replaces."""
-        place = self.leaf_index(axis)
-        if self.tensorized is not None and place >= self.leaf_index(self.tensorized[0]):
+        depth = self.leaf_index(axis)
+        if self.tensorized is not None and depth >= self.leaf_index(self.tensorized[0]):
             raise self.error(
                 f"{primitive} of axis {axis.name}, which is part of the instruction "
                 f"{self.tensorized[1].name}",
@@ -248,18 +249,18 @@ class StageState:
 
 
 class ScheduleState(ABC):
-    """The stages, producers before consumers."""
+    """All stages of a schedule, producers before consumers."""
 
     stages: list[StageState]
     outputs: tuple[Tensor, ...]
-    journal: Any  # weft.te.journal.Journal
+    trace: Any  # weft.te.trace.ScheduleTrace, which imports this module
 
     @abstractmethod
     def make_stage(self, op: Operation, tensors: tuple[Tensor, ...]) -> StageState:
-        """A fresh stage of the schedule's own class."""
+        """A new stage of the class that the schedule uses."""
 
     def stage_of(self, tensor: Tensor | Operation) -> StageState:
-        """The stage that computes ``tensor``; ``ScheduleError`` for one that is not in here."""
+        """The stage that computes ``tensor``; raises ``ScheduleError`` for a foreign tensor."""
         for stage in self.stages:
             if tensor is stage.op or any(tensor is t or tensor is t.op for t in stage.tensors):
                 return stage
@@ -273,7 +274,7 @@ class ScheduleState(ABC):
         return [s for s in self.stages if any(t in mine for t in input_tensors(s.op))]
 
     def reads_through(self, stage: StageState, other: StageState) -> bool:
-        """Whether ``other`` needs ``stage``, directly or through stages in between."""
+        """Whether ``other`` depends on ``stage``, directly or transitively."""
         seen: list[StageState] = [stage]
         for found in seen:
             for consumer in self.consumers(found):

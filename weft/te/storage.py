@@ -1,4 +1,4 @@
-"""How many elements the memory of a stage has along each axis, with what alignment adds."""
+"""The allocated shape of a stage, including the padding that ``storage_align`` asks for."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ from weft.tir.expr import PrimExpr, const, int_value
 
 
 def padded_shape(stage: StageState, shape: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-    """``shape`` with the axes after aligned ones made longer.
+    """``shape`` with padding after each aligned axis, so that its stride is as requested.
 
-    Raises ``ScheduleError`` where a size is symbolic, or no length gives the distance asked for.
+    Raises ``ScheduleError`` if an inner size is symbolic or no padding gives the stride.
     """
     if not stage.alignments:
         return shape
     sizes = list(shape)
-    distance: int | None = 1
-    for place in reversed(range(1, len(sizes))):
-        wanted = stage.alignments.get(stage.axis[place - 1])
-        size = int_value(sizes[place])
+    stride: int | None = 1  # in elements, of one index along the current axis
+    for position in reversed(range(1, len(sizes))):
+        wanted = stage.alignments.get(stage.axis[position - 1])
+        size = int_value(sizes[position])
         if wanted is not None:
-            if size is None or distance is None:
-                raise stage.error(f"storage_align of {stage.axis[place - 1].name}, behind which "
-                                  f"the sizes {shape[place:]} are not constant")
-            size = _longer(stage, size, distance, *wanted)
-            sizes[place] = const(size)
-        distance = None if size is None or distance is None else distance * size
+            if size is None or stride is None:
+                raise stage.error(f"storage_align of {stage.axis[position - 1].name}: the inner "
+                                  f"sizes {shape[position:]} are not constant")
+            size = _padded(stage, size, stride, *wanted)
+            sizes[position] = const(size)
+        stride = None if size is None or stride is None else stride * size
     return tuple(sizes)
 
 
-def _longer(stage: StageState, size: int, distance: int, factor: int, offset: int) -> int:
-    for longer in range(size, size + factor):
-        if longer * distance % factor == offset:
-            return longer
+def _padded(stage: StageState, size: int, stride: int, factor: int, offset: int) -> int:
+    """The smallest size whose stride is ``n * factor + offset`` elements."""
+    for padded in range(size, size + factor):
+        if padded * stride % factor == offset:
+            return padded
     raise stage.error(
-        f"storage_align: no multiple of {distance} elements is {factor} * n + {offset}",
-        help="align the axes inside differently",
+        f"storage_align: no multiple of {stride} elements is {factor} * n + {offset}",
+        help="align the inner axes differently",
     )

@@ -1,7 +1,7 @@
 """Tensors, iteration variables and the operations that define tensors.
 
 The semantics are those of TVM's tensor expressions: a tensor is a function from indices to an
-expression, and says nothing about loops, memory or order. Those come from a schedule.
+expression. Loops, memory and execution order come from a schedule.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Tensor:
         return sizes if len(sizes) == self.ndim else None
 
     def __getitem__(self, indices: Index | tuple[Index, ...]) -> ProducerLoad:
-        """The element at ``indices``; raises ``LoweringError`` unless there is one per axis."""
+        """The element at ``indices``, one per axis; raises ``LoweringError`` for another number."""
         given = indices if isinstance(indices, tuple) else (indices,)
         if len(given) != self.ndim:
             raise LoweringError(
@@ -166,7 +166,7 @@ class Tensor:
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """Base of what defines tensors. ``outputs`` are the tensors, made once."""
+    """Base class of the definitions of tensors. ``outputs`` are the tensors, created once."""
 
     name: str
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
@@ -184,7 +184,7 @@ class Operation:
 
 @dataclass(slots=True, eq=False)
 class PlaceholderOp(Operation):
-    """A tensor that the caller provides."""
+    """An input tensor, whose memory the caller provides."""
 
     shape: tuple[PrimExpr, ...]
     dtype: DType
@@ -197,8 +197,8 @@ class PlaceholderOp(Operation):
 class ComputeOp(Operation):
     """Tensors of one shape defined element by element.
 
-    ``body`` holds one expression for each output over the variables of ``axis`` and, where it is
-    a ``Reduce``, of ``reduce_axis``. ``role`` is read by schedules alone.
+    ``body`` holds one expression per output over the variables of ``axis`` and, if it is a
+    ``Reduce``, of ``reduce_axis``. Only schedules read ``role``.
     """
 
     axis: tuple[IterVar, ...]
@@ -216,10 +216,10 @@ ExternBody: TypeAlias = Callable[[tuple[Buffer, ...], tuple[Buffer, ...]], Stmt]
 
 @dataclass(slots=True, eq=False)
 class ExternOp(Operation):
-    """Tensors written by a loop program that ``build(inputs, outputs)`` makes over buffers.
+    """Tensors written by a tir statement that ``build(input_buffers, output_buffers)`` returns.
 
-    ``functions`` are the Python functions that the program calls, ``flops`` the operations that
-    it is known to do.
+    ``functions`` are the Python functions that the statement calls; ``flops`` is the number of
+    arithmetic operations that profiles report.
     """
 
     inputs: tuple[Tensor, ...]
@@ -234,10 +234,10 @@ class ExternOp(Operation):
 
 @dataclass(slots=True, eq=False)
 class ScanOp(Operation):
-    """Tensors along whose first axis ``update`` goes on, from what ``init`` starts.
+    """A recurrence along the first axis of its tensors (``te.scan``).
 
-    ``axis`` runs over the entries that updates compute. ``states`` stand for the results in the
-    updates, and have no memory of their own; nor have ``init`` and ``update``.
+    ``axis`` is the time axis of the entries that ``update`` computes. ``init``, ``update`` and
+    the ``states`` placeholders all alias the buffers of the results.
     """
 
     axis: IterVar
@@ -248,8 +248,8 @@ class ScanOp(Operation):
     def __post_init__(self) -> None:
         self._define(*((t.shape, t.dtype) for t in self.states))
 
-    def place_of(self, tensor: Tensor) -> int | None:
-        """The number of the result whose memory ``tensor`` is."""
+    def output_index_of(self, tensor: Tensor) -> int | None:
+        """The index of the result whose buffer ``tensor`` aliases."""
         for number, same in enumerate(zip(self.init, self.update, self.states, strict=True)):
             if tensor in same:
                 return number

@@ -1,4 +1,4 @@
-"""What one iteration of a stage's loops does to memory."""
+"""The store that one iteration of a stage's innermost loop performs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from weft.tir.visitor import substitute
 
 @dataclass(slots=True, eq=False)
 class Update:
-    """What one iteration of all loops of a stage stores, over buffers as large as the tensors."""
+    """The store of one iteration of all loops, over buffers of the tensors' full shapes."""
 
     stage: StageState
     buffers: dict[Tensor, Buffer] = field(default_factory=dict)
 
     def store(self) -> BufferStore:
-        """The store over the variables of the stage's loops; guards are left out."""
+        """The store as a function of the stage's loop variables, without guards."""
         op = self.stage.require_compute("tensorize")
         extents = loop_extents(self.stage, {a: a.extent for a in self.stage.root_iter_vars})
         leaves: dict[IterVar, PrimExpr] = {

@@ -1,4 +1,4 @@
-"""What compute bodies read, and rewriting of the reads."""
+"""Queries about the loads of compute bodies, and rewriting of bodies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def contains_reduce(expr: PrimExpr) -> bool:
 
 
 def loads_of(body: tuple[PrimExpr, ...]) -> list[ProducerLoad]:
-    """Every distinct read in ``body``, in order of first appearance."""
+    """The distinct loads in ``body``, in order of first appearance."""
     found: dict[ProducerLoad, None] = {}
     for root in body:
         for e in post_order(root):
@@ -24,7 +24,7 @@ def loads_of(body: tuple[PrimExpr, ...]) -> list[ProducerLoad]:
 
 
 def input_tensors(op: Operation) -> list[Tensor]:
-    """The tensors that ``op`` reads, each once."""
+    """The distinct tensors that ``op`` reads."""
     if isinstance(op, ExternOp):
         return list(dict.fromkeys(op.inputs))
     if isinstance(op, ScanOp):
@@ -39,7 +39,7 @@ def rewrite_body(
     values: Mapping[Var, PrimExpr],
     on_load: Callable[[ProducerLoad], PrimExpr] | None = None,
 ) -> tuple[PrimExpr, ...]:
-    """``body`` with variables replaced by ``values`` and each read by what ``on_load`` makes."""
+    """``body`` with variables replaced by ``values`` and each load by ``on_load`` of it."""
     memo: dict[PrimExpr, PrimExpr] = {**values}
 
     def fn(e: PrimExpr) -> PrimExpr:

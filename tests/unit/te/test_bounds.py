@@ -124,10 +124,10 @@ def test_reduction_axes_run_where_they_are_inside():
     a = te.compute((8, 16), lambda i, j: x[i, j] + 1.0, name="a")
     k = te.reduce_axis(16, "k")
     y = te.compute((8,), lambda i: te.sum(a[i, k], axis=k), name="y")
-    for place, want in ((0, (1, 16)), (1, (1, 4)), (2, (1, 1))):
+    for depth, want in ((0, (1, 16)), (1, (1, 4)), (2, (1, 1))):
         sch = te.create_schedule(y)
         sch[y].split(k, 4)
-        sch[a].compute_at(sch[y], sch[y].leaf_iter_vars[place])
+        sch[a].compute_at(sch[y], sch[y].leaf_iter_vars[depth])
         assert shape_of(te.lower(sch, [x, y]), "a") == want
 
 

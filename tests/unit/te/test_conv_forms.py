@@ -43,7 +43,7 @@ def conv_relu(height: int, width: int, in_chunks: int, out_chunks: int):
     return [data, weight, bias, residual, out], pad, conv
 
 
-def schedule_tiles(out, pad, conv, tile: int, chunks: int, pad_place: str) -> Schedule:
+def schedule_tiles(out, pad, conv, tile: int, chunks: int, pad_at: str) -> Schedule:
     sch = te.create_schedule(out)
     n, c, h, w, b = out.op.axis
     wo, wi = sch[out].split(w, tile)
@@ -63,10 +63,10 @@ def schedule_tiles(out, pad, conv, tile: int, chunks: int, pad_place: str) -> Sc
     sch[conv].unroll(cc)
     sch[conv].unroll(cw)
     sch[conv].vectorize(cb)
-    if pad_place == "row":
+    if pad_at == "row":
         sch[pad].compute_at(sch[out], row)
         sch[pad].vectorize(pad.op.axis[4])
-    elif pad_place == "inline":
+    elif pad_at == "inline":
         sch[pad].compute_inline()
     else:
         sch[pad].parallel(sch[pad].fuse(*pad.op.axis[:3]))
@@ -91,11 +91,11 @@ def inputs_of(random, args):
     return [random(*t.static_shape) for t in args[:-1]]
 
 
-@pytest.mark.parametrize("pad_place", ["root", "row", "inline"])
+@pytest.mark.parametrize("pad_at", ["root", "row", "inline"])
 @pytest.mark.parametrize(("width", "chunks"), [(8, 1), (7, 1), (8, 2), (7, 2)])
-def test_register_tiled_convolution(run, random, width, chunks, pad_place):
+def test_register_tiled_convolution(run, random, width, chunks, pad_at):
     args, pad, conv = conv_relu(3, width, 2, 4)
-    sch = schedule_tiles(args[-1], pad, conv, 4, chunks, pad_place)
+    sch = schedule_tiles(args[-1], pad, conv, 4, chunks, pad_at)
     inputs = inputs_of(random, args)
     (out,) = run(sch, args, inputs)
     np.testing.assert_allclose(out, reference(*inputs), rtol=1e-4, atol=1e-5)

@@ -40,7 +40,7 @@ def test_an_axis_of_another_stage(net):
 def test_an_axis_that_was_split_or_fused(net):
     i = net.a.op.axis[0]
     net.s[net.a].split(i, 2)
-    with refused("axis i is no loop any more") as caught:
+    with refused("axis i is no longer a loop") as caught:
         net.s[net.a].parallel(i)
     assert caught.value.help == "name one of the axes that the split or fuse returned"
     assert caught.value.notes == ("loops: i.outer, i.inner, j",)
@@ -206,7 +206,7 @@ def test_inlining_into_an_extern_body(net):
 
 
 def test_scopes(net):
-    with refused("there is no such scope"):
+    with refused("unknown scope"):
         net.s[net.a].set_scope("warp")
     with refused("of an output, which is the caller's memory") as caught:
         net.s[net.y].set_scope("local")
@@ -228,14 +228,14 @@ def test_caches(net):
         net.s.cache_write(net.a, "local")
     with refused("cache_read for y, which does not read it"):
         net.s.cache_read(net.a, "local", [net.y])
-    with refused("there is no such scope"):
+    with refused("unknown scope"):
         net.s.cache_write(net.total, "nowhere")
 
 
 def test_rfactor(net):
     with refused("not a reduction axis"):
         net.s.rfactor(net.total, net.total.op.axis[0])
-    with refused("outside the result"):
+    with refused("the result has only"):
         net.s.rfactor(net.total, net.k, factor_axis=2)
     net.s[net.total].unroll(net.k)
     with refused("rfactor of axis k, which is already unrolled"):
@@ -256,7 +256,7 @@ def test_arguments_of_lower(net):
         ([net.x], "output y is missing"),
         ([net.y], "input x is missing"),
         ([net.y, net.x], "inputs and then the outputs"),
-        ([net.x, net.x, net.y], "twice"),
+        ([net.x, net.x, net.y], "duplicate argument"),
         ([net.x, net.a, net.y], "argument a is neither an input nor an output"),
     ]:
         with pytest.raises(LoweringError, match=message):
@@ -268,7 +268,7 @@ def test_tensor_expressions(net):
         net.x[0]
     with pytest.raises(LoweringError, match="an index must be an integer"):
         net.x[0.5, 0]
-    with pytest.raises(LoweringError, match="does not take one index for each axis"):
+    with pytest.raises(LoweringError, match="must take one index per axis"):
         te.compute((3, 4), lambda i: net.x[i, 0])
     with pytest.raises(LoweringError, match="not a reduction axis"):
         te.compute((3,), lambda i: te.sum(net.x[i, 0], axis=net.a.op.axis[0]))

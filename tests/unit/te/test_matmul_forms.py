@@ -41,10 +41,10 @@ def packed_matmul(m: int, n: int, k: int, panel: int, rows: int = 0):
     return a, b, ap, bp, c
 
 
-@pytest.mark.parametrize("pack_place", ["root", "block"])
+@pytest.mark.parametrize("pack_at", ["root", "block"])
 @pytest.mark.parametrize("rows", [0, 5])
 @pytest.mark.parametrize(("m", "n"), [(10, 16), (11, 19)])
-def test_tiles_of_a_packed_product(run, random, m, n, rows, pack_place):
+def test_tiles_of_a_packed_product(run, random, m, n, rows, pack_at):
     tile_m, tile_n, k = 5, 8, 6
     a, b, ap, bp, c = packed_matmul(m, n, k, tile_n, rows)
     sch = te.create_schedule(c)
@@ -60,7 +60,7 @@ def test_tiles_of_a_packed_product(run, random, m, n, rows, pack_place):
     sch[local].unroll(i)
     sch[local].vectorize(j)
     sch[bp].vectorize(bp.op.axis[2])
-    if pack_place == "block":
+    if pack_at == "block":
         sch[bp].compute_at(sch[c], jo)
         if ap is not None:
             sch[ap].compute_at(sch[c], io)

@@ -145,8 +145,8 @@ def split(data, sch, stage):
 
 
 def fuse(data, sch, stage):
-    place = data.draw(st.integers(0, max(0, len(stage.leaf_iter_vars) - 2)))
-    stage.fuse(*stage.leaf_iter_vars[place : place + 2])
+    position = data.draw(st.integers(0, max(0, len(stage.leaf_iter_vars) - 2)))
+    stage.fuse(*stage.leaf_iter_vars[position : position + 2])
 
 
 def reorder(data, sch, stage):
@@ -159,7 +159,7 @@ def annotate(data, sch, stage):
     kind(stage, draw_axis(data, stage))
 
 
-def place(data, sch, stage):
+def attach(data, sch, stage):
     consumers = [s for s in sch.stages if sch.reads_through(stage, s)]
     if not consumers or data.draw(st.integers(0, 4)) == 0:
         stage.compute_inline()
@@ -184,8 +184,8 @@ def factor_reduction(data, sch, stage):
 
 
 def tile(data, sch, stage):
-    place = data.draw(st.integers(0, max(0, len(stage.leaf_iter_vars) - 2)))
-    pair = stage.leaf_iter_vars[place : place + 2]
+    position = data.draw(st.integers(0, max(0, len(stage.leaf_iter_vars) - 2)))
+    pair = stage.leaf_iter_vars[position : position + 2]
     if len(pair) == 2:
         stage.tile(*pair, data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4)))
 
@@ -222,7 +222,7 @@ def tensorize(data, sch, stage):
     stage.tensorize(inner, pick(data, INSTRUCTIONS))
 
 
-STEPS = [split, split, fuse, tile, reorder, annotate, place, place, cache, factor_reduction,
+STEPS = [split, split, fuse, tile, reorder, annotate, attach, attach, cache, factor_reduction,
          remark, store, store, fetch, tensorize, tensorize]
 
 

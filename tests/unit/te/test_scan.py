@@ -145,17 +145,17 @@ def test_symbolic_lengths():
     np.testing.assert_array_equal(result, np.cumprod(data, 0))
 
 
-def test_illegal_places():
+def test_illegal_attach_points():
     x, first, following, total = cumulative()
     y = te.compute((6, 5), lambda t, i: total[t, i], name="y")
     sch = te.create_schedule(y)
-    with pytest.raises(ScheduleError, match="compute_at of a start or an update of total"):
+    with pytest.raises(ScheduleError, match="compute_at of an init or update of total"):
         sch[following].compute_at(sch[y], y.op.axis[0])
-    with pytest.raises(ScheduleError, match="compute_inline of a start"):
+    with pytest.raises(ScheduleError, match="compute_inline of an init"):
         sch[first].compute_inline()
     with pytest.raises(ScheduleError, match="compute_at of a scan"):
         sch[total].compute_at(sch[y], y.op.axis[0])
-    with pytest.raises(ScheduleError, match="set_scope 'local' of a start"):
+    with pytest.raises(ScheduleError, match="set_scope 'local' of an init"):
         sch[following].set_scope("local")
     with pytest.raises(ScheduleError, match="split does not apply to a scan"):
         sch[total].split(total.op.axis, 2)
@@ -168,14 +168,14 @@ def test_the_state_belongs_to_the_update():
     following = te.compute((4, 3), lambda t, i: state[t - 1, i] + x[t, i], name="next")
     out = te.scan(first, following, state, name="out")
     other = te.compute((4, 3), lambda t, i: state[t, i] + out[t, i], name="other")
-    with pytest.raises(ScheduleError, match="reads the state of out and is no part of an update"):
+    with pytest.raises(ScheduleError, match="reads the state of out, but no update reads it"):
         te.create_schedule(other)
 
 
 @pytest.mark.parametrize(("part", "message"), [
-    ("init", "the start does not fit the state"), ("update", "the update does not fit"),
-    ("length", "not as long as the state"), ("state", "is no placeholder"),
-    ("count", "as many starts and updates as states"), ("input", "is no te.compute"),
+    ("init", "the init does not match the state"), ("update", "the update does not match"),
+    ("length", "differ in length"), ("state", "is not a placeholder"),
+    ("count", "as many inits and updates as states"), ("input", "is not a te.compute"),
 ])
 def test_tensors_that_do_not_fit(part, message):
     x, state = te.placeholder((4, 3), name="x"), te.placeholder((4, 3), name="state")

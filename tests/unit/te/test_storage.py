@@ -75,7 +75,7 @@ def test_illegal_alignments():
         (lambda: sch[c].storage_align(c.op.axis[0], 16), "of an output"),
         (lambda: sch[b].storage_align(i, 0), "a positive integer"),
         (lambda: sch[b].storage_align(i, 4, 4), "an offset below it"),
-        (lambda: sch[b].storage_align(c.op.axis[0], 4), "no axis of the result"),
+        (lambda: sch[b].storage_align(c.op.axis[0], 4), "not a data axis of the stage"),
         (lambda: sch[x].storage_align(i, 4), "does not apply to a placeholder"),
     ):
         with pytest.raises(ScheduleError, match=message):
@@ -135,7 +135,7 @@ def test_illegal_double_buffers():
         sch[b].double_buffer()
     sch[copy].compute_root()
     sch[c].parallel(i)
-    with pytest.raises(ScheduleError, match="which is parallel: there is no next iteration"):
+    with pytest.raises(ScheduleError, match="which is parallel: only a serial loop"):
         sch[b].double_buffer()
 
 
@@ -213,26 +213,26 @@ def test_a_stage_in_the_memory_of_its_consumer(run, height):
     np.testing.assert_allclose(out, want, rtol=1e-6)
 
 
-def test_illegal_places_in_a_consumer():
+def test_illegal_attach_points_in_a_consumer():
     x, b, total, c = softmaxes()
     sch = te.create_schedule(c)
     for stage, owner, message in (
-        (sch[b], sch[c], "at none of whose loops"),
+        (sch[b], sch[c], "not computed at one of its loops"),
         (sch[total], sch[c], "another shape"),
-        (sch[b], sch[total], "no output of plain elements"),
-        (sch[c], sch[c], "memory of its own kind"),
+        (sch[b], sch[total], "not an elementwise output"),
+        (sch[c], sch[c], "store_in of an output"),
     ):
         with pytest.raises(ScheduleError, match=message):
             stage.store_in(owner)
     sch[b].compute_at(sch[c], c.op.axis[0])
     sch[b].store_in(sch[c])
-    with pytest.raises(ScheduleError, match="set_scope 'local' of what is kept in c"):
+    with pytest.raises(ScheduleError, match="set_scope 'local' of a stage that is stored in c"):
         sch[b].set_scope("local")
     sch[total].compute_at(sch[c], c.op.axis[1])  # where some elements are overwritten already
-    with pytest.raises(ScheduleError, match="total, which reads it, is not computed"):
+    with pytest.raises(ScheduleError, match="its reader total is not computed"):
         te.lower(sch, [x, c])
     sch[b].compute_root()
-    with pytest.raises(ScheduleError, match="but computed elsewhere"):
+    with pytest.raises(ScheduleError, match="but not computed at one of its loops"):
         te.lower(sch, [x, c])
 
 
@@ -246,7 +246,7 @@ def test_an_iteration_writes_all_that_it_keeps_in_its_consumer():
     sch[c].reorder(inner, outer)
     sch[b].compute_at(sch[c], inner)
     sch[b].store_in(sch[c])
-    with pytest.raises(ScheduleError, match="does not write all that is read"):
+    with pytest.raises(ScheduleError, match="does not write all that it reads"):
         te.lower(sch, [x, c])
 
 
@@ -257,5 +257,5 @@ def test_a_consumer_that_reads_elsewhere_keeps_nothing():
     sch = te.create_schedule(c)
     sch[b].compute_at(sch[c], c.op.axis[0])
     sch[b].store_in(sch[c])
-    with pytest.raises(ScheduleError, match="reads it elsewhere"):
+    with pytest.raises(ScheduleError, match="reads it at another index"):
         te.lower(sch, [x, c])

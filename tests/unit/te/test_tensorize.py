@@ -174,8 +174,8 @@ def test_refusals_say_why():
 
 def test_the_start_of_a_sum_must_lie_outside():
     text = refusal(variant(), reorder=("m", "outer", "inner", "g", "k"))
-    assert "inside which the whole reduction is" in text
-    assert "split g and reorder its outer part outside of n.inner" in text
+    assert "which contains the whole reduction" in text
+    assert "split g and reorder its outer loop outside n.inner" in text
 
 
 def test_loops_of_an_instruction_are_left_alone():
@@ -205,7 +205,7 @@ def test_loops_with_a_kind_are_refused():
 def test_definitions_are_checked():
     a = te.placeholder((4,), name="a")
     b = te.compute((4,), lambda i: a[i] + 1.0, name="b")
-    with pytest.raises(LoweringError, match="reads what is not among its inputs"):
+    with pytest.raises(LoweringError, match="reads tensors that are not inputs"):
         define([], b)
     n = te.var("n")
     s = te.placeholder((n,), name="s")

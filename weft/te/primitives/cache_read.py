@@ -1,4 +1,4 @@
-"""``cache_read``: some consumers read a tensor through a copy."""
+"""``cache_read``: some consumers of a tensor read a copy of it."""
 
 from __future__ import annotations
 

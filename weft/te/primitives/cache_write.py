@@ -1,4 +1,4 @@
-"""``cache_write``: a stage is computed into a buffer of its own and then copied."""
+"""``cache_write``: a stage is computed into a separate buffer and then copied."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def cache_write(
 ) -> Tensor | tuple[Tensor, ...]:
     """Compute ``tensor`` in a new stage in ``scope`` and copy it; returns the new tensor.
 
-    The new stage takes the reduction axes along. It must be made before ``tensor`` is scheduled.
-    All outputs of a computation with several are cached together, and returned as a tuple.
+    The new stage takes over the reduction axes. Call it before scheduling ``tensor``. All outputs
+    of a compute with several are cached together and returned as a tuple.
 
     >>> k = te.reduce_axis(100, name="k")
     >>> B = te.compute((4,), lambda i: te.sum(A[k], axis=k), name="B")

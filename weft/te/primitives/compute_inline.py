@@ -1,4 +1,4 @@
-"""``compute_inline``: the definition of a stage is put where it is read."""
+"""``compute_inline``: the body of a stage is substituted into its consumers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.te.tensor import ExternOp
 
 
 def compute_inline(self: StageState) -> None:
-    """Compute each element where it is read, with no memory in between.
+    """Compute each element where it is read, without a buffer.
 
     >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
     >>> C = te.compute((100,), lambda i: B[i] * 2.0, name="C")
@@ -24,11 +24,11 @@ def compute_inline(self: StageState) -> None:
       i in 100
     """
     self.require_compute("compute_inline")
-    self.require_own_place("compute_inline")
+    self.require_movable("compute_inline")
     if self.is_output:
         raise self.error("compute_inline of an output: it must be written")
     if self.is_reduction:
-        raise self.error("compute_inline of a reduction: its loops have to be somewhere",
+        raise self.error("compute_inline of a reduction: it needs loops",
                          help="compute_at the loop of a consumer")
     for other in self.schedule.consumers(self):
         if isinstance(other.op, ExternOp):

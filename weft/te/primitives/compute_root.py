@@ -6,7 +6,7 @@ from weft.te.state import ROOT, StageState
 
 
 def compute_root(self: StageState) -> None:
-    """Compute all of the stage in loops of its own: the default place.
+    """Compute the whole stage in a separate loop nest: the default attach point.
 
     >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
     >>> C = te.compute((100,), lambda i: B[i] * 2.0, name="C")

@@ -9,8 +9,8 @@ from weft.tir.stmt import ForKind
 def double_buffer(self: StageState) -> None:
     """Compute what the next iteration needs while this one runs, in memory for two iterations.
 
-    The stage must be computed inside a serial loop of a consumer, and read nothing that the same
-    loop computes. Where a guard keeps its iterations from being alike it is computed in place.
+    The stage must be attached to a serial loop of a consumer and must not read a stage attached to
+    the same loop. If a guard makes its iterations differ, lowering keeps a single buffer.
 
     >>> B = te.compute((4, 25), lambda i, j: A[j] + 1.0, name="B")
     >>> C = te.compute((4, 25), lambda i, j: B[i, j] * 2.0, name="C")
@@ -42,12 +42,12 @@ def double_buffer(self: StageState) -> None:
     kind = at.stage.kinds.get(at.axis, ForKind.SERIAL)
     if kind is not ForKind.SERIAL:
         raise self.error(f"double_buffer inside loop {at.axis.name} of {at.stage.name}, which is "
-                         f"{kind.value}: there is no next iteration")
+                         f"{kind.value}: only a serial loop has a next iteration")
     if self.scope == "local":
-        raise self.error("double_buffer of registers: which of two would depend on the iteration",
+        raise self.error("double_buffer of registers: their index cannot depend on the iteration",
                          help='set_scope("global") or "shared"')
     for other in self.schedule.stages:
         if other is not self and other.attach == at and self.schedule.reads_through(other, self):
-            raise self.error(f"double_buffer of what reads {other.name}, which is computed in the "
-                             "same iteration")
+            raise self.error(f"double_buffer of a stage that reads {other.name}, which is computed "
+                             "in the same iteration")
     self.is_double_buffered = True

@@ -7,9 +7,9 @@ from weft.te.tensor import IterVar
 
 
 def fuse(self: StageState, *axes: IterVar) -> IterVar:
-    """Replace loops that are nested directly in each other by one; returns it.
+    """Replace directly nested loops by one loop; returns it.
 
-    The axes are given outermost first and must be all of the data or all of the reduction kind.
+    The axes are given outermost first and must all be data axes or all be reduction axes.
 
     >>> B = te.compute((4, 100), lambda i, j: A[j] * 2.0, name="B")
     >>> s = te.create_schedule(B)
@@ -25,9 +25,9 @@ def fuse(self: StageState, *axes: IterVar) -> IterVar:
     self.require_compute("fuse")
     if not axes:
         raise self.error("fuse needs at least one axis")
-    places = [self.leaf_index(axis) for axis in axes]
-    for outer, inner, place in zip(axes, axes[1:], places, strict=False):
-        _check_two(self, outer, inner, place)
+    positions = [self.leaf_index(axis) for axis in axes]
+    for outer, inner, position in zip(axes, axes[1:], positions, strict=False):
+        _check_two(self, outer, inner, position)
     for axis in axes if len(axes) > 1 else ():
         self.require_unused(axis, "fuse")
     fused = axes[0]
@@ -36,8 +36,8 @@ def fuse(self: StageState, *axes: IterVar) -> IterVar:
     return fused
 
 
-def _check_two(stage: StageState, outer: IterVar, inner: IterVar, place: int) -> None:
-    if stage.leaf_index(inner) != place + 1:
+def _check_two(stage: StageState, outer: IterVar, inner: IterVar, position: int) -> None:
+    if stage.leaf_index(inner) != position + 1:
         raise stage.error(
             f"fuse of {outer.name} and {inner.name}, which are not nested directly in this order",
             help="reorder the loops first",
@@ -48,9 +48,9 @@ def _check_two(stage: StageState, outer: IterVar, inner: IterVar, place: int) ->
 
 
 def _fuse_two(stage: StageState, outer: IterVar, inner: IterVar) -> IterVar:
-    place = stage.leaf_index(outer)
+    position = stage.leaf_index(outer)
     name = f"{outer.name.removesuffix('.fused')}.{inner.name}.fused"
     fused = stage.new_axis(name, outer.extent * inner.extent, outer.kind)
     stage.relations.append(Fuse(outer, inner, fused))
-    stage.leaf_iter_vars[place : place + 2] = [fused]
+    stage.leaf_iter_vars[position : position + 2] = [fused]
     return fused

@@ -1,4 +1,4 @@
-"""``parallel``: the iterations of a loop are shared between threads."""
+"""``parallel``: the iterations of a loop are distributed over threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pragma``: a remark on a loop for later passes."""
+"""``pragma``: an annotation of a loop for later passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.te.tensor import IterVar
 
 
 def pragma(self: StageState, axis: IterVar, key: str, value: object = True) -> None:
-    """Put ``key`` and ``value`` among the annotations of the loop; they change no value.
+    """Annotate loop ``axis`` with ``key`` and ``value``; computed values do not change.
 
     >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
     >>> s = te.create_schedule(B)

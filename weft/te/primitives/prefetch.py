@@ -1,4 +1,4 @@
-"""``prefetch``: memory that a later iteration reads is asked for early."""
+"""``prefetch``: load the memory that a later iteration reads into the caches."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from weft.tir.stmt import ForKind
 
 
 def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -> None:
-    """In each iteration of loop ``axis``, fetch into the caches what this stage reads of
-    ``tensor`` in the iteration ``offset`` later.
-
-    One hint for each cache line of the bounding box of the reads; values never change.
+    """In each iteration of loop ``axis``, prefetch what iteration ``current + offset`` reads of
+    ``tensor``: one hint per cache line of the bounding box of the reads.
 
     >>> B = te.compute((4, 25), lambda i, j: A[i * 25 + j] + 1.0, name="B")
     >>> s = te.create_schedule(B)
@@ -27,15 +25,15 @@ def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -
       j in 25
     """
     self.require_compute("prefetch")
-    place = self.leaf_index(axis)
+    depth = self.leaf_index(axis)
     if tensor not in _read_by(self):
         raise self.error(f"prefetch of {getattr(tensor, 'name', tensor)}, which it does not read")
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 1:
         raise self.error(f"prefetch {offset!r} iterations ahead: it must be a positive integer")
-    for leaf in self.leaf_iter_vars[: place + 1]:
+    for leaf in self.leaf_iter_vars[: depth + 1]:
         if self.kinds.get(leaf) is ForKind.VECTORIZED:
             raise self.error(f"prefetch inside the vectorized axis {leaf.name}",
-                             help="name a loop outside")
+                             help="name an outer loop")
     self.require_no_instruction(axis, "prefetch in a loop")
     ahead = Prefetch(tensor, axis, offset)
     self.require_ahead(ahead)
@@ -43,7 +41,7 @@ def prefetch(self: StageState, tensor: Tensor, axis: IterVar, offset: int = 1) -
 
 
 def _read_by(stage: StageState) -> dict[Tensor, None]:
-    """What ``stage`` reads, also through stages that are inlined into it."""
+    """The tensors that ``stage`` reads, directly or through inlined stages."""
     found: dict[Tensor, None] = {}
     pending = [stage]
     while pending:

@@ -1,4 +1,4 @@
-"""``reorder``: loops change places."""
+"""``reorder``: permute loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.te.tensor import IterVar
 
 
 def reorder(self: StageState, *axes: IterVar) -> None:
-    """Put the given loops, in this order, into the places that they have now.
+    """Put the given loops in this order, at the positions that they occupy together.
 
     >>> k = te.reduce_axis(100, name="k")
     >>> B = te.compute((4, 8), lambda i, j: te.sum(A[k], axis=k), name="B")
@@ -25,10 +25,10 @@ def reorder(self: StageState, *axes: IterVar) -> None:
       i in 4
     """
     self.require_compute("reorder")
-    places = [self.leaf_index(axis) for axis in axes]
-    if len(set(places)) != len(places):
+    positions = [self.leaf_index(axis) for axis in axes]
+    if len(set(positions)) != len(positions):
         raise self.error("reorder names an axis twice")
     for axis in axes:
         self.require_no_instruction(axis, "reorder")
-    for place, axis in zip(sorted(places), axes, strict=True):
-        self.leaf_iter_vars[place] = axis
+    for position, axis in zip(sorted(positions), axes, strict=True):
+        self.leaf_iter_vars[position] = axis

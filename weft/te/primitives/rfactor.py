@@ -1,4 +1,4 @@
-"""``rfactor``: a reduction is done in parts that are then combined."""
+"""``rfactor``: a reduction computes partial results, which are then combined."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from weft.tir.expr import PrimExpr, Reduce, Var
 def rfactor(
     self: ScheduleState, tensor: Tensor, axis: IterVar, factor_axis: int = 0
 ) -> Tensor | tuple[Tensor, ...]:
-    """Turn reduction loop ``axis`` into a data axis of a new stage of partial results.
+    """Make reduction loop ``axis`` a data axis of a new stage of partial results.
 
-    Returns the partial results, which have that axis at place ``factor_axis``; ``tensor`` then
-    reduces over it alone. Vectorizing the new axis gives one accumulator for each lane. The
-    combination must not mind the order, so floating-point sums round differently.
+    Returns the partial results, whose axis number ``factor_axis`` it is; ``tensor`` then reduces
+    over that axis alone. Vectorizing the new axis gives one accumulator per lane. The reduction
+    is reassociated, so floating-point sums round differently.
 
     >>> k = te.reduce_axis(100, name="k")
     >>> B = te.compute((4,), lambda i: te.sum(A[k], axis=k), name="B")
@@ -50,17 +50,18 @@ def rfactor(
     for leaf in stage.leaf_iter_vars:
         if leaf.kind == REDUCE:
             stage.require_unused(leaf, "rfactor")
-    place = factor_axis + len(op.axis) + 1 if factor_axis < 0 else factor_axis
-    if not 0 <= place <= len(op.axis):
-        raise stage.error(f"rfactor places the new axis at {factor_axis}, outside the result")
-    partial = _partial_op(stage, op, axis, place)
+    position = factor_axis + len(op.axis) + 1 if factor_axis < 0 else factor_axis
+    if not 0 <= position <= len(op.axis):
+        raise stage.error(f"rfactor with factor_axis={factor_axis}: the result has only "
+                          f"{len(op.axis) + 1} axes")
+    partial = _partial_op(stage, op, axis, position)
     self.stages.insert(self.stages.index(stage), self.make_stage(partial, partial.outputs))
-    _combine_parts(stage, op, axis, place, partial.outputs)
+    _combine_partials(stage, op, axis, position, partial.outputs)
     return partial.outputs if len(partial.outputs) > 1 else partial.outputs[0]
 
 
-def _partial_op(stage: StageState, op: ComputeOp, axis: IterVar, place: int) -> ComputeOp:
-    """The reduction over all loops but ``axis``, which is a data axis of the result."""
+def _partial_op(stage: StageState, op: ComputeOp, axis: IterVar, position: int) -> ComputeOp:
+    """The reduction over all loops but ``axis``, which becomes a data axis of the result."""
     data = tuple(data_axis(a.name, a.extent) for a in op.axis)
     kept = data_axis(axis.name, axis.extent)
     reduce = {a: reduction_axis(a.name, a.extent)
@@ -74,7 +75,7 @@ def _partial_op(stage: StageState, op: ComputeOp, axis: IterVar, place: int) -> 
     mapping: dict[Var, PrimExpr] = {a.var: a.min + values[a] for a in op.reduce_axis}
     mapping.update({a.var: b.var for a, b in zip(op.axis, data, strict=True)})
     body = _partial_body(op.body, mapping, checks, tuple(reduce.values()))
-    axes = (*data[:place], kept, *data[place:])
+    axes = (*data[:position], kept, *data[position:])
     return ComputeOp(f"{op.name}.rf", axes, tuple(reduce.values()), body)
 
 
@@ -103,16 +104,16 @@ def _partial_body(
     )
 
 
-def _combine_parts(
-    stage: StageState, op: ComputeOp, axis: IterVar, place: int, parts: Sequence[Tensor]
+def _combine_partials(
+    stage: StageState, op: ComputeOp, axis: IterVar, position: int, partials: Sequence[Tensor]
 ) -> None:
     """Make ``stage`` the reduction of the partial results."""
     lanes = reduction_axis(f"{axis.name}.v", axis.extent)
     indices: list[Var] = [a.var for a in op.axis]
-    indices.insert(place, lanes.var)
+    indices.insert(position, lanes.var)
     first = op.body[0]
     if isinstance(first, Reduce):
-        source = tuple(t[tuple(indices)] for t in parts)
+        source = tuple(t[tuple(indices)] for t in partials)
         body = tuple(Reduce(first.combiner, source, (lanes,), tir.TRUE, i)
                      for i in range(len(op.body)))
         stage.op = dataclasses.replace(op, reduce_axis=(lanes,), body=body)

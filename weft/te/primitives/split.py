@@ -9,10 +9,10 @@ from weft.te.tensor import IterVar
 def split(
     self: StageState, parent: IterVar, factor: int | None = None, nparts: int | None = None
 ) -> tuple[IterVar, IterVar]:
-    """Replace loop ``parent`` by an outer and an inner one; returns both.
+    """Replace loop ``parent`` by an outer and an inner loop; returns both.
 
-    ``factor`` is the extent of the inner loop, ``nparts`` that of the outer one. Where it does
-    not divide, a guard keeps the loops inside, and lowering moves the guard into a tail.
+    ``factor`` is the extent of the inner loop, ``nparts`` that of the outer one. If it does not
+    divide the parent's extent, the loops get a guard, which lowering peels into a tail loop.
 
     >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
     >>> s = te.create_schedule(B)
@@ -26,17 +26,17 @@ def split(
       i.inner in 16
     """
     check_split(self, parent, factor, nparts)
-    place = self.leaf_index(parent)
+    position = self.leaf_index(parent)
     outer, inner = _new_axes(self, parent, factor, nparts)
     self.relations.append(Split(parent, outer, inner, factor, nparts))
-    self.leaf_iter_vars[place : place + 1] = [outer, inner]
+    self.leaf_iter_vars[position : position + 1] = [outer, inner]
     return outer, inner
 
 
 def check_split(
     stage: StageState, parent: IterVar, factor: int | None, nparts: int | None
 ) -> None:
-    """Refuse a split that is not legal."""
+    """Raise ``ScheduleError`` for an illegal split."""
     stage.require_compute("split")
     stage.leaf_index(parent)
     stage.require_unused(parent, "split")
@@ -52,7 +52,7 @@ def _new_axes(
 ) -> tuple[IterVar, IterVar]:
     sizes = Split(parent, parent, parent, factor, nparts).extents(parent.extent)
     outer, inner = (
-        stage.new_axis(f"{parent.name}.{part}", size, parent.kind)
-        for part, size in zip(("outer", "inner"), sizes, strict=True)
+        stage.new_axis(f"{parent.name}.{suffix}", size, parent.kind)
+        for suffix, size in zip(("outer", "inner"), sizes, strict=True)
     )
     return outer, inner

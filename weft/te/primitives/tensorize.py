@@ -15,9 +15,9 @@ from weft.tir.simplify import Analyzer
 def tensorize(self: StageState, axis: IterVar, instruction: Instruction) -> None:
     """Compute loop ``axis`` and all loops inside it with ``instruction``.
 
-    The loops must compute what the instruction's body says. Where the extents do not divide,
-    the main part uses the instruction and the rest stays loops; a stage that is computed inside
-    a loop of a consumer computes whole instructions as far as its tensor reaches.
+    The loops must compute exactly the instruction's body. If the extents do not divide, the main
+    loop uses the instruction and the tail stays a loop; a stage attached to a loop of a consumer
+    rounds its region up to whole instructions within its tensor.
 
     >>> a, b = te.placeholder((4,), name="a"), te.placeholder((4,), name="b")
     >>> scale = te.compute((4,), lambda i: a[i] * 2.0, name="scale")
@@ -36,8 +36,7 @@ def tensorize(self: StageState, axis: IterVar, instruction: Instruction) -> None
       i.inner in 4: double4
     """
     op = self.require_compute("tensorize")
-    place = self.leaf_index(axis)
-    inside = self.leaf_iter_vars[place:]
+    inside = self.leaf_iter_vars[self.leaf_index(axis):]
     _check_loops(self, axis, inside)
     if len(op.body) != 1:
         raise self.error("tensorize of a computation with several outputs")
@@ -67,9 +66,9 @@ def _check_loops(stage: StageState, axis: IterVar, inside: list[IterVar]) -> Non
     reductions = [a for a in stage.leaf_iter_vars if a.kind == REDUCE]
     if reductions and reductions[0] in inside[1:]:
         raise stage.error(
-            f"tensorize of axis {axis.name}, inside which the whole reduction is: its elements "
-            "start there",
-            help=f"split {reductions[0].name} and reorder its outer part outside of {axis.name}",
+            f"tensorize of axis {axis.name}, which contains the whole reduction and so its "
+            "initialisation",
+            help=f"split {reductions[0].name} and reorder its outer loop outside {axis.name}",
         )
     for other in stage.schedule.stages:
         at = other.attach

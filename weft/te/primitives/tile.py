@@ -1,4 +1,4 @@
-"""``tile``: two loops become a nest of tiles."""
+"""``tile``: split two loops into loops over tiles and loops inside a tile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.te.tensor import IterVar
 def tile(
     self: StageState, x: IterVar, y: IterVar, x_factor: int, y_factor: int
 ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
-    """Split two loops and put the inner parts inside; returns the four loops in order.
+    """Split two loops and put the inner loops innermost; returns the four loops in order.
 
     >>> B = te.compute((8, 100), lambda i, j: A[j] * 2.0, name="B")
     >>> s = te.create_schedule(B)

@@ -9,7 +9,7 @@ from weft.tir.stmt import ForKind
 
 
 def unroll(self: StageState, axis: IterVar) -> None:
-    """Repeat the body of a loop of constant extent, with its variable a constant in each copy.
+    """Replicate the body of a loop of constant extent, with a constant index in each copy.
 
     >>> B = te.compute((4, 25), lambda i, j: A[j] + 1.0, name="B")
     >>> s = te.create_schedule(B)

@@ -9,7 +9,7 @@ from weft.tir.stmt import ForKind
 
 
 def vectorize(self: StageState, axis: IterVar) -> None:
-    """Compute all iterations of a data axis at once, with vectors as long as the axis.
+    """Compute all iterations of a data axis at once, in vectors of the axis' extent.
 
     >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
     >>> s = te.create_schedule(B)

@@ -1,4 +1,4 @@
-"""The primitives that made a schedule, as Python that makes it again."""
+"""The schedule trace: the primitives applied so far, printed as Python that applies them again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _INDENT = "    "
 
 
 @dataclass(slots=True, eq=False)
-class Journal:
-    """Lines of Python, one for each primitive and one for each axis that it is the first to name.
+class ScheduleTrace:
+    """Lines of Python: one per primitive, and one per axis that a primitive names first.
 
-    ``depth`` counts the primitives that run: those that others call are not written down.
+    ``depth`` counts the primitives on the call stack: only the outermost one is traced.
     """
 
     schedule: ScheduleState
@@ -31,7 +31,7 @@ class Journal:
     depth: int = 0
 
     def name(self, thing: IterVar | Tensor) -> str:
-        """A fresh identifier like the name of an axis or a tensor."""
+        """A fresh Python identifier derived from the name of an axis or a tensor."""
         base = re.sub(r"\W", "_", thing.name)
         base = f"v{base}" if not base[:1].isalpha() or base in _RESERVED else base
         name, number = base, 1
@@ -42,7 +42,7 @@ class Journal:
         return name
 
     def text(self, value: Any) -> str:
-        """An argument as Python; axes that have no name yet get one, in a line of their own."""
+        """An argument as Python source; an axis without a name gets one in a new line."""
         match value:
             case StageState():
                 return f"s[{self.text(value.tensors[0])}]"
@@ -58,16 +58,16 @@ class Journal:
 
     def _bound(self, axis: IterVar) -> str:
         for stage in self.schedule.stages:
-            parts = {"leaf_iter_vars": tuple(stage.leaf_iter_vars)}
+            fields = {"leaf_iter_vars": tuple(stage.leaf_iter_vars)}
             if isinstance(stage.op, ComputeOp):
-                parts = {"axis": stage.axis, "reduce_axis": stage.reduce_axis, **parts}
-            for part, axes in parts.items():
+                fields = {"axis": stage.axis, "reduce_axis": stage.reduce_axis, **fields}
+            for field_name, axes in fields.items():
                 if axis in axes:
-                    place, owner = axes.index(axis), self.text(stage)
+                    position, owner = axes.index(axis), self.text(stage)
                     name = self.name(axis)
-                    self.lines.append(f"{name} = {owner}.{part}[{place}]")
+                    self.lines.append(f"{name} = {owner}.{field_name}[{position}]")
                     return name
-        return repr(axis)  # of another schedule: the primitive refuses it
+        return repr(axis)  # an axis of another schedule: the primitive raises
 
     def call(self, name: str, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         """The call of a primitive as Python."""
@@ -77,7 +77,7 @@ class Journal:
         return f"{owner}.{name}({', '.join(words)})"
 
     def forget(self, count: int) -> None:
-        """Take back the lines from number ``count`` on: the call that wanted them was refused."""
+        """Drop the lines from index ``count`` on: the primitive that needed them raised."""
         gone = {line.partition(" = ")[0] for line in self.lines[count:]}
         del self.lines[count:]
         self.names = {thing: name for thing, name in self.names.items() if name not in gone}
@@ -91,7 +91,7 @@ class Journal:
         self.lines.append(f"{fresh} = {call}" if names else call)
 
     def as_python(self, tensors: Sequence[Tensor]) -> str:
-        """A function from the outputs to the schedule; ``tensors`` are one of each first stage."""
+        """Source of ``schedule(outputs)``; ``tensors`` holds one tensor of each initial stage."""
         head = ["def schedule(outputs):", "s = te.create_schedule(outputs)"]
         names = [self.names[t] for t in tensors]
         head.append(f"{', '.join(names)}{',' * (len(names) == 1)} = s.tensors")
@@ -102,30 +102,30 @@ _RESERVED = frozenset(["False", "None", "True", "and", "as", "def", "del", "for"
                        "import", "in", "is", "lambda", "not", "or", "return", "while", "with"])
 
 
-def recorded(primitive: F) -> F:
-    """``primitive`` as a method that writes itself into the journal where it succeeds."""
+def traced(primitive: F) -> F:
+    """``primitive`` as a method that appends its call to the trace if it succeeds."""
 
     @functools.wraps(primitive)
     def method(*args: Any, **kwargs: Any) -> Any:
         target: Any = args[0]
         schedule = target if isinstance(target, ScheduleState) else target.schedule
-        journal: Journal = schedule.journal
-        is_outermost, known = journal.depth == 0, len(journal.lines)
+        trace: ScheduleTrace = schedule.trace
+        is_outermost, known = trace.depth == 0, len(trace.lines)
         call = ""
-        if is_outermost:  # names are those of before: the primitive may take axes away
-            call = journal.call(primitive.__name__, target, args[1:], kwargs)
-        journal.depth += 1
+        if is_outermost:  # before the call, because the primitive may consume axes
+            call = trace.call(primitive.__name__, target, args[1:], kwargs)
+        trace.depth += 1
         try:
             result = primitive(*args, **kwargs)
         except Exception:
             if is_outermost:
-                journal.forget(known)
+                trace.forget(known)
             raise
         finally:
-            journal.depth -= 1
+            trace.depth -= 1
         if is_outermost:
-            attach_to_scans(schedule)  # new stages, and those that were taken to the root
-            journal.record(call, result)
+            attach_to_scans(schedule)  # new stages, and stages that compute_root moved
+            trace.record(call, result)
         return result
 
     return cast("F", method)
