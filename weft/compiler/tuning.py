@@ -18,7 +18,8 @@ from weft.runtime.table import render_table
 from weft.runtime.threads import num_threads
 from weft.strategy.build_tensors import anchor_of
 from weft.strategy.records import Records, append_records, read_records
-from weft.strategy.registry import candidates, strategies_of
+from weft.strategy.registry import strategies_of
+from weft.strategy.selection import candidates
 from weft.support import progress
 from weft.support.config import config
 from weft.support.errors import OptionError, TargetError
@@ -106,10 +107,9 @@ def _task_of(kernel: KernelSource, target: CpuTarget) -> KernelTask | None:
     if not strategies_of(anchor.op.name, target.kind):
         return None
     found = candidates(anchor, target)
-    preferred = sorted(found, key=lambda candidate: candidate.cost)
     if len(found) < 2:
         return None
-    return KernelTask(kernel.digest, kernel.text, kernel.function, tuple(preferred))
+    return KernelTask(kernel.digest, kernel.text, kernel.function, tuple(found))
 
 
 def _check_is_here(target: CpuTarget) -> None:

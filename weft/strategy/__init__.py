@@ -1,4 +1,4 @@
-"""How operators run on a target: implementations, their schedules, and the choice among them.
+"""How operators run on a target: strategies, implementations, and the choice among them.
 
 Importing the package registers the strategies that ship with weft.
 """
@@ -14,13 +14,12 @@ from weft.strategy.lower_function import (
 )
 from weft.strategy.registry import (
     alter_layout,
-    implementations,
     layout_hooks,
     legalizations,
     legalize,
-    select,
     strategy,
 )
+from weft.strategy.selection import implementations, select
 
 __all__ = [
     "Implementation",

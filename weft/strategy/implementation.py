@@ -1,4 +1,4 @@
-"""One way to run an operator on a target, and what its schedule gets to see."""
+"""``Implementation``: one way to run a call on a target, and the context of its schedule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T_co = TypeVar("T_co", bound=Target, covariant=True)
 
 
 def attrs_of(call: Call, kind: type[A]) -> A:
-    """The attributes of a call, known to be of one record type."""
+    """The attributes of a call; raises ``InternalError`` unless they are of type ``kind``."""
     if not isinstance(call.attrs, kind):
         raise InternalError(f"a strategy for {kind.__name__} got {type(call.attrs).__name__}",
                             where=call.span)
@@ -25,7 +25,7 @@ def attrs_of(call: Call, kind: type[A]) -> A:
 
 
 def compute_of(tensor: te.Tensor) -> te.ComputeOp:
-    """The compute that defines a tensor; a strategy schedules nothing else."""
+    """The compute that defines a tensor; raises ``InternalError`` for a placeholder or extern."""
     if not isinstance(tensor.op, te.ComputeOp):
         raise InternalError(f"{tensor.name} is not defined by a compute")
     return tensor.op
@@ -35,8 +35,8 @@ def compute_of(tensor: te.Tensor) -> te.ComputeOp:
 class ScheduleContext(Generic[T_co]):
     """A group of fused operators as tensor expressions, ready to be scheduled.
 
-    ``anchor`` is the result of the operator that the implementation belongs to; ``outputs`` are
-    what the kernel writes (the anchor itself where nothing follows it).
+    ``anchor`` is the result of ``call``, the operator that the implementation belongs to;
+    ``outputs`` are the tensors that the kernel writes (the anchor itself if it is the last).
     """
 
     schedule: te.Schedule
@@ -51,21 +51,23 @@ class ScheduleContext(Generic[T_co]):
 
 
 def no_variants() -> Iterable[Implementation]:
-    """Of an implementation that has nothing to choose, or whose choice is never in doubt."""
+    """The variants of an implementation without parameters."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """``compute`` replaces the operator's own (same signature); ``cost`` is seconds, estimated.
+    """One way to run a call; a strategy yields it only where it applies.
 
-    Implementations are yielded by a strategy only where they apply; the cheapest one is taken,
-    the first of equals. ``variants`` are the same way with other parameters (tiles, blocks) than
-    the model chose; only measuring looks at them, and records may prefer one.
+    ``compute`` replaces the operator's own and has its signature. ``seconds`` is the estimated time
+    of one call on one core, ``None`` if the author gave no estimate; ``selection`` says how
+    implementations are chosen by it. ``variants`` are the same algorithm with other parameters
+    (tiles, blocks) than the cost model chose: ``weft tune`` times them, and a record may prefer
+    one.
     """
 
     name: str
     schedule: Callable[[ScheduleContext[Any]], None]
     compute: Callable[..., Any] | None = None
-    cost: float = 0.0
+    seconds: float | None = None
     variants: Callable[[], Iterable[Implementation]] = no_variants

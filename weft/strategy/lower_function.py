@@ -1,4 +1,4 @@
-"""From a primitive function to a loop program: choose, build, schedule, lower."""
+"""From a primitive function to a loop program: decide, build tensors, schedule, lower."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from weft import te
 from weft.ir.dynamic import result_types
 from weft.ir.expr import Call, Function
-from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type
-from weft.strategy.analysis import computes_below
-from weft.strategy.build_tensors import anchor_of, build_tensors
+from weft.strategy.build_tensors import TensorGraph, anchor_of, build_tensors
+from weft.strategy.explain import explain_kernel
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.records import ranking_of
-from weft.strategy.registry import candidates, default_implementation, select, strategies_of
+from weft.strategy.selection import select
+from weft.strategy.upcast import inline_upcasts
 from weft.strategy.work import count_flops
+from weft.support.config import config
 from weft.support.errors import LoweringError, ScheduleError
 from weft.support.user_code import place_in_traceback
 from weft.target import Target
 from weft.te.lower import lower
-from weft.te.tensor import PlaceholderOp
-from weft.tir.expr import Cast, ProducerLoad
 from weft.tir.func import PrimFunc
 from weft.tir.transform.pipeline import lower_prim_func
 
@@ -30,8 +29,8 @@ from weft.tir.transform.pipeline import lower_prim_func
 class LoweredKernel:
     """A kernel as a loop program after all tir passes.
 
-    ``flops`` counts a multiply-add as two and ``bytes_moved`` every argument once, so that
-    a profile can say which limit a kernel is near.
+    ``flops`` counts a multiply-add as two, ``bytes_moved`` every argument and result once: a
+    profile divides both by the time and compares them with the machine's peaks.
     """
 
     func: PrimFunc
@@ -58,86 +57,60 @@ class ScheduledKernel:
 def schedule_function(
     function: Function, target: Target, implementation: Implementation | None = None
 ) -> ScheduledKernel:
-    """Choose an implementation for one primitive function with fixed sizes, and schedule it.
+    """Decide how one primitive function with fixed sizes runs, build its tensors, schedule them.
 
-    ``implementation`` is the choice where it has been made already. Raises ``LoweringError`` for
-    what a kernel cannot hold, ``OperatorError`` for a compute that breaks its relation.
+    ``implementation`` overrides the decision. Raises ``LoweringError`` for an expression that a
+    kernel cannot contain, ``OperatorError`` for a compute that contradicts its relation.
     """
     anchor = anchor_of(function)
-    implementation = implementation or _choose(function, target)
+    if anchor is None:  # parameters alone: each output is a copy
+        return _scheduled(build_tensors(function, None, None), "copy")
+    implementation = implementation or decide(function, anchor, target)
     graph = build_tensors(function, anchor, implementation)
+    kernel = _scheduled(graph, implementation.name)
+    context = ScheduleContext(kernel.schedule, graph.anchor, graph.outputs, anchor, target)
+    _apply_schedule(implementation, context)
+    return kernel
+
+
+def decide(function: Function, anchor: Call, target: Target) -> Implementation:
+    """The implementation of the anchor, by measured records of this kernel or by estimates."""
+    selection = select(anchor, target, ranking_of(function, target))
+    if config.explain:
+        explain_kernel(function, anchor, selection)
+    return selection.chosen
+
+
+def _scheduled(graph: TensorGraph, implementation: str) -> ScheduledKernel:
+    """The kernel with the schedule that every kernel starts from: one loop nest per stage."""
     schedule = te.create_schedule(graph.outputs)
-    if anchor is not None and implementation is not None:
-        _apply(implementation,
-               ScheduleContext(schedule, graph.anchor, graph.outputs, anchor, target))
-    chosen = implementation.name if implementation else "copy"
-    return ScheduledKernel(
-        schedule, (*graph.inputs, *graph.outputs), len(graph.outputs), chosen
-    )
+    tensors = (*graph.inputs, *graph.outputs)
+    return ScheduledKernel(schedule, tensors, len(graph.outputs), implementation)
+
+
+def _apply_schedule(implementation: Implementation, context: ScheduleContext) -> None:
+    """Run the schedule of an implementation; an illegal primitive is reported at its call."""
+    inline_upcasts(context)
+    try:
+        implementation.schedule(context)
+    except ScheduleError as error:
+        note = f"in the schedule of {implementation.name} for {context.call.op}"
+        raise error.at(place_in_traceback(error.__traceback__), note) from error
 
 
 def lower_function(
     function: Function, target: Target, name: str = "kernel",
     implementation: Implementation | None = None,
 ) -> LoweredKernel:
-    """Lower one primitive function with fixed sizes; raises ``LoweringError`` where it cannot."""
+    """Lower one primitive function with fixed sizes to a loop program after all tir passes.
+
+    Raises what ``schedule_function`` raises.
+    """
     kernel = schedule_function(function, target, implementation)
     outputs = kernel.tensors[len(kernel.tensors) - kernel.num_outputs:]
     flops = count_flops(outputs)
     func = lower_prim_func(kernel.loop_nest(name))
     return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function))
-
-
-def _apply(implementation: Implementation, ctx: ScheduleContext) -> None:
-    """Schedule; an illegal step is reported at the line that asks for it."""
-    _inline_widening(ctx)
-    try:
-        implementation.schedule(ctx)
-    except ScheduleError as error:
-        note = f"in the schedule of {implementation.name} for {ctx.call.op}"
-        raise error.at(place_in_traceback(error.__traceback__), note) from error
-
-
-def _inline_widening(ctx: ScheduleContext) -> None:
-    """Arguments that are stored in few bits and computed with in more are widened as they are
-    read; a schedule whose loops read them too often copies them instead.
-    """
-    for op in computes_below(ctx.outputs):
-        tensor = op.output(0)
-        readers = ctx.schedule.consumers(ctx.schedule[tensor])
-        is_read_by_loops = all(isinstance(reader.op, te.ComputeOp) for reader in readers)
-        if tensor not in ctx.outputs and _is_widening(op) and is_read_by_loops:
-            ctx.schedule[tensor].compute_inline()
-
-
-def _is_widening(op: te.ComputeOp) -> bool:
-    """Whether ``op`` is an argument of the kernel in a type of more bits, and not packed so."""
-    body = op.body[0]
-    if not isinstance(body, Cast) or not isinstance(body.value, ProducerLoad):
-        return False
-    if op.role in te.PACKED_OPERANDS:
-        return False
-    is_argument = isinstance(body.value.producer.op, PlaceholderOp)
-    return is_argument and body.value.dtype.bits < body.dtype.bits
-
-
-def _choose(function: Function, target: Target) -> Implementation | None:
-    anchor = anchor_of(function)
-    if anchor is None:
-        return None
-    op = anchor.op
-    if isinstance(op, Op) and op.pattern <= 3 and not strategies_of(op.name, target.kind):
-        # An elementwise or injective chain has no anchor in particular, and a reduction's
-        # schedule depends on the shape of its stages alone; a user may say otherwise.
-        return default_implementation(op, target)
-    return _recorded(function, anchor, target) or select(anchor, target)
-
-
-def _recorded(function: Function, anchor: Call, target: Target) -> Implementation | None:
-    """What was fastest when somebody timed this kernel, of what there still is."""
-    ranking = ranking_of(function, target)
-    offered = {c.name: c for c in candidates(anchor, target)} if ranking else {}
-    return next((offered[name] for name in ranking if name in offered), None)
 
 
 def _bytes_moved(function: Function) -> int:

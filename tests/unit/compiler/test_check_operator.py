@@ -73,8 +73,8 @@ def test_every_implementation_is_run():
     with operator():
         @strategy("test.square", target="cpu")
         def dear_and_wrong(call, target):
-            yield Implementation("right", lambda ctx: None, cost=1e-6)
-            yield Implementation("wrong", lambda ctx: None, cubed, cost=1.0)
+            yield Implementation("right", lambda ctx: None, seconds=1e-6)
+            yield Implementation("wrong", lambda ctx: None, cubed, seconds=1.0)
 
         with pytest.raises(OperatorError, match="wrong computes something else"):
             weft.check_operator("test.square")
@@ -107,4 +107,5 @@ def test_strategies_of_users_compete_and_fall_back():
         def for_matrices(call, target):  # noqa: F811 - a notebook's cell, run again
             yield Implementation("mine again", lambda ctx: None)
 
-        assert weft.check_operator("test.square").implementations == ("mine again",)
+        assert weft.check_operator("test.square").implementations == (
+            "mine again", "test.square.cpu.default")

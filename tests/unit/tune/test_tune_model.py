@@ -14,7 +14,7 @@ from weft import op, te
 from weft.cli.main import main
 from weft.ir.expr import var
 from weft.strategy.records import Record, append_records, read_records
-from weft.strategy.registry import candidates
+from weft.strategy.selection import candidates
 from weft.support.errors import InternalError, OptionError, TargetError
 from weft.target import CpuTarget
 from weft.tune import KernelTask, measure_kernel

@@ -8,13 +8,14 @@ from weft import te
 from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.elementwise.injective import schedule_injective
+from weft.strategy.cpu.estimate import roofline_seconds
 from weft.strategy.cpu.reduction.schedule import schedule_reductions
-from weft.strategy.registry import family
+from weft.strategy.registry import default_schedule
 from weft.te.tensor import ExternOp
 from weft.te.walk import input_tensors
 
 
-@family("default", target="cpu")
+@default_schedule(target="cpu", seconds=roofline_seconds)
 def schedule_default(ctx: CpuContext) -> None:
     """Injective where nothing is reduced, else the reduction family.
 

@@ -22,6 +22,7 @@ from weft.strategy.cpu.attention.loops import AttentionLoops
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.elementwise.injective import schedule_loops
+from weft.strategy.cpu.estimate import unblocked_seconds
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.implementation import (
     Implementation,
@@ -49,11 +50,12 @@ def _attention(call: Call, target: CpuTarget) -> Iterator[Implementation]:
             few = functools.partial(rows_of_attention, size=size, lanes=plan.lanes)
             yield Implementation(f"{name}.cpu.rows", schedule_fused, few,
                                  model.seconds(row_cycles(size, target)))
-    yield Implementation(f"{name}.cpu.generic", schedule_default, cost=math.inf)
+    yield Implementation(f"{name}.cpu.generic", schedule_default,
+                         seconds=unblocked_seconds(call, target, size.flops // 2 if size else 0))
 
 
-strategy("nn.attention", target="cpu")(_attention)
-strategy("nn.masked_attention", target="cpu")(_attention)
+strategy("nn.attention", target="cpu", complete=True)(_attention)
+strategy("nn.masked_attention", target="cpu", complete=True)(_attention)
 
 
 def attention_size(call: Call) -> AttentionSize | None:

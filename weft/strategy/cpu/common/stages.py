@@ -67,4 +67,4 @@ for _name in (
     "image.crop_and_resize", "image.grid_sample", "image.resize1d", "image.resize2d",
     "image.resize3d", "nn.deformable_conv2d", "nn.upsampling", "nn.upsampling3d",
 ):  # fmt: skip
-    strategy(_name, target="cpu")(_staged)
+    strategy(_name, target="cpu", complete=True)(_staged)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from weft import te
 from weft.ir.expr import Call
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, is_static
 from weft.op.nn.conv import ConvAttrs, conv_compute
 from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
@@ -31,6 +31,7 @@ from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise.blocked import is_depthwise, schedule_depthwise
 from weft.strategy.cpu.depthwise.rows import schedule_depthwise_rows
 from weft.strategy.cpu.dot_product.convolution import dot_convolution
+from weft.strategy.cpu.estimate import unblocked_seconds
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, has_masks, machine_model
 from weft.strategy.implementation import Implementation, attrs_of, compute_of
 from weft.strategy.registry import strategy
@@ -70,11 +71,25 @@ def _convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
             f"{name}.cpu.direct_{plain.lower()}", schedule_plain,
             functools.partial(plain_conv, lanes=_lanes_of(call, target)),
         )
-    yield Implementation(f"{name}.cpu.generic", schedule_default, cost=1.0)
+    yield Implementation(f"{name}.cpu.generic", schedule_default,
+                         seconds=unblocked_seconds(call, target, _multiply_adds(call)))
 
 
 for _name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
-    strategy(_name, target="cpu")(_convolution)
+    strategy(_name, target="cpu", complete=True)(_convolution)
+
+
+def _multiply_adds(call: Call) -> int:
+    """Of the convolution: the taps and input channels of a group for each element of the result."""
+    result, kernel = call.checked_type, call.args[1].checked_type
+    if not (isinstance(result, TensorType) and isinstance(kernel, TensorType)):
+        return 0
+    if not (is_static(result) and is_static(kernel)):
+        return 0
+    layout = Layout.parse(attrs_of(call, ConvAttrs).kernel_layout)
+    sizes = kernel.concrete_shape
+    outputs = sizes[layout.index_of("O")] * max(1, layout.factor_of("O"))
+    return math.prod(result.concrete_shape) * math.prod(sizes) // max(1, outputs)
 
 
 def _lanes_of(call: Call, target: CpuTarget) -> int:

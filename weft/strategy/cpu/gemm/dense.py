@@ -18,6 +18,7 @@ from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product.matmul import dot_product_dense, dot_product_matmul
 from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
+from weft.strategy.cpu.estimate import gemm_seconds
 from weft.strategy.cpu.gemm.cost import (
     GemmBlocking,
     GemmShape,
@@ -35,7 +36,7 @@ from weft.topi.layout import Layout
 from weft.topi.nn.dense import accumulator_dtype
 
 
-@strategy("nn.dense", target="cpu")
+@strategy("nn.dense", target="cpu", complete=True)
 def dense(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Packed weights are tiled as they are; others are packed at run time first."""
     layout = Layout.parse(attrs_of(call, DenseAttrs).weight_layout)
@@ -56,7 +57,8 @@ def dense(call: Call, target: CpuTarget) -> Iterator[Implementation]:
         yield from dot_product_matmul("nn.dense", call, target)
         yield from gemm_of_activations("nn.dense", call, target,
                                            transpose_b=layout.name == "NK")
-    yield Implementation("nn.dense.cpu.generic", schedule_default, cost=1.0)
+    yield Implementation("nn.dense.cpu.generic", schedule_default,
+                         seconds=gemm_seconds(call, target))
 
 
 def _in_panels(layout: Layout, name: str, plan: GemmBlocking) -> Implementation:

@@ -19,6 +19,7 @@ from weft.ir.types import TensorType
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.dot_product.matmul import dot_product_matmul
+from weft.strategy.cpu.estimate import gemm_seconds
 from weft.strategy.cpu.gemm.cost import (
     GemmBlocking,
     GemmShape,
@@ -47,7 +48,8 @@ def _products(call: Call, target: CpuTarget) -> Iterator[Implementation]:
         yield from gemm_of_activations(
             name, call, target, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b
         )
-    yield Implementation(f"{name}.cpu.generic", schedule_default, cost=1.0)
+    yield Implementation(f"{name}.cpu.generic", schedule_default,
+                         seconds=gemm_seconds(call, target))
 
 
 def _has_matrices(call: Call) -> bool:
@@ -57,8 +59,8 @@ def _has_matrices(call: Call) -> bool:
     return len(ranks) == 1 and ranks <= {2, 3}
 
 
-strategy("nn.matmul", target="cpu")(_products)
-strategy("nn.batch_matmul", target="cpu")(_products)
+strategy("nn.matmul", target="cpu", complete=True)(_products)
+strategy("nn.batch_matmul", target="cpu", complete=True)(_products)
 
 
 def gemm_of_activations(

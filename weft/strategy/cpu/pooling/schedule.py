@@ -47,8 +47,8 @@ def _pools(by_columns: Callable[..., te.Tensor]) -> Callable[..., Iterator[Imple
 
 
 for _axes in (1, 2, 3):
-    strategy(f"nn.max_pool{_axes}d", target="cpu")(_pools(_max_by_columns))
-    strategy(f"nn.avg_pool{_axes}d", target="cpu")(_pools(_avg_by_columns))
+    strategy(f"nn.max_pool{_axes}d", target="cpu", complete=True)(_pools(_max_by_columns))
+    strategy(f"nn.avg_pool{_axes}d", target="cpu", complete=True)(_pools(_avg_by_columns))
 
 
 def _share_columns(attrs: PoolAttrs) -> bool:

@@ -26,7 +26,7 @@ from weft.target import CpuTarget
 from weft.topi.layout import Layout
 
 
-@strategy("nn.winograd_conv2d", target="cpu")
+@strategy("nn.winograd_conv2d", target="cpu", complete=True)
 def winograd_conv2d(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """Blocked channels get the schedule below, any other layout the default one."""
     del target

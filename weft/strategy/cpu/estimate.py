@@ -1,0 +1,53 @@
+"""Estimates of one call from the types of its arguments and result alone, without its schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from weft.ir.expr import Call
+from weft.ir.types import TensorType, TupleType, Type
+from weft.strategy.cpu.machine_model import machine_model
+from weft.target import CpuTarget
+
+
+def roofline_seconds(call: Call, target: CpuTarget) -> float:
+    """Seconds to move all operands and results once, at one operation per element of the largest.
+
+    Dimensions that are not known count as 1: the estimate is then a lower bound.
+    """
+    tensors = [t for x in (call, *call.args) for t in _tensors(x.checked_type)]
+    moved = sum(_elements(t) * t.dtype.itemsize for t in tensors)
+    operations = max(map(_elements, tensors), default=0)
+    itemsize = max((t.dtype.itemsize for t in tensors), default=1)
+    model = machine_model(target)
+    return model.seconds(model.roofline_cycles(operations, itemsize, moved))
+
+
+def unblocked_seconds(call: Call, target: CpuTarget, multiply_adds: int) -> float:
+    """Seconds of a contraction by the default schedule, which blocks neither registers nor caches.
+
+    ``multiply_adds`` counts the products that are summed.
+    """
+    model = machine_model(target)
+    return (model.seconds(multiply_adds * model.unblocked_fma_cycles)
+            + roofline_seconds(call, target))
+
+
+def gemm_seconds(call: Call, target: CpuTarget) -> float:
+    """``unblocked_seconds`` of a matrix product of two operands, batched or not."""
+    sizes = [_elements(t) for x in (call, *call.args[:2]) for t in _tensors(x.checked_type)]
+    # M*N * M*K * K*N is the square of M*N*K; panels of zeros add a little.
+    return unblocked_seconds(call, target, math.isqrt(math.prod(sizes)))
+
+
+def _tensors(type_: Type | None) -> Iterator[TensorType]:
+    if isinstance(type_, TensorType):
+        yield type_
+    elif isinstance(type_, TupleType):
+        for field in type_.fields:
+            yield from _tensors(field)
+
+
+def _elements(type_: TensorType) -> int:
+    return math.prod(dim if isinstance(dim, int) else 1 for dim in type_.shape)

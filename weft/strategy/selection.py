@@ -1,0 +1,108 @@
+"""Which implementation runs a call: candidates, their order, and the choice.
+
+A measured record decides where there is one (``records``). Otherwise the order is: implementations
+without an estimate, in the order in which strategies yield them, then the others by their estimated
+seconds, the first of equals. weft's own implementations always have an estimate, so one without it
+is a user's, who means it to be used.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from weft.ir.expr import Call
+from weft.ir.op import Op
+from weft.strategy.implementation import Implementation
+from weft.strategy.registry import DEFAULT_SCHEDULES, registered
+from weft.support.errors import LoweringError
+from weft.target import Target
+
+
+def implementations(call: Call, target: Target) -> list[Implementation]:
+    """The implementations that the operator's strategies yield for a call, in their order.
+
+    The default schedule comes last where the operator's strategies are not complete. Raises
+    ``LoweringError`` if they are and still yield no implementation.
+    """
+    op = call.op
+    if not isinstance(op, Op):
+        raise LoweringError("only calls of operators have implementations", where=call.span)
+    strategies = registered(op.name, target.kind)
+    offered = [one for each in strategies for one in each.generate(call, target)]
+    if not any(each.complete for each in strategies):
+        return [*offered, default_implementation(call, target)]
+    if not offered:
+        raise LoweringError(
+            f"{op.name} has no implementation for this call on {target}",
+            where=call.span,
+            got=", ".join(str(a.checked_type) for a in call.args),
+        )
+    return offered
+
+
+def default_implementation(call: Call, target: Target) -> Implementation:
+    """The default schedule of the target kind, which is derived from the tensor expressions alone.
+
+    A kind without one gets the schedule that every kernel starts from: a loop nest per stage.
+    """
+    name = call.op.name if isinstance(call.op, Op) else "call"
+    default = DEFAULT_SCHEDULES.find(target.kind)
+    if default is None:
+        return Implementation(f"{name}.{target.kind}.unscheduled", lambda _: None)
+    return Implementation(f"{name}.{target.kind}.default", default.schedule,
+                          seconds=default.seconds(call, target))
+
+
+def in_order(offered: Iterable[Implementation]) -> list[Implementation]:
+    """Implementations as they are preferred: without an estimate first, then by seconds."""
+    return sorted(offered, key=lambda one: -1.0 if one.seconds is None else one.seconds)
+
+
+class Reason(enum.StrEnum):
+    """Why an implementation was chosen."""
+
+    RECORD = "fastest by the measured records"
+    NO_ESTIMATE = "given without an estimate"
+    ESTIMATE = "shortest estimate"
+    ONLY = "the only candidate"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The implementation that runs a call, why, and the others in order of preference."""
+
+    chosen: Implementation
+    reason: Reason
+    others: tuple[Implementation, ...]
+
+
+def select(call: Call, target: Target, ranking: Sequence[str] = ()) -> Selection:
+    """The implementation for a call.
+
+    ``ranking`` names implementations or variants that were timed for its kernel, the fastest
+    first; names that no strategy yields any more are skipped.
+    """
+    offered = in_order(implementations(call, target))
+    if ranking:
+        known = {one.name: one for one in _with_variants(offered)}
+        recorded = next((known[name] for name in ranking if name in known), None)
+        if recorded is not None:
+            others = tuple(one for one in offered if one.name != recorded.name)
+            return Selection(recorded, Reason.RECORD, others)
+    best, *others = offered
+    reason = Reason.NO_ESTIMATE if best.seconds is None else Reason.ESTIMATE
+    return Selection(best, reason if others else Reason.ONLY, tuple(others))
+
+
+def candidates(call: Call, target: Target) -> list[Implementation]:
+    """All implementations that can be measured: in order, each followed by its variants.
+
+    Names tell them apart. Raises ``LoweringError`` as ``implementations`` does.
+    """
+    return _with_variants(in_order(implementations(call, target)))
+
+
+def _with_variants(offered: Iterable[Implementation]) -> list[Implementation]:
+    return [each for one in offered for each in (one, *one.variants())]
