@@ -112,7 +112,7 @@ class Failures:
         self, model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
         *, rounds: int, seconds_per_round: float,
     ) -> list[Contestant]:
-        """As ``measure``; empty if outputs disagree. It is a failure if weft cannot run the model."""
+        """As ``measure``; empty if outputs disagree. A model that weft cannot run is a failure."""
         try:
             found = measure(model, feeds, peers, threads, rounds=rounds,
                             seconds_per_round=seconds_per_round)

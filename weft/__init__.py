@@ -57,6 +57,7 @@ _LAZY = {
     "define_op": "weft.ir",
     # For code generators of one's own: docs/codegen.md.
     "register_external_codegen": "weft.transform",
+    "insert": "weft.support.insertion",
     "check_operator": "weft.compiler.check_operator",
     "tune_model": "weft.compiler.tuning",
 }

@@ -1,4 +1,4 @@
-"""``weft.compile``: from a model to a module that runs."""
+"""``weft.compile``: from a model to an executable."""
 
 from __future__ import annotations
 
@@ -17,11 +17,20 @@ from weft.compiler.dynamic_inputs import (
     manifest_of_program,
 )
 from weft.compiler.dynamic_model import DynamicModel
+from weft.compiler.executable import Executable
+from weft.compiler.extensions import Extensions, PassesLike, RulesLike, TirPassesLike
 from weft.compiler.options import CompileOptions
-from weft.compiler.pipeline import count_passes, run_pipeline
+from weft.compiler.pipeline import count_passes, phases_of, run_pipeline
 from weft.compiler.program.lowering import try_lower_program
 from weft.compiler.program.model_code import ModelCode, build_model
-from weft.compiler.sources import cache_key, import_model, prepare, unchanged_file
+from weft.compiler.sources import (
+    ModelLike,
+    Source,
+    cache_key,
+    import_model,
+    prepare,
+    unchanged_file,
+)
 from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
 from weft.ir.module import IRModule
@@ -33,12 +42,14 @@ from weft.support.config import config
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.support.log import Level, debug, enabled
 from weft.support.plugins import load_plugins
+from weft.target import Target
 
-__all__ = ["CompiledModel", "DynamicModel", "ForeignModel", "compile", "parse"]
+__all__ = ["CompiledModel", "DynamicModel", "Executable", "ForeignModel", "ModelLike", "compile",
+           "parse"]
 
 
 def parse(text: str) -> IRModule:
-    """The typed module that weft's text form stands for; ``str(module)`` parses back.
+    """The typed module of a program in weft's text form; ``str(module)`` is such a text.
 
     Raises ``ParseError`` and ``TypeInferenceError``.
     """
@@ -47,82 +58,94 @@ def parse(text: str) -> IRModule:
 
 
 def compile(
-    model: Any,
+    model: ModelLike,
     *,
-    target: Any = None,
+    target: Target | str | None = None,
     inputs: Mapping[str, Sequence[object]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     opt_level: int = 3,
+    passes: PassesLike = (),
+    rules: RulesLike = (),
+    tir_passes: TirPassesLike = (),
     codegens: Sequence[str] = (),
     **knobs: Any,
-) -> CompiledModel | DynamicModel | ForeignModel:
+) -> Executable:
     """Compile ``model`` for ``target``.
 
     ``model`` is a path (ONNX, or text of the functional IR in a ``.ir`` file), the bytes of an
     ONNX model, an ``onnx.ModelProto``, a ``torch.nn.Module`` (with ``example_inputs``), a
-    ``torch.export.ExportedProgram``, an ``IRModule`` or a ``Function``. ``inputs`` overrides
-    shapes by input name; a size that is a name stays open, and the model is compiled for each that
-    it meets (``DynamicModel``). ``opt_level`` is 0 (no optimisation) to 3. ``codegens`` name code
-    generators of others that take parts of the program (docs/codegen.md). ``knobs`` are settings of
-    ``weft.config`` that hold for this compilation: ``weft.compile(model, debug=5)``. ``threads=n``
-    is kept in the module, and in artifacts: its calls use that many threads, unless ``with
-    weft.config(threads=m)`` around a call says otherwise. For a target that this machine cannot
-    run the result can be exported and printed, not called.
+    ``torch.export.ExportedProgram``, an ``IRModule``, a ``Function`` or a ``@weft.function``.
+
+    ``target`` is a ``Target`` or its text (``"llvm -mcpu=haswell"``); by default this machine.
+    ``inputs`` overrides shapes by input name; a name as a size makes it dynamic, and the model
+    compiles for each set of input shapes at the first call with them (``DynamicModel``).
+    ``opt_level`` is 0 (no optimisation) to 3.
+
+    ``passes`` are users' passes over the IR, ``rules`` rewrite rules that ``simplify_expr`` applies
+    before its own, ``tir_passes`` functions over the loop program of each kernel; ``weft.insert``
+    gives a pass its position (docs/tutorials). ``codegens`` name external code generators
+    (docs/codegen.md).
+
+    ``knobs`` are settings of ``weft.config`` for this compilation: ``weft.compile(model,
+    debug=5)``. ``threads=n`` is also kept in the executable and its artifacts, whose calls use
+    ``n`` threads unless ``with weft.config(threads=m)`` around a call overrides it.
 
     Raises ``InvalidModelError``, ``UnsupportedModelError``, ``TypeInferenceError``,
-    ``OptionError`` and ``TargetError``, all of them ``WeftError``.
+    ``OptionError``, ``PassError`` and ``TargetError``, all of them ``WeftError``.
     """
     with config(**knobs):
         load_plugins()
-        options = CompileOptions.make(target, opt_level, inputs, codegens)
-        model = prepare(model, example_inputs, inputs)
-        manifest = manifest_of_program(model, options)
+        options = CompileOptions.make(target, opt_level, inputs, codegens,
+                                      Extensions.make(passes, rules, tir_passes))
+        phases_of(options)  # reports unknown positions of passes before any work
+        source = prepare(model, example_inputs, inputs)
         threads: int | None = config.override("threads") if "threads" in knobs else None
-        made = manifest if manifest is not None else _compile(model, options)
+        made = manifest_of_program(source, options) or _compile(source, options)
         if isinstance(made, ModelCode):
-            return _opened(made, Stages(model, options), threads)
-        check_file = unchanged_file(model)
+            return _opened(made, Stages(source, options), threads)
+        check_file = unchanged_file(source)
 
-        def compile_at(fixed: CompileOptions) -> CompiledModel | ForeignModel:
+        def compile_at(fixed: CompileOptions) -> Executable:
             check_file()
             with config(**knobs):
-                code = _compile(model, fixed)
+                code = _compile(source, fixed)
                 if not isinstance(code, ModelCode):
-                    raise InternalError("sizes are open after all were given", got=code.signature())
-                return _opened(code, Stages(model, fixed), threads)
+                    raise InternalError("a shape is still dynamic after all sizes were given",
+                                        got=code.signature())
+                return _opened(code, Stages(source, fixed), threads)
 
-        return DynamicModel(replace(made, threads=threads), Stages(model, options), compile_at)
+        return DynamicModel(replace(made, threads=threads), Stages(source, options), compile_at)
 
 
 def _opened(code: ModelCode, stages: Stages, threads: int | None) -> CompiledModel | ForeignModel:
-    """The module of a model's code, whose calls use ``threads`` threads where that is given."""
-    manifest = replace(code.manifest, threads=threads)  # not part of what the cache keeps
+    """The executable of a model's code; its calls use ``threads`` threads unless ``None``."""
+    manifest = replace(code.manifest, threads=threads)  # the cache keeps code without it
     with trace.span("load"):
         return open_code(replace(code, manifest=manifest), stages)
 
 
-def _compile(model: Any, options: CompileOptions) -> ModelCode | Manifest:
-    """The code of a model; its signature alone where sizes of its inputs are open."""
+def _compile(model: Source, options: CompileOptions) -> ModelCode | Manifest:
+    """The code of a model, or its signature if its inputs have dynamic shapes."""
     start = time.perf_counter()
     code = _compile_cached(model, options)
     debug(Level.CACHE, "compiler", f"compiled in {time.perf_counter() - start:.2f} s")
     return code
 
 
-def _import_or_signature(model: Any, options: CompileOptions) -> IRModule | Manifest:
-    """The module; the signature of a model that can only be imported once its sizes are known."""
+def _import_or_signature(model: Source, options: CompileOptions) -> IRModule | Manifest:
+    """The module, or the signature of a model that can only be imported with fixed shapes."""
     try:
         return import_model(model, options)
     except UnsupportedModelError as error:
-        # Missing operators are listed in notes, and known sizes would not help them.
+        # An error with notes lists missing operators, which fixed shapes would not add.
         manifest = None if error.notes else manifest_of_onnx(model, options)
         if manifest is None:
             raise
         return manifest
 
 
-def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest:
-    # Whoever wants to see the way through must not get it from the cache.
+def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | Manifest:
+    # Settings that show or verify the stages of a compilation need it to run.
     watched = (enabled(Level.CHOICES) or config.dump_dir or config.print_after
                or config.print_before or config.explain)
     cache = None if watched or config.verify >= 2 or config.time_passes else open_cache()
@@ -142,7 +165,7 @@ def _compile_cached(model: Any, options: CompileOptions) -> ModelCode | Manifest
     with trace.span("lower program"):
         program = try_lower_program(mod)
     code = build_vm_model(mod, options) if program is None else build_model(program, options)
-    is_current = records_in_force().digest == options.records  # none were added meanwhile
+    is_current = records_in_force().digest == options.records  # not if tuning ran meanwhile
     if cache is not None and key is not None and is_current:
         cache.put(key, *code.to_parts())
     return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -10,6 +11,7 @@ import numpy as np
 
 from weft.codegen.llvm.jit import JitLibrary
 from weft.compiler.build.external_kernel import errors_raised
+from weft.compiler.extensions import Extensions
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.model_code import ModelCode
 from weft.compiler.report.graph_svg import MOST_NODES, graph_svg
@@ -90,7 +92,12 @@ class Compiled:
             raise ArtifactError("a model with sizes that are not fixed cannot be pickled",
                                 help="give all sizes, or hand on the model and compile it there")
         self._code.check_portable()
-        return _unpickled, (b"".join(map(bytes, self._code.to_parts())), self.options)
+        program = self._code.manifest.vm
+        if program is not None and program.has_dynamic_kernels and self.options.extensions:
+            raise ArtifactError("a model with dynamic shapes and users' passes cannot be pickled",
+                                got=str(self.options.extensions))
+        options = dataclasses.replace(self.options, extensions=Extensions())
+        return _unpickled, (b"".join(map(bytes, self._code.to_parts())), options)
 
 
 class CompiledModel(Compiled, CompiledModule):
@@ -109,9 +116,10 @@ class VmModel(CompiledModel, VmModule):
     def __init__(self, code: ModelCode, stages: Stages) -> None:
         self._code = code
         self._stages = stages
-        target = stages.options.target
-        library = JitLibrary(code.objects, target)
-        VmModule.__init__(self, code.manifest, library, code.constants, Specializer(target))
+        options = stages.options
+        library = JitLibrary(code.objects, options.target)
+        specialize = Specializer(options.target, options.extensions.tir_passes)
+        VmModule.__init__(self, code.manifest, library, code.constants, specialize)
 
 
 class _CallsPython(CompiledModule):

@@ -15,7 +15,8 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from weft.compiler.compiled_model import Compiled, CompiledModel, ForeignModel
+from weft.compiler.compiled_model import Compiled
+from weft.compiler.executable import Executable
 from weft.compiler.options import CompileOptions
 from weft.compiler.stages import Stages
 from weft.runtime import Manifest, TensorSpec
@@ -28,7 +29,7 @@ from weft.support.config import config
 from weft.support.errors import ArtifactError, InvalidInputError
 
 Sizes: TypeAlias = "tuple[tuple[int, ...], ...]"
-CompileAt: TypeAlias = "Callable[[CompileOptions], CompiledModel | ForeignModel]"
+CompileAt: TypeAlias = "Callable[[CompileOptions], Executable]"
 
 
 class DynamicModel(Compiled):
@@ -43,7 +44,7 @@ class DynamicModel(Compiled):
         self._stages = stages
         self._compile_at = compile_at
         self._signature = Signature(manifest)
-        self._programs: OrderedDict[Sizes, CompiledModel | ForeignModel] = OrderedDict()
+        self._programs: OrderedDict[Sizes, Executable] = OrderedDict()
         self._limit = config.dynamic_programs
         self._table_lock = threading.Lock()
         self._compile_lock = threading.Lock()
@@ -96,7 +97,7 @@ class DynamicModel(Compiled):
         values = self._signature.bind(args, kwargs)
         return self._program_for(values).profile(*values, repeat=repeat)
 
-    def at(self, inputs: Mapping[str, Sequence[int]]) -> CompiledModel | ForeignModel:
+    def at(self, inputs: Mapping[str, Sequence[int]]) -> Executable:
         """The program for inputs of these shapes, to export, to print, or to have it ready.
 
         An input with fixed sizes may be left out. Raises ``InvalidInputError`` for unknown inputs,
@@ -137,14 +138,14 @@ class DynamicModel(Compiled):
             to_numpy(value, with_sizes(spec, value, sizes))  # refused before anything is compiled
         return self._program(shapes)
 
-    def _find(self, shapes: Sizes) -> CompiledModel | ForeignModel | None:
+    def _find(self, shapes: Sizes) -> Executable | None:
         with self._table_lock:
             found = self._programs.get(shapes)
             if found is not None:
                 self._programs.move_to_end(shapes)
             return found
 
-    def _program(self, shapes: Sizes) -> CompiledModel | ForeignModel:
+    def _program(self, shapes: Sizes) -> Executable:
         with self._compile_lock:  # several threads may meet new sizes at once
             found = self._find(shapes)
             if found is not None:

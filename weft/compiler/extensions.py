@@ -1,22 +1,87 @@
-"""What a user has added to weft, whose sources no cache key covers."""
+"""Users' additions to the compiler: passes, rules, tir passes, operators and strategies.
+
+The cache of whole models is keyed by weft's sources, not by users'. So a model whose code a user's
+addition may decide is not kept whole, and its kernels are kept by what they compute, after the
+addition has run.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from weft.ir.expr import Call, Function
 from weft.ir.op import OPS, Op
+from weft.ir.passes import INSERTED_PASSES, Pass, check_named
+from weft.ir.rewrite.driver import Rule, RuleSet
+from weft.ir.rewrite.registered import REGISTERED_RULES, check_rules
 from weft.ir.visitor import post_order
 from weft.strategy.registry import layout_hooks, strategies_of
+from weft.support.errors import OptionError
+from weft.support.insertion import Insertion, as_insertions
 from weft.target import CpuTarget
+from weft.tir.transform.registered import (
+    INSERTED_TIR_PASSES,
+    TirInsertion,
+    TirPass,
+    check_tir_passes,
+    tir_pass_name,
+)
 from weft.transform.external.generate_external import EXTERNAL_CODE
+
+# What ``passes``, ``rules`` and ``tir_passes`` of ``weft.compile`` take.
+PassesLike: TypeAlias = "Iterable[Pass | Insertion[Pass]]"
+RulesLike: TypeAlias = "Iterable[Rule | RuleSet]"
+TirPassesLike: TypeAlias = "Iterable[TirPass | TirInsertion]"
+
+
+@dataclass(frozen=True, slots=True)
+class Extensions:
+    """The users' passes and rules of one compilation, in the order in which they are inserted."""
+
+    passes: tuple[Insertion[Pass], ...] = ()
+    rules: tuple[Rule, ...] = ()
+    tir_passes: tuple[TirInsertion, ...] = ()
+
+    @staticmethod
+    def make(passes: PassesLike = (), rules: RulesLike = (), tir_passes: TirPassesLike = ()
+             ) -> Extensions:
+        """Those registered, then those given. Raises ``OptionError`` for values of other types."""
+        return Extensions(
+            (*map(INSERTED_PASSES.get, INSERTED_PASSES),
+             *as_insertions(passes, _check_pass, "passes")),
+            (*check_rules(rules), *map(REGISTERED_RULES.get, REGISTERED_RULES)),
+            (*map(INSERTED_TIR_PASSES.get, INSERTED_TIR_PASSES), *check_tir_passes(tir_passes)),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.passes or self.rules or self.tir_passes)
+
+    def __str__(self) -> str:
+        """One line per addition: its kind, its name and its position."""
+        lines = [("pass", str(i.item), i.position()) for i in self.passes]
+        lines += [("rule", rule.name, rule.where) for rule in self.rules]
+        lines += [("tir pass", tir_pass_name(i.item), i.position()) for i in self.tir_passes]
+        return "\n".join(f"{kind} {name}" + (f" ({where})" if where else "")
+                         for kind, name, where in lines)
+
+
+def _check_pass(item: object) -> None:
+    if isinstance(item, Pass):
+        check_named(type(item))
+        return
+    is_class = isinstance(item, type) and issubclass(item, Pass)
+    raise OptionError("not a pass", got=repr(item), expected="an instance of weft.ir.Pass",
+                      help=f"write {item.__name__}()" if is_class else None)  # type: ignore[attr-defined]
 
 
 def is_self_contained(function: Function, target: CpuTarget) -> bool:
-    """Whether weft's own sources determine the code: no operator or strategy of a user.
+    """Whether weft's sources alone decide the code of ``function``.
 
-    Only such kernels may be looked up in the cache before they are lowered, or built by a process
-    that has not run the user's program.
+    They do not if it calls a user's operator, or an operator with a user's strategy. Only
+    self-contained kernels may be looked up in the cache before they are lowered, and built in
+    worker processes, which do not run the user's program.
     """
     operators = (node.op for node in post_order(function.body) if isinstance(node, Call))
     return all(_is_own_op(op) and all(map(_is_own, strategies_of(op.name, target.kind)))
@@ -24,10 +89,10 @@ def is_self_contained(function: Function, target: CpuTarget) -> bool:
 
 
 def may_use_extensions(content: bytes, target: CpuTarget) -> bool:
-    """Whether a model file may mean something else in a program that has added nothing.
+    """Whether a user's operators, strategies or layout hooks may decide the code of a model file.
 
-    It does where it names an operator of the user's, and it may where the user has another
-    strategy or layout for operators that exist.
+    They may if ``content`` names a user's operator, or if there is a user's strategy or layout
+    hook for any operator.
     """
     foreign = [name for name in OPS if not _is_own_op(OPS.get(name))]
     makers = [*layout_hooks(target).values(), *(

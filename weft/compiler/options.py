@@ -1,15 +1,16 @@
-"""What ``weft.compile`` was asked for, as a value that caches can key on."""
+"""The options of a compilation, as a value that caches key on."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from weft.compiler.extensions import Extensions
 from weft.strategy.records import records_in_force
 from weft.support.config import config
 from weft.support.errors import OptionError
-from weft.target import CpuTarget
+from weft.target import CpuTarget, Target
 
 MAX_OPT_LEVEL = 3
 
@@ -18,10 +19,10 @@ MAX_OPT_LEVEL = 3
 class CompileOptions:
     """``inputs`` are the overridden shapes by input name, in the order given.
 
-    ``winograd`` says whether convolutions may run by minimal filtering, as the setting of that
-    name did when the options were made. ``codegens`` name the code generators of others that
-    may take parts of the program, those first that choose first. ``records`` is the digest of the
-    measured records that kernels are chosen by.
+    ``winograd`` is the value of that setting when the options were made: whether convolutions may
+    run by Winograd. ``codegens`` are the names of external code generators, in the order in which
+    they choose regions. ``records`` is the digest of the measured records that kernels are chosen
+    by. ``extensions`` are the user's passes and rules.
     """
 
     target: CpuTarget
@@ -30,33 +31,40 @@ class CompileOptions:
     winograd: bool = True
     codegens: tuple[str, ...] = ()
     records: str = ""
+    extensions: Extensions = field(default_factory=Extensions)
 
     @staticmethod
     def make(
-        target: CpuTarget | str | None = None,
+        target: Target | str | None = None,
         opt_level: int = 3,
         inputs: Mapping[str, Sequence[object]] | None = None,
         codegens: Sequence[str] = (),
+        extensions: Extensions | None = None,
     ) -> CompileOptions:
-        """Checked options; raises ``OptionError`` and ``TargetError``."""
+        """Checked options; raises ``OptionError`` and ``TargetError``.
+
+        ``extensions`` default to those registered.
+        """
         known = isinstance(opt_level, int) and not isinstance(opt_level, bool)
         if not known or not 0 <= opt_level <= MAX_OPT_LEVEL:
             raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
                               got=repr(opt_level))
         chosen = CpuTarget.of(config.target if target is None else target)
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
-                              _names(codegens), records_in_force().digest)
+                              _names(codegens), records_in_force().digest,
+                              Extensions.make() if extensions is None else extensions)
 
     @property
     def input_shapes(self) -> dict[str, tuple[object, ...]] | None:
+        """``inputs`` as a dictionary; ``None`` if no shape is overridden."""
         return dict(self.inputs) or None
 
     def at(self, inputs: Mapping[str, Sequence[int]]) -> CompileOptions:
-        """The same for inputs of these shapes."""
+        """These options with the shapes of ``inputs`` overridden."""
         return dataclasses.replace(self, inputs=_shapes({**dict(self.inputs), **inputs}))
 
     def key_text(self) -> str:
-        """Equal for options that give the same code."""
+        """Equal for options that give the same code; extensions are not part of it."""
         return f"{self.target}|O{self.opt_level}|{self.inputs!r}|{self.winograd}|{self.records}"
 
 

@@ -1,19 +1,20 @@
-"""THE order of the graph passes: the only place that has one.
+"""The one order of the graph passes, in phases.
 
-``import`` is what the frontend gives. Each phase below turns the module of the phase before into
-its own; ``lowered`` is a ``main`` that calls kernels, which ``lowering`` takes apart.
+The phase ``import`` ends with the module that the front end gives. After ``lowered``, ``main``
+calls primitive functions, one per kernel, which ``compiler/program/lowering.py`` makes a program
+of. Users' passes are inserted at the positions that they name (``phases_of``).
 """
 
 from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from weft.compiler.options import CompileOptions
+from weft.compiler.phases import Phase, with_passes
 from weft.compiler.verification import compare_effects, compare_modules
 from weft.ir import (
     OPS,
@@ -32,7 +33,7 @@ from weft.ir import (
 )
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
-from weft.ir.rewrite.driver import KNOWN_RULES
+from weft.ir.rewrite.driver import KNOWN_RULES, RuleSet
 from weft.strategy import layout_hooks, legalizations, multiplies_bytes
 from weft.support import progress, trace
 from weft.support.config import config
@@ -60,49 +61,38 @@ from weft.transform import (
     SimplifyInference,
     ToGraphNormalForm,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A named stretch of the pipeline; ``as_text`` shows the module at its end."""
-
-    name: str
-    passes: tuple[Pass, ...]
-
-    def __str__(self) -> str:
-        return f"{self.name}: {','.join(map(str, self.passes))}"
-
+from weft.transform.rules import SIMPLIFICATIONS
 
 PIPELINE: tuple[Phase, ...] = (
     Phase("import", ()),
     Phase("canonical", (
-        ToGraphNormalForm(),        # sharing instead of lets, which the rules below match through
-        FakeQuantizationToInteger(closing=False),  # products of quantised numbers, of bytes
-        QnnCanonicalize(),          # scales and zero points are arithmetic
-        SimplifyInference(),        # batch norm is arithmetic, dropout is nothing
+        ToGraphNormalForm(),        # shared nodes instead of lets: rules match through them
+        FakeQuantizationToInteger(closing=False),  # 8-bit GEMMs and convolutions
+        QnnCanonicalize(),          # scales and zero points become arithmetic
+        SimplifyInference(),        # batch norm becomes arithmetic, dropout disappears
         CanonicalizeOps(),          # one spelling for each computation
         EliminateCommonSubexpr(),   # before folding, so that a constant is folded once
         DeadCodeElimination(),
     )),
     Phase("optimized", (
-        SimplifyExpr(),             # fewer nodes between a convolution and its scale
-        FoldConstant(),             # scales and shifts become constants
-        DynamicToStatic(),          # and shapes, which fixes sizes
-        FuseAttention(),            # before the scale of its scores moves anywhere
-        FoldScaleAxis(),            # and disappear into the weights
-        FoldConstant(),             # which are computed here
-        SimplifyExpr(),             # additions that scales stood between meet
-        Legalize(),                 # convolutions by fewer products where that pays
-        AlterOpLayout(),            # blocks of channels, from the first convolution to the last
-        SimplifyExpr(),             # layout changes that meet cancel
-        FoldConstant(),             # weights are packed here
-        EliminateCommonSubexpr(),   # what layouts have made equal
+        SimplifyExpr(),             # removes nodes between a convolution and its scale
+        FoldConstant(),             # computes scales, shifts and shapes
+        DynamicToStatic(),          # constant shape operands become attributes
+        FuseAttention(),            # before folding moves the scale of the scores
+        FoldScaleAxis(),            # moves scales into the weights
+        FoldConstant(),             # computes the scaled weights
+        SimplifyExpr(),             # joins additions that scales stood between
+        Legalize(),                 # Winograd convolution where it is faster
+        AlterOpLayout(),            # blocked channels from the first convolution to the last
+        SimplifyExpr(),             # cancels adjacent layout changes
+        FoldConstant(),             # packs the weights
+        EliminateCommonSubexpr(),   # merges layout changes of one tensor
         DeadCodeElimination(),
     )),
     Phase("lowered", (
         FuseOps(),                  # one primitive function per kernel
-        ComputeInFloat32(),         # which rounds to 16 bits only what it stores
-        RemoveUnusedFunctions(),    # what is compiled is what is called
+        ComputeInFloat32(),         # a kernel rounds to 16 bits only when it stores
+        RemoveUnusedFunctions(),    # so that only called functions are compiled
     )),
 )  # fmt: skip
 
@@ -110,7 +100,7 @@ PHASE_NAMES = tuple(phase.name for phase in PIPELINE)
 
 
 def pipeline_text() -> str:
-    """The pipeline as the command line prints it and ``weft opt -p`` reads its parts."""
+    """A line per phase with its passes, in the form that ``weft opt -p`` reads."""
     return "\n".join(map(str, PIPELINE))
 
 
@@ -118,13 +108,16 @@ def run_pipeline(
     mod: IRModule, options: CompileOptions, *, stop_at: str = "lowered",
     task: progress.Task = progress.UNWATCHED,
 ) -> IRModule:
-    """The module at the end of the phase ``stop_at``; ``task`` advances with every pass."""
+    """The module at the end of the phase ``stop_at``; ``task`` advances with every pass.
+
+    Raises ``OptionError`` for an unknown phase, and what ``phases_of`` and the passes raise.
+    """
     if stop_at not in PHASE_NAMES:
         raise OptionError(f"unknown phase {stop_at!r}", expected=", ".join(PHASE_NAMES))
     timing = TimingInstrument()
     context = make_context(options, timing)
     mod = infer_type(mod)
-    for phase in _phases(options):
+    for phase in phases_of(options):
         with trace.span(phase.name, "phase"):
             mod = _run_phase(phase, mod, context, task)
         if phase.name == stop_at:
@@ -135,18 +128,25 @@ def run_pipeline(
 
 
 def count_passes(options: CompileOptions) -> int:
-    """How often ``run_pipeline`` advances its task."""
-    return sum(len(phase.passes) for phase in _phases(options))
+    """How many passes ``run_pipeline`` advances its task by."""
+    return sum(len(phase.passes) for phase in phases_of(options))
 
 
-def _phases(options: CompileOptions) -> tuple[Phase, ...]:
-    """The pipeline, with the code generators of others before all that changes the program."""
-    if not options.codegens:
-        return PIPELINE
+def phases_of(options: CompileOptions) -> tuple[Phase, ...]:
+    """The pipeline of a compilation: ``PIPELINE`` with external code generators and users' passes.
+
+    Raises ``OptionError`` for a user's pass whose position names an unknown phase or pass.
+    """
+    phases = _with_codegens(options.codegens) if options.codegens else PIPELINE
+    return with_passes(phases, options.extensions.passes)
+
+
+def _with_codegens(codegens: Sequence[str]) -> tuple[Phase, ...]:
+    """``PIPELINE`` with external code generators ahead of every pass that changes the program."""
     passes: list[Pass] = [ToGraphNormalForm()]  # regions are cut along sharing, not along lets
-    for name in options.codegens:
+    for name in codegens:
         passes += [PartitionGraph(compiler=name), GenerateExternal(compiler=name)]
-    passes += [Inline(), RemoveUnusedFunctions()]  # what stands for a region
+    passes += [Inline(), RemoveUnusedFunctions()]  # replaces each region by its generated form
     imported, canonical, *rest = PIPELINE
     return imported, Phase(canonical.name, (*passes, *canonical.passes)), *rest
 
@@ -166,10 +166,14 @@ def _run_phase(phase: Phase, mod: IRModule, context: PassContext, task: progress
 
 
 def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
-    """What passes run with: target, layout hooks, and the instruments the configuration wants."""
+    """The context of the passes: target, hooks, and the instruments that ``weft.config`` asks for.
+
+    Raises ``OptionError`` where a setting names an unknown pass, rule or operator.
+    """
     instruments: list[Instrument] = list(further)
-    _check_names("WEFT_PRINT_BEFORE", config.print_before, "pass", PASSES)
-    _check_names("WEFT_PRINT_AFTER", config.print_after, "pass", PASSES)
+    passes = {*PASSES, *(i.item.name for i in options.extensions.passes)}
+    _check_names("WEFT_PRINT_BEFORE", config.print_before, "pass", passes)
+    _check_names("WEFT_PRINT_AFTER", config.print_after, "pass", passes)
     _check_names("WEFT_EXPLAIN", config.explain, "rule or operator", (*KNOWN_RULES, *OPS))
     after = ("all",) if enabled(Level.PASSES) else config.print_after
     if after or config.print_before:
@@ -185,6 +189,8 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         "multiplies_bytes": partial(multiplies_bytes, target=options.target),
         "winograd": options.winograd,
     }
+    if options.extensions.rules:
+        facts["simplify_rules"] = RuleSet(*options.extensions.rules, SIMPLIFICATIONS)
     if config.explain:
         explain = ExplainInstrument(config.explain)
         facts |= {"explain": config.explain, "rewrite_stats": explain.stats}
@@ -194,10 +200,10 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
 
 def _check_names(knob: str, names: Iterable[str], what: str, known: Iterable[str]) -> None:
     """An unknown name would silently print nothing."""
-    there = {"all", *known}
+    allowed = {"all", *known}
     for name in names:
-        if name not in there:
-            close = difflib.get_close_matches(name, sorted(there), n=1)
+        if name not in allowed:
+            close = difflib.get_close_matches(name, sorted(allowed), n=1)
             raise OptionError(f"{knob} names an unknown {what}", got=name,
                               expected=f"the name of a {what}, or all",
                               help=f"did you mean {close[0]!r}?" if close else None)

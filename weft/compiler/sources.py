@@ -1,11 +1,11 @@
-"""What may be handed to ``weft.compile``, and how it becomes a module."""
+"""Models that ``weft.compile`` takes, importing them, and the cache key of their content."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weft.compiler.build.fingerprint import key_of
 from weft.compiler.extensions import is_self_contained, may_use_extensions
@@ -20,18 +20,34 @@ from weft.frontend.torch import (
     torch_program,
 )
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
+from weft.ir.python.from_python import PythonFunction
 from weft.support.errors import InvalidModelError, OptionError
 from weft.target import CpuTarget
 from weft.transform.passes.input_shapes import with_input_shapes
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+    from weft.frontend.torch.module_source import ModuleSource
+    from weft.frontend.torch.program import TorchProgram
+
+# What ``weft.compile``, ``weft.grad`` and ``weft.tune_model`` take as a model.
+ModelLike: TypeAlias = "FileOrBytes | onnx.ModelProto | TorchModel | IRProgram"
+FileOrBytes: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview"
+TorchModel: TypeAlias = "torch.nn.Module | torch.export.ExportedProgram"
+IRProgram: TypeAlias = "IRModule | Function | PythonFunction"
+# A model after ``prepare``: torch models are traced, ``@weft.function`` is a module.
+Source: TypeAlias = "ModelLike | TorchProgram | ModuleSource"
 
 TEXT_SUFFIXES = (".ir", ".weft-ir", ".txt")
 ARTIFACT_SUFFIX = ".weft"
 
 
-def import_model(model: Any, options: CompileOptions) -> IRModule:
-    """The typed module of a path (ONNX, or IR text), bytes, ``ModelProto``, module or function.
+def import_model(model: Source, options: CompileOptions) -> IRModule:
+    """The typed module of a prepared model.
 
-    Raises what the frontend raises; ``InvalidModelError`` for anything else.
+    Raises what the front end raises; ``InvalidModelError`` for a value that is not a model.
     """
     if isinstance(model, IRModule):
         return _shaped(infer_type(model), options)
@@ -52,13 +68,13 @@ def import_model(model: Any, options: CompileOptions) -> IRModule:
         data = bytes(model) if isinstance(model, (bytearray, memoryview)) else model
         return from_onnx(data, inputs=options.input_shapes)
     raise InvalidModelError(
-        "this cannot be compiled", got=type(model).__name__,
+        "not a model", got=type(model).__name__,
         expected="a path, the bytes of an ONNX model, onnx.ModelProto, a torch module or "
-                 "ExportedProgram, IRModule or Function",
+                 "ExportedProgram, IRModule, Function or a @weft.function",
     )
 
 
-def is_onnx(model: Any) -> bool:
+def is_onnx(model: object) -> bool:
     """Whether ``import_model`` reads ``model`` as an ONNX model."""
     if isinstance(model, (str, os.PathLike)):
         return Path(model).suffix not in (*TEXT_SUFFIXES, ARTIFACT_SUFFIX)
@@ -71,11 +87,12 @@ def _shaped(mod: IRModule, options: CompileOptions) -> IRModule:
     return mod if shapes is None else with_input_shapes(mod, shapes)
 
 
-def prepare(model: Any, example_inputs: Any, inputs: Any) -> Any:
-    """A torch model as a program, which is traced once, if at all; all else as it is.
+def prepare(model: ModelLike, example_inputs: Sequence[Any] | Mapping[str, Any] | None,
+            inputs: Mapping[str, Sequence[object]] | None) -> Source:
+    """A torch model as a program that is traced at most once, a ``@weft.function`` as a module.
 
-    One tensor stands for the tuple with it alone, the examples of a module with one input. Raises
-    ``OptionError`` for ``example_inputs`` of a model that needs none.
+    A single tensor as ``example_inputs`` means the tuple ``(tensor,)``. Raises ``OptionError`` for
+    ``example_inputs`` of a model that is not a torch module.
     """
     if is_torch_model(model):
         one = example_inputs is not None and not isinstance(example_inputs, (Mapping, Sequence))
@@ -85,11 +102,11 @@ def prepare(model: Any, example_inputs: Any, inputs: Any) -> Any:
     if example_inputs is not None:
         raise OptionError("example_inputs are for torch modules", got=type(model).__name__,
                           help='give shapes with inputs={"x": (1, 3, 224, 224)}')
-    return model
+    return model.module if isinstance(model, PythonFunction) else model
 
 
-def unchanged_file(model: Any) -> Callable[[], None]:
-    """A check that a model that is read again later is still the same file."""
+def unchanged_file(model: Source) -> Callable[[], None]:
+    """A function that raises ``InvalidModelError`` if the file of the model has changed since."""
     if not isinstance(model, (str, os.PathLike)):
         return lambda: None
     first = _state_of(Path(model))
@@ -117,14 +134,15 @@ def _read_text(path: Path) -> str:
         raise InvalidModelError(f"{path} cannot be read", got=str(error)) from None
 
 
-def cache_key(model: Any, options: CompileOptions) -> str | None:
-    """The key under which a compiled model is kept; ``None`` where its content is not at hand.
+def cache_key(model: Source, options: CompileOptions) -> str | None:
+    """The key under which a compiled model is kept; ``None`` for one that is not kept.
 
-    Neither importing nor parsing is needed for a path or bytes. A model that may refer to other
-    files (ONNX external data always has the word ``location``) has no key, nor does one with
-    operators, strategies or code generators of the user's, whose sources are not at hand.
+    A path or bytes are neither imported nor parsed for it. Not kept are models that may refer to
+    other files (ONNX external data always contains the word ``location``), and models whose code a
+    user's operator, strategy, pass, rule or code generator may decide, because no digest covers
+    the sources of those.
     """
-    if options.codegens:
+    if options.codegens or options.extensions:
         return None
     content = _content(model, options.target)
     if content is None or b"location" in content or may_use_extensions(content, options.target):
@@ -134,7 +152,7 @@ def cache_key(model: Any, options: CompileOptions) -> str | None:
     return key_of("program" if is_text else "model", content, options.key_text())
 
 
-def _content(model: Any, target: CpuTarget) -> bytes | None:
+def _content(model: Source, target: CpuTarget) -> bytes | None:
     if is_module_source(model):
         digest = model.digest()
         return None if digest is None else f"torch {digest}".encode()
@@ -144,7 +162,7 @@ def _content(model: Any, target: CpuTarget) -> bytes | None:
         try:
             return Path(model).read_bytes()
         except (OSError, ValueError):
-            return None  # the frontend words the error
+            return None  # the front end reports the error
     if hasattr(model, "SerializeToString") and hasattr(model, "graph"):
         try:
             return bytes(model.SerializeToString(deterministic=True))

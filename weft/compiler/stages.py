@@ -61,7 +61,7 @@ class Stages:
             return readable(mod)
         if stage == "vm":
             return program_text(lower_module(mod))
-        return "\n".join(kernel_texts(kernels_of(mod), self.options.target, stage))
+        return "\n".join(kernel_texts(kernels_of(mod), self.options, stage))
 
 
 def kernels_of(mod: IRModule) -> tuple[KernelSource, ...]:
@@ -73,9 +73,10 @@ def kernels_of(mod: IRModule) -> tuple[KernelSource, ...]:
 
 
 def kernel_texts(
-    kernels: tuple[KernelSource, ...], target: CpuTarget, stage: str
+    kernels: tuple[KernelSource, ...], options: CompileOptions, stage: str
 ) -> Iterator[str]:
     """One text per kernel, headed by its operators and the implementation chosen."""
+    target = options.target
     for kernel in kernels:
         if stage in ("te", "scheduled"):
             scheduled = schedule_function(kernel.function, target)
@@ -83,6 +84,7 @@ def kernel_texts(
             text = (str(scheduled.schedule) if stage == "te"
                     else tir_text(scheduled.loop_nest(kernel.name)))
         else:
-            lowered = lower_kernel(kernel.name, kernel.function, target)
+            lowered = lower_kernel(kernel.name, kernel.function, target,
+                                   options.extensions.tir_passes)
             implementation, text = lowered.implementation, _KERNEL_TEXT[stage](lowered.func, target)
         yield f"{_COMMENT.get(stage, '#')} {kernel.text}: {implementation}\n{text}"

@@ -1,43 +1,45 @@
-"""Passes, what they run with, and running several of them.
+"""Passes over the functional IR: base classes, registration, and running them.
 
-A pass is a frozen dataclass: its fields are its options, its class variables its name and the
-optimisation level from which it runs. The manager infers types after every pass that changed
-something, so that every pass may rely on ``checked_type``.
+A pass is a frozen dataclass: its fields are its options; class variables give its name and the
+lowest ``opt_level`` at which it runs. ``run_pass`` infers types after every pass that changed the
+program, so every pass may rely on ``checked_type``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, overload
 
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
 from weft.support.errors import InternalError, PassError, TypeInferenceError, WeftError
+from weft.support.insertion import Insertion, insert
 from weft.support.registry import Registry
+from weft.support.user_code import place_in_traceback, place_of
 
 
 class Instrument(Protocol):
-    """Watches passes from outside; called around each pass that runs."""
+    """Observes passes; called before and after each pass that runs."""
 
     def before_pass(self, pass_: Pass, mod: IRModule) -> None:
-        """``mod`` is what the pass will see."""
+        """``mod`` is the module that the pass is about to transform."""
         ...
 
     def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:
-        """``after is before`` where the pass changed nothing."""
+        """``after is before`` if the pass changed nothing."""
         ...
 
 
 @dataclass(frozen=True)
 class PassContext:
-    """What passes may know of the compilation they belong to.
+    """The compilation that a pass is part of: its options and instruments.
 
-    ``target`` is opaque to this layer; ``config`` carries objects that have no text form, such as
-    tables of hooks.
+    ``target`` is opaque to this layer. ``config`` holds objects that a text form cannot give, such
+    as tables of hooks.
     """
 
     opt_level: int = 3
@@ -48,7 +50,7 @@ class PassContext:
 
 @dataclass(frozen=True)
 class Pass:
-    """Base of all passes: ``IRModule -> IRModule``; returns its argument to say "no change"."""
+    """Base of all passes, ``IRModule -> IRModule``; returning the argument means "no change"."""
 
     name: ClassVar[str]
     opt_level: ClassVar[int] = 0
@@ -58,7 +60,7 @@ class Pass:
         raise InternalError(f"{type(self).__name__} does not define run_module")
 
     def __call__(self, mod: IRModule, ctx: PassContext | None = None) -> IRModule:
-        """Run this pass alone, on a module that is typed first, and type the result."""
+        """Run this pass alone: infer the types of ``mod``, run, and infer those of the result."""
         return run_pass(self, infer_type(mod), ctx or PassContext())
 
     def __str__(self) -> str:
@@ -72,37 +74,75 @@ class Pass:
 
 @dataclass(frozen=True)
 class FunctionPass(Pass):
-    """A pass that sees one function at a time; kernels (``primitive=True``) are left alone."""
+    """A pass over one function at a time; functions with ``primitive=True`` are skipped."""
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
-        """The transformed function; returns ``fn`` to say "no change"."""
+        """The transformed function; returning ``fn`` means "no change"."""
         raise InternalError(f"{type(self).__name__} does not define run")
 
     def run_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return mod.with_functions(
-            {
-                name: self.run(fn, ctx)
-                for name, fn in mod.functions.items()
-                if not fn.attrs.get("primitive")
-            }
-        )
+        found = {name: self.run(fn, ctx) for name, fn in mod.functions.items()
+                 if not fn.attrs.get("primitive")}
+        for result in found.values():
+            _check_result(self, result, Function)
+        return mod.with_functions(found)
 
 
 PASSES: Registry[type[Pass]] = Registry("pass")
+# Users' passes that run in every compilation, by name.
+INSERTED_PASSES: Registry[Insertion[Pass]] = Registry("inserted pass")
 P = TypeVar("P", bound=type[Pass])
 
 
-def register_pass(cls: P) -> P:
-    """Make a pass known by its ``name``, to pipelines written as text and to the command line."""
-    if not getattr(cls, "name", ""):
-        raise PassError(f"{cls.__name__} has no name", help="add: name: ClassVar[str] = ...")
+@overload
+def register_pass(cls: P) -> P: ...
+
+
+@overload
+def register_pass(*, phase: str | None = None, after: str | None = None,
+                  before: str | None = None) -> Callable[[P], P]: ...
+
+
+def register_pass(
+    cls: P | None = None, *, phase: str | None = None, after: str | None = None,
+    before: str | None = None,
+) -> P | Callable[[P], P]:
+    """Register a pass class under its ``name``, for ``parse_pipeline`` and ``weft opt -p``.
+
+    With a position, as in ``@register_pass(after="fold_constant")``, an instance with default
+    options also runs in every compilation from then on; ``weft.insert`` explains positions.
+    Raises ``PassError`` for a class without a name, ``RegistryError`` for a name in use.
+    """
+    if cls is not None:
+        return _register(cls)
+    if phase is None and after is None and before is None:
+        raise PassError("register_pass() needs a position",
+                        expected='@register_pass, or @register_pass(phase="optimized")')
+
+    def wrap(cls: P) -> P:
+        insertion: Insertion[Pass] = insert(cls(), phase=phase, after=after, before=before)
+        INSERTED_PASSES.register(cls.name, insertion)
+        return _register(cls)
+
+    return wrap
+
+
+def _register(cls: P) -> P:
+    check_named(cls)
     PASSES.register(cls.name, cls)
     return cls
 
 
+def check_named(cls: type[Pass]) -> None:
+    """Raise ``PassError`` for a pass class that does not define ``name``."""
+    if not getattr(cls, "name", ""):
+        raise PassError(f"the pass {cls.__name__} does not define a name",
+                        help="add: name: ClassVar[str] = ...")
+
+
 @dataclass(frozen=True)
 class Sequential(Pass):
-    """Passes one after the other; those above the context's ``opt_level`` are left out."""
+    """Passes in sequence; those with an ``opt_level`` above the context's are skipped."""
 
     name: ClassVar[str] = "sequential"
     passes: tuple[Pass, ...] = ()
@@ -121,9 +161,10 @@ class Sequential(Pass):
 
 
 def run_pass(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
-    """One pass with its instruments; the result is typed.
+    """Run one pass with the instruments of ``ctx``; the result is typed.
 
-    Raises ``InternalError`` where the pass fails on its own or leaves an ill-typed program.
+    Raises ``PassError`` if a user's pass fails with another error than a ``WeftError`` or leaves
+    an ill-typed program, ``InternalError`` if one of weft's does.
     """
     if isinstance(pass_, Sequential):
         return pass_.run_module(mod, ctx)
@@ -140,28 +181,51 @@ def run_pass(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
 def _transform(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
     try:
         after = pass_.run_module(mod, ctx)
-    except WeftError:
-        raise
+    except WeftError as error:
+        if _is_own(pass_):
+            raise
+        if isinstance(error, TypeInferenceError):
+            raise _ill_typed(pass_, error) from error
+        where = place_in_traceback(error.__traceback__)
+        raise error.at(where, f"in the pass {pass_.name}") from error
     except Exception as error:
-        raise InternalError(
-            f"the pass {pass_.name} failed",
-            got=f"{type(error).__name__}: {error}",
-            help="report this with the model; leave the pass out to go on",
-        ) from error
+        raise _failure(pass_, "failed", got=f"{type(error).__name__}: {error}") from error
+    _check_result(pass_, after, IRModule)
     if after is mod:
         return mod
     try:
         return infer_type(after)
     except TypeInferenceError as error:
-        raise InternalError(
-            f"the pass {pass_.name} left an ill-typed program",
-            notes=error.render().splitlines(),
-            help="report this with the model; leave the pass out to go on",
-        ) from error
+        raise _ill_typed(pass_, error) from error
+
+
+def _ill_typed(pass_: Pass, error: TypeInferenceError) -> WeftError:
+    return _failure(pass_, "left an ill-typed program", notes=error.render().splitlines())
+
+
+def _is_own(pass_: Pass) -> bool:
+    return type(pass_).__module__.startswith("weft.")
+
+
+def _check_result(pass_: Pass, result: object, expected: type) -> None:
+    if not isinstance(result, expected):
+        raise _failure(pass_, f"returned {type(result).__name__}", expected=expected.__name__,
+                       got=type(result).__name__)
+
+
+def _failure(pass_: Pass, what: str, *, expected: object = None, got: object = None,
+             notes: Sequence[str] = ()) -> WeftError:
+    """``PassError`` at the user's code for a user's pass, ``InternalError`` for one of weft's."""
+    message = f"the pass {pass_.name} {what}"
+    if _is_own(pass_):
+        return InternalError(message, expected=expected, got=got, notes=notes,
+                             help="report this with the model; leave the pass out to go on")
+    method = getattr(type(pass_), "run", type(pass_).run_module)
+    return PassError(message, where=place_of(method), expected=expected, got=got, notes=notes)
 
 
 def option_text(value: Any) -> str:
-    """An option's value as ``parse_pipeline`` reads it."""
+    """The text of an option's value, as ``parse_pipeline`` reads it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (tuple, frozenset)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft import te
@@ -23,6 +24,7 @@ from weft.target import Target
 from weft.te.lower import lower
 from weft.tir.func import PrimFunc
 from weft.tir.transform.pipeline import lower_prim_func
+from weft.tir.transform.registered import TirInsertion
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +102,16 @@ def _apply_schedule(implementation: Implementation, context: ScheduleContext) ->
 
 def lower_function(
     function: Function, target: Target, name: str = "kernel",
-    implementation: Implementation | None = None,
+    implementation: Implementation | None = None, tir_passes: Sequence[TirInsertion] = (),
 ) -> LoweredKernel:
     """Lower one primitive function with fixed sizes to a loop program after all tir passes.
 
-    Raises what ``schedule_function`` raises.
+    ``tir_passes`` are those of the user. Raises what ``schedule_function`` raises.
     """
     kernel = schedule_function(function, target, implementation)
     outputs = kernel.tensors[len(kernel.tensors) - kernel.num_outputs:]
     flops = count_flops(outputs)
-    func = lower_prim_func(kernel.loop_nest(name))
+    func = lower_prim_func(kernel.loop_nest(name), insertions=tir_passes)
     return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from weft.codegen.llvm.build import build_object, emit_own_llvm
@@ -20,6 +21,7 @@ from weft.support.config import config
 from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
+from weft.tir.transform.registered import TirInsertion
 from weft.tir.transform.reuse_input import reuse_input
 from weft.tir.verify import verify_func
 from weft.transform.external.codegen import ObjectCode, PythonCode
@@ -62,10 +64,12 @@ class BuiltKernel:
         return BuiltKernel(facts, bytes(data[4 + size :]))
 
 
-def lower_kernel(name: str, function: Function, target: CpuTarget) -> LoweredKernel:
+def lower_kernel(name: str, function: Function, target: CpuTarget,
+                 tir_passes: Sequence[TirInsertion] = ()) -> LoweredKernel:
     """The loop program of a kernel, checked as the configuration asks."""
     with trace.span(f"lower {name}", "kernel"):
-        lowered = _in_place(lower_function(function, target, name), function)
+        lowered = lower_function(function, target, name, tir_passes=tir_passes)
+        lowered = _in_place(lowered, function)
     if config.verify >= 2:
         verify_func(lowered.func)
     return lowered
@@ -86,7 +90,8 @@ def _in_place(lowered: LoweredKernel, function: Function) -> LoweredKernel:
 
 
 def build_kernel(name: str, function: Function, target: CpuTarget, number: int = 0,
-                 cache: DiskCache | None = None) -> BuiltKernel:
+                 cache: DiskCache | None = None, tir_passes: Sequence[TirInsertion] = ()
+                 ) -> BuiltKernel:
     """Lower and generate code; ``name`` becomes the symbol, ``number`` names dumped files.
 
     ``cache`` keeps objects by what they are made of. It serves kernels with a user's operators,
@@ -95,7 +100,7 @@ def build_kernel(name: str, function: Function, target: CpuTarget, number: int =
     external = external_code_of(function)
     if external is not None:
         return _external_kernel(name, external, function, target)
-    lowered = lower_kernel(name, function, target)
+    lowered = lower_kernel(name, function, target, tir_passes)
     if kernel_dump.is_wanted():
         kernel_dump.show_kernel(number, lowered, target)
     with trace.span(f"codegen {name}", "kernel"):

@@ -27,18 +27,22 @@ from weft.support.cache import DiskCache, open_cache
 from weft.support.config import config
 from weft.support.log import Level, debug, enabled
 from weft.target import CpuTarget
+from weft.tir.transform.registered import TirInsertion
 
 # Below this a worker's start (some 0.4 s of imports) costs more than it saves.
 MIN_KERNELS_FOR_WORKERS = 4
 
 
-def build_kernels(kernels: Sequence[KernelSource], target: CpuTarget) -> list[BuiltKernel]:
-    """The built kernels, in order. Raises what building raises, and ``InternalError`` naming the
-    kernel whose worker died.
+def build_kernels(kernels: Sequence[KernelSource], target: CpuTarget,
+                  tir_passes: Sequence[TirInsertion] = ()) -> list[BuiltKernel]:
+    """The built kernels, in order.
+
+    ``tir_passes`` are those of the user; with them all kernels are built in this process. Raises
+    what building raises, and ``InternalError`` naming the kernel whose worker died.
     """
     cache = None if kernel_dump.is_wanted() else open_cache()
     built: dict[int, BuiltKernel] = {}
-    keys = _keys(kernels, target) if cache is not None else {}
+    keys = _keys(kernels, target) if cache is not None and not tir_passes else {}
     for number, key in keys.items():
         found = cache.get(key) if cache is not None else None
         if found is not None:
@@ -46,8 +50,8 @@ def build_kernels(kernels: Sequence[KernelSource], target: CpuTarget) -> list[Bu
     debug(Level.CACHE, "build", f"{len(built)} of {len(kernels)} kernels were in the cache")
     missing = [n for n in range(len(kernels)) if n not in built]
     if missing:
-        built.update(_build_missing(kernels, missing, target, cache))
-        if cache is not None and keys == _keys(kernels, target):  # no records came in between
+        built.update(_build_missing(kernels, missing, target, cache, tir_passes))
+        if cache is not None and keys and keys == _keys(kernels, target):  # no new records since
             _store(cache, keys, missing, built)
     _announce(kernels, built)
     check_distinct([(built[n].facts.symbol, kernels[n].text) for n in range(len(kernels))])
@@ -89,6 +93,7 @@ class _Queue:
     """Kernels still to be built, shared by the threads that feed the workers."""
 
     numbers: deque[int]
+    tir_passes: Sequence[TirInsertion] = ()
     workers: list[Worker] = field(default_factory=list)
     built: dict[int, BuiltKernel] = field(default_factory=dict)
     errors: dict[int, BaseException] = field(default_factory=dict)
@@ -110,15 +115,15 @@ class _Queue:
 
 def _build_missing(
     kernels: Sequence[KernelSource], missing: Sequence[int], target: CpuTarget,
-    cache: DiskCache | None,
+    cache: DiskCache | None, tir_passes: Sequence[TirInsertion],
 ) -> dict[int, BuiltKernel]:
-    remote = [] if kernel_dump.is_wanted() else [
+    remote = [] if kernel_dump.is_wanted() or tir_passes else [
         n for n in missing if is_self_contained(kernels[n].function, target)]
     local = [n for n in missing if n not in set(remote)]
     jobs = job_count() if len(remote) >= MIN_KERNELS_FOR_WORKERS else 1
     # The kernels with most operators take longest; they come first, so that the ends meet.
     order = sorted(remote, key=lambda n: (-len(kernels[n].text), n))
-    queue = _Queue(deque([*local, *order] if jobs == 1 else order))
+    queue = _Queue(deque([*local, *order] if jobs == 1 else order), tir_passes)
     with progress.task("building kernels", len(missing)) as task:
         # Each thread sees the configuration of the caller, and hands it to its worker.
         queue.workers.extend(Worker() for _ in range(min(jobs, len(remote)) - 1))
@@ -147,9 +152,9 @@ def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSou
     while (number := pending.popleft() if pending else queue.take()) is not None:
         try:
             kernel = kernels[number]
-            objects = None if is_self_contained(kernel.function, target) else cache
+            is_keyed = not queue.tir_passes and is_self_contained(kernel.function, target)
             queue.built[number] = build_kernel(kernel.name, kernel.function, target, number,
-                                               objects)
+                                               None if is_keyed else cache, queue.tir_passes)
         except BaseException as error:
             queue.errors[number] = error
             if not isinstance(error, Exception):

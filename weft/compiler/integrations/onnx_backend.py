@@ -19,8 +19,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from weft.compiler.api import compile as compile_model
-from weft.compiler.compiled_model import CompiledModel, ForeignModel
-from weft.compiler.dynamic_model import DynamicModel
+from weft.compiler.compiled_model import ForeignModel
+from weft.compiler.executable import Executable
 from weft.frontend.onnx import from_onnx
 from weft.support.config import config
 from weft.support.errors import InvalidInputError, UnsupportedModelError
@@ -29,7 +29,6 @@ from weft.support.errors import InvalidInputError, UnsupportedModelError
 MAX_SHAPE_ELEMENTS = 64
 _Key: TypeAlias = tuple[tuple[tuple[int, bytes], ...], tuple[tuple[str, str], ...]]
 _Value: TypeAlias = np.ndarray | list[np.ndarray] | None
-_Module: TypeAlias = CompiledModel | DynamicModel
 
 
 class WeftRep(BackendRep):
@@ -45,7 +44,7 @@ class WeftRep(BackendRep):
         self._options = options
         stored = {t.name for t in model.graph.initializer}
         self._inputs = [i for i in model.graph.input if i.name not in stored]
-        self._compiled: OrderedDict[_Key, _Module] = OrderedDict()
+        self._compiled: OrderedDict[_Key, Executable] = OrderedDict()
         self._limit = config.dynamic_programs
         self._lock = threading.Lock()
         self._needs_values = False
@@ -106,7 +105,7 @@ class WeftRep(BackendRep):
             "Outputs", [o.name for o in self._model.graph.output])(*outputs)
         return named
 
-    def _module_for(self, values: Sequence[_Value], bound: Sequence[int]) -> _Module:
+    def _module_for(self, values: Sequence[_Value], bound: Sequence[int]) -> Executable:
         """Compiled once for each combination of bound values and shapes within sequences."""
         shapes = {} if self._is_plain else {
             self._inputs[i].name: _shapes_of(v) for i, v in enumerate(values) if i not in bound
@@ -140,7 +139,7 @@ class WeftRep(BackendRep):
             model.graph.initializer.append(numpy_helper.from_array(array, self._inputs[i].name))
         return model
 
-    def _compile(self, model: ModelProto, shapes: Mapping[str, Any]) -> _Module:
+    def _compile(self, model: ModelProto, shapes: Mapping[str, Any]) -> Executable:
         source = from_onnx(model, inputs=shapes) if shapes else model
         compiled = compile_model(source, **self._options)
         if isinstance(compiled, ForeignModel):

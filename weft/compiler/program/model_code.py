@@ -85,7 +85,7 @@ class ModelCode:
 def build_model(program: Program, options: CompileOptions) -> ModelCode:
     """Machine code, constants and manifest of a lowered program."""
     target = options.target
-    kernels = build_kernels(program.kernels, target)
+    kernels = build_kernels(program.kernels, target, options.extensions.tir_passes)
     facts = [kernel.facts for kernel in kernels]
     plan = plan_memory(program, {n: f.workspace_bytes for n, f in enumerate(facts)},
                        {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None})

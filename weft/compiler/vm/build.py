@@ -36,7 +36,7 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
     with trace.span("lower program"):
         source = lower_module(mod)
     fixed = [kernel for kernel in source.kernels if has_fixed_sizes(kernel.function)]
-    codes = build_kernels(fixed, options.target)
+    codes = build_kernels(fixed, options.target, options.extensions.tir_passes)
     built = iter(codes)
     kernels: list[VmKernel] = []
     objects: list[bytes] = []

@@ -30,6 +30,7 @@ from weft.runtime.vm.kernels import Shapes
 from weft.runtime.vm.program import VmKernel
 from weft.support.errors import InternalError, UnsupportedModelError
 from weft.target import CpuTarget
+from weft.tir.transform.registered import TirInsertion
 from weft.transform.analysis.graph import type_of
 
 
@@ -38,6 +39,7 @@ class Specializer:
     """Compiles for ``target``, in this process; ``weft.runtime.vm.kernels`` keeps the results."""
 
     target: CpuTarget
+    tir_passes: Sequence[TirInsertion] = ()
 
     def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
                  ) -> tuple[VmKernel, Library]:
@@ -51,7 +53,7 @@ class Specializer:
                 f"the sizes that {kernel.op} gives depend on values", got=str(type_of(function))
             )
         source = kernel_source(function, structural_hash(function))
-        built = build_kernels([source], self.target)[0]
+        built = build_kernels([source], self.target, self.tir_passes)[0]
         objects = [built.object_code, build_runtime_support(self.target).object]
         return vm_kernel(source, built), JitLibrary(objects, self.target)
 

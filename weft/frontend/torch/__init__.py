@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from weft.support.errors import OptionError
 from weft.support.interrupts import interrupts_held
@@ -30,7 +30,7 @@ def is_torch_model(model: Any) -> bool:
     return isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
 
 
-def is_torch_program(model: Any) -> bool:
+def is_torch_program(model: object) -> TypeGuard[TorchProgram]:
     """Whether ``model`` is what ``torch_program`` gives."""
     module = sys.modules.get("weft.frontend.torch.program")
     return module is not None and isinstance(model, module.TorchProgram)
@@ -60,7 +60,7 @@ def source_of_module(
     return _load("module_source").ModuleSource(model, example_inputs)
 
 
-def is_module_source(model: Any) -> bool:
+def is_module_source(model: object) -> TypeGuard[ModuleSource]:
     """Whether ``model`` is what ``source_of_module`` gives."""
     module = sys.modules.get("weft.frontend.torch.module_source")
     return module is not None and isinstance(model, module.ModuleSource)

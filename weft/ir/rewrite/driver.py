@@ -21,10 +21,17 @@ from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.solver import TypeSolver, UnifyError
 from weft.ir.visitor import Enter, children, post_order, rebuild, rewrite_post_order
-from weft.support.errors import InternalError, PassError, RegistryError, TypeInferenceError
+from weft.support.errors import (
+    InternalError,
+    PassError,
+    RegistryError,
+    TypeInferenceError,
+    WeftError,
+)
 
 _MOST_SWEEPS = 32
 _MOST_STEPS_PER_NODE = 64
+_CHANGED = "changed the type of an expression"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +229,12 @@ def _rewrite_node(node: Expr, rules: RuleSet, stats: RewriteStats | None, fired:
 
 def _first_step(node: Expr, rules: RuleSet, stats: RewriteStats | None) -> tuple[Rule, Expr] | None:
     for candidate in rules.candidates(node):
-        result = candidate.apply(node)
+        try:
+            result = candidate.apply(node)
+        except WeftError:
+            raise
+        except Exception as error:
+            raise _failure(candidate, "failed", [f"{type(error).__name__}: {error}"]) from error
         if result is node:
             result = None
         if stats is not None:
@@ -244,9 +256,9 @@ def _typed_like(applied: Rule, old: Expr, new: Expr) -> Expr:
     try:
         typed = infer_expr(placed, trust=True)
     except TypeInferenceError as error:
-        raise _broken(applied, error.render().splitlines()) from error
+        raise _failure(applied, _CHANGED, error.render().splitlines()) from error
     if typed.checked_type != old.checked_type and not _agree(typed, old):
-        raise _broken(applied, [f"{old.checked_type} became {typed.checked_type}"])
+        raise _failure(applied, _CHANGED, [f"{old.checked_type} became {typed.checked_type}"])
     return typed
 
 
@@ -265,8 +277,10 @@ def _is_new(node: Expr) -> bool:
     return node.checked_type is None
 
 
-def _broken(applied: Rule, notes: list[str]) -> InternalError:
-    return InternalError(f"the rule {applied} changed the type of an expression", notes=notes)
+def _failure(applied: Rule, what: str, notes: list[str]) -> WeftError:
+    """``PassError`` for a user's rule, ``InternalError`` for one of weft's."""
+    is_own = applied.function.__module__.startswith("weft.")
+    return (InternalError if is_own else PassError)(f"the rule {applied} {what}", notes=notes)
 
 
 def _cycle(fired: list[str]) -> PassError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from weft.support.recursion import deep_recursion
@@ -15,6 +15,7 @@ from weft.tir.transform.interleave_tile import interleave_tile
 from weft.tir.transform.loop_partition import loop_partition
 from weft.tir.transform.lower_intrinsics import lower_intrinsics
 from weft.tir.transform.plan_workspace import plan_workspace
+from weft.tir.transform.registered import TirInsertion, TirPass, tir_pass_name, with_insertions
 from weft.tir.transform.remove_no_op import remove_no_op
 from weft.tir.transform.separate_registers import separate_registers
 from weft.tir.transform.simplify import simplify
@@ -23,8 +24,6 @@ from weft.tir.transform.transpose_tile import transpose_tile
 from weft.tir.transform.unroll_loop import unroll_loop
 from weft.tir.transform.vectorize_loop import vectorize_loop
 from weft.tir.verify import PHASE_FACTS, verify_func
-
-TirPass = Callable[[PrimFunc], PrimFunc]
 
 
 class TirInstrument(Protocol):
@@ -53,7 +52,8 @@ TIR_PIPELINE: tuple[TirPass, ...] = (
 
 
 def lower_prim_func(
-    func: PrimFunc, *, instruments: Sequence[TirInstrument] = (), verify: bool = False
+    func: PrimFunc, *, instruments: Sequence[TirInstrument] = (), verify: bool = False,
+    insertions: Sequence[TirInsertion] = (),
 ) -> PrimFunc:
     """``func`` ready for code generation.
 
@@ -65,13 +65,13 @@ def lower_prim_func(
     facts: tuple[str, ...] = ()
     if verify:
         verify_func(func)
-    for apply in TIR_PIPELINE:
+    for apply in with_insertions(TIR_PIPELINE, insertions):
         with deep_recursion():  # chains of fused operators are deep expressions
             after = apply(func)
         for instrument in instruments:
-            instrument.after_pass(apply.__name__, func, after)
+            instrument.after_pass(tir_pass_name(apply), func, after)
         func = after
         if verify:
-            facts = (*facts, *PHASE_FACTS.get(apply.__name__, ()))
+            facts = (*facts, *PHASE_FACTS.get(tir_pass_name(apply), ()))
             verify_func(func, facts)
     return func

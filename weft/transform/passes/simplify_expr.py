@@ -17,7 +17,8 @@ from weft.transform.rules import SIMPLIFICATIONS
 class SimplifyExpr(FunctionPass):
     """Apply the rules of ``transform/rules`` until none does, operands first.
 
-    ``config["rewrite_stats"]`` of the context may hold a ``RewriteStats`` to be filled.
+    ``config`` of the context may hold the rules to apply (``simplify_rules``, a ``RuleSet``), and a
+    ``RewriteStats`` to fill (``rewrite_stats``).
 
     def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(multiply(add(%x, 0f), 1f))) }
     =>
@@ -29,4 +30,5 @@ class SimplifyExpr(FunctionPass):
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
         stats = ctx.config.get("rewrite_stats")
-        return as_function(apply_rules(fn, SIMPLIFICATIONS, stats=stats, enter=enters))
+        rules = ctx.config.get("simplify_rules", SIMPLIFICATIONS)
+        return as_function(apply_rules(fn, rules, stats=stats, enter=enters))
