@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft import te
 from weft.tir.expr import PrimExpr, ProducerLoad, Var, const, int_value
 from weft.tir.simplify import Analyzer
-from weft.tir.visitor import post_order, substitute
+from weft.tir.visitor import mentions, substitute
 
 
 def flat_index(load: ProducerLoad) -> PrimExpr:
@@ -23,7 +23,7 @@ def step_along(load: ProducerLoad, axis: te.IterVar, *, size: int | None = None)
     ``size``, only steps within runs that start at a multiple of it count.
     """
     position = flat_index(load)
-    if not _mentions(position, axis.var):
+    if not mentions(position, axis.var):
         return 0
     analyzer, here, step = Analyzer(), axis.var, axis.var
     analyzer.bind(axis.var, axis.min, axis.extent)
@@ -34,6 +34,3 @@ def step_along(load: ProducerLoad, axis: te.IterVar, *, size: int | None = None)
     after = analyzer.simplify(substitute(position, {step: step + 1}))
     return int_value(analyzer.simplify(after - analyzer.simplify(position)))
 
-
-def _mentions(e: PrimExpr, var: Var) -> bool:
-    return any(node is var for node in post_order(e))

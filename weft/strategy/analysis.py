@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weft import te
 from weft.te.walk import input_tensors, loads_of, rewrite_body
 from weft.tir.expr import PrimExpr, ProducerLoad, Reduce, Var, const, int_value
-from weft.tir.visitor import post_order
+from weft.tir.visitor import mentions, vars_of
 
 
 def computes_below(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
@@ -144,7 +144,7 @@ def coalesce_axes(
 
 def _variables_outside_loads(body: tuple[PrimExpr, ...]) -> set[Var]:
     stripped = rewrite_body(body, {}, lambda load: const(1, load.dtype))
-    return {e for root in stripped for e in post_order(root) if isinstance(e, Var)}
+    return set().union(*map(vars_of, stripped))
 
 
 def _walk_as_one(
@@ -170,6 +170,6 @@ def _use(load: ProducerLoad, var: Var) -> _Use | str | None:
     for position, index in enumerate(load.indices):
         if index is var and found is None:
             found = _Use(load.producer, position)
-        elif any(e is var for e in post_order(index)):
+        elif mentions(index, var):
             return "mixed"
     return found

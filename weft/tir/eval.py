@@ -275,7 +275,7 @@ class _Source:
 
     def _store_stmt(self, node: s.BufferStore) -> None:
         buffer, value = self.name(node.buffer), self.value(node.value)
-        lanes = max((i.dtype.lanes for i in node.indices), default=1)
+        lanes = x.access_lanes(node.indices)
         if node.predicate is None and lanes == 1:
             self.emit(f"{buffer}[{self.checked(node.buffer, node.indices)}] = {value}")
             return

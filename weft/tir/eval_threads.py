@@ -16,8 +16,8 @@ import numpy as np
 
 from weft.support.errors import LoweringError, WellFormedError
 from weft.tir import stmt as s
-from weft.tir.expr import Call, Var
-from weft.tir.visitor import all_exprs, post_order, post_order_stmts
+from weft.tir.expr import Call
+from weft.tir.visitor import all_exprs, post_order_stmts, vars_of
 
 _NOBODY, _SEVERAL = -1, -2
 
@@ -46,8 +46,7 @@ def thread_nest(outermost: s.For) -> tuple[list[s.For], s.Stmt]:
                             help="nest the threadIdx loops of a block directly in each other")
     variables = {loop.loop_var for loop in loops}
     for loop in loops:
-        used = {e for e in post_order(loop.extent) if type(e) is Var}
-        if used & variables:
+        if vars_of(loop.extent) & variables:
             raise LoweringError("the number of threads differs within a block", got=loop.extent)
     return loops, body
 

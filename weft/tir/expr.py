@@ -94,6 +94,7 @@ __all__ = [
     "StringImm",
     "Sub",
     "Var",
+    "access_lanes",
     "add",
     "all_of",
     "any_of",
@@ -206,6 +207,11 @@ class Let(PrimExpr):
         self.dtype = self.body.dtype
 
 
+def access_lanes(indices: Sequence[PrimExpr]) -> int:
+    """The number of elements that an access with ``indices`` moves: 1, or the lanes of a vector."""
+    return max((i.dtype.lanes for i in indices), default=1)
+
+
 @expr_node
 class BufferLoad(PrimExpr):
     """An element of ``buffer``; a vector where the last index is one (a ``Ramp`` or a gather).
@@ -225,8 +231,7 @@ class BufferLoad(PrimExpr):
         return (kind, buffer, indices, predicate)
 
     def __post_init__(self) -> None:
-        lanes = max((i.dtype.lanes for i in self.indices), default=1)
-        self.dtype = self.buffer.dtype.vector(lanes)
+        self.dtype = self.buffer.dtype.vector(access_lanes(self.indices))
 
 
 @expr_node

@@ -22,11 +22,11 @@ from weft.support.errors import LoweringError
 from weft.support.registry import Registry
 from weft.tir.buffer import Buffer
 from weft.tir.eval import evaluator_of
-from weft.tir.expr import BufferLoad, Call, PrimExpr, Var, const, int_value
+from weft.tir.expr import Call, PrimExpr, Var, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.intrinsics import INTRINSICS, Intrinsic
 from weft.tir.stmt import BufferStore, For, ForKind, Stmt
-from weft.tir.visitor import post_order
+from weft.tir.visitor import loads_from
 
 # (writer of the function, result dtype, operands, their dtypes) -> the result. The writer is that
 # of the code generator, which this layer does not know.
@@ -57,8 +57,8 @@ class Instruction:
 
     @property
     def accumulates(self) -> bool:
-        return any(isinstance(e, BufferLoad) and e.buffer is self.result
-                   for e in post_order(self.store.value))
+        """Whether the instruction reads its result as the accumulator."""
+        return loads_from(self.store.value, self.result)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

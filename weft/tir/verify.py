@@ -65,8 +65,7 @@ class _Verifier:
         self.bound.discard(var)
 
     def _store(self, node: s.BufferStore) -> None:
-        lanes = max((i.dtype.lanes for i in node.indices), default=1)
-        expected = node.buffer.dtype.vector(lanes)
+        expected = node.buffer.dtype.vector(x.access_lanes(node.indices))
         self._access(node.buffer, node.indices, node.predicate)
         if node.value.dtype is not expected:
             self.fail(f"a value of {node.value.dtype} is stored as {expected}", node)
@@ -79,7 +78,7 @@ class _Verifier:
         for index in indices:
             if not index.dtype.is_int:
                 self.fail(f"an index of {buffer.name} is {index.dtype}", index)
-        lanes = max((i.dtype.lanes for i in indices), default=1)
+        lanes = x.access_lanes(indices)
         if mask is not None and mask.dtype is not x.bool_.vector(lanes):
             self.fail(f"the mask of {buffer.name} is {mask.dtype}", mask)
 

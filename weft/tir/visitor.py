@@ -121,6 +121,21 @@ def post_order(expr: PrimExpr) -> Iterator[PrimExpr]:
             stack.extend((c, False) for c in reversed(children(node)))
 
 
+def vars_of(expr: PrimExpr) -> set[Var]:
+    """The variables that occur in ``expr``, bound or free."""
+    return {e for e in post_order(expr) if isinstance(e, Var)}
+
+
+def mentions(expr: PrimExpr, *variables: Var) -> bool:
+    """Whether one of ``variables`` occurs in ``expr``."""
+    return any(e is var for e in post_order(expr) for var in variables)
+
+
+def loads_from(expr: PrimExpr, buffer: Buffer) -> bool:
+    """Whether ``expr`` loads an element of ``buffer``."""
+    return any(type(e) is x.BufferLoad and e.buffer is buffer for e in post_order(expr))
+
+
 def visit_expr(expr: PrimExpr, fn: Callable[[PrimExpr], object]) -> None:
     """Call ``fn`` on every distinct node, operands before users."""
     for node in post_order(expr):
@@ -318,6 +333,11 @@ def post_order_stmts(stmt: s.Stmt) -> Iterator[s.Stmt]:
 def has_annotation(stmt: s.Stmt, key: str) -> bool:
     """Whether a loop in ``stmt`` carries the annotation ``key``."""
     return any(isinstance(n, s.For) and key in n.annotations for n in post_order_stmts(stmt))
+
+
+def without_annotation(loop: s.For, key: str) -> s.For:
+    """``loop`` without the annotation ``key``."""
+    return loop.replace(annotations={k: v for k, v in loop.annotations.items() if k != key})
 
 
 def all_exprs(stmt: s.Stmt) -> Iterator[PrimExpr]:

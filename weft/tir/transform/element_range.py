@@ -15,7 +15,7 @@ from weft.tir.simplify import Analyzer
 from weft.tir.simplify.linear import Linear
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.masked_tail import MASKED_TAIL
-from weft.tir.visitor import exprs_of, map_stmts, post_order, stmts_of, substitute
+from weft.tir.visitor import exprs_of, map_stmts, mentions, stmts_of, substitute
 
 # In rows of so few vectors lanes choose where they can: whole vectors would be as many.
 FEW_VECTORS = 3
@@ -86,19 +86,15 @@ def _is_row(node: Stmt, vector: Var, lanes: int, analyzer: Analyzer,
     if isinstance(node, s.For) and node.kind is ForKind.VECTORIZED:
         lane = node.loop_var
     for e in exprs_of(node):
-        if not _mentions(e, vector) and (lane is None or not _mentions(e, lane)):
+        if not mentions(e, vector) and (lane is None or not mentions(e, lane)):
             continue
         if lane is None:
             return False
         element = Var("element")
         by_element = substitute(e, {lane: element - vector * lanes})
-        if _mentions(analyzer.simplify(by_element), vector):
+        if mentions(analyzer.simplify(by_element), vector):
             return False
     return all(_is_row(inner, vector, lanes, analyzer, lane) for inner in stmts_of(node))
-
-
-def _mentions(e: PrimExpr, var: Var) -> bool:
-    return any(node is var for node in post_order(e))
 
 
 def _moved(node: Stmt, offset: PrimExpr, lanes: PrimExpr) -> Stmt:

@@ -8,7 +8,7 @@ from weft.ir.dtype import int64
 from weft.support.errors import LoweringError
 from weft.tir import stmt as s
 from weft.tir.buffer import Buffer, next_uid
-from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, const
+from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Var, access_lanes, const
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
 from weft.tir.transform.interleave import interleave, interleaved_starts, of_lane
@@ -17,6 +17,7 @@ from weft.tir.visitor import (
     depth_checkpoints,
     map_children,
     map_stmts,
+    mentions,
     post_order,
     substitute,
 )
@@ -49,7 +50,7 @@ class _Flattener(RewriterWithAnalyzer):
 
     def index(self, old: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
         self.buffer(old)
-        lanes = max((i.dtype.lanes for i in indices), default=1)
+        lanes = access_lanes(indices)
         terms = list(zip(indices, self._strides[old], strict=True))
         if lanes == 1:
             return self._sum(terms)
@@ -82,7 +83,7 @@ class _Flattener(RewriterWithAnalyzer):
         there = self.analyzer.simplify(substitute(here, {lane: lane + 1}))
         step = self.analyzer.simplify(there - here)
         self.analyzer.release(lane)
-        if any(e is lane or type(e) is BufferLoad for e in post_order(step)):
+        if mentions(step, lane) or any(type(e) is BufferLoad for e in post_order(step)):
             return None
         base = self.analyzer.simplify(substitute(here, {lane: const(0)}))
         return Ramp(base, step, lanes) if step is not const(0) else Broadcast(base, lanes)

@@ -23,7 +23,7 @@ from weft.tir.expr import (
 )
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.visitor import children, map_body, map_stmts, post_order, with_children
+from weft.tir.visitor import children, map_body, map_stmts, mentions, post_order, with_children
 
 ANNOTATION = "horizontal_reduce"
 
@@ -64,7 +64,9 @@ def _combination(loop: s.For) -> _Combination | None:
         body = body.body
     parts = body.stmts if isinstance(body, s.SeqStmt) else (body,)
     stores = tuple(part for part in parts if isinstance(part, s.BufferStore))
-    if len(stores) != len(parts) or any(_uses(loop.loop_var, i) for p in stores for i in p.indices):
+    if len(stores) != len(parts) or any(
+        mentions(i, loop.loop_var) for p in stores for i in p.indices
+    ):
         return None
     results = tuple(values.get(p.value, p.value) for p in stores)
     lanes = dict.fromkeys(
@@ -89,11 +91,7 @@ def _is_lane(e: BufferLoad, var: Var) -> bool:
     """A load of neighbouring elements, one a lane."""
     if not e.indices or e.predicate is not None:
         return False
-    return e.indices[-1] is var and not any(_uses(var, i) for i in e.indices[:-1])
-
-
-def _uses(var: Var, e: PrimExpr) -> bool:
-    return any(node is var for node in post_order(e))
+    return e.indices[-1] is var and not any(mentions(i, var) for i in e.indices[:-1])
 
 
 class _Tree:

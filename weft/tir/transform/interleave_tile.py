@@ -15,7 +15,7 @@ from weft.tir.func import PrimFunc
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
 from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, legal_vector_widths
-from weft.tir.visitor import has_annotation, map_body, substitute
+from weft.tir.visitor import has_annotation, map_body, substitute, without_annotation
 
 ANNOTATION = "interleave"
 
@@ -24,8 +24,7 @@ class _Interleaver(RewriterWithAnalyzer):
     def loop(self, node: s.For) -> Stmt:
         if not node.annotations.get(ANNOTATION):
             return super().loop(node)
-        notes = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
-        plain = node.replace(annotations=notes)
+        plain = without_annotation(node, ANNOTATION)
         inner, rows = node.body, int_value(node.extent)
         columns = int_value(inner.extent) if isinstance(inner, s.For) else None
         if rows is None or columns is None or not isinstance(inner, s.For):

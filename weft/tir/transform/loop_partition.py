@@ -26,10 +26,12 @@ from weft.tir.visitor import (
     all_exprs,
     exprs_of,
     map_body,
+    mentions,
     post_order,
     substitute,
     transform_expr,
     transform_stmt,
+    vars_of,
 )
 
 # Kinds whose extent must be a constant.
@@ -64,9 +66,8 @@ class _Guard:
     def __init__(self, order: PrimExpr, inner: tuple[s.For, ...], *, chooses: bool) -> None:
         self.order = order
         self.chooses = chooses
-        used = {e for e in post_order(order) if type(e) is Var}
-        self.used = used
-        self.inner = tuple(loop for loop in inner if loop.loop_var in used)
+        self.used = vars_of(order)
+        self.inner = tuple(loop for loop in inner if loop.loop_var in self.used)
 
 
 # The orders that choose inside an expression, kept for one function: loops are looked at often.
@@ -276,7 +277,7 @@ class _Partition(RewriterWithAnalyzer):
         inner = {loop.loop_var for loop in guard.inner}
         extreme = Linear.of_const(total.const)
         for atom, c in total.terms.items():
-            if any(e in inner for e in post_order(atom)):
+            if mentions(atom, *inner):
                 low, high = self.analyzer.int_bounds(atom)
                 end = low if (c > 0) is not largest else high
                 if end is None:
@@ -291,7 +292,7 @@ class _Partition(RewriterWithAnalyzer):
         var = node.loop_var
         c = worst.terms.get(var)
         rest = worst.plus(Linear.of_atom(var), -(c or 0))
-        if c is None or any(var is e for atom in rest.terms for e in post_order(atom)):
+        if c is None or any(mentions(atom, var) for atom in rest.terms):
             return None
         if c < 0:  # holds up to rest // -c
             cut = x.floordiv(rest.to_expr(), const(-c)) + 1

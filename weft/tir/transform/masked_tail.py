@@ -14,7 +14,13 @@ from weft.tir.buffer import Buffer, next_uid
 from weft.tir.expr import LT, Broadcast, BufferLoad, PrimExpr, Ramp, const, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import Stmt
-from weft.tir.visitor import all_exprs, post_order, post_order_stmts, replace_buffers
+from weft.tir.visitor import (
+    all_exprs,
+    loads_from,
+    mentions,
+    post_order_stmts,
+    replace_buffers,
+)
 
 # The pragma's value is how many lanes a whole vector has.
 MASKED_TAIL = "masked_tail"
@@ -71,8 +77,7 @@ def _widths(body: Stmt) -> dict[Buffer, int]:
         for node in post_order_stmts(loop):
             if isinstance(node, s.BufferStore) and node.indices:
                 touched[node.buffer] = None
-                *rows, last = (any(e is loop.loop_var for e in post_order(i))
-                               for i in node.indices)
+                *rows, last = (mentions(i, loop.loop_var) for i in node.indices)
                 if any(rows):
                     torn.add(node.buffer)
                 elif last:
@@ -85,5 +90,4 @@ def _widths(body: Stmt) -> dict[Buffer, int]:
 def _updated(body: Stmt) -> set[Buffer]:
     """Buffers that a store both reads and writes: lanes beyond a tail hold what others need."""
     return {node.buffer for node in post_order_stmts(body) if isinstance(node, s.BufferStore)
-            and any(isinstance(e, BufferLoad) and e.buffer is node.buffer
-                    for e in post_order(node.value))}
+            and loads_from(node.value, node.buffer)}

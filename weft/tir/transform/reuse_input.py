@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.tir.buffer import Buffer
-from weft.tir.expr import BufferLoad, Call, PrimExpr, int_value
+from weft.tir.expr import BufferLoad, Call, PrimExpr, access_lanes, int_value
 from weft.tir.func import PrimFunc
 from weft.tir.stmt import BufferStore, For, IfThenElse, Stmt
 from weft.tir.visitor import (
@@ -74,7 +74,7 @@ def _count_stores(stmt: Stmt, target: Buffer) -> int | None:
     if isinstance(stmt, BufferStore):
         if stmt.buffer is not target:
             return 0
-        lanes = max(e.dtype.lanes for e in (*stmt.indices, stmt.value))
+        lanes = access_lanes((*stmt.indices, stmt.value))
         return lanes if stmt.predicate is None else None
     total = 0
     for inside in stmts_of(stmt):

@@ -12,7 +12,7 @@ from weft.tir.instruction import INSTRUCTIONS
 from weft.tir.match_instruction import NoMatchError, match_instruction
 from weft.tir.stmt import Stmt
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
-from weft.tir.visitor import has_annotation, map_body, substitute
+from weft.tir.visitor import has_annotation, map_body, substitute, without_annotation
 
 ANNOTATION = "tensorize"
 
@@ -22,17 +22,17 @@ class _Tensorizer(RewriterWithAnalyzer):
         name = node.annotations.get(ANNOTATION)
         if name is None:
             return super().loop(node)
-        notes = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
+        plain = without_annotation(node, ANNOTATION)
         bound: list[Var] = []
         try:
             loops, store = self._peel(node, bound)
             return match_instruction(loops, store, INSTRUCTIONS.get(name), self.analyzer)
         except NoMatchError as reason:
-            notes["not_tensorized"] = str(reason)
+            notes = {**plain.annotations, "not_tensorized": str(reason)}
         finally:
             for var in bound:
                 self.analyzer.release(var)
-        return super().loop(node.replace(annotations=notes))
+        return super().loop(plain.replace(annotations=notes))
 
     def _peel(self, node: Stmt, bound: list[Var]) -> tuple[list[tuple[Var, int]], s.BufferStore]:
         """The loops of a perfect nest, counted from zero and known to the analyzer."""

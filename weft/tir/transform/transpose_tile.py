@@ -16,7 +16,7 @@ from weft.tir.simplify import Analyzer
 from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.rewriter import RewriterWithAnalyzer
 from weft.tir.transform.vectorize_loop import CannotVectorizeError, Vectorizer, legal_vector_widths
-from weft.tir.visitor import has_annotation, map_body, post_order, substitute
+from weft.tir.visitor import has_annotation, map_body, post_order, substitute, without_annotation
 
 ANNOTATION = "transpose"
 
@@ -116,8 +116,7 @@ class _Transposer(RewriterWithAnalyzer):
     def loop(self, node: s.For) -> Stmt:
         if not node.annotations.get(ANNOTATION):
             return super().loop(node)
-        notes = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
-        plain = node.replace(annotations=notes, kind=ForKind.SERIAL)
+        plain = without_annotation(node, ANNOTATION).replace(kind=ForKind.SERIAL)
         inner = node.body
         rows = int_value(node.extent)
         if not isinstance(inner, s.For) or inner.kind is not ForKind.VECTORIZED or rows is None:

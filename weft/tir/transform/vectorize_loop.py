@@ -22,9 +22,10 @@ from weft.tir.transform.masked_tail import MASKED_TAIL, Tail, with_room
 from weft.tir.visitor import (
     children,
     depth_checkpoints,
+    loads_from,
     map_body,
     map_stmts,
-    post_order,
+    mentions,
     substitute,
     with_children,
 )
@@ -191,7 +192,7 @@ class Vectorizer:
         if not _any_vector(indices):
             if _any_vector((value,)) or (where is not None and _any_vector((where,))):
                 raise CannotVectorizeError(f"every lane writes the same element of {buffer.name}")
-            if any(type(e) is BufferLoad and e.buffer is node.buffer for e in post_order(value)):
+            if loads_from(value, node.buffer):
                 raise CannotVectorizeError(f"every lane updates one element of {buffer.name}")
             return s.BufferStore(buffer, value, indices, where)
         value, where = self._spread(value), self._within_tail(buffer, indices, where)
@@ -314,9 +315,9 @@ def _in_pieces(node: s.For, body: Stmt, pieces: list[tuple[int, int]],
     match body:
         case s.SeqStmt() | s.AttrStmt():
             return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
-        case s.For() if not _depends(node.loop_var, body.min, body.extent):
+        case s.For() if not any(mentions(e, node.loop_var) for e in (body.min, body.extent)):
             return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
-        case s.IfThenElse() if not _depends(node.loop_var, body.condition):
+        case s.IfThenElse() if not mentions(body.condition, node.loop_var):
             return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
     parts: list[Stmt] = []
     start = node.min
@@ -340,10 +341,6 @@ def _piece(node: s.For, body: Stmt, start: PrimExpr, piece: tuple[int, int],
         return Vectorizer(node.replace(min=start), width, tail=Tail(lanes, width, room)
                           ).stmt(body, None)
     return Vectorizer(node.replace(min=start), lanes).stmt(body, None)
-
-
-def _depends(var: Var, *exprs: PrimExpr) -> bool:
-    return any(node is var for e in exprs for node in post_order(e))
 
 
 def _fall_back(node: s.For, reason: str) -> s.For:
