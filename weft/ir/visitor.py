@@ -154,6 +154,13 @@ def rebuild(expr: Expr, parts: Sequence[Expr], **changes: Any) -> Expr:
     return dataclasses.replace(expr, **changes) if changes else expr
 
 
+def replace_children(node: Expr, parts: Sequence[Expr]) -> Expr:
+    """``node`` over new children of the same types, with its type; ``node`` if all are the same."""
+    if all(a is b for a, b in zip(children(node), parts, strict=True)):
+        return node
+    return rebuild(node, parts, checked_type=node.checked_type)
+
+
 def _call_fields(call: Call, parts: tuple[Expr, ...]) -> dict[str, Any]:
     return {"args": parts} if isinstance(call.op, Op) else {"op": parts[0], "args": parts[1:]}
 

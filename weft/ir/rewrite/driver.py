@@ -20,7 +20,7 @@ from weft.ir.rewrite.pattern import AltTerm, Term, captured_names, root_ops
 from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.solver import TypeSolver, UnifyError
-from weft.ir.visitor import Enter, children, post_order, rebuild, rewrite_post_order
+from weft.ir.visitor import Enter, children, post_order, replace_children, rewrite_post_order
 from weft.support.errors import (
     InternalError,
     PassError,
@@ -203,13 +203,10 @@ def _sweep(
 ) -> Expr:
     memo: dict[int, Expr] = {}
     for node in post_order(root, enter=enter):
-        parts = children(node) if enter is None or enter(node) else ()
-        new = [memo[id(c)] for c in parts]
-        if all(a is b for a, b in zip(parts, new, strict=True)):
-            current = node
-        else:
+        current = node
+        if enter is None or enter(node):
             # Rules keep types, so the node over its new operands has the type it had.
-            current = rebuild(node, new, checked_type=node.checked_type)
+            current = replace_children(node, [memo[id(c)] for c in children(node)])
         memo[id(node)] = _rewrite_node(current, rules, stats, fired)
     return memo[id(root)]
 

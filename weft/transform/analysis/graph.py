@@ -9,7 +9,7 @@ from weft.ir.op import Op
 from weft.ir.shape import Shape
 from weft.ir.traits import NO_TRAITS, OpTraits
 from weft.ir.types import FuncType, TensorType, TupleType, Type, component_types
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import children, post_order, replace_children
 from weft.support.errors import InternalError
 
 
@@ -115,7 +115,7 @@ def rewrite_typed(root: Expr, fn: Callable[[Expr, Expr], Expr]) -> Expr:
     """
     memo: dict[int, Expr] = {}
     for node in post_order(root, enter=enters):
-        result = fn(node, _rebuilt(node, memo))
+        result = fn(node, over_new_children(node, lambda c: memo[id(c)]))
         if result.checked_type is None and node.checked_type is not None:
             result = result.with_type(node.checked_type)
         memo[id(node)] = result
@@ -133,9 +133,11 @@ def as_function(expr: Expr) -> Function:
     return expr
 
 
-def _rebuilt(node: Expr, memo: dict[int, Expr]) -> Expr:
-    old = children(node) if enters(node) else ()
-    parts = [memo[id(c)] for c in old]
-    if all(a is b for a, b in zip(old, parts, strict=True)):
+def over_new_children(node: Expr, new: Callable[[Expr], Expr]) -> Expr:
+    """``node`` with each child replaced by ``new(child)`` of the same type.
+
+    A primitive function, and a node whose children stay the same, is returned as it is.
+    """
+    if not enters(node):
         return node
-    return rebuild(node, parts, checked_type=node.checked_type)
+    return replace_children(node, [new(child) for child in children(node)])

@@ -20,7 +20,7 @@ from weft.ir.expr import (
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import children, post_order, replace_children
 from weft.op.gradients import typed_ones
 from weft.support.errors import PassError
 from weft.transform.analysis.graph import op_name, type_of
@@ -125,10 +125,8 @@ def pure_graph(body: Expr) -> Expr:
         elif isinstance(node, Var) and node in value_of:
             memo[node] = node  # replaced once its value is known
         else:
-            old = children(node)
-            parts = [_resolved(c, memo, value_of) for c in old]
-            same = all(a is b for a, b in zip(parts, old, strict=True))
-            memo[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+            parts = [_resolved(c, memo, value_of) for c in children(node)]
+            memo[node] = replace_children(node, parts)
     return _resolved(body, memo, value_of)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from weft.ir.expr import Call, Expr, Function
 from weft.ir.op import Op, OpPattern
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import children, post_order, replace_children
 from weft.transform.analysis.graph import as_function, enters
 
 
@@ -56,8 +56,7 @@ class Recompute(FunctionPass):
             parts = [
                 self._operand(c, at, position, memo, copies) if is_call else memo[c] for c in old
             ]
-            same = all(a is b for a, b in zip(old, parts, strict=True))
-            memo[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+            memo[node] = replace_children(node, parts) if parts else node
         return as_function(memo[fn])
 
     def _operand(

@@ -11,8 +11,8 @@ from weft.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, Tuple
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.passes import Pass, PassContext, register_pass
-from weft.ir.visitor import children, post_order, rebuild
-from weft.transform.analysis.graph import as_function, enters, known_type
+from weft.ir.visitor import children, post_order
+from weft.transform.analysis.graph import as_function, enters, known_type, over_new_children
 from weft.transform.analysis.regions import convex_regions
 from weft.transform.analysis.scopes import Scopes
 from weft.transform.external.codegen import EXTERNAL_CODEGENS, ExternalCodegen
@@ -129,10 +129,7 @@ class _Cut:
         if index is not None:
             self._call(index)
             return
-        old = self._needs(node)
-        parts = [self.memo[c] for c in old]
-        same = all(a is b for a, b in zip(old, parts, strict=True))
-        self.memo[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+        self.memo[node] = over_new_children(node, self.memo.__getitem__)
 
     def _inputs(self, index: int) -> list[Expr]:
         operands = (c for n in self.regions[index] for c in children(n))

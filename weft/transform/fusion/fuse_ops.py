@@ -11,9 +11,16 @@ from weft.ir.op import Op, OpPattern
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.shape import Shape
 from weft.ir.types import FuncType
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import post_order
 from weft.transform.analysis.dataflow_graph import DataflowGraph, wired_calls
-from weft.transform.analysis.graph import enters, is_reshape, op_name, shape_of, type_of
+from weft.transform.analysis.graph import (
+    enters,
+    is_reshape,
+    op_name,
+    over_new_children,
+    shape_of,
+    type_of,
+)
 from weft.transform.fusion.fusion_groups import FusionGroups
 
 
@@ -122,14 +129,8 @@ class _Outliner:
         return self.outer[body]
 
     def _rebuilt(self, node: Expr) -> Expr:
-        # Calls inside a group come here too: what they give is referred to by nobody.
-        if not enters(node):
-            return node
-        old = children(node)
-        parts = [self.outer[c] for c in old]
-        if all(a is b for a, b in zip(old, parts, strict=True)):
-            return node
-        return rebuild(node, parts, checked_type=node.checked_type)
+        # Calls inside a group come here too; no rewritten node refers to their results.
+        return over_new_children(node, self.outer.__getitem__)
 
     def _kernel_call(self, members: Sequence[Call]) -> Call:
         kernel = _Kernel(self.outer)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 from weft.ir.expr import Call, Expr, Function, Let
-from weft.ir.visitor import children, rebuild
-from weft.transform.analysis.graph import as_function, enters
+from weft.ir.visitor import children
+from weft.transform.analysis.graph import as_function, enters, over_new_children
 from weft.transform.analysis.scopes import Scopes
 
 # What makes calls of one group alike, ``None`` for calls that belong to none.
@@ -35,7 +35,7 @@ def rewrite_groups(fn: Function, key: GroupKey, combine: Combine, min_size: int)
             continue
         group = groups.get(node)
         if group is None:
-            memo[node] = _rebuilt(node, memo)
+            memo[node] = over_new_children(node, memo.__getitem__)
         else:
             args = [[memo[a] for a in call.args] for call in group]
             memo.update(zip(group, combine(group, args), strict=True))
@@ -72,11 +72,3 @@ def _groups(
             found.setdefault((place, likeness), []).append(node)
     large = (group for group in found.values() if len(group) >= min_size)
     return {call: group for group in large for call in group}
-
-
-def _rebuilt(node: Expr, memo: Mapping[Expr, Expr]) -> Expr:
-    old = children(node) if enters(node) else ()
-    parts = [memo[c] for c in old]
-    if all(a is b for a, b in zip(old, parts, strict=True)):
-        return node
-    return rebuild(node, parts, checked_type=node.checked_type)

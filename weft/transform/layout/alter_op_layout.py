@@ -11,10 +11,16 @@ from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TupleType, Type
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import post_order
 from weft.op.layout_inference import LayoutResult
 from weft.topi.layout import Layout
-from weft.transform.analysis.graph import as_function, enters, tensor_type_of, type_of
+from weft.transform.analysis.graph import (
+    as_function,
+    enters,
+    over_new_children,
+    tensor_type_of,
+    type_of,
+)
 from weft.transform.layout.layout_choice import AlterLayoutHook, LayoutChoice
 from weft.transform.layout.layout_cost import LayoutPrices
 
@@ -112,11 +118,7 @@ class _Relayout:
 
     def _rebuilt(self, node: Expr) -> Expr:
         """The node over operands that are laid out as written."""
-        old = children(node) if enters(node) else ()
-        parts = [self._plain(self.values[c]) for c in old]
-        if all(a is b for a, b in zip(old, parts, strict=True)):
-            return node
-        return rebuild(node, parts, checked_type=node.checked_type)
+        return over_new_children(node, lambda c: self._plain(self.values[c]))
 
     def _choices(self, call: Call, operator: Op) -> Sequence[LayoutChoice]:
         """What the hook of an operator offers for a call."""

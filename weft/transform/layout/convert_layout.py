@@ -10,10 +10,16 @@ from weft import op
 from weft.ir.expr import Call, Expr, Function
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import post_order
 from weft.support.errors import OptionError
 from weft.topi.layout import Layout
-from weft.transform.analysis.graph import as_function, enters, known_type, op_name
+from weft.transform.analysis.graph import (
+    as_function,
+    enters,
+    known_type,
+    op_name,
+    over_new_children,
+)
 from weft.transform.layout.permuted import PERMUTED, Permutation, Permuted, is_identity, permutation
 
 
@@ -93,11 +99,7 @@ class _Conversion:
         return Permuted(self._rebuilt(node))
 
     def _rebuilt(self, node: Expr) -> Expr:
-        old = children(node) if enters(node) else ()
-        parts = [self.plain(c) for c in old]
-        if all(a is b for a, b in zip(old, parts, strict=True)):
-            return node
-        return rebuild(node, parts, checked_type=node.checked_type)
+        return over_new_children(node, self.plain)
 
     def plain(self, original: Expr) -> Expr:
         """The rewritten node with its axes as they were written."""

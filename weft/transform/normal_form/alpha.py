@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from weft.ir.expr import Expr, Function, Var
-from weft.ir.visitor import binders, children, post_order, rebuild
+from weft.ir.visitor import binders, children, post_order, replace_children
 from weft.transform.analysis.effects import has_effect
 from weft.transform.analysis.graph import as_function
 
@@ -29,12 +29,9 @@ def fresh_copy(expr: Expr, values: Mapping[Expr, Expr] | None = None) -> Expr:
             memo[var] = fresh_var(var)
     for node in post_order(expr, enter=lambda e: values is None or e not in values):
         if node not in memo:
-            parts = [memo[c] for c in children(node)]
-            same = all(a is b for a, b in zip(parts, children(node), strict=True))
-            if same:
-                memo[node] = dataclasses.replace(node) if has_effect(node) else node
-            else:
-                memo[node] = rebuild(node, parts, checked_type=node.checked_type)
+            rebuilt = replace_children(node, [memo[c] for c in children(node)])
+            is_shared = rebuilt is node
+            memo[node] = dataclasses.replace(node) if is_shared and has_effect(node) else rebuilt
     return memo[expr]
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from weft.ir.expr import Expr, Function, Var
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import binders, children, post_order, rebuild
+from weft.ir.visitor import binders, children, post_order, replace_children
 from weft.transform.analysis.graph import as_function
 from weft.transform.normal_form.alpha import fresh_copy
 
@@ -36,16 +36,9 @@ class Dedup(FunctionPass):
             return fn
         memo: dict[Expr, Expr] = {}
         for node in post_order(fn):
-            memo[node] = _renamed(_rebuilt(node, memo), binders(node), bound)
+            rebuilt = replace_children(node, [memo[c] for c in children(node)])
+            memo[node] = _renamed(rebuilt, binders(node), bound)
         return as_function(memo[fn])
-
-
-def _rebuilt(node: Expr, memo: dict[Expr, Expr]) -> Expr:
-    old = children(node)
-    parts = [memo[c] for c in old]
-    if all(a is b for a, b in zip(old, parts, strict=True)):
-        return node
-    return rebuild(node, parts, checked_type=node.checked_type)
 
 
 def _renamed(node: Expr, variables: tuple[Var, ...], bound: Counter[Var]) -> Expr:

@@ -129,9 +129,7 @@ class _Defunctionalize:
         old = children(node) if enters(node) else ()
         callee = node.op if isinstance(node, Call) else None
         parts = [c if c is callee and _is_target(c) else self._value(c) for c in old]
-        if all(a is b for a, b in zip(old, parts, strict=True)):
-            return node
-        return rebuild(node, parts)
+        return rebuild(node, parts) if parts else node
 
     def _value(self, node: Expr) -> Expr:
         """The rewritten node; names of functions are values of their data type here."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from weft.ir.expr import Call, Constructor, Expr, Function, GlobalVar, Var
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import FuncType
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import children, post_order, replace_children
 from weft.transform.analysis.graph import as_function, enters
 
 
@@ -48,8 +48,7 @@ class EtaExpand(FunctionPass):
             parts = [c if c is callee else self._expanded(c, memo) for c in old]
             parts = [memo[c] if c is callee and not _is_name(c) else p
                      for c, p in zip(old, parts, strict=True)]
-            same = all(a is b for a, b in zip(old, parts, strict=True))
-            memo[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+            memo[node] = replace_children(node, parts) if parts else node
         return as_function(memo[fn])
 
     def _expanded(self, node: Expr, memo: dict[Expr, Expr]) -> Expr:

@@ -11,8 +11,14 @@ from weft.ir.expr import Call, Expr, Function, GlobalVar, Let, Var
 from weft.ir.module import IRModule
 from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.types import Type, TypeVar, component_types
-from weft.ir.visitor import binders, children, free_vars, post_order, rebuild
-from weft.transform.analysis.graph import as_function, enters, is_primitive, known_type
+from weft.ir.visitor import binders, free_vars, post_order
+from weft.transform.analysis.graph import (
+    as_function,
+    enters,
+    is_primitive,
+    known_type,
+    over_new_children,
+)
 from weft.transform.normal_form.alpha import fresh_copy, fresh_var
 from weft.transform.normal_form.to_basic_block_normal_form import name_captures
 
@@ -128,11 +134,7 @@ class _Lift:
             callee = self.bound.get(node.op, node.op)
             if callee in self.names:
                 return self._direct_call(node, as_function(callee))
-        parts = [self.memo[c] for c in children(node)] if enters(node) else []
-        old = children(node) if parts else ()
-        if all(a is b for a, b in zip(parts, old, strict=True)):
-            return node
-        return rebuild(node, parts, checked_type=node.checked_type)
+        return over_new_children(node, self.memo.__getitem__)
 
     def _direct_call(self, call: Call, callee: Function) -> Call:
         args = tuple(self.memo[a] for a in call.args)

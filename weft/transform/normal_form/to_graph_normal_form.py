@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from weft.ir.expr import Expr, Function, Let, Var
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import post_order
 from weft.transform.analysis.effects import ordered_nodes
-from weft.transform.analysis.graph import as_function, enters
+from weft.transform.analysis.graph import as_function, enters, over_new_children
 
 
 @register_pass
@@ -43,7 +43,7 @@ class ToGraphNormalForm(FunctionPass):
             elif node in memo:  # a variable whose value came first
                 result = memo[node]
             else:
-                result = _rebuilt(node, memo)
+                result = over_new_children(node, lambda c: _known(c, memo))
             memo[node] = result
             for var in named.get(node, ()):
                 memo[var] = result
@@ -56,11 +56,3 @@ def _known(node: Expr, memo: dict[Expr, Expr]) -> Expr:
     while isinstance(known, Var) and memo.get(known, known) is not known:
         known = memo[known]
     return known
-
-
-def _rebuilt(node: Expr, memo: dict[Expr, Expr]) -> Expr:
-    old = children(node) if enters(node) else ()
-    parts = [_known(c, memo) for c in old]
-    if all(a is b for a, b in zip(old, parts, strict=True)):
-        return node
-    return rebuild(node, parts, checked_type=node.checked_type)

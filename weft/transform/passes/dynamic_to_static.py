@@ -49,12 +49,10 @@ class DynamicToStatic(FunctionPass):
 
 def _visit(node: Expr, memo: dict[Expr, Expr], shapes: set[Expr]) -> Expr:
     """The rewritten node; ``shapes`` collects constants that were computed from shapes."""
-    old = children(node) if enters(node) else ()
-    parts = [memo[c] for c in old]
-    if not all(a is b for a, b in zip(old, parts, strict=True)):
-        node = rebuild(node, parts)
-        if isinstance(node, Call):
-            node = infer_expr(node, trust=True)
+    if enters(node):
+        rebuilt = rebuild(node, [memo[c] for c in children(node)])
+        is_new_call = rebuilt is not node and isinstance(rebuilt, Call)
+        node = infer_expr(rebuilt, trust=True) if is_new_call else rebuilt
     node = _static(node)
     folded = _folded(node, shapes)
     if folded is None:

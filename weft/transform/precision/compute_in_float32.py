@@ -16,7 +16,7 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.traits import NarrowFloatCompute
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import children, post_order, replace_children
 from weft.transform.analysis.graph import (
     as_function,
     is_primitive,
@@ -60,10 +60,7 @@ class ComputeInFloat32(FunctionPass):
             if is_primitive(node):
                 new[node] = _rewritten(node)
                 continue
-            old = children(node)
-            parts = [new[c] for c in old]
-            same = all(a is b for a, b in zip(old, parts, strict=True))
-            new[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+            new[node] = replace_children(node, [new[c] for c in children(node)])
         return as_function(new[fn])
 
 
@@ -143,11 +140,7 @@ class _Kernel:
         return self.narrow[expr]
 
     def _as_written(self, node: Expr) -> Expr:
-        old = children(node)
-        parts = [self._rounded(c) for c in old]
-        if all(a is b for a, b in zip(old, parts, strict=True)):
-            return node
-        return rebuild(node, parts, checked_type=node.checked_type)
+        return replace_children(node, [self._rounded(c) for c in children(node)])
 
 
 def _is_lifted(call: Call) -> bool:

@@ -21,9 +21,15 @@ from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, co
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import post_order
 from weft.topi.layout import Layout
-from weft.transform.analysis.graph import as_function, enters, op_name, tensor_type_of
+from weft.transform.analysis.graph import (
+    as_function,
+    enters,
+    op_name,
+    over_new_children,
+    tensor_type_of,
+)
 
 BYTES = ("int8", "uint8")
 INT = DType.of("int32")
@@ -95,7 +101,7 @@ class _Conversion:
 
     def run(self, fn: Function) -> Function:
         for node in post_order(fn, enter=enters):
-            self.real[node] = self._rebuilt(node)
+            self.real[node] = over_new_children(node, self.real.__getitem__)
             if isinstance(node, Call) and isinstance(node.op, Op):
                 self._call(node)
             elif isinstance(node, TupleGetItem) and node.tuple_value in self.stored:
@@ -103,13 +109,6 @@ class _Conversion:
                 field = _typed(TupleGetItem(whole.expr, node.index))
                 self.stored[node] = dataclasses.replace(whole, expr=field)
         return as_function(self.real[fn])
-
-    def _rebuilt(self, node: Expr) -> Expr:
-        old = children(node) if enters(node) else ()
-        parts = [self.real[c] for c in old]
-        if all(a is b for a, b in zip(old, parts, strict=True)):
-            return node
-        return rebuild(node, parts, checked_type=node.checked_type)
 
     def _call(self, call: Call) -> None:
         name, attrs = op_name(call), call.attrs

@@ -14,9 +14,9 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.traits import MixedPrecision
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.infer import infer_expr
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import post_order
 from weft.support.errors import OptionError
-from weft.transform.analysis.graph import as_function, enters, known_type
+from weft.transform.analysis.graph import as_function, enters, known_type, over_new_children
 
 
 @register_pass
@@ -108,11 +108,7 @@ class _Conversion:
         return _Tensor(self._rebuilt(node))
 
     def _rebuilt(self, node: Expr) -> Expr:
-        old = children(node) if enters(node) else ()
-        parts = [self._written(self.values[c]) for c in old]
-        if all(a is b for a, b in zip(old, parts, strict=True)):
-            return node
-        return rebuild(node, parts, checked_type=node.checked_type)
+        return over_new_children(node, lambda c: self._written(self.values[c]))
 
     def _call(self, call: Call, operator: Op) -> _Value:
         values = [self.values[a] for a in call.args]

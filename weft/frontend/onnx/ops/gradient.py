@@ -9,7 +9,7 @@ from weft.frontend.onnx.registry import converts
 from weft.ir.expr import Expr, Function, Var
 from weft.ir.module import IRModule
 from weft.ir.typing.infer import infer_type
-from weft.ir.visitor import children, post_order, rebuild
+from weft.ir.visitor import children, post_order, replace_children
 from weft.support.errors import UnsupportedModelError
 from weft.transform.autodiff.gradient import gradient, pure_graph
 
@@ -57,8 +57,5 @@ def _replaced(root: Expr, values: Mapping[Expr, Expr]) -> Expr:
     for node in post_order(root):
         if node in memo:
             continue
-        old = children(node)
-        parts = [memo[c] for c in old]
-        same = all(a is b for a, b in zip(parts, old, strict=True))
-        memo[node] = node if same else rebuild(node, parts, checked_type=node.checked_type)
+        memo[node] = replace_children(node, [memo[c] for c in children(node)])
     return memo[root]
