@@ -31,7 +31,8 @@ def inspect_command(model: str, target: str | None,
     """Look inside the compilation of MODEL.
 
     \b
-    weft inspect model.onnx                      inputs, outputs, kernels, memory
+    weft inspect model.onnx                      inputs, outputs, kernels, memory, decisions
+    weft inspect model.onnx --phase decisions    algorithms, estimates and rejected candidates
     weft inspect model.onnx --phase optimized    the graph after optimisation
     weft inspect model.onnx --phase asm | less   machine code
     weft inspect model.onnx --dot | dot -Tsvg > model.svg    a drawing of the graph
@@ -63,6 +64,7 @@ def inspect_command(model: str, target: str | None,
             for number, call in enumerate(calls)]
     print_table("", ("#", "operators", "implementation", "MFLOP"), rows)
     click.echo(f"arena {module.manifest.arena_bytes / 1e6:.2f} MB")
+    click.echo(f"\ndecisions\n{module.as_text('decisions')}")
 
 
 def _check_fixed(module: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from weft.compiler.decisions import ExplainDecisions
 from weft.compiler.options import CompileOptions
 from weft.compiler.phases import Phase, with_passes
 from weft.compiler.verification import compare_effects, compare_modules
@@ -106,16 +107,17 @@ def pipeline_text() -> str:
 
 def run_pipeline(
     mod: IRModule, options: CompileOptions, *, stop_at: str = "lowered",
-    task: progress.Task = progress.UNWATCHED,
+    task: progress.Task = progress.UNWATCHED, instruments: Sequence[Instrument] = (),
 ) -> IRModule:
     """The module at the end of the phase ``stop_at``; ``task`` advances with every pass.
 
+    ``instruments`` are called around each pass, beside those that the configuration asks for.
     Raises ``OptionError`` for an unknown phase, and what ``phases_of`` and the passes raise.
     """
     if stop_at not in PHASE_NAMES:
         raise OptionError(f"unknown phase {stop_at!r}", expected=", ".join(PHASE_NAMES))
     timing = TimingInstrument()
-    context = make_context(options, timing)
+    context = make_context(options, timing, *instruments)
     mod = infer_type(mod)
     for phase in phases_of(options):
         with trace.span(phase.name, "phase"):
@@ -194,7 +196,7 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
     if config.explain:
         explain = ExplainInstrument(config.explain)
         facts |= {"explain": config.explain, "rewrite_stats": explain.stats}
-        instruments.append(explain)
+        instruments += [explain, ExplainDecisions(options.target)]
     return PassContext(options.opt_level, options.target, tuple(instruments), facts)
 
 

@@ -13,6 +13,13 @@ from typing import Any
 
 from weft.codegen.llvm.build import emit_assembly, emit_llvm
 from weft.compiler.build.kernel import lower_kernel
+from weft.compiler.decisions import (
+    Described,
+    KeepBeforeLegalize,
+    decisions_text,
+    family_decisions,
+    kernel_selections,
+)
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
 from weft.compiler.program.lowering import try_lower_program
@@ -22,13 +29,14 @@ from weft.compiler.vm.build import has_fixed_sizes, program_text
 from weft.compiler.vm.lower_module import lower_module
 from weft.ir.instruments import readable
 from weft.ir.module import IRModule
+from weft.ir.passes import Instrument
 from weft.strategy import schedule_function
 from weft.support.errors import OptionError
 from weft.target import CpuTarget
 from weft.tir.func import PrimFunc
 from weft.tir.printer import as_text as tir_text
 
-STAGES = (*PHASE_NAMES, "vm", "te", "scheduled", "tir", "llvm", "asm")
+STAGES = (*PHASE_NAMES, "decisions", "vm", "te", "scheduled", "tir", "llvm", "asm")
 
 _KERNEL_TEXT: dict[str, Callable[[PrimFunc, CpuTarget], str]] = {
     "tir": lambda func, _: tir_text(func),
@@ -45,17 +53,31 @@ class Stages:
     model: Any
     options: CompileOptions
 
-    def module_at(self, phase: str) -> IRModule:
+    def module_at(self, phase: str, *instruments: Instrument) -> IRModule:
         """The program at the end of a phase of the pipeline."""
         if self.model is None:
             raise OptionError("a module that was pickled has left its model behind", got=phase,
                               help="ask for the text where the model was compiled")
-        return run_pipeline(import_model(self.model, self.options), self.options, stop_at=phase)
+        return run_pipeline(import_model(self.model, self.options), self.options, stop_at=phase,
+                            instruments=instruments)
+
+    def decisions(self) -> tuple[list[Described], list[Described]]:
+        """The decisions of operator families before legalisation, and those of the kernels.
+
+        Where the optimization level skips legalisation, the calls of the kernels are decided.
+        """
+        keep = KeepBeforeLegalize()
+        lowered = self.module_at("lowered", keep)
+        target = self.options.target
+        return (family_decisions(keep.module or lowered, target),
+                kernel_selections(kernels_of(lowered), target))
 
     def as_text(self, stage: str) -> str:
         """The text of a stage; ``OptionError`` for an unknown one."""
         if stage not in STAGES:
             raise OptionError(f"unknown stage {stage!r}", expected=", ".join(STAGES))
+        if stage == "decisions":
+            return decisions_text(*self.decisions())
         mod = self.module_at(stage if stage in PHASE_NAMES else "lowered")
         if stage in PHASE_NAMES:
             return readable(mod)

@@ -161,7 +161,7 @@ def test_the_page_counts_calls_and_stays_small(folder, monkeypatch):
     assert '<th class="n">calls</th>' in page
     assert re.search(r"dense.*?</td><td>[^<]*</td><td class=\"n\">3</td>", page)
     assert len(page) < 1_000_000
-    monkeypatch.setattr(report, "MOST_OF_A_STAGE", 700)
+    monkeypatch.setattr(report, "MAX_STAGE_CHARS", 700)
     short = report.html_report(mod, title="net", opened="asm")
     asm = short.partition("<summary>asm</summary><pre>")[2].partition("</pre>")[0]
     whole = page.partition("<summary>asm</summary><pre>")[2].partition("</pre>")[0]

@@ -173,7 +173,8 @@ def test_a_damaged_cache_is_rebuilt(tmp_path):
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_has_a_text(stage):
     text = weft.compile(weft.parse(TEXT)).as_text(stage)
-    marks = {"te": "root", "scheduled": "for", "tir": "for", "llvm": "define", "asm": ".text"}
+    marks = {"decisions": "kernel", "te": "root", "scheduled": "for", "tir": "for",
+             "llvm": "define", "asm": ".text"}
     assert marks.get(stage, "@main") in text
 
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a compilation: graph, every stage, kernels, times."""
+"""One self-contained HTML page about a compilation: kernels, decisions, graph and stages."""
 
 from __future__ import annotations
 
@@ -38,21 +38,24 @@ summary { cursor: pointer; font-weight: 600; padding: .3rem 0 }
 """
 
 
-# Of each stage the page has so many characters; a browser has trouble with many MB in one page.
-MOST_OF_A_STAGE = 60_000
+# Characters of one stage; browsers render pages of many MB slowly.
+MAX_STAGE_CHARS = 60_000
 
 
 def html_report(module: Any, *, title: str, opened: str | None = None) -> str:
-    """The page for a compiled model. Its kernels are timed here, on random inputs.
+    """The page for a compiled model, whose kernels are timed on random inputs.
 
-    The stage ``opened`` is unfolded. Of long stages the beginning is shown.
+    The stage ``opened`` is unfolded; long stages are cut (``MAX_STAGE_CHARS``).
     """
-    parts = [f"<h1>{html.escape(title)}</h1>", _facts(module), "<h2>Kernels</h2>",
-             _kernels(module), "<h2>Graph</h2>", _graph(module), "<h2>Stages</h2>"]
+    stages: dict[str, str] = {}
     with progress.task("rendering stages", len(STAGES)) as task:
         for stage in STAGES:
-            parts.append(_stage(stage, module.as_text(stage), is_open=stage == opened))
+            stages[stage] = _stage(stage, module.as_text(stage), is_open=stage == opened)
             task.advance(stage)
+    decisions = stages.pop("decisions")
+    parts = [f"<h1>{html.escape(title)}</h1>", _facts(module), "<h2>Kernels</h2>",
+             _kernels(module), "<h2>Decisions</h2>", decisions, "<h2>Graph</h2>", _graph(module),
+             "<h2>Stages</h2>", *stages.values()]
     head = (f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>")
     return f"<!doctype html>\n<html><head>{head}</head>\n<body>{''.join(parts)}</body></html>\n"
@@ -67,11 +70,11 @@ def _stage(name: str, text: str, *, is_open: bool) -> str:
 
 
 def _beginning(text: str) -> tuple[str, int]:
-    """Whole lines of up to ``MOST_OF_A_STAGE`` characters, and how many lines are left out."""
-    if len(text) <= MOST_OF_A_STAGE:
+    """Whole lines of up to ``MAX_STAGE_CHARS`` characters, and the number of lines left out."""
+    if len(text) <= MAX_STAGE_CHARS:
         return text, 0
-    end = text.rfind("\n", 0, MOST_OF_A_STAGE)
-    shown = text[: end if end > 0 else MOST_OF_A_STAGE]
+    end = text.rfind("\n", 0, MAX_STAGE_CHARS)
+    shown = text[: end if end > 0 else MAX_STAGE_CHARS]
     return shown, text[len(shown):].strip("\n").count("\n") + 1
 
 
@@ -89,12 +92,12 @@ def _facts(module: Any) -> str:
 def _graph(module: Any) -> str:
     drawing = module.drawing()
     if drawing is None:
-        return "<p>Too large to be drawn; <code>weft inspect --dot</code> writes it.</p>"
+        return "<p>Too large to draw here; <code>weft inspect --dot</code> writes the graph.</p>"
     return f'<div class="drawing">{drawing}</div>'
 
 
 def random_inputs(module: Any) -> list[np.ndarray]:
-    """Inputs of the right shapes; what they hold hardly changes the time."""
+    """Normally distributed inputs, from ``WEFT_SEED``; values hardly change the time."""
     generator = np.random.default_rng(config.seed)
     return [generator.standard_normal(port.concrete_shape).astype(port.dtype)
             for port in module.inputs]
@@ -114,7 +117,7 @@ def _kernels(module: Any) -> str:
 
 
 class _Raw(str):
-    """Markup of our own, not to be escaped."""
+    """Markup written here, which needs no escaping."""
 
     __slots__ = ()
 
