@@ -2,13 +2,13 @@
 
     import weft
 
-    mod = weft.compile("resnet50.onnx")     # path, bytes, onnx.ModelProto, IRModule or Function
-    y = mod(x)                              # NumPy, or anything that speaks DLPack
+    mod = weft.compile("resnet50.onnx")     # or bytes, onnx.ModelProto, torch module, IRModule, ..
+    y = mod(x)                              # NumPy arrays, or arrays that support DLPack
     mod.export("resnet50.weft")             # ahead-of-time artifact
     y = weft.load("resnet50.weft")(x)       # runs without a compiler
 
-Importing weft loads neither a compiler nor a frontend: names are looked up where they live when
-they are first used, so a program that only loads artifacts needs NumPy alone.
+``import weft`` imports neither the compiler nor a front end: the module that defines a public name
+is imported when the name is first used. A program that only loads artifacts needs NumPy alone.
 """
 
 from __future__ import annotations
@@ -21,48 +21,93 @@ from weft.support.config import config
 from weft.support.errors import WeftError
 from weft.support.interrupts import interrupts_held
 
-if TYPE_CHECKING:
-    from weft.compiler.api import CompiledModel, DynamicModel, ForeignModel, compile, parse
+if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables below
+    from weft import (
+        codegen,
+        compiler,
+        export,
+        frontend,
+        ir,
+        onnx_backend,
+        op,
+        runtime,
+        strategy,
+        target,
+        te,
+        tir,
+        topi,
+        transform,
+        tune,
+    )
+    from weft.compiler.api import compile, parse
+    from weft.compiler.check_operator import check_operator
+    from weft.compiler.compiled_model import CompiledModel, ForeignModel
     from weft.compiler.differentiate import grad
+    from weft.compiler.dynamic_model import DynamicModel
+    from weft.compiler.executable import Executable
+    from weft.compiler.sources import ModelLike
     from weft.compiler.tuning import tune_model
-    from weft.ir import Function, IRModule
+    from weft.ir import (
+        Attrs,
+        Function,
+        IRModule,
+        OpPattern,
+        TensorType,
+        attr,
+        case,
+        define_op,
+        register_pass,
+        rule,
+    )
     from weft.ir.python.from_python import function
+    from weft.ir.rewrite.registered import register_rule
     from weft.runtime import CompiledModule
     from weft.runtime.artifact import load
+    from weft.support.insertion import insert
     from weft.target import CpuTarget, Target
+    from weft.tir.transform.registered import register_tir_pass
+    from weft.torch_backend import torch_backend
+    from weft.transform import register_external_codegen
 
 __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _LAZY = {
     "compile": "weft.compiler.api",
-    "CompiledModel": "weft.compiler.api",
-    "DynamicModel": "weft.compiler.api",
-    "ForeignModel": "weft.compiler.api",
+    "ModelLike": "weft.compiler.sources",
+    "Executable": "weft.compiler.executable",
+    "CompiledModel": "weft.compiler.compiled_model",
+    "ForeignModel": "weft.compiler.compiled_model",
+    "DynamicModel": "weft.compiler.dynamic_model",
     "CompiledModule": "weft.runtime",
     "load": "weft.runtime.artifact",
     "parse": "weft.compiler.api",
     "grad": "weft.compiler.differentiate",
+    "tune_model": "weft.compiler.tuning",
     "function": "weft.ir.python.from_python",
     "IRModule": "weft.ir",
     "Function": "weft.ir",
     "CpuTarget": "weft.target",
     "Target": "weft.target",
-    # For operators of one's own: docs/tutorials/add_operator.md.
+    # Users' operators: docs/tutorials/add_operator.md.
     "Attrs": "weft.ir",
     "OpPattern": "weft.ir",
     "TensorType": "weft.ir",
     "attr": "weft.ir",
     "case": "weft.ir",
-    "define_op": "weft.ir",
-    # For code generators of one's own: docs/codegen.md.
-    "register_external_codegen": "weft.transform",
-    "insert": "weft.support.insertion",
     "check_operator": "weft.compiler.check_operator",
-    "tune_model": "weft.compiler.tuning",
+    "define_op": "weft.ir",
+    # Users' passes and rules: add_pass.md, add_rule.md and add_tir_pass.md there.
+    "insert": "weft.support.insertion",
+    "register_pass": "weft.ir",
+    "register_rule": "weft.ir.rewrite.registered",
+    "register_tir_pass": "weft.tir.transform.registered",
+    "rule": "weft.ir",
+    # Users' code generators: docs/codegen.md.
+    "register_external_codegen": "weft.transform",
 }
-_SUBMODULES = ("ir", "op", "te", "tir", "topi", "transform", "strategy", "target", "runtime",
-               "frontend", "export", "compiler", "tune", "onnx_backend", "torch_backend")
+_SUBMODULES = ("codegen", "compiler", "export", "frontend", "ir", "onnx_backend", "op", "runtime",
+               "strategy", "target", "te", "tir", "topi", "torch_backend", "transform", "tune")
 
 __all__ = [
     "Attrs",
@@ -70,9 +115,11 @@ __all__ = [
     "CompiledModule",
     "CpuTarget",
     "DynamicModel",
+    "Executable",
     "ForeignModel",
     "Function",
     "IRModule",
+    "ModelLike",
     "OpPattern",
     "Target",
     "TensorType",
@@ -87,21 +134,29 @@ __all__ = [
     "errors",
     "function",
     "grad",
+    "insert",
     "load",
     "parse",
     "register_external_codegen",
+    "register_pass",
+    "register_rule",
+    "register_tir_pass",
+    "rule",
     "tune_model",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        value = getattr(_import(_LAZY[name]), name)
-        globals()[name] = value
-        return value
-    if name in _SUBMODULES:
-        return _import(f"weft.{name}")
-    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+# Hidden from type checkers, which would otherwise accept any attribute as ``Any``.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            value = getattr(_import(_LAZY[name]), name)
+            globals()[name] = value
+            return value
+        if name in _SUBMODULES:
+            return _import(f"weft.{name}")
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
 
 
 def _import(module: str) -> Any:
