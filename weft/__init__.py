@@ -22,7 +22,7 @@ from weft.support.errors import WeftError
 from weft.support.interrupts import interrupts_held
 
 if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables below
-    from weft import (
+    from weft import (  # noqa: F401 - sub-packages, as attributes
         codegen,
         compiler,
         export,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:  # what type checkers see; tests compare it with the tables be
     from weft.support.insertion import insert
     from weft.target import CpuTarget, Target
     from weft.tir.transform.registered import register_tir_pass
-    from weft.torch_backend import torch_backend
+    from weft.torch_backend import torch_backend  # noqa: F401
     from weft.transform import register_external_codegen
 
 __version__ = "0.1.0"

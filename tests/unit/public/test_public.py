@@ -16,6 +16,7 @@ import pytest
 
 import weft
 from tests.unit.public import names
+from weft.ir import DType
 from weft.ir.python.from_python import Tensor
 
 HERE = Path(__file__).parent
@@ -103,7 +104,7 @@ def test_only_two_kinds_run():
 
 def test_a_python_function_is_a_model():
     @weft.function
-    def twice(x: Tensor[(4,), "float32"]):
+    def twice(x: Tensor[(4,), DType("float", 32)]):
         return x + x
 
     x = np.arange(4, dtype=np.float32)

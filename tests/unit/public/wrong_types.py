@@ -7,8 +7,8 @@ import weft
 weft.compile("net.onnx", target=3)  # error
 weft.compile("net.onnx", opt_level="3")  # error
 weft.compile("net.onnx", passes="fold_constant")  # error
-weft.nonsense  # error  # noqa: B018
+weft.nonsense  # error
 weft.parse(b"")  # error
 weft.insert("x", behind="y")  # error
-weft.case((3,)).nonsense  # error  # noqa: B018
+weft.case((3,)).nonsense  # error
 weft.compile("net.onnx").nonsense()  # error
