@@ -15,7 +15,9 @@ from weft.ir.expr import Function, var
 from weft.ir.module import IRModule
 from weft.strategy import lower_function
 from weft.strategy.cpu.attention import cost as attention_plan
-from weft.strategy.cpu.attention.cost import AttentionSize, plan_attention
+from weft.strategy.cpu.attention.cost import AttentionShape, plan_tiles
+from weft.strategy.cpu.attention.decide import AttentionAlgorithm
+from weft.strategy.decision import decision_of
 from weft.transform.analysis.reference import evaluate
 
 QUERY, KEY, VALUE = (2, 2, 11, 5), (2, 1, 19, 5), (2, 1, 19, 3)
@@ -29,7 +31,7 @@ def _operands(query=QUERY, key=KEY, value=VALUE, dtype="float32"):
 def small_blocks(monkeypatch) -> None:
     """Several blocks of keys, and a last one with fewer, for sequences that tests can afford."""
     monkeypatch.setattr(attention_plan, "BLOCKS", (8,))
-    monkeypatch.setattr(attention_plan, "LAST_BLOCK", 8)
+    monkeypatch.setattr(attention_plan, "SINGLE_BLOCK", 8)
 
 
 @pytest.mark.parametrize(("attrs", "target"), [
@@ -59,10 +61,10 @@ def test_masks_broadcast(shape, dtype) -> None:
 
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_the_last_tile_may_be_narrower(is_causal) -> None:
-    size = AttentionSize(1, 37, 21, 6, 4, 2 if is_causal else None)
-    tail = plan_attention(size, SMALL_CPU).tail
+    shape = AttentionShape(1, 37, 21, 6, 4, 2 if is_causal else None)
+    tail = plan_tiles(shape, SMALL_CPU).tail
     assert tail is not None
-    assert 37 % plan_attention(size, SMALL_CPU).tile <= tail.tile
+    assert 37 % plan_tiles(shape, SMALL_CPU).tile <= tail.tile
     operands = [*_operands((1, 37, 6), (1, 21, 6), (1, 21, 4)), var("mask", (37, 21))]
     call = op.nn.masked_attention(*operands, causal=is_causal, offset=2)
     check(primitive(operands, call), SMALL_CPU)
@@ -87,7 +89,7 @@ def test_narrow_floats_are_summed_in_float32(dtype, query) -> None:
 def test_few_queries_read_keys_and_values_once(query, key, value, attrs, target) -> None:
     operands = _operands(query, key, value)
     kernel = check(primitive(operands, op.nn.attention(*operands, **attrs)), target)
-    assert kernel.implementation == "nn.attention.cpu.rows"
+    assert kernel.implementation == "nn.attention.cpu.decode"
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((19,), "float32"), ((2, 2, 1, 19), "bool"),
@@ -95,7 +97,7 @@ def test_few_queries_read_keys_and_values_once(query, key, value, attrs, target)
 def test_masks_of_few_queries(shape, dtype) -> None:
     operands = [*_operands((2, 2, 2, 5)), var("mask", shape, dtype)]
     kernel = check(primitive(operands, op.nn.masked_attention(*operands)), SMALL_CPU)
-    assert kernel.implementation == "nn.masked_attention.cpu.rows"
+    assert kernel.implementation == "nn.masked_attention.cpu.decode"
 
 
 def _run(call, operands, *arrays) -> np.ndarray:
@@ -184,8 +186,34 @@ def test_profiles_count_the_keys_that_are_seen() -> None:
 def test_few_queries_take_few_vectors() -> None:
     """Lanes without a query are wasted work: the tile is as wide as the queries fill."""
     def plan(queries: int) -> int:
-        return plan_attention(AttentionSize(12, queries, 512, 64, 64), WIDE_CPU).vectors
+        return plan_tiles(AttentionShape(12, queries, 512, 64, 64), WIDE_CPU).vectors
 
     assert plan(9) == 1
     assert plan(33) in (1, 3)
     assert plan(128) > 1
+
+
+@pytest.mark.parametrize(("query", "key", "dtype", "algorithm", "reasons"), [
+    ((1, 12, 1, 64), (1, 12, 128, 64), "float32", "decode",
+     {"unfused": "so few rows", "fused": "times as long", "generic": "times as long"}),
+    ((1, 12, 128, 64), (1, 12, 128, 64), "float32", "fused",
+     {"decode": "128 queries share keys", "unfused": "below 85%", "generic": "times as long"}),
+    ((1, 1, 1024, 8), (1, 1, 17, 8), "float16", "fused", {"unfused": "narrow float"}),
+    ((1, 1, 17, 256), (1, 1, 512, 256), "float32", "unfused", {"fused": "times as long"}),
+    ((1, 1, 4, 8), (1, 1, 4, 8), "float64", "generic", {"fused": "float64", "decode": "float64"}),
+    ((1, 1, 4, 8), (1, 1, 0, 8), "float32", "generic", {"decode": "empty"}),
+])  # fmt: skip
+def test_one_decision_names_the_algorithm_and_why_the_others_lost(
+    query, key, dtype, algorithm, reasons
+) -> None:
+    operands = _operands(query, key, key, dtype)
+    call = primitive(operands, op.nn.attention(*operands)).body
+    decision = decision_of(call, WIDE_CPU)
+    assert decision.algorithm == algorithm, str(decision)
+    found = {r.algorithm: r.reason for r in decision.rejected}
+    assert set(found) == set(AttentionAlgorithm) - {algorithm}
+    for name, reason in reasons.items():
+        assert reason in found[name]
+    estimates = [r.seconds for r in decision.rejected if r.seconds is not None]
+    assert decision.seconds > 0
+    assert all(seconds > 0 for seconds in estimates)

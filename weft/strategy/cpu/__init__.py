@@ -1,7 +1,7 @@
 """Strategies and schedule families for CPUs; importing a module registers what it holds."""
 
 from weft.strategy.cpu import default
-from weft.strategy.cpu.attention import applies as attention_choice
+from weft.strategy.cpu.attention import legalize as attention_legalize
 from weft.strategy.cpu.attention import strategy as attention
 from weft.strategy.cpu.common import stages as staged
 from weft.strategy.cpu.convolution import direct as conv
@@ -15,7 +15,7 @@ from weft.strategy.cpu.winograd import schedule as winograd
 
 __all__ = [
     "attention",
-    "attention_choice",
+    "attention_legalize",
     "conv",
     "conv_legalize",
     "default",

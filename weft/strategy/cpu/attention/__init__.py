@@ -1,1 +1,1 @@
-"""Attention: scores, softmax and the second product in one kernel."""
+"""Attention: fused tiles, decode attention, or matrix products around a softmax."""

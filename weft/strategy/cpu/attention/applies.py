@@ -1,75 +1,76 @@
-"""What attention becomes where a tile of queries would have many lanes without a query."""
+"""Which attention algorithms can run a call, and the shape that their estimates need."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
-import numpy as np
-
-from weft import op
-from weft.ir.dtype import float32
-from weft.ir.expr import Call, Constant, Expr
-from weft.ir.passes import PassContext
-from weft.ir.types import TensorType, Type, is_static
-from weft.op.nn.attention import AttentionAttrs, expand_attention
-from weft.strategy.cpu.attention.cost import plan_attention, unfused_cycles
-from weft.strategy.cpu.attention.strategy import MAX_ROWS, attention_size
+from weft.ir.expr import Call
+from weft.ir.types import TensorType, is_static
+from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
+from weft.strategy.cpu.attention.cost import AttentionShape
 from weft.strategy.implementation import attrs_of
-from weft.strategy.registry import legalize
 from weft.target import CpuTarget
 
-MAX_MASK = 1 << 20  # elements of a mask made here
-WORTH = 0.85  # of the fused time: the estimates are not better than that
+MAX_SCORE_BYTES = 4 << 20  # decode attention keeps the scores of all keys of one head
+MAX_DECODE_ROWS = 8  # queries that share keys; more of them fill the lanes of a tile
 
 
-def fill_lanes(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:
-    """Queries of several heads in one tile, or plain products around a softmax, or nothing else.
-
-    Queries that fill no more than one vector are never plain products: these are slow with so few
-    rows.
-    """
-    query, target, size = types[0], context.target, attention_size(call)
-    if size is None or not isinstance(target, CpuTarget) or not isinstance(query, TensorType):
-        return None
-    if size.queries < target.lanes("float32") and size.group * size.queries > MAX_ROWS:
-        return _by_shared_head(call, types)
-    if query.dtype is not float32 or size.queries <= target.lanes("float32"):
-        return None
-    fused = plan_attention(size, target).cycles
-    return expand_attention(call) if unfused_cycles(size, target) < WORTH * fused else None
+def why_only_generic(call: Call) -> str | None:
+    """Why neither the kernels nor the rewrite to matrix products apply; ``None`` if they do."""
+    types = [arg.checked_type for arg in call.args]
+    if not all(isinstance(t, TensorType) and is_static(t) for t in types):
+        return "dynamic shapes"
+    tensors = [t for t in types[:3] if isinstance(t, TensorType)]
+    bits = tensors[0].dtype.bits
+    if bits < 16 or bits > 32:
+        return f"scores are computed in float32, the dtype is {tensors[0].dtype}"
+    if any(0 in t.concrete_shape for t in tensors):
+        return "an operand is empty"
+    return None
 
 
-def _by_shared_head(call: Call, types: Sequence[Type]) -> Expr | None:
-    """The queries of all heads that share keys as those of one head.
-
-    What each sees of the past is a mask then, the same for each head.
-    """
-    attrs, (query, key) = attrs_of(call, AttentionAttrs), types[:2]
-    if not isinstance(query, TensorType) or not isinstance(key, TensorType) or query.ndim < 3:
-        return None
-    (*batch, heads, rows, depth), (*_, shared, keys, _) = query.concrete_shape, key.concrete_shape
-    if heads == shared or (len(types) > 3 and not _is_for_all_queries(types[3])):
-        return None
-    group = heads // shared
-    q, *rest = call.args
-    if attrs.causal and attrs.offset < keys - 1:
-        if len(types) > 3 or group * rows * keys > MAX_MASK:
-            return None
-        past = np.tile(np.tri(rows, keys, attrs.offset, dtype=bool), (group, 1))
-        rest.append(Constant(past, span=call.span))
-    merged = op.reshape(q, newshape=(*batch, shared, group * rows, depth), span=call.span)
-    form = op.nn.attention if len(rest) == 2 else op.nn.masked_attention
-    result = Call(form, (merged, *rest), attrs.replace(causal=False), span=call.span)
-    width = types[2].concrete_shape[-1] if isinstance(types[2], TensorType) else depth
-    return op.reshape(result, newshape=(*query.concrete_shape[:-1], width), span=call.span)
+def attention_shape(call: Call) -> AttentionShape:
+    """The sizes of a call to which ``why_only_generic`` finds no objection."""
+    q, k, v = (arg.checked_type for arg in call.args[:3])
+    if not (isinstance(q, TensorType) and isinstance(k, TensorType) and isinstance(v, TensorType)):
+        raise TypeError("attention of operands that are not tensors")
+    *heads, queries, depth = q.concrete_shape
+    group = heads[-1] // k.concrete_shape[-3] if heads else 1
+    return AttentionShape(math.prod(heads), queries, k.concrete_shape[-2], depth,
+                          v.concrete_shape[-1], _causal_offset(call), group)
 
 
-def _is_for_all_queries(mask: Type) -> bool:
-    """Whether a mask is the same for all heads and queries of a batch."""
-    if not isinstance(mask, TensorType) or not is_static(mask):
-        return False
-    return all(size == 1 for size in mask.concrete_shape[-3:-1])
+def _causal_offset(call: Call) -> int | None:
+    """The offset beyond which keys can be skipped; ``None`` if all keys must be read."""
+    attrs = attrs_of(call, AttentionAttrs)
+    if not attrs.causal or attrs.fill is None:
+        return attrs.last_key
+    # A finite fill gives a query without visible keys the mean of all values, and so does a mask
+    # that hides all keys that causality leaves: then the hidden keys are read as well.
+    is_infinite = attrs.fill <= AS_GOOD_AS_INFINITE and attrs.offset >= 0 and len(call.args) == 3
+    return attrs.offset if is_infinite else None
 
 
-legalize("nn.attention", target="cpu")(fill_lanes)
-legalize("nn.masked_attention", target="cpu")(fill_lanes)
+def underfills_lanes(shape: AttentionShape, target: CpuTarget) -> bool:
+    """Whether a head has too few queries for a vector, but a group of heads fills a tile."""
+    return (shape.queries < target.lanes("float32")
+            and shape.group * shape.queries > MAX_DECODE_ROWS)
+
+
+def why_not_decode(shape: AttentionShape) -> str | None:
+    """Why decode attention does not apply; ``None`` if it does."""
+    rows = shape.group * shape.queries
+    if rows > MAX_DECODE_ROWS:
+        return f"{rows} queries share keys: more than {MAX_DECODE_ROWS} fill tiles"
+    if 4 * rows * shape.keys > MAX_SCORE_BYTES:
+        return f"the scores of one head exceed {MAX_SCORE_BYTES >> 20} MiB"
+    return None
+
+
+def why_not_unfused(shape: AttentionShape, *, is_float32: bool, target: CpuTarget) -> str | None:
+    """Why matrix products around a softmax are out of the question; ``None`` if they are not."""
+    if not is_float32:
+        return "the scores would be rounded to a narrow float"
+    if shape.queries <= target.lanes("float32"):
+        return "matrix products with so few rows underfill their register tiles"
+    return None

@@ -1,4 +1,7 @@
-"""Tiles and blocks of fused attention, and what it is estimated to take."""
+"""Cost estimates of the attention algorithms, and the search for tiles and blocks.
+
+Cycles of one core; ``decide`` converts them to seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,22 @@ from weft.strategy.cpu.common.register_tile import RegisterTile, column_cycles, 
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
 
-# Keys of a block. With fewer the sums are rescaled and stored too often, with more the scores
-# leave the first-level cache (measured 64 to 256); so few more are one block still.
-BLOCKS, LAST_BLOCK = (64, 128), 256
-MAX_VECTORS = 4
-SCORE_PASSES = 2  # over scores that are in memory, beside what their packing takes
-COPY_WORTH = 1.02  # what a copy of the code has to save, which takes as long to compile again
+# Keys per block. Smaller blocks rescale and store the sums too often; with larger ones the scores
+# leave L1 (measured 64 to 256). Up to ``SINGLE_BLOCK`` keys, one block holds all of them.
+BLOCKS, SINGLE_BLOCK = (64, 128), 256
+MAX_VECTORS = 4  # vectors of queries per tile
+SCORE_PASSES = 2  # passes of softmax over scores in memory, in addition to packing them
+GENERIC_STAGES = 5  # scores, maximum, exponentials, sum and result
+MIN_COPY_SPEEDUP = 1.02  # what one more copy of the code must save: it is compiled separately
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionSize:
-    """``heads`` counts those of queries in all batches, of which ``group`` share one of keys;
-    ``offset`` is the operator's, where keys beyond it need not be read.
+class AttentionShape:
+    """The sizes of one call: queries (heads, queries, depth), keys (keys, depth), values (keys,
+    width).
+
+    ``heads`` counts the query heads of all batches; ``group`` of them share one head of keys. With
+    an ``offset``, query ``i`` sees the keys up to ``i + offset`` and the others need not be read.
     """
 
     heads: int
@@ -34,7 +41,7 @@ class AttentionSize:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of both products, for the keys that are seen."""
+        """Multiplications and additions of both products, for visible keys alone."""
         seen = self.queries * self.keys
         if self.offset is not None:
             ends = (query + self.offset + 1 for query in range(self.queries))
@@ -42,7 +49,7 @@ class AttentionSize:
         return 2 * self.heads * seen * (self.depth + self.width)
 
     def blocks(self, tile: int, block: int) -> list[int]:
-        """How many blocks each tile of ``tile`` queries reads, the last one shorter."""
+        """The number of key blocks that each tile of ``tile`` queries reads."""
         whole = -(-self.keys // block)
         tiles = range(tile, self.queries + tile, tile)
         if self.offset is None:
@@ -51,22 +58,22 @@ class AttentionSize:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionPlan:
-    """``vectors`` of ``lanes`` queries a tile; ``block`` keys at a time; register tiles of
-    ``key_rows`` keys for the scores and of ``value_rows`` elements of a value for the sums.
+class TilePlan:
+    """The blocking of fused attention, with its estimate in cycles of one core.
 
-    ``tail`` is the plan of the last tile, where it is a narrower one. ``cycles`` is what one core
-    takes.
+    A tile has ``vectors`` vectors of ``lanes`` queries and reads ``block`` keys at a time.
+    Register tiles hold ``key_rows`` keys for the scores and ``value_rows`` elements of a value for
+    the sums. ``tail`` is the plan of the last tile if it is narrower.
     """
 
-    size: AttentionSize
+    shape: AttentionShape
     lanes: int
     vectors: int
     block: int
     key_rows: int
     value_rows: int
     cycles: float
-    tail: AttentionPlan | None = None
+    tail: TilePlan | None = None
 
     @property
     def tile(self) -> int:
@@ -75,75 +82,75 @@ class AttentionPlan:
 
     @property
     def copies(self) -> int:
-        """How often the code of a block is there: for the last block, and for the last tile."""
-        blocks = 1 + (self.size.keys % self.block > 0)
+        """Copies of the code of a block: full and partial blocks, full and tail tiles."""
+        blocks = 1 + (self.shape.keys % self.block > 0)
         return blocks * (1 if self.tail is None else 2)
 
     @property
     def tiles(self) -> int:
         """Tiles of a head; the last one may have fewer queries."""
-        return -(-self.size.queries // self.tile)
+        return -(-self.shape.queries // self.tile)
 
 
-def plan_attention(size: AttentionSize, target: CpuTarget) -> AttentionPlan:
-    """The plan that is estimated to take the least time."""
+def plan_tiles(shape: AttentionShape, target: CpuTarget) -> TilePlan:
+    """The fastest plan by the estimates, weighed by the copies of code that it needs."""
     lanes = target.lanes("float32")
-    blocks = {min(block, size.keys) for block in BLOCKS}
-    if size.keys <= LAST_BLOCK:
-        blocks.add(size.keys)
+    blocks = {min(block, shape.keys) for block in BLOCKS}
+    if shape.keys <= SINGLE_BLOCK:
+        blocks.add(shape.keys)
     plans = [
-        _plan(size, lanes, vectors, block, target)
+        _plan(shape, lanes, vectors, block, target)
         for vectors in range(1, MAX_VECTORS + 1)
         for block in sorted(blocks, reverse=True)
         if vectors == 1 or (
-            (vectors - 1) * lanes < size.queries
-            and _scratch_bytes(size, vectors * lanes, block) <= target.l2_bytes // 2)
+            (vectors - 1) * lanes < shape.queries
+            and _scratch_bytes(shape, vectors * lanes, block) <= target.l2_bytes // 2)
     ]
-    return min(plans, key=lambda plan: plan.cycles * COPY_WORTH ** plan.copies)
+    return min(plans, key=lambda plan: plan.cycles * MIN_COPY_SPEEDUP ** plan.copies)
 
 
-def _scratch_bytes(size: AttentionSize, tile: int, block: int) -> int:
-    """What a tile keeps: queries, sums, scores and a mask."""
-    return 4 * tile * (size.depth + size.width + 2 * block)
+def _scratch_bytes(shape: AttentionShape, tile: int, block: int) -> int:
+    """Bytes of the scratch buffers of a tile: queries, sums, scores and a mask."""
+    return 4 * tile * (shape.depth + shape.width + 2 * block)
 
 
 def _plan(
-    size: AttentionSize, lanes: int, vectors: int, block: int, target: CpuTarget
-) -> AttentionPlan:
-    """Tiles of so many vectors, the last one narrower where that saves its code."""
-    counts = size.blocks(vectors * lanes, block)
-    plan = _of_tiles(size, lanes, vectors, block, target, counts)
-    needed = -(-(size.queries % (vectors * lanes)) // lanes)
+    shape: AttentionShape, lanes: int, vectors: int, block: int, target: CpuTarget
+) -> TilePlan:
+    """The plan with ``vectors`` per tile; the last tile is narrower if that pays for its code."""
+    counts = shape.blocks(vectors * lanes, block)
+    plan = _of_tiles(shape, lanes, vectors, block, target, counts)
+    needed = -(-(shape.queries % (vectors * lanes)) // lanes)
     if len(counts) == 1 or needed in (0, vectors):
         return plan
-    whole = _of_tiles(size, lanes, vectors, block, target, counts[:-1])
-    tail = _of_tiles(size, lanes, needed, block, target, counts[-1:])
+    whole = _of_tiles(shape, lanes, vectors, block, target, counts[:-1])
+    tail = _of_tiles(shape, lanes, needed, block, target, counts[-1:])
     narrower = replace(plan, cycles=whole.cycles + tail.cycles, tail=tail)
-    worth = COPY_WORTH ** (narrower.copies - plan.copies)
-    return narrower if narrower.cycles * worth < plan.cycles else plan
+    required = MIN_COPY_SPEEDUP ** (narrower.copies - plan.copies)
+    return narrower if narrower.cycles * required < plan.cycles else plan
 
 
 def _of_tiles(
-    size: AttentionSize, lanes: int, vectors: int, block: int, target: CpuTarget,
+    shape: AttentionShape, lanes: int, vectors: int, block: int, target: CpuTarget,
     counts: Sequence[int],
-) -> AttentionPlan:
-    """Tiles of so many vectors, each of which reads so many blocks."""
+) -> TilePlan:
+    """The plan of tiles with ``vectors`` each, of which tile ``i`` reads ``counts[i]`` blocks."""
     model = machine_model(target)
     key_rows, score_steps = _height(block, vectors, target)
-    value_rows, sum_steps = _height(size.width, vectors, target)
-    keys = sum(min(count * block, size.keys) for count in counts)
-    loads = size.width * vectors * 2 / model.loads_per_cycle
-    rescaled = sum(counts) * (loads + model.key_block_cycles)
-    products = keys * (score_steps / block * size.depth + sum_steps)
+    value_rows, sum_steps = _height(shape.width, vectors, target)
+    keys = sum(min(count * block, shape.keys) for count in counts)
+    loads = shape.width * vectors * 2 / model.loads_per_cycle
+    rescaling = sum(counts) * (loads + model.key_block_cycles)
+    products = keys * (score_steps / block * shape.depth + sum_steps)
     exponentials = keys * vectors * model.exp_vector_cycles
-    turned = (len(counts) * vectors * lanes * (size.depth + size.width)
-              * model.transpose_cycles)
-    cycles = size.heads * (products + exponentials + rescaled + turned)
-    return AttentionPlan(size, lanes, vectors, block, key_rows, value_rows, cycles)
+    transposes = (len(counts) * vectors * lanes * (shape.depth + shape.width)
+                  * model.transpose_cycles)
+    cycles = shape.heads * (products + exponentials + rescaling + transposes)
+    return TilePlan(shape, lanes, vectors, block, key_rows, value_rows, cycles)
 
 
 def _height(extent: int, vectors: int, target: CpuTarget) -> tuple[int, float]:
-    """Rows of a register tile of so many vectors, and the cycles of a step over ``extent`` rows."""
+    """The best register tile's rows, and cycles of one reduction step over ``extent`` rows."""
     model = machine_model(target)
     best: tuple[float, int] = (math.inf, 1)
     for rows in range(1, extent + 1):
@@ -155,33 +162,47 @@ def _height(extent: int, vectors: int, target: CpuTarget) -> tuple[int, float]:
     return best[1], best[0]
 
 
-def row_cycles(size: AttentionSize, target: CpuTarget) -> float:
-    """What one core takes to read keys and values once, with all queries that share them."""
+def decode_cycles(shape: AttentionShape, target: CpuTarget) -> float:
+    """Decode attention: keys and values are read once for all queries that share them."""
     model, lanes = machine_model(target), target.lanes("float32")
-    depth, width = -(-size.depth // lanes), -(-size.width // lanes)
+    depth, width = -(-shape.depth // lanes), -(-shape.width // lanes)
     score = max(depth / model.loads_per_cycle, depth / model.fma_per_cycle)
     score += model.horizontal_sum_cycles
-    latency = model.fma_latency * -(-width // 4) / size.group / size.queries
+    latency = model.fma_latency * -(-width // 4) / shape.group / shape.queries
     summed = max(width / model.fma_per_cycle, latency)
     per_key = score + summed + model.exp_vector_cycles / lanes
-    return size.heads * size.queries * size.keys * per_key
+    return shape.heads * shape.queries * shape.keys * per_key
 
 
-def unfused_cycles(size: AttentionSize, target: CpuTarget) -> float:
-    """What one core takes for the two products and the softmax as kernels of their own.
+def unfused_cycles(shape: AttentionShape, target: CpuTarget) -> float:
+    """Two matrix products and a softmax as separate kernels.
 
-    Products pack their operands, run on whole vectors of columns, and heads of a group are rows
-    of one of them; nothing is passed over.
+    The products pack their operands and compute whole vectors of columns; the heads of a group
+    are rows of one product; causality skips no keys.
     """
     model, lanes = machine_model(target), target.lanes("float32")
-    keys, width = (-(-n // lanes) for n in (size.keys, size.width))
-    products = size.queries * (keys * size.depth + width * size.keys)
+    keys, width = (-(-n // lanes) for n in (shape.keys, shape.width))
+    products = shape.queries * (keys * shape.depth + width * shape.keys)
     products /= model.fma_per_cycle
-    exponentials = size.queries * keys * model.exp_vector_cycles
-    scores = size.queries * size.keys
-    packed = size.queries * size.depth + scores + size.keys * (size.depth + size.width) / size.group
-    cycles = size.heads * (products + exponentials + packed * model.pack_cycles)
-    if 4 * size.heads * scores > target.l2_bytes:
-        score_bytes = 4 * size.heads * scores
+    exponentials = shape.queries * keys * model.exp_vector_cycles
+    scores = shape.queries * shape.keys
+    packed = shape.queries * shape.depth + scores
+    packed += shape.keys * (shape.depth + shape.width) / shape.group
+    cycles = shape.heads * (products + exponentials + packed * model.pack_cycles)
+    if 4 * shape.heads * scores > target.l2_bytes:
+        score_bytes = 4 * shape.heads * scores
         cycles += SCORE_PASSES * score_bytes / model.beyond_l2_line_bandwidth
     return cycles
+
+
+def generic_cycles(shape: AttentionShape, target: CpuTarget) -> float:
+    """The operator's compute under the default schedule, which blocks neither product.
+
+    Each of its stages (scores, maximum, exponentials, sum, result) starts once per query.
+    """
+    model, lanes = machine_model(target), target.lanes("float32")
+    rows = shape.heads * shape.queries
+    multiply_adds = rows * shape.keys * (shape.depth + shape.width)
+    exponentials = rows * -(-shape.keys // lanes) * model.exp_vector_cycles
+    starts = GENERIC_STAGES * rows * model.tile_start_cycles
+    return multiply_adds * model.unblocked_fma_cycles + exponentials + starts

@@ -1,9 +1,9 @@
-"""Attention of a few queries, such as the one of a decoding step: keys and values are read once.
+"""The loops of decode attention: few queries, as in a decoding step; keys and values read once.
 
-One task is a head of keys with all queries that share it. Lanes run along what memory holds side
-by side: along the depth for the scores, along the keys for the softmax, along the values for the
-sums. The scores of as many keys as a vector has lanes are added up across lanes together, pair by
-pair, in a tree that ends with one key in each lane.
+One task is a head of keys with all queries that share it. Lanes run along the contiguous axis of
+the operand: along the depth for the scores, along the keys for the softmax, along the value width
+for the sums. The dot products of ``lanes`` keys are reduced across lanes together, by a tree of
+pairwise additions that ends with one key per lane.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from weft.ir.dtype import float32
 from weft.op.nn.attention import AttentionAttrs
-from weft.strategy.cpu.attention.cost import AttentionSize
-from weft.strategy.cpu.attention.tile import LOWEST, broadcast_load, defined, in_tiles, loop
+from weft.strategy.cpu.attention.cost import AttentionShape
+from weft.strategy.cpu.attention.fused_tile import LOWEST, broadcast_load, defined, in_tiles, loop
 from weft.strategy.cpu.elementwise.flat_rows import row_count, unravel
 from weft.te import exp
 from weft.tir.buffer import Buffer
@@ -33,18 +33,19 @@ from weft.tir.expr import (
 )
 from weft.tir.stmt import Allocate, BufferStore, ForKind, IfThenElse, LetStmt, Stmt, seq
 
-Vector: TypeAlias = Callable[[PrimExpr, PrimExpr, "int | None"], Stmt]  # index, lane, limit
-SUM_VECTORS = 4  # vectors of a value that are summed at a time: enough to hide the latency
-SUM_REGISTERS = 24
+VectorBody: TypeAlias = Callable[[PrimExpr, PrimExpr, "int | None"], Stmt]  # index, lane, limit
+SUM_VECTORS = 4  # vectors of a value accumulated at a time: enough to hide the FMA latency
+SUM_REGISTERS = 24  # accumulators of all queries together; the others hold operands
 
 
 @dataclass(frozen=True, slots=True)
-class RowLoops:
-    """Builds the program over ``(q, k, v[, mask])`` and ``(out,)``; the mask as ``AttentionLoops``
-    has it.
+class DecodeLoops:
+    """Builds the statement over buffers ``(q, k, v[, mask])`` and ``(out,)``.
+
+    ``q``, ``k`` and ``v`` have any float dtype of 16 or 32 bits; the mask is as in ``FusedLoops``.
     """
 
-    size: AttentionSize
+    shape: AttentionShape
     attrs: AttentionAttrs
     lanes: int
     mask_hides: bool
@@ -55,17 +56,17 @@ class RowLoops:
 
         def task(index: PrimExpr) -> Stmt:
             at = tuple(unravel(index, k.shape[:-2]))
-            return _Rows(self.size, self.attrs, self.lanes, q, k, v, mask, outputs[0], at,
+            return _DecodeTask(self.shape, self.attrs, self.lanes, q, k, v, mask, outputs[0], at,
                          self.mask_hides).build()
 
         return loop("task", row_count(k.shape[:-2]), task, ForKind.PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """The queries of the heads that share the keys at ``at``."""
+class _DecodeTask:
+    """The queries of all heads that share the keys with the leading indices ``at``."""
 
-    size: AttentionSize
+    shape: AttentionShape
     attrs: AttentionAttrs
     lanes: int
     q: Buffer
@@ -85,36 +86,37 @@ class _Rows:
 
     @property
     def count(self) -> int:
-        return self.group * self.size.queries
+        return self.group * self.shape.queries
 
     def query(self, row: PrimExpr) -> tuple[PrimExpr, ...]:
-        """The leading indices of a query, its own last."""
+        """The indices of query ``row`` of the group: batch, head, query."""
         if not self.at:
             return (row,)
         *batch, head = self.at
-        queries = self.size.queries
+        queries = self.shape.queries
         return (*batch, head * self.group + row // queries, row % queries)
 
     def build(self) -> Stmt:
-        depth, keys = (-(-n // self.lanes) * self.lanes for n in (self.size.depth, self.size.keys))
+        sizes = self.shape.depth, self.shape.keys
+        depth, keys = (-(-n // self.lanes) * self.lanes for n in sizes)
         rows = const(self.count)
         queries = Buffer("queries", (rows, const(depth)), float32)
         scores = Buffer("scores", (rows, const(keys)), float32)
         total = Buffer("total", (rows,), float32)
         body = seq([
             loop("row", self.count, lambda row: self._pack(queries, row)),
-            in_tiles(self.size.keys, self.lanes, lambda start, count: loop(
+            in_tiles(self.shape.keys, self.lanes, lambda start, count: loop(
                 "row", self.count, lambda row: self._scores(queries, scores, row, start, count))),
             loop("row", self.count, lambda row: self._softmax(scores, total, row)),
-            in_tiles(self.size.width, self._sum_vectors() * self.lanes,
+            in_tiles(self.shape.width, self._sum_vectors() * self.lanes,
                      lambda start, width: self._sums(scores, total, start, width)),
         ])
         for buffer in (queries, scores, total):
             body = Allocate(buffer, body)
         return body
 
-    def _along(self, extent: int, body: Vector) -> Stmt:
-        """``body`` for vectors of indices; of the last one not all may be there."""
+    def _along(self, extent: int, body: VectorBody) -> Stmt:
+        """``body(index, lane, limit)`` by vectors; ``limit`` is the extent in a partial one."""
         def vector(start: PrimExpr, count: int) -> Stmt:
             limit = None if count == self.lanes else extent
             return self._lanes(lambda lane: body(start + lane, lane, limit))
@@ -125,7 +127,7 @@ class _Rows:
         return loop("lane", self.lanes, body, ForKind.VECTORIZED)
 
     def _pack(self, queries: Buffer, row: PrimExpr) -> Stmt:
-        """A query, scaled; zero beyond the depth."""
+        """Store one query scaled, padded with zeros to whole vectors."""
         scale = const(self.attrs.scale, float32)
 
         def element(d: PrimExpr, lane: PrimExpr, limit: int | None) -> Stmt:
@@ -133,15 +135,15 @@ class _Rows:
             value = self.q.load(*self.query(row), d).astype(float32) * scale
             return BufferStore(queries, _below(d, limit, value, 0.0), (row, d))
 
-        return self._along(self.size.depth, element)
+        return self._along(self.shape.depth, element)
 
     def _scores(self, queries: Buffer, scores: Buffer, row: PrimExpr, start: PrimExpr,
                 count: int) -> Stmt:
-        """Scores of a vector of keys, ``count`` of which are there."""
+        """The scores of one vector of keys, of which the first ``count`` exist."""
         acc = Buffer("acc", (const(self.lanes), const(self.lanes)), float32, "local")
 
         def products(first: PrimExpr, width: int) -> Stmt:
-            limit = None if width == self.lanes else self.size.depth
+            limit = None if width == self.lanes else self.shape.depth
 
             def step(n: PrimExpr, lane: PrimExpr) -> Stmt:
                 d = first + lane
@@ -151,18 +153,18 @@ class _Rows:
 
             return _unrolled(count, lambda n: self._lanes(lambda lane: step(n, lane)))
 
-        place = (row, Ramp(start, const(1), self.lanes))
+        stored = (row, Ramp(start, const(1), self.lanes))
         return Allocate(acc, seq([
             _unrolled(self.lanes, lambda n: self._lanes(
                 lambda lane: BufferStore(acc, const(0, float32), (n, lane)))),
-            in_tiles(self.size.depth, self.lanes, products),
-            _with_sums_of_rows(acc, self.lanes, lambda sums: BufferStore(scores, sums, place)),
+            in_tiles(self.shape.depth, self.lanes, products),
+            _with_row_sums(acc, self.lanes, lambda sums: BufferStore(scores, sums, stored)),
         ]))
 
     def _softmax(self, scores: Buffer, total: Buffer, row: PrimExpr) -> Stmt:
-        """Scores become exponentials relative to the largest; ``total`` is their sum."""
+        """Replace scores by exp(score - maximum); ``total`` is the sum of the exponentials."""
         best = Buffer("best", (const(self.lanes),), float32, "local")
-        part = Buffer("part", (const(self.lanes),), float32, "local")
+        partial = Buffer("part", (const(self.lanes),), float32, "local")
         top = Buffer("top", (const(1),), float32)
 
         def largest(n: PrimExpr, lane: PrimExpr, limit: int | None) -> Stmt:
@@ -174,56 +176,56 @@ class _Rows:
             ])
 
         def power(n: PrimExpr, lane: PrimExpr, limit: int | None) -> Stmt:
-            del limit  # beyond the keys there are zeros
+            del limit  # lanes beyond the last key hold exp(-inf) = 0
             return seq([
                 BufferStore(scores, exp(scores.load(row, n) - top.load(0)), (row, n)),
-                BufferStore(part, part.load(lane) + scores.load(row, n), (lane,)),
+                BufferStore(partial, partial.load(lane) + scores.load(row, n), (lane,)),
             ])
 
         def set_all(target: Buffer, value: float) -> Stmt:
             return self._lanes(lambda lane: BufferStore(target, const(value, float32), (lane,)))
 
-        keys = self.size.keys
-        return Allocate(top, Allocate(best, Allocate(part, seq([
+        keys = self.shape.keys
+        return Allocate(top, Allocate(best, Allocate(partial, seq([
             set_all(best, LOWEST), self._along(keys, largest),
             self._folded(best, top, const(0), lambda a, b: select(b > a, b, a)),
-            set_all(part, 0.0), self._along(keys, power),
-            self._folded(part, total, row, lambda a, b: a + b),
+            set_all(partial, 0.0), self._along(keys, power),
+            self._folded(partial, total, row, lambda a, b: a + b),
         ]))))
 
-    def _folded(self, vector: Buffer, target: Buffer, place: PrimExpr,
+    def _folded(self, vector: Buffer, target: Buffer, index: PrimExpr,
                 combine: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Stmt:
-        """``target[place]`` is what the lanes of a register combine to, one after the other."""
+        """Reduce the lanes of a register, one after the other, into ``target[index]``."""
         spread = Buffer("spread", (const(self.lanes),), float32)
-        here = target.load(place)
+        current = target.load(index)
         return Allocate(spread, seq([
             self._lanes(lambda lane: BufferStore(spread, vector.load(lane), (lane,))),
-            BufferStore(target, spread.load(0), (place,)),
+            BufferStore(target, spread.load(0), (index,)),
             loop("lane", self.lanes - 1, lambda lane: BufferStore(
-                target, combine(here, spread.load(lane + 1)), (place,))),
+                target, combine(current, spread.load(lane + 1)), (index,))),
         ]))
 
     def _masked(self, score: PrimExpr, row: PrimExpr, n: PrimExpr) -> PrimExpr:
         unseen, query = const(self.attrs.unseen, float32), self.query(row)
         if self.mask is not None:
-            here = broadcast_load(self.mask, (*query, n))
-            hidden = here < const(0, float32)
-            score = select(hidden, unseen, score) if self.mask_hides else score + here
+            mask = broadcast_load(self.mask, (*query, n))
+            hidden = mask < const(0, float32)
+            score = select(hidden, unseen, score) if self.mask_hides else score + mask
         if self.attrs.causal:
             score = select(n <= query[-1] + self.attrs.offset, score, unseen)
         return score
 
     def _sum_vectors(self) -> int:
-        """Vectors of a value that are summed at a time, for all queries."""
-        there = -(-self.size.width // self.lanes)
-        return max(1, min(there, SUM_VECTORS, SUM_REGISTERS // self.count))
+        """Vectors of a value that are accumulated at a time, for all queries."""
+        needed = -(-self.shape.width // self.lanes)
+        return max(1, min(needed, SUM_VECTORS, SUM_REGISTERS // self.count))
 
     def _sums(self, scores: Buffer, total: Buffer, start: PrimExpr, width: int) -> Stmt:
-        """The weighted sums of ``width`` elements of the values, written to the result."""
+        """Store ``width`` elements of the result from ``start`` on: sums of weighted values."""
         lanes = self.lanes
         vectors = -(-width // lanes)
         acc = Buffer("acc", (const(self.count), const(vectors), const(lanes)), float32, "local")
-        limit = self.size.width if width % lanes else None
+        limit = self.shape.width if width % lanes else None
 
         def tile(body: Callable[[tuple[PrimExpr, ...], PrimExpr], Stmt]) -> Stmt:
             return _unrolled(self.count, lambda row: _unrolled(vectors, lambda n: self._lanes(
@@ -245,7 +247,7 @@ class _Rows:
 
         return Allocate(acc, seq([
             tile(lambda i, _: BufferStore(acc, const(0, float32), i)),
-            loop("key", self.size.keys, step), tile(write),
+            loop("key", self.shape.keys, step), tile(write),
         ]))
 
 
@@ -254,17 +256,17 @@ def _unrolled(extent: int, body: Callable[[Var], Stmt]) -> Stmt:
 
 
 def _below(index: PrimExpr, limit: int | None, value: PrimExpr, other: float) -> PrimExpr:
-    """``value`` for an index below ``limit``, and read there alone."""
+    """``value`` if ``index < limit``, else ``other``; ``value`` is not evaluated otherwise."""
     return value if limit is None else if_then_else(index < limit, value, const(other, float32))
 
 
-def _with_sums_of_rows(
+def _with_row_sums(
     square: Buffer, lanes: int, body: Callable[[PrimExpr], Stmt]
 ) -> Stmt:
-    """``body(vector)``, lane ``i`` of which is the sum of row ``i`` of registers.
+    """``body(vector)``, where lane ``i`` of the vector is the sum of row ``i`` of ``square``.
 
-    Neighbouring lanes of two vectors are added into one, and so on: each step halves both the
-    vectors and what is left to add of a row.
+    A tree: each level adds even and odd lanes of two vectors into one, which halves both the
+    number of vectors and the number of lanes that belong to one row.
     """
     values: list[tuple[Var, PrimExpr]] = []
     even, odd = tuple(range(0, 2 * lanes, 2)), tuple(range(1, 2 * lanes, 2))

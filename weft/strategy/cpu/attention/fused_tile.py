@@ -1,4 +1,4 @@
-"""One tile of queries of fused attention: what it reads, and what it keeps in the nearest cache."""
+"""One tile of queries of fused attention: its operands, and its scratch buffers in L1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.ir.dtype import DType, float32, int32, int64
 from weft.op.nn.attention import AttentionAttrs
-from weft.strategy.cpu.attention.cost import AttentionPlan
+from weft.strategy.cpu.attention.cost import TilePlan
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, const, int_value, minimum, select
 from weft.tir.stmt import BufferStore, For, ForKind, IfThenElse, Stmt, seq
@@ -18,19 +18,19 @@ from weft.tir.transform.transpose_tile import ANNOTATION as TRANSPOSE
 
 LaneBody = Callable[[PrimExpr], Stmt]
 Element = Callable[[PrimExpr, PrimExpr], Stmt]
-Place: TypeAlias = tuple[PrimExpr, PrimExpr, PrimExpr]  # row, vector, lane of a register tile
-RegisterBody = Callable[[Place, PrimExpr], Stmt]
+TileIndex: TypeAlias = tuple[PrimExpr, PrimExpr, PrimExpr]  # row, vector, lane of a register tile
+RegisterBody = Callable[[TileIndex, PrimExpr], Stmt]
 
-# Where maxima start: below every score but minus infinity, and still a number to subtract.
+# Initial maxima: below every score but minus infinity, and finite, so that it can be subtracted.
 LOWEST = float(np.finfo(np.float32).min)
-MIN_TURNED = 4  # rows of less than a square that are transposed in registers
+MIN_TRANSPOSED = 4  # rows from which on a non-square tile is transposed in registers
 
 
 def defined(attrs: AttentionAttrs, value: PrimExpr, total: PrimExpr) -> PrimExpr:
-    """A result, or zero for a query without a softmax, where the attributes want that.
+    """``value``, or zero where ``attrs.undefined`` asks for it and the softmax is undefined.
 
-    The sum of its exponentials is zero where all its scores were minus infinity, at least one
-    where there is a softmax, and NaN elsewhere.
+    ``total``, the sum of exponentials, is zero if all scores were minus infinity, NaN if a score
+    was NaN or plus infinity, and at least one otherwise.
     """
     zero = const(0, float32)
     if attrs.undefined == "zero":
@@ -41,10 +41,10 @@ def defined(attrs: AttentionAttrs, value: PrimExpr, total: PrimExpr) -> PrimExpr
 
 
 def broadcast_load(x: Buffer, index: Sequence[PrimExpr]) -> PrimExpr:
-    """The element of ``x``, which broadcasts to a shape, for an index into that shape."""
-    own = index[len(index) - x.ndim:]
+    """The element of ``x`` at an index into the shape to which ``x`` broadcasts."""
+    trailing = index[len(index) - x.ndim:]
     return x.load(*(const(0) if int_value(size) == 1 else i
-                    for size, i in zip(x.shape, own, strict=True)))
+                    for size, i in zip(x.shape, trailing, strict=True)))
 
 
 def loop(
@@ -57,37 +57,37 @@ def loop(
 
 
 def in_tiles(count: int, height: int, body: Callable[[PrimExpr, int], Stmt]) -> Stmt:
-    """``body(first row, rows)`` for tiles of ``height`` rows, and for the rest."""
+    """``body(first row, rows)`` for full tiles of ``height`` rows and for the tail."""
     full, rest = divmod(count, height)
-    parts: list[Stmt] = []
+    tiles: list[Stmt] = []
     if full:
-        parts.append(loop("tile", full, lambda t: body(t * height, height)))
+        tiles.append(loop("tile", full, lambda t: body(t * height, height)))
     if rest:
-        parts.append(body(const(full * height), rest))
-    return seq(parts)
+        tiles.append(body(const(full * height), rest))
+    return seq(tiles)
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """What a tile keeps in the first-level cache; the last axis of each has one lane a query."""
+    """The buffers of a tile, which fit in L1; their last axis runs over the queries."""
 
     queries: Buffer  # [depth, tile], scaled
     scores: Buffer  # [block, tile], then their exponentials
     sums: Buffer  # [width, tile]
     mask: Buffer  # [block, tile]
-    top: Buffer  # the largest score so far
-    factor: Buffer  # the largest score before this block, then what it does to earlier sums
+    top: Buffer  # the maximum score so far
+    factor: Buffer  # the maximum before this block, then the scale factor of earlier sums
     total: Buffer  # the sum of exponentials
     last: Buffer  # the last key that each query sees
 
     @staticmethod
-    def of(plan: AttentionPlan) -> Scratch:
+    def of(plan: TilePlan) -> Scratch:
         def lanes(name: str, *rows: int, dtype: DType = float32) -> Buffer:
             return Buffer(name, tuple(const(n) for n in (*rows, plan.tile)), dtype)
 
         return Scratch(
-            lanes("q_tile", plan.size.depth), lanes("scores", plan.block),
-            lanes("sums", plan.size.width), lanes("mask_tile", plan.block), lanes("top"),
+            lanes("q_tile", plan.shape.depth), lanes("scores", plan.block),
+            lanes("sums", plan.shape.width), lanes("mask_tile", plan.block), lanes("top"),
             lanes("factor"), lanes("total"), lanes("last", dtype=int32),
         )
 
@@ -97,13 +97,13 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile of the queries of one head, whose leading indices are ``at``, from ``first`` on.
+    """The tile of queries from ``first`` on of one head, whose leading indices are ``at``.
 
-    ``count`` is how many it has; ``None`` for those of ``plan``, and fewer at the end. ``mask`` is
-    float32: numbers to add, or, with ``mask_hides``, negative where a key is not seen.
+    ``count`` is the number of queries; ``None``: as many as ``plan`` says, fewer in the last tile.
+    ``mask`` is float32: added to the scores, or with ``mask_hides`` negative for hidden keys.
     """
 
-    plan: AttentionPlan
+    plan: TilePlan
     attrs: AttentionAttrs
     q: Buffer
     k: Buffer
@@ -118,15 +118,15 @@ class Tile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is known that every lane has a query."""
+        """Whether every lane is known to hold a query."""
         if self.count is None:
-            return self.plan.size.queries % self.plan.tile == 0
+            return self.plan.shape.queries % self.plan.tile == 0
         return self.count == self.plan.tile
 
     @property
-    def turns_mask(self) -> bool:
+    def transposes_mask(self) -> bool:
         """Whether the mask differs between queries, so that it has to be transposed."""
-        return (self.mask is not None and self.mask.ndim > 1 and self.plan.size.queries > 1
+        return (self.mask is not None and self.mask.ndim > 1 and self.plan.shape.queries > 1
                 and int_value(self.mask.shape[-2]) != 1)
 
     def key(self, row: PrimExpr, d: PrimExpr) -> PrimExpr:
@@ -136,47 +136,48 @@ class Tile:
         return self.v.load(*self._shared(self.v), row, e)
 
     def mask_at(self, query: PrimExpr, key: PrimExpr) -> PrimExpr:
-        """What the mask, which broadcasts, has for a query and a key."""
+        """The element of the broadcast mask for a query and a key."""
         if self.mask is None:
             return const(0, float32)
         return broadcast_load(self.mask, (*self.at, query, key))
 
     def _shared(self, x: Buffer) -> Sequence[PrimExpr]:
-        """The leading indices of keys or values: one head serves a group of heads."""
+        """The leading indices of keys or values, which a group of query heads shares."""
         if not self.at:
             return ()
         *batch, head = self.at
         group = (int_value(self.q.shape[-3]) or 1) // (int_value(x.shape[-3]) or 1)
         return (*batch, head // group)
 
-    def turn(self, extent: int, element: Element, *, into_lanes: bool) -> Stmt:
-        """``element(n, query)`` for ``extent`` of the one and the queries that there are.
+    def transpose(self, extent: int, element: Element, *, into_lanes: bool) -> Stmt:
+        """A transposed copy: ``element(n, query)`` for ``n`` below ``extent`` and all queries.
 
-        Memory is read along one of the two axes and written along the other: along the queries
-        where it is ``into_lanes`` of the tile.
+        One of the two axes is contiguous in the source, the other in the destination. With
+        ``into_lanes`` the destination is the tile, where queries are contiguous; otherwise the
+        tile is the source.
         """
-        lanes, queries = self.plan.lanes, self.plan.size.queries
+        lanes, queries = self.plan.lanes, self.plan.shape.queries
 
-        def strip(first: PrimExpr, count: int) -> Stmt:
-            return in_tiles(extent, lanes, lambda n, height: _turned(
+        def column_block(first: PrimExpr, count: int) -> Stmt:
+            return in_tiles(extent, lanes, lambda n, height: _transposed(
                 (n, height), (first, count), lanes, element, into_lanes=into_lanes))
 
         if self.is_whole or self.count is not None:
-            return in_tiles(self.count or self.plan.tile, lanes, strip)
+            return in_tiles(self.count or self.plan.tile, lanes, column_block)
         whole = minimum((queries - self.first) // lanes, self.plan.vectors)
         rest, last = queries % lanes, queries % self.plan.tile
         return seq([
-            loop("vector", whole, lambda vector: strip(vector * lanes, lanes)),
-            IfThenElse(self.first.equal(queries - last), strip(const(last - rest), rest))
+            loop("vector", whole, lambda vector: column_block(vector * lanes, lanes)),
+            IfThenElse(self.first.equal(queries - last), column_block(const(last - rest), rest))
             if rest else None,
         ])
 
     def lanes(self, body: LaneBody) -> Stmt:
-        """``body`` for all queries of the tile, a vector after the other."""
+        """``body(query)`` for all queries of the tile, vector by vector."""
         return self.registers(1, lambda _, j: body(j))
 
     def registers(self, rows: int, body: RegisterBody) -> Stmt:
-        """``body((row, vector, lane), query)`` written out, vectors inside rows."""
+        """``body((row, vector, lane), query)``, unrolled over rows and the vectors inside them."""
         lanes = self.plan.lanes
 
         def vector(r: PrimExpr, n: PrimExpr) -> Stmt:
@@ -196,19 +197,19 @@ class Tile:
             lambda j: BufferStore(target, value, (r, j))))
 
 
-def _turned(
+def _transposed(
     rows: tuple[PrimExpr, int], queries: tuple[PrimExpr, int], lanes: int, element: Element, *,
     into_lanes: bool,
 ) -> Stmt:
-    """``element`` for a square, transposed in registers; what is left of one by strides."""
+    """``element`` for one square, transposed in registers; a small remainder by strided access."""
     (row, height), (query, width) = rows, queries
     n, j = Var("n", int64), Var("query", int64)
     body = element(row + n, query + j)
     over_rows, over_queries = (n, height), (j, width)
-    if width == lanes and height >= MIN_TURNED and height & (height - 1) == 0:
+    if width == lanes and height >= MIN_TRANSPOSED and height & (height - 1) == 0:
         outer, inner = (over_rows, over_queries) if into_lanes else (over_queries, over_rows)
-        turned = _for(*outer, _for(*inner, body, ForKind.VECTORIZED), ForKind.UNROLLED)
-        return turned.replace(annotations={TRANSPOSE: 1})
+        square = _for(*outer, _for(*inner, body, ForKind.VECTORIZED), ForKind.UNROLLED)
+        return square.replace(annotations={TRANSPOSE: 1})
     inner, outer = (over_queries, over_rows) if width == lanes else (over_rows, over_queries)
     return _for(*outer, _for(*inner, body, ForKind.VECTORIZED))
 

@@ -1,56 +1,57 @@
-"""A block of keys and values taken into a tile of queries: scores, exponentials, weighted sums."""
+"""One block of keys and values for a tile of queries: scores, exponentials, weighted sums."""
 
 from __future__ import annotations
 
 from weft.ir.dtype import float32, int32
-from weft.strategy.cpu.attention.tile import Place, Tile, in_tiles, loop
+from weft.strategy.cpu.attention.fused_tile import Tile, TileIndex, in_tiles, loop
 from weft.te import exp
 from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, const, select
 from weft.tir.stmt import Allocate, BufferStore, Stmt, seq
 
 
-def take_block(tile: Tile, start: PrimExpr, count: int) -> Stmt:
-    """``count`` keys from ``start`` on."""
+def accumulate_block(tile: Tile, start: PrimExpr, count: int) -> Stmt:
+    """Accumulate ``count`` keys and values from index ``start`` into the sums of the tile."""
     x = tile.x
     return seq([
-        _turn_mask(tile, start, count) if tile.turns_mask else None,
+        _transpose_mask(tile, start, count) if tile.transposes_mask else None,
+        # ``factor`` holds the old maximum until ``_exponentials`` makes it a scale factor.
         tile.lanes(lambda j: BufferStore(x.factor, x.top.load(j), (j,))),
         in_tiles(count, tile.plan.key_rows,
                  lambda row, rows: _score_tile(tile, start, row, rows)),
         _exponentials(tile, count),
-        in_tiles(tile.plan.size.width, tile.plan.value_rows,
+        in_tiles(tile.plan.shape.width, tile.plan.value_rows,
                  lambda row, rows: _sum_tile(tile, start, count, row, rows)),
     ])
 
 
-def _turn_mask(tile: Tile, start: PrimExpr, count: int) -> Stmt:
-    """The mask of the block with the queries along the lanes."""
-    return tile.turn(count, lambda n, j: BufferStore(
+def _transpose_mask(tile: Tile, start: PrimExpr, count: int) -> Stmt:
+    """Copy the block of the mask transposed: keys by queries, with queries along the lanes."""
+    return tile.transpose(count, lambda n, j: BufferStore(
         tile.x.mask, tile.mask_at(tile.first + j, start + n), (n, j)), into_lanes=True)
 
 
 def _score_tile(tile: Tile, start: PrimExpr, row: PrimExpr, rows: int) -> Stmt:
-    """The scores of a few keys, and the maxima with them."""
+    """The scores of one register tile of keys, and the running maxima."""
     x, acc, top = tile.x, tile.register_tile("acc", rows), tile.register_tile("new_top", 1)
 
     def step(d: PrimExpr) -> Stmt:
         return tile.registers(rows, lambda i, j: BufferStore(
             acc, acc.load(*i) + tile.key(start + row + i[0], d) * x.queries.load(d, j), i))
 
-    def finish(i: Place, j: PrimExpr) -> Stmt:
+    def finish(i: TileIndex, j: PrimExpr) -> Stmt:
         score, highest = acc.load(*i), (const(0), *i[1:])
         so_far = top.load(*highest)
         return seq([
             BufferStore(acc, _masked(tile, score, start, row + i[0], j), i),
             BufferStore(x.scores, score, (row + i[0], j)),
-            # A score that is no number passes by the maximum, and gets into the sums as it is.
+            # A NaN score does not change the maximum; it reaches the sums as NaN.
             BufferStore(top, select(score > so_far, score, so_far), highest),
         ])
 
     return Allocate(acc, Allocate(top, seq([
         tile.registers(rows, lambda i, _: BufferStore(acc, const(0, float32), i)),
-        loop("d", tile.plan.size.depth, step),
+        loop("d", tile.plan.shape.depth, step),
         _read(tile, top, x.top),
         tile.registers(rows, finish),
         _write(tile, top, x.top),
@@ -60,23 +61,23 @@ def _score_tile(tile: Tile, start: PrimExpr, row: PrimExpr, rows: int) -> Stmt:
 def _masked(
     tile: Tile, score: PrimExpr, start: PrimExpr, row: PrimExpr, j: PrimExpr
 ) -> PrimExpr:
-    """The score of query ``j`` with the key in ``row`` of the block, by what the query sees."""
+    """The score of query ``j`` with key ``row`` of the block, after the mask and causality."""
     unseen = const(tile.attrs.unseen, float32)
     if tile.mask is not None:
-        here = (tile.x.mask.load(row, j) if tile.turns_mask
+        mask = (tile.x.mask.load(row, j) if tile.transposes_mask
                 else tile.mask_at(const(0), start + row))
-        score = select(here < const(0, float32), unseen, score) if tile.mask_hides else score + here
+        score = select(mask < const(0, float32), unseen, score) if tile.mask_hides else score + mask
     if tile.attrs.causal:
         score = select((start + row).astype(int32) <= tile.x.last.load(j), score, unseen)
     return score
 
 
 def _exponentials(tile: Tile, count: int) -> Stmt:
-    """Scores become exponentials relative to the maximum; ``factor`` rescales what came before."""
+    """Replace scores by exp(score - maximum); ``factor`` rescales the sums of earlier blocks."""
     x = tile.x
     top, total = tile.register_tile("top", 1), tile.register_tile("total", 1)
 
-    def start(i: Place, j: PrimExpr) -> Stmt:
+    def start(i: TileIndex, j: PrimExpr) -> Stmt:
         return seq([
             BufferStore(top, x.top.load(j), i),
             BufferStore(x.factor, exp(x.factor.load(j) - top.load(*i)), (j,)),
@@ -95,7 +96,7 @@ def _exponentials(tile: Tile, count: int) -> Stmt:
 
 
 def _sum_tile(tile: Tile, start: PrimExpr, count: int, row: PrimExpr, rows: int) -> Stmt:
-    """A few elements of the values, weighted, added to the rescaled sums."""
+    """Add the weighted values of one register tile to the rescaled sums."""
     x, acc = tile.x, tile.register_tile("acc", rows)
 
     def step(n: PrimExpr) -> Stmt:

@@ -1,0 +1,116 @@
+"""The decision for attention: fused tiles, decode attention, or matrix products around a softmax.
+
+``Legalize`` rewrites a call whose decision is ``UNFUSED``; the strategy offers the kernels.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from weft.ir.dtype import float32
+from weft.ir.expr import Call
+from weft.ir.types import TensorType
+from weft.strategy.cpu.attention.applies import (
+    attention_shape,
+    why_not_decode,
+    why_not_unfused,
+    why_only_generic,
+)
+from weft.strategy.cpu.attention.cost import (
+    AttentionShape,
+    TilePlan,
+    decode_cycles,
+    generic_cycles,
+    plan_tiles,
+    unfused_cycles,
+)
+from weft.strategy.cpu.estimate import roofline_seconds
+from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.target import CpuTarget
+
+# The unfused form must be estimated this much shorter: the estimates are no more accurate.
+MAX_UNFUSED_SHARE = 0.85
+
+
+class AttentionAlgorithm(enum.StrEnum):
+    """How attention runs."""
+
+    FUSED = "fused"  # tiles of queries by blocks of keys in one kernel
+    DECODE = "decode"  # few queries: keys and values are read once, unpacked
+    UNFUSED = "unfused"  # matmul, softmax and matmul as separate kernels
+    GENERIC = "generic"  # the operator's compute under the default schedule
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """``shape`` is ``None`` for ``GENERIC``; ``tiles`` is set for ``FUSED``."""
+
+    shape: AttentionShape | None = None
+    tiles: TilePlan | None = None
+
+
+AttentionCandidate = Candidate[AttentionPlan]
+
+
+@decides("nn.attention", target="cpu")
+@decides("nn.masked_attention", target="cpu")
+def decide_attention(call: Call, target: CpuTarget) -> Decision[AttentionPlan]:
+    """The algorithm that runs a call of ``nn.attention`` or ``nn.masked_attention``."""
+    generic = _generic(call, target)
+    objection = why_only_generic(call)
+    if objection is not None:
+        return Decision(generic, tuple(
+            Rejected(a, objection) for a in AttentionAlgorithm if a != generic.algorithm))
+    candidates, rejected = _candidates(attention_shape(call), _is_float32(call), target)
+    return choose((*candidates, generic), rejected)
+
+
+def kernel_candidates(call: Call, target: CpuTarget) -> list[AttentionCandidate]:
+    """The candidates that run as one kernel, without a rewrite of the call."""
+    generic = _generic(call, target)
+    if why_only_generic(call) is not None:
+        return [generic]
+    candidates, _ = _candidates(attention_shape(call), _is_float32(call), target)
+    kernels = [c for c in candidates if c.algorithm != AttentionAlgorithm.UNFUSED]
+    return [*kernels, generic]
+
+
+def _is_float32(call: Call) -> bool:
+    query = call.args[0].checked_type
+    return isinstance(query, TensorType) and query.dtype is float32
+
+
+def _generic(call: Call, target: CpuTarget) -> AttentionCandidate:
+    if why_only_generic(call) is not None:
+        seconds = roofline_seconds(call, target)
+    else:
+        seconds = machine_model(target).seconds(generic_cycles(attention_shape(call), target))
+    return Candidate(AttentionAlgorithm.GENERIC, seconds, AttentionPlan())
+
+
+def _candidates(
+    shape: AttentionShape, is_float32: bool, target: CpuTarget
+) -> tuple[tuple[AttentionCandidate, ...], tuple[Rejected, ...]]:
+    """The algorithms other than ``GENERIC`` that can run the shape, and those that cannot."""
+    seconds, tiles = machine_model(target).seconds, plan_tiles(shape, target)
+    fused = seconds(tiles.cycles)
+    candidates = [Candidate(AttentionAlgorithm.FUSED, fused, AttentionPlan(shape, tiles))]
+    rejected = []
+    objection = why_not_decode(shape)
+    if objection is None:
+        decode = seconds(decode_cycles(shape, target))
+        candidates.append(Candidate(AttentionAlgorithm.DECODE, decode, AttentionPlan(shape)))
+    else:
+        rejected.append(Rejected(AttentionAlgorithm.DECODE, objection))
+    objection = why_not_unfused(shape, is_float32=is_float32, target=target)
+    unfused = None if objection is not None else seconds(unfused_cycles(shape, target))
+    if unfused is not None and unfused >= MAX_UNFUSED_SHARE * fused:
+        objection = (f"must be estimated below {MAX_UNFUSED_SHARE:.0%} of the fused kernel: "
+                     "the estimates are no more accurate")
+    if objection is not None or unfused is None:
+        rejected.append(Rejected(AttentionAlgorithm.UNFUSED, objection or "", unfused))
+    else:
+        candidates.append(Candidate(AttentionAlgorithm.UNFUSED, unfused, AttentionPlan(shape)))
+    return tuple(candidates), tuple(rejected)
