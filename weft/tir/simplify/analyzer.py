@@ -232,7 +232,7 @@ class Analyzer:
         low, high = self._facts.of_sum(total)
         return Linear.of_const(int(low)).wrapped() if low == high else total
 
-    def not_negative_form(self, condition: PrimExpr) -> Linear | None:
+    def nonnegative_form(self, condition: PrimExpr) -> Linear | None:
         """The sum that is at least zero exactly where an order of int64 scalars holds."""
         if type(condition) not in compare.ORDERED or condition.a.dtype is not int64:  # type: ignore[attr-defined]
             return None

@@ -1,7 +1,7 @@
-"""Registers keep their promise: every index of a ``local`` buffer is constant, or it is memory.
+"""Demotes ``local`` buffers that cannot be held in registers to memory.
 
-A local buffer that is indexed at run time, or larger than the registers of any machine, is
-demoted to ``global`` scope, which inside a kernel is stack or workspace memory.
+A local buffer that is indexed by a run-time value, or is larger than the register file of any CPU,
+moves to ``global`` scope: inside a kernel that is the stack or the workspace.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAX_LOCAL_BYTES = 4096  # twice the 32 registers of 64 bytes
 
 
 def is_constant_index(index: PrimExpr) -> bool:
-    """A constant element, or constant neighbouring elements."""
+    """Whether an index is a constant, or a contiguous ramp from a constant."""
     if type(index) is Ramp:
         return int_value(index.base) is not None and int_value(index.stride) == 1
     return int_value(index) is not None
 
 
 def is_constant_access(indices: tuple[PrimExpr, ...]) -> bool:
-    """Whether the access is to one register: scalars, and a ramp at most in the last place."""
+    """Whether an access is to constant elements: scalars, and a ramp only as the last index."""
     return all(map(is_constant_index, indices)) and not any(
         isinstance(i, Ramp | Broadcast) for i in indices[:-1]
     )

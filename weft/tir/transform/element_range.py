@@ -1,7 +1,8 @@
-"""A row of elements that a loop walks vector by vector, cut at any element.
+"""The contiguous elements that a loop over vectors covers, to be split at any element.
 
-Where a choice changes in the middle of a row, vectors start anew there: those of both sides are
-whole, and none is cut into small ones.
+A select such as padding may change inside a vector. Splitting the element range there, with vectors
+that restart at the split point, keeps the vectors of both sides whole. Splitting the loop between
+two vectors would leave a vector in the middle, to be cut into small powers of two.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from weft.tir.stmt import ForKind, Stmt
 from weft.tir.transform.masked_tail import MASKED_TAIL
 from weft.tir.visitor import exprs_of, map_stmts, mentions, stmts_of, substitute
 
-# In rows of so few vectors lanes choose where they can: whole vectors would be as many.
+# Rows of at most this many vectors select per lane instead: a split would not save vectors.
 FEW_VECTORS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ElementRange:
-    """Elements ``start <= e < stop``: lane ``i`` of vector ``v`` is ``v * lanes + i``."""
+    """Elements ``[start, stop)``; lane ``i`` of iteration ``v`` is element ``v * lanes + i``."""
 
     loop: s.For
     lanes: int
@@ -31,32 +32,32 @@ class ElementRange:
     start: int
     stop: int
 
-    def place_of(self, order: Linear) -> int | None:
-        """The first element where ``order >= 0`` changes; ``None`` if other things decide it."""
-        lane = next((v for v in order.terms if v in self.lane_vars), None)
-        step = 0 if lane is None else order.terms[lane]
-        if abs(step) != 1 or order.terms.get(self.loop.loop_var) != step * self.lanes:
+    def threshold(self, total: Linear) -> int | None:
+        """The element at which ``total >= 0`` changes; ``None`` if other variables occur in it."""
+        lane = next((v for v in total.terms if v in self.lane_vars), None)
+        step = 0 if lane is None else total.terms[lane]
+        if abs(step) != 1 or total.terms.get(self.loop.loop_var) != step * self.lanes:
             return None
-        if len(order.terms) != 2:
+        if len(total.terms) != 2:
             return None
-        return -order.const if step > 0 else order.const + 1
+        return -total.const if step > 0 else total.const + 1
 
-    def piece(self, start: int, stop: int, body: Stmt) -> list[Stmt]:
-        """``body`` for the elements from ``start`` to ``stop``: whole vectors, and one shorter."""
+    def subrange(self, start: int, stop: int, body: Stmt) -> list[Stmt]:
+        """``body`` for elements ``[start, stop)``: a loop of whole vectors, then a shorter one."""
         vectors, rest = divmod(stop - start, self.lanes)
         first, offset = divmod(start, self.lanes)
         whole = self.loop.replace(min=const(first), extent=const(vectors),
                                   body=_moved(body, const(offset), const(self.lanes)))
         last = self.loop.replace(min=const(first + vectors), extent=const(1),
                                  body=_moved(body, const(offset), const(rest)))
-        return [part for part, size in ((whole, vectors), (last, rest)) if size]
+        return [loop for loop, size in ((whole, vectors), (last, rest)) if size]
 
 
 def element_range(loop: s.For, analyzer: Analyzer) -> ElementRange | None:
-    """The row of a serial loop; ``None`` where vectors are not all there is of it.
+    """The elements of a serial loop over vectors; ``None`` for a loop of another form.
 
-    Every vectorised loop inside must walk the same lanes, and the loop's variable may occur only
-    where ``vector * lanes + lane`` does, so that an element may be in any vector.
+    All vectorised loops inside must have the same lanes, and the loop variable may occur only in
+    ``vector * lanes + lane``, so that vectors may start at any element.
     """
     vectors = list(_vectorized(loop.body))
     ranges = {(int_value(inner.min), int_value(inner.extent)) for inner in vectors}
@@ -82,7 +83,7 @@ def _vectorized(node: Stmt) -> Iterator[s.For]:
 
 def _is_row(node: Stmt, vector: Var, lanes: int, analyzer: Analyzer,
             lane: Var | None = None) -> bool:
-    """Whether ``vector`` occurs in ``node`` only as part of an element's number."""
+    """Whether ``vector`` occurs in ``node`` only within ``vector * lanes + lane``."""
     if isinstance(node, s.For) and node.kind is ForKind.VECTORIZED:
         lane = node.loop_var
     for e in exprs_of(node):
@@ -98,7 +99,7 @@ def _is_row(node: Stmt, vector: Var, lanes: int, analyzer: Analyzer,
 
 
 def _moved(node: Stmt, offset: PrimExpr, lanes: PrimExpr) -> Stmt:
-    """``node`` with its vectorised loops from ``offset`` on, ``lanes`` wide."""
+    """``node`` with its vectorised loops starting at ``offset``, with ``lanes`` lanes."""
     node = map_stmts(node, lambda inner: _moved(inner, offset, lanes))
     if isinstance(node, s.For) and node.kind is ForKind.VECTORIZED:
         return node.replace(min=offset, extent=lanes)

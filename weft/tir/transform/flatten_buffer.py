@@ -1,4 +1,8 @@
-"""Buffers become one-dimensional, their indices one canonical sum."""
+"""Flattens buffers to one dimension; indices become one canonical sum of products.
+
+Vector accesses become ramps, broadcasts or interleaved contiguous loads where the flat index allows
+it, so that as few gathers as possible are left.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,8 @@ class _Flattener(RewriterWithAnalyzer):
         if new is None:
             if old.strides is not None:
                 raise LoweringError(
-                    f"buffer {old.name} is strided", help="copy it into a compact buffer first"
+                    f"unsupported strided buffer: {old.name}",
+                    help="copy it into a compact buffer first",
                 )
             total: PrimExpr = const(1)
             strides: list[PrimExpr] = []
@@ -69,17 +74,17 @@ class _Flattener(RewriterWithAnalyzer):
         return self._lane_by_lane(terms, lanes) if ramp is None else ramp
 
     def _as_ramp(self, terms: list[tuple[PrimExpr, PrimExpr]], lanes: int) -> PrimExpr | None:
-        """One ramp, where the sum is linear in the lane although its parts are not.
+        """The flat index as a ramp or broadcast; ``None`` if it is not linear in the lane.
 
-        Fused axes come apart as quotient and remainder in different indices; only their sum is
-        the axis again.
+        The index of a fused axis is split into quotient and remainder in different dimensions.
+        Neither is linear in the lane, but the flat sum is.
         """
         lane = Var("lane", int64)
-        parts = [(of_lane(index, lane), stride) for index, stride in terms]
-        if any(part is None for part, _ in parts):
+        by_lane = [(of_lane(index, lane), stride) for index, stride in terms]
+        if any(index is None for index, _ in by_lane):
             return None
         self.analyzer.bind(lane, 0, lanes)
-        here = self._sum([(part, stride) for part, stride in parts if part is not None])
+        here = self._sum([(index, stride) for index, stride in by_lane if index is not None])
         there = self.analyzer.simplify(substitute(here, {lane: lane + 1}))
         step = self.analyzer.simplify(there - here)
         self.analyzer.release(lane)
@@ -144,14 +149,14 @@ class _Flattener(RewriterWithAnalyzer):
         return super().visit(node)
 
     def case(self, condition: PrimExpr, body: Stmt) -> Stmt:
-        # Loads flattened under a condition may use it; they are not shared with what follows.
+        # Indices were simplified under the condition, so the memo is not valid outside.
         outer, self._loads = self._loads, {}
         result = super().case(condition, body)
         self._loads = outer
         return result
 
     def loop(self, node: s.For) -> Stmt:
-        # A variable may belong to several loops with different ranges.
+        # Several loops may share a variable, with different ranges, so the memo is per loop.
         outer, self._loads = self._loads, {}
         result = super().loop(node)
         self._loads = outer
@@ -179,7 +184,7 @@ def flatten_buffer(func: PrimFunc) -> PrimFunc:
     params = tuple(flattener.buffer(p) if isinstance(p, Buffer) else p for p in func.params)
     body = flattener.visit(func.body)
     attrs = dict(func.attrs)
-    if "workspace_offsets" in attrs:  # the places of scratch follow their buffers
+    if "workspace_offsets" in attrs:  # keyed by the new buffers
         attrs["workspace_offsets"] = {
             flattener.flat.get(buffer, buffer): offset
             for buffer, offset in attrs["workspace_offsets"].items()

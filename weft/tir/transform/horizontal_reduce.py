@@ -1,7 +1,8 @@
-"""Partial results are combined pairwise: vectors first, then the halves of one vector.
+"""Horizontal reduction of vectors of partial results, as a tree.
 
-A schedule keeps a vector of partial results and reduces over its lanes at the end. Lane after lane
-that is a chain as long as the vector; in halves it is as many steps as the vector has doublings.
+An rfactored reduction accumulates one partial result per lane and combines the lanes at the end.
+Lane by lane, that is a dependency chain of one operation per lane. The tree combines whole vectors
+pairwise, then the halves of the last vector: log2 steps.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ ANNOTATION = "horizontal_reduce"
 
 
 @dataclass(frozen=True, slots=True)
-class _Combination:
-    """``stores[i] = results[i]``, where ``old`` are the results so far and ``new`` one lane's."""
+class _Combiner:
+    """The combiner of a reduction loop: iteration ``i`` stores ``results`` to ``stores``.
+
+    ``results`` are expressions of ``old``, the loads of the accumulators, and ``new``, the loads of
+    the partial results of one lane. A reduction of tuples has several of each.
+    """
 
     stores: tuple[s.BufferStore, ...]
     results: tuple[PrimExpr, ...]
@@ -38,33 +43,38 @@ class _Combination:
     new: tuple[BufferLoad, ...]
 
     def apply(self, a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+        """Combine two (tuples of) partial results, vectors or scalars."""
         values = {**dict(zip(self.old, a, strict=True)), **dict(zip(self.new, b, strict=True))}
-        return tuple(_widened(e, values, a[0].dtype.lanes) for e in self.results)
+        return tuple(_vectorized(e, values, a[0].dtype.lanes) for e in self.results)
 
 
-def _widened(e: PrimExpr, values: Mapping[PrimExpr, PrimExpr], lanes: int) -> PrimExpr:
-    """``e`` in every lane, with ``values`` put for some of its parts."""
+def _vectorized(e: PrimExpr, values: Mapping[PrimExpr, PrimExpr], lanes: int) -> PrimExpr:
+    """``e`` with sub-expressions replaced by ``values``, which are vectors of ``lanes``."""
     done = values.get(e)
     if done is not None:
         return done
     old = children(e)
-    new = tuple(_widened(c, values, lanes) for c in old)
+    new = tuple(_vectorized(c, values, lanes) for c in old)
     if lanes == 1 or not any(c.dtype.lanes > 1 for c in new):
         return with_children(e, new)
     wide = tuple(c if c.dtype.lanes > 1 else Broadcast(c, lanes) for c in new)
     return Call(e.dtype.vector(lanes), e.name, wide) if type(e) is Call else with_children(e, wide)
 
 
-def _combination(loop: s.For) -> _Combination | None:
-    """What one iteration combines; ``None`` for a body of another form."""
+def _combiner(loop: s.For) -> _Combiner | None:
+    """The combiner in the body of ``loop``; ``None`` for a body of another form.
+
+    The body must only store to elements that do not depend on the loop variable, and combine them
+    with loads indexed by it.
+    """
     body = loop.body
     values: dict[PrimExpr, PrimExpr] = {}
     while isinstance(body, s.LetStmt):
         values[body.var] = body.value
         body = body.body
-    parts = body.stmts if isinstance(body, s.SeqStmt) else (body,)
-    stores = tuple(part for part in parts if isinstance(part, s.BufferStore))
-    if len(stores) != len(parts) or any(
+    stmts = body.stmts if isinstance(body, s.SeqStmt) else (body,)
+    stores = tuple(stmt for stmt in stmts if isinstance(stmt, s.BufferStore))
+    if len(stores) != len(stmts) or any(
         mentions(i, loop.loop_var) for p in stores for i in p.indices
     ):
         return None
@@ -76,29 +86,29 @@ def _combination(loop: s.For) -> _Combination | None:
     old = tuple(BufferLoad(p.buffer, p.indices) for p in stores)
     new = tuple(lanes)
     outside = {e: const(0, e.dtype) for e in (*old, *new)}
-    rest = tuple(_widened(r, outside, 1) for r in results)
+    rest = tuple(_vectorized(r, outside, 1) for r in results)
     if len(new) != len(old) or any(type(e) in (Var, BufferLoad) for r in rest
                                    for e in post_order(r)):
         return None
-    # Stores and the buffers of partial results are both in the order of the reduction's results.
+    # Stores, and buffers of partial results by uid, are both in the order of the result tuple.
     partners = tuple(sorted(new, key=lambda load: load.buffer.uid))
     if any(a.dtype is not b.dtype for a, b in zip(old, partners, strict=True)):
         return None
-    return _Combination(stores, results, old, partners)
+    return _Combiner(stores, results, old, partners)
 
 
 def _is_lane(e: BufferLoad, var: Var) -> bool:
-    """A load of neighbouring elements, one a lane."""
+    """Whether ``e`` loads one element per iteration of ``var``, contiguously."""
     if not e.indices or e.predicate is not None:
         return False
     return e.indices[-1] is var and not any(mentions(i, var) for i in e.indices[:-1])
 
 
 class _Tree:
-    """Binds every intermediate result once, outermost first."""
+    """Builds the reduction tree; binds each intermediate result to a variable, in order."""
 
-    def __init__(self, combination: _Combination) -> None:
-        self.combination = combination
+    def __init__(self, combiner: _Combiner) -> None:
+        self.combiner = combiner
         self.bound: list[tuple[Var, PrimExpr]] = []
 
     def let(self, values: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
@@ -109,18 +119,18 @@ class _Tree:
     def load(self, start: int, lanes: int) -> tuple[PrimExpr, ...]:
         index = Ramp(const(start), const(1), lanes)
         return self.let([BufferLoad(e.buffer, (*e.indices[:-1], index))
-                         for e in self.combination.new])
+                         for e in self.combiner.new])
 
-    def joined(self, parts: list[tuple[PrimExpr, ...]]) -> tuple[PrimExpr, ...]:
-        """One of several, combined pairwise."""
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=False)
-            odd = parts[-1:] if len(parts) % 2 else []
-            parts = [self.let(self.combination.apply(a, b)) for a, b in pairs] + odd
-        return parts[0]
+    def combine_vectors(self, vectors: list[tuple[PrimExpr, ...]]) -> tuple[PrimExpr, ...]:
+        """Combine several vectors pairwise into one."""
+        while len(vectors) > 1:
+            pairs = zip(vectors[::2], vectors[1::2], strict=False)
+            odd = vectors[-1:] if len(vectors) % 2 else []
+            vectors = [self.let(self.combiner.apply(a, b)) for a, b in pairs] + odd
+        return vectors[0]
 
-    def folded(self, vector: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-        """A scalar of each vector: the upper half onto the lower until one lane is left."""
+    def reduce_lanes(self, vector: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        """Combine the upper half of a vector with the lower half, until one lane is left."""
         lanes = vector[0].dtype.lanes
         while lanes > 1:
             lanes //= 2
@@ -128,13 +138,13 @@ class _Tree:
                 tuple(Shuffle((v,), tuple(range(first, first + lanes))) for v in vector)
                 for first in (0, lanes)
             )
-            vector = self.let(self.combination.apply(self.let(low), self.let(high)))
+            vector = self.let(self.combiner.apply(self.let(low), self.let(high)))
         return vector
 
     def stores(self, value: tuple[PrimExpr, ...]) -> Stmt:
-        combination = self.combination
-        final = self.let(combination.apply(combination.old, value))
-        body = s.seq([p.replace(value=v) for p, v in zip(combination.stores, final, strict=True)])
+        combiner = self.combiner
+        final = self.let(combiner.apply(combiner.old, value))
+        body = s.seq([p.replace(value=v) for p, v in zip(combiner.stores, final, strict=True)])
         for var, bound in reversed(self.bound):
             body = s.LetStmt(var, bound, body)
         return body
@@ -142,19 +152,19 @@ class _Tree:
 
 def _combine(loop: s.For) -> Stmt:
     lanes, extent = int(loop.annotations[ANNOTATION]), int_value(loop.extent)
-    combination = _combination(loop)
+    combiner = _combiner(loop)
     plain = loop.replace(kind=ForKind.SERIAL)
-    if combination is None or extent is None or extent % lanes or int_value(loop.min) != 0:
+    if combiner is None or extent is None or extent % lanes or int_value(loop.min) != 0:
         return plain
     if lanes & (lanes - 1):
         return plain
-    tree = _Tree(combination)
-    parts = [tree.load(start, lanes) for start in range(0, extent, lanes)]
-    return tree.stores(tree.folded(tree.joined(parts)))
+    tree = _Tree(combiner)
+    vectors = [tree.load(start, lanes) for start in range(0, extent, lanes)]
+    return tree.stores(tree.reduce_lanes(tree.combine_vectors(vectors)))
 
 
 def horizontal_reduce(func: PrimFunc) -> PrimFunc:
-    """Combine partial results in a tree where a loop is annotated with their vectors' lanes.
+    """Combine partial results in a tree in loops annotated with the lanes of their vectors.
 
     for i in range(4):  # horizontal_reduce = 4
         S[0] = S[0] + P[i]

@@ -1,4 +1,4 @@
-"""Stages that are computed one iteration ahead of their use, in memory for two iterations."""
+"""Double buffering: computes a marked stage one iteration ahead, into a buffer of two halves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _allocates(node: Stmt) -> set[Buffer]:
 
 
 def _in_half(node: Stmt, buffer: Buffer, twice: Buffer, half: PrimExpr) -> Stmt:
-    """``node`` with accesses of ``buffer`` in one half of ``twice``."""
+    """``node`` with accesses of ``buffer`` redirected to half iteration ``half`` of ``twice``."""
     memo: dict[PrimExpr, PrimExpr] = {}
 
     def on_expr(e: PrimExpr) -> PrimExpr:
@@ -54,25 +54,25 @@ def _in_half(node: Stmt, buffer: Buffer, twice: Buffer, half: PrimExpr) -> Stmt:
 
 
 def _pipelined(loop: s.For) -> Stmt | None:
-    """The loop with its first marked stage ahead; ``None`` where there is none such."""
+    """The loop with its first marked stage double-buffered; ``None`` if no stage qualifies."""
     for node in _directly_inside(loop.body):
         if isinstance(node, s.AttrStmt) and node.key == KEY:
-            place = node.body
-            if isinstance(place, s.Allocate) and _can_run_ahead(loop, *_parts(place)):
-                return _ahead(loop, node, place)
+            allocation = node.body
+            if isinstance(allocation, s.Allocate) and _can_run_ahead(loop, *_split(allocation)):
+                return _ahead(loop, node, allocation)
     return None
 
 
-def _parts(place: s.Allocate) -> tuple[Stmt, Stmt]:
-    """What fills the buffer, which comes first, and the rest."""
-    body = place.body
+def _split(allocation: s.Allocate) -> tuple[Stmt, Stmt]:
+    """The body of an allocation as the leading statements that fill the buffer, and the rest."""
+    body = allocation.body
     stmts = body.stmts if isinstance(body, s.SeqStmt) else (body,)
-    filling = list(itertools.takewhile(lambda n: place.buffer in _writes(n), stmts))
+    filling = list(itertools.takewhile(lambda n: allocation.buffer in _writes(n), stmts))
     return s.seq(filling), s.seq(stmts[len(filling):])
 
 
 def _can_run_ahead(loop: s.For, fill: Stmt, rest: Stmt) -> bool:
-    """Whether filling writes one buffer only, and reads nothing that the loop changes."""
+    """Whether ``fill`` writes only its buffer and reads nothing that the loop writes."""
     inner = _allocates(fill)
     written = _writes(fill) - inner
     others = _writes(loop.body) - inner - written
@@ -80,7 +80,7 @@ def _can_run_ahead(loop: s.For, fill: Stmt, rest: Stmt) -> bool:
 
 
 def _directly_inside(node: Stmt) -> list[Stmt]:
-    """The statements that run once in each iteration."""
+    """The statements that run exactly once per iteration: not in nested loops or branches."""
     found, stack = [], [node]
     while stack:
         inner = stack.pop()
@@ -92,16 +92,17 @@ def _directly_inside(node: Stmt) -> list[Stmt]:
     return found
 
 
-def _ahead(loop: s.For, marked: s.AttrStmt, place: s.Allocate) -> Stmt:
-    buffer, var = place.buffer, loop.loop_var
+def _ahead(loop: s.For, marked: s.AttrStmt, allocation: s.Allocate) -> Stmt:
+    """Fill the first half before the loop; in iteration i fill half (i + 1) % 2, use i % 2."""
+    buffer, var = allocation.buffer, loop.loop_var
     twice = dataclasses.replace(buffer, shape=(const(2), *buffer.shape), uid=next_uid())
-    number = var - loop.min
-    fill, rest = _parts(place)
+    iteration = var - loop.min
+    fill, rest = _split(allocation)
     following = substitute(fill, {var: var + 1})
     body = s.seq([
-        s.IfThenElse(x.compare(x.LT, number + 1, loop.extent),
-                     _in_half(following, buffer, twice, (number + 1) % 2)),
-        _in_half(rest, buffer, twice, number % 2),
+        s.IfThenElse(x.compare(x.LT, iteration + 1, loop.extent),
+                     _in_half(following, buffer, twice, (iteration + 1) % 2)),
+        _in_half(rest, buffer, twice, iteration % 2),
     ])
 
     def without(node: Stmt) -> Stmt:

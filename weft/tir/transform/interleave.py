@@ -1,7 +1,7 @@
-"""Gathers whose lanes alternate between a few runs of neighbours are loads and shuffles.
+"""Interleaved loads: gathers whose lanes alternate between a few contiguous runs.
 
-Packing groups of rows side by side reads a lane from each row in turn. The rows are read as whole
-vectors instead, and interleaved: pairs first, then pairs of pairs.
+Packing interleaves groups of rows: consecutive lanes come from different rows. Each row is loaded
+as a contiguous vector, and shuffles interleave the vectors: first pairs, then pairs of pairs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from weft.tir.expr import Broadcast, BufferLoad, PrimExpr, Ramp, Shuffle, Var, c
 from weft.tir.simplify import Analyzer
 from weft.tir.visitor import post_order, substitute, with_children
 
-_RUNS = (2, 4)
+_RUNS = (2, 4)  # supported numbers of runs
 
 
 def of_lane(e: PrimExpr, lane: Var) -> PrimExpr | None:
-    """Lane number ``lane`` of index arithmetic over ramps; ``None`` where it reads memory."""
+    """Lane ``lane`` of a vector index, a scalar; ``None`` unless it is arithmetic on ramps."""
     if e.dtype.lanes == 1:
         return e
     if isinstance(e, Ramp):
@@ -32,17 +32,20 @@ def of_lane(e: PrimExpr, lane: Var) -> PrimExpr | None:
 
 
 def interleaved_starts(index: PrimExpr, analyzer: Analyzer) -> list[PrimExpr] | None:
-    """Where the runs start, if lane ``q * runs + r`` of ``index`` is element ``q`` of run ``r``."""
+    """The start of each run, if lane ``q * runs + r`` of ``index`` is element ``q`` of run ``r``.
+
+    ``None`` for other indices. Tries 2 and 4 runs.
+    """
     lanes = index.dtype.lanes
     lane, step = Var("lane", int64), Var("step", int64)
-    place = of_lane(index, lane)
-    if place is None or any(type(e) is BufferLoad for e in post_order(place)):
+    position = of_lane(index, lane)
+    if position is None or any(type(e) is BufferLoad for e in post_order(position)):
         return None
     for runs in _RUNS:
         if lanes % runs or lanes == runs:
             continue
         analyzer.bind(step, 0, lanes // runs)
-        starts = [_start(substitute(place, {lane: step * runs + r}), step, analyzer)
+        starts = [_start(substitute(position, {lane: step * runs + r}), step, analyzer)
                   for r in range(runs)]
         analyzer.release(step)
         found = [s for s in starts if s is not None]
@@ -51,15 +54,15 @@ def interleaved_starts(index: PrimExpr, analyzer: Analyzer) -> list[PrimExpr] | 
     return None
 
 
-def _start(place: PrimExpr, step: Var, analyzer: Analyzer) -> PrimExpr | None:
-    """``place`` at step 0, where it advances by one element a step."""
-    here = analyzer.simplify(place)
+def _start(position: PrimExpr, step: Var, analyzer: Analyzer) -> PrimExpr | None:
+    """``position`` at step 0 if it advances by one element per step; else ``None``."""
+    here = analyzer.simplify(position)
     start = analyzer.simplify(substitute(here, {step: const(0)}))
     return start if int_value(analyzer.simplify(here - start - step)) == 0 else None
 
 
 def interleave(vectors: Sequence[PrimExpr]) -> PrimExpr:
-    """Lane 0 of each vector, then lane 1 of each, and so on; their number is a power of two."""
+    """Lane 0 of each vector, then lane 1 of each, and so on; 2**k vectors of equal width."""
     while len(vectors) > 1:
         half = len(vectors) // 2
         vectors = [_pair(vectors[i], vectors[i + half]) for i in range(half)]

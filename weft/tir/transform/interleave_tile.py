@@ -1,8 +1,8 @@
-"""A few rows side by side, as the channels of ``NHWC`` images: vectors that are interleaved.
+"""Interleaves the columns of narrow tiles, such as the channels of ``NHWC`` images.
 
-Lanes along the result's contiguous axis would be two or three, or gather. Each of the columns is
-computed as a vector along the rows instead, and shuffles put the vectors together: 16 rows of 3
-channels are 3 loads, 6 shuffles and 3 stores.
+Along the contiguous axis of the result, vectors would have two or three lanes, or gather. Instead,
+each column is computed as a vector along the rows, and shuffles interleave the columns: 16 rows of
+3 channels take 3 loads, 6 shuffles and 3 stores.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class _Interleaver(RewriterWithAnalyzer):
             return super().loop(plain)
         if not self._is_row_by_row(store, (node.loop_var, inner.loop_var), columns):
             return super().loop(plain)
-        parts: list[Stmt] = []
+        tiles: list[Stmt] = []
         start = node.min
         try:
             for size, times in legal_vector_widths(rows):
                 for _ in range(times):
-                    parts.append(self._piece(node, inner, store, start, size))
+                    tiles.append(self._tile(node, inner, store, start, size))
                     start = start + size
         except CannotVectorizeError:
             return super().loop(plain)
-        return self.visit(s.seq(parts))
+        return self.visit(s.seq(tiles))
 
     def _is_row_by_row(self, store: s.BufferStore, loops: tuple[Var, Var], columns: int) -> bool:
-        """Whether all columns of a row, then those of the next, are neighbours in memory."""
+        """Whether the tile is contiguous in memory in row-major order."""
         [index] = store.indices
         steps = []
         for var in loops:
@@ -54,9 +54,9 @@ class _Interleaver(RewriterWithAnalyzer):
             steps.append(int_value(self.analyzer.simplify(after - index)))
         return steps == [columns, 1]
 
-    def _piece(self, row: s.For, column: s.For, store: s.BufferStore, start: PrimExpr,
-               rows: int) -> Stmt:
-        """``rows`` rows, a power of two."""
+    def _tile(self, row: s.For, column: s.For, store: s.BufferStore, start: PrimExpr,
+              rows: int) -> Stmt:
+        """The stores of ``rows`` rows (a power of two) from ``start``."""
         columns = int_value(column.extent) or 0
         at = [column.min + c for c in range(columns)]
         if rows == 1:
@@ -69,30 +69,31 @@ class _Interleaver(RewriterWithAnalyzer):
         [index] = store.indices
         first = substitute(index, {row.loop_var: start, column.loop_var: column.min})
         result = s.seq([
-            s.BufferStore(store.buffer, _interleaved(names, part),
-                          (Ramp(self.analyzer.simplify(first + part * rows), const(1), rows),))
-            for part in range(columns)
+            s.BufferStore(store.buffer, _interleaved(names, number),
+                          (Ramp(self.analyzer.simplify(first + number * rows), const(1), rows),))
+            for number in range(columns)
         ])
         for name, vector in reversed(list(zip(names, vectors, strict=True))):
             result = s.LetStmt(name, vector, result)
         return result
 
 
-def _interleaved(vectors: Sequence[PrimExpr], part: int) -> PrimExpr:
-    """Vector ``part`` of lane 0 of each, then lane 1 of each, and so on."""
+def _interleaved(vectors: Sequence[PrimExpr], number: int) -> PrimExpr:
+    """Vector ``number`` of the interleaved sequence: lane 0 of each vector, lane 1 of each, ..."""
     lanes, count = vectors[0].dtype.lanes, len(vectors)
-    places = [divmod(part * lanes + lane, count) for lane in range(lanes)]
+    origins = [divmod(number * lanes + lane, count) for lane in range(lanes)]  # (lane, vector)
     result = vectors[0]
-    for number, vector in enumerate(vectors[1:], 1):
-        kept = [lane if number > 1 else place for lane, (place, _) in enumerate(places)]
-        picks = [lanes + place if source == number else kept[lane]
-                 for lane, (place, source) in enumerate(places)]
+    for source, vector in enumerate(vectors[1:], 1):
+        # Merge one more vector: take its lanes, keep the others of the previous result.
+        kept = [lane if source > 1 else origin for lane, (origin, _) in enumerate(origins)]
+        picks = [lanes + origin if wanted == source else kept[lane]
+                 for lane, (origin, wanted) in enumerate(origins)]
         result = Shuffle((result, vector), tuple(picks))
     return result
 
 
 def interleave_tile(func: PrimFunc) -> PrimFunc:
-    """Compute the columns of an annotated tile along its rows, and interleave them.
+    """Compute each column of an annotated tile as a vector, and interleave the vectors.
 
     for i in range(4):  # interleave = 1
         for j in range(2):  # interleave = 1

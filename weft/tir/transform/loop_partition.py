@@ -1,9 +1,10 @@
-"""Loops whose body is guarded are split where the guard becomes true, so that no guard is hot.
+"""Loop partition: splits guarded loops into a main loop without guards and tails.
 
-Guards are the orders inside ``likely(...)``. A guard is settled at the innermost loop that can
-be cut at a run-time value; where it also depends on unrolled or vectorised loops, whose extents
-must stay constant, it is settled outside them. A parallel loop is never cut in two: its body
-becomes ``if (all of this iteration is inside): main, else: tail``.
+Guards are the comparisons inside ``likely(...)``, from tiles that do not divide an extent and from
+padding. A guard is eliminated at the innermost loop that can be split at a run-time value. Unrolled
+and vectorised loops must keep constant extents, so a guard on their variables is eliminated at an
+enclosing loop, by its worst case over all inner iterations. A parallel loop is not split into two,
+which would launch twice; its body becomes ``if (worst case holds): main, else: tail``.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from weft.tir.visitor import (
 
 # Kinds whose extent must be a constant.
 _STATIC = (ForKind.UNROLLED, ForKind.VECTORIZED)
-# Splitting doubles what is inside; beyond this many expressions a guard costs less than the code.
+# Splitting duplicates the body. Above this many expressions the guard costs less than the code.
 _MAX_NODES = 20000
 
 
 def _is_static(loop: s.For) -> bool:
-    """Whether the extent of a loop must stay constant."""
+    """Whether a later pass (unroll, vectorise, tensorize, interleave) needs a constant extent."""
     return loop.kind in _STATIC or any(note in loop.annotations for note in (TENSORIZE, INTERLEAVE))
 
 
 def comparisons_in(condition: PrimExpr, hinted: bool = False) -> Iterator[PrimExpr]:
-    """The comparisons that all hold where ``condition`` does and that are marked likely."""
+    """The comparisons inside ``likely`` that ``condition`` is a conjunction of."""
     if type(condition) is x.And:
         yield from comparisons_in(condition.a, hinted)
         yield from comparisons_in(condition.b, hinted)
@@ -61,44 +62,51 @@ def _is_hint(e: PrimExpr) -> bool:
 
 
 class _Guard:
-    """An order inside a loop, and the loops between; ``chooses`` between two values."""
+    """A comparison inside a loop body.
 
-    def __init__(self, order: PrimExpr, inner: tuple[s.For, ...], *, chooses: bool) -> None:
-        self.order = order
-        self.chooses = chooses
-        self.used = vars_of(order)
+    ``inner`` are the loops between the body and the comparison whose variables it uses, ``used``
+    all variables that it uses. ``is_select`` if it selects between two values (``if_then_else``),
+    not between statements.
+    """
+
+    def __init__(self, predicate: PrimExpr, inner: tuple[s.For, ...], *, is_select: bool) -> None:
+        self.predicate = predicate
+        self.is_select = is_select
+        self.used = vars_of(predicate)
         self.inner = tuple(loop for loop in inner if loop.loop_var in self.used)
 
 
-# The orders that choose inside an expression, kept for one function: loops are looked at often.
-_Choices: TypeAlias = "dict[PrimExpr, tuple[PrimExpr, ...]]"
+# The comparisons in the if_then_else calls of an expression, memoised per function: the same
+# expressions are scanned at every enclosing loop.
+_Selects: TypeAlias = "dict[PrimExpr, tuple[PrimExpr, ...]]"
 
 
-def _guards(node: Stmt, choices: _Choices, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
+def _guards(node: Stmt, selects: _Selects, inner: tuple[s.For, ...] = ()) -> Iterator[_Guard]:
+    """All guards in ``node``; ``inner`` are the loops around it."""
     if isinstance(node, s.IfThenElse):
-        yield from (_Guard(order, inner, chooses=False) for order in comparisons_in(node.condition))
+        yield from (_Guard(p, inner, is_select=False) for p in comparisons_in(node.condition))
     for root in exprs_of(node):
-        orders = choices.get(root)
-        if orders is None:
-            orders = choices[root] = tuple(_choice_predicates(root))
-        yield from (_Guard(order, inner, chooses=True) for order in orders)
+        predicates = selects.get(root)
+        if predicates is None:
+            predicates = selects[root] = tuple(_select_predicates(root))
+        yield from (_Guard(p, inner, is_select=True) for p in predicates)
     match node:
         case s.For():
             keeps_extent = _is_static(node) or any(TENSORIZE in n.annotations for n in inner)
             kind = ForKind.UNROLLED if keeps_extent else node.kind
-            yield from _guards(node.body, choices, (*inner, node.replace(kind=kind)))
+            yield from _guards(node.body, selects, (*inner, node.replace(kind=kind)))
         case s.Allocate() | s.LetStmt() | s.AttrStmt():
-            yield from _guards(node.body, choices, inner)
+            yield from _guards(node.body, selects, inner)
         case s.IfThenElse():
-            yield from _guards(node.then_case, choices, inner)
+            yield from _guards(node.then_case, selects, inner)
             if node.else_case is not None:
-                yield from _guards(node.else_case, choices, inner)
+                yield from _guards(node.else_case, selects, inner)
         case s.SeqStmt():
             for stmt in node.stmts:
-                yield from _guards(stmt, choices, inner)
+                yield from _guards(stmt, selects, inner)
 
 
-def _choice_predicates(root: PrimExpr) -> Iterator[PrimExpr]:
+def _select_predicates(root: PrimExpr) -> Iterator[PrimExpr]:
     for e in post_order(root):
         if type(e) is Call and e.name == "if_then_else":
             yield from comparisons_in(e.args[0])
@@ -107,8 +115,8 @@ def _choice_predicates(root: PrimExpr) -> Iterator[PrimExpr]:
 class _Partition(RewriterWithAnalyzer):
     def __init__(self, func: PrimFunc) -> None:
         super().__init__(func)
-        self._choices: _Choices = {}
-        self._done: set[tuple[Var, PrimExpr]] = set()  # loops that need not be cut for a guard
+        self._selects: _Selects = {}
+        self._done: set[tuple[Var, PrimExpr]] = set()  # guards already handled, by loop
 
     def loop(self, node: s.For) -> Stmt:
         result = self._loop(node)
@@ -122,58 +130,65 @@ class _Partition(RewriterWithAnalyzer):
         if node.extent is const(0):
             return s.SeqStmt(())
         self.analyzer.bind(node.loop_var, node.min, node.extent)
-        parts = self._row_parts(node)
-        if parts is not None:
-            return s.seq([self.visit(part) for part in parts])
-        for guard, worst in self._open_guards(node):
-            if guard.chooses and MASKED_TAIL in node.annotations:
-                continue  # lanes choose
+        # A select that changes within a row of vectors: split the row at that element.
+        split_row = self._split_row(node)
+        if split_row is not None:
+            return s.seq([self.visit(loop) for loop in split_row])
+        for guard, worst in self._pending_guards(node):
+            if guard.is_select and MASKED_TAIL in node.annotations:
+                continue  # the masked vector selects per lane
             if node.kind is not ForKind.PARALLEL:
+                # Split the iterations where the worst case changes sign.
                 cut = self._cut(node, worst)
                 if cut is not None and (not _is_static(node) or int_value(cut) is not None):
                     return self._halves(node, guard, worst, cut)
+            # No split point (or a parallel loop): test the worst case once per iteration.
             if not _is_static(node) and _size(node.body) <= _MAX_NODES:
                 return node.replace(body=self._versions(node, node.body, guard, worst))
+        # Split off iterations in which a guard never holds, such as those wholly in the padding.
         if node.kind is ForKind.SERIAL and not _is_static(node):
-            for guard in self._never_whole(node):
-                self._done.add((node.loop_var, guard.order))
+            for guard in self._never_throughout(node):
+                self._done.add((node.loop_var, guard.predicate))
                 result = self._mixed_half(node, guard)
-                self._done.discard((node.loop_var, guard.order))
+                self._done.discard((node.loop_var, guard.predicate))
                 return result
         return node.replace(body=self.visit(node.body))
 
-    def _row_parts(self, node: s.For) -> list[Stmt] | None:
-        """The vectors before and after an element where a choice changes, if there is one."""
-        chosen = [g for g in _guards(node.body, self._choices)
-                  if g.chooses and node.loop_var in g.used]
-        row = element_range(node, self.analyzer) if chosen else None
+    def _split_row(self, node: s.For) -> list[Stmt] | None:
+        """The loops before and after the element where a select changes; ``None`` if none does."""
+        selects = [g for g in _guards(node.body, self._selects)
+                   if g.is_select and node.loop_var in g.used]
+        row = element_range(node, self.analyzer) if selects else None
         if row is None:
             return None
-        for guard in chosen:
-            order = self.analyzer.not_negative_form(guard.order)
-            place = None if order is None else row.place_of(order)
-            if order is None or place is None or not row.start < place < row.stop:
+        for guard in selects:
+            total = self.analyzer.nonnegative_form(guard.predicate)
+            element = None if total is None else row.threshold(total)
+            if total is None or element is None or not row.start < element < row.stop:
                 continue
-            holds_first = order.terms[node.loop_var] < 0
+            holds_first = total.terms[node.loop_var] < 0
             before, after = (_decided(node.body, guard, holds) for holds in
                              (holds_first, not holds_first))
-            return [*row.piece(row.start, place, before), *row.piece(place, row.stop, after)]
+            return [*row.subrange(row.start, element, before),
+                    *row.subrange(element, row.stop, after)]
         return None
 
-    def _never_whole(self, node: s.For) -> Iterator[_Guard]:
-        """Guards that hold for all inner values in no iteration, and for some in a few only."""
-        for guard in _guards(node.body, self._choices):
-            known = node.loop_var not in guard.used or (node.loop_var, guard.order) in self._done
-            if known or not any(loop.kind in _STATIC for loop in guard.inner):
+    def _never_throughout(self, node: s.For) -> Iterator[_Guard]:
+        """Guards that hold throughout in no iteration, and hold at all only in some."""
+        for guard in _guards(node.body, self._selects):
+            is_done = (node.loop_var, guard.predicate) in self._done
+            if is_done or node.loop_var not in guard.used:
+                continue
+            if not any(loop.kind in _STATIC for loop in guard.inner):
                 continue
             best = self._extreme_case(guard, largest=True)
             if best is not None and not self._is_settled(best):
                 yield guard
 
-    def _open_guards(self, node: s.For) -> Iterator[tuple[_Guard, Linear]]:
-        """Guards to settle at this loop, each with its worst case over the loops inside."""
-        for guard in _guards(node.body, self._choices):
-            if node.loop_var not in guard.used or (node.loop_var, guard.order) in self._done:
+    def _pending_guards(self, node: s.For) -> Iterator[tuple[_Guard, Linear]]:
+        """Guards to eliminate at this loop, each with its worst case over the inner loops."""
+        for guard in _guards(node.body, self._selects):
+            if node.loop_var not in guard.used or (node.loop_var, guard.predicate) in self._done:
                 continue
             if guard.inner and not any(loop.kind in _STATIC for loop in guard.inner):
                 continue
@@ -182,8 +197,8 @@ class _Partition(RewriterWithAnalyzer):
                 yield guard, worst
 
     def _halves(self, node: s.For, guard: _Guard, worst: Linear, cut: PrimExpr) -> Stmt:
-        """The loop cut in two, the guard true in one of them."""
-        self._done.add((node.loop_var, guard.order))
+        """The loop split at ``cut`` into two; the guard holds throughout in one of them."""
+        self._done.add((node.loop_var, guard.predicate))
         before = node.replace(extent=self.expr(cut - node.min))
         after = node.replace(min=cut, extent=self.expr(node.min + node.extent - cut))
         inside = _decided(node.body, guard, True)
@@ -192,16 +207,18 @@ class _Partition(RewriterWithAnalyzer):
             inside, outside = outside, inside
         halves = [before.replace(body=inside), after.replace(body=outside)]
         mixed = 0 if worst.terms[node.loop_var] > 0 else 1
-        parts = [
+        loops = [
             self._mixed_half(half, guard) if at == mixed and guard.inner else self.visit(half)
             for at, half in enumerate(halves)
         ]
-        self._done.discard((node.loop_var, guard.order))
-        return s.seq(parts)
+        self._done.discard((node.loop_var, guard.predicate))
+        return s.seq(loops)
 
     def _mixed_half(self, node: s.For, guard: _Guard) -> Stmt:
-        """Iterations in which the guard does not hold throughout, without those where it never
-        holds: cut once more, where the best case of the loops inside fails too.
+        """The iterations in which the guard does not hold throughout.
+
+        Split once more where its best case over the inner loops fails too: beyond that point the
+        guard never holds.
         """
         best = self._extreme_case(guard, largest=True)
         cut = None if best is None else self._cut(node, best)
@@ -217,42 +234,42 @@ class _Partition(RewriterWithAnalyzer):
         return s.seq([self.visit(before), self.visit(after)])
 
     def _versions(self, node: s.For, body: Stmt, guard: _Guard, worst: Linear) -> Stmt:
-        """Two forms of ``body``, under a condition that is tested once an iteration.
+        """Two versions of ``body`` under a branch on the worst case, tested once per iteration.
 
-        Statements beside those that hold the guard stay one. What shares registers stays together:
-        they would have to outlive the branch.
+        Only the statements from the first to the last that contain the guard are duplicated. An
+        allocation of registers is duplicated as a whole: they cannot be live across the branch.
         """
         match body:
             case s.SeqStmt():
-                held = [at for at, stmt in enumerate(body.stmts) if self._holds(stmt, guard)]
-                first, last = held[0], held[-1] + 1
+                guarded = [at for at, stmt in enumerate(body.stmts) if self._contains(stmt, guard)]
+                first, last = guarded[0], guarded[-1] + 1
                 if last - first < len(body.stmts):
                     middle = self._versions(node, s.seq(body.stmts[first:last]), guard, worst)
-                    before, after = (self._version(node, s.seq(part))
-                                     for part in (body.stmts[:first], body.stmts[last:]))
+                    before, after = (self._version(node, s.seq(stmts))
+                                     for stmts in (body.stmts[:first], body.stmts[last:]))
                     return s.seq([before, middle, after])
             case s.Allocate() if body.buffer.scope != "local":
                 return body.replace(body=self._versions(node, body.body, guard, worst))
         condition = self.analyzer.simplify(x.GE(worst.to_expr(), const(0)))
-        self._done.add((node.loop_var, guard.order))
+        self._done.add((node.loop_var, guard.predicate))
         with self.analyzer.constraint(condition):
             main = self._version(node, _decided(body, guard, True))
         with self.analyzer.constraint(x.not_(condition)):
             tail = self._version(node, body if guard.inner else _decided(body, guard, False))
-        self._done.discard((node.loop_var, guard.order))
+        self._done.discard((node.loop_var, guard.predicate))
         return s.IfThenElse(condition, main, tail)
 
-    def _holds(self, stmt: Stmt, guard: _Guard) -> bool:
-        return any(found.order is guard.order for found in _guards(stmt, self._choices))
+    def _contains(self, stmt: Stmt, guard: _Guard) -> bool:
+        return any(found.predicate is guard.predicate for found in _guards(stmt, self._selects))
 
     def _version(self, node: s.For, body: Stmt) -> Stmt:
-        """A part of a loop's body under what is known now; further guards make further versions."""
-        for guard, worst in self._open_guards(node.replace(body=body)):
+        """Partition part of a loop body; each further guard adds a branch with two versions."""
+        for guard, worst in self._pending_guards(node.replace(body=body)):
             return self._versions(node, body, guard, worst)
         return self.visit(body)
 
     def _is_settled(self, worst: Linear) -> bool:
-        """Whether the guard is already known to hold, or never to hold for all inner values."""
+        """Whether the worst case has a known sign: no split of this loop would help the guard."""
         zero = const(0)
         return bool(
             self.analyzer.can_prove(x.GE(worst.to_expr(), zero))
@@ -260,8 +277,9 @@ class _Partition(RewriterWithAnalyzer):
         )
 
     def _extreme_case(self, guard: _Guard, *, largest: bool) -> Linear | None:
-        """The smallest (or largest) value over the inner loops of the sum that the guard wants
-        not negative.
+        """The minimum (or maximum) over the inner loops of the sum that the guard wants >= 0.
+
+        ``None`` if the guard is not linear, or an inner range is unbounded.
         """
         for loop in guard.inner:
             self.analyzer.bind(loop.loop_var, loop.min, loop.extent)
@@ -271,7 +289,7 @@ class _Partition(RewriterWithAnalyzer):
         return extreme
 
     def _extreme_of(self, guard: _Guard, *, largest: bool) -> Linear | None:
-        total = self.analyzer.not_negative_form(guard.order)
+        total = self.analyzer.nonnegative_form(guard.predicate)
         if total is None:
             return None
         inner = {loop.loop_var for loop in guard.inner}
@@ -288,7 +306,10 @@ class _Partition(RewriterWithAnalyzer):
         return extreme
 
     def _cut(self, node: s.For, worst: Linear) -> PrimExpr | None:
-        """Where along the loop ``worst >= 0`` changes, within the loop's range."""
+        """The first iteration after ``worst >= 0`` changes, clamped to the range of the loop.
+
+        ``None`` unless ``worst`` is linear in the loop variable.
+        """
         var = node.loop_var
         c = worst.terms.get(var)
         rest = worst.plus(Linear.of_atom(var), -(c or 0))
@@ -303,8 +324,8 @@ class _Partition(RewriterWithAnalyzer):
 
 
 def _decided(body: Stmt, guard: _Guard, holds: bool) -> Stmt:
-    """``body`` with the guard replaced by its outcome."""
-    memo: dict[PrimExpr, PrimExpr] = {guard.order: x.TRUE if holds else x.FALSE}
+    """``body`` with the guard replaced by True or False."""
+    memo: dict[PrimExpr, PrimExpr] = {guard.predicate: x.TRUE if holds else x.FALSE}
     return transform_stmt(body, None, lambda e: transform_expr(e, lambda node: node, memo))
 
 
@@ -313,7 +334,7 @@ def _size(stmt: Stmt) -> int:
 
 
 def loop_partition(func: PrimFunc) -> PrimFunc:
-    """Split guarded loops into parts without a guard.
+    """Split guarded loops into loops without guards.
 
     for i in range(5):
         for j in vectorized(16):

@@ -1,4 +1,4 @@
-"""Transcendental intrinsics become polynomials over whatever vectors they act on."""
+"""Replaces transcendental intrinsics with polynomials, for scalars and vectors of any width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.tir.visitor import map_body, transform_expr, transform_stmt
 
 
 def decompose(e: PrimExpr) -> PrimExpr:
-    """``e`` itself, or the arithmetic that computes it where it is a transcendental call."""
+    """The arithmetic that computes a transcendental call; other expressions unchanged."""
     if type(e) is not Call:
         return e
     write = DECOMPOSITIONS.get(e.name)

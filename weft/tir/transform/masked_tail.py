@@ -1,8 +1,9 @@
-"""What is left over of a row after its whole vectors, as one vector of which some lanes are off.
+"""Masked tails: the remainder of a row as one masked vector.
 
-A loop with the pragma ``masked_tail`` gets such a vector in place of ever smaller ones. Memory of
-parameters is not touched beyond the row. Registers and scratch get room for whole vectors instead:
-nobody reads what the lanes beyond leave there, and what follows in the row is written later.
+By default a tail is cut into vectors of ever smaller powers of two. A loop with the pragma
+``masked_tail`` uses one whole vector with a mask instead. Loads and stores of parameters are
+masked. Local and scratch buffers are padded to whole vectors, which needs no mask: the extra lanes
+are not read, or are overwritten by the following elements of the row.
 """
 
 from __future__ import annotations
@@ -22,53 +23,59 @@ from weft.tir.visitor import (
     replace_buffers,
 )
 
-# The pragma's value is how many lanes a whole vector has.
+# The value of the pragma is the number of lanes of a whole vector.
 MASKED_TAIL = "masked_tail"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tail:
-    """A vector with ``active`` lanes of ``lanes``; buffers with ``room`` hold all of them."""
+    """A vector of ``lanes`` lanes, the first ``active`` of them in use.
+
+    ``padded`` are the buffers that have space for all lanes.
+    """
 
     active: int
     lanes: int
-    room: frozenset[Buffer]
+    padded: frozenset[Buffer]
 
     def mask_for(self, access: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr | None:
-        """The mask of a load or store; ``None`` where all lanes may take part."""
+        """The mask of a load or store; ``None`` if all lanes may be accessed."""
         last = indices[-1]
         is_run = isinstance(last, Ramp) and int_value(last.stride) == 1
-        if access in self.room and (is_run or access.scope == "local"):
+        if access in self.padded and (is_run or access.scope == "local"):
             return None
         return LT(Ramp(const(0), const(1), self.lanes), Broadcast(const(self.active), self.lanes))
 
 
-def with_room(func: PrimFunc) -> tuple[PrimFunc, frozenset[Buffer]]:
-    """``func`` with its registers and scratch wide enough for masked vectors, and these buffers."""
+def pad_for_tails(func: PrimFunc) -> tuple[PrimFunc, frozenset[Buffer]]:
+    """Pad local and scratch buffers to whole vectors; returns the function and these buffers.
+
+    Parameters are not padded, nor are buffers in memory that a store both reads and writes.
+    """
     widths = _widths(func.body)
-    spoiled = set(func.params) | _updated(func.body)
+    excluded = set(func.params) | _updated(func.body)
     wide: dict[Buffer, Buffer] = {}
     for buffer, width in widths.items():
         size = int_value(buffer.shape[-1])
-        if size is None or (buffer.scope != "local" and buffer in spoiled):
+        if size is None or (buffer.scope != "local" and buffer in excluded):
             continue
-        # A tail starts anywhere in the row.
-        room = -(-(size + width - 1) // width) * width
+        # A tail may start at any element, so pad for a vector that starts at the last one.
+        padded = -(-(size + width - 1) // width) * width
         wide[buffer] = dataclasses.replace(
-            buffer, shape=(*buffer.shape[:-1], const(room)), uid=next_uid())
+            buffer, shape=(*buffer.shape[:-1], const(padded)), uid=next_uid())
     if not wide:
         return func, frozenset()
     return func.replace(body=replace_buffers(func.body, wide)), frozenset(wide.values())
 
 
 def _widths(body: Stmt) -> dict[Buffer, int]:
-    """Buffers that loops with masked tails write along their last axis, and the lanes of the
-    widest vector that such a loop reads or writes there.
+    """Buffers written along their last axis by loops with masked tails, and the widest such vector.
 
-    Not those of which some vector runs on into the next row: room between rows would tear it.
+    Excludes buffers in which a vector continues into the next row: padding between rows would make
+    its elements non-contiguous.
     """
     written: set[Buffer] = set()
-    torn: set[Buffer] = set()
+    across_rows: set[Buffer] = set()
     widths: dict[Buffer, int] = {}
     for loop in post_order_stmts(body):
         if not isinstance(loop, s.For) or MASKED_TAIL not in loop.annotations:
@@ -79,15 +86,15 @@ def _widths(body: Stmt) -> dict[Buffer, int]:
                 touched[node.buffer] = None
                 *rows, last = (mentions(i, loop.loop_var) for i in node.indices)
                 if any(rows):
-                    torn.add(node.buffer)
+                    across_rows.add(node.buffer)
                 elif last:
                     written.add(node.buffer)
         for buffer in touched:
             widths[buffer] = max(widths.get(buffer, 0), loop.annotations[MASKED_TAIL])
-    return {buffer: widths[buffer] for buffer in widths if buffer in written - torn}
+    return {buffer: widths[buffer] for buffer in widths if buffer in written - across_rows}
 
 
 def _updated(body: Stmt) -> set[Buffer]:
-    """Buffers that a store both reads and writes: lanes beyond a tail hold what others need."""
+    """Buffers that a store both reads and writes: lanes beyond the tail may hold live values."""
     return {node.buffer for node in post_order_stmts(body) if isinstance(node, s.BufferStore)
             and loads_from(node.value, node.buffer)}

@@ -1,4 +1,4 @@
-"""Scratch memory gets its place: the function's workspace, or the stack of a parallel body."""
+"""Assigns scratch buffers to the function's workspace, or to the stack of a parallel body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.tir.stmt import ForKind, Stmt
 from weft.tir.visitor import map_stmts, transform_expr, transform_stmt
 
 _ALIGNMENT = 64
-# Threads have stacks of a few MiB; this leaves most of it.
+# Thread stacks have a few MiB; larger buffers go to the workspace.
 MAX_STACK_BYTES = 512 * 1024
 
 
@@ -25,15 +25,15 @@ class _Planner:
         self.size = 0
 
     def outside(self, node: Stmt) -> Stmt:
-        """Statements that one thread runs: scratch goes to the workspace."""
+        """Statements outside of parallel loops: allocate scratch in the workspace."""
         if isinstance(node, s.For) and node.kind is ForKind.PARALLEL:
             return self._parallel(node)
         if isinstance(node, s.Allocate) and node.buffer.scope == "global":
-            self._place(node.buffer)
+            self._assign_offset(node.buffer)
         return map_stmts(node, self.outside)
 
-    def _place(self, buffer: Buffer) -> None:
-        if buffer in self.offsets:  # two copies of one statement, which do not overlap in time
+    def _assign_offset(self, buffer: Buffer) -> None:
+        if buffer in self.offsets:  # copies of one statement; their live ranges are disjoint
             return
         size = self._bytes(buffer)
         self.offsets[buffer] = self.size
@@ -50,7 +50,10 @@ class _Planner:
         return size
 
     def _parallel(self, loop: s.For) -> Stmt:
-        """Small scratch of a body stays (it is on the stack); large gets a slice an iteration."""
+        """Leave small buffers on the stack of the body; give large ones a slice per iteration.
+
+        Iterations run concurrently, so each needs memory of its own.
+        """
         large: list[tuple[Buffer, Buffer]] = []
 
         def inside(node: Stmt) -> Stmt:
@@ -68,13 +71,13 @@ class _Planner:
         iteration = loop.loop_var - loop.min
         result: Stmt = loop.replace(body=_with_slices(body, dict(large), iteration))
         for _, new in large:
-            self._place(new)
+            self._assign_offset(new)
             result = s.Allocate(new, result)
         return result
 
 
 def _with_slices(body: Stmt, buffers: dict[Buffer, Buffer], iteration: PrimExpr) -> Stmt:
-    """``body`` with each buffer a slice, numbered by the iteration, of the larger one."""
+    """``body`` with each buffer replaced by slice number ``iteration`` of the larger buffer."""
     if not buffers:
         return body
 
@@ -94,7 +97,7 @@ def _with_slices(body: Stmt, buffers: dict[Buffer, Buffer], iteration: PrimExpr)
 
 
 def plan_workspace(func: PrimFunc) -> PrimFunc:
-    """Place scratch buffers in the workspace.
+    """Assign each scratch buffer an offset in the workspace, in bytes.
 
     T = allocate(float32[1000])
     for i in range(1000):

@@ -1,4 +1,4 @@
-"""Statements without an effect."""
+"""Removes statements without side effects: empty blocks, unused allocations, masked-off stores."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ def _rewrite(stmt: Stmt) -> Stmt:
 
 
 def _is_never(predicate: PrimExpr | None) -> bool:
-    """Whether a mask has no lane: a tail leaves whole vectors out."""
+    """Whether a mask is false in all lanes, as in vectors wholly beyond a tail."""
     value = predicate.value if isinstance(predicate, Broadcast) else predicate
     return value is not None and int_value(value) == 0
 
 
 def _uses(body: Stmt, allocation: s.Allocate) -> bool:
+    """Whether ``body`` loads from the allocated buffer or stores to it."""
     buffer = allocation.buffer
     return any(
         isinstance(n, s.BufferStore) and n.buffer is buffer for n in post_order_stmts(body)
@@ -49,7 +50,7 @@ def _uses(body: Stmt, allocation: s.Allocate) -> bool:
 
 
 def remove_no_op(func: PrimFunc) -> PrimFunc:
-    """Drop statements without an effect.
+    """Remove statements without side effects.
 
     T = allocate(float32[4])
     for i in range(4):

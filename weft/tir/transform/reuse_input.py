@@ -1,4 +1,4 @@
-"""Let a kernel write its result over one of its inputs."""
+"""In-place computation: lets a kernel write its result over one of its inputs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from weft.tir.visitor import (
 
 
 def reuse_input(func: PrimFunc, source: Buffer, target: Buffer) -> PrimFunc | None:
-    """``func`` with ``target`` in place of ``source``; ``None`` where that would change results.
+    """``func`` reading ``target`` instead of ``source``; ``None`` if that would change results.
 
-    The caller has the values of ``source`` in ``target``, and passes the same memory for both.
-    ``source`` remains a parameter that nothing accesses, so the promise that parameters do not
-    alias holds for all that is accessed.
+    The caller passes the memory with the values of ``source`` for both parameters. ``source``
+    remains a parameter that is not accessed, so all accessed parameters still do not alias.
 
-    It is sound where every element of ``target`` is written exactly once, and each element of
+    This is sound if every element of ``target`` is written exactly once, and each element of
     ``source`` is read only to compute the element at the same index. A kernel writes every element
-    of its result, so stores that are as many as the elements write each of them once.
+    of its result, so if it stores as many elements as there are, it writes each exactly once.
 
     ```
     b[i] = a[i] * c[i]       becomes      b[i] = b[i] * c[i]
@@ -53,24 +52,24 @@ def reuse_input(func: PrimFunc, source: Buffer, target: Buffer) -> PrimFunc | No
 
 
 def _reads_only_where_written(body: Stmt, source: Buffer, target: Buffer) -> bool:
-    """Whether ``target`` is never read, and ``source`` only by the store at the same index."""
+    """Whether ``target`` is never read, and ``source`` only in a store at the same index."""
     for node in post_order_stmts(body):
-        home = node.indices if isinstance(node, BufferStore) and node.buffer is target else None
+        stored = node.indices if isinstance(node, BufferStore) and node.buffer is target else None
         for e in (e for root in exprs_of(node) for e in post_order(root)):
             if type(e) is Call and e.name == "address_of":
-                place = e.args[0]
-                if type(place) is BufferLoad and place.buffer in (source, target):
+                element = e.args[0]
+                if type(element) is BufferLoad and element.buffer in (source, target):
                     return False
             if type(e) is not BufferLoad or e.buffer not in (source, target):
                 continue
-            at_home = e.indices == home and e.predicate is None
-            if e.buffer is target or not at_home:
+            is_same_element = e.indices == stored and e.predicate is None
+            if e.buffer is target or not is_same_element:
                 return False
     return True
 
 
 def _count_stores(stmt: Stmt, target: Buffer) -> int | None:
-    """How many elements stores to ``target`` write in all; ``None`` where conditions decide."""
+    """The number of elements that stores to ``target`` write; ``None`` if it depends on data."""
     if isinstance(stmt, BufferStore):
         if stmt.buffer is not target:
             return 0

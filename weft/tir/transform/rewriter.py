@@ -1,4 +1,4 @@
-"""Rewriting statements while keeping track of what their surroundings say."""
+"""A statement rewriter with an ``Analyzer`` that knows enclosing loop ranges and conditions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from weft.tir.visitor import depth_checkpoints, map_exprs, map_stmts
 
 
 class RewriterWithAnalyzer:
-    """Visits statements from the outside in; ``analyzer`` knows loop ranges and conditions.
+    """Rewrites statements top-down; ``analyzer`` knows the enclosing ranges and conditions.
 
-    Subclasses override ``expr`` (whole expressions of statements) and the methods of the
-    statements that they change. Loop ranges and conditions are simplified on the way.
+    Subclasses override ``expr``, which rewrites each whole expression of a statement, and the
+    methods of the statements that they change. Ranges and conditions are simplified on the way,
+    and branches with a constant condition are replaced by the side that they take.
     """
 
     def __init__(self, func: PrimFunc) -> None:
@@ -27,17 +28,20 @@ class RewriterWithAnalyzer:
                 self.analyzer.bind(param, 1, None)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
+        """A whole expression of a statement, simplified."""
         for inner in depth_checkpoints(e, self.heights):
             self.analyzer.simplify(inner)
         return self.analyzer.simplify(e)
 
     def visit(self, node: Stmt) -> Stmt:
+        """The rewritten statement."""
         rule = _RULES.get(type(node))
         if rule is not None:
             return rule(self, node)
         return map_stmts(map_exprs(node, self.expr), self.visit)
 
     def loop(self, node: s.For) -> Stmt:
+        """A loop whose body is rewritten under the range of its variable."""
         node = node.replace(min=self.expr(node.min), extent=self.expr(node.extent))
         self.analyzer.bind(node.loop_var, node.min, node.extent)
         body = self.visit(node.body)
@@ -45,6 +49,7 @@ class RewriterWithAnalyzer:
         return node.replace(body=body)
 
     def branch(self, node: s.IfThenElse) -> Stmt:
+        """A branch, or one side of it if its condition is constant."""
         condition = self.expr(node.condition)
         if condition is TRUE:
             return self.visit(node.then_case)
@@ -57,11 +62,12 @@ class RewriterWithAnalyzer:
         return node.replace(condition=condition, then_case=then_case, else_case=else_case)
 
     def case(self, condition: PrimExpr, body: Stmt) -> Stmt:
-        """One side of a branch, where ``condition`` holds."""
+        """Rewrite one side of a branch, in which ``condition`` holds."""
         with self.analyzer.constraint(condition):
             return self.visit(body)
 
     def let(self, node: s.LetStmt) -> Stmt:
+        """A let whose body is rewritten knowing the bounds of the value."""
         value = self.expr(node.value)
         self.analyzer.bind_value(node.var, value)
         return node.replace(value=value, body=self.visit(node.body))

@@ -1,7 +1,8 @@
-"""Copies of a loop, which share their ``local`` buffers, get registers of their own.
+"""Renames ``local`` buffers that several allocations share, one buffer per allocation.
 
-Main and tail loops use a tile with different vector widths; one buffer for both would not split
-into registers.
+Earlier passes copy loops, and the copies share their local buffers. Main and tail loops access a
+register tile with different vector widths. A shared buffer would have overlapping accesses, which
+cannot be held in registers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft.tir.visitor import map_body, map_stmts, replace_buffers
 
 
 def separate_registers(func: PrimFunc) -> PrimFunc:
-    """Give each copy of an allocation of registers its own buffer.
+    """Give each allocation of a local buffer a distinct buffer.
 
     for i in range(4):
         T = allocate(float32[2] local)

@@ -1,4 +1,4 @@
-"""Canonical index arithmetic; branches that are decided and loops of one iteration disappear."""
+"""Simplifies expressions; removes branches on constants and loops of one iteration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Simplifier(RewriterWithAnalyzer):
 
 
 def simplify(func: PrimFunc) -> PrimFunc:
-    """Simplify under the ranges of loops and the conditions of branches.
+    """Simplify under the ranges of enclosing loops and the conditions of enclosing branches.
 
     for i in range(1):
         for j in range(16):

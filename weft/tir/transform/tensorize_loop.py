@@ -1,6 +1,7 @@
-"""Loops that a schedule marked for a tensor instruction become calls of it.
+"""Replaces loops that a schedule marked for a tensor instruction by calls of the instruction.
 
-Loops that are shorter than the instruction, as in a tail, or that keep a guard, stay loops.
+Loops that do not match, such as tails shorter than the instruction or guarded loops, stay loops
+with the reason as the annotation ``not_tensorized``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _Tensorizer(RewriterWithAnalyzer):
         return super().loop(plain.replace(annotations=notes))
 
     def _peel(self, node: Stmt, bound: list[Var]) -> tuple[list[tuple[Var, int]], s.BufferStore]:
-        """The loops of a perfect nest, counted from zero and known to the analyzer."""
+        """The loops of a perfect nest, normalised to start at zero and bound in the analyzer."""
         loops: list[tuple[Var, int]] = []
         while isinstance(node, s.For):
             extent = int_value(self.expr(node.extent))
@@ -50,7 +51,7 @@ class _Tensorizer(RewriterWithAnalyzer):
             node = body
         if not isinstance(node, s.BufferStore):
             raise NoMatchError("it has a guard" if isinstance(node, s.IfThenElse)
-                               else "its loops hold more than one store")
+                               else "it is not a perfect nest around one store")
         return loops, node
 
 

@@ -1,8 +1,9 @@
-"""Tiles that are read along one axis and written along another are transposed in registers.
+"""Transposes tiles in registers, for loads that are contiguous along another axis than the store.
 
-Vectorising a transpose along the result's contiguous axis gathers, element by element. A tile of it
-is read instead as rows, whole vectors along the source's contiguous axis, which a network of
-shuffles turns into columns: for 16 x 16 elements, 16 loads, 64 shuffles and 16 stores.
+Vectorised along the contiguous axis of the result, such a load would be a gather, which the CPU
+executes element by element. Instead, whole vectors are loaded along the contiguous axis of the
+source, and a network of shuffles transposes them: a tile of 16 x 16 elements takes 16 loads, 64
+shuffles and 16 stores.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from weft.tir.visitor import has_annotation, map_body, post_order, substitute, w
 ANNOTATION = "transpose"
 
 
-class _Tile:
-    """``rows`` x ``lanes`` elements of a nest ``for row: for lane in vectorized: store``."""
+class _TileBuilder:
+    """Builds the statements of one tile of a nest ``for row: for lane in vectorized: store``."""
 
     def __init__(self, row: Var, lane: Var, store: s.BufferStore) -> None:
         self.row, self.lane, self.store = row, lane, store
         self.bound: list[tuple[Var, PrimExpr]] = []
 
     def let(self, value: PrimExpr) -> Var:
+        """A variable bound to ``value`` around the stores of the tile."""
         var = Var("row", value.dtype)
         self.bound.append((var, value))
         return var
 
     def transposed(self, load: BufferLoad, start: tuple[PrimExpr, PrimExpr], rows: int,
                    lanes: int) -> list[PrimExpr]:
-        """Vector ``i`` of ``lanes`` elements is ``load`` at row ``start + i``."""
+        """The values of ``load`` for the tile at ``start``: one vector of ``lanes`` per row."""
         size = min(rows, lanes)
         columns: list[list[PrimExpr]] = [[] for _ in range(rows)]
         for first_lane in range(0, lanes, size):
@@ -47,17 +49,17 @@ class _Tile:
                 ]
                 for i, vector in enumerate(self._network(block)):
                     columns[first_row + i].append(vector)
-        return [self._joined(parts) for parts in columns]
+        return [self._concat(vectors) for vectors in columns]
 
     def _along_rows(self, load: BufferLoad, first_row: PrimExpr, lane: PrimExpr,
                     size: int) -> PrimExpr:
-        """``size`` elements of the source that are neighbours in memory."""
+        """A vector load along the source's contiguous axis: ``load`` at ``size`` rows, one lane."""
         at_lane = substitute(load, {self.lane: lane})
         loop = s.For(self.row, first_row, const(size), ForKind.VECTORIZED, s.SeqStmt(()))
         return Vectorizer(loop, size).wide(at_lane)
 
     def _network(self, rows: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
-        """The transpose of a square: quarters change places at every scale, the largest first."""
+        """Transpose a square: swap the off-diagonal quadrants at each scale, the largest first."""
         size = len(rows)
         current = list(rows)
         distance = size // 2
@@ -72,18 +74,19 @@ class _Tile:
             distance //= 2
         return current
 
-    def _joined(self, parts: list[PrimExpr]) -> PrimExpr:
-        while len(parts) > 1:
-            lanes = 2 * parts[0].dtype.lanes
-            parts = [self.let(Shuffle((a, b), tuple(range(lanes))))
-                     for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
+    def _concat(self, vectors: list[PrimExpr]) -> PrimExpr:
+        """One vector with the lanes of all; their number is a power of two."""
+        while len(vectors) > 1:
+            lanes = 2 * vectors[0].dtype.lanes
+            vectors = [self.let(Shuffle((a, b), tuple(range(lanes))))
+                       for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+        return vectors[0]
 
-    def piece(self, loads: Sequence[BufferLoad], start: tuple[PrimExpr, PrimExpr], rows: int,
-              lanes: int) -> Stmt:
-        """The stores of one piece whose sides are powers of two."""
+    def tile(self, loads: Sequence[BufferLoad], start: tuple[PrimExpr, PrimExpr], rows: int,
+             lanes: int) -> Stmt:
+        """The stores of a tile of ``rows`` x ``lanes`` (powers of two) at ``start``."""
         self.bound = []
-        loads = loads if min(rows, lanes) > 1 else ()  # a row or a column has no other side
+        loads = loads if min(rows, lanes) > 1 else ()  # one row or column: nothing to transpose
         columns = {load: self.transposed(load, start, rows, lanes) for load in loads}
         stores: list[Stmt] = []
         for i in range(rows):
@@ -104,7 +107,7 @@ class _Tile:
 
 
 def _step(load: BufferLoad, var: Var, analyzer: Analyzer) -> int | None:
-    """Elements from one read to the next as ``var`` advances by one, where always the same."""
+    """The distance in elements between loads for ``var`` and ``var + 1``; ``None`` if it varies."""
     position: PrimExpr = const(0)
     for index, size in zip(load.indices, load.buffer.shape, strict=True):
         position = position * size + index
@@ -126,20 +129,20 @@ class _Transposer(RewriterWithAnalyzer):
             return super().loop(plain)
         self.analyzer.bind(node.loop_var, node.min, node.extent)
         self.analyzer.bind(inner.loop_var, inner.min, inner.extent)
-        loads = self._crossing(store.value, node.loop_var, inner.loop_var)
+        loads = self._transposed_loads(store.value, node.loop_var, inner.loop_var)
         self.analyzer.release(inner.loop_var)
         self.analyzer.release(node.loop_var)
         if not loads:
             return super().loop(plain)
         try:
-            return _in_pieces(node, inner, store, loads, (rows, lanes))
+            return _split_to_tiles(node, inner, store, loads, (rows, lanes))
         except CannotVectorizeError:
             return super().loop(plain)
 
-    def _crossing(self, value: PrimExpr, row: Var, lane: Var) -> list[BufferLoad]:
-        """The loads that walk memory along the rows, and jump along the lanes.
+    def _transposed_loads(self, value: PrimExpr, row: Var, lane: Var) -> list[BufferLoad]:
+        """The loads that are contiguous along the rows and strided along the lanes.
 
-        None where a condition protects loads: a whole row would be read without it.
+        Empty if a condition guards loads: the vector loads would read elements that it excludes.
         """
         found: list[BufferLoad] = []
         for e in post_order(value):
@@ -152,10 +155,11 @@ class _Transposer(RewriterWithAnalyzer):
         return found
 
 
-def _in_pieces(node: s.For, inner: s.For, store: s.BufferStore, loads: list[BufferLoad],
-               extents: tuple[int, int]) -> Stmt:
-    tile = _Tile(node.loop_var, inner.loop_var, store)
-    parts: list[Stmt] = []
+def _split_to_tiles(node: s.For, inner: s.For, store: s.BufferStore, loads: list[BufferLoad],
+                    extents: tuple[int, int]) -> Stmt:
+    """The nest as tiles whose sides are legal vector widths."""
+    builder = _TileBuilder(node.loop_var, inner.loop_var, store)
+    tiles: list[Stmt] = []
     row = node.min
     for rows, times in legal_vector_widths(extents[0]):
         lane = inner.min
@@ -163,14 +167,14 @@ def _in_pieces(node: s.For, inner: s.For, store: s.BufferStore, loads: list[Buff
             for i in range(times):
                 for j in range(copies):
                     start = (row + rows * i, lane + lanes * j)
-                    parts.append(tile.piece(loads, start, rows, lanes))
+                    tiles.append(builder.tile(loads, start, rows, lanes))
             lane = lane + lanes * copies
         row = row + rows * times
-    return s.seq(parts)
+    return s.seq(tiles)
 
 
 def transpose_tile(func: PrimFunc) -> PrimFunc:
-    """Read the source of an annotated tile by rows, and turn them into columns in registers.
+    """Load the source of an annotated tile contiguously, and transpose it in registers.
 
     for i in range(2):  # transpose = 1
         for j in vectorized(2):

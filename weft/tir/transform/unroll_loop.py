@@ -1,4 +1,4 @@
-"""Unrolled loops become their iterations in sequence."""
+"""Unrolls loops marked ``unrolled``: the body is copied for each iteration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _unroll(node: Stmt) -> Stmt:
 
 
 def unroll_loop(func: PrimFunc) -> PrimFunc:
-    """Write out the iterations of unrolled loops.
+    """Replace each unrolled loop by its iterations in sequence.
 
     for i in unrolled(3):
         A[i * 2] = 1.0

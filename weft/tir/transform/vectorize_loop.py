@@ -1,7 +1,10 @@
-"""Vectorised loops become vector expressions, cut into widths that are powers of two.
+"""Vectorisation: loops marked ``vectorized`` become vector expressions of legal widths.
 
-What depends on the lane becomes a vector, what does not stays scalar and is broadcast where they
-meet. A condition on the lane becomes a mask: of stores, and of the loads that it protects.
+The loop variable becomes a ramp. Expressions that depend on it become vectors; all others stay
+scalar and are broadcast where an operation combines both. A condition that depends on the lane
+becomes a mask of the stores and loads that it protects.
+
+Extents are split into powers of two, since LLVM compiles other vector lengths to slow code.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from weft.tir.expr import Broadcast, BufferLoad, Call, PrimExpr, Ramp, Var, cons
 from weft.tir.func import PrimFunc
 from weft.tir.simplify.scalar import fold_index_vector
 from weft.tir.stmt import ForKind, Stmt
-from weft.tir.transform.masked_tail import MASKED_TAIL, Tail, with_room
+from weft.tir.transform.masked_tail import MASKED_TAIL, Tail, pad_for_tails
 from weft.tir.visitor import (
     children,
     depth_checkpoints,
@@ -30,17 +33,17 @@ from weft.tir.visitor import (
     with_children,
 )
 
-# A loop that cannot be vectorised is unrolled up to this extent, so that registers indexed by
-# its variable stay registers.
+# Loops of at most this extent are unrolled if they cannot be vectorised, so that the indices of
+# local buffers become constant.
 _MAX_UNROLLED = 16
-# Wider vectors would not stay in registers; more of them than a register tile has are a loop.
+# Wider vectors would spill. Up to _MAX_COPIES vectors are unrolled; more become a loop.
 _MAX_LANES = 64
 _MAX_COPIES = 16
 _UNMASKABLE = ("call_extern", "address_of", "prefetch")
 
 
 class CannotVectorizeError(Exception):
-    """Why a loop stays a loop; never leaves the passes that vectorise."""
+    """The reason why a loop cannot be vectorised. The passes that vectorise catch it."""
 
 
 class _NoSimplifier:
@@ -50,9 +53,9 @@ class _NoSimplifier:
 
 
 class Vectorizer:
-    """Rewrites what is inside one vectorised loop as vectors of ``lanes``.
+    """Rewrites the body of one vectorised loop as vectors of ``lanes`` lanes.
 
-    A ``tail`` has fewer iterations than lanes.
+    With ``tail``, only the first lanes are active, and loads and stores are masked.
     """
 
     def __init__(self, loop: s.For, lanes: int, *, tail: Tail | None = None) -> None:
@@ -64,22 +67,22 @@ class Vectorizer:
         self._expanded: dict[Buffer, Buffer] = {}
 
     def bind(self, e: PrimExpr, vector: PrimExpr) -> None:
-        """Use ``vector``, whose lanes are known to be the values of ``e``."""
+        """Use ``vector`` as the value of ``e`` in all lanes."""
         self._memo[e] = vector
 
     # expressions
 
     def wide(self, e: PrimExpr) -> PrimExpr:
-        """``e`` as a vector, broadcast where the lane does not matter."""
+        """``e`` as a vector; a broadcast if it does not depend on the lane."""
         e = self.expr(e)
         return e if e.dtype.lanes == self.lanes else Broadcast(e, self.lanes)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        """``e`` in every lane: a vector where it depends on the lane, else itself."""
+        """``e`` for all lanes: a vector if it depends on the lane, else a scalar."""
         done = self._memo.get(e)
         if done is None:
             if e.dtype.lanes > 1:
-                raise CannotVectorizeError("it holds a vectorised loop")
+                raise CannotVectorizeError("it contains a vectorised loop")
             rule = _EXPRS.get(type(e), Vectorizer._generic)
             done = self._memo[e] = rule(self, e)
         return done
@@ -138,12 +141,12 @@ class Vectorizer:
             return x.if_then_else(x.all_of(*same), chosen, self.wide(e.args[2]))
         t = self.wide(_mask_loads(e.args[1], e.args[0]))
         if isinstance(t, BufferLoad) and _is_zero(e.args[2]):
-            return t  # lanes that a load leaves out are zero
+            return t  # masked-off lanes of a load are zero already
         f = self.wide(_mask_loads(e.args[2], x.not_(e.args[0])))
         return x.select(condition, t, f)
 
     def _split_condition(self, e: PrimExpr) -> tuple[list[PrimExpr], list[PrimExpr]]:
-        """What must hold of all lanes together, and what of each."""
+        """The conjuncts that are the same in all lanes (rewritten), and those that are not."""
         if type(e) is Call and e.name == "likely":
             return self._split_condition(e.args[0])
         if type(e) is not x.And:
@@ -175,7 +178,7 @@ class Vectorizer:
                 return self._allocate(node, mask)
             case s.SeqStmt() | s.AttrStmt():
                 return map_stmts(node, lambda inner: self.stmt(inner, mask))
-        raise CannotVectorizeError(f"it holds a {type(node).__name__}")
+        raise CannotVectorizeError(f"it contains a {type(node).__name__}")
 
     def _store(self, node: s.BufferStore, mask: PrimExpr | None) -> Stmt:
         condition = node.predicate if mask is None else mask
@@ -199,7 +202,8 @@ class Vectorizer:
         if where is None or where.dtype.lanes == 1:
             where = None if where is None else self._spread(where)
         if where is not None and buffer.scope == "local":
-            # Registers can be read in every lane; a select keeps them registers.
+            # All lanes of a register may be read and written, so a select replaces the mask; masked
+            # stores would force the buffer into memory.
             value, where = x.select(where, value, BufferLoad(buffer, indices)), None
         return s.BufferStore(buffer, value, indices, where)
 
@@ -214,11 +218,12 @@ class Vectorizer:
             )
         plain = _without_hints(node.condition)
         then_mask = plain if mask is None else x.all_of(mask, plain)
-        parts = [self.stmt(node.then_case, then_mask)]
+        branches = [self.stmt(node.then_case, then_mask)]
         if other is not None:
             negated = x.not_(plain)
-            parts.append(self.stmt(other, negated if mask is None else x.all_of(mask, negated)))
-        return s.seq(parts)
+            other_mask = negated if mask is None else x.all_of(mask, negated)
+            branches.append(self.stmt(other, other_mask))
+        return s.seq(branches)
 
     def _loop(self, node: s.For, mask: PrimExpr | None) -> Stmt:
         start, extent = self.expr(node.min), self.expr(node.extent)
@@ -253,41 +258,43 @@ def _any_vector(items: tuple[PrimExpr, ...]) -> bool:
 
 
 def _is_zero(e: PrimExpr) -> bool:
-    """Zero with all its bits: minus zero equals it, too."""
+    """Whether ``e`` is the constant +0 (-0 compares equal, but has other bits)."""
     return isinstance(e, x.IntImm | x.FloatImm) and e.value == 0 and math.copysign(1, e.value) > 0
 
 
 def _without_hints(e: PrimExpr) -> PrimExpr:
+    """``e`` without calls of ``likely``."""
     new = with_children(e, tuple(map(_without_hints, children(e))))
     return new.args[0] if type(new) is Call and new.name == "likely" else new
 
 
 def _mask_loads(e: PrimExpr, mask: PrimExpr) -> PrimExpr:
-    """``e`` with every load done only where ``mask`` holds."""
+    """``e`` with ``mask`` added to the predicates of all its loads."""
     new = with_children(e, tuple(_mask_loads(c, mask) for c in children(e)))
-    if type(new) is not BufferLoad or not new.indices:  # a scalar can always be read
+    if type(new) is not BufferLoad or not new.indices:  # a zero-dimensional buffer can be read
         return new
     both = mask if new.predicate is None else x.all_of(new.predicate, mask)
     return BufferLoad(new.buffer, new.indices, both)
 
 
-def _vectorize(node: s.For, room: frozenset[Buffer]) -> Stmt:
+def _vectorize(node: s.For, padded: frozenset[Buffer]) -> Stmt:
+    """The loop as vector statements; a serial or unrolled loop if it cannot be vectorised."""
     lanes = int_value(node.extent)
     if lanes is None:
         return _fall_back(node, "its extent is not a constant")
     if lanes == 1:
         return node.replace(kind=ForKind.UNROLLED)
     try:
-        pieces = _pieces(node, lanes)
-        if pieces == [(lanes, 1)] and lanes.bit_count() == 1:
+        widths = _vector_widths(node, lanes)
+        if widths == [(lanes, 1)] and lanes.bit_count() == 1:
             return Vectorizer(node, lanes).stmt(node.body, None)
-        return _in_pieces(node, node.body, pieces, room)
+        return _split_to_widths(node, node.body, widths, padded)
     except CannotVectorizeError as reason:
         return _fall_back(node, str(reason))
 
 
-def _pieces(node: s.For, extent: int) -> list[tuple[int, int]]:
-    """``legal_vector_widths`` its extent; with a masked tail, what fills no vector is one piece."""
+def _vector_widths(node: s.For, extent: int) -> list[tuple[int, int]]:
+    """``legal_vector_widths`` of the loop; with a masked tail, the remainder is one vector."""
     width = node.annotations.get(MASKED_TAIL)
     if width is None or (extent % width).bit_count() < 2:
         return legal_vector_widths(extent)
@@ -296,54 +303,57 @@ def _pieces(node: s.For, extent: int) -> list[tuple[int, int]]:
 
 
 def legal_vector_widths(extent: int) -> list[tuple[int, int]]:
-    """``extent`` as (lanes, times) of powers of two, the larger first.
+    """``extent`` as vectors of powers of two: (lanes, number of vectors), the widest first.
 
-    Other widths compile to slow code.
+    LLVM compiles vectors of other lengths to slow code.
     """
     whole, rest = divmod(extent, _MAX_LANES)
-    pieces = [(_MAX_LANES, whole)] if whole > _MAX_COPIES else [(_MAX_LANES, 1)] * whole
-    return pieces + [(1 << n, 1) for n in reversed(range(rest.bit_length())) if rest >> n & 1]
+    widths = [(_MAX_LANES, whole)] if whole > _MAX_COPIES else [(_MAX_LANES, 1)] * whole
+    return widths + [(1 << n, 1) for n in reversed(range(rest.bit_length())) if rest >> n & 1]
 
 
-def _in_pieces(node: s.For, body: Stmt, pieces: list[tuple[int, int]],
-               room: frozenset[Buffer]) -> Stmt:
-    """``body`` for all iterations, one vector statement after another.
+def _split_to_widths(node: s.For, body: Stmt, widths: list[tuple[int, int]],
+                     padded: frozenset[Buffer]) -> Stmt:
+    """``body`` for all iterations of ``node``, as a sequence of vector statements.
 
-    Iterations are independent, so the loop may be cut, and moved into what does not depend on
-    its variable: the pieces of an element then stay together in the loops of a register tile.
+    Iterations are independent, so the vectorised loop can be distributed over statements and
+    interchanged with inner loops that do not depend on its variable. In a register tile, the
+    vectors of one row are then adjacent inside the reduction loop.
     """
     match body:
         case s.SeqStmt() | s.AttrStmt():
-            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
+            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, padded))
         case s.For() if not any(mentions(e, node.loop_var) for e in (body.min, body.extent)):
-            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
+            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, padded))
         case s.IfThenElse() if not mentions(body.condition, node.loop_var):
-            return map_stmts(body, lambda inner: _in_pieces(node, inner, pieces, room))
-    parts: list[Stmt] = []
+            return map_stmts(body, lambda inner: _split_to_widths(node, inner, widths, padded))
+    vectors: list[Stmt] = []
     start = node.min
-    for lanes, times in pieces:
-        parts.append(_piece(node, body, start, (lanes, times), room))
+    for lanes, times in widths:
+        vectors.append(_vectors(node, body, start, (lanes, times), padded))
         start = start + lanes * times
-    return s.seq(parts)
+    return s.seq(vectors)
 
 
-def _piece(node: s.For, body: Stmt, start: PrimExpr, piece: tuple[int, int],
-           room: frozenset[Buffer]) -> Stmt:
-    lanes, times = piece
+def _vectors(node: s.For, body: Stmt, start: PrimExpr, width: tuple[int, int],
+             padded: frozenset[Buffer]) -> Stmt:
+    """``body`` for ``times`` vectors of ``lanes`` from iteration ``start``."""
+    lanes, times = width
     if times > 1:
         chunk = Var(f"{node.loop_var.name}_chunk", int64)
-        vectors = _piece(node, body, start + chunk * lanes, (lanes, 1), room)
-        return s.For(chunk, const(0), const(times), ForKind.SERIAL, vectors)
+        vector = _vectors(node, body, start + chunk * lanes, (lanes, 1), padded)
+        return s.For(chunk, const(0), const(times), ForKind.SERIAL, vector)
     if lanes == 1:
         return substitute(body, {node.loop_var: start})
-    if lanes.bit_count() > 1:
-        width = node.annotations[MASKED_TAIL]
-        return Vectorizer(node.replace(min=start), width, tail=Tail(lanes, width, room)
+    if lanes.bit_count() > 1:  # the remainder of a loop with a masked tail
+        full = node.annotations[MASKED_TAIL]
+        return Vectorizer(node.replace(min=start), full, tail=Tail(lanes, full, padded)
                           ).stmt(body, None)
     return Vectorizer(node.replace(min=start), lanes).stmt(body, None)
 
 
 def _fall_back(node: s.For, reason: str) -> s.For:
+    """The loop, unrolled or serial, with the reason as the annotation ``not_vectorized``."""
     lanes = int_value(node.extent)
     small = lanes is not None and lanes <= _MAX_UNROLLED
     return node.replace(
@@ -353,7 +363,7 @@ def _fall_back(node: s.For, reason: str) -> s.For:
 
 
 def vectorize_loop(func: PrimFunc) -> PrimFunc:
-    """Turn vectorised loops into vector expressions.
+    """Replace vectorised loops by vector expressions.
 
     for i in range(4):
         for j in vectorized(16):
@@ -362,11 +372,11 @@ def vectorize_loop(func: PrimFunc) -> PrimFunc:
     for i in range(4):
         A[i, ramp(0, 1, 16)] = A[i, ramp(0, 1, 16)] + broadcast(B[i], 16)
     """
-    func, room = with_room(func)
+    func, padded = pad_for_tails(func)
 
     def rewrite(node: Stmt) -> Stmt:
         node = map_stmts(node, rewrite)
         is_vector = isinstance(node, s.For) and node.kind is ForKind.VECTORIZED
-        return _vectorize(node, room) if is_vector else node  # type: ignore[arg-type]
+        return _vectorize(node, padded) if is_vector else node  # type: ignore[arg-type]
 
     return map_body(func, rewrite)
