@@ -144,6 +144,14 @@ def spread_along(x: Expr, axis: int, first: int, stride: int, size: int, count: 
     return _typed(op.nn.pad(x, zero, pad_width=pads)) if any(map(any, pads)) else _typed(x)
 
 
+def align_to_axis(vector: Expr, axis: int, ndim: int) -> Expr:
+    """``vector`` (one axis), shaped to broadcast along ``axis`` of a tensor of ``ndim`` axes."""
+    trailing = ndim - 1 - axis
+    if trailing == 0:
+        return vector
+    return op.expand_dims(vector, axis=1, num_newaxis=trailing, span=vector.span)
+
+
 def cut_to(x: Expr, axis: int, size: int) -> Expr:
     """The first ``size`` elements along ``axis``."""
     return op.strided_slice(x, begin=(0,), end=(size,), axes=(axis,))

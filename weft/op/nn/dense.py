@@ -17,7 +17,7 @@ from weft.ir.traits import CONTINUOUS, MATMUL
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import normalize_axis
-from weft.op.gradients import attrs_of, static_shape, tensor_type
+from weft.op.gradients import align_to_axis, attrs_of, static_shape, tensor_type
 from weft.op.layout_inference import along_axis
 from weft.op.nn.matmul import accumulate_in
 from weft.op.relations import (
@@ -176,5 +176,14 @@ def _bias_add_reference(data: np.ndarray, bias: np.ndarray, axis: int = 1) -> np
 
 
 bias_add.layout(along_axis())
+
+
+@bias_add.decomposition
+def _bias_add_decomposition(call: Call) -> Expr:
+    """An addition of the bias, reshaped to broadcast along its axis."""
+    data, bias = call.args
+    ndim = tensor_type(data).ndim
+    axis = attrs_of(call, BiasAddAttrs).axis % ndim
+    return op.add(data, align_to_axis(bias, axis, ndim), span=call.span)
 bias_add.spec(_bias_add_reference, case((2, 3, 4, 5), (3,)), case((3, 5), (5,), axis=-1),
               case((3, 5), (3,), axis=0))

@@ -10,7 +10,8 @@ import numpy as np
 
 from weft import te
 from weft.ir.attrs import Attrs, attr
-from weft.ir.op import Case, Op, OpPattern, case, define_op
+from weft.ir.expr import Call, Expr
+from weft.ir.op import Case, Op, OpPattern, case, define_op, get_op
 from weft.ir.traits import CONTINUOUS, SENSITIVE, Homogeneity, OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import Relation, RelationContext
@@ -56,10 +57,21 @@ def _global_relation(spatial: str) -> Relation:
     return relate
 
 
+def _as_reduction(name: str) -> Callable[[Call], Expr]:
+    """A global pool as the reduction ``name`` over the spatial axes, which has a gradient."""
+
+    def expand(call: Call) -> Expr:
+        layout = Layout.parse(call.attrs.layout)  # type: ignore[attr-defined]
+        axes = tuple(layout.index_of(letter) for letter in "DHW" if layout.has(letter))
+        return get_op(name)(call.args[0], axis=axes, keepdims=True)
+
+    return expand
+
+
 def _global_pool(
     name: str, attrs_type: type[Attrs], spatial: str, relation: Relation,
     compute: Callable[[te.Tensor, Layout, str], te.Tensor], reduce: Callable[..., Any], doc: str,
-    cases: tuple[Case, ...], traits: OpTraits,
+    cases: tuple[Case, ...], traits: OpTraits, reduction: str,
 ) -> Op:
     def run(x: te.Tensor, attrs: Any) -> te.Tensor:
         return compute(x, Layout.parse(attrs.layout), spatial)
@@ -73,6 +85,7 @@ def _global_pool(
     op = define_op(name, attrs=attrs_type, relation=relation,
                    pattern=OpPattern.OUT_FUSABLE, level=2, inputs=("x",), traits=traits)(run)
     op.layout(image_layout)
+    op.expansion(_as_reduction(reduction))
     op.spec(reference, *cases)
     return op
 
@@ -84,11 +97,11 @@ def _pair(axes: int, attrs_type: type[Attrs], spatial: str, cases: tuple[Case, .
         _global_pool(f"nn.global_avg_pool{axes}d", attrs_type, spatial,
                      checked(expect_float, relation), topi_pool.global_avg_pool, np.mean,
                      "The mean of each channel of each image.", cases,
-                     replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE)),
+                     replace(SENSITIVE, homogeneity=Homogeneity.ANY_SCALE), "mean"),
         _global_pool(f"nn.global_max_pool{axes}d", attrs_type, spatial, relation,
                      topi_pool.global_max_pool, np.max,
                      "The largest element of each channel of each image.", cases,
-                     replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE)),
+                     replace(CONTINUOUS, homogeneity=Homogeneity.POSITIVE), "max"),
     )
 
 

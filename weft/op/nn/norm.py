@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import op, te
 from weft.ir.attrs import Attrs, attr
 from weft.ir.expr import Call, Expr, const
 from weft.ir.op import OpPattern, case, define_op, get_op
@@ -18,7 +18,7 @@ from weft.ir.traits import SENSITIVE, MixedPrecision, OpTraits
 from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.typing.relation import RelationContext
 from weft.ir.typing.relations import identity_relation, normalize_axis
-from weft.op.gradients import tensor_type
+from weft.op.gradients import align_to_axis, attrs_of, tensor_type
 from weft.op.layout_inference import InputLayout, LayoutResult, along_axis, data_layout
 from weft.op.relations import (
     attrs_as,
@@ -181,6 +181,21 @@ layer_norm.spec(
     case((2, 3, 4), (3,), (3,), axis=1, epsilon=1e-3),
     case((3, 7), (7,), (7,), center=False, scale=False),
 )
+
+
+@layer_norm.expansion
+def _layer_norm_expansion(call: Call) -> Expr:
+    """The formula of ``layer_norm`` in operators that have gradients."""
+    x, gamma, beta = call.args
+    attrs, type_ = attrs_of(call, LayerNormAttrs), tensor_type(x)
+    axis = attrs.axis % type_.ndim
+    centred = op.subtract(x, op.mean(x, axis=(axis,), keepdims=True))
+    variance = op.mean(op.multiply(centred, centred), axis=(axis,), keepdims=True)
+    scale = op.rsqrt(op.add(variance, const(attrs.epsilon, type_.dtype)))
+    result = op.multiply(centred, scale)
+    if attrs.scale:
+        result = op.multiply(result, align_to_axis(gamma, axis, type_.ndim))
+    return op.add(result, align_to_axis(beta, axis, type_.ndim)) if attrs.center else result
 
 
 @dataclass(frozen=True, kw_only=True)

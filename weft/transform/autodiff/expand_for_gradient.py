@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,11 +10,10 @@ from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
-from weft.topi.layout import Layout
+from weft.op.gradients import align_to_axis
 from weft.transform.analysis.graph import as_function, op_name, rewrite_function, tensor_type_of
 from weft.transform.passes.canonicalize_ops import decomposed
 from weft.transform.passes.simplify_inference import (
-    align_to_axis,
     field_of_tuple,
     normalised,
     with_everything_kept,
@@ -78,13 +76,8 @@ def _by_batch(call: Call, data: TensorType) -> Expr:
 
 
 def _expand(original: Expr, node: Expr) -> Expr:
-    rule = _EXPANSIONS.get(op_name(node))
-    if not isinstance(node, Call) or not isinstance(original, Call):
-        return node
-    if rule is None:
-        return _by_hooks(node)
-    expanded = rule(node, tensor_type_of(original.args[0]).ndim)
-    return infer_expr(expanded, trust=True)
+    is_call = isinstance(node, Call) and isinstance(original, Call)
+    return _by_hooks(node) if is_call else node
 
 
 def _by_hooks(call: Call) -> Expr:
@@ -94,39 +87,3 @@ def _by_hooks(call: Call) -> Expr:
     while isinstance(expanded, Call) and expanded is not call:
         call, expanded = expanded, decomposed(expanded, "expansion")
     return expanded
-
-
-def _layer_norm(call: Call, ndim: int) -> Expr:
-    x, gamma, beta = call.args
-    attrs: Any = call.attrs
-    axis, dtype = attrs.axis % ndim, tensor_type_of(x).dtype
-    centred = op.subtract(x, op.mean(x, axis=(axis,), keepdims=True))
-    variance = op.mean(op.multiply(centred, centred), axis=(axis,), keepdims=True)
-    scale = op.rsqrt(op.add(variance, const(attrs.epsilon, dtype)))
-    result = op.multiply(centred, scale)
-    if attrs.scale:
-        result = op.multiply(result, align_to_axis(gamma, axis, ndim))
-    return op.add(result, align_to_axis(beta, axis, ndim)) if attrs.center else result
-
-
-def _bias_add(call: Call, ndim: int) -> Expr:
-    data, bias = call.args
-    attrs: Any = call.attrs
-    return op.add(data, align_to_axis(bias, attrs.axis % ndim, ndim))
-
-
-def _global_pool(reduce: Any) -> Callable[[Call, int], Expr]:
-    def expand(call: Call, _: int) -> Expr:
-        layout = Layout.parse(call.attrs.layout)  # type: ignore[attr-defined]
-        axes = tuple(layout.index_of(letter) for letter in "DHW" if layout.has(letter))
-        return reduce(call.args[0], axis=axes, keepdims=True)
-
-    return expand
-
-
-_EXPANSIONS: dict[str, Callable[[Call, int], Expr]] = {
-    "nn.layer_norm": _layer_norm,
-    "nn.bias_add": _bias_add,
-    **{f"nn.global_avg_pool{axes}d": _global_pool(op.mean) for axes in (1, 2, 3)},
-    **{f"nn.global_max_pool{axes}d": _global_pool(op.max) for axes in (1, 2, 3)},
-}

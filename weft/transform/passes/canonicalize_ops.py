@@ -21,9 +21,7 @@ from weft.transform.analysis.graph import (
     op_name,
     rewrite_function,
     shape_of,
-    tensor_type_of,
 )
-from weft.transform.passes.simplify_inference import align_to_axis
 
 _MATRIX = 2
 
@@ -66,13 +64,6 @@ def decomposed(call: Call, table: str = "decomposition") -> Expr:
     hook = call.op.hook(table) if isinstance(call.op, Op) else None
     simpler = hook(call) if hook is not None and all(map(known_type, call.args)) else None
     return call if simpler is None else infer_expr(simpler, trust=True)
-
-
-def _bias_add(original: Call, call: Call) -> Expr:
-    ndim = tensor_type_of(original.args[0]).ndim
-    axis = call.attrs.axis % ndim  # type: ignore[attr-defined]
-    data, bias = call.args
-    return op.add(data, align_to_axis(bias, axis, ndim), span=call.span)
 
 
 def _batch_flatten(original: Call, call: Call) -> Expr:
@@ -141,7 +132,6 @@ def _with_attrs(call: Call, changes: dict[str, Any]) -> Call:
 
 
 _RULES: dict[str, Callable[[Call, Call], Expr]] = {
-    "nn.bias_add": _bias_add,
     "nn.batch_flatten": _batch_flatten,
     "nn.matmul": _product,
     "nn.dense": _dense,

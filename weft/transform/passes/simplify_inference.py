@@ -9,6 +9,7 @@ from weft import op
 from weft.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import TensorType
+from weft.op.gradients import align_to_axis
 from weft.transform.analysis.graph import op_name, rewrite_function, tensor_type_of
 from weft.transform.passes.fold_constant import evaluate_constant
 
@@ -77,17 +78,15 @@ def normalised(call: Call, ndim: int) -> Expr:
     if attrs.center:  # type: ignore[attr-defined]
         shift = _call("add", beta, shift)
     axis = attrs.axis % ndim  # type: ignore[attr-defined]
-    scaled = op.multiply(data, align_to_axis(scale, axis, ndim), span=call.span)
-    result = op.add(scaled, align_to_axis(shift, axis, ndim), span=call.span)
+    scale, shift = (_aligned(v, axis, ndim) for v in (scale, shift))
+    scaled = op.multiply(data, scale, span=call.span)
+    result = op.add(scaled, shift, span=call.span)
     return Tuple((result, mean, variance), span=call.span)
 
 
-def align_to_axis(vector: Expr, axis: int, ndim: int) -> Expr:
-    """``vector`` shaped so that it broadcasts along ``axis`` of a tensor of ``ndim`` axes."""
-    trailing = ndim - 1 - axis
-    if trailing == 0:
-        return vector
-    return _fold(op.expand_dims(vector, axis=1, num_newaxis=trailing, span=vector.span))
+def _aligned(vector: Expr, axis: int, ndim: int) -> Expr:
+    aligned = align_to_axis(vector, axis, ndim)
+    return _fold(aligned) if isinstance(aligned, Call) and aligned is not vector else vector
 
 
 def _call(name: str, *args: Expr) -> Expr:
