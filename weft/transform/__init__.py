@@ -1,6 +1,10 @@
 """Passes over the functional IR, one per file; importing this package registers them by name.
 
-``compiler/pipeline.py`` is the one place that puts them in order.
+``passes/`` holds general passes, ``rules/`` the rewrite rules of ``simplify_expr``, ``analysis/``
+analyses, ``autodiff/`` reverse-mode differentiation, ``fusion/`` operator fusion, ``layout/`` data
+layouts, ``normal_form/`` conversions such as ANF and CPS, ``precision/`` mixed precision and
+quantization, ``external/`` the delegation of regions to other compilers. The order of the passes
+is defined in ``compiler/pipeline.py``.
 """
 
 from weft.transform.analysis.equivalence import check_same_values

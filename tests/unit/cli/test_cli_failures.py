@@ -128,7 +128,7 @@ def test_names_that_nothing_has_are_refused(program, capsys, monkeypatch):
     code, _, err = run(["inspect", program], capsys)
     assert code == 2
     assert "WEFT_EXPLAIN" in err
-    assert "did you mean 'negation_undoes_itself'?" in err
+    assert "did you mean 'double_negation'?" in err
 
 
 @pytest.mark.parametrize(("passes", "words"), [

@@ -298,7 +298,7 @@ def test_python_code_does_not_leave_the_process(generator, tmp_path):
     (lambda r: Function(r.function.params, op.sum(r.function.body)), ("another type", "(2, 3)")),
     (lambda r: ObjectCode("other", doubling_object(r)), ("lacks its symbol", "other")),
     (lambda _: ObjectCode("x", b"no object"), ("ELF",)),
-    (lambda _: IRModule({}), ("main alone",)),
+    (lambda _: IRModule({}), ("main only",)),
 ], ids=["number", "free", "type", "symbol", "bytes", "empty"])
 def test_what_is_no_code_for_the_region(generator, generate, words):
     generator(generate, supports=("exp",))
@@ -323,7 +323,7 @@ def test_generators_that_are_not_there(generator):
     with pytest.raises(OptionError, match="codegens cannot be used"):
         weft.compile(weft.parse(PROGRAM), codegens="acc")
     generator(None)
-    with pytest.raises(OptionError, match="generates no code"):
+    with pytest.raises(OptionError, match="cannot generate code"):
         compiled()
 
 

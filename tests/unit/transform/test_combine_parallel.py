@@ -88,7 +88,7 @@ def test_dense_layers_of_an_ensemble_are_batched():
 
 def test_operators_that_do_not_stack_are_refused():
     mod = parse_program("def @main(%x: Tensor[(2, 4), float32]) { nn.softmax(%x) }")
-    with pytest.raises(PassError, match=r"nn\.softmax cannot be applied to a stack"):
+    with pytest.raises(PassError, match=r"nn\.softmax cannot be batched"):
         CombineParallelOp(op="nn.softmax")(mod)
 
 

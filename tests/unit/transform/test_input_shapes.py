@@ -43,8 +43,8 @@ def test_a_batch_changes():
 @pytest.mark.parametrize(("shapes", "message"), [
     ({"z": (2, 3)}, "no tensor 'z'"),
     ({"x": (2, 3, 4)}, "wrong rank"),
-    ({"x": (2, 3), "y": (5, 3)}, "does not fit"),
-    ({"x": (2, 3), "y": (4, 4)}, "does not fit"),
+    ({"x": (2, 3), "y": (5, 3)}, "has a wrong size"),
+    ({"x": (2, 3), "y": (4, 4)}, "has a wrong size"),
 ])
 def test_what_does_not_fit_is_refused(shapes, message):
     with pytest.raises(InvalidInputError, match=message):

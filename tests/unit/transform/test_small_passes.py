@@ -111,7 +111,7 @@ def test_fixed_points_settle_or_say_so():
     swing = FixedPoint(passes=("to_a_normal_form", "to_graph_normal_form"))
     assert swing(mod)["main"].params[0].name == "x"  # the round ends where it began
     grow = FixedPoint(passes=("gradient",), limit=2)
-    with pytest.raises(PassError, match="still changes the program after 2 rounds"):
+    with pytest.raises(PassError, match="still changes the program after 2 iterations"):
         grow(mod)
     assert FixedPoint(passes=("gradient",), limit=1, settle=False)(mod) is not mod
     with pytest.raises(OptionError):

@@ -1,1 +1,1 @@
-"""Analyses: they answer questions about a program and change nothing."""
+"""Analyses, which compute facts about a program and leave it unchanged."""

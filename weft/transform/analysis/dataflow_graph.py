@@ -1,8 +1,7 @@
 """The operator calls of a function as a graph, and its post-dominator tree.
 
-Tuples and projections are wires here, not nodes: an operator that takes a tuple depends on the
-tuple's fields. The post-dominator of a call is the first call that every path from it to the
-result passes through.
+Tuples and projections are edges, not nodes: an operator that takes a tuple depends on the tuple's
+fields. The post-dominator of a call is the first call on every path from it to the result.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from weft.transform.analysis.scopes import Scopes
 
 @dataclass(eq=False, slots=True)
 class DataflowNode:
-    """One operator call; ``users`` pairs each using call with what the use demands of fusion.
+    """One operator call; ``users`` pairs each user with the pattern of the use.
 
-    ``is_extern``: something that is not an operator call needs the value as well.
+    ``is_extern``: an expression other than an operator call uses the value too.
     """
 
     index: int
@@ -35,7 +34,7 @@ class DataflowNode:
 
 @dataclass(frozen=True, slots=True)
 class Dominator:
-    """A node's place in the post-dominator tree; ``pattern`` is the worst on the way to it."""
+    """A node of the post-dominator tree; ``pattern`` is the highest on the way to ``parent``."""
 
     parent: int | None
     depth: int
@@ -43,7 +42,7 @@ class Dominator:
 
 
 def wired_calls(expr: Expr) -> Iterator[Expr]:
-    """The expressions that produce ``expr``, each once, seen through tuples and projections."""
+    """The producers of ``expr``, each once, looking through tuples and projections."""
     pending = [expr]
     seen: set[Expr] = set()
     while pending:
@@ -61,7 +60,7 @@ def wired_calls(expr: Expr) -> Iterator[Expr]:
 
 
 class DataflowGraph:
-    """``nodes`` are in an order in which producers come first."""
+    """``nodes`` are in topological order, producers first."""
 
     def __init__(self, fn: Function, *, is_barrier: frozenset[Call] = frozenset()) -> None:
         self.nodes: list[DataflowNode] = []
@@ -91,8 +90,8 @@ class DataflowGraph:
             if index is not None:
                 edge = _edge_pattern(self.nodes[index].call, arg, user)
                 self.nodes[index].users.append((user.index, edge))
-                # A closure may run more often than its surroundings (loops are closures): what is
-                # the same whenever it runs must not be computed again within its kernels.
+                # A closure may run more often than the code around it (loops are closures), so a
+                # loop invariant must not be fused into the kernels of the closure.
                 if self._levels.get(producer, 0) != self._levels.get(user.call, 0):
                     self.nodes[index].is_extern = True
 
@@ -103,7 +102,7 @@ class DataflowGraph:
                 self.nodes[index].is_extern = True
 
     def post_dominators(self) -> list[Dominator]:
-        """The tree as a list by node index; a parent of ``None`` is the outside."""
+        """The tree as a list by node index; ``None`` is the parent of nodes with outside uses."""
         tree: list[Dominator | None] = [None] * len(self.nodes)
         for node in reversed(self.nodes):
             parent, pattern = None, OpPattern.OPAQUE
@@ -115,9 +114,9 @@ class DataflowGraph:
 
 
 def _closure_levels(fn: Function) -> dict[Expr, int]:
-    """How deep the innermost closure is on whose parameters an expression depends.
+    """The depth of the innermost closure on whose parameters an expression depends.
 
-    Only what is deeper than the function's own body is in the result.
+    Only expressions deeper than the function's own body are in the result.
     """
     order = list(post_order(fn.body, enter=enters))
     if not any(isinstance(expr, Function) and enters(expr) for expr in order):
@@ -132,7 +131,7 @@ def _closure_levels(fn: Function) -> dict[Expr, int]:
 
     def level_of(expr: Expr) -> int:
         while isinstance(expr, Var) and expr in bound:
-            expr = bound[expr]  # which comes before what uses the variable
+            expr = bound[expr]  # which precedes the uses of the variable
         return levels.get(expr, 0)
 
     for expr in order:
@@ -144,7 +143,7 @@ def _closure_levels(fn: Function) -> dict[Expr, int]:
 
 
 def _edge_pattern(producer: Call, arg: Expr, user: DataflowNode) -> OpPattern:
-    """What ``user`` demands when it reads ``producer`` through ``arg``."""
+    """The pattern of the use when ``user`` reads ``producer`` through ``arg``."""
     if user.pattern is not OpPattern.BROADCAST and op_name(user.call) != "broadcast_to":
         return user.pattern
     source, result = known_type(arg), known_type(user.call)
@@ -153,7 +152,7 @@ def _edge_pattern(producer: Call, arg: Expr, user: DataflowNode) -> OpPattern:
     if source.shape == result.shape and not has_any(result.shape):
         return OpPattern.ELEMWISE
     if producer.args and dim_product(source.shape) != dim_product(result.shape):
-        # Fused, every element would be computed again for each place that it is spread to.
+        # Fused, every element would be recomputed for each element that it is broadcast to.
         return OpPattern.OPAQUE
     return user.pattern
 
@@ -172,7 +171,7 @@ def _common_ancestor(
 def _meet(
     a: int | None, b: int | None, pattern: OpPattern, tree: list[Dominator | None]
 ) -> tuple[int | None, OpPattern]:
-    """The lowest common ancestor, climbing from the deeper side."""
+    """The lowest common ancestor, found by climbing from the deeper node."""
     while a != b:
         if a is None or b is None:
             return None, OpPattern.OPAQUE

@@ -1,4 +1,4 @@
-"""What the evaluation of a node may do besides giving a value."""
+"""Side effects of evaluating a node."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.transform.analysis.graph import enters
 
 
 class Effects:
-    """Which nodes have a place in the order of evaluation; each node is looked at once."""
+    """Which nodes must keep their order of evaluation; memoized by node."""
 
     def __init__(self) -> None:
         self._ordered: dict[Expr, bool] = {}
 
     def is_ordered(self, expr: Expr) -> bool:
-        """Whether ``expr`` touches references, calls what might, or makes functions."""
+        """Whether ``expr`` touches references, calls a function that might, or makes a closure."""
         known = self._ordered
         for node in post_order(expr, enter=lambda n: n not in known and enters(n)):
             if node not in known:
@@ -29,13 +29,13 @@ class Effects:
 
 
 def touches_references(mod: IRModule) -> bool:
-    """Whether anything in ``mod`` makes, reads or writes a reference."""
+    """Whether any function of ``mod`` creates, reads or writes a reference."""
     nodes = (node for fn in mod.functions.values() for node in post_order(fn))
     return any(isinstance(node, (RefCreate, RefRead, RefWrite)) for node in nodes)
 
 
 def ordered_nodes(order: Iterable[Expr]) -> set[Expr]:
-    """The nodes of a post-order that have a place in the order of evaluation."""
+    """The nodes of a post-order that must keep their order of evaluation."""
     found: set[Expr] = set()
     for node in order:
         if not enters(node):
@@ -46,7 +46,7 @@ def ordered_nodes(order: Iterable[Expr]) -> set[Expr]:
 
 
 def has_effect(node: Expr) -> bool:
-    """Whether evaluating ``node`` alone may do more than give a value, or gives a closure."""
+    """Whether evaluating ``node`` alone may have a side effect, or creates a closure."""
     if isinstance(node, Call):
         return not isinstance(node.op, (Op, Constructor, Function))
     return isinstance(node, (RefCreate, RefRead, RefWrite, Function))

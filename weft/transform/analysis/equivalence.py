@@ -1,4 +1,4 @@
-"""Do two modules compute the same? Asked of the reference interpreter, on random inputs."""
+"""Compare two modules with the reference interpreter, on random inputs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from weft.support.errors import InternalError
 from weft.transform.analysis.graph import type_of
 from weft.transform.analysis.reference import Data, Value, evaluate
 
-# Folding scales into weights reorders roundings of long sums; anything above this is a bug.
+# Folding scales into weights reorders the rounding of long sums; a larger error is a bug.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 3e-2, "bfloat16": 1e-1}
 
 
 def check_same_values(before: IRModule, after: IRModule, *, seed: int = 0) -> None:
-    """Evaluate ``main`` of both on the same inputs and compare, relative to each result's size.
+    """Evaluate ``main`` of both modules on the same inputs, and compare the results.
 
-    Both must also write the same values to their references in the same order, as often: effects
-    are part of what a program means. Programs whose inputs are not tensors of fixed shape are not
-    compared. Made for ``VerifyInstrument(compare=...)``; raises ``InternalError`` for the first
-    difference.
+    Errors are relative to the size of each result. Both must also write the same values to their
+    references, equally often and in the same order, because effects are part of a program's
+    meaning. Programs with inputs other than tensors of static shape are not compared. Meant for
+    ``VerifyInstrument(compare=...)``; raises ``InternalError`` for the first difference.
     """
     inputs = random_inputs(before, seed)
     if inputs is None:
@@ -41,7 +41,7 @@ def check_same_values(before: IRModule, after: IRModule, *, seed: int = 0) -> No
 class Writes:
     """The writes of one evaluation, in order; ``made`` has (number of the reference, value).
 
-    References are numbered by their first write: those that are never written to are not seen.
+    References are numbered by their first write; a reference that is never written has no number.
     """
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class Writes:
         self._numbers: dict[int, tuple[int, Value]] = {}
 
     def __call__(self, ref: Value, value: Value) -> None:
-        # The reference is kept, for the identity of one that is gone may be given again.
+        # Keep the reference alive: a later one could reuse the id of a collected one.
         number, _ = self._numbers.setdefault(id(ref), (len(self._numbers), ref))
         self.made.append((np.asarray(number), value))
 
 
 def random_inputs(mod: IRModule, seed: int = 0) -> list[np.ndarray] | None:
-    """One array for each parameter of ``main``; ``None`` if not all are tensors of fixed shape."""
+    """One array per parameter of ``main``; ``None`` if one is not a tensor of static shape."""
     rng = np.random.default_rng(seed)
     inputs = []
     for param in mod["main"].params:
@@ -63,16 +63,16 @@ def random_inputs(mod: IRModule, seed: int = 0) -> list[np.ndarray] | None:
         if not isinstance(type_, TensorType) or not is_static(type_):
             return None
         low = -1 if type_.dtype.is_float or type_.dtype.code == "int" else 0
-        # Few and small integers, for they may well be indices.
+        # Few and small integers, because they may be indices.
         values = rng.uniform(low, 2, type_.concrete_shape)
         inputs.append(np.asarray(values, type_.dtype.numpy))
     return inputs
 
 
 def arrays_of(value: Value) -> Iterator[np.ndarray]:
-    """The tensors of a result: tuples flattened, of data the number of the constructor as well.
+    """The tensors of a result: those of tuples flattened, and constructor tags of data.
 
-    Functions and references have no tensors to compare.
+    Functions and references contain no tensors to compare.
     """
     pending = [value]
     while pending:
@@ -112,7 +112,7 @@ def _difference(expected: np.ndarray, got: np.ndarray) -> str | None:
     wide, found = expected.astype(np.float64), got.astype(np.float64)
     finite = np.isfinite(wide)
     if not np.array_equal(wide[~finite], found[~finite], equal_nan=True):
-        return "infinities or NaN in other places"
+        return "infinities or NaN at other positions"
     scale = float(np.abs(wide[finite]).max(initial=0)) or 1.0
     error = float(np.abs(wide[finite] - found[finite]).max(initial=0)) / scale
     return None if error <= tolerance else f"relative error {error:.2g}"

@@ -1,4 +1,4 @@
-"""Small questions that passes ask of expressions, and rewriting that keeps types."""
+"""Predicates and accessors that passes share, and rewriting that keeps types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_primitive(expr: Expr) -> bool:
 
 
 def known_type(expr: Expr) -> Type | None:
-    """The inferred type, else what the expression itself says, else ``None``."""
+    """The inferred type, else the declared one, else ``None``."""
     fields: list[int] = []
     while isinstance(expr, TupleGetItem) and expr.checked_type is None:
         fields.append(expr.index)
@@ -52,7 +52,7 @@ def known_type(expr: Expr) -> Type | None:
 
 
 def type_of(expr: Expr) -> Type:
-    """The type of a typed program's node; its absence is a bug of whoever skipped inference."""
+    """The type of a node of a typed program; ``InternalError`` if inference was not run."""
     found = known_type(expr)
     if found is None:
         raise InternalError(
@@ -72,7 +72,7 @@ def tensor_type_of(expr: Expr) -> TensorType:
 
 
 def holds_function(type_: Type) -> bool:
-    """Whether there is a function type anywhere in ``type_``."""
+    """Whether ``type_`` is or contains a function type."""
     pending = [type_]
     seen: set[Type] = set()
     while pending:
@@ -90,28 +90,28 @@ def shape_of(expr: Expr) -> Shape:
 
 
 def is_known_tensor(expr: Expr) -> bool:
-    """Whether the type is inferred, and is that of a tensor."""
+    """Whether the type is inferred, and is a tensor type."""
     return isinstance(known_type(expr), TensorType)
 
 
 def is_constant(expr: Expr) -> bool:
-    """A constant, or a tuple of nothing but constants."""
+    """Whether ``expr`` is a constant, or a tuple of constants."""
     if isinstance(expr, Tuple):
         return all(isinstance(f, Constant) for f in expr.fields)
     return isinstance(expr, Constant)
 
 
 def enters(expr: Expr) -> bool:
-    """Whether a pass over a whole program looks inside: kernels are finished, all else is open."""
+    """Whether a pass over a program visits the inside of ``expr``: not for primitive functions."""
     return not is_primitive(expr)
 
 
 def rewrite_typed(root: Expr, fn: Callable[[Expr, Expr], Expr]) -> Expr:
-    """Replace each node by ``fn(original, rebuilt)``, operands first.
+    """Replace each node by ``fn(original, rebuilt)``, in post-order.
 
     ``rebuilt`` is the node over its replaced operands. It and the result keep the type of the
-    original, which is right for every rewriting that replaces expressions by others of equal
-    type. Finished kernels are left alone.
+    original, which is right for rewriting by expressions of equal type. Primitive functions are
+    not entered.
     """
     memo: dict[int, Expr] = {}
     for node in post_order(root, enter=enters):
@@ -123,7 +123,7 @@ def rewrite_typed(root: Expr, fn: Callable[[Expr, Expr], Expr]) -> Expr:
 
 
 def rewrite_function(fn: Function, step: Callable[[Expr, Expr], Expr]) -> Function:
-    """``rewrite_typed`` of a whole function."""
+    """``rewrite_typed`` for a whole function."""
     return as_function(rewrite_typed(fn, step))
 
 
@@ -136,7 +136,7 @@ def as_function(expr: Expr) -> Function:
 def over_new_children(node: Expr, new: Callable[[Expr], Expr]) -> Expr:
     """``node`` with each child replaced by ``new(child)`` of the same type.
 
-    A primitive function, and a node whose children stay the same, is returned as it is.
+    Returns ``node`` itself if it is a primitive function or no child changes.
     """
     if not enters(node):
         return node

@@ -1,8 +1,8 @@
-"""The reference interpreter: what a program means, slow and obvious.
+"""The reference interpreter: defines the meaning of a program, slowly and simply.
 
-Operators run through their NumPy references. Every evaluation is a generator that yields the
-``(expression, frame)`` pairs it needs and is sent their values, so that one loop with a list for
-a stack runs programs of any depth. Compiled code and passes are checked against this.
+Operators run by their NumPy references. Every evaluation is a generator that yields the
+``(expression, frame)`` pairs it needs and is sent their values, so one loop with an explicit
+stack evaluates programs of any depth. Compiled code and passes are tested against it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Value: TypeAlias = Any  # an array, a tuple of values, a Closure, Data, a one-el
 Steps: TypeAlias = Generator[tuple[Expr, "Frame"], Value, Value]
 
 
-# Told of every write to a reference: the reference, as a value, and what it holds from now on.
+# Called for every write to a reference with the reference and its new value.
 OnWrite: TypeAlias = Callable[[Value, Value], None]
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """What all frames of one evaluation share."""
+    """The state that all frames of one evaluation share."""
 
     module: IRModule
     on_write: OnWrite | None = None
@@ -57,10 +57,10 @@ class World:
 
 @dataclass(eq=False)
 class Frame:
-    """Variables of one function activation, and what was computed in it so far.
+    """The variables of one function activation, and the values computed in it so far.
 
-    Branches, clauses and closures get a frame of their own inside that of the code around them:
-    what was computed outside serves inside, and not the other way, for it may never be needed.
+    Branches, clauses and closures get an inner frame. They reuse values of the enclosing frames,
+    but not the reverse, because a branch may not be evaluated.
     """
 
     world: World
@@ -74,7 +74,7 @@ class Frame:
             if var in frame.variables:
                 return frame.variables[var]
             frame = frame.parent
-        raise PassError(f"variable %{var.name} has no value", where=var.span)
+        raise PassError(f"unbound variable %{var.name}", where=var.span)
 
     def look_up_computed(self, expr: Expr) -> Value | None:
         frame: Frame | None = self
@@ -109,8 +109,8 @@ def evaluate(
     """The value of ``entry`` applied to ``inputs`` (by position, or by parameter name).
 
     Returns an array or a (nested) tuple of arrays. ``on_write`` is called for each write to a
-    reference, in order. Raises ``InvalidInputError`` for the wrong
-    number or names of inputs, ``PassError`` for an operator without a NumPy reference.
+    reference, in order. Raises ``InvalidInputError`` for a wrong number or wrong names of inputs,
+    ``PassError`` for an operator without a NumPy reference.
     """
     module = program if isinstance(program, IRModule) else IRModule.from_expr(program)
     function = module[entry]
@@ -124,8 +124,8 @@ def evaluate_call(call: Call, args: Sequence[Value]) -> Value:
     op = call.op
     if not isinstance(op, Op) or op.reference is None:
         name = op.name if isinstance(op, Op) else type(op).__name__
-        raise PassError(f"{name} has no NumPy reference to evaluate", where=call.span)
-    # Overflow and invalid operands give infinities and NaN, as the compiled kernels do.
+        raise PassError(f"no NumPy reference to evaluate {name}", where=call.span)
+    # Overflow and invalid operands give infinities and NaN, as in compiled kernels.
     with np.errstate(all="ignore"):
         result = op.reference(*args, **dict(call.attrs.items()))
     return _as_value(result)
@@ -176,7 +176,7 @@ def _steps(expr: Expr, frame: Frame) -> Steps:
     step = _STEPS.get(type(expr))
     if step is None:
         raise PassError(
-            f"the reference interpreter has no meaning for {type(expr).__name__}", where=expr.span
+            f"the reference interpreter cannot evaluate {type(expr).__name__}", where=expr.span
         )
     return step(expr, frame)
 
@@ -184,7 +184,7 @@ def _steps(expr: Expr, frame: Frame) -> Steps:
 def _immediate(value_of: Callable[[Any, Frame], Value]) -> Callable[[Any, Frame], Steps]:
     def steps(expr: Any, frame: Frame) -> Steps:
         return value_of(expr, frame)
-        yield  # makes this a generator that asks for nothing
+        yield  # makes this function a generator, without requests
 
     return steps
 
@@ -218,7 +218,7 @@ def _call(expr: Call, frame: Frame) -> Steps:
 
 def _let(expr: Let, frame: Frame) -> Steps:
     node: Expr = expr
-    while isinstance(node, Let):  # a chain of bindings is a list, not a nest
+    while isinstance(node, Let):  # a chain of bindings needs no stack
         if isinstance(node.value, Function):
             frame.variables[node.var] = Closure(node.value, frame)  # may refer to itself
         else:
@@ -254,11 +254,11 @@ def _match(expr: Match, frame: Frame) -> Steps:
         bound = _bind(clause, data)
         if bound is not None:
             return (yield clause.rhs, Frame(frame.world, frame, bound))
-    raise PassError("no clause matches the value", where=expr.span)
+    raise PassError("no match clause matches the value", where=expr.span)
 
 
 def _bind(clause: Clause, data: Value) -> dict[Var, Value] | None:
-    """The variables of the clause's pattern, or ``None`` where it does not fit."""
+    """The variables of the clause's pattern, or ``None`` if it does not match."""
     bound: dict[Var, Value] = {}
     pending: list[tuple[Pattern, Value]] = [(clause.lhs, data)]
     while pending:
@@ -275,7 +275,7 @@ def _bind(clause: Clause, data: Value) -> dict[Var, Value] | None:
 
 
 def _constructor(expr: Constructor, _: Frame) -> Value:
-    return expr  # a function, until it is called
+    return expr  # called like a function
 
 
 _STEPS: dict[type, Callable[[Any, Frame], Steps]] = {

@@ -1,4 +1,4 @@
-"""Convex regions of a graph: no path leaves one and comes back."""
+"""Convex regions of a graph: no path leaves a region and re-enters it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from weft.transform.analysis.graph import enters
 
 
 def convex_regions(body: Expr, members: set[Expr]) -> list[list[Expr]]:
-    """Connected convex sets of ``members``, as large as merging along edges makes them.
+    """Connected convex subsets of ``members``, grown by merging along edges.
 
-    Every node starts as a group of its own; the groups at the ends of an edge between members
-    merge where no other path leads from one to the other (such a path would become a cycle).
-    Each region is in post-order.
+    Every node starts as a separate group. The two groups of an edge between members merge unless
+    another path leads from one to the other, which would become a cycle. Each region is in
+    post-order.
     """
     groups = _Groups(body)
     for node in groups.order:
@@ -38,7 +38,7 @@ class _Groups:
         for node in self.order:
             for child in children(node) if enters(node) else ():
                 self.users[self.position[child]][self.position[node]] = None
-            if isinstance(node, Let):  # who reads the variable waits for its value
+            if isinstance(node, Let):  # users of the variable depend on its value
                 self.users[self.position[node.value]][self.position[node.var]] = None
 
     def find(self, group: int) -> int:

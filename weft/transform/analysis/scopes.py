@@ -1,7 +1,7 @@
-"""Which scope of a function each node is evaluated in.
+"""The scope of a function in which each node is evaluated.
 
-The body of a function, a branch and a clause are scopes; a node belongs to the innermost one that
-holds all of its uses, so that what is shared is computed once and nothing runs that need not.
+The body of a function, a branch and a clause are scopes. A node belongs to the innermost scope
+that contains all of its uses, so that shared values are computed once and only where needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.transform.analysis.graph import enters
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """A place for bindings; ``depth`` counts the scopes around it."""
+    """A sequence of bindings; ``depth`` counts the enclosing scopes."""
 
     parent: Scope | None = None
     depth: int = 0
@@ -25,17 +25,17 @@ class Scope:
         return Scope(self, self.depth + 1)
 
     def close(self, result: Expr) -> Expr:
-        """``result`` under the bindings of this scope."""
+        """``result`` inside the let bindings of this scope."""
         for var, value in reversed(self.bindings):
             result = Let(var, value, result, span=value.span, checked_type=result.checked_type)
         return result
 
 
 class Scopes:
-    """The scopes of ``body``: ``order`` is its post-order, ``scope_of`` has every node.
+    """The scopes of ``body``; ``order`` is its post-order, ``scope_of`` maps every node.
 
-    ``inner`` has the scopes that operands open, by (node, position among its children);
-    ``crossing`` the nodes with a use in a scope further in than their own.
+    ``inner`` maps (node, position of the child) to the scope that the child opens; ``crossing``
+    holds the nodes that a scope inside their own uses.
     """
 
     def __init__(self, body: Expr) -> None:
@@ -45,7 +45,7 @@ class Scopes:
         self.crossing: set[Expr] = set()
         self.scope_of: dict[Expr, Scope] = {body: self.root}
         uses: list[tuple[Expr, Scope]] = []
-        for node in reversed(self.order):  # users before what they use
+        for node in reversed(self.order):  # users before their operands
             self._place_children(node, uses)
         self.crossing.update(node for node, use in uses if self.scope_of[node] is not use)
 
@@ -61,7 +61,7 @@ class Scopes:
 
 
 def opens_scope(node: Expr, position: int) -> bool:
-    """Whether the child of ``node`` at ``position`` is evaluated in a scope of its own."""
+    """Whether the child of ``node`` at ``position`` is evaluated in a new scope."""
     if isinstance(node, If):
         return position > 0
     if isinstance(node, Function):
@@ -70,7 +70,7 @@ def opens_scope(node: Expr, position: int) -> bool:
 
 
 def common_scope(a: Scope, b: Scope) -> Scope:
-    """The innermost scope around both."""
+    """The innermost scope that contains both."""
     while a is not b:
         if a.depth >= b.depth and a.parent is not None:
             a = a.parent

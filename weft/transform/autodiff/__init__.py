@@ -1,1 +1,1 @@
-"""Automatic differentiation, from programs to programs."""
+"""Automatic differentiation by source transformation: functions to functions."""

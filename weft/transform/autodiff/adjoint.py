@@ -1,7 +1,7 @@
-"""Gradients of values of any type, in which what is zero takes no work.
+"""Adjoints of values of any type; a zero adjoint is represented by ``None`` and costs nothing.
 
-``None`` is the zero of every type; the adjoint of a tuple is an expression of its type, or a
-tuple with one adjoint for each field.
+The adjoint of a tuple is an expression of its type, or a Python tuple with one adjoint for each
+field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Adjoint: TypeAlias = "Expr | tuple[Adjoint, ...] | None"
 
 
 def is_differentiable(type_: Type | None) -> bool:
-    """Whether there are floating-point tensors in a value of that type."""
+    """Whether a value of that type contains floating-point tensors."""
     return type_ is not None and holds_float(type_)
 
 
@@ -30,19 +30,19 @@ def field_adjoint(adjoint: Adjoint, index: int) -> Adjoint:
 
 
 def one_field(adjoint: Adjoint, index: int, count: int) -> Adjoint:
-    """The adjoint of a tuple of ``count`` fields of which one alone is used."""
+    """The adjoint of a tuple of ``count`` fields of which only field ``index`` is used."""
     return tuple(adjoint if i == index else None for i in range(count))
 
 
 def sum_of(a: Adjoint, b: Adjoint) -> Adjoint:
-    """What two uses of a value add up to."""
+    """The sum of the adjoints of two uses of a value."""
     return run(_sum(a, b, {}))
 
 
 def _sum(
     a: Adjoint, b: Adjoint, made: dict[tuple[int, int], tuple[Adjoint, Adjoint, Adjoint]]
 ) -> Routine[Adjoint]:
-    """``made`` has sums by their operands, which it keeps alive: adjoints share parts."""
+    """``made`` memoizes sums by their operands and keeps these alive, because adjoints share."""
     if a is None or b is None:
         return b if a is None else a
     if isinstance(a, Expr) and isinstance(a.checked_type, TensorType) and isinstance(b, Expr):
@@ -66,7 +66,7 @@ def _field_count(adjoint: Adjoint) -> int | None:
 
 
 def as_gradient(adjoint: Adjoint, value: Expr) -> Expr:
-    """The adjoint of ``value`` as an expression of its type, zeros written out."""
+    """The adjoint of ``value`` as an expression of its type, with explicit zeros."""
     return run(_written(adjoint, value, {}))
 
 
@@ -78,7 +78,7 @@ def _written(
     if adjoint is None:
         return typed_zeros(value)
     type_ = value.checked_type
-    # Where sizes are open, zeros depend on the value, and not on its type alone.
+    # With symbolic shapes a tensor of zeros depends on the value, not on its type alone.
     key = (id(adjoint), type_ if type_ is not None and is_static(type_) else None)
     known = made.get(key) if key[1] is not None else None
     if known is None:

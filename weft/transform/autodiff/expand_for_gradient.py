@@ -1,4 +1,4 @@
-"""Operators written in terms of those that have gradients."""
+"""Expand operators without a gradient into operators that have one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from weft.transform.passes.simplify_inference import (
 @register_pass
 @dataclass(frozen=True)
 class ExpandForGradient(FunctionPass):
-    """Spell normalisations, global pools and biases by arithmetic that can be differentiated.
+    """Expand operators by their ``expansion`` or ``decomposition`` hook, for differentiation.
 
-    So are all operators that have an ``expansion`` or a ``decomposition``. Batch normalisation
-    takes the statistics that it is given, as at inference. With ``training`` it takes mean and
-    (biased) variance of the batch itself, and gives these as its second and third result.
+    Batch normalisation uses the given statistics, as in inference. With ``training`` it uses the
+    mean and the (biased) variance of the batch, and returns them as its second and third result.
 
     def @main(%x: Tensor[(1, 2, 4, 4), float32]) { nn.global_avg_pool2d(%x) }
     =>
@@ -43,7 +42,7 @@ class ExpandForGradient(FunctionPass):
         return rewrite_function(as_function(simple), _expand)
 
     def _without_training(self, original: Expr, node: Expr) -> Expr:
-        """Batch norm as arithmetic; dropout, which the gradient has checked, as its argument."""
+        """Batch norm as arithmetic; dropout as its argument (the gradient pass has checked it)."""
         if isinstance(node, TupleGetItem):
             return field_of_tuple(node)
         name = op_name(node)
@@ -59,7 +58,7 @@ _TRAINED = ("nn.batch_norm", "nn.dropout")
 
 
 def _by_batch(call: Call, data: TensorType) -> Expr:
-    """Batch norm in training (Ioffe and Szegedy 2015): by the mean and variance of the batch."""
+    """Batch norm in training mode (Ioffe and Szegedy 2015): by the batch's mean and variance."""
     x, gamma, beta, *_ = call.args
     attrs: Any = call.attrs
     axis, ndim = attrs.axis % data.ndim, data.ndim
@@ -81,7 +80,7 @@ def _expand(original: Expr, node: Expr) -> Expr:
 
 
 def _by_hooks(call: Call) -> Expr:
-    """The ``expansion`` of the operator, else its ``decomposition``, as far as they lead."""
+    """Apply the ``expansion`` of the operator, else its ``decomposition``, until none applies."""
     expanded = decomposed(call, "expansion")
     expanded = decomposed(call) if expanded is call else expanded
     while isinstance(expanded, Call) and expanded is not call:

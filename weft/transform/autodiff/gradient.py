@@ -1,4 +1,4 @@
-"""Reverse-mode automatic differentiation, from programs to programs."""
+"""Reverse-mode automatic differentiation by source transformation."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ from weft.transform.passes.inline import Inline
 @register_pass
 @dataclass(frozen=True)
 class Gradient(Pass):
-    """``entry`` returns its value and the gradients of its floating-point parameters.
+    """Reverse-mode autodiff: make ``entry`` return its value and the gradients of its parameters.
 
-    The result is ``(value, (d parameter, ..))``; where the value is no scalar, the gradients are
-    those of the sum of its elements. Sharing, tuples, ``if``, calls and recursion are followed;
-    local functions are lifted first. ``with_respect_to`` names the parameters wanted, all by
-    default. Raises ``PassError`` for references, data
-    types, functions as values, and operators without a gradient, all of which it lists.
+    The result is ``(value, (d parameter, ..))`` for the floating-point parameters; for a value
+    that is not a scalar, the gradients are those of the sum of its elements. The pass handles
+    shared nodes, tuples, ``if``, calls and recursion, and lifts local functions first.
+    ``with_respect_to`` names the parameters wanted, by default all. Raises ``PassError`` for
+    references, data types, functions as values, and operators without a gradient, and lists all
+    of these operators.
 
-    Operators mean in a gradient what they compute. ``nn.batch_norm`` normalises by the statistics
-    that it is given, which are inputs or constants like others; with ``training`` it normalises by
-    mean and biased variance of the batch, through which gradients flow, and gives these two as its
-    second and third result. ``nn.dropout`` with a rate above 0 drops nothing at inference, and its
-    gradient there is hardly ever what is wanted: it raises ``PassError``, unless ``training`` is
-    ``False``. ``annotation.stop_gradient`` ends the flow of gradients.
+    The gradient of an operator is that of the value it computes. ``nn.batch_norm`` uses the given
+    statistics, which are inputs or constants like others; with ``training`` it uses the mean and
+    biased variance of the batch, differentiates through them, and returns them as its second and
+    third result. ``nn.dropout`` with a rate above 0 is the identity in inference; because its
+    gradient there is rarely the intended one, it raises ``PassError`` unless ``training`` is
+    ``False``. ``annotation.stop_gradient`` blocks the gradient.
 
     def @main(%x: Tensor[(4,), float32]) { exp(%x) }
     =>
@@ -89,7 +90,7 @@ class Gradient(Pass):
                     f"cannot differentiate with respect to %{name}",
                     where=f"@{self.entry}",
                     expected=", ".join(f"%{p.name}" for p in entry.params),
-                    help="name parameters of floating point",
+                    help="name floating-point parameters",
                 )
         return [by_name[name] for name in names]
 
@@ -97,7 +98,7 @@ class Gradient(Pass):
 def gradient(fn: Function) -> Function:
     """A function that returns ``(value of fn, (gradient of each floating-point parameter, ..))``.
 
-    Raises ``PassError`` where ``fn`` holds recursive functions; those need a module around them
+    Raises ``PassError`` if ``fn`` contains recursive functions, which need a module
     (``Gradient()(mod)``).
     """
     after = Gradient()(IRModule.from_expr(fn))
@@ -112,9 +113,9 @@ def gradient(fn: Function) -> Function:
 
 
 def pure_graph(body: Expr) -> Expr:
-    """``body`` without lets, every variable replaced by the node that it stands for.
+    """``body`` without lets: every variable is replaced by the shared node of its value.
 
-    Right for pure programs only, in which what is not used need not be computed.
+    Valid for pure programs only, because unused values disappear.
     """
     order = list(post_order(body))
     value_of = {n.var: n.value for n in order if isinstance(n, Let)}
@@ -123,7 +124,7 @@ def pure_graph(body: Expr) -> Expr:
         if isinstance(node, Let):
             memo[node] = memo[node.body]
         elif isinstance(node, Var) and node in value_of:
-            memo[node] = node  # replaced once its value is known
+            memo[node] = node  # replaced by its value, which is visited later
         else:
             parts = [_resolved(c, memo, value_of) for c in children(node)]
             memo[node] = replace_children(node, parts)
@@ -137,16 +138,16 @@ def _resolved(node: Expr, memo: dict[Expr, Expr], value_of: dict[Var, Expr]) -> 
 
 
 def _refuse_dropout(mod: IRModule) -> None:
-    """Raise ``PassError`` for dropout that would drop something in training."""
+    """Raise ``PassError`` for dropout with a rate above 0."""
     for function in mod.functions.values():
         for node in post_order(function):
             if op_name(node) == "nn.dropout" and isinstance(node, Call):
                 rate = node.attrs.rate  # type: ignore[attr-defined]
                 if rate > 0:
                     raise PassError(
-                        f"the gradient through nn.dropout with rate {rate} is not determined",
+                        f"ambiguous gradient of nn.dropout with rate {rate}",
                         where=node.span,
-                        help="training=False differentiates what runs at inference, where nothing "
+                        help="training=False differentiates the inference behaviour, where nothing "
                              "is dropped; for training, multiply by a mask that random.bernoulli "
                              "draws from a key, and divide by 1 - rate",
                     )
@@ -159,7 +160,7 @@ def _first_order(mod: IRModule, ctx: PassContext, *, training: bool) -> IRModule
 
 
 class _InlineLocal(Inline):
-    """Lifted functions that do not call themselves are put back where they are called."""
+    """Inlines lifted functions that are not recursive back into their callers."""
 
     name: ClassVar[str] = "inline_local"
 
@@ -172,7 +173,7 @@ class _InlineLocal(Inline):
 
 
 class _Products:
-    """The vector-Jacobian products of global functions, made as they are asked for."""
+    """The vector-Jacobian products of global functions, created on demand."""
 
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
@@ -195,7 +196,7 @@ class _Products:
         return made
 
     def check(self, fn: Function) -> None:
-        """Raise ``PassError`` for what has no gradient, operators listed at once."""
+        """Raise ``PassError`` for references, and for operators without a gradient (all listed)."""
         missing = missing_gradients(fn.body)
         if missing:
             raise PassError(
@@ -209,7 +210,7 @@ class _Products:
                                 help="pass values along instead of writing to them")
 
     def _product(self, fn: Function) -> Function:
-        """``fn (params, dy)`` to the tuple of gradients; it computes what it needs of ``fn``."""
+        """``fn (params, dy)`` to the tuple of gradients; it recomputes the values of ``fn``."""
         self.check(fn)
         body = pure_graph(fn.body)
         dy = Var("dy", type_of(body), span=fn.span)

@@ -1,4 +1,4 @@
-"""What a gradient hook must give: for each argument an expression of that argument's type."""
+"""The contract of gradient rules: one expression per argument, of the argument's type."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from weft.support.user_code import place_of
 
 
 def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) -> list[Expr]:
-    """The typed gradients that ``rule`` gives for ``call``.
+    """Call ``rule`` for ``call``, and return its gradients, typed.
 
-    Raises ``OperatorError`` at the rule for a wrong number of them, or of a type other than the
-    argument's.
+    Raises ``OperatorError`` that points at the rule if the number or a type of the gradients is
+    wrong.
     """
     result = rule(call, call, dy)
     found = list(result) if isinstance(result, list | tuple) else [result]
     if len(found) != len(call.args) or not all(isinstance(g, Expr) for g in found):
         raise OperatorError(
-            f"the gradient of {op.name} gives something else than one expression per argument",
+            f"the gradient of {op.name} must return one expression per argument",
             where=place_of(rule), expected=f"{len(call.args)} for ({', '.join(op.inputs)})",
             got=", ".join(type(g).__name__ for g in found) or "nothing",
         )
@@ -41,7 +41,7 @@ def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) ->
 
 
 def _same_type(found: Type | None, wanted: Type | None) -> bool:
-    """Equal as far as sizes are known; what is no tensor takes no part in gradients."""
+    """Whether types agree as far as shapes are known; only float tensors have gradients."""
     if not isinstance(wanted, TensorType) or not wanted.dtype.is_float:
         return True
     return isinstance(found, TensorType) and found.dtype == wanted.dtype and (

@@ -1,4 +1,4 @@
-"""Zeros and ones of gradients that are never written down."""
+"""Simplify arithmetic on tensors of zeros and ones, which reverse sweeps create."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from weft.transform.analysis.graph import known_type, op_name, rewrite_function,
 @register_pass
 @dataclass(frozen=True)
 class LazyGradientInit(FunctionPass):
-    """Calculate with tensors of zeros and ones without making them.
+    """Simplify arithmetic with tensors of zeros and ones, so that they need not be materialized.
 
-    Reverse sweeps start from ones and add to zeros. Sums with zeros and products with ones are
-    their other operand; products with ``zeros`` are ``zeros``, as gradients mean it (an infinite
-    factor would give NaN). What remains of them are ``zeros`` and ``ones`` that a result needs.
+    Reverse sweeps start from ones and add to zeros. ``x + 0`` and ``x * 1`` become ``x``, and
+    ``x * zeros`` becomes ``zeros``, as is intended for gradients (an infinite ``x`` would give
+    NaN). Only ``zeros`` and ``ones`` that a result needs remain.
 
     def @main(%x: Tensor[(4,), float32]) {
       %0 = ones(shape=(4,));
@@ -47,7 +47,7 @@ def _simpler(node: Expr) -> Expr | None:
 
 
 def is_filled(expr: Expr, value: float) -> bool:
-    """Whether every element of ``expr`` is ``value``, by how it is made."""
+    """Whether every element of ``expr`` is known to be ``value`` from the expression alone."""
     name = op_name(expr)
     if name in ("zeros", "ones"):
         return value == (1 if name == "ones" else 0)
@@ -65,7 +65,7 @@ def _filled_like(call: Call, value: int) -> Expr | None:
 
 
 def _other(call: Call, value: float) -> Expr | None:
-    """The operand beside one filled with ``value``, if it has the type of the result."""
+    """The other operand, if one is filled with ``value`` and the other has the result's type."""
     left, right = call.args
     for filled, other in ((left, right), (right, left)):
         if is_filled(filled, value) and known_type(other) == known_type(call):
@@ -93,7 +93,7 @@ def _multiply(call: Call) -> Expr | None:
 
 
 def _copied(call: Call) -> Expr | None:
-    """Zeros and ones in the shape that the call gives them."""
+    """A tensor of zeros or ones created directly in the shape of the result."""
     source = call.args[0]
     if op_name(source) not in ("zeros", "ones"):
         return None

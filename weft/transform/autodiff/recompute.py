@@ -1,4 +1,4 @@
-"""Cheap values computed again instead of kept."""
+"""Rematerialization: recompute cheap values instead of keeping them in memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from weft.transform.analysis.graph import as_function, enters
 @register_pass
 @dataclass(frozen=True)
 class Recompute(FunctionPass):
-    """Copy cheap calls beside uses that come ``distance`` or more calls later (NNVM's mirror).
+    """Recompute cheap values for uses ``distance`` or more calls later (NNVM's mirror).
 
-    A program with gradients reads values of its forward part long after they were computed; until
-    then they occupy memory. Calls no costlier than ``pattern`` allows (elementwise and broadcast
-    by default; ``ops`` names further ones) are computed again for late uses, from operands that
-    are recomputed or kept. With ``everything`` all calls are cheap but those of
-    ``annotation.checkpoint``, whose values are kept (Chen et al. 2016).
-    ``eliminate_common_subexpr`` undoes this, so it comes before.
+    A program with gradients reads values of its forward pass long after they were computed, and
+    they occupy memory until then. Elementwise and broadcast calls without the trait
+    ``is_expensive``, and calls of ``ops``, are recomputed for late uses from operands that are
+    recomputed or kept; ``expensive`` names other operators to keep than the trait does. With
+    ``everything``, all calls are recomputed except those of ``annotation.checkpoint``, whose
+    values are kept (Chen et al. 2016). Run it after ``eliminate_common_subexpr``, which undoes it.
 
     With ``distance=2``:
 
@@ -67,10 +67,10 @@ class Recompute(FunctionPass):
         memo: dict[Expr, Expr],
         copies: dict[tuple[Expr, int], Expr],
     ) -> Expr:
-        """``node`` for a use at position ``at``: itself, or a copy for uses about there."""
+        """``node``, or for a distant use at position ``at`` a copy shared with uses nearby."""
         if not self._is_cheap(node) or at - position[node] < self.distance:
             return memo[node]
-        # Late uses near to each other share one copy.
+        # Late uses at similar positions share one copy.
         key = node, at // max(self.distance, 1)
         if key not in copies:
             copies[key] = dataclasses.replace(memo[node])

@@ -1,4 +1,4 @@
-"""The reverse sweep: adjoints of a pure expression, from its result back to its inputs."""
+"""The reverse sweep: propagate adjoints from the result of a pure expression to its inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.transform.autodiff.adjoint import (
 from weft.transform.autodiff.gradient_contract import checked_gradients
 from weft.transform.normal_form.alpha import fresh_copy
 
-# A name of a global function to that of its vector-Jacobian product.
+# Maps the name of a global function to the name of its vector-Jacobian product.
 ProductName = Callable[[str], str]
 
 
@@ -32,14 +32,14 @@ ProductName = Callable[[str], str]
 class Sweep:
     """Reverse sweeps over let-free, first-order, typed expressions (Griewank and Walther 2008).
 
-    ``product_of`` names the function that takes the arguments of a global function and the
-    gradient of its result, and gives the tuple of the gradients of its differentiable arguments.
+    ``product_of`` names the function that maps the arguments of a global function and the
+    gradient of its result to the tuple of gradients of its differentiable arguments.
     """
 
     product_of: ProductName
 
     def gradients(self, body: Expr, wanted: Sequence[Var], seed: Expr) -> list[Expr]:
-        """The gradients of ``body`` with respect to free variables, ``seed`` being its own."""
+        """The gradients of ``body`` with respect to ``wanted``; ``seed`` is that of ``body``."""
         adjoints = run(self._sweep(body, seed))
         return [as_gradient(adjoints.get(v), v) for v in wanted]
 
@@ -62,7 +62,7 @@ class Sweep:
         return adjoints
 
     def _operands(self, node: Expr, adjoint: Adjoint) -> list[tuple[Expr, Adjoint]]:
-        """What the operands of ``node`` get of its adjoint."""
+        """The contribution of the adjoint of ``node`` to each operand."""
         if isinstance(node, Tuple):
             return [(field, field_adjoint(adjoint, i)) for i, field in enumerate(node.fields)]
         if isinstance(node, TupleGetItem):
@@ -77,7 +77,7 @@ class Sweep:
             f"cannot differentiate through {type(node).__name__}",
             where=node.span,
             expected="operators, tuples, if, and calls of functions",
-            help="bring the program to first order, without references and data types",
+            help="make the program first-order, without references and data types",
         )
 
     def _function_shares(
@@ -96,9 +96,9 @@ class Sweep:
     def _branches(
         self, node: If, adjoint: Adjoint, scopes: Scopes
     ) -> Routine[list[tuple[Expr, Adjoint]]]:
-        """The gradient of an ``if`` is an ``if``: each branch is swept over a copy of itself.
+        """Differentiate an ``if`` as an ``if`` whose branches sweep over copies of the branches.
 
-        What a branch computes is computed again there, so that the branch not taken stays so.
+        Each branch recomputes its values there, so that the branch not taken is not evaluated.
         """
         dy = as_gradient(adjoint, node)
         found: list[Mapping[Expr, Adjoint]] = []
@@ -119,7 +119,7 @@ class Sweep:
     def _branch(
         self, branch: Expr, dy: Expr, scopes: Scopes, scope: Scope
     ) -> Routine[dict[Expr, Adjoint]]:
-        """The adjoints of what ``branch`` reads from outside."""
+        """The adjoints of the values that ``branch`` reads from outside."""
         outside = _read_from_outside(branch, scopes, scope)
         values = [*outside, dy]
         inputs = [Var(f"in{i}", span=v.span, checked_type=type_of(v)) for i, v in enumerate(values)]
@@ -160,10 +160,10 @@ def _operator_shares(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adj
 
 
 def missing_gradients(body: Expr) -> list[str]:
-    """Operators called in ``body`` through which no gradient flows for want of a rule.
+    """Operators called in ``body`` that need a gradient rule and lack one.
 
-    So is ``reinterpret`` where bits of a float become a float again: the slope is not zero there,
-    as it is of other integers.
+    ``reinterpret`` is among them where the bits of a float become a float again, because the
+    derivative is not zero there, unlike that of other integers.
     """
     missing = {
         node.op.name: None
@@ -179,7 +179,7 @@ def missing_gradients(body: Expr) -> list[str]:
 
 
 def _returns_from_bits(body: Expr) -> bool:
-    """Whether a float is made of bits that were those of another one."""
+    """Whether the bits of a float become a float again."""
     bits: set[Expr] = set()
     for node in post_order(body):
         if not isinstance(node, Call) or not isinstance(node.op, Op):

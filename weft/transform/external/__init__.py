@@ -1,1 +1,1 @@
-"""Regions of a program handed to other code generators."""
+"""Regions of a program delegated to external code generators."""

@@ -1,9 +1,9 @@
-"""Bring your own code generator: what other compilers can take over.
+"""Bring your own code generator: delegate regions of a program to another compiler.
 
-A code generator says which calls it supports, and which patterns of calls it knows as one
-composite operation. ``merge_composite`` marks the patterns, ``partition_graph`` cuts the regions
-that a generator supports out of the program, as functions with the attribute ``compiler``, and
-``generate_external`` asks the generator what shall stand for each of them.
+A code generator declares the calls it supports, and patterns of calls that it handles as one
+composite operation. ``merge_composite`` marks the patterns, ``partition_graph`` moves the regions
+that a generator supports into functions with the attribute ``compiler``, and
+``generate_external`` asks the generator for a replacement of each region.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.support.registry import Registry
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompositePattern:
-    """``name`` for what ``pattern`` matches, where ``check`` holds of the matched expression."""
+    """``name`` for expressions that match ``pattern`` and satisfy ``check``."""
 
     name: str
     pattern: Term
@@ -29,11 +29,11 @@ class CompositePattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """A part of a program that a generator has to make code for.
+    """A part of a program that a generator compiles.
 
-    ``function`` is typed, with sizes that are fixed; calls of composites are calls of functions
-    with the attribute ``composite``. ``name`` is an identifier, the same for equal regions and
-    for no others: a symbol to use. ``target`` is what the program is compiled for.
+    ``function`` is typed and has static shapes; calls of composites are calls of functions with
+    the attribute ``composite``. ``name`` is an identifier that only equal regions share, so it can
+    serve as a symbol. ``target`` is the target of the program.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ObjectCode:
 
     ``void symbol(const void *input, ..., void *output, ...)``: a pointer for each tensor of the
     parameters and then of the result, in order. Arrays are dense, in C order, and do not overlap;
-    the function must be safe to be called from several threads at once.
+    the function must be thread-safe.
     """
 
     symbol: str
@@ -56,9 +56,9 @@ class ObjectCode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorCode:
-    """Tensor expressions: ``compute(*tensors)`` gives a tensor, or a tuple of them.
+    """Tensor expressions: ``compute(*tensors)`` returns a tensor, or a tuple of them.
 
-    weft schedules them and generates the code, as it does for operators of its own.
+    weft schedules them and generates the code, as for its own operators.
     """
 
     compute: Callable[..., Any]
@@ -66,16 +66,16 @@ class TensorCode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PythonCode:
-    """A Python function of NumPy arrays, called whenever the program comes to the region.
+    """A Python function of NumPy arrays, called each time the program reaches the region.
 
-    ``call(*arrays)`` gives an array, or a tuple of them, of the types of the region. The
-    arguments are read-only and end with the call. A program with such code cannot be exported.
+    ``call(*arrays)`` returns an array, or a tuple of them, of the region's types. The arguments
+    are read-only and valid only during the call. A program with such code cannot be exported.
     """
 
     call: Callable[..., Any]
 
 
-# What may stand for a region; ``None`` leaves it to weft.
+# The replacement of a region; ``None`` leaves it to weft.
 Generated: TypeAlias = "Function | IRModule | ObjectCode | TensorCode | PythonCode | None"
 
 
@@ -83,8 +83,8 @@ Generated: TypeAlias = "Function | IRModule | ObjectCode | TensorCode | PythonCo
 class ExternalCodegen:
     """A code generator for parts of programs.
 
-    ``supports`` is asked of every operator call; calls of its composites are always taken.
-    ``generate`` makes the code of a region; without it regions can be cut out, not compiled.
+    ``supports`` decides for each operator call; calls of its composites are always supported.
+    ``generate`` compiles a region; without it, regions can be partitioned but not compiled.
     """
 
     name: str
@@ -103,9 +103,9 @@ def register_external_codegen(
     patterns: Sequence[CompositePattern] = (),
     generate: Callable[[Region], Generated] | None = None,
 ) -> ExternalCodegen:
-    """Make a code generator known by ``name``; ``supports`` may be a list of operator names.
+    """Register a code generator as ``name``; ``supports`` may be a list of operator names.
 
-    ``weft.compile(model, codegens=[name])`` uses it. Raises ``RegistryError`` for a name in use.
+    ``weft.compile(model, codegens=[name])`` uses it. Raises ``RegistryError`` for a duplicate name.
     """
     if callable(supports):
         accepts = supports

@@ -1,4 +1,4 @@
-"""What other code generators make of their regions takes the place of these."""
+"""Replace the regions of external code generators by the generated code."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from weft.transform.external.codegen import (
 )
 from weft.transform.normal_form.alpha import fresh_function
 
-# The table of an operator's hooks that has its ``ObjectCode`` or ``PythonCode``.
+# The hook of an operator that holds its ``ObjectCode`` or ``PythonCode``.
 EXTERNAL_CODE = "external_code"
 
 
 @register_pass
 @dataclass(frozen=True)
 class GenerateExternal(Pass):
-    """Ask the code generator ``compiler`` for what stands for its regions (``partition_graph``).
+    """Ask code generator ``compiler`` for replacements of its regions (``partition_graph``).
 
-    Another program stands for a region as it is; code becomes an operator that is called. In both
-    cases the region is a function to be inlined then. Regions with open sizes, and those that the
-    generator declines, are left to weft. With a generator ``acc`` that knows a shorter way:
+    A replacement that is a program is used as it is; code becomes an operator that is called.
+    Either way the region becomes a function to be inlined. Regions with symbolic dimensions, and
+    those that the generator declines, are left to weft. With a generator ``acc`` that simplifies:
 
     def @main(%x: Tensor[(4,), float32]) { @acc_main_0(%x) }
     def @acc_main_0(%a: Tensor[(4,), float32], compiler="acc") { nn.relu(nn.relu(%a)) }
@@ -57,7 +57,7 @@ class GenerateExternal(Pass):
         codegen = EXTERNAL_CODEGENS.get(self.compiler)
         if codegen.generate is None:
             raise OptionError(
-                f"the code generator {self.compiler!r} generates no code",
+                f"the code generator {self.compiler!r} cannot generate code",
                 help="give register_external_codegen a function generate=",
             )
         mod = infer_type(mod)
@@ -86,7 +86,7 @@ def _replacement(fn: Function, codegen: ExternalCodegen,
     if isinstance(generated, (ObjectCode, TensorCode, PythonCode)):
         return _call_of(_operator(generated, region), plain)
     raise CodegenError(
-        f"the code generator {codegen.name!r} gave no code for a region",
+        f"the code generator {codegen.name!r} returned no valid code for a region",
         expected="a Function, IRModule, ObjectCode, TensorCode, PythonCode, or None",
         got=type(generated).__name__,
     )
@@ -95,14 +95,14 @@ def _replacement(fn: Function, codegen: ExternalCodegen,
 def _only_function(mod: IRModule, region: Region, codegen: ExternalCodegen) -> Function:
     if list(mod.functions) != ["main"]:
         raise CodegenError(
-            f"the code generator {codegen.name!r} gave more than one function for a region",
-            expected="a module of main alone", got=", ".join(mod.functions), where=region.name,
+            f"the code generator {codegen.name!r} returned several functions for a region",
+            expected="a module with main only", got=", ".join(mod.functions), where=region.name,
         )
     return mod["main"]
 
 
 def _checked(fn: Function, region: Region, codegen: ExternalCodegen) -> Function:
-    """``fn`` with its types, which have to be those of the region."""
+    """``fn`` with its types, which must be those of the region."""
     mod = infer_type(IRModule({"main": fn}))
     verify_module(mod)
     typed = mod["main"]
@@ -110,7 +110,7 @@ def _checked(fn: Function, region: Region, codegen: ExternalCodegen) -> Function
     got = [type_of(e) for e in (*typed.params, typed.body)]
     if got != wanted:
         raise CodegenError(
-            f"the code generator {codegen.name!r} gave a function of another type",
+            f"the code generator {codegen.name!r} returned a function of another type",
             where=region.name, expected=_signature(wanted), got=_signature(got),
         )
     return typed
@@ -121,7 +121,7 @@ def _signature(types: list[Type]) -> str:
 
 
 def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> Op:
-    """An operator of this one region: its types, its code, and what it means."""
+    """An operator for this one region: its types, its code, and its reference."""
     fn = region.function
     meaning = IRModule({"main": fn})
 
@@ -136,13 +136,13 @@ def _operator(code: ObjectCode | TensorCode | PythonCode, region: Region) -> Op:
         region.name, tuple(p.name for p in fn.params),
         relation=_fixed_relation([type_of(p) for p in fn.params], type_of(fn.body)),
         pattern=OpPattern.OPAQUE, compute=compute, hooks=hooks,
-        doc="A region of another code generator.",
+        doc="A region compiled by an external code generator.",
     )
 
 
 def _compute(code: TensorCode) -> Callable[..., Any]:
     def compute(*tensors: Any) -> Any:
-        return code.compute(*tensors[:-1])  # the last are the attributes, of which there are none
+        return code.compute(*tensors[:-1])  # without the attributes, which are empty
 
     return compute
 
@@ -164,7 +164,7 @@ def _call_of(op: Op, fn: Function) -> Function:
 
 
 def external_code_of(function: Expr) -> ObjectCode | PythonCode | None:
-    """The code of a kernel that another generator made, ``None`` for all others."""
+    """The code of a kernel made by an external generator, ``None`` for other kernels."""
     body = function.body if isinstance(function, Function) else None
     if isinstance(body, Call) and isinstance(body.op, Op):
         found: ObjectCode | PythonCode | None = body.op.hook(EXTERNAL_CODE)

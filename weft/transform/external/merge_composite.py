@@ -1,4 +1,4 @@
-"""Patterns of calls wrapped into functions that stand for one operation."""
+"""Merge patterns of calls into composite functions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from weft.transform.normal_form.alpha import fresh_copy
 @register_pass
 @dataclass(frozen=True)
 class MergeComposite(FunctionPass):
-    """Wrap what the patterns of the code generator ``compiler`` match.
+    """Wrap the matches of the patterns of code generator ``compiler`` into composite functions.
 
-    A match becomes the call of a function with the attribute ``composite``, the name of the
-    pattern. Its parameters are what ``any_`` and ``var_`` matched; constants stay inside. Earlier
-    patterns win, and of overlapping matches the one nearest to the result. Values inside of a
-    match must not be used elsewhere.
+    A match becomes a call of a function whose attribute ``composite`` is the name of the pattern.
+    Its parameters are the matches of ``any_`` and ``var_``; constants stay inside. Earlier patterns
+    take precedence, and among overlapping matches the one closest to the result. Values inside a
+    match must not have other uses.
 
     With the pattern ``nn.relu(nn.dense(any_(), any_()))`` named ``dense_relu``:
 
@@ -57,7 +57,7 @@ class MergeComposite(FunctionPass):
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """``inputs`` are the operands of the composite, ``inside`` the nodes that it takes over."""
+    """``inputs`` are the operands of the composite, ``inside`` the nodes that it replaces."""
 
     name: str
     inputs: tuple[Expr, ...]
@@ -109,12 +109,12 @@ def _first_match(
 
 
 def _down_to(node: Expr, leaves: set[Expr]) -> list[Expr]:
-    """The nodes from ``node`` to ``leaves``, these left out."""
+    """The nodes from ``node`` down to ``leaves``, exclusive."""
     return [n for n in post_order(node, enter=lambda n: n not in leaves) if n not in leaves]
 
 
 def is_closed(root: Expr, calls: Sequence[Expr], uses: Mapping[Expr, int]) -> bool:
-    """Whether nothing but ``root`` is used outside of the match."""
+    """Whether only ``root`` is used outside of the match."""
     within: dict[Expr, int] = {}
     for node in calls:
         for child in children(node):
@@ -131,7 +131,7 @@ def _wrap(fn: Function, found: Mapping[Expr, _Match]) -> Expr:
 
 
 def _composite(original: Expr, rewritten: Expr, matched: _Match) -> Expr:
-    """The call of a function whose body is the match over parameters."""
+    """A call of a function whose body is the match over parameters."""
     params = tuple(
         Var(f"in{i}", known_type(x), span=x.span) for i, x in enumerate(matched.inputs)
     )
@@ -142,7 +142,7 @@ def _composite(original: Expr, rewritten: Expr, matched: _Match) -> Expr:
 
 
 def _rewritten_inputs(original: Expr, rewritten: Expr, matched: _Match) -> tuple[Expr, ...]:
-    """The inputs as rewritten, found by walking both versions of the match side by side."""
+    """The rewritten inputs, found by walking both versions of the match in parallel."""
     pairs: dict[Expr, Expr] = {}
     pending = [(original, rewritten)]
     while pending:
@@ -159,11 +159,11 @@ _LEAF = "leaf "
 
 
 def _with_named_leaves(term: Term) -> Term:
-    """The pattern in which every wildcard captures what it matches, under a name of its own."""
+    """The pattern with a unique capture name for every wildcard."""
     count = 0
 
     def rename(value: Any) -> Any:
-        # Patterns are written by hand, a line or two, so recursion over them is bounded.
+        # Patterns are written by hand and short, which bounds this recursion.
         nonlocal count
         if isinstance(value, tuple):
             return tuple(map(rename, value))

@@ -1,4 +1,4 @@
-"""Regions of a program handed to other code generators."""
+"""Partition a program into regions for external code generators."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from weft.transform.normal_form.alpha import fresh_copy
 @register_pass
 @dataclass(frozen=True)
 class PartitionGraph(Pass):
-    """Cut out of ``entry`` the largest regions that the code generator ``compiler`` supports.
+    """Move the largest regions of ``entry`` that code generator ``compiler`` supports.
 
-    Each region becomes a global function with the attribute ``compiler``; calls of composites
-    (see ``merge_composite``, which is applied first) are supported as a whole. Regions are convex:
-    no value leaves one and comes back. Those with fewer than ``min_calls`` calls stay.
+    Each region becomes a global function with the attribute ``compiler``. Calls of composites
+    (``merge_composite`` runs first) are supported as a whole. Regions are convex: no path leaves
+    one and re-enters it. Regions with fewer than ``min_calls`` calls stay in place.
 
     With a generator ``acc`` that supports ``nn.dense`` and ``nn.relu``:
 
@@ -64,7 +64,7 @@ class PartitionGraph(Pass):
 
 
 def _supported_nodes(fn: Function, codegen: ExternalCodegen) -> set[Expr]:
-    """What the generator takes, of the outermost scope; tuples go with what they hold."""
+    """The supported calls of the outermost scope, and the tuples of their values."""
     scopes = Scopes(fn.body)
     named = under_let(scopes)
     found: set[Expr] = set()
@@ -87,7 +87,7 @@ def _is_supported(node: Expr, codegen: ExternalCodegen, taken: set[Expr]) -> boo
 
 
 class _Cut:
-    """The replacement of regions of one function by calls of functions of their own."""
+    """Replaces the regions of one function by calls of new functions."""
 
     def __init__(
         self, fn: Function, regions: Sequence[Sequence[Expr]], prefix: str, taken: set[str]
@@ -139,7 +139,7 @@ class _Cut:
         ]
 
     def _outputs(self) -> list[list[Expr]]:
-        """For each region the nodes that something outside of it uses."""
+        """For each region, the nodes that are used outside of it."""
         found: list[dict[Expr, None]] = [{} for _ in self.regions]
         for node in post_order(self.fn, enter=enters):
             for child in children(node) if enters(node) else ():

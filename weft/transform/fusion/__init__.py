@@ -1,1 +1,1 @@
-"""Fusion of operator calls into kernels."""
+"""Fusion of operator calls into kernels, and of parallel calls into one."""

@@ -1,8 +1,8 @@
-"""How attention is spelled by plain operators: two products with a softmax between.
+"""Recognize attention written in basic operators: two matmuls with a softmax between.
 
-From the result inwards: a product with the values; what exporters put on the weights of rows
-without a softmax; the softmax; masks; the scale; a product of queries and keys. Changes of shape
-that leave the last two axes alone may stand anywhere between.
+From the result inwards: a matmul with the values; guards that exporters add for rows without
+visible keys; the softmax; masks; the scale; a matmul of queries and keys. Reshapes that keep the
+last two axes may stand anywhere between.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Numbers to add to the scores; or, with ``fill``, booleans: scores are that elsewhere."""
+    """Numbers to add to the scores; with ``fill``, booleans: where false, the score is ``fill``."""
 
     expr: Expr
     fill: float | None = None
 
 
 @dataclass(slots=True)
-class Spelling:
-    """Attention as found: operands, attributes, and the calls it is spelled with.
+class AttentionMatch:
+    """Attention as matched: operands, attributes, and the calls that the match consumed.
 
-    ``masks``, the outermost first, broadcast to the scores, of shape (*lead, rows, keys).
+    ``masks``, outermost first, broadcast to the scores, which have shape (*lead, rows, keys).
     """
 
     query: Expr
@@ -49,18 +49,18 @@ class Spelling:
 
 
 def fixed_shape(expr: Expr) -> Shape | None:
-    """The shape, where it is a tensor's and fixed."""
+    """The shape, if it is that of a tensor and static."""
     type_ = known_type(expr)
     return type_.concrete_shape if isinstance(type_, TensorType) and is_static(type_) else None
 
 
-def find_attention(root: Expr) -> Spelling | None:
-    """What ``root``, a product with values, spells; ``None`` for anything else."""
-    return _Reader().attention(root) if isinstance(root, Call) and _is_product(root) else None
+def find_attention(root: Expr) -> AttentionMatch | None:
+    """Match attention whose final matmul is ``root``; ``None`` for any other expression."""
+    return _Reader().attention(root) if isinstance(root, Call) and _is_matmul(root) else None
 
 
-def _is_product(call: Expr) -> bool:
-    """A product of floats whose left operand is stored as it is."""
+def _is_matmul(call: Expr) -> bool:
+    """A matmul of floats that does not transpose its left operand."""
     if op_name(call) not in ("nn.batch_matmul", "nn.matmul") or not isinstance(call, Call):
         return False
     attrs: Any = call.attrs
@@ -76,7 +76,7 @@ def _is_right_turned(product: Call) -> bool:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads one spelling from the outside in; ``calls`` are those that are used up."""
+    """Matches one expression from the outside in; ``calls`` are the calls matched so far."""
 
     calls: list[Call] = field(default_factory=list)
     masks: list[Mask] = field(default_factory=list)
@@ -84,14 +84,14 @@ class _Reader:
     undefined: str = "nan"
     guard: Expr | None = None
 
-    def attention(self, root: Call) -> Spelling | None:
+    def attention(self, root: Call) -> AttentionMatch | None:
         self.calls.append(root)
         softmax = self._softmax(self._within_shapes(root.args[0]))
         scores = None if softmax is None else self._within_masks(softmax.args[0])
         if scores is None or softmax is None:
             return None
         product, scale = self._within_scale(scores)
-        if not isinstance(product, Call) or not _is_product(product):
+        if not isinstance(product, Call) or not _is_matmul(product):
             return None
         self.calls.append(product)
         shapes = [fixed_shape(x) for x in (softmax, root, *product.args, root.args[1])]
@@ -105,9 +105,9 @@ class _Reader:
             return None
         query, of_query = without_scale(product.args[0])
         key, of_key = without_scale(product.args[1])
-        return Spelling(
-            query, key if _is_right_turned(product) else turned(key),
-            turned(root.args[1]) if _is_right_turned(root) else root.args[1],
+        return AttentionMatch(
+            query, key if _is_right_turned(product) else with_matrix_axes_swapped(key),
+            with_matrix_axes_swapped(root.args[1]) if _is_right_turned(root) else root.args[1],
             lead, rows, keys, stacks[0][-1], result[-1], self.masks, scale * of_query * of_key,
             self.undefined, self.calls)
 
@@ -118,9 +118,9 @@ class _Reader:
         return expr
 
     def _softmax(self, weights: Expr) -> Call | None:
-        """The softmax along the last axis, behind ``where(isnan(y), 0, y)`` or ``where(c, 0, y)``.
+        """The softmax along the last axis, inside ``where(isnan(y), 0, y)`` or ``where(c, 0, y)``.
 
-        Whether ``c`` says which rows are hidden is seen once the masks are known.
+        ``c`` must select the rows with all keys hidden; that is checked once the masks are known.
         """
         if op_name(weights) == "where" and isinstance(weights, Call):
             test, zero, inner = weights.args
@@ -141,9 +141,9 @@ class _Reader:
         return weights if len(shape) > 1 and attrs.axis in (-1, len(shape) - 1) else None
 
     def _understands_guard(self, guard: Expr) -> bool:
-        """Whether the rows that are set to zero are those of which all keys are hidden.
+        """Whether the rows set to zero are those with all keys hidden.
 
-        These are rows of a mask whose largest number is minus infinity.
+        These are rows of a mask whose maximum is minus infinity.
         """
         if isinstance(guard, Constant) and not guard.data.any():
             return True
@@ -165,7 +165,7 @@ class _Reader:
         return bool(along_keys) and scalar_value(lowest) == -math.inf
 
     def _within_masks(self, scores: Expr) -> Expr | None:
-        """What the masks are put on, all at one shape."""
+        """The scores inside the masks, which all have one shape."""
         while True:
             scores = self._within_shapes(scores)
             step = _unmasked(scores)
@@ -191,7 +191,7 @@ class _Reader:
 
 
 def keeps_matrices(expr: Expr) -> bool:
-    """Whether ``expr`` changes the leading axes of a tensor alone."""
+    """Whether ``expr`` reshapes only the leading axes of a tensor."""
     traits = traits_of(expr)
     if not isinstance(expr, Call) or not traits.is_reshape or traits.is_annotation:
         return False
@@ -201,20 +201,20 @@ def keeps_matrices(expr: Expr) -> bool:
 
 
 def scalar_value(expr: Expr) -> float | None:
-    """The number that a constant of one element is."""
+    """The value of a constant of one element."""
     if isinstance(expr, Constant) and expr.data.size == 1:
         return float(expr.data.reshape(()))
     return None
 
 
 def _unmasked(scores: Expr) -> tuple[Expr, Mask] | None:
-    """Scores before a mask, and the mask; ``None`` where there is none on them."""
+    """The scores before a mask, and the mask; ``None`` without a mask."""
     if not isinstance(scores, Call):
         return None
     if op_name(scores) == "where":
         seen, inner, other = scores.args
         fill = scalar_value(other)
-        if fill is None:  # the other way round: true is what is hidden
+        if fill is None:  # inverted: true means hidden
             fill, seen, inner = scalar_value(inner), op.logical_not(seen), other
         return None if fill is None else (inner, Mask(seen, fill))
     if op_name(scores) != "add":
@@ -231,12 +231,12 @@ def _leads_to_product(expr: Expr) -> bool:
         elif keeps_matrices(expr):
             expr = expr.args[0]
         else:
-            return _is_product(expr)
+            return _is_matmul(expr)
     return False
 
 
 def _unscaled(expr: Expr) -> tuple[Expr, float] | None:
-    """What is multiplied by a number, and the number."""
+    """The operand of a multiplication by a number, and the number."""
     if not isinstance(expr, Call) or op_name(expr) not in ("multiply", "divide"):
         return None
     left, right = expr.args
@@ -251,9 +251,9 @@ def _unscaled(expr: Expr) -> tuple[Expr, float] | None:
 
 
 def without_scale(expr: Expr) -> tuple[Expr, float]:
-    """An operand without the numbers it is multiplied by, and their product.
+    """An operand without the numbers that it is multiplied by, and their product.
 
-    Nothing is used up: what else reads the scaled operand goes on to do so.
+    The match does not consume these calls: other uses of the scaled operand stay.
     """
     scale, current, below = 1.0, expr, expr
     while True:
@@ -267,8 +267,8 @@ def without_scale(expr: Expr) -> tuple[Expr, float]:
             return current, scale
 
 
-def turned(expr: Expr) -> Expr:
-    """``expr`` with its last two axes swapped, without a transposition of a transposition."""
+def with_matrix_axes_swapped(expr: Expr) -> Expr:
+    """``expr`` with its last two axes swapped; two swaps cancel."""
     below = expr
     while keeps_matrices(below) and isinstance(below, Call):
         below = below.args[0]

@@ -1,4 +1,4 @@
-"""Batched matrix products of the same left operand become one."""
+"""Combine batched matmuls with the same left operand into one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.transform.fusion.levels import rewrite_groups
 @register_pass
 @dataclass(frozen=True)
 class CombineParallelBatchMatmul(FunctionPass):
-    """Join the right operands of ``min_branches`` or more ``nn.batch_matmul`` along their columns.
+    """Concatenate the right operands of ``min_branches`` or more ``nn.batch_matmul`` by columns.
 
     def @main(%a: Tensor[(2, 4, 3), float32], %b: Tensor[(2, 5, 3), float32],
               %c: Tensor[(2, 1, 3), float32], %d: Tensor[(2, 2, 3), float32]) {

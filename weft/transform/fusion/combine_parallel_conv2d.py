@@ -1,4 +1,4 @@
-"""Convolutions of the same data become one."""
+"""Combine convolutions of the same data into one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from weft.transform.fusion.levels import rewrite_groups
 @register_pass
 @dataclass(frozen=True)
 class CombineParallelConv2D(FunctionPass):
-    """Stack the kernels of ``min_branches`` or more convolutions of the same data.
+    """Concatenate the kernels of ``min_branches`` or more convolutions of the same data.
 
     The convolutions agree in all attributes but the number of channels, and have one group. The
-    channels of the one result are cut apart again. Constant kernels are stacked at compile time.
+    result is split by channels. Constant kernels are concatenated at compile time.
 
     def @main(%x: Tensor[(1, 2, 4, 4), float32], %v: Tensor[(3, 2, 1, 1), float32],
               %w: Tensor[(5, 2, 1, 1), float32]) {

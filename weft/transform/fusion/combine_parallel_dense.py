@@ -1,4 +1,4 @@
-"""Matrix products of the same data become one."""
+"""Combine matrix multiplications of the same data into one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from weft.transform.fusion.levels import rewrite_groups
 @register_pass
 @dataclass(frozen=True)
 class CombineParallelDense(FunctionPass):
-    """Stack the weights of ``min_branches`` or more ``nn.dense`` of the same data.
+    """Concatenate the weights of ``min_branches`` or more ``nn.dense`` of the same data.
 
-    This is what the projections of an attention layer to queries, keys and values are.
+    A typical case: the projections to queries, keys and values in an attention layer.
 
     def @main(%x: Tensor[(4, 2), float32], %v: Tensor[(3, 2), float32],
               %w: Tensor[(5, 2), float32], %u: Tensor[(1, 2), float32]) {

@@ -1,4 +1,4 @@
-"""Equal operators on tensors of one shape become one operator on their stack."""
+"""Combine independent calls of one operator into one call on stacked operands."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from weft.transform.fusion.levels import rewrite_groups
 class CombineParallelOp(FunctionPass):
     """Stack the operands of ``min_branches`` or more independent calls of ``op``.
 
-    The calls agree in attributes and in the types of their operands, and no operand is spread by
-    broadcasting. ``batch_op`` is applied to the stacks; without it, ``op`` itself, which must be
-    elementwise. ``nn.dense`` with ``batch_op=nn.batch_matmul`` batches the layers of an ensemble.
+    The calls agree in attributes and operand types, and broadcast no operand. ``batch_op`` is
+    applied to the stacks; by default ``op`` itself, which must then be elementwise. ``nn.dense``
+    with ``batch_op=nn.batch_matmul`` batches the layers of an ensemble.
 
     def @main(%x: Tensor[(4,), float32], %y: Tensor[(4,), float32]) { (tanh(%x), tanh(%y)) }
     =>
@@ -45,7 +45,7 @@ class CombineParallelOp(FunctionPass):
         operator, batched = get_op(self.op), get_op(self.batch_op or self.op)
         if self.batch_op is None and operator.pattern > OpPattern.BROADCAST:
             raise PassError(
-                f"{operator.name} cannot be applied to a stack",
+                f"{operator.name} cannot be batched",
                 where=str(self),
                 expected="an elementwise operator, or batch_op=.. for the operator on stacks",
             )
@@ -83,6 +83,6 @@ def _combine(batched: Op, calls: Sequence[Call], args: Sequence[Sequence[Expr]])
 
 
 def _shared_attrs(batched: Op, call: Call) -> Attrs:
-    """The attributes of ``batched`` that the operator of ``call`` has as well."""
+    """The attributes of ``call`` that the operator ``batched`` has too."""
     known = batched.attrs_type.__dataclass_fields__
     return batched.attrs_type.make({k: v for k, v in call.attrs.items() if k in known})

@@ -14,7 +14,7 @@ from weft.transform.analysis.graph import as_function, is_primitive
 @register_pass
 @dataclass(frozen=True)
 class DefuseOps(FunctionPass):
-    """Replace each call of a primitive function by the function's body.
+    """Replace each call of a primitive function by its body.
 
     def @main(%x: Tensor[(4,), float32]) {
       %0 = fn (%p0: Tensor[(4,), float32], primitive=True) { exp(negative(%p0)) };

@@ -1,4 +1,4 @@
-"""Attention that is spelled out becomes one operator."""
+"""Fuse attention that is written in basic operators into one operator."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.transform.analysis.graph import known_type, op_name, rewrite_function, tensor_type_of
 from weft.transform.external.merge_composite import is_closed
 from weft.transform.fusion.attention_pattern import (
+    AttentionMatch,
     Mask,
     Shape,
-    Spelling,
     find_attention,
     fixed_shape,
     keeps_matrices,
@@ -33,12 +33,11 @@ OPERATORS = ("nn.attention", "nn.masked_attention")
 @register_pass
 @dataclass(frozen=True)
 class FuseAttention(FunctionPass):
-    """Write two products with a softmax between them as ``nn.attention``.
+    """Replace two matmuls with a softmax between them by ``nn.attention``.
 
-    Scale, masks, and what exporters put behind the softmax become attributes or the mask; a
-    constant mask that only says what a query may see of the past becomes ``causal``; keys and
-    values that are repeated for a group of heads are taken once. Scores or weights that are used
-    elsewhere keep the program as it is.
+    Scale, masks, and the guards that exporters put after the softmax become attributes or the
+    mask; a constant causal mask becomes ``causal``; keys and values that are repeated for a group
+    of heads are used unrepeated. The program stays as it is if scores or weights have other uses.
 
     def @main(%q: Tensor[(2, 5, 4), float32], %k: Tensor[(2, 7, 4), float32],
               %v: Tensor[(2, 7, 3), float32]) {
@@ -61,7 +60,7 @@ class FuseAttention(FunctionPass):
 
 @dataclass(frozen=True, slots=True)
 class _Fusion:
-    """``uses`` is of the program as it was; ``origin`` leads back to its nodes."""
+    """``uses`` counts uses in the original program; ``origin`` maps rewritten nodes to it."""
 
     uses: dict[Expr, int]
     origin: dict[Expr, Expr] = field(default_factory=dict)
@@ -71,19 +70,19 @@ class _Fusion:
         if op_name(node) in OPERATORS and isinstance(node, Call):
             return simplified(node)
         found = find_attention(node)
-        if found is None or not self._is_used_up(found, original):
+        if found is None or not self._has_no_other_uses(found, original):
             return node
         written = _as_operator(found, node)
         return node if written is None else written
 
-    def _is_used_up(self, found: Spelling, root: Expr) -> bool:
-        """Whether nothing but the result is used elsewhere."""
+    def _has_no_other_uses(self, found: AttentionMatch, root: Expr) -> bool:
+        """Whether only the result of the match is used elsewhere."""
         calls = [self.origin[c] for c in found.calls if c in self.origin]
         return len(calls) == len(found.calls) and is_closed(root, calls, self.uses)
 
 
-def _as_operator(found: Spelling, root: Expr) -> Expr | None:
-    rule = _sight(found.masks, found.rows, found.keys)
+def _as_operator(found: AttentionMatch, root: Expr) -> Expr | None:
+    rule = _visibility(found.masks, found.rows, found.keys)
     if rule is None:
         return None
     attrs = AttentionAttrs(scale=found.scale, undefined=found.undefined, causal=rule.causal,
@@ -116,7 +115,7 @@ def _reshaped(x: Expr, shape: Shape) -> Expr:
 
 
 def simplified(call: Call) -> Call:
-    """The operator with a constant mask as attributes, and with heads that are not repeated."""
+    """The call with a constant mask turned into attributes, and without repeated heads."""
     attrs = call.attrs
     shapes = [fixed_shape(x) for x in call.args[:2]]
     if not isinstance(attrs, AttentionAttrs) or None in shapes:
@@ -124,7 +123,7 @@ def simplified(call: Call) -> Call:
     query, key = (s for s in shapes if s is not None)
     mask = call.args[3] if len(call.args) > 3 else None
     if mask is not None:
-        rule = _sight([_as_mask(mask, attrs)], query[-2], key[-2])
+        rule = _visibility([_as_mask(mask, attrs)], query[-2], key[-2])
         if rule is not None and rule.mask is None and not (rule.causal and attrs.causal):
             mask = None
             if rule.causal:
@@ -142,8 +141,8 @@ def _as_mask(mask: Expr, attrs: AttentionAttrs) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """What a query sees, as the operator says it."""
+class _Visibility:
+    """Which keys a query sees, in terms of the operator's operands and attributes."""
 
     mask: Expr | None = None
     causal: bool = False
@@ -151,16 +150,16 @@ class _Sight:
     fill: float | None = None
 
 
-def _sight(masks: Sequence[Mask], rows: int, keys: int) -> _Sight | None:
-    """Masks, the outermost first, as one mask and attributes; ``None`` where they are more.
+def _visibility(masks: Sequence[Mask], rows: int, keys: int) -> _Visibility | None:
+    """``masks``, outermost first, as one mask and attributes; ``None`` if that is impossible.
 
-    The operator masks first and hides the future then, with one score for all that is hidden.
+    The operator applies the mask first and then hides the future, with one score for both.
     """
-    sight = _Sight()
+    sight = _Visibility()
     for mask in masks:
         past = _past(mask, rows, keys)
         if past is not None and past >= keys - 1:
-            continue  # everything is seen
+            continue  # every key is visible
         if sight.mask is not None or (sight.causal and mask.fill not in (None, _unseen(sight))):
             return None
         fill = _hidden_score(mask)
@@ -173,12 +172,12 @@ def _sight(masks: Sequence[Mask], rows: int, keys: int) -> _Sight | None:
     return sight
 
 
-def _unseen(sight: _Sight) -> float:
+def _unseen(sight: _Visibility) -> float:
     return -math.inf if sight.fill is None else sight.fill
 
 
 def _hidden_score(mask: Mask) -> float | None:
-    """The attribute ``fill``: what a hidden score is, or becomes by what is added."""
+    """The attribute ``fill``: the score that replaces a hidden one, or that is added to it."""
     score = mask.fill
     if score is None and isinstance(mask.expr, Constant):
         score = float(mask.expr.data.min())
@@ -186,9 +185,9 @@ def _hidden_score(mask: Mask) -> float | None:
 
 
 def _past(mask: Mask, rows: int, keys: int) -> int | None:
-    """The offset of a constant mask that shows each query the keys up to one further on.
+    """The offset of a constant causal mask; each query sees keys up to one more than the last.
 
-    Numbers that are added hide where they are as good as minus infinity.
+    Additive masks hide a key where they are small enough to act as minus infinity.
     """
     if not isinstance(mask.expr, Constant):
         return None
@@ -208,7 +207,7 @@ def _past(mask: Mask, rows: int, keys: int) -> int | None:
 
 
 def _once_per_group(key: Expr, value: Expr) -> tuple[Expr, Expr]:
-    """Keys and values before each head was repeated for the queries that share it."""
+    """Keys and values before their heads were repeated for the queries that share them."""
     keys, values = _repeated(key), _repeated(value)
     if keys is None or values is None or keys[1] != values[1]:
         return key, value
@@ -216,7 +215,7 @@ def _once_per_group(key: Expr, value: Expr) -> tuple[Expr, Expr]:
 
 
 def _repeated(x: Expr) -> tuple[Expr, int] | None:
-    """Heads that a stack repeats, each so many times in a row."""
+    """The heads before a repetition, and how often each is repeated in a row."""
     shape, inner = fixed_shape(x), x
     while keeps_matrices(inner) and isinstance(inner, Call):
         inner = inner.args[0]

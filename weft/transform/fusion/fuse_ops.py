@@ -27,12 +27,12 @@ from weft.transform.fusion.fusion_groups import FusionGroups
 @register_pass
 @dataclass(frozen=True)
 class FuseOps(FunctionPass):
-    """Wrap groups of operator calls into functions marked ``primitive``.
+    """Group operator calls into functions marked ``primitive``, each of which becomes a kernel.
 
-    ``max_depth`` bounds the calls of a group. Calls that only change a shape stay outside where
-    they begin or end a group, and always where they regroup elements (their index arithmetic
-    would cost more than the trip through memory). Small constants move into the kernel, other
-    inputs become its parameters, so that equal kernels are equal functions.
+    ``max_depth`` bounds the calls of a group. Reshapes stay outside at the beginning and end of a
+    group, and everywhere if they regroup elements, because their index arithmetic would cost more
+    than a store and a load. Small constants move into the kernel; other inputs become its
+    parameters, so that equal kernels are equal functions.
 
     def @main(%x: Tensor[(4,), float32]) { exp(negative(%x)) }
     =>
@@ -53,7 +53,7 @@ class FuseOps(FunctionPass):
         calls = [e for e in post_order(fn.body, enter=enters) if isinstance(e, Call)]
         regrouping = frozenset(filter(_regroups_elements, calls))
         graph = DataflowGraph(fn, is_barrier=regrouping | _relayouts_at_concatenations(calls))
-        # Without optimisation every call is a kernel of its own.
+        # Without optimization every call becomes a separate kernel.
         limit = self.max_depth if ctx.opt_level >= 1 else 1
         groups = FusionGroups(graph, max_depth=limit, reduce_epilogue=self.reduce_epilogue)
         kernels: dict[Expr, list[Call]] = {}
@@ -64,7 +64,7 @@ class FuseOps(FunctionPass):
 
 
 def _regroups_elements(call: Call) -> bool:
-    """A reshape that does more than add or drop dimensions of size 1."""
+    """Whether ``call`` is a reshape that does more than add or remove axes of size 1."""
     if not is_reshape(call):
         return False
     return _without_units(shape_of(call)) != _without_units(shape_of(call.args[0]))
@@ -75,10 +75,10 @@ def _is_elementwise(call: Call) -> bool:
 
 
 def _relayouts_at_concatenations(calls: Sequence[Call]) -> frozenset[Call]:
-    """The changes of layout whose operand or result is that of a concatenation.
+    """Layout transforms that feed a concatenation or read its result, directly or elementwise.
 
-    Elementwise calls between the two do not matter. In one kernel with the concatenation every
-    element would ask which operand it is from, and none would lie beside its neighbour.
+    Fused with the concatenation, each element would test which operand it comes from, and
+    contiguous access would be lost.
     """
     found: set[Call] = set()
     joined: set[Expr] = set()  # concatenations, and elementwise functions of them
@@ -100,7 +100,7 @@ def _without_units(shape: Shape) -> Shape:
 
 
 def _peel(members: list[Call]) -> list[list[Call]]:
-    """Split off the shape changes at a group's result and at its inputs."""
+    """Split off the reshapes at a group's result and inputs."""
     split: list[list[Call]] = []
     while len(members) > 1 and is_reshape(members[-1]):
         split.append([members.pop()])
@@ -113,7 +113,7 @@ def _peel(members: list[Call]) -> list[list[Call]]:
 
 
 class _Outliner:
-    """Rewrites a body so that each group is a call of a primitive function."""
+    """Rewrites a body so that each group becomes a call of a primitive function."""
 
     def __init__(self, kernels: dict[Expr, list[Call]]) -> None:
         self.kernels = kernels

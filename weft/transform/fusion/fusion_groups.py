@@ -1,8 +1,8 @@
-"""Which operator calls become one kernel: Relay's grouping by pattern and post-dominator.
+"""Grouping of operator calls into kernels by operator pattern and post-dominator, as in Relay.
 
 Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning" (OSDI 2018),
-section 3, as Relay's FuseOps does it: a call joins its post-dominator if everything on the paths
-between them may join as well, so that a group has one result and computes nothing twice.
+section 3, as in Relay's FuseOps: a call joins its post-dominator if every call on the paths
+between them may join as well, so that a group has one result and computes no value twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMM_REDUCE = OpPattern.COMM_REDUCE
 OUT_FUSABLE = OpPattern.OUT_FUSABLE
 OPAQUE = OpPattern.OPAQUE
 
-# (pattern of a group on the path, whether it is the last one) -> may it join?
+# (pattern of a group on the path, whether it is the last one) -> whether it may join.
 Condition = Callable[[OpPattern, bool], bool]
 
 
@@ -33,13 +33,13 @@ def _through_injectives(pattern: OpPattern, is_sink: bool) -> bool:
 
 
 def _into_anything_open(pattern: OpPattern, is_sink: bool) -> bool:
-    # The sink may be the elementwise tail of an anchor (a residual add behind a convolution).
+    # The sink may be the elementwise tail of an anchor (a residual addition after a convolution).
     return pattern <= INJECTIVE or (is_sink and pattern in (COMM_REDUCE, OUT_FUSABLE))
 
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """A union-find cell; the fields of the root speak for the group."""
+    """A union-find cell; the fields of the root describe the group."""
 
     parent: int
     pattern: OpPattern
@@ -47,7 +47,7 @@ class _Group:
 
 
 class FusionGroups:
-    """Partitions a graph; ``members()`` gives each group's nodes, the last of which is its result.
+    """Partitions a graph; ``members()`` lists the nodes of each group, its result last.
 
     ``reduce_epilogue`` lets elementwise calls of equal shape join the reduction before them.
     """
@@ -58,7 +58,7 @@ class FusionGroups:
         self.anchors = (OUT_FUSABLE, COMM_REDUCE) if reduce_epilogue else (OUT_FUSABLE,)
         self.tree = graph.post_dominators()
         self.cells = [_Group(n.index, n.pattern) for n in graph.nodes]
-        # Anchors take their tails first; what is only index arithmetic comes after.
+        # Anchors take their elementwise tails first; injective operators are grouped afterwards.
         self._sweep(self._anchor_condition)
         self._sweep(self._injective_condition)
 
@@ -111,12 +111,12 @@ class FusionGroups:
             self._merge(root, target)
 
     def _path(self, source: int, sink: int, condition: Condition) -> list[int] | None:
-        """All nodes from ``source`` on that lead to ``sink``; ``None`` if one may not join."""
+        """All nodes from ``source`` to ``sink``; ``None`` if one of them may not join."""
         found = {source: None}
         pending = [source]
         while pending:
             if len(found) > self.max_depth:
-                return None  # the group would be too large; longer paths need not be walked
+                return None  # the group would exceed the limit
             for user, _ in self.graph.nodes[pending.pop()].users:
                 pattern = self.cells[self._find(user)].pattern
                 if not condition(pattern, user == sink):

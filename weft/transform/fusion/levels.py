@@ -1,4 +1,4 @@
-"""Rewriting level by level: groups of calls that cannot depend on each other, all at once."""
+"""Rewrite groups of independent calls, level by level."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from weft.ir.visitor import children
 from weft.transform.analysis.graph import as_function, enters, over_new_children
 from weft.transform.analysis.scopes import Scopes
 
-# What makes calls of one group alike, ``None`` for calls that belong to none.
+# A key that is equal for calls of one group; ``None`` for calls that are never grouped.
 GroupKey: TypeAlias = Callable[[Call], Hashable | None]
-# The calls of a group and their rewritten arguments -> what takes their places.
+# The calls of a group and their rewritten arguments -> their replacements.
 Combine: TypeAlias = Callable[[Sequence[Call], Sequence[Sequence[Expr]]], Sequence[Expr]]
 
 
 def rewrite_groups(fn: Function, key: GroupKey, combine: Combine, min_size: int) -> Function:
-    """Replace groups of ``min_size`` or more alike calls by what ``combine`` makes of them.
+    """Replace groups of ``min_size`` or more calls by the result of ``combine``.
 
-    Calls of a group have equal keys, belong to the same scope, and lie on the same level (the
-    length of the longest path to them from the inputs), so that none depends on another one.
-    Calls that depend on let-bound variables stay as they are; ``to_graph_normal_form`` comes first.
+    Calls of a group have equal keys and the same scope and level (the length of the longest path
+    to them from the inputs), so none depends on another one. Calls that depend on let-bound
+    variables are left alone; run ``to_graph_normal_form`` first.
     """
     scopes = Scopes(fn)
     levels = _levels(scopes)
@@ -29,7 +29,7 @@ def rewrite_groups(fn: Function, key: GroupKey, combine: Combine, min_size: int)
     if not groups:
         return fn
     memo: dict[Expr, Expr] = {}
-    # Users lie on higher levels than what they use, so a group comes after all its operands.
+    # Users are on higher levels than their operands, so a group comes after all its operands.
     for node in sorted(scopes.order, key=levels.__getitem__):
         if node in memo:
             continue
@@ -51,7 +51,7 @@ def _levels(scopes: Scopes) -> dict[Expr, int]:
 
 
 def under_let(scopes: Scopes) -> set[Expr]:
-    """What may be computed only where certain let-bound variables are in scope."""
+    """Nodes that can be computed only where certain let-bound variables are in scope."""
     found: set[Expr] = {n.var for n in scopes.order if isinstance(n, Let)}
     for node in scopes.order:
         if enters(node) and any(c in found for c in children(node)):
@@ -62,13 +62,13 @@ def under_let(scopes: Scopes) -> set[Expr]:
 def _groups(
     scopes: Scopes, levels: Mapping[Expr, int], key: GroupKey, min_size: int
 ) -> dict[Expr, list[Call]]:
-    """Each call that belongs to a group, with that group."""
+    """The group of each call that belongs to one."""
     found: dict[Hashable, list[Call]] = {}
     named = under_let(scopes)
     for node in scopes.order:
         likeness = key(node) if isinstance(node, Call) and node not in named else None
         if likeness is not None and isinstance(node, Call):
-            place = id(scopes.scope_of[node]), levels[node]
-            found.setdefault((place, likeness), []).append(node)
+            scope_id = id(scopes.scope_of[node]), levels[node]
+            found.setdefault((scope_id, likeness), []).append(node)
     large = (group for group in found.values() if len(group) >= min_size)
     return {call: group for group in large for call in group}

@@ -1,1 +1,1 @@
-"""Normal forms of functions, and passes that reach them."""
+"""Passes that convert functions to and from normal forms (ANF, CPS, basic blocks, graphs)."""

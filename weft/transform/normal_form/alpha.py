@@ -1,4 +1,4 @@
-"""Copies of expressions with variables of their own."""
+"""Alpha conversion: copies of expressions with fresh bound variables."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from weft.transform.analysis.graph import as_function
 
 
 def fresh_var(var: Var) -> Var:
-    """A new variable of the same name and type."""
+    """A new variable with the same name and type."""
     return dataclasses.replace(var)
 
 
 def fresh_copy(expr: Expr, values: Mapping[Expr, Expr] | None = None) -> Expr:
-    """``expr`` with every variable that it binds replaced by a new one.
+    """Copy ``expr``, and replace every variable that it binds by a new one.
 
-    ``values`` replaces further nodes (free variables, say), which are not looked into. Types are
-    kept. Parts that hold neither stay shared with the original, unless they have effects: the copy
-    has effects of its own.
+    ``values`` maps further nodes (free variables, for example) to replacements; the copy does not
+    look into them. Types are kept. Subexpressions without such nodes stay shared with the
+    original unless they have effects, because the copy must repeat its effects.
     """
     memo: dict[Expr, Expr] = dict(values or {})
     for node in post_order(expr, enter=lambda e: e not in memo):

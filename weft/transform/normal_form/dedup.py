@@ -1,4 +1,4 @@
-"""Every variable bound in one place."""
+"""Deduplicate binders: make every variable bound exactly once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from weft.transform.normal_form.alpha import fresh_copy
 @register_pass
 @dataclass(frozen=True)
 class Dedup(FunctionPass):
-    """Give variables that several nodes bind new identities, so that each is bound once.
+    """Rename variables that several nodes bind, so that each variable is bound exactly once.
 
-    Programs put together from parts by hand may use a variable in two binders; every other pass
-    relies on one. Inner binders are renamed, so what refers to an outer one keeps doing so. Text
-    cannot show the difference, as the parser makes a variable for every binder:
+    A program that was assembled by hand may use one variable in two binders, but every other pass
+    relies on unique binders. The pass renames the inner binders, so uses of an outer one keep
+    their meaning. Text cannot show the difference, because the parser makes a variable for every
+    binder:
 
     def @main(%x: Tensor[(4,), float32]) { let %a = exp(%x); let %a = exp(%a); %a }
     =>
@@ -42,7 +43,7 @@ class Dedup(FunctionPass):
 
 
 def _renamed(node: Expr, variables: tuple[Var, ...], bound: Counter[Var]) -> Expr:
-    """``node`` with new variables, if another binder of one of them is still to come."""
+    """``node`` with new variables if a later binder binds one of them again."""
     repeated = any(bound[v] > 1 for v in variables)
     bound.subtract(variables)
     return fresh_copy(node) if repeated else node

@@ -1,4 +1,4 @@
-"""Higher-order programs as first-order ones."""
+"""Defunctionalization: turn higher-order programs into first-order ones."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ from weft.transform.normal_form.lambda_lift import LambdaLift, is_partial_applic
 @register_pass
 @dataclass(frozen=True)
 class Defunctionalization(Pass):
-    """Functions as values become data, and calls of them become matches (Reynolds 1972).
+    """Defunctionalization: represent function values as data (Reynolds 1972).
 
-    Local functions are lifted first. Each function type gets a data type, whose constructors are
-    the functions that appear as values of it with what they captured, and a function ``apply``
-    that calls the one at hand. Raises ``PassError`` for generic functions and for data types that
-    hold functions; ``partial_eval`` removes many of both.
+    The pass lifts local functions first. It then makes a data type for each function type: its
+    constructors stand for the functions that appear as values and hold their captured variables,
+    and a function ``apply`` matches on them and calls the function. Raises ``PassError`` for
+    generic functions and for data types that hold functions; ``partial_eval`` removes many of
+    both.
 
     def @main(%x: Tensor[(2,), float32]) { @twice(@bump, %x) }
     def @twice(%f: fn (Tensor[(2,), float32]) -> Tensor[(2,), float32],
@@ -78,8 +79,8 @@ class Defunctionalization(Pass):
 def _check(mod: IRModule) -> None:
     for name, fn in mod.functions.items():
         if fn.type_params:
-            raise PassError("a generic function cannot be made first-order", where=f"@{name}",
-                            help="inline it, or write it out for the types that are used")
+            raise PassError("cannot defunctionalize a generic function", where=f"@{name}",
+                            help="inline it, or write one function for each type used")
     for data in mod.type_definitions.values():
         if any(holds_function(t) for c in data.constructors for t in c.inputs):
             raise PassError("a data type holds functions", where=str(data.header),
@@ -91,7 +92,7 @@ Target: TypeAlias = "GlobalVar | Constructor"
 
 @dataclass(eq=False, slots=True)
 class _Kind:
-    """One function type: its data type, and a constructor for each function that is a value."""
+    """One function type: its data type, and one constructor for each function used as a value."""
 
     index: int
     type: FuncType
@@ -109,7 +110,7 @@ class _Defunctionalize:
         self.memo: dict[Expr, Expr] = {}
 
     def function(self, fn: Function) -> Function:
-        """``fn`` over data in place of functions."""
+        """``fn`` with function values replaced by data."""
         self.memo = {}
         for node in post_order(fn, enter=enters):
             for var in binders(node):
@@ -132,7 +133,7 @@ class _Defunctionalize:
         return rebuild(node, parts) if parts else node
 
     def _value(self, node: Expr) -> Expr:
-        """The rewritten node; names of functions are values of their data type here."""
+        """The rewritten node; the name of a function becomes a value of its data type."""
         if isinstance(node, (GlobalVar, Constructor)) and isinstance(node.checked_type, FuncType):
             return Call(self._constructor(node, node.checked_type, ()), (), span=node.span)
         return self.memo[node]
@@ -151,7 +152,7 @@ class _Defunctionalize:
     def _unknown_call(self, call: Call) -> Expr:
         type_ = type_of(call.op)
         if not isinstance(type_, FuncType):
-            raise PassError("something that is no function is called", where=call.span, got=type_)
+            raise PassError("called value is not a function", where=call.span, got=type_)
         self._kind(type_)
         args = (self._value(call.op), *(self._value(a) for a in call.args))
         return Call(GlobalVar(self.apply_names[type_], span=call.span), args, span=call.span)
@@ -180,7 +181,7 @@ class _Defunctionalize:
         return kind.constructors[target.name]
 
     def _type(self, type_: Type) -> Type:
-        # Types are written by hand or built field by field, so recursion over them is bounded.
+        # Types are written by hand or built field by field, which bounds this recursion.
         if isinstance(type_, FuncType):
             return TypeCall(self._kind(type_).header, ())
         if isinstance(type_, TupleType):
@@ -198,7 +199,7 @@ class _Defunctionalize:
         }
 
     def apply_functions(self) -> dict[str, Function]:
-        """The functions that call what a value of each data type stands for."""
+        """For each data type, the function that calls the function that a value stands for."""
         made: dict[str, Function] = {}
         while len(made) < len(self.kinds):  # signatures may name further function types
             for type_, kind in list(self.kinds.items()):

@@ -1,4 +1,4 @@
-"""Constructors and global functions as values become functions written out."""
+"""Eta expansion: wrap constructors and global functions that are used as values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from weft.transform.analysis.graph import as_function, enters
 @register_pass
 @dataclass(frozen=True)
 class EtaExpand(FunctionPass):
-    """Replace constructors (and, with ``global_var``, global functions) that are used as values.
+    """Eta expansion: wrap constructors (with ``global_var``, also globals) used as values.
 
     ``Cons`` as an argument becomes ``fn (%a, %b) { Cons(%a, %b) }``, so that constructors and
-    globals are only ever called. Constructors without fields are values already.
+    globals only occur as callees. A constructor without fields is already a value.
 
     With ``global_var=True``:
 

@@ -1,4 +1,4 @@
-"""Closures become global functions that take what they captured as arguments."""
+"""Lambda lifting: convert closures to global functions with explicit captured arguments."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from weft.transform.normal_form.to_basic_block_normal_form import name_captures
 @register_pass
 @dataclass(frozen=True)
 class LambdaLift(Pass):
-    """Move every local function into the module (lambda lifting, Johnsson 1985).
+    """Lambda lifting: move every local function to the module level (Johnsson 1985).
 
-    The global function takes the captured variables before the parameters. Calls of a function
-    by its let-bound name, recursive ones among them, become calls of the global function. Where
-    a function is passed on as a value, a closure remains whose body is that one call; a function
-    that captures nothing is the global function itself. ``prefix`` begins the new names.
+    The global function takes the captured variables before its own parameters. A call of a
+    function by its let-bound name, even a recursive one, becomes a call of the global function.
+    Where a function is used as a value, a closure remains whose body is only that call; a function
+    without captures becomes a reference to the global function. ``prefix`` starts the new names.
 
     def @main(%x: Tensor[(4,), float32]) {
       let %f = fn (%y: Tensor[(4,), float32]) { add(%y, %x) };
@@ -59,13 +59,13 @@ class LambdaLift(Pass):
 
 
 def needs_lifting(fn: Function) -> bool:
-    """Whether ``fn`` holds functions other than kernels and bare partial applications."""
+    """Whether ``fn`` contains functions other than kernels and bare partial applications."""
     inner = (n for n in post_order(fn.body, enter=enters) if isinstance(n, Function))
     return any(not is_primitive(n) and not is_partial_application(n) for n in inner)
 
 
 def is_partial_application(fn: Function) -> bool:
-    """Whether ``fn`` is ``fn (%a, ..) { @g(captured, .., %a, ..) }``, as closures end."""
+    """Whether ``fn`` is ``fn (%a, ..) { @g(captured, .., %a, ..) }``, as lifted closures are."""
     call = fn.body
     if not isinstance(call, Call) or not isinstance(call.op, GlobalVar):
         return False
@@ -77,7 +77,7 @@ def is_partial_application(fn: Function) -> bool:
 
 
 class _Lift:
-    """The lifting of the local functions of one global function."""
+    """Lifts the local functions of one global function."""
 
     def __init__(self, fn: Function, prefix: str, unique: _Names) -> None:
         self.fn = fn
@@ -105,7 +105,7 @@ class _Lift:
         return as_function(self.memo[self.fn])
 
     def _captured(self) -> dict[Expr, tuple[Var, ...]]:
-        """What each local function captures, through the functions it names as well."""
+        """The variables that each local function captures, directly or through its callees."""
         free = {f: free_vars(f) for f in self.functions}
         found: dict[Expr, dict[Var, None]] = {
             f: dict.fromkeys(v for v in free[f] if v not in self.bound) for f in self.functions
@@ -144,10 +144,10 @@ class _Lift:
         )
 
     def _value(self, fn: Function) -> Expr:
-        """``fn`` where it is not called at once."""
+        """``fn`` as a value: used otherwise than as a callee."""
         target, captured = GlobalVar(self.names[fn], span=fn.span), self.captured[fn]
         if not captured and not self._generics(fn):
-            return target  # a generic function would be a value of another type
+            return target  # a generic function as a closure would have another type
         params = tuple(fresh_var(p) for p in fn.params)
         call = Call(target, (*captured, *params), span=fn.span)
         return Function(params, call, fn.ret_type, fn.type_params, fn.attrs, span=fn.span)
@@ -162,7 +162,7 @@ class _Lift:
         )
 
     def _generics(self, fn: Function) -> tuple[TypeVar, ...]:
-        """Type parameters of the global function: its own, and those of what is around it."""
+        """Type parameters of the global function: its own and those of the enclosing functions."""
         return _type_variables(map(known_type, (*self.captured[fn], *fn.params)), fn.type_params)
 
 
@@ -180,7 +180,7 @@ def _type_variables(
     found = dict.fromkeys(known)
     pending = [t for t in types if t is not None]
     seen = set(pending)
-    for current in pending:  # grows as parts are found
+    for current in pending:  # the loop appends component types
         if isinstance(current, TypeVar):
             found[current] = None
         parts = [p for p in dict.fromkeys(component_types(current)) if p not in seen]
@@ -190,7 +190,7 @@ def _type_variables(
 
 
 class _Names:
-    """Names that nothing has yet; namesakes are numbered."""
+    """Unused names; duplicates get a number."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self.taken = set(taken)

@@ -1,4 +1,4 @@
-"""Is a function in a normal form? Asked of what ``to_a_normal_form`` and its kin have made."""
+"""Predicates: whether a function is in a normal form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.transform.normal_form.to_a_normal_form import is_atom
 
 
 def is_a_normal_form(fn: Function) -> bool:
-    """Whether every value that takes work is bound by ``let``, and operands are atoms."""
+    """Whether ``let`` binds every computed value, and all operands are atoms."""
     return all(
         is_atom(part) or _is_block(node, position)
         for node in post_order(fn, enter=enters)
@@ -21,19 +21,19 @@ def is_a_normal_form(fn: Function) -> bool:
 
 
 def _is_block(node: Expr, position: int) -> bool:
-    """Whether the child at ``position`` is a block, or a value that a name is given to."""
+    """Whether the child at ``position`` is a block, or the value of a binding."""
     if isinstance(node, Function):
         return position == len(node.params)
     return isinstance(node, Let) or (isinstance(node, (If, Match)) and position > 0)
 
 
 def is_basic_block_normal_form(fn: Function) -> bool:
-    """Whether what a scope uses of the scopes around it has a name (see ``Scopes``)."""
+    """Whether every value that an inner scope uses from an outer one has a name (``Scopes``)."""
     return all(is_atom(node) for node in Scopes(fn.body).crossing)
 
 
 def is_graph_normal_form(fn: Function) -> bool:
-    """Whether names are given to effects and functions alone, and sharing stands for the rest."""
+    """Whether ``let`` binds only effects and functions, and other values are shared nodes."""
     order = list(post_order(fn, enter=enters))
     ordered = ordered_nodes(order)
     return all(node.value in ordered for node in order if isinstance(node, Let))

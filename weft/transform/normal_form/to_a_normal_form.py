@@ -1,4 +1,4 @@
-"""A-normal form: every intermediate value has a name, in order of evaluation."""
+"""A-normal form (ANF): every intermediate value has a name, in order of evaluation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from weft.transform.analysis.scopes import Scopes
 @register_pass
 @dataclass(frozen=True)
 class ToANormalForm(FunctionPass):
-    """Bind every call, tuple and projection by ``let``; operands become variables or constants.
+    """Convert to A-normal form: bind every call, tuple and projection by ``let``.
 
-    A value is bound in the innermost scope (function, branch, clause) that holds all of its uses,
-    so that sharing is kept and nothing moves into a scope that might run more often.
+    Operands become variables or constants. A value is bound in the innermost scope (function,
+    branch, clause) that holds all of its uses, so that sharing is preserved and no computation
+    moves into a scope that may run more often.
 
     def @main(%x: Tensor[(4,), float32]) { %0 = exp(%x); add(%0, %0) }
     =>
@@ -40,16 +41,16 @@ class ToANormalForm(FunctionPass):
 
 
 def is_atom(expr: Expr) -> bool:
-    """Whether evaluating ``expr`` takes no work, so that it needs no name."""
+    """Whether evaluating ``expr`` costs nothing, so that it needs no name."""
     if isinstance(expr, (Var, Constant, GlobalVar, Constructor, Op)):
         return True
     return is_primitive(expr)
 
 
 class Normalizer:
-    """Names nodes of ``body`` by ``let``, each in the scope that it belongs to.
+    """Binds nodes of ``body`` by ``let``, each in the scope that ``Scopes`` assigns to it.
 
-    ``wants_name`` picks them among those that are no atoms; all are named by default.
+    ``wants_name`` selects nodes among those that are not atoms; by default all of them.
     """
 
     def __init__(self, body: Expr, wants_name: Callable[[Expr], bool] | None = None) -> None:
@@ -103,7 +104,7 @@ class Normalizer:
         return known if scope is None else scope.close(known)
 
     def _known(self, node: Expr) -> Expr:
-        """What stands for ``node``; a variable may stand for one whose value came later."""
+        """The replacement of ``node``; a variable may stand for another one."""
         known = self.memo[node]
         while isinstance(known, Var) and self.memo.get(known, known) is not known:
             known = self.memo[known]

@@ -1,4 +1,4 @@
-"""Basic-block normal form: dataflow inside of scopes, names across them."""
+"""Basic-block normal form: a dataflow graph inside each scope, ``let`` between scopes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from weft.transform.normal_form.to_a_normal_form import Normalizer
 @register_pass
 @dataclass(frozen=True)
 class ToBasicBlockNormalForm(FunctionPass):
-    """Bind by ``let`` what is used in a scope further in than its own, and nothing else.
+    """Convert to basic-block normal form: bind by ``let`` only values that inner scopes use.
 
     Inside a scope (a body, a branch, a clause) the program is a graph of shared nodes. Bindings
-    whose place in the order of evaluation matters stay bindings.
+    whose order of evaluation matters stay.
 
     def @main(%x: Tensor[(4,), float32], %c: Tensor[(), bool]) {
       %0 = exp(%x);
@@ -48,9 +48,9 @@ class ToBasicBlockNormalForm(FunctionPass):
 
 
 def name_captures(fn: Function) -> Function:
-    """``fn`` in which local functions refer to what is computed outside of them by name.
+    """``fn`` in which local functions refer by name to values computed outside of them.
 
-    A body can then be copied, or moved out, without what it shares with the code around it.
+    A body can then be copied or moved without copying nodes that it shares with its surroundings.
     """
     scopes = Scopes(fn.body)
     if not any(isinstance(node, Function) and not is_primitive(node) for node in scopes.order):
@@ -62,11 +62,11 @@ def name_captures(fn: Function) -> Function:
 
 
 def _named_nodes(body: Expr) -> set[Expr]:
-    """Let-bound values whose order matters, functions that call themselves, crossing nodes."""
+    """Let-bound values whose order matters, recursive functions, and nodes used across scopes."""
     scopes = Scopes(body)
     ordered = ordered_nodes(scopes.order)
     named = {n.value for n in scopes.order if isinstance(n, Let) and n.value in ordered}
-    seen: dict[Expr, Expr] = {}  # what a variable or a let stands for
+    seen: dict[Expr, Expr] = {}  # the value of each variable and let
     for node in scopes.order:
         if isinstance(node, Let):
             seen[node.var] = node.value

@@ -1,4 +1,4 @@
-"""Continuation-passing style: every call is the last thing that a function does."""
+"""Continuation-passing style (CPS): every function call is a tail call."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from weft.transform.normal_form.to_a_normal_form import ToANormalForm
 @register_pass
 @dataclass(frozen=True)
 class ToCPS(Pass):
-    """Give every function a further parameter, the continuation that takes its result.
+    """Convert to continuation-passing style: each function takes a continuation for its result.
 
-    Calls of functions pass on what is left to do as a function; operators stay as they are. The
-    functions become generic in the type of the final answer, and have the attribute ``cps``.
-    ``un_cps`` puts functions of the old signatures around them. Raises ``PassError`` for data
-    types that hold functions, and for modules with functions that take continuations already.
+    A call of a function passes the rest of the computation as a function; operator calls stay as
+    they are. The functions become generic in the type of the final answer, and get the attribute
+    ``cps``. ``un_cps`` wraps them in functions of the old signatures. Raises ``PassError`` for
+    data types that hold functions, and for modules in which only some functions are in CPS.
 
     def @main(%x: Tensor[(2,), float32]) { exp(@double(%x)) }
     def @double(%x: Tensor[(2,), float32]) { add(%x, %x) }
@@ -64,13 +64,13 @@ class ToCPS(Pass):
                 raise PassError("a data type holds functions", where=str(data.header),
                                 help="run defunctionalization or partial_eval first")
         done = [name for name, fn in mod.functions.items() if fn.attrs.get("cps")]
-        plain = [n for n, fn in mod.functions.items() if n not in done and not is_primitive(fn)]
-        if done and plain:
-            # A plain function calls the others as they are, without a continuation of its own.
-            raise PassError("some functions take continuations already", where=f"@{done[0]}",
-                            expected="a module of which none does, or all do",
-                            got=", ".join(f"@{name}" for name in plain),
-                            help="run to_cps once; un_cps gives the old signatures back")
+        direct = [n for n, fn in mod.functions.items() if n not in done and not is_primitive(fn)]
+        if done and direct:
+            # A function in direct style calls the others without a continuation.
+            raise PassError("the module mixes CPS and direct style", where=f"@{done[0]}",
+                            expected="all functions in CPS, or none",
+                            got="in direct style: " + ", ".join(f"@{name}" for name in direct),
+                            help="run to_cps once; un_cps restores the old signatures")
         normal = infer_type(ToANormalForm().run_module(mod, ctx))
         changed = {
             name: _Conversion().function(fn)
@@ -81,7 +81,7 @@ class ToCPS(Pass):
 
 
 class _Conversion:
-    """The conversion of one global function from A-normal form."""
+    """Converts one global function from A-normal form."""
 
     def __init__(self) -> None:
         self.answer = TypeVar("A")
@@ -106,7 +106,7 @@ class _Conversion:
         return new
 
     def _block(self, block: Expr, k: Var) -> Routine[Expr]:
-        """``block``, whose result goes to ``k``; bindings are converted from the last on."""
+        """``block`` with its result passed to ``k``; bindings are converted from last to first."""
         bindings: list[Let] = []
         node = block
         while isinstance(node, Let):
@@ -124,7 +124,7 @@ class _Conversion:
     def _binding(self, let: Let, rest: Expr, k: Var) -> Routine[Expr]:
         var, value = self.memo[let.var], let.value
         if not isinstance(var, Var):
-            raise PassError("a variable was lost on the way to continuations", where=let.span)
+            raise PassError("a variable lost its binding in CPS conversion", where=let.span)
         if _is_function_call(value):
             return self._call(value, self._continuation(var, rest, k))
         if isinstance(value, (If, Match)):
@@ -140,7 +140,7 @@ class _Conversion:
         return Let(var, rebuild(value, parts), rest, span=let.span)
 
     def _continuation(self, var: Var, rest: Expr, k: Var) -> Expr:
-        """``rest`` as a function of ``var``; ``k`` itself where that is all there is to do."""
+        """``rest`` as a function of ``var``; ``k`` itself where ``rest`` only calls it."""
         if isinstance(rest, Call) and rest.op is k and rest.args[0] is var:
             return k
         return Function((var,), rest, self.answer, span=var.span)
@@ -156,7 +156,7 @@ class _Conversion:
             false_branch = yield self._block(value.false_branch, k)
             return If(self._atom(value.cond), true_branch, false_branch, span=value.span)
         if not isinstance(value, Match):
-            raise PassError("neither a branch nor a match", where=value.span)
+            raise PassError("expected a branch or a match", where=value.span)
         clauses = []
         for clause in value.clauses:
             lhs = self._pattern(clause.lhs)
@@ -164,7 +164,7 @@ class _Conversion:
         return Match(self._atom(value.data), tuple(clauses), value.complete, span=value.span)
 
     def _pattern(self, pattern: Pattern) -> Pattern:
-        # Patterns are written by hand, one screen at most, so recursion over them is bounded.
+        # Patterns are written by hand and short, which bounds this recursion.
         if isinstance(pattern, PatternVar):
             return PatternVar(self._bind(pattern.var))
         if isinstance(pattern, PatternConstructor):
@@ -176,11 +176,11 @@ class _Conversion:
 
     def _atom(self, node: Expr) -> Expr:
         if isinstance(node, GlobalVar):
-            return GlobalVar(node.name, span=node.span)  # its type is another one now
+            return GlobalVar(node.name, span=node.span)  # its type has changed
         return self.memo.get(node, node)
 
     def _type(self, type_: Type) -> Type:
-        """``type_``, in which every function takes a continuation."""
+        """``type_`` with a continuation parameter in every function type."""
         pending = [type_]
         while pending:
             current = pending[-1]
@@ -193,7 +193,7 @@ class _Conversion:
         return self.types[type_]
 
     def _converted(self, type_: Type) -> Type:
-        """``type_``, whose parts are converted already."""
+        """``type_``, whose component types are already converted."""
         if not isinstance(type_, CompositeType):
             return type_
         parts = tuple(self.types[p] for p in type_.parts())
@@ -204,7 +204,7 @@ class _Conversion:
 
 
 def _is_function_call(value: Expr) -> bool:
-    """Whether ``value`` calls something that takes a continuation."""
+    """Whether ``value`` calls a function that takes a continuation."""
     if not isinstance(value, Call) or isinstance(value.op, (Op, Constructor)):
         return False
     return not is_primitive(value.op)

@@ -15,10 +15,10 @@ from weft.transform.analysis.graph import as_function, enters, over_new_children
 @register_pass
 @dataclass(frozen=True)
 class ToGraphNormalForm(FunctionPass):
-    """Replace let-bound variables by the shared node that they stand for.
+    """Convert to graph normal form: replace let-bound variables by shared nodes.
 
-    Bindings whose place in the order of evaluation matters stay: those that touch references or
-    call functions that might, and functions, which may call themselves by their name.
+    Bindings whose order of evaluation matters stay: those that touch references or call functions
+    that might, and functions, which may call themselves by name.
 
     def @main(%x: Tensor[(4,), float32]) { let %a = exp(%x); add(%a, %a) }
     =>
@@ -40,7 +40,7 @@ class ToGraphNormalForm(FunctionPass):
         for node in order:
             if node in inlined:
                 result = _known(inlined[node].body, memo)
-            elif node in memo:  # a variable whose value came first
+            elif node in memo:  # a variable whose value was visited first
                 result = memo[node]
             else:
                 result = over_new_children(node, lambda c: _known(c, memo))
@@ -51,7 +51,7 @@ class ToGraphNormalForm(FunctionPass):
 
 
 def _known(node: Expr, memo: dict[Expr, Expr]) -> Expr:
-    """What stands for ``node``; a variable may stand for one whose value came later."""
+    """The replacement of ``node``; a variable may stand for another one."""
     known = memo[node]
     while isinstance(known, Var) and memo.get(known, known) is not known:
         known = memo[known]

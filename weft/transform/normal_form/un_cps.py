@@ -1,4 +1,4 @@
-"""Functions of the usual kind around those in continuation-passing style."""
+"""Wrap functions in continuation-passing style in functions in direct style."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from weft.transform.analysis.graph import as_function, type_of
 @register_pass
 @dataclass(frozen=True)
 class UnCPS(Pass):
-    """Call functions that ``to_cps`` converted with a continuation that gives back its argument.
+    """Call the functions that ``to_cps`` converted with the identity as continuation.
 
-    The converted function moves to a name with the suffix ``_cps``, to which the others refer;
-    ``entries`` get a function of their old signature.
+    A converted function gets the suffix ``_cps`` in its name, and the other converted functions
+    refer to it by that name; ``entries`` get a wrapper with the old signature.
 
     def @main[A](%x: Tensor[(2,), float32], %k: fn (Tensor[(2,), float32]) -> A, cps=True) -> A {
       %k(%x)
@@ -67,11 +67,11 @@ def _renamed(fn: Function, names: dict[str, str]) -> Function:
 
 
 def _direct(converted: str, fn: Function) -> Function:
-    """The function of the signature from before the conversion."""
+    """A function with the signature from before the conversion."""
     *params, k = fn.params
     continuation = type_of(k)
     if not isinstance(continuation, FuncType) or not fn.type_params:
-        raise PassError("this function is not in continuation-passing style", where=fn.span)
+        raise PassError("function is not in continuation-passing style", where=fn.span)
     result = continuation.arg_types[0]
     values: dict[TypeVar, Type] = {fn.type_params[-1]: result}
     inner = tuple(

@@ -1,4 +1,4 @@
-"""Places in the printed program as the spans of its nodes."""
+"""Make positions in the printed program the spans of its nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.ir.text.printer import as_text
 class AnnotateSpans(Pass):
     """Print the module and read it back, so that errors of later passes name lines of the text.
 
-    ``source`` is the name of the text in those spans; with ``path``, the text is written there.
+    ``source`` names the text in those spans; with ``path``, the text is also written to a file.
 
     def @main(%x: Tensor[(4,), float32]) { exp(%x) }
     =>

@@ -1,4 +1,4 @@
-"""Scales move back, into the weights that made what they scale."""
+"""Fold scales backward, into the weights of the operator that computed the scaled value."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from weft.transform.passes.scale_folding import fold_scales
 @register_pass
 @dataclass(frozen=True)
 class BackwardFoldScaleAxis(FunctionPass):
-    """Scale the weights of an operator instead of its result.
+    """Fold a constant scale of an operator's result into its weights.
 
-    A scale or divisor per output channel goes back through additions of constants and of two
-    values that both absorb it, through means over windows, and, where it is positive, through
-    relu, leaky relu and maxima over windows. A scale also absorbs the scales behind it.
+    A scale or divisor per output channel moves backward through additions of constants, through
+    sums whose operands both absorb it, through operators that are homogeneous (average pooling),
+    and, if it is positive, through positively homogeneous ones (relu, max pooling). A constant
+    scale also absorbs later scales.
 
     def @main(%x: Tensor[(1, 2), float32]) {
       %0 = nn.dense(%x, const([1, 2, 3, 4], (2, 2), float32));

@@ -1,4 +1,4 @@
-"""Casts stand beside what reads them."""
+"""Duplicate widening casts, so that each consumer fuses its own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from weft.transform.analysis.graph import known_type, op_name, rewrite_function
 @register_pass
 @dataclass(frozen=True)
 class CanonicalizeCast(FunctionPass):
-    """Give every consumer of a widening cast a cast of its own.
+    """Give every consumer of a widening cast its own copy of the cast.
 
-    A cast read by several operators would become a kernel that writes the wide values; copied, it
-    fuses into each of them, and the narrow values are what memory holds. Consumers that can fuse
-    with what they read get one; the others go on sharing.
+    A shared cast would become a kernel that writes the wide values to memory. A copy fuses into
+    its consumer, so memory holds only the narrow values. Only consumers that can fuse with their
+    operands get a copy.
 
     def @main(%x: Tensor[(4,), float16]) {
       %0 = cast(%x, dtype="float32");
@@ -53,7 +53,7 @@ def _fuses_with_operands(call: Call) -> bool:
 
 
 def _own(arg: Expr, given: set[Expr]) -> Expr:
-    """``arg``, or a copy of it if it is a widening cast that another consumer has already."""
+    """``arg``, or a copy of it if it is a widening cast that another consumer already uses."""
     if not _is_widening(arg):
         return arg
     if arg in given:

@@ -1,4 +1,4 @@
-"""One way to say a thing: operators and attributes that others can express are rewritten."""
+"""Canonicalization: one spelling for each computation."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _MATRIX = 2
 @register_pass
 @dataclass(frozen=True)
 class CanonicalizeOps(FunctionPass):
-    """Fewer operators and fewer spellings for the passes and strategies behind.
+    """Rewrite operators and attributes to a canonical spelling for later passes and strategies.
 
-    ``nn.bias_add`` becomes ``add``, ``nn.batch_flatten`` becomes ``reshape``, a matrix product
-    with a constant becomes ``nn.dense`` with one row of weights for each result; padding is
-    written for every side, and convolutions name their channels and kernel size. Operators that
-    have a ``decomposition`` (transposed convolutions, ..) are written by it.
+    ``nn.bias_add`` becomes ``add``, ``nn.batch_flatten`` becomes ``reshape``, a matrix
+    multiplication with a constant becomes ``nn.dense``; pooling and convolutions get explicit
+    padding on every side, and convolutions their channels and kernel size. Operators with a
+    ``decomposition`` hook (transposed convolutions, ..) are replaced by it.
 
     def @main(%x: Tensor[(1, 2, 4), float32], %b: Tensor[(2,), float32]) {
       nn.batch_flatten(nn.bias_add(%x, %b, axis=1))
@@ -60,7 +60,7 @@ def _canonicalize(original: Expr, node: Expr) -> Expr:
 
 
 def decomposed(call: Call, table: str = "decomposition") -> Expr:
-    """A call with typed arguments by simpler operators, if its operator says how."""
+    """The result of the operator's hook in ``table``, typed; ``call`` itself without one."""
     hook = call.op.hook(table) if isinstance(call.op, Op) else None
     simpler = hook(call) if hook is not None and all(map(known_type, call.args)) else None
     return call if simpler is None else infer_expr(simpler, trust=True)
@@ -74,7 +74,7 @@ def _batch_flatten(original: Call, call: Call) -> Expr:
     if not isinstance(size, int):
         return call
     newshape: tuple[Any, ...] = (batch if isinstance(batch, int) else 0, size)
-    # A symbolic batch is copied (0); then no other size can be zero, and copying stays possible.
+    # 0 copies a symbolic batch; then no other size may be zero, for 0 must keep that meaning.
     no_copy = isinstance(batch, int) and 0 in newshape
     if size == 0 and not no_copy:
         return call
@@ -85,7 +85,7 @@ def _product(original: Call, call: Call) -> Expr:
     attrs: Any = call.attrs
     data, weight = call.args
     if any(is_known_tensor(x) and len(shape_of(x)) != _MATRIX for x in original.args):
-        return decomposed(call)  # vectors and stacks
+        return decomposed(call)  # vectors and batches
     if attrs.transpose_a or not isinstance(weight, Constant) or not is_known_tensor(original):
         return call
     return op.nn.dense(
@@ -102,7 +102,7 @@ def _dense(_: Call, call: Call) -> Expr:
     data, weight = call.args
     if attrs.weight_layout != "KN" or not isinstance(weight, Constant):
         return call
-    rows = op.transpose(weight, span=weight.span)  # folded, for the weight is constant
+    rows = op.transpose(weight, span=weight.span)  # folded, because the weight is constant
     return call.replace(args=(data, rows), attrs=attrs.replace(weight_layout="NK"))
 
 

@@ -1,4 +1,4 @@
-"""Removal of bindings that nothing uses."""
+"""Dead code elimination: remove unused let bindings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.transform.analysis.graph import rewrite_function
 class DeadCodeElimination(FunctionPass):
     """Remove let bindings whose variable is unused and whose value has no effect.
 
-    Writing a reference is an effect, and calling a function that is not written in place may be.
+    Writing a reference is an effect, and so may be a call of any function but a literal one.
 
     def @main(%x: Tensor[(4,), float32]) { let %a = exp(%x); let %b = log(%a); negative(%x) }
     =>
@@ -41,7 +41,7 @@ class DeadCodeElimination(FunctionPass):
 
 
 def effectful_nodes(root: Expr) -> set[Expr]:
-    """Nodes whose evaluation may write to a reference (making a closure never does)."""
+    """Nodes whose evaluation may write to a reference (creating a closure never does)."""
     found: set[Expr] = set()
     bodies: set[Expr] = set()  # functions whose call has an effect
     for node in post_order(root):
@@ -61,9 +61,9 @@ def _calls_the_unknown(node: Expr, effectful_functions: set[Expr]) -> bool:
 
 
 def _live_variables(root: Expr, effects: set[Expr]) -> set[Expr]:
-    """Variables that are needed, found from the result backwards."""
+    """Live variables, by a backward walk from the result."""
     live: set[Expr] = set()
-    waiting: dict[Expr, list[Expr]] = {}  # values of bindings not known to be needed
+    waiting: dict[Expr, list[Expr]] = {}  # values of bindings not yet known to be live
     seen: set[Expr] = set()
     pending: list[Expr] = [root]
     while pending:

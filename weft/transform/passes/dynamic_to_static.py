@@ -1,4 +1,4 @@
-"""What was dynamic and is known after all."""
+"""Replace dynamic operators by static ones where shapes turn out to be constant."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from weft.transform.passes.fold_constant import evaluate_constant
 @register_pass
 @dataclass(frozen=True)
 class DynamicToStatic(FunctionPass):
-    """Shapes that are known become constants, and types are inferred again from there.
+    """Replace known shapes by constants, and infer types again from there.
 
-    ``shape_of`` of a tensor of fixed shape is a constant; arithmetic on constant shapes is
-    evaluated, which may fix further shapes. An operator whose shape operands are constants becomes
-    the one that has them as attributes. A declared result type with unknown sizes is dropped
-    in favour of the inferred one.
+    ``shape_of`` of a tensor with a static shape is a constant. Arithmetic on constant shapes is
+    evaluated, which may make further shapes known. An operator with constant shape operands
+    becomes the static operator with these as attributes. A declared result type with unknown
+    sizes is replaced by the inferred one.
 
     def @main(%x: Tensor[(2, 3), float32]) { add(shape_of(%x), const([1, 1], (2,), int64)) }
     =>
@@ -48,7 +48,7 @@ class DynamicToStatic(FunctionPass):
 
 
 def _visit(node: Expr, memo: dict[Expr, Expr], shapes: set[Expr]) -> Expr:
-    """The rewritten node; ``shapes`` collects constants that were computed from shapes."""
+    """The rewritten node; ``shapes`` collects constants computed from shapes."""
     if enters(node):
         rebuilt = rebuild(node, [memo[c] for c in children(node)])
         is_new_call = rebuilt is not node and isinstance(rebuilt, Call)
@@ -62,7 +62,7 @@ def _visit(node: Expr, memo: dict[Expr, Expr], shapes: set[Expr]) -> Expr:
 
 
 def _static(node: Expr) -> Expr:
-    """The call of the ordinary operator for one whose shape operands are constant."""
+    """The static operator's call, for a dynamic one whose shape operands are constant."""
     form = static_form_of(node.op) if isinstance(node, Call) and isinstance(node.op, Op) else None
     if form is None or not isinstance(node, Call):
         return node

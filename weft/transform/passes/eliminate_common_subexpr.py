@@ -13,7 +13,7 @@ from weft.ir.traits import Commutativity
 from weft.ir.types import TensorType
 from weft.transform.analysis.graph import known_type, rewrite_function
 
-# Larger constants are weights; two equal ones are rare, and reading them all costs more than it
+# Larger constants are weights. Equal ones are rare, and comparing them all costs more than merging
 # saves.
 MAX_COMPARED_BYTES = 1 << 16
 
@@ -21,10 +21,10 @@ MAX_COMPARED_BYTES = 1 << 16
 @register_pass
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(FunctionPass):
-    """Merge operator calls, tuples and small constants that are equal.
+    """Merge equal operator calls, tuples and small constants.
 
-    Of commutative operators the order of the operands makes no difference. ``skip`` names operators
-    whose calls stay apart. Calls of functions are never merged: they may write to a reference.
+    The order of operands of commutative operators does not matter. ``skip`` names operators whose
+    calls are not merged. Calls of functions are never merged: they may write to a reference.
 
     def @main(%x: Tensor[(4,), float32]) { add(exp(%x), exp(%x)) }
     =>
@@ -45,10 +45,10 @@ class EliminateCommonSubexpr(FunctionPass):
         return rewrite_function(fn, representative)
 
     def _value_number(self, original: Expr, node: Expr) -> Hashable | None:
-        """A key equal for equal values; ``None`` for what is never merged.
+        """A key that is equal for equal values; ``None`` for nodes that are never merged.
 
-        Operands are compared by identity, which is equality here: they were merged before.
-        ``original`` is the node before that, with its type.
+        Operands compare by identity, because equal ones were merged before. ``original`` is the
+        node before that, with its type.
         """
         if isinstance(node, Call):
             if not isinstance(node.op, Op) or node.op.name in self.skip:

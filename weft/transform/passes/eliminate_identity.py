@@ -1,4 +1,4 @@
-"""Calls that give back their operand."""
+"""Eliminate calls that return their operand unchanged."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from weft.transform.analysis.graph import known_type, op_name, rewrite_function,
 @register_pass
 @dataclass(frozen=True)
 class EliminateIdentity(FunctionPass):
-    """Replace calls by their operand where the two are the same tensor.
+    """Replace calls that return their operand unchanged by the operand.
 
-    ``copy`` always, the data result of ``nn.dropout``, conversions to the type that the operand
-    has, slices and padding of nothing, concatenation of one, and tuples that are put together of
-    the fields of one tuple.
+    These are: ``copy``; the data result of ``nn.dropout``; operators with the trait
+    ``is_identity_at_same_type`` (``cast``, ``reshape``, ``nn.pad``) whose result has the operand's
+    type; full slices; identity transposes; concatenation of one tensor; and a tuple of all fields
+    of one tuple.
 
     def @main(%x: Tensor[(2, 3), float32]) {
       %0 = reshape(copy(%x), newshape=(2, 3));

@@ -1,4 +1,4 @@
-"""Approximations that are good enough where the user says so."""
+"""Fast math: approximations that the user permits by the optimization level."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from weft.transform.analysis.graph import known_type, op_name, rewrite_function
 @register_pass
 @dataclass(frozen=True)
 class FastMath(FunctionPass):
-    """Replace ``tanh``, ``erf`` and ``sigmoid`` of float32 tensors by quick functions.
+    """Replace ``tanh``, ``erf`` and ``sigmoid`` of float32 tensors by fast approximations.
 
-    The errors are below 5e-7; infinities give the limits and NaN stays. Division by a constant
-    becomes multiplication by its reciprocal. ``functions`` names the operators to replace; ``exp``
-    and ``nn.softmax``, to 3e-6 and 1e-5 of their values, are among them where asked for.
+    Their errors are below 5e-7; infinities give the limits and NaN propagates. Division by a
+    constant becomes multiplication by its reciprocal. ``functions`` names the operators to
+    replace; ``exp`` and ``nn.softmax`` (relative errors of 3e-6 and 1e-5) only if named.
 
     With ``functions=("sigmoid",)``, for which ``tanh`` is left in place:
 
@@ -63,7 +63,7 @@ def _divide(call: Call) -> Expr:
         return call
     with np.errstate(all="ignore"):
         inverse = np.asarray(1 / divisor.data, divisor.data.dtype)
-    # A denormal or zero divisor has no reciprocal that gives nearly the same quotients.
+    # A denormal or zero divisor has no finite reciprocal.
     if not np.isfinite(inverse).all():
         return call
     return op.multiply(x, Constant(inverse, span=divisor.span), span=call.span)

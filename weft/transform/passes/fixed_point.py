@@ -1,4 +1,4 @@
-"""Passes run again until they find nothing more to do."""
+"""Repeat passes until they reach a fixed point."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.support.errors import OptionError, PassError
 @register_pass
 @dataclass(frozen=True)
 class FixedPoint(Pass):
-    """Run ``passes`` in order, again and again, until a round leaves the module as it was.
+    """Run ``passes`` in order, repeatedly, until an iteration leaves the module unchanged.
 
-    ``passes`` are names; ``pipeline``, from Python, takes passes with options instead. Raises
-    ``PassError`` where ``limit`` rounds do not settle it, unless ``settle`` is false: then the
-    last round stands.
+    ``passes`` are names; from Python, ``pipeline`` takes pass objects with options instead. If
+    ``limit`` iterations do not reach a fixed point, raises ``PassError``, or with
+    ``settle=False`` keeps the result of the last iteration.
 
     With ``passes=("simplify_expr", "fold_constant")``:
 
@@ -47,7 +47,7 @@ class FixedPoint(Pass):
             mod = after
         if self.settle:
             raise PassError(
-                f"{rounds} still changes the program after {self.limit} rounds",
+                f"{rounds} still changes the program after {self.limit} iterations",
                 help="raise the limit, or look for two passes that undo each other",
             )
         return mod

@@ -1,4 +1,4 @@
-"""Constant folding through the operators' NumPy references."""
+"""Constant folding by the operators' NumPy references."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from weft.transform.analysis.reference import evaluate_call
 @register_pass
 @dataclass(frozen=True)
 class FoldConstant(FunctionPass):
-    """Evaluate operator calls whose arguments are all constant.
+    """Evaluate operator calls whose arguments are all constant, and decide constant branches.
 
-    A result of more than ``max_bytes`` is folded only if it is at most ``max_growth`` times the
-    size of the arguments (a broadcast weight is better spread by the kernel that reads it), or if
-    it comes from a creation operator, for weights may be written that way. Branches on a constant
-    are decided.
+    A result of more than ``max_bytes`` is folded only if it is at most ``max_growth`` times as
+    large as the arguments (the kernel that reads a broadcast weight had better broadcast it), or
+    if it comes from a creation operator, because models may store weights that way.
 
     def @main(%x: Tensor[(2,), float32]) { add(%x, add(1f, 2f)) }
     =>
@@ -62,7 +61,7 @@ class FoldConstant(FunctionPass):
 
 
 def evaluate_constant(call: Call, type_: Type | None = None) -> Expr:
-    """The constant (or tuple of constants) that a call of constants stands for."""
+    """The constant (or tuple of constants) that a call on constants evaluates to."""
     values = evaluate_call(call, [_value_of(a) for a in call.args])
     if isinstance(values, tuple):
         types: Sequence[Type | None] = (

@@ -1,4 +1,4 @@
-"""Scaling by constants disappears into the weights of the operators around it."""
+"""Fold constant scales into the weights of neighbouring operators."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.transform.passes.scale_folding import fold_scales
 @register_pass
 @dataclass(frozen=True)
 class FoldScaleAxis(FunctionPass):
-    """Convolutions and matrix products with constant weights absorb constant scales.
+    """Fold constant scales into the weights of convolutions and matrix multiplications.
 
-    ``forward_fold_scale_axis`` and ``backward_fold_scale_axis`` in one walk: a scale goes into
-    the weights before it, else into those behind it. Batch normalisation behind a convolution
-    becomes one addition this way.
+    Combines ``backward_fold_scale_axis`` and ``forward_fold_scale_axis`` in one walk: a scale is
+    folded into the weights before it, else into those after it. So a batch normalisation after a
+    convolution becomes one addition.
 
     def @main(%x: Tensor[(1, 2), float32]) {
       %0 = nn.dense(%x, const([1, 2, 3, 4], (2, 2), float32));

@@ -1,4 +1,4 @@
-"""Scales move on, into the weights that take what they scale."""
+"""Fold scales forward, into the weights of the operator that reads the scaled value."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.transform.passes.scale_folding import fold_scales
 @register_pass
 @dataclass(frozen=True)
 class ForwardFoldScaleAxis(FunctionPass):
-    """Scale the weights of an operator instead of its operand.
+    """Fold a constant scale of an operator's operand into its weights.
 
-    A scale or divisor per input channel goes on through additions of constants (which are divided
-    by it), through means over windows, and, where it is positive, through relu, leaky relu and
-    maxima over windows.
+    A scale or divisor per input channel moves forward through additions of constants (which are
+    divided by it), through homogeneous operators (average pooling), and, if it is positive,
+    through positively homogeneous ones (relu, max pooling).
 
     def @main(%x: Tensor[(1, 2), float32]) {
       %0 = nn.relu(add(multiply(%x, const([2, 4], (2,), float32)), 8f));

@@ -1,4 +1,4 @@
-"""Calls of small or marked functions replaced by their bodies."""
+"""Inlining: replace calls of small or marked functions by their bodies."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from weft.transform.normal_form.to_basic_block_normal_form import name_captures
 @register_pass
 @dataclass(frozen=True)
 class Inline(Pass):
-    """Replace calls of global functions by their bodies, callees first.
+    """Inline global functions, callees first.
 
     Inlined are functions with the attribute ``inline=True``, those in ``functions``, those of at
-    most ``max_nodes`` nodes, and, with ``single_use``, those that one place refers to. With
-    ``literals``, so are functions that are written where they are called. Recursive and generic
-    functions stay, and so do the definitions, which ``remove_unused_functions`` drops. Arguments
-    are bound by ``let`` where their order or number of evaluations could change.
+    most ``max_nodes`` nodes, with ``single_use`` those referred to once, and with ``literals``
+    function literals that are called directly. Recursive and generic functions are not inlined,
+    and the definitions stay for ``remove_unused_functions`` to remove. Arguments are bound by
+    ``let`` where their order or number of evaluations could change.
 
     def @main(%x: Tensor[(4,), float32]) { @square(exp(%x)) }
     def @square(%y: Tensor[(4,), float32], inline=True) { multiply(%y, %y) }
@@ -87,10 +87,10 @@ class _Expansion:
 
 
 def beta_reduced(fn: Function, args: tuple[Expr, ...], effects: Effects) -> Expr:
-    """The body of ``fn`` applied to ``args``, with variables of its own.
+    """The body of ``fn`` applied to ``args``, with fresh variables.
 
-    An argument takes the place of its parameter where that changes neither how often nor in which
-    order things are evaluated; the others are bound by ``let``.
+    An argument is substituted for its parameter if that changes neither how often nor in which
+    order expressions are evaluated; the others are bound by ``let``.
     """
     movable = not effects.is_ordered(fn.body)
     values: dict[Expr, Expr] = {}
@@ -116,7 +116,7 @@ def count_references(mod: IRModule) -> dict[str, int]:
             if isinstance(callee, GlobalVar):
                 counts[callee.name] = counts.get(callee.name, 0) + 1
             for other in node.args if isinstance(node, Call) else ():
-                if isinstance(other, GlobalVar):  # taken as a value: never the only call
+                if isinstance(other, GlobalVar):  # used as a value, so not called once only
                     counts[other.name] = counts.get(other.name, 0) + 2
     return counts
 
@@ -126,7 +126,7 @@ def _refers_to(fn: Function, names: set[str]) -> bool:
 
 
 def _callees_first(mod: IRModule) -> list[str]:
-    """Names in an order in which a function follows those it refers to, cycles aside."""
+    """Names ordered so that a function follows its callees, except in cycles."""
     order: list[str] = []
     state: dict[str, bool] = {}
     pending = list(reversed(list(mod.functions)))

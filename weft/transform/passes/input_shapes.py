@@ -1,4 +1,4 @@
-"""A module for other shapes of its inputs: sizes that were open become known, or batches change."""
+"""Change the shapes of a module's inputs: bind symbolic dimensions, or change sizes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from weft.transform.analysis.graph import as_function, type_of
 
 
 def with_input_shapes(mod: IRModule, shapes: Mapping[str, Sequence[object]]) -> IRModule:
-    """``mod`` with parameters of ``main`` in new shapes, inferred again.
+    """``mod`` with the given shapes for parameters of ``main``, and types inferred again.
 
-    A name of a size means the same size in the whole module, so what a shape says of a name holds
-    in every type. Raises ``InvalidInputError`` for an input that is none or no tensor, for another
-    rank, and for one name with two sizes; ``TypeInferenceError`` where the program does not fit
-    its new shapes.
+    A symbolic dimension has one value in the whole module, so binding it in one shape binds it in
+    every type. Raises ``InvalidInputError`` for an unknown input, one that is not a tensor, a
+    wrong rank, or two values for one dimension; ``TypeInferenceError`` if the program does not
+    fit its new shapes.
     """
     main = mod["main"]
     wanted = _wanted(main, mod.attrs, shapes)
     symbols = _symbols(main, wanted)
     functions = {name: _rewritten(fn, symbols, wanted) for name, fn in mod.functions.items()}
     if any(_changes_a_number(type_of(param), new) for param, new in wanted.items()):
-        # The declared type of the result may repeat the old number; inference finds the new one.
+        # The declared result type may contain the old size; inference finds the new one.
         functions["main"] = functions["main"].replace(ret_type=None)
     return infer_type(dataclasses.replace(mod, functions=functions))
 
@@ -60,7 +60,7 @@ def _wanted(main: Function, attrs: Mapping[str, Any], shapes: Mapping[str, Seque
 
 
 def _symbols(main: Function, wanted: Mapping[Var, TensorType]) -> dict[str, Dim]:
-    """The sizes of names, from the places where a name stands alone."""
+    """The values of symbolic dimensions, from the dimensions that are a single symbol."""
     symbols: dict[str, Dim] = {}
     pairs = [(param, old, new) for param, type_ in wanted.items()
              for old, new in zip(_shape(type_of(param)), type_.shape, strict=True)]
@@ -70,7 +70,7 @@ def _symbols(main: Function, wanted: Mapping[Var, TensorType]) -> dict[str, Dim]
     for param, old, new in pairs:
         expected = substitute_dim(old, symbols)
         if isinstance(old, SymDim) and dims_equal(expected, new) is False:
-            raise InvalidInputError(f"input {param.name!r} has a size that does not fit",
+            raise InvalidInputError(f"input {param.name!r} has a wrong size",
                                     where=main.span,
                                     expected=f"{old} = {expected}, as another input has it",
                                     got=str(new))
@@ -83,7 +83,7 @@ def _shape(type_: Type) -> Shape:
 
 def _rewritten(fn: Function, symbols: Mapping[str, Dim], wanted: Mapping[Var, TensorType]
                ) -> Function:
-    """All variables are new ones, so that everything that depends on them is typed again."""
+    """``fn`` with fresh variables, so that every dependent expression is typed again."""
 
     def bound(type_: Type) -> Type:
         return rewrite_type(type_, replace)

@@ -1,4 +1,4 @@
-"""Calls rewritten into what a target runs better."""
+"""Legalization: rewrite calls for a target."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.types import Type
 from weft.transform.analysis.graph import rewrite_function, type_of
 
-# (call, types of its arguments, context) -> what to run in its place, or None to leave it.
+# (call, types of its arguments, context) -> its replacement, or None to keep the call.
 LegalizeHook: TypeAlias = Callable[[Call, Sequence[Type], PassContext], "Expr | None"]
 
 
 @register_pass
 @dataclass(frozen=True)
 class Legalize(FunctionPass):
-    """Replace calls that the target has no code for, or better code for in another form.
+    """Replace calls that the target cannot run, or runs better in another form.
 
-    ``config["legalize"]`` of the context maps operator names to hooks. The replacement computes
-    the same, up to rounding where the hook's documentation says so; what it makes of constants is
-    left to ``fold_constant``. Without hooks nothing changes.
+    ``config["legalize"]`` of the context maps operator names to hooks. A replacement computes the
+    same value, up to rounding where the hook's documentation says so; ``fold_constant`` evaluates
+    what it does to constants. Without hooks the program stays unchanged.
 
     With a hook that wants squares as products:
 

@@ -1,4 +1,4 @@
-"""Evaluation at compile time of whatever does not depend on the inputs."""
+"""Partial evaluation: evaluate at compile time all that does not depend on the inputs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from weft.ir.passes import Pass, PassContext, register_pass
 from weft.ir.typing.infer import infer_type
 from weft.transform.analysis.graph import is_primitive
 from weft.transform.passes.dead_code_elimination import DeadCodeElimination
-from weft.transform.passes.specialize import Specializer
+from weft.transform.passes.partial_evaluator import PartialEvaluator
 
 
 @register_pass
 @dataclass(frozen=True)
 class PartialEval(Pass):
-    """Unfold calls, decide branches and matches, and fold operators as far as values are known.
+    """Unfold calls, decide branches and matches, and fold operators, as far as values are known.
 
     An online partial evaluator (Jones, Gomard and Sestoft 1993): functions, tuples, data and
-    constants are known values, everything else becomes code in A-normal form, in the order in
-    which it was evaluated. A recursive call is unfolded while no unknown condition stands between
-    it and the call around it, at most ``max_depth`` deep and ``max_unfold`` times in all; the
-    rest are calls of specialised functions. Effects on references stay as they are.
+    constants are static values; everything else becomes code in A-normal form, in the original
+    order of evaluation. A recursive call is unfolded while no dynamic condition stands between it
+    and the enclosing call of the same function, at most ``max_depth`` deep and ``max_unfold`` times
+    in all; the other calls become calls of specialized functions. Effects on references stay.
 
     def @main(%x: Tensor[(2,), float32]) {
       let %power = fn (%n: Tensor[(), int32], %y: Tensor[(2,), float32]) -> Tensor[(2,), float32] {
@@ -49,7 +49,7 @@ class PartialEval(Pass):
         specialized: dict[str, Function] = {}
         for name in self.entries:
             if not is_primitive(mod[name]):
-                run = Specializer(mod, self.max_depth, self.max_unfold)
+                run = PartialEvaluator(mod, self.max_depth, self.max_unfold)
                 specialized[name] = run.function(mod[name])
         after = infer_type(mod.with_functions(specialized))
         sweep = DeadCodeElimination()

@@ -1,4 +1,4 @@
-"""The program shown in the middle of a pipeline."""
+"""Print the program within a pipeline."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from weft.ir.text.printer import as_text
 @register_pass
 @dataclass(frozen=True)
 class PrintIR(Pass):
-    """Write the module to standard error under ``header``, and change nothing.
+    """Write the module to standard error under ``header``, and leave it unchanged.
 
-    ``types`` adds the inferred types as comments, ``metadata`` the bytes of large constants, and
-    ``functions`` prints those alone. ``config["print_ir_stream"]`` may name another stream.
+    ``types`` adds the inferred types as comments, ``metadata`` the bytes of large constants;
+    ``functions`` restricts the output to these. ``config["print_ir_stream"]`` may name another
+    stream.
 
     def @main(%x: Tensor[(4,), float32]) { exp(%x) }
     =>

@@ -1,4 +1,4 @@
-"""Removal of functions that the entry points do not reach."""
+"""Remove functions that are unreachable from the entry points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.support.errors import PassError
 @register_pass
 @dataclass(frozen=True)
 class RemoveUnusedFunctions(Pass):
-    """Keep the functions that ``entries`` call, directly or not.
+    """Keep only the functions that ``entries`` call, directly or indirectly.
 
     def @main(%x: Tensor[(4,), float32]) { exp(%x) }
     def @unused(%x: Tensor[(4,), float32]) { log(%x) }

@@ -1,4 +1,4 @@
-"""Scales by constants move through a program until weights absorb them."""
+"""Move constant scales through a program until weights absorb them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from weft.transform.rules.scale_links import (
 
 
 def fold_scales(fn: Function, *, forward: bool, backward: bool) -> Function:
-    """``fn`` with scales folded into the weights behind them (``forward``) or before them.
+    """``fn`` with scales folded into the weights after them (``forward``) or before them.
 
-    A call that another expression uses as well is left as it is, and stops a scale.
+    A scale does not pass a call that has several uses.
     """
     uses = count_uses(fn)
     folding = _Folding()
@@ -47,7 +47,7 @@ def fold_scales(fn: Function, *, forward: bool, backward: bool) -> Function:
 
 
 class _Folding:
-    """One run over one function; ``single_use`` holds rewritten nodes with one consumer."""
+    """Folds the scales of one function; ``single_use`` holds rewritten nodes with one consumer."""
 
     def __init__(self) -> None:
         self.single_use: set[Expr] = set()
@@ -89,7 +89,7 @@ class _Folding:
         return None if split is None else run(self._absorbed(*split))
 
     def _absorbed(self, node: Expr, scale: Constant) -> Routine[Expr | None]:
-        """``node * scale``, where ``node`` or all that it is made of take the scale in."""
+        """``node * scale``, absorbed by ``node`` or by all of its operands."""
         if not isinstance(node, Call) or node not in self.single_use:
             return None
         absorbed = _absorbed_at_once(node, scale)
@@ -109,7 +109,7 @@ class _Folding:
 
 
 def _scaled_operand(call: Call) -> tuple[Expr, Constant] | None:
-    """``x`` and ``c`` of ``x * c`` or ``x / c``, unless the product spreads ``x``."""
+    """``x`` and ``c`` of ``x * c`` or ``x / c``, unless the product broadcasts ``x``."""
     split = None
     if op_name(call) == "multiply":
         split = constant_operand(call)
@@ -122,7 +122,7 @@ def _scaled_operand(call: Call) -> tuple[Expr, Constant] | None:
 
 
 def _absorbed_at_once(call: Call, scale: Constant) -> Expr | None:
-    """``call * scale`` as one call, where ``call`` has weights or is itself a scaling."""
+    """``call * scale`` as one call, for a ``call`` that has weights or is itself a scaling."""
     axis = output_channel_axis(call)
     if axis is not None:
         vector = channel_vector(scale, call, axis)
@@ -138,6 +138,6 @@ def _absorbed_at_once(call: Call, scale: Constant) -> Expr | None:
 
 
 def _fits_within(scale: Constant, other: Constant) -> bool:
-    """Whether the product has the shape of one of the two, so that constants do not grow."""
+    """Whether the product has the shape of one factor, so that constants do not grow."""
     shapes = scale.data.shape, other.data.shape
     return np.broadcast_shapes(*shapes) in shapes

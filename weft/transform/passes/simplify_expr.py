@@ -15,9 +15,9 @@ from weft.transform.rules import SIMPLIFICATIONS
 @register_pass
 @dataclass(frozen=True)
 class SimplifyExpr(FunctionPass):
-    """Apply the rules of ``transform/rules`` until none does, operands first.
+    """Apply the rules of ``transform/rules`` in post-order until none applies.
 
-    ``config`` of the context may hold the rules to apply (``simplify_rules``, a ``RuleSet``), and a
+    The context's ``config`` may hold the rules to apply (``simplify_rules``, a ``RuleSet``), and a
     ``RewriteStats`` to fill (``rewrite_stats``).
 
     def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(multiply(add(%x, 0f), 1f))) }

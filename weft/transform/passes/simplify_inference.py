@@ -1,4 +1,4 @@
-"""Operators that only training needs, written as what they do at inference."""
+"""Replace operators of training by their inference behaviour."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from weft.transform.passes.fold_constant import evaluate_constant
 @register_pass
 @dataclass(frozen=True)
 class SimplifyInference(FunctionPass):
-    """Batch norm becomes a scale and a shift, dropout and ``stop_gradient`` their argument.
+    """Turn batch norm into a scale and a shift; replace dropout and ``stop_gradient`` by ``x``.
 
-    With statistics that are constant, as those of a trained model are, scale and shift are
-    constants as well.
+    With constant statistics, as in a trained model, scale and shift are constants too.
 
     def @main(%x: Tensor[(1, 2, 4, 4), float32], %s: Tensor[(2,), float32]) {
       %0 = nn.dropout(%x, rate=0.5);
@@ -51,21 +50,21 @@ def _simplify(original: Expr, node: Expr) -> Expr:
 
 
 def field_of_tuple(node: TupleGetItem) -> Expr:
-    """The field itself where the tuple is put together at sight."""
+    """The field itself, if the tuple is constructed in place."""
     whole = node.tuple_value
     return whole.fields[node.index] if isinstance(whole, Tuple) else node
 
 
 def with_everything_kept(call: Call, type_: TensorType) -> Expr:
-    """Dropout at inference: its argument, which has ``type_``, and a mask of ones."""
+    """Dropout in inference: its argument, which has type ``type_``, and a mask of ones."""
     mask = op.ones(shape=type_.shape, dtype=type_.dtype, span=call.span)
     return Tuple((call.args[0], mask), span=call.span)
 
 
 def normalised(call: Call, ndim: int) -> Expr:
-    """Batch norm at inference: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
+    """Batch norm in inference: ``(x - mean) / sqrt(var + epsilon) * gamma + beta``.
 
-    It is written ``x * scale + shift``; the two statistics come back as they are.
+    It is computed as ``x * scale + shift``; the two statistics are returned unchanged.
     """
     data, gamma, beta, mean, variance = call.args
     attrs = call.attrs

@@ -1,4 +1,4 @@
-"""Arithmetic on narrow floats inside a kernel, done in float32 and rounded at its end."""
+"""Kernels on narrow floats compute in float32 and round once, when they store."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from weft.transform.analysis.graph import (
 @register_pass
 @dataclass(frozen=True)
 class ComputeInFloat32(FunctionPass):
-    """Let kernels compute in float32 what is stored in 16 bits or fewer.
+    """Compute in float32 inside kernels whose tensors are stored in 16 bits or fewer.
 
-    Narrow floats are formats of memory: a kernel widens what it loads and rounds what it stores.
-    Between the operators of one kernel nothing is rounded, except in front of those that compare,
-    round or convert. Sums and means are added up in float32 whatever they are part of. Products
-    of matrices take their operands as they are stored.
+    Narrow floats are storage formats: a kernel upcasts what it loads and rounds what it stores.
+    Between the operators of one kernel nothing is rounded, except before operators that compare,
+    round or convert. Sums and means always accumulate in float32. Matrix multiplications take
+    their operands as stored. The trait ``narrow_floats`` of each operator decides.
 
     def @main(%x: Tensor[(4,), float16]) {
       %1 = fn (%p0: Tensor[(4,), float16], primitive=True) -> Tensor[(4,), float16] {
@@ -65,7 +65,7 @@ class ComputeInFloat32(FunctionPass):
 
 
 def _rewritten(function: Expr) -> Expr:
-    """One primitive function; itself where it computes nothing on narrow floats."""
+    """The primitive function rewritten; itself if it computes nothing on narrow floats."""
     if not isinstance(function, Function):
         return function
     nodes = list(post_order(function.body))
@@ -76,7 +76,7 @@ def _rewritten(function: Expr) -> Expr:
 
 
 class _Kernel:
-    """One primitive function: its nodes in the types as written, and in float32 where known."""
+    """One primitive function: each node in its own type, and in float32 where computed so."""
 
     def __init__(self, result: Expr) -> None:
         self.result = result
@@ -84,14 +84,14 @@ class _Kernel:
         self.wide: dict[Expr, Expr] = {}
 
     def rewrite(self, nodes: Sequence[Expr]) -> Expr:
-        """The body of the function, whose ``nodes`` come with operands before their users."""
+        """Rewrite the body of the function; ``nodes`` are in post-order."""
         for node in nodes:
             if not self._lift(node):
                 self.narrow[node] = self._as_written(node)
         return self._rounded(self.result)
 
     def _lift(self, node: Expr) -> bool:
-        """Whether ``node`` is computed in float32, from operands in float32."""
+        """Compute ``node`` in float32 if it should be; return whether it was."""
         if not isinstance(node, Call) or _narrow_type(node) is None:
             return False
         if _rounds_sums(node):
@@ -118,7 +118,7 @@ class _Kernel:
         return any(part in self.wide for arg in call.args for part in _parts(arg))
 
     def _widened(self, expr: Expr) -> Expr:
-        """An operand with its narrow floats in float32."""
+        """An operand with its narrow floats upcast to float32."""
         if isinstance(expr, Tuple):
             return infer_expr(Tuple(tuple(map(self._widened, expr.fields))), trust=True)
         if expr in self.wide:
@@ -133,7 +133,7 @@ class _Kernel:
         return self.wide[expr]
 
     def _rounded(self, expr: Expr) -> Expr:
-        """A value in the type in which the program has it."""
+        """A value rounded to the type that the program declares."""
         if expr not in self.narrow:
             type_ = _narrow_type(expr)
             self.narrow[expr] = _cast(self.wide[expr], type_.dtype if type_ else float32)
@@ -144,7 +144,7 @@ class _Kernel:
 
 
 def _is_lifted(call: Call) -> bool:
-    """Whether a call computes, gives one tensor of narrow floats, and gets no wider ones."""
+    """Whether a call is to be computed in float32 and no operand is wider than its result."""
     if traits_of(call).narrow_floats is not NarrowFloatCompute.FLOAT32:
         return False
     result = _narrow_type(call)
@@ -153,7 +153,7 @@ def _is_lifted(call: Call) -> bool:
 
 
 def _rounds_sums(call: Call) -> bool:
-    """Whether a call rounds what a convolution or a product of its kernel has added up."""
+    """Whether a call rounds the float32 result of a contraction of its kernel."""
     if op_name(call) != "cast":
         return False
     source = call.args[0]
@@ -163,7 +163,7 @@ def _rounds_sums(call: Call) -> bool:
 
 
 def _is_at_most(type_: Type | None, dtype: DType) -> bool:
-    """Whether a type is that of ``dtype``, or holds no floats."""
+    """Whether a tensor type has ``dtype``, or no floats."""
     return isinstance(type_, TensorType) and (type_.dtype == dtype or not type_.dtype.is_float)
 
 
@@ -182,7 +182,7 @@ def _parts(expr: Expr) -> Sequence[Expr]:
 
 
 def _narrow_type(expr: Expr) -> TensorType | None:
-    """The type of a tensor of floats of at most 16 bits."""
+    """The type, if it is a tensor of floats of at most 16 bits."""
     type_ = known_type(expr)
     if not isinstance(type_, TensorType):
         return None

@@ -1,9 +1,10 @@
-"""Real arithmetic between dequantize and quantize, done on the stored integers instead.
+"""Fake quantization to integer: compute on stored integers between dequantize and quantize.
 
-Tools for quantisation leave models in which every heavy operator is real and stands between
-``qnn.dequantize`` and ``qnn.quantize``. Two kinds of operators move in between: those that keep
-the scale of what they get (reshapes, maxima, products, whose scale is the product of scales), and
-those that need the scale of their result, which ``qnn.quantize`` behind them names.
+Quantization tools produce models in which every heavy operator computes on reals and stands
+between ``qnn.dequantize`` and ``qnn.quantize``. The pass converts two kinds of operators: those
+that keep the scale of their operands (reshapes, maxima, and GEMMs and convolutions, whose scale
+is the product of the scales), and those that need the scale of their result, which the
+``qnn.quantize`` after them gives.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ from weft.transform.analysis.graph import (
 
 BYTES = ("int8", "uint8")
 INT = DType.of("int32")
-# (dtype of the data, dtype of the weight) -> whether the target multiplies them as they are
+# (dtype of the data, dtype of the weight) -> whether the target multiplies these dtypes natively
 MultipliesBytes: TypeAlias = Callable[[DType, DType], bool]
 
 
 @register_pass
 @dataclass(frozen=True)
 class FakeQuantizationToInteger(FunctionPass):
-    """Compute on stored integers what stands between ``qnn.dequantize`` and ``qnn.quantize``.
+    """Compute on stored integers between ``qnn.dequantize`` and ``qnn.quantize``.
 
-    Sums of products are exact in int32 and rounded once, where real arithmetic rounded at each
-    step: results may differ by one step. What has no integer form stays real; the result of a
-    product of bytes is dequantised for those that read it.
+    Integer contractions accumulate exactly in int32 and round once, where real arithmetic rounds
+    at each step, so results may differ by one quantization step. Operators without an integer
+    form stay real; they read the dequantized result of an integer contraction.
 
-    ``closing=False`` leaves the second kind real, whose arithmetic float32 does as fast. Products
-    stay real too where ``config["multiplies_bytes"]`` of the context says that the target has no
-    instructions for two dtypes.
+    ``closing=False`` leaves the second kind of operators real, which float32 computes as fast.
+    Contractions stay real too where ``config["multiplies_bytes"]`` of the context says that the
+    target has no instructions for their two dtypes.
 
     def @main(%x: Tensor[(2, 3), int8]) {
       qnn.quantize(nn.relu(qnn.dequantize(%x, 0.5f, 1)), 0.25f, 2)
@@ -70,7 +71,7 @@ class FakeQuantizationToInteger(FunctionPass):
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A real value as ``scale * (expr - zero)``; scales may vary along ``axis``."""
+    """A real value stored as ``scale * (expr - zero)``; scales may vary along ``axis``."""
 
     expr: Expr
     scale: Expr
@@ -83,7 +84,7 @@ class _Stored:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether one scale and one zero point hold for the whole tensor."""
+        """Whether one scale and one zero point apply to the whole tensor."""
         return all(tensor_type_of(p).shape in ((), (1,)) for p in (self.scale, self.zero))
 
 
@@ -91,7 +92,7 @@ _Keep: TypeAlias = "Callable[[Call, list[_Stored]], _Stored | None]"
 
 
 class _Conversion:
-    """One rewriting of one function: real values, and beside them stored ones where there are."""
+    """Rewrites one function: the real value of each node, and its stored integers if it has any."""
 
     def __init__(self, closing: bool, multiplies: MultipliesBytes) -> None:
         self.closing = closing
@@ -132,21 +133,21 @@ class _Conversion:
                             kept.expr, kept.scale, kept.zero, axis=kept.axis, span=call.span))
 
     def _may_multiply(self, name: str, operands: list[_Stored]) -> bool:
-        """Whether the call is no product, or the target multiplies such bytes."""
+        """Whether the call is no contraction, or the target multiplies its 8-bit operands."""
         if name not in _PRODUCTS:
             return True
         x, w = (tensor_type_of(s.expr).dtype for s in operands)
         return x.name in BYTES and w.name in BYTES and self.multiplies(x, w)
 
     def _operand(self, argument: Expr) -> _Stored | None:
-        """What is stored of an argument. Real constants take any scale later on."""
+        """The stored integers of an argument. A real constant can take any scale later."""
         found = self.stored.get(argument)
         if found is None and isinstance(argument, Constant):
             return _Stored(argument, const(1.0, "float32"), const(0, INT), -1)
         return found
 
     def _closed(self, call: Call) -> Expr | None:
-        """A quantize on stored integers, together with the operator in front of it."""
+        """A quantize, fused with the operator before it, on stored integers."""
         inner, scale, zero = call.args
         attrs: Any = call.attrs
         out = (self.real[scale], self.real[zero])
@@ -172,7 +173,7 @@ class _Conversion:
 
 
 def _is_alike(x: _Stored, out: tuple[Expr, Expr], dtype: DType) -> bool:
-    """Whether ``x`` is what storing it again with these parameters would give."""
+    """Whether requantizing ``x`` with these parameters would leave it unchanged."""
     same = all(a is b or (isinstance(a, Constant) and isinstance(b, Constant)
                           and np.array_equal(a.data, b.data))
                for a, b in zip((x.scale, x.zero), out, strict=True))
@@ -180,7 +181,7 @@ def _is_alike(x: _Stored, out: tuple[Expr, Expr], dtype: DType) -> bool:
 
 
 def _same(call: Call, stored: list[_Stored]) -> _Stored | None:
-    """The operator moves numbers or picks among them."""
+    """For operators that move elements or select among them."""
     (x,) = stored
     if not x.is_uniform:
         return None
@@ -188,7 +189,7 @@ def _same(call: Call, stored: list[_Stored]) -> _Stored | None:
 
 
 def _transpose(call: Call, stored: list[_Stored]) -> _Stored | None:
-    """The axis along which scales vary moves with the others."""
+    """The axis along which scales vary is permuted with the others."""
     (x,) = stored
     axis, ndim = -1, tensor_type_of(x.expr).ndim
     if not x.is_uniform:
@@ -211,12 +212,12 @@ def _relu(_: Call, stored: list[_Stored]) -> _Stored | None:
 def _product(
     name: str, outputs: Callable[[Any], int] | None, result: Callable[[Any], int]
 ) -> _Keep:
-    """Data and weight of bytes; the weight's scales vary along its outputs at most."""
+    """8-bit data and weight; the scales of the weight vary at most along its output channels."""
 
     def keep(call: Call, stored: list[_Stored]) -> _Stored | None:
         x, w = stored
         if getattr(call.attrs, "groups", 1) > 1:
-            return None  # few products for each element: float32 is as fast
+            return None  # few multiplications per element: float32 is as fast
         rank = tensor_type_of(w.expr).ndim
         fits = w.is_uniform or (outputs is not None
                                 and w.axis % rank == outputs(call.attrs) % rank)
@@ -232,7 +233,7 @@ def _product(
 
 
 def _matmul(call: Call, stored: list[_Stored]) -> _Stored | None:
-    """As ``nn.dense``, whose weight has the columns as rows."""
+    """As ``nn.dense`` with a transposed weight."""
     x, w = stored
     attrs: Any = call.attrs
     if attrs.transpose_a or not (x.is_byte and w.is_byte and x.is_uniform):
@@ -248,7 +249,7 @@ def _matmul(call: Call, stored: list[_Stored]) -> _Stored | None:
 
 
 def _bias_add(call: Call, stored: list[_Stored]) -> _Stored | None:
-    """The bias goes to the scale of the sums, which it is mostly stored at already."""
+    """The bias, requantized to the scale of the accumulator (models mostly store it so)."""
     x, bias = stored
     if tensor_type_of(x.expr).dtype != INT:
         return None
@@ -262,7 +263,7 @@ def _bias_add(call: Call, stored: list[_Stored]) -> _Stored | None:
 
 
 def _add(call: Call, stored: list[_Stored]) -> _Stored | None:
-    """A vector that is added to the sums of products, along their last axis."""
+    """A vector added to the int32 result of a contraction, along its last axis."""
     x, bias = stored
     if tensor_type_of(x.expr).ndim < tensor_type_of(bias.expr).ndim:
         x, bias = bias, x

@@ -1,4 +1,4 @@
-"""Operators on quantised numbers, written by operators on plain integers and floats."""
+"""Lower quantized operators to arithmetic on integers and floats."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from weft.transform.passes.canonicalize_ops import decomposed
 @register_pass
 @dataclass(frozen=True)
 class QnnCanonicalize(FunctionPass):
-    """Put in the place of every ``qnn`` operator what it stands for.
+    """Replace every ``qnn`` operator by its decomposition.
 
-    No pass behind it knows of scales and zero points: they are operands like others, folded where
-    they are constant. Products stay products of bytes, with sums of rows and columns for the zero
-    points, so that they run on the instructions for bytes.
+    Later passes see scales and zero points as ordinary operands, and fold them where they are
+    constant. 8-bit contractions stay 8-bit contractions, corrected by row and column sums for the
+    zero points, so that they use the CPU's 8-bit instructions.
 
     def @main(%x: Tensor[(3,), int8]) { qnn.dequantize(%x, 0.5f, 0) }
     =>

@@ -71,7 +71,7 @@ def _listed(operator: Op, names: tuple[str, ...] | None, declared: bool) -> bool
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A rewritten value; ``is_low`` where it was float32 and is of the low dtype now."""
+    """A rewritten value; ``is_low`` if it was float32 and now has the low dtype."""
 
     expr: Expr
     is_low: bool = False
@@ -81,7 +81,7 @@ _Value: TypeAlias = "_Tensor | tuple[_Value, ...]"
 
 
 class _Conversion:
-    """One rewriting of one function."""
+    """Rewrites one function."""
 
     def __init__(self, options: ToMixedPrecision, low: DType) -> None:
         self.low = low
@@ -114,7 +114,7 @@ class _Conversion:
         values = [self.values[a] for a in call.args]
         conversion = self.options.conversion_of(operator)
         if conversion is MixedPrecision.NEVER or hasattr(call.attrs, "dtype"):
-            return _Tensor(self._rebuilt(call))  # a dtype that is written down is meant
+            return _Tensor(self._rebuilt(call))  # an explicit dtype is intended
         if conversion is MixedPrecision.ALWAYS:
             return self._always(call, values)
         if not any(map(_has_low, values)) or not all(map(self._may_follow, values)):
@@ -122,7 +122,7 @@ class _Conversion:
         return self._applied(call, values)
 
     def _may_follow(self, value: _Value) -> bool:
-        """Whether a value is in the low dtype, or can be with no rounding at run time."""
+        """Whether a value has the low dtype, or can have it without rounding at run time."""
         if isinstance(value, tuple):
             return all(map(self._may_follow, value))
         return value.is_low or isinstance(value.expr, Constant) or not _is_float32(value.expr)
@@ -137,7 +137,7 @@ class _Conversion:
         return _Tensor(self._cast(call.replace(args=args, attrs=attrs), self.low), is_low=True)
 
     def _applied(self, call: Call, values: Sequence[_Value]) -> _Value:
-        """The call on operands of the low dtype."""
+        """The call with operands in the low dtype."""
         changes: dict[str, object] = {"args": tuple(self._lowered(v) for v in values)}
         if getattr(call.attrs, "out_dtype", None) is not None:
             changes["attrs"] = call.attrs.replace(out_dtype=None)
@@ -154,7 +154,7 @@ class _Conversion:
         return self._cast(value.expr, self.low)
 
     def _written(self, value: _Value) -> Expr:
-        """The value in the type in which it was written."""
+        """The value in its original type."""
         if isinstance(value, tuple):
             return infer_expr(Tuple(tuple(map(self._written, value))), trust=True)
         return self._cast(value.expr, float32) if value.is_low else value.expr

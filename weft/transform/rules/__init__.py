@@ -1,4 +1,4 @@
-"""Rules by subject; ``SIMPLIFICATIONS`` is what ``simplify_expr`` applies."""
+"""Rewrite rules by subject; ``simplify_expr`` applies ``SIMPLIFICATIONS``."""
 
 from weft.ir.rewrite.driver import RuleSet
 from weft.transform.rules import (
@@ -7,14 +7,14 @@ from weft.transform.rules import (
     division,
     gather,
     layout,
+    matmul,
     padding,
-    product,
     reshape,
     transpose,
 )
 
 SIMPLIFICATIONS = RuleSet(
-    algebraic.RULES, distributive.RULES, division.RULES, transpose.RULES, product.RULES,
+    algebraic.RULES, distributive.RULES, division.RULES, transpose.RULES, matmul.RULES,
     reshape.RULES, layout.RULES, padding.RULES, gather.RULES,
 )
 

@@ -1,4 +1,4 @@
-"""Identities of arithmetic: calls that compute what is there already."""
+"""Arithmetic identities."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from weft.ir.rewrite.driver import NoMatch, RuleSet, rule
 from weft.ir.rewrite.pattern import any_, const, tuple_
 from weft.transform.analysis.graph import known_type, op_name
 
-SPREADS = NoMatch("the constant spreads its operand over a larger shape")
+SPREADS = NoMatch("the constant broadcasts its operand to a larger shape")
 
 
 def unless_spread(x: Expr, whole: Expr) -> Expr | NoMatch:
-    """``x`` where it has the type of ``whole``."""
+    """``x``, if it has the type of ``whole``."""
     type_ = known_type(x)
     return x if type_ is not None and type_ == known_type(whole) else SPREADS
 
@@ -72,7 +72,7 @@ def subtraction_of_a_constant_is_addition(x: Expr, c: Constant) -> Expr | NoMatc
     fn (%x: Tensor[(4,), float32]) { add(%x, -2f) }
     """
     if not c.tensor_type.dtype.is_float:
-        return NoMatch("the smallest integer has no negative")
+        return NoMatch("the smallest integer cannot be negated")
     return op.add(x, Constant(-c.data, span=c.span))
 
 
@@ -81,7 +81,9 @@ def subtraction_of_a_constant_is_addition(x: Expr, c: Constant) -> Expr | NoMatc
     op.multiply(op.multiply(any_("x"), const("a")).named("inner"), const("b")),
     group="simplify",
 )
-def constants_meet(x: Expr, a: Constant, b: Constant, inner: Call, call: Call) -> Expr | NoMatch:
+def constants_are_combined(
+    x: Expr, a: Constant, b: Constant, inner: Call, call: Call
+) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(4,), float32]) { multiply(multiply(add(add(%x, 1f), 2f), 4f), 2f) }
     =>
@@ -93,7 +95,7 @@ def constants_meet(x: Expr, a: Constant, b: Constant, inner: Call, call: Call) -
         return NoMatch("integers might overflow")
     shapes = a.data.shape, b.data.shape
     if np.broadcast_shapes(*shapes) not in shapes:
-        return NoMatch("a row and a column would make a matrix")
+        return NoMatch("the outer product would be a larger constant")
     combine = np.add if op_name(call) == "add" else np.multiply
     constant = Constant(np.asarray(combine(a.data, b.data), a.data.dtype), span=b.span)
     return call.replace(args=(x, constant))
@@ -105,7 +107,7 @@ def constants_meet(x: Expr, a: Constant, b: Constant, inner: Call, call: Call) -
     op.nn.relu(op.clip(any_(), a_min=lambda low: low >= 0).named("inner")),
     group="simplify",
 )
-def inner_result_is_not_negative(inner: Call) -> Expr:
+def relu_of_a_nonnegative_value(inner: Call) -> Expr:
     """
     fn (%x: Tensor[(4,), float32]) { nn.relu(nn.relu(abs(abs(%x)))) }
     =>
@@ -117,7 +119,7 @@ def inner_result_is_not_negative(inner: Call) -> Expr:
 @rule(
     op.negative(op.negative(any_("x"))), op.logical_not(op.logical_not(any_("x"))), group="simplify"
 )
-def negation_undoes_itself(x: Expr) -> Expr:
+def double_negation(x: Expr) -> Expr:
     """
     fn (%x: Tensor[(4,), float32]) { negative(negative(%x)) }
     =>
@@ -148,7 +150,7 @@ def clip_from_zero_includes_relu(x: Expr, call: Call) -> Expr:
 
 
 @rule(op.cast(any_("x")), op.broadcast_to(any_("x")), group="simplify")
-def conversion_to_the_same_type_is_nothing(x: Expr, call: Call) -> Expr | NoMatch:
+def cast_to_the_same_type(x: Expr, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(4,), float32]) { cast(broadcast_to(%x, shape=(4,)), dtype="float32") }
     =>
@@ -159,7 +161,7 @@ def conversion_to_the_same_type_is_nothing(x: Expr, call: Call) -> Expr | NoMatc
 
 
 @rule(op.copy(any_("x")), op.concatenate(tuple_(any_("x"))), group="simplify")
-def one_value_alone_is_itself(x: Expr) -> Expr:
+def copy_or_concatenation_of_one_tensor(x: Expr) -> Expr:
     """
     fn (%x: Tensor[(4,), float32]) { concatenate((copy(%x),), axis=0) }
     =>
@@ -173,18 +175,18 @@ def _only_forwards(strides: tuple[int, ...] | None) -> bool:
 
 
 @rule(op.strided_slice(any_("x"), strides=_only_forwards), group="simplify")
-def slice_of_everything_is_identity(x: Expr, call: Call) -> Expr | NoMatch:
+def slice_of_the_whole_tensor(x: Expr, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(4,), float32]) { strided_slice(%x, begin=(0,), end=(4,)) }
     =>
     fn (%x: Tensor[(4,), float32]) { %x }
     """
     kept = unless_spread(x, call)
-    return NoMatch("a part is cut off") if isinstance(kept, NoMatch) else kept
+    return NoMatch("the slice is not the whole tensor") if isinstance(kept, NoMatch) else kept
 
 
 @rule(op.where(any_(), any_("x"), any_("x")), group="simplify")
-def choice_between_equals_is_no_choice(x: Expr, call: Call) -> Expr | NoMatch:
+def where_with_equal_operands(x: Expr, call: Call) -> Expr | NoMatch:
     """
     fn (%c: Tensor[(4,), bool], %x: Tensor[(4,), float32]) { where(%c, %x, %x) }
     =>
@@ -198,13 +200,13 @@ RULES = RuleSet(
     one_is_neutral,
     small_powers_are_products,
     subtraction_of_a_constant_is_addition,
-    constants_meet,
-    inner_result_is_not_negative,
-    negation_undoes_itself,
+    constants_are_combined,
+    relu_of_a_nonnegative_value,
+    double_negation,
     maximum_with_zero_is_relu,
     clip_from_zero_includes_relu,
-    conversion_to_the_same_type_is_nothing,
-    one_value_alone_is_itself,
-    slice_of_everything_is_identity,
-    choice_between_equals_is_no_choice,
+    cast_to_the_same_type,
+    copy_or_concatenation_of_one_tensor,
+    slice_of_the_whole_tensor,
+    where_with_equal_operands,
 )

@@ -1,4 +1,4 @@
-"""Sums of multiples of one value are one multiple of it."""
+"""Distributive law: sums of constant multiples of one value become one multiple."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from weft.transform.rules.algebraic import SPREADS
 
 
 def _summed(x: Expr, a: np.ndarray, b: np.ndarray, like: Constant, call: Call) -> Expr | NoMatch:
-    """``x`` times ``a + b``, of the type of ``call``."""
+    """``x * (a + b)``, if it has the type of ``call``."""
     if np.broadcast_shapes(a.shape, b.shape) not in (a.shape, b.shape):
-        return NoMatch("a row and a column would make a matrix")
+        return NoMatch("the outer product would be a larger constant")
     dtype = like.data.dtype
     if like.tensor_type.dtype.is_float:
         refusal = _rounds_worse(a, b)
         if refusal is not None:
             return refusal
     elif dtype.kind not in "iu":
-        return NoMatch("NumPy does not wrap numbers of this dtype")
-    with np.errstate(over="ignore"):  # of integers, whose products wrap as their sum does
+        return NoMatch("NumPy does not wrap integers of this dtype")
+    with np.errstate(over="ignore"):  # products of integers wrap as their sum does
         total = np.asarray(np.add(a, b), dtype)
     if like.tensor_type.dtype.is_float and not np.all(np.isfinite(total.astype(np.float64))):
         return NoMatch("the sum of the factors is not finite")
@@ -31,21 +31,21 @@ def _summed(x: Expr, a: np.ndarray, b: np.ndarray, like: Constant, call: Call) -
 
 
 def _rounds_worse(a: np.ndarray, b: np.ndarray) -> NoMatch | None:
-    """Why floats stay apart.
+    """The reason why floats are not combined, if any.
 
-    With factors of one sign the sum is infinite where a product is, and rounds once less. With
-    opposite signs, or zero, it could be a number where infinite products give NaN.
+    With factors of one sign, the sum is infinite where a product is, and rounds once less. With
+    opposite signs or zeros it could be a number where infinite products give NaN.
     """
     left, right = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(all="ignore"):
         same = np.sign(left) * np.sign(right)
     if not np.all(same == 1):
-        return NoMatch("the factors are not of one sign")
+        return NoMatch("the factors have different signs")
     return None
 
 
 def _same_types(call: Call, *products: Expr) -> bool:
-    """Whether no factor spreads the value over a larger shape than another."""
+    """Whether all products have the type of ``call``, so that no factor broadcasts the value."""
     return known_type(call) is not None and all(
         known_type(p) == known_type(call) for p in products)
 

@@ -1,4 +1,4 @@
-"""Divisions by constants that are multiplications: a division costs as much as ten products."""
+"""Replace division by a constant by multiplication, which costs about a tenth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.ir.rewrite.pattern import any_, const
 
 
 def _reciprocal(c: Constant) -> Constant | NoMatch:
-    """1 / c, where that is a number that does not lose digits to a small exponent."""
+    """1 / c, if that is a normal number."""
     dtype = c.tensor_type.dtype
     if not dtype.is_float:
         return NoMatch("the quotient of integers is rounded")
@@ -41,7 +41,7 @@ def division_by_a_power_of_two_is_exact(x: Expr, c: Constant) -> Expr | NoMatch:
     return op.multiply(x, reciprocal)
 
 
-# These functions never enlarge the relative error of their argument.
+# These functions do not amplify the relative error of their argument.
 @rule(
     op.erf(op.divide(any_("x"), const("c"))),
     op.tanh(op.divide(any_("x"), const("c"))),

@@ -1,4 +1,4 @@
-"""Reads at positions that are known and follow a rule: slices and repetitions say it better."""
+"""Replace reads at constant, regular positions by slices and repetitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def take_at_even_steps(x: Expr, positions: Constant, call: Call) -> Expr | NoMat
     axis, size, at = found
     start, step = int(at[0]), int(at[1] - at[0]) if at.size > 1 else 1
     if step < 1 or not np.array_equal(at, start + step * np.arange(at.size)):
-        return NoMatch("the positions do not advance evenly")
+        return NoMatch("the positions are not an arithmetic progression")
     if step == 1 and at.size == size:
         return x
     return op.strided_slice(x, begin=(start,), end=(int(at[-1]) + 1,), strides=(step,),
@@ -49,23 +49,23 @@ def take_of_each_several_times(x: Expr, positions: Constant, call: Call) -> Expr
     axis, size, at = found
     times, rest = divmod(at.size, size)
     if rest or times < 2 or not np.array_equal(at, np.arange(at.size) // times):
-        return NoMatch("the positions are not those of all elements in turn")
+        return NoMatch("the positions do not repeat each element equally often, in order")
     return op.repeat(x, repeats=times, axis=axis)
 
 
 def _along_axis(x: Expr, positions: Constant, call: Call) -> tuple[int, int, np.ndarray] | NoMatch:
-    """The axis, its size, and the positions, which are on it."""
+    """The axis, its size, and the positions, if these are in range."""
     attrs: Any = call.attrs
     type_ = known_type(x)
     if attrs.axis is None or not isinstance(type_, TensorType):
-        return NoMatch("no axis is named")
+        return NoMatch("axis is None")
     axis = attrs.axis % len(type_.shape)
     size = type_.shape[axis]
     if not isinstance(size, int) or positions.data.ndim != 1 or positions.data.size == 0:
-        return NoMatch("the size is not known, or positions are no list")
+        return NoMatch("the size is not static, or the positions have several axes")
     at = positions.data.astype(np.int64)
     if at.min() < 0 or at.max() >= size:
-        return NoMatch("positions beyond the ends")
+        return NoMatch("a position is out of range")
     return axis, size, at
 
 

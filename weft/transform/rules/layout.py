@@ -1,4 +1,4 @@
-"""Changes of data layout that cancel, join, or move nothing."""
+"""Layout transforms that cancel, combine, or move no element."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def layout_transforms_join(x: Expr, inner: Call, call: Call) -> Expr | NoMatch:
     first: Any = inner.attrs
     second: Any = call.attrs
     if first.dst_layout != second.src_layout:
-        return NoMatch("the two name the layout between them differently")
+        return NoMatch("the two name the intermediate layout differently")
     if first.src_layout == second.dst_layout:
         return x
     return op.layout_transform(x, src_layout=first.src_layout, dst_layout=second.dst_layout)
@@ -54,7 +54,7 @@ def layout_transform_without_moving_is_a_reshape(x: Expr, call: Call) -> Expr | 
         if kind == "transpose":
             moved = [a for a in argument if shape[a] != 1]
             if moved != sorted(moved):
-                return NoMatch("axes of several elements change places")
+                return NoMatch("axes of size greater than 1 are permuted")
             shape = tuple(shape[a] for a in argument)
         else:
             shape = argument

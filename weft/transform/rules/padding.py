@@ -1,4 +1,4 @@
-"""Padding that the operator behind it can do itself."""
+"""Padding that the following operator can do itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def conv2d_absorbs_zero_padding(x: Expr, padded: Call, w: Expr, call: Call) -> E
     attrs: Any = call.attrs
     layout = Layout.parse(attrs.data_layout)
     if not layout.is_primal:
-        return NoMatch("the data is blocked")
+        return NoMatch("the data has a blocked layout")
     widths = dict(zip(layout.primal_axes, padded.attrs.pad_width, strict=True))  # type: ignore[attr-defined]
     if any(any(pair) for letter, pair in widths.items() if letter not in "HW"):
         return NoMatch("batch or channels are padded")

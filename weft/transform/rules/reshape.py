@@ -1,4 +1,4 @@
-"""Changes of shape that undo or absorb each other."""
+"""Reshapes that cancel or combine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType, is_static
 from weft.transform.analysis.graph import known_type
 
-SYMBOLIC = NoMatch("the shape is not fixed")
+SYMBOLIC = NoMatch("the shape is not static")
 
 
 def _is_reshape(traits: OpTraits) -> bool:
@@ -22,19 +22,19 @@ def _reshape(x: Term) -> Term:
 
 
 def reshaped_like(x: Expr, whole: Expr) -> Expr | NoMatch:
-    """``x`` in the shape of ``whole``, whose elements in order it has."""
+    """``x`` in the shape of ``whole``, which has the same elements in the same order."""
     type_ = known_type(whole)
     if not isinstance(type_, TensorType) or not is_static(type_):
         return SYMBOLIC
     if known_type(x) == type_:
         return x
     shape = type_.concrete_shape
-    # A size of zero would copy a size of the argument otherwise.
+    # A size of 0 would mean to copy a size of the argument.
     return op.reshape(x, newshape=shape, allowzero=0 in shape)
 
 
 @rule(_reshape(any_("x")), group="simplify")
-def reshape_to_the_same_shape_is_nothing(x: Expr, call: Call) -> Expr | NoMatch:
+def reshape_to_the_same_shape(x: Expr, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(2, 3), float32]) { reshape(%x, newshape=(2, -1)) }
     =>
@@ -56,4 +56,4 @@ def reshape_of_reshape(x: Expr, call: Call) -> Expr | NoMatch:
     return reshaped_like(x, call)
 
 
-RULES = RuleSet(reshape_to_the_same_shape_is_nothing, reshape_of_reshape)
+RULES = RuleSet(reshape_to_the_same_shape, reshape_of_reshape)

@@ -1,4 +1,4 @@
-"""How the anchors (convolution, dense, matmul) absorb a scale per channel into their weights."""
+"""Absorb a per-channel scale into the weights of an anchor (convolution, dense, matmul)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.transform.analysis.graph import known_type, op_name
 
 @dataclass(frozen=True, slots=True)
 class WeightAxes:
-    """Where channels are: in data and result, and in the weight (outputs, then inputs)."""
+    """The channel axes of data, result, and weight (output and input channels)."""
 
     data: int
     result: int
@@ -114,7 +114,7 @@ def input_scaled(call: Call, data: Expr, scale: Constant) -> Call | None:
     if axes is None or not isinstance(weight, Constant) or not isinstance(type_, TensorType):
         return None
     if type_ != known_type(call.args[0]):
-        return None  # the product spreads the data
+        return None  # the product broadcasts the data
     vector = channel_vector(scale, data, axes.data % type_.ndim)
     if vector is None:
         return None
@@ -137,9 +137,9 @@ def _per_input(vector: np.ndarray, shape: tuple[int, ...], axes: WeightAxes) -> 
 
 
 def finite_product(constant: Constant, factor: np.ndarray) -> Constant | None:
-    """``constant * factor`` in its dtype; ``None`` where an element is infinite or NaN.
+    """``constant * factor`` in its dtype; ``None`` if an element is infinite or NaN.
 
-    What overflows as a weight need not overflow as the product of a small sum and a scale.
+    A weight may overflow where the product of a small sum and the scale would not.
     """
     with np.errstate(all="ignore"):
         product = np.asarray(constant.data * factor, constant.data.dtype)

@@ -1,4 +1,4 @@
-"""How a scale by constants passes through an operator that stands between it and the weights."""
+"""Pass a constant scale through an operator between the scale and the weights."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from weft.transform.rules.scale import channel_vector, finite_product
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A call that passes a scale on: ``operands`` are those that carry it.
+    """A call that a scale passes through; ``operands`` are those that the scale moves to.
 
-    ``rebuild`` makes the call of new operands, with its constants adapted to the scale.
+    ``rebuild`` makes the call from new operands, and adapts its constants to the scale.
     """
 
     operands: tuple[Expr, ...]
@@ -27,14 +27,14 @@ class Link:
 
 
 def backward_link(call: Call, scale: Constant) -> Link | None:
-    """``call(x) * scale`` as a call of ``x * scale``; ``None`` where there is none."""
+    """``call(x) * scale`` as a call of ``x * scale``; ``None`` if that is impossible."""
     if op_name(call) in ("add", "subtract"):
         return _scaled_sum_link(call, scale, two_sided=True)
     return _homogeneous_link(call, scale)
 
 
 def forward_link(call: Call, scale: Constant) -> Link | None:
-    """``call(x * scale)`` as a call of ``x`` that is scaled; ``None`` where there is none."""
+    """``call(x * scale)`` as ``call(x) * scale``; ``None`` if that is impossible."""
     if op_name(call) in ("add", "subtract"):
         inverse = reciprocal(scale)
         if inverse is None or constant_operand(call) is None:
@@ -44,7 +44,7 @@ def forward_link(call: Call, scale: Constant) -> Link | None:
 
 
 def carried_operand(call: Call) -> Expr | None:
-    """The operand of ``call`` in which to look for a scale that might pass through ``call``."""
+    """The operand of ``call`` from which a scale could pass through ``call``, if any."""
     if traits_of(call).homogeneity is not Homogeneity.NONE:
         return call.args[0]
     link = _sum_link(call, lambda bias: bias, two_sided=False)
@@ -52,7 +52,7 @@ def carried_operand(call: Call) -> Expr | None:
 
 
 def constant_operand(call: Expr) -> tuple[Expr, Constant] | None:
-    """The operands of a binary call of which exactly one is constant, that one last."""
+    """The operands of a binary call with exactly one constant operand, which comes last."""
     if not isinstance(call, Call) or len(call.args) != 2:
         return None
     left, right = call.args
@@ -64,12 +64,12 @@ def constant_operand(call: Expr) -> tuple[Expr, Constant] | None:
 
 
 def reciprocal(divisor: Constant) -> Constant | None:
-    """``1 / divisor``, where multiplying by it gives nearly the same quotients."""
+    """``1 / divisor``; ``None`` for integers, or if an element has no finite reciprocal."""
     if not divisor.tensor_type.dtype.is_float:
         return None
     with np.errstate(all="ignore"):
         inverse = np.asarray(1 / divisor.data, divisor.data.dtype)
-    # A denormal or zero divisor has no such reciprocal.
+    # The reciprocal of a denormal number or zero is infinite.
     return Constant(inverse, span=divisor.span) if np.isfinite(inverse).all() else None
 
 
@@ -97,7 +97,7 @@ def _is_per_channel(pool: Call, scale: Constant) -> bool:
 
 
 def _scaled_sum_link(call: Call, scale: Constant, *, two_sided: bool) -> Link | None:
-    """Through ``x + bias``, the bias scaled; ``None`` where that overflows."""
+    """Through ``x + bias``, with the bias scaled; ``None`` if that overflows."""
     split = constant_operand(call)
     if split is None:
         return _sum_link(call, lambda bias: bias, two_sided=two_sided)
@@ -114,7 +114,7 @@ def _sum_link(
     split = constant_operand(call)
     carried = call.args if split is None else (split[0],)
     if any(known_type(x) != known_type(call) for x in carried):
-        return None  # the sum spreads its operand
+        return None  # the sum broadcasts its operand
     if split is None:
         return Link(carried, lambda parts: _with_args(call, parts)) if two_sided else None
     bias = split[1]

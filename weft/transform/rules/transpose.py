@@ -1,4 +1,4 @@
-"""Transpositions that undo each other or move nothing."""
+"""Transposes that cancel or move no element."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from weft.ir.rewrite.pattern import any_
 from weft.transform.analysis.graph import is_known_tensor, shape_of
 from weft.transform.rules.reshape import reshaped_like
 
-UNTYPED = NoMatch("the rank is not known")
+UNTYPED = NoMatch("the rank is unknown")
 
 
 def axes_of(transpose: Call, ndim: int) -> tuple[int, ...]:
-    """The permutation of a transpose, counted from the start."""
+    """The permutation of a transpose, with axes counted from the front."""
     axes = transpose.attrs.axes  # type: ignore[attr-defined]
     return tuple(reversed(range(ndim))) if axes is None else tuple(a % ndim for a in axes)
 
@@ -45,7 +45,7 @@ def transpose_of_unit_axes_is_a_reshape(x: Expr, call: Call) -> Expr | NoMatch:
     shape = shape_of(x)
     moved = [a for a in axes_of(call, len(shape)) if shape[a] != 1]
     if moved != sorted(moved):
-        return NoMatch("axes of several elements change places")
+        return NoMatch("axes of size greater than 1 are permuted")
     return reshaped_like(x, call)
 
 

@@ -1,4 +1,4 @@
-"""Operands of matrix products that are transposed: the product reads them the other way round."""
+"""Transposed operands of matrix multiplications become attributes of the operator."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from weft.transform.analysis.graph import is_known_tensor, shape_of
 from weft.transform.rules.transpose import UNTYPED, axes_of
 
 
-def _refusal(turned: Call, x: Expr) -> NoMatch | None:
-    """Why a transpose cannot go into a product."""
+def _refusal(transposed: Call, x: Expr) -> NoMatch | None:
+    """The reason why a transpose cannot be absorbed, if any."""
     if isinstance(x, Constant):
-        return NoMatch("a constant is transposed when the program is compiled")
-    if not is_known_tensor(turned):
+        return NoMatch("the transpose of a constant is folded at compile time")
+    if not is_known_tensor(transposed):
         return UNTYPED
-    ndim = len(shape_of(turned))
-    if ndim < 2 or axes_of(turned, ndim) != (*range(ndim - 2), ndim - 1, ndim - 2):
-        return NoMatch("other axes than the last two change places")
+    ndim = len(shape_of(transposed))
+    if ndim < 2 or axes_of(transposed, ndim) != (*range(ndim - 2), ndim - 1, ndim - 2):
+        return NoMatch("axes other than the last two are permuted")
     return None
 
 
-@rule(op.nn.dense(any_("x"), op.transpose(any_("w")).named("turned")), group="simplify")
-def dense_of_transposed_weight(x: Expr, w: Expr, turned: Call, call: Call) -> Expr | NoMatch:
+@rule(op.nn.dense(any_("x"), op.transpose(any_("w")).named("transposed")),
+      group="simplify")
+def dense_of_transposed_weight(x: Expr, w: Expr, transposed: Call, call: Call) -> Expr | NoMatch:
     """
     fn (%x: Tensor[(2, 3), float32], %w: Tensor[(3, 4), float32]) { nn.dense(%x, transpose(%w)) }
     =>
@@ -33,14 +34,17 @@ def dense_of_transposed_weight(x: Expr, w: Expr, turned: Call, call: Call) -> Ex
     """
     other = {"NK": "KN", "KN": "NK"}.get(call.attrs.weight_layout)  # type: ignore[attr-defined]
     if other is None:
-        return NoMatch("the weight is in panels")
-    refusal = _refusal(turned, w)
+        return NoMatch("the weight is packed")
+    refusal = _refusal(transposed, w)
     return refusal or call.replace(args=(x, w), attrs=call.attrs.replace(weight_layout=other))
 
 
-@rule(op.nn.matmul(any_("a"), op.transpose(any_("b")).named("turned"))
-      | op.nn.batch_matmul(any_("a"), op.transpose(any_("b")).named("turned")), group="simplify")
-def product_of_transposed_right(a: Expr, b: Expr, turned: Call, call: Call) -> Expr | NoMatch:
+@rule(op.nn.matmul(any_("a"), op.transpose(any_("b")).named("transposed"))
+      | op.nn.batch_matmul(any_("a"), op.transpose(any_("b")).named("transposed")),
+      group="simplify")
+def matmul_of_transposed_right(
+    a: Expr, b: Expr, transposed: Call, call: Call
+) -> Expr | NoMatch:
     """
     fn (%a: Tensor[(5, 2, 3), float32], %b: Tensor[(5, 4, 3), float32]) {
       nn.batch_matmul(%a, transpose(%b, axes=(0, 2, 1)), transpose_b=False)
@@ -51,13 +55,16 @@ def product_of_transposed_right(a: Expr, b: Expr, turned: Call, call: Call) -> E
     }
     """
     flipped = not call.attrs.transpose_b  # type: ignore[attr-defined]
-    refusal = _refusal(turned, b)
+    refusal = _refusal(transposed, b)
     return refusal or call.replace(args=(a, b), attrs=call.attrs.replace(transpose_b=flipped))
 
 
-@rule(op.nn.matmul(op.transpose(any_("a")).named("turned"), any_("b"))
-      | op.nn.batch_matmul(op.transpose(any_("a")).named("turned"), any_("b")), group="simplify")
-def product_of_transposed_left(a: Expr, b: Expr, turned: Call, call: Call) -> Expr | NoMatch:
+@rule(op.nn.matmul(op.transpose(any_("a")).named("transposed"), any_("b"))
+      | op.nn.batch_matmul(op.transpose(any_("a")).named("transposed"), any_("b")),
+      group="simplify")
+def matmul_of_transposed_left(
+    a: Expr, b: Expr, transposed: Call, call: Call
+) -> Expr | NoMatch:
     """
     fn (%a: Tensor[(3, 2), float32], %b: Tensor[(3, 4), float32]) { nn.matmul(transpose(%a), %b) }
     =>
@@ -66,12 +73,12 @@ def product_of_transposed_left(a: Expr, b: Expr, turned: Call, call: Call) -> Ex
     }
     """
     if isinstance(b, Constant):
-        return NoMatch("products with constants keep their data in rows")
+        return NoMatch("nn.dense reads its data untransposed")
     flipped = not call.attrs.transpose_a  # type: ignore[attr-defined]
-    refusal = _refusal(turned, a)
+    refusal = _refusal(transposed, a)
     return refusal or call.replace(args=(a, b), attrs=call.attrs.replace(transpose_a=flipped))
 
 
 RULES = RuleSet(
-    dense_of_transposed_weight, product_of_transposed_right, product_of_transposed_left
+    dense_of_transposed_weight, matmul_of_transposed_right, matmul_of_transposed_left
 )

@@ -1,4 +1,4 @@
-"""The engine of partial evaluation: values that are known, and code for those that are not."""
+"""The engine of partial evaluation: static values, and residual code for dynamic ones."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from weft.transform.analysis.graph import is_constant, is_primitive
 from weft.transform.normal_form.alpha import fresh_var
 from weft.transform.passes.fold_constant import evaluate_constant
 
-# Larger results of operators on constants are left to fold_constant, which weighs their cost.
+# fold_constant handles larger results of operators on constants, and weighs their cost.
 MAX_FOLDED_BYTES = 1 << 16
 
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Code in order of evaluation; ``made`` has the code of known values needed as code."""
+    """Residual code in order of evaluation; ``made`` caches the code for static values."""
 
     parent: Block | None = None
     bindings: list[tuple[Var, Expr]] = field(default_factory=list)
@@ -91,16 +91,16 @@ class Closure:
     as_global: GlobalVar | None = None
 
 
-# Code that names a value (a variable, a constant, a global), or what is known of the value.
+# Code that names a value (a variable, a constant, a global), or a static value.
 Value: TypeAlias = "Expr | TupleValue | DataValue | Closure"
 
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """Variables of an activation, what was computed in it, and where its code goes.
+    """The variables of an activation, the values computed in it, and the block for its code.
 
-    ``active`` counts the unfoldings around it by function; ``blocked`` are functions that an
-    unknown condition separates from their next call.
+    ``active`` counts enclosing unfoldings by function; ``blocked`` are the functions that a
+    dynamic condition separates from their next call.
     """
 
     block: Block
@@ -111,7 +111,7 @@ class Frame:
     blocked: frozenset[Function] = frozenset()
 
     def inner(self, block: Block, *, is_dynamic: bool) -> Frame:
-        """The frame of a branch; a dynamic one may not be reached."""
+        """The frame of a branch; a dynamic branch may not be reached."""
         blocked = self.blocked | frozenset(self.active) if is_dynamic else self.blocked
         return Frame(block, self, active=self.active, blocked=blocked)
 
@@ -125,7 +125,7 @@ class Frame:
         return expr if isinstance(expr, Var) else None
 
 
-class Specializer:
+class PartialEvaluator:
     """Evaluates functions of ``mod``; ``depth`` and ``fuel`` bound the unfolding of recursion."""
 
     def __init__(self, mod: IRModule, depth: int, fuel: int) -> None:
@@ -134,13 +134,13 @@ class Specializer:
         self.fuel = fuel
 
     def function(self, fn: Function) -> Function:
-        """``fn`` with its body evaluated as far as that goes."""
+        """``fn`` with its body partially evaluated."""
         return run(self._residual_function(fn, Frame(Block()), None))
 
     # -- code for values ---------------------------------------------------------------------
 
     def _code(self, value: Value, frame: Frame) -> Routine[Expr]:
-        """An atom that stands for ``value`` in the code of ``frame``."""
+        """An atom that represents ``value`` in the code of ``frame``."""
         if isinstance(value, Expr):
             return value
         if isinstance(value, Closure) and value.as_global is not None:
@@ -153,7 +153,7 @@ class Specializer:
         fields = yield self._codes(value.fields, frame)
         made: Expr = Tuple(fields)
         if isinstance(value, DataValue):
-            # What fixed its type may be evaluated away: ``Nil()`` is a list of anything.
+            # The expression that fixed its type may be gone: ``Nil()`` is a list of anything.
             made = Call(value.constructor, fields, type_args=value.type_args)
         atom = frame.block.emit(made)
         frame.block.made[value] = atom
@@ -188,7 +188,7 @@ class Specializer:
         return Function(params, body, fn.ret_type, fn.type_params, fn.attrs, span=fn.span)
 
     def _tail(self, expr: Expr, frame: Frame) -> Routine[Expr]:
-        """The code of a whole block whose result is ``expr``."""
+        """The code of a block whose result is ``expr``."""
         value = yield self._value(expr, frame)
         result = yield self._code(value, frame)
         return frame.block.close(result)
@@ -205,7 +205,7 @@ class Specializer:
         return value
 
     def _at_once(self, expr: Expr, frame: Frame) -> Value:
-        """The value of what takes no evaluation."""
+        """The value of an expression that needs no evaluation."""
         if isinstance(expr, GlobalVar):
             return Closure(self.mod[expr], Frame(Block()), as_global=expr)
         if isinstance(expr, Function) and not is_primitive(expr):
@@ -275,7 +275,7 @@ class Specializer:
         for name in names:
             value = yield self._value(getattr(expr, name), frame)
             parts[name] = yield self._code(value, frame)
-        # A node of its own: code that is unfolded twice has its effects twice.
+        # A new node: code that is unfolded twice has its effects twice.
         return frame.block.emit(dataclasses.replace(expr, **parts, checked_type=None))
 
     # -- calls -------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def _folded(call: Call) -> Constant | None:
 def _chosen_clause(
     clauses: Sequence[Clause], data: Value
 ) -> tuple[Clause, dict[Var, Value]] | None:
-    """The first clause that fits, if that can be told from what is known of ``data``."""
+    """The first clause that matches, if the static parts of ``data`` decide that."""
     for clause in clauses:
         bound = _bound(clause.lhs, data)
         if bound is None:
@@ -339,7 +339,7 @@ def _chosen_clause(
 
 
 def _bound(lhs: Pattern, data: Value) -> Any:
-    """What the pattern binds; ``False`` if it does not fit, ``None`` if that is not known."""
+    """The pattern's bindings; ``False`` if it does not match, ``None`` if that is unknown."""
     bound: dict[Var, Value] = {}
     pending: list[tuple[Pattern, Value]] = [(lhs, data)]
     while pending:
@@ -360,7 +360,7 @@ def _bound(lhs: Pattern, data: Value) -> Any:
 
 
 def _renamed(pattern: Pattern, renamed: Mapping[Var, Var]) -> Pattern:
-    # Patterns are written by hand, one screen at most, so recursion over them is bounded.
+    # Patterns are written by hand and short, which bounds this recursion.
     if isinstance(pattern, PatternVar):
         return PatternVar(renamed[pattern.var])
     if isinstance(pattern, PatternConstructor):
@@ -371,14 +371,14 @@ def _renamed(pattern: Pattern, renamed: Mapping[Var, Var]) -> Pattern:
     return pattern
 
 
-_RULES: dict[type, Callable[[Specializer, Any, Frame], Routine[Value]]] = {
-    Call: Specializer._call,  # noqa: SLF001
-    If: Specializer._if,  # noqa: SLF001
-    Let: Specializer._let,  # noqa: SLF001
-    Match: Specializer._match,  # noqa: SLF001
-    RefCreate: Specializer._reference,  # noqa: SLF001
-    RefRead: Specializer._reference,  # noqa: SLF001
-    RefWrite: Specializer._reference,  # noqa: SLF001
-    Tuple: Specializer._tuple,  # noqa: SLF001
-    TupleGetItem: Specializer._item,  # noqa: SLF001
+_RULES: dict[type, Callable[[PartialEvaluator, Any, Frame], Routine[Value]]] = {
+    Call: PartialEvaluator._call,  # noqa: SLF001
+    If: PartialEvaluator._if,  # noqa: SLF001
+    Let: PartialEvaluator._let,  # noqa: SLF001
+    Match: PartialEvaluator._match,  # noqa: SLF001
+    RefCreate: PartialEvaluator._reference,  # noqa: SLF001
+    RefRead: PartialEvaluator._reference,  # noqa: SLF001
+    RefWrite: PartialEvaluator._reference,  # noqa: SLF001
+    Tuple: PartialEvaluator._tuple,  # noqa: SLF001
+    TupleGetItem: PartialEvaluator._item,  # noqa: SLF001
 }
