@@ -124,7 +124,7 @@ def test_explanations_come_from_passes_not_from_the_cache(program, capsys, monke
 
 
 def test_names_that_nothing_has_are_refused(program, capsys, monkeypatch):
-    monkeypatch.setenv("WEFT_EXPLAIN", "negation_undoes_itsel")
+    monkeypatch.setenv("WEFT_EXPLAIN", "double_negatio")
     code, _, err = run(["inspect", program], capsys)
     assert code == 2
     assert "WEFT_EXPLAIN" in err
