@@ -1,4 +1,4 @@
-"""Dense layers: products with a matrix of weights, and the addition of a bias."""
+"""Dense layers: a GEMM with a matrix of weights, and the addition of a bias."""
 
 from __future__ import annotations
 
@@ -41,12 +41,43 @@ from weft.topi.nn import dense as topi_dense
 NK = Layout.parse("NK")
 
 
+@dataclass(frozen=True, slots=True)
+class WeightPanels:
+    """A weight (N, K) that is packed for a GEMM: panels of ``nr`` columns of N, K inside them.
+
+    ``k_group`` neighbours along K are adjacent in memory: one lane of a dot-product instruction
+    accumulates them. The shape is (N / nr, K, nr), with groups (N / nr, K / k_group, nr, k_group),
+    rounded up and padded with zeros.
+    """
+
+    nr: int
+    k_group: int = 1
+
+    @property
+    def layout(self) -> str:
+        """The layout by name, such as ``NK16n`` and ``NK64n4k``."""
+        return f"NK{self.nr}n" if self.k_group == 1 else f"NK{self.nr}n{self.k_group}k"
+
+    @staticmethod
+    def of(layout: Layout) -> WeightPanels | None:
+        """The panels of a layout; ``None`` if it is not one of panels."""
+        if layout.block_index_of("N") is None:
+            return None
+        panels = WeightPanels(layout.factor_of("N"), layout.factor_of("K"))
+        return panels if panels.layout == layout.name else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class DenseAttrs(Attrs):
     units: int | None = attr(None, "size of the result's last axis; None to read it off the "
                              "weight")
     out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for the data's")
     weight_layout: str = attr("NK", "layout of the weight: NK, KN, or in panels such as NK16n")
+
+    @property
+    def panels(self) -> WeightPanels | None:
+        """The panels in which the weight is packed; ``None`` if it is not."""
+        return WeightPanels.of(Layout.parse(self.weight_layout))
 
 
 def _dense_relation(ctx: RelationContext) -> bool:
@@ -76,9 +107,7 @@ def _dense_relation(ctx: RelationContext) -> bool:
 
 
 def _is_filled(size: Dim, wanted: Dim, factor: int) -> bool:
-    """Whether the last block of an axis in blocks of ``factor`` is filled up with what is not
-    used.
-    """
+    """Whether ``size`` is ``wanted`` rounded up to blocks of ``factor``."""
     both = isinstance(size, int) and isinstance(wanted, int)
     return both and 0 < size - wanted < factor
 
@@ -88,7 +117,8 @@ def _is_filled(size: Dim, wanted: Dim, factor: int) -> bool:
 def dense(data: te.Tensor, weight: te.Tensor, attrs: DenseAttrs) -> te.Tensor:
     """out[…, n] = sum over k of data[…, k] * weight[n, k]
 
-    Of a weight in panels the last ones may be filled up: ``units`` and the data say what is used.
+    A weight in panels is padded with zeros to whole panels: ``units`` is the number of columns that
+    count, and the last axis of the data the size of K.
     """
     return topi_dense.dense(data, weight, weight_layout=Layout.parse(attrs.weight_layout),
                             out_dtype=attrs.out_dtype or data.dtype, units=attrs.units)

@@ -8,7 +8,7 @@ from weft.strategy.cpu.convolution import direct as conv
 from weft.strategy.cpu.convolution import layouts
 from weft.strategy.cpu.convolution import legalize as conv_legalize
 from weft.strategy.cpu.depthwise import blocked as depthwise_conv
-from weft.strategy.cpu.gemm import dense, matmul
+from weft.strategy.cpu.gemm import strategy as gemm
 from weft.strategy.cpu.pooling import schedule as pool
 from weft.strategy.cpu.winograd import applies as winograd_choice
 from weft.strategy.cpu.winograd import schedule as winograd
@@ -19,10 +19,9 @@ __all__ = [
     "conv",
     "conv_legalize",
     "default",
-    "dense",
     "depthwise_conv",
+    "gemm",
     "layouts",
-    "matmul",
     "pool",
     "staged",
     "winograd",

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix multiplication: dense layers with a weight, and two activations."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ def dense(
     data: te.Tensor, weight: te.Tensor, *, weight_layout: Layout, out_dtype: DType,
     units: int | None = None,
 ) -> te.Tensor:
-    """``data[…, k] * weight[n, k]`` summed over ``k``.
+    """``out[.., n] = sum over k of data[.., k] * weight[n, k]``, of shape (.., N).
 
-    Narrow floats are summed in float32 and rounded once.
-
-    The weight may be packed in panels (``NK16n``: shape (N // 16, K, 16)) or stored ``KN``. With
-    ``units`` only so many columns of it are used.
+    The weight may be stored ``KN`` or in panels (``NK16n``: shape (N / 16, K, 16)); with ``units``
+    only that many of its columns count. Narrow floats are accumulated in float32 and rounded once.
     """
     columns = convert_shape(weight_layout, NK, weight.shape)[0] if units is None else const(units)
-    k, wide = te.reduce_axis(data.shape[-1], name="k"), accumulator_dtype(out_dtype)
+    k, accumulator = te.reduce_axis(data.shape[-1], name="k"), accumulator_dtype(out_dtype)
 
     def element(*index: PrimExpr) -> PrimExpr:
         value = data[(*index[:-1], k.var)]
         factor = weight[weight_layout.indices({"N": index[-1], "K": k.var})]
-        return te.sum(value.astype(wide) * factor.astype(wide), k)
+        return te.sum(value.astype(accumulator) * factor.astype(accumulator), k)
 
     sums = te.compute((*data.shape[:-1], columns), element, name="dense")
     return _rounded(sums, out_dtype)
@@ -39,23 +37,23 @@ def dense(
 def matmul(
     a: te.Tensor, b: te.Tensor, *, transpose_a: bool, transpose_b: bool, out_dtype: DType
 ) -> te.Tensor:
-    """The product of matrices, for each index of the leading axes, which broadcast.
+    """``C[.., m, n] = sum over k of A[.., m, k] * B[.., k, n]``; leading axes broadcast.
 
-    A vector is a row on the left and a column on the right, an axis that the result lacks. Tag
-    ``matmul`` for two matrices, ``batch_matmul`` for stacks of them, none with vectors.
+    A vector is a row on the left and a column on the right, an axis that the result lacks. Narrow
+    floats are accumulated in float32 and rounded once.
     """
-    rows, depth = _swapped(a.shape[-2:], transpose_a) if a.ndim > 1 else (None, a.shape[0])
-    columns = _swapped(b.shape[-2:], transpose_b)[1] if b.ndim > 1 else None
+    rows, depth = swapped(a.shape[-2:], transpose_a) if a.ndim > 1 else (None, a.shape[0])
+    columns = swapped(b.shape[-2:], transpose_b)[1] if b.ndim > 1 else None
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
-    k, wide = te.reduce_axis(depth, name="k"), accumulator_dtype(out_dtype)
+    k, accumulator = te.reduce_axis(depth, name="k"), accumulator_dtype(out_dtype)
 
     def element(*index: PrimExpr) -> PrimExpr:
         lead, rest = index[: len(batch)], list(index[len(batch):])
         row = [] if rows is None else [rest.pop(0)]
-        left = _swapped((*row, k.var), transpose_a)
-        right = _swapped((k.var, *rest), transpose_b)
-        value = a[(*_own(a, lead), *left)].astype(wide)
-        return te.sum(value * b[(*_own(b, lead), *right)].astype(wide), k)
+        left = (*row, k.var) if rows is None else swapped((*row, k.var), transpose_a)
+        right = (k.var, *rest) if columns is None else swapped((k.var, *rest), transpose_b)
+        value = a[(*batch_index(a, lead), *left)].astype(accumulator)
+        return te.sum(value * b[(*batch_index(b, lead), *right)].astype(accumulator), k)
 
     name = "batch_matmul" if batch else "matmul"
     shape = [*batch, *(size for size in (rows, columns) if size is not None)]
@@ -64,24 +62,31 @@ def matmul(
 
 
 def accumulator_dtype(dtype: DType) -> DType:
-    """What products of ``dtype`` are added up in: floats of 16 bits and fewer in float32."""
+    """The dtype in which products of ``dtype`` are summed: float32 for floats of 16 bits or less."""
     return float32 if dtype.is_narrow_float else dtype
+
+
+def swapped(pair: Sequence[PrimExpr], swap: bool) -> tuple[PrimExpr, PrimExpr]:
+    """The sizes or indices of a matrix, exchanged if it is stored transposed."""
+    first, second = pair
+    return (second, first) if swap else (first, second)
+
+
+def batch_index(
+    x: te.Tensor, index: Sequence[PrimExpr], *, matrix_axes: int = 2
+) -> tuple[PrimExpr, ...]:
+    """The leading index into ``x``, whose axes of size 1 broadcast.
+
+    ``index`` is that of the whole batch; ``x`` may have fewer axes, which align at the end.
+    """
+    sizes = x.shape[: max(0, x.ndim - matrix_axes)]
+    return tuple(
+        const(0) if int_value(size) == 1 else i
+        for size, i in zip(sizes, index[len(index) - len(sizes):], strict=True)
+    )
 
 
 def _rounded(sums: te.Tensor, dtype: DType) -> te.Tensor:
     if sums.dtype is dtype:
         return sums
     return te.compute(sums.shape, lambda *i: sums[i].astype(dtype), name="rounded")
-
-
-def _own(x: te.Tensor, lead: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
-    """The leading index into ``x``, whose axes of size 1 repeat; others count from the last."""
-    sizes = x.shape[:-2]
-    return tuple(
-        const(0) if int_value(size) == 1 else i
-        for i, size in zip(lead[len(lead) - len(sizes):], sizes, strict=True)
-    )
-
-
-def _swapped(pair: tuple[PrimExpr, ...], swap: bool) -> tuple[PrimExpr, ...]:
-    return pair[::-1] if swap else pair

@@ -160,37 +160,6 @@ for _name in ("nn.conv1d", "nn.conv2d", "nn.conv3d"):
     alter_layout(_name, target="cpu")(conv_layout)
 
 
-@alter_layout("nn.dense", target="cpu")
-def dense_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
-    """Constant weights are packed into panels; others would be packed again at every call."""
-    weight, attrs = _fixed(types[1]), attrs_of(call, DenseAttrs)
-    written = attrs.weight_layout
-    if written not in ("NK", "KN") or not isinstance(call.args[1], Constant):
-        return None
-    if weight is None or 0 in weight.concrete_shape:
-        return None
-    sizes: dict[str, int] = dict(zip(written, weight.concrete_shape, strict=True))
-    plan = plan_of(call, target, is_packed=True)
-    if plan is not None:
-        layout = panel_layout(sizes["N"], plan)
-    else:
-        layout = f"NK{_panel_of(types, weight.dtype, sizes, target)}n"
-    zeros = tuple(-sizes[axis] % Layout.parse(layout).factor_of(axis) for axis in written)
-    units = sizes["N"] if plan is not None or any(zeros) else None
-    return LayoutChoice(attrs.replace(weight_layout=layout, units=units),
-                        (None, (written, layout)), paddings=(None, zeros if any(zeros) else None))
-
-
-def _panel_of(
-    types: Sequence[Type], dtype: DType, sizes: Mapping[str, int], target: CpuTarget
-) -> int:
-    """How wide the panels of a dense weight are: a register tile, for as many rows as are known."""
-    data = _fixed(types[0])
-    rows = math.prod(data.concrete_shape[:-1]) if data is not None else USUAL_ROWS
-    size = GemmShape(max(rows, 1), sizes["N"], sizes["K"], accumulator_dtype(dtype))
-    return plan_gemm(size, target).width
-
-
 def _fixed(type_: Type) -> TensorType | None:
     """A tensor type whose sizes are all known, else ``None``."""
     return type_ if isinstance(type_, TensorType) and is_static(type_) else None

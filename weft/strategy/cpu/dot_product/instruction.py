@@ -1,7 +1,7 @@
-"""Which dot product instruction multiplies two narrow types, and what the operands become for it.
+"""Which dot-product instruction multiplies two narrow dtypes, and how the operands are converted.
 
-The instructions want certain signs. An operand of the other sign is moved by 128: what that adds
-to the product is 128 times the sums of the other operand, and is taken off again.
+The instructions take bytes of certain signs. An operand of the other sign is shifted by 128, which
+adds 128 times the sums of the other operand to the result; a correction subtracts them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _KEPT, _WIDENED, _SHIFTED = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class DotPlan:
-    """How a product is computed. ``shifts_left``: the left panels hold ``x + 128`` of signed
-    ``x``, or ``x - 128`` of unsigned ones, and likewise for the right ones; at most one does.
+    """A dot-product instruction and the conversions of its operands.
+
+    ``shifts_left``: the packed left operand holds ``x + 128`` for signed ``x`` and ``x - 128`` for
+    unsigned ``x``; ``shifts_right`` likewise. At most one operand is shifted.
     """
 
     instruction: Instruction
@@ -44,7 +46,7 @@ class DotPlan:
 
     @property
     def group(self) -> int:
-        """Neighbouring depths that one lane adds up."""
+        """How many neighbours along K one lane accumulates."""
         return int_value(self.instruction.operands[0].shape[0]) or 1
 
     @property
@@ -52,19 +54,19 @@ class DotPlan:
         return int_value(self.instruction.result.shape[0]) or 1
 
     def convert(self, value: PrimExpr, wanted: DType) -> PrimExpr:
-        """An element of an operand as an element of its panels."""
+        """An element of an operand, converted as its packed form holds it."""
         if _change(value.dtype, wanted) != _SHIFTED:
             return value.astype(wanted)
         return te.bitwise_xor(value.astype("uint8"), SHIFT).astype(wanted)
 
     def zero(self, source: DType, wanted: DType) -> PrimExpr:
-        """What a zero of an operand is in its panels."""
+        """A zero of an operand of dtype ``source``, as its packed form holds it."""
         is_shifted = _change(source, wanted) == _SHIFTED
         moved = 0 if not is_shifted else SHIFT if wanted.code == "uint" else -SHIFT
         return const(moved, wanted)
 
     def shift(self, *, right: bool) -> int:
-        """What the panels of a side hold beyond the operand."""
+        """What packing adds to each element of an operand: 128, -128 or 0."""
         if not (self.shifts_right if right else self.shifts_left):
             return 0
         return SHIFT if (self.right if right else self.left).code == "uint" else -SHIFT
@@ -74,10 +76,10 @@ def plan_dot_product(
     left: DType, right: DType, target: CpuTarget, *, keeps_left: bool = False,
     keeps_right: bool = False,
 ) -> DotPlan | None:
-    """The best plan for operands of these types; ``None`` where the CPU has no instruction.
+    """The best instruction for operands of these dtypes; ``None`` if the CPU has none.
 
-    The wider the registers and the more products in a lane, the better; then the fewer shifts.
-    With ``keeps_left`` or ``keeps_right`` the panels of that side hold the operand as it is.
+    Wider registers come first, then more products per lane, then fewer shifts. ``keeps_left`` and
+    ``keeps_right`` rule out conversions of an operand: it was packed at compile time.
     """
     plans: list[tuple[tuple[int, int, int], DotPlan]] = []
     for instruction in DOT_PRODUCTS:
@@ -96,12 +98,26 @@ def plan_dot_product(
 
 
 def multiplies_bytes(left: DType, right: DType, target: CpuTarget) -> bool:
-    """Whether the CPU has an instruction that multiplies these types and adds up in 32 bits."""
+    """Whether a dot-product instruction of the CPU takes these dtypes, with sums of 32 bits."""
     return plan_dot_product(left, right, target) is not None
 
 
+def features_for(left: DType, right: DType, target: CpuTarget) -> tuple[str, ...]:
+    """The CPU features of the best instruction for these dtypes on the target's architecture.
+
+    Empty if the architecture has no such instruction.
+    """
+    for instruction in DOT_PRODUCTS:
+        wanted = [b.dtype for b in instruction.operands]
+        changes = [_change(have, want) for have, want in zip((left, right), wanted, strict=True)]
+        is_possible = None not in changes and changes != [_SHIFTED, _SHIFTED]
+        if is_possible and instruction.runs_on(target.arch, instruction.features):
+            return instruction.features
+    return ()
+
+
 def _change(source: DType, wanted: DType) -> int | None:
-    """How elements of ``source`` become ``wanted``; ``None`` where they cannot."""
+    """How elements of ``source`` are converted to ``wanted``; ``None`` if they cannot be."""
     if source == wanted:
         return _KEPT
     if not (source.is_int and wanted.is_int) or source.bits != 8:

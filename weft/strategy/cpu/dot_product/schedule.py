@@ -1,4 +1,4 @@
-"""The schedule of products by dot product instructions: panels, register tiles, corrections."""
+"""The schedule of a matmul by dot-product instructions: packing, register tiles, corrections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.strategy.cpu.dot_product.instruction import DotPlan
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 
-CHUNK = 16  # groups of one line that the left panels keep together: 64 bytes
+CHUNK = 16  # groups of a row that are adjacent in a packed A: a cache line of 64 bytes
 
 
 def schedule_dot_product(

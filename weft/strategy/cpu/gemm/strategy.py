@@ -1,0 +1,103 @@
+"""Registers the matmul family: its implementations, and the layout of constant weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+
+from weft.ir.expr import Call
+from weft.ir.types import TensorType, Type
+from weft.op.nn.dense import DenseAttrs
+from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
+from weft.strategy.cpu.default import schedule_default
+from weft.strategy.cpu.dot_product.compute import dot_product_matmul, prepacked_dot_product
+from weft.strategy.cpu.dot_product.cost import DotProductPlan
+from weft.strategy.cpu.dot_product.schedule import schedule_dot_product
+from weft.strategy.cpu.gemm.blocking import GemmPlan
+from weft.strategy.cpu.gemm.compute import gemm, prepacked_gemm
+from weft.strategy.cpu.gemm.decide import decide_matmul, plan_variants, runnable
+from weft.strategy.cpu.gemm.schedule import schedule_gemm
+from weft.strategy.decision import Candidate
+from weft.strategy.implementation import Implementation, attrs_of
+from weft.strategy.registry import alter_layout, strategy
+from weft.target import CpuTarget
+from weft.topi.layout import Layout
+from weft.transform.layout.layout_choice import LayoutChoice
+
+
+def matmul(call: Call, target: CpuTarget) -> Iterator[Implementation]:
+    """The candidates of the decision, as implementations."""
+    for candidate in runnable(call, target):
+        yield _implementation(call, candidate, target)
+
+
+for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
+    strategy(_name, target="cpu")(matmul)
+
+
+@alter_layout("nn.dense", target="cpu")
+def dense_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
+    """A constant weight in the panels that the decision asks for, padded to whole ones."""
+    attrs, weight = attrs_of(call, DenseAttrs), types[1]
+    plan = None if attrs.panels is not None else decide_matmul(call, target).plan
+    if plan is None or plan.panels is None or not isinstance(weight, TensorType):
+        return None
+    layout, written = plan.panels.layout, attrs.weight_layout
+    sizes: dict[str, int] = dict(zip(written, weight.concrete_shape, strict=True))
+    zeros = tuple(-sizes[axis] % Layout.parse(layout).factor_of(axis) for axis in written)
+    units = sizes["N"] if isinstance(plan, DotProductPlan) or any(zeros) else None
+    return LayoutChoice(attrs.replace(weight_layout=layout, units=units),
+                        (None, (written, layout)), paddings=(None, zeros if any(zeros) else None))
+
+
+def _implementation(
+    call: Call, candidate: Candidate[GemmPlan | DotProductPlan | None], target: CpuTarget
+) -> Implementation:
+    prefix = f"{getattr(call.op, 'name', 'matmul')}.{target.kind}"
+    plan = candidate.plan
+    if isinstance(plan, DotProductPlan):
+        made = _dot_product(f"{prefix}.{plan.dot.instruction.name}", call, plan)
+    elif isinstance(plan, GemmPlan):
+        name = f"{prefix}.{candidate.algorithm}"
+        variants = functools.partial(_variants, name, call, plan, target)
+        made = dataclasses.replace(_gemm(name, call, plan), variants=variants)
+    else:
+        made = Implementation(f"{prefix}.{candidate.algorithm}", schedule_default)
+    return dataclasses.replace(made, cost=candidate.seconds)
+
+
+def _variants(
+    name: str, call: Call, plan: GemmPlan, target: CpuTarget
+) -> Iterator[Implementation]:
+    for other in plan_variants(call, plan, target):
+        yield _gemm(f"{name}[{other.blocking.mr}x{other.blocking.nr}]", call, other)
+
+
+def _gemm(name: str, call: Call, plan: GemmPlan) -> Implementation:
+    if plan.panels is not None:
+        return Implementation(name, functools.partial(schedule_gemm, plan=plan, flat_rows=True),
+                              functools.partial(prepacked_gemm, plan=plan))
+    transpose_a, transpose_b = _transposes(call)
+    compute = functools.partial(gemm, transpose_a=transpose_a, transpose_b=transpose_b, plan=plan)
+    return Implementation(
+        name, functools.partial(schedule_gemm, plan=plan),
+        lambda a, b, attrs: compute(a, b, out_dtype=attrs.out_dtype or a.dtype))
+
+
+def _dot_product(name: str, call: Call, plan: DotProductPlan) -> Implementation:
+    schedule = functools.partial(schedule_dot_product, plan=plan.dot, tile=plan.tile,
+                                 flat_rows=isinstance(call.attrs, DenseAttrs))
+    if plan.panels is not None:
+        return Implementation(name, schedule, functools.partial(prepacked_dot_product, plan=plan))
+    transpose_a, transpose_b = _transposes(call)
+    return Implementation(name, schedule, functools.partial(
+        dot_product_matmul, plan=plan, transpose_a=transpose_a, transpose_b=transpose_b))
+
+
+def _transposes(call: Call) -> tuple[bool, bool]:
+    """Whether A and B are stored transposed."""
+    attrs = call.attrs
+    if isinstance(attrs, MatmulAttrs | BatchMatmulAttrs):
+        return attrs.transpose_a, attrs.transpose_b
+    return False, attrs_of(call, DenseAttrs).weight_layout == "NK"
