@@ -142,7 +142,7 @@ def test_kernels_by_winograd_say_so(monkeypatch, tmp_path) -> None:
     assert str(share).startswith("W ")
     assert "Winograd" in str(table.caption)
     assert failures.texts == []
-    assert by_winograd(["nn.dense.cpu.packed", "nn.winograd_conv2d.cpu.nchwc"])
+    assert by_winograd(["nn.dense.cpu.prepacked_gemm", "nn.winograd_conv2d.cpu.nchwc"])
     assert not by_winograd(["nn.conv2d.cpu.nchwc"])
 
 

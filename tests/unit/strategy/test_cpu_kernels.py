@@ -95,7 +95,7 @@ def test_packed_dense(target, rows, columns, depth, panel):
     b = var("b", (columns,))
     y = op.nn.dense(x, w, units=columns, weight_layout=f"NK{panel}n")
     kernel = check(primitive([x, w, b], op.nn.relu(op.add(y, b))), target)
-    assert kernel.implementation == "nn.dense.cpu.packed"
+    assert kernel.implementation == "nn.dense.cpu.prepacked_gemm"
 
 
 @TARGETS
@@ -106,7 +106,7 @@ def test_packed_dense_of_any_rank(target, shape, columns, panel):
     r = var("r", (*shape[:-1], columns))
     y = op.nn.dense(x, w, units=columns, weight_layout=f"NK{panel}n")
     kernel = check(primitive([x, w, r], op.add(op.nn.relu(y), r)), target)
-    assert kernel.implementation == "nn.dense.cpu.packed"
+    assert kernel.implementation == "nn.dense.cpu.prepacked_gemm"
 
 
 @TARGETS
@@ -117,7 +117,7 @@ def test_packed_dense_with_a_panel_filled_up(target, shape, columns):
     x, w = var("x", shape), var("w", (panels, shape[-1], 16))
     y = op.nn.dense(x, w, units=columns, weight_layout="NK16n")
     kernel = check(primitive([x, w], op.nn.relu(y)), target)
-    assert kernel.implementation == "nn.dense.cpu.packed"
+    assert kernel.implementation == "nn.dense.cpu.prepacked_gemm"
 
 
 @TARGETS
@@ -125,7 +125,7 @@ def test_packed_dense_with_a_panel_filled_up(target, shape, columns):
 def test_dense_with_weights_known_at_run_time(target, layout, shape):
     x, w = var("x", (11, 9)), var("w", shape)
     kernel = check(primitive([x, w], op.nn.dense(x, w, weight_layout=layout)), target)
-    assert kernel.implementation == "nn.dense.cpu.packed"
+    assert kernel.implementation == "nn.dense.cpu.gemm"
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_matmul_of_other_types(target, dtype, transposed):
             for name, shape, turned in zip("ab", (left, right), transposed, strict=True))
     y = op.nn.matmul(a, b, transpose_a=transposed[0], transpose_b=transposed[1])
     kernel = check(primitive([a, b], y), target, rtol=2e-3 if dtype == "float16" else 1e-4)
-    assert kernel.implementation == "nn.matmul.cpu.packed"
+    assert kernel.implementation == "nn.matmul.cpu.gemm"
 
 
 @TARGETS
@@ -173,7 +173,7 @@ def test_packed_dense_of_other_types(target, dtype):
     x, w = var("x", (2, 5, 33), dtype), var("w", (3, 33, 16), dtype)
     y = op.nn.dense(x, w, units=37, weight_layout="NK16n")
     kernel = check(primitive([x, w], y), target, rtol=2e-3 if dtype == "float16" else 1e-4)
-    assert kernel.implementation == "nn.dense.cpu.packed"
+    assert kernel.implementation == "nn.dense.cpu.prepacked_gemm"
 
 
 @pytest.mark.parametrize("columns", [1, 20])
@@ -224,7 +224,7 @@ def test_blocks_of_rows_that_divide_nothing(target):
     small = dataclasses.replace(target, l3_bytes=64 * 1024)
     a, b = var("a", (811, 10)), var("b", (10, 37))
     kernel = check(primitive([a, b], op.nn.relu(op.nn.matmul(a, b))), small)
-    assert kernel.implementation == "nn.matmul.cpu.packed"
+    assert kernel.implementation == "nn.matmul.cpu.gemm"
 
 
 @TARGETS

@@ -1,4 +1,4 @@
-"""Deep products of few rows and columns, whose depth threads share."""
+"""Split-K: threads share the K of a GEMM with few tiles."""
 
 from __future__ import annotations
 
@@ -16,28 +16,32 @@ from tests.unit.strategy.kernels import (
 from weft import op
 from weft.ir.expr import Function, var
 from weft.strategy import lower_function
-from weft.strategy.cpu.gemm import schedule as product_schedule
+from weft.strategy.cpu.gemm import blocking
+from weft.strategy.cpu.gemm.decide import decide_problem
 
 
 @pytest.fixture
-def short_parts(monkeypatch):
-    """Small products are cut as large ones are."""
-    monkeypatch.setattr(product_schedule, "PARALLEL_THRESHOLD", 10)
-    monkeypatch.setattr(product_schedule, "MIN_PART_DEPTH", 2)
+def shallow_chunks(monkeypatch):
+    """Small GEMMs are split as large ones are."""
+    monkeypatch.setattr(blocking, "PARALLEL_THRESHOLD", 10)
+    monkeypatch.setattr(blocking, "MIN_SPLIT_K_DEPTH", 2)
+    decide_problem.cache_clear()
+    yield
+    decide_problem.cache_clear()
 
 
-@pytest.mark.usefixtures("short_parts")
+@pytest.mark.usefixtures("shallow_chunks")
 @pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 @pytest.mark.parametrize(("rows", "columns", "depth"), [(1, 10, 37), (3, 21, 50), (9, 16, 64)])
-def test_parts_are_added_before_what_is_fused(target, rows, columns, depth):
+def test_chunks_are_added_before_the_fused_operators(target, rows, columns, depth):
     a, b, c = var("a", (rows, depth)), var("b", (depth, columns)), var("c", (columns,))
     body = op.nn.relu(op.add(op.nn.matmul(a, b), c))
     kernel = check(primitive([a, b, c], body), target)
     assert "matmul.rf" in str(kernel.func)
 
 
-@pytest.mark.usefixtures("short_parts")
-def test_parts_of_packed_weights():
+@pytest.mark.usefixtures("shallow_chunks")
+def test_split_k_over_a_packed_weight():
     x, w = var("x", (2, 1, 45)), var("w", (2, 45, 16))
     y = op.nn.dense(x, w, units=19, weight_layout="NK16n")
     kernel = check(primitive([x, w], y), WIDE_CPU)

@@ -178,11 +178,11 @@ def test_constant_weights_are_packed_in_either_layout(layout, dtype) -> None:
     lambda x: op.nn.dense(x, Constant(np.ones((48, 64), np.float16))),
     lambda x: op.nn.matmul(x, op.transpose(x)),
 ], ids=["dense", "matmul"])
-def test_the_broadcast_operand_is_widened_once(build) -> None:
+def test_the_broadcast_operand_is_upcast_once(build) -> None:
     """Its elements are read for every panel."""
     x = var("x", (32, 64), "float16")
     (kernel,) = kernels_of(Function((x,), build(x)))
-    assert "a_wide" in str(lower_function(kernel, WIDE_CPU).func)
+    assert "a_upcast" in str(lower_function(kernel, WIDE_CPU).func)
 
 
 @pytest.mark.parametrize("dtype", NARROW)

@@ -82,9 +82,9 @@ def test_a_missing_file_says_how_to_make_one(tmp_path):
 
 def test_records_override_the_model(tmp_path):
     function, path = product(), tmp_path / "r.jsonl"
-    assert lower_function(function, WIDE_CPU).implementation == "nn.dense.cpu.packed"
+    assert lower_function(function, WIDE_CPU).implementation == "nn.dense.cpu.gemm"
     kernel = structural_hash(function)
-    append_records(path, [record("nn.dense.cpu.packed", 2.0, kernel),
+    append_records(path, [record("nn.dense.cpu.gemm", 2.0, kernel),
                           record("nn.dense.cpu.generic", 1.0, kernel)])
     with config(records=path):
         assert check(function, WIDE_CPU).implementation == "nn.dense.cpu.generic"
@@ -94,4 +94,4 @@ def test_records_of_what_no_longer_exists_are_passed_over(tmp_path):
     function, path = product(), tmp_path / "r.jsonl"
     append_records(path, [record("nn.dense.cpu.gone", 1.0, structural_hash(function))])
     with config(records=path):
-        assert lower_function(function, WIDE_CPU).implementation == "nn.dense.cpu.packed"
+        assert lower_function(function, WIDE_CPU).implementation == "nn.dense.cpu.gemm"

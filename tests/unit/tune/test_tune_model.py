@@ -43,18 +43,18 @@ def test_a_model_is_tuned_and_the_times_choose(cache):
     model, path = weft.parse(PROGRAM), cache / "r.jsonl"
     report = weft.tune_model(model, path, seconds=1e-3, threads=1)
     assert [k.text for k in report.tuned] == ["nn.dense + nn.relu"]
-    assert set(report.tuned[0].seconds) >= {"nn.dense.cpu.packed", "nn.dense.cpu.generic"}
-    assert "nn.dense.cpu.packed" in report.table()
+    assert set(report.tuned[0].seconds) >= {"nn.dense.cpu.gemm", "nn.dense.cpu.generic"}
+    assert "nn.dense.cpu.gemm" in report.table()
 
     kernel = next(iter(read_records(path).seconds))[0]
     slowest = Record(kernel, "", str(CpuTarget.host()), "nn.dense.cpu.generic", 1e-12, 1)
     before, expected = implementation_of(model)
     append_records(path, [slowest])
     chosen, found = implementation_of(model, records=path)
-    assert (before, chosen) == ("nn.dense.cpu.packed", "nn.dense.cpu.generic")
+    assert (before, chosen) == ("nn.dense.cpu.gemm", "nn.dense.cpu.generic")
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     # Neither is found in the cache in place of the other.
-    assert implementation_of(model)[0] == "nn.dense.cpu.packed"
+    assert implementation_of(model)[0] == "nn.dense.cpu.gemm"
     assert implementation_of(model, records=path)[0] == "nn.dense.cpu.generic"
 
 
@@ -64,7 +64,7 @@ def test_a_second_run_times_what_is_missing(cache):
     lines = path.read_text()
     again = weft.tune_model(model, path, seconds=1e-3, threads=1)
     assert path.read_text() == lines
-    assert set(again.tuned[0].seconds) >= {"nn.dense.cpu.packed", "nn.dense.cpu.generic"}
+    assert set(again.tuned[0].seconds) >= {"nn.dense.cpu.gemm", "nn.dense.cpu.generic"}
     weft.tune_model(model, path, seconds=1e-3, threads=1, again=True)
     assert path.read_text().startswith(lines)
     assert len(path.read_text()) > len(lines)

@@ -62,7 +62,7 @@ def matmul(
 
 
 def accumulator_dtype(dtype: DType) -> DType:
-    """The dtype in which products of ``dtype`` are summed: float32 for floats of 16 bits or less."""
+    """The dtype that products of ``dtype`` are summed in: float32 for floats of 16 bits or less."""
     return float32 if dtype.is_narrow_float else dtype
 
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from weft.ir.dtype import DType
 from weft.ir.expr import Call, Constant, Expr
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
-from weft.op.nn.dense import DenseAttrs
 from weft.strategy.cpu.common.blocking import block_for
 from weft.strategy.cpu.convolution.cost import ConvSize, blocked_cycles, plain_cycles
 from weft.strategy.cpu.depthwise.cost import blocked_depthwise_cycles, plain_depthwise_cycles
 from weft.strategy.cpu.dot_product.convolution import conv_plan, kernel_layout
-from weft.strategy.cpu.dot_product.matmul import panel_layout, plan_of
-from weft.strategy.cpu.gemm.cost import GemmShape, plan_gemm
 from weft.strategy.cpu.machine_model import has_masks, machine_model
 from weft.strategy.implementation import attrs_of
 from weft.strategy.registry import alter_layout
 from weft.target import CpuTarget
 from weft.topi.layout import Layout
-from weft.topi.nn.dense import accumulator_dtype
 from weft.transform.layout.layout_choice import LayoutChoice, LayoutChoices
 
 USUAL_ROWS = 64  # of a dense layer whose batch is not known

@@ -46,7 +46,7 @@ class _PackedMatmul:
 
     @property
     def has_row_of_ones(self) -> bool:
-        """Whether the one tile of rows has a last row of ones in A: it gives the column sums of B."""
+        """Whether A gets a last row of ones, which makes the column sums of B part of the tile."""
         rows = int_value(self.rows)
         return self.dot.shifts_left and rows is not None and self.tile.mr > rows
 
@@ -55,7 +55,7 @@ class _PackedMatmul:
         return _ceil_div(self.depth, self.dot.group)
 
     def left_panels(self, batch: Sequence[PrimExpr], element: Element) -> te.Tensor:
-        """A packed; 16 groups of a row are adjacent, so that packing copies a cache line at once."""
+        """A packed; 16 groups of a row are adjacent: packing copies a cache line at once."""
         dot, mr, chunk = self.dot, self.tile.mr, CHUNK * self.dot.group
 
         def body(*index: PrimExpr) -> PrimExpr:

@@ -59,8 +59,7 @@ def plan_prepacked(
 
 
 def panels_for(n: int, dot: DotPlan) -> WeightPanels:
-    """The panels for a constant weight of ``n`` columns: of those with the least padding the widest.
-    """
+    """The panels for a constant weight of ``n`` columns: the widest with the least padding."""
     widths = [dot.lanes * vectors for vectors in range(MAX_PANEL_VECTORS, 0, -1)]
     return WeightPanels(min(widths, key=lambda width: -n % width), dot.group)
 

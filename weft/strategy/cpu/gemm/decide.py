@@ -7,21 +7,20 @@ strategies offer its candidates, the computes and schedules build its plan.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from weft.ir.expr import Call
-from weft.ir.types import TensorType
+from weft.op.nn.dense import WeightPanels
 from weft.strategy.cpu.dot_product.cost import (
     DotProductPlan,
     dot_product_cycles,
     plan_prepacked,
     plan_run_time,
 )
-from weft.strategy.cpu.dot_product.instruction import DotPlan
+from weft.strategy.cpu.estimate import gemm_seconds
 from weft.strategy.cpu.gemm.applies import (
     MatmulProblem,
     dot_product_of,
@@ -46,7 +45,6 @@ from weft.strategy.cpu.gemm.cost import (
 )
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
-from weft.op.nn.dense import WeightPanels
 from weft.target import CpuTarget
 from weft.topi.nn.dense import accumulator_dtype
 
@@ -194,21 +192,14 @@ def _generic(problem: MatmulProblem, target: CpuTarget) -> Candidate[MatmulPlan]
     are_rows_along_k = (problem.transpose_b and not problem.transpose_a
                         and problem.panels is None)
     cycles = problem.matrices * generic_cycles(
-        shape, target, b_itemsize=problem.b.dtype.itemsize, are_rows_along_k=are_rows_along_k)
+        shape, target, b_itemsize=problem.b.dtype.itemsize, are_rows_along_k=are_rows_along_k,
+        converts_a=_converts_a(problem, shape))
     return _candidate(MatmulAlgorithm.GENERIC, None, machine_model(target).seconds(cycles))
 
 
 def _generic_of_call(call: Call, target: CpuTarget) -> Candidate[MatmulPlan]:
-    """For operands of other ranks and layouts; sizes that are not known count as 1."""
-    a, c = call.args[0].checked_type, call.checked_type
-    if not isinstance(a, TensorType) or not isinstance(c, TensorType):
-        return _candidate(MatmulAlgorithm.GENERIC, None, machine_model(target).seconds(1))
-    transposed = a.ndim > 1 and bool(getattr(call.attrs, "transpose_a", False))
-    elements, depth = (math.prod(d for d in dims if isinstance(d, int)) for dims in (
-        c.shape, (a.shape[-2 if transposed else -1],)))
-    shape = GemmShape(elements, 1, depth, accumulator_dtype(c.dtype))
-    cycles = generic_cycles(shape, target, b_itemsize=c.dtype.itemsize, are_rows_along_k=False)
-    return _candidate(MatmulAlgorithm.GENERIC, None, machine_model(target).seconds(cycles))
+    """For operands of other ranks and layouts."""
+    return _candidate(MatmulAlgorithm.GENERIC, None, gemm_seconds(call, target))
 
 
 def _candidate(

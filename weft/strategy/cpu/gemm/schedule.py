@@ -144,7 +144,7 @@ def _chains(tile: RegisterTile, target: CpuTarget) -> int:
 def _schedule_k_blocks(
     ctx: CpuContext, reduction: te.ComputeOp, blocking: GemmBlocking, flat_rows: bool
 ) -> None:
-    """The kc loop: sums of a block of rows and one B panel in memory, to which each block of K adds.
+    """The kc loop: each block of K adds to sums in memory, of a block of rows and one B panel.
 
     ``rfactor`` over blocks of K makes the partial sums of one block a stage, which is computed in
     registers tile by tile. The block of K is outside the tiles, so that its share of the B panel

@@ -33,7 +33,7 @@ def matmul(call: Call, target: CpuTarget) -> Iterator[Implementation]:
 
 
 for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
-    strategy(_name, target="cpu")(matmul)
+    strategy(_name, target="cpu", complete=True)(matmul)
 
 
 @alter_layout("nn.dense", target="cpu")
@@ -64,7 +64,7 @@ def _implementation(
         made = dataclasses.replace(_gemm(name, call, plan), variants=variants)
     else:
         made = Implementation(f"{prefix}.{candidate.algorithm}", schedule_default)
-    return dataclasses.replace(made, cost=candidate.seconds)
+    return dataclasses.replace(made, seconds=candidate.seconds)
 
 
 def _variants(

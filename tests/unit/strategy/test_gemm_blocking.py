@@ -1,4 +1,4 @@
-"""The analytic model of matrix products: tiles, blocks of rows, slices of the depth."""
+"""The blocking of a GEMM: register tiles, mc, kc, and when B is packed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
 from weft.ir.dtype import DType, float32, float64
 from weft.strategy.cpu.common.register_tile import fits_registers
-from weft.strategy.cpu.gemm.cost import GemmShape, packs_b, plan_gemm
+from weft.strategy.cpu.gemm.blocking import block_gemm, worth_packing_b
+from weft.strategy.cpu.gemm.cost import GemmShape
 from weft.target import Target
 
 SIZES = st.integers(1, 5000)
@@ -20,34 +21,35 @@ SIZES = st.integers(1, 5000)
 @given(SIZES, SIZES, SIZES, st.sampled_from([SMALL_CPU, WIDE_CPU]),
        st.sampled_from([float32, float64]))
 def test_plans_fit_the_machine(rows, columns, depth, target, dtype):
-    plan = plan_gemm(GemmShape(rows, columns, depth, dtype), target)
+    plan = block_gemm(GemmShape(rows, columns, depth, dtype), target)
     assert fits_registers(plan.tile, target)
     assert 1 <= plan.tile.mr <= rows
-    assert plan.width < columns + plan.lanes or plan.tile.nr_vectors == 1
-    assert 1 <= plan.block <= -(-rows // plan.tile.mr)
+    assert plan.nr < columns + plan.lanes or plan.tile.nr_vectors == 1
+    assert plan.mr <= plan.mc < rows + plan.mr
+    assert plan.mc % plan.mr == 0
     if plan.kc is not None:
-        assert plan.kc * plan.width * dtype.itemsize <= target.l2_bytes // 2
+        assert plan.kc * plan.nr * dtype.itemsize <= target.l2_bytes // 2
 
 
 @pytest.mark.parametrize("size", [256, 384, 768, 1000, 1024, 1536, 2048])
 @pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 def test_large_products_are_bound_by_arithmetic(size, target):
     """Enough sums to hide the latency of adding, and fewer loads than the ports take."""
-    tile = plan_gemm(GemmShape(size, size, size, float32), target).tile
+    tile = block_gemm(GemmShape(size, size, size, float32), target).tile
     assert tile.accumulators >= 8
     assert tile.mr + tile.nr_vectors <= tile.accumulators
 
 
 def test_rows_a_page_apart_are_few():
     """Lines of as many rows share a set of the first-level cache."""
-    page = plan_gemm(GemmShape(448, 512, 1024, float32), WIDE_CPU).tile
-    other = plan_gemm(GemmShape(448, 512, 1040, float32), WIDE_CPU).tile
+    page = block_gemm(GemmShape(448, 512, 1024, float32), WIDE_CPU).tile
+    other = block_gemm(GemmShape(448, 512, 1040, float32), WIDE_CPU).tile
     assert page.mr <= 8 < other.mr or page.accumulators < other.accumulators
 
 
 def test_the_depth_is_cut_where_a_panel_leaves_the_cache():
     def cut(rows: int, depth: int) -> int | None:
-        return plan_gemm(GemmShape(rows, 1024, depth, float32), WIDE_CPU).kc
+        return block_gemm(GemmShape(rows, 1024, depth, float32), WIDE_CPU).kc
 
     assert cut(512, 1024) is None
     assert cut(512, 65536) is not None
@@ -57,7 +59,7 @@ def test_the_depth_is_cut_where_a_panel_leaves_the_cache():
 def test_what_is_in_the_cache_is_read_where_it_is():
     def copied(rows: int, columns: int, dtype: DType = float32) -> bool:
         size = GemmShape(rows, columns, 512, dtype)
-        return packs_b(size, plan_gemm(size, WIDE_CPU), WIDE_CPU)
+        return worth_packing_b(size, block_gemm(size, WIDE_CPU), WIDE_CPU)
 
     assert not copied(256, 128)
     assert copied(512, 2048)
@@ -71,12 +73,12 @@ def test_what_is_in_the_cache_is_read_where_it_is():
 ])
 def test_odd_columns_of_few_rows_are_copied_where_there_are_no_masks(target, copied):
     size = GemmShape(3, 101, 64, float32)
-    assert packs_b(size, plan_gemm(size, target), target) == copied
+    assert worth_packing_b(size, block_gemm(size, target), target) == copied
 
 
 def test_panels_are_a_multiple_of_those_there_are():
     size = GemmShape(128, 768, 768, float32)
-    assert plan_gemm(size, WIDE_CPU, panel=32).width % 32 == 0
-    assert plan_gemm(size, WIDE_CPU, panel=24).lanes == 24
+    assert block_gemm(size, WIDE_CPU, panel=32).nr % 32 == 0
+    assert block_gemm(size, WIDE_CPU, panel=24).lanes == 24
     near = dataclasses.replace(size, n=10)
-    assert plan_gemm(near, WIDE_CPU).lanes == 16
+    assert block_gemm(near, WIDE_CPU).lanes == 16
