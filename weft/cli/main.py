@@ -18,8 +18,8 @@ from weft.support.errors import WeftError
 # Verb -> the module that has it; a module is imported when its verb is used.
 _VERBS = {
     "compile": "compile", "run": "run", "bench": "run", "profile": "run", "tune": "tune",
-    "opt": "opt", "inspect": "inspect", "ops": "ops", "targets": "info", "cache": "cache",
-    "doctor": "info",
+    "opt": "opt", "passes": "passes", "inspect": "inspect", "ops": "ops", "targets": "info",
+    "cache": "cache", "doctor": "info",
 }
 
 
@@ -63,7 +63,8 @@ def cli() -> None:
     weft tune model.onnx --records r.jsonl    choose kernels by timing them
     weft inspect model.onnx --phase llvm      any stage as text
     weft inspect model.onnx --html out.html   all of it on one page
-    weft opt net.ir -p fold_constant,fuse_ops passes on the text form
+    weft opt net.ir -p fold_constant,fuse_ops run passes on the text form
+    weft passes                               the passes of the compiler, in order
     weft ops gelu                             an operator, by any of its names
     weft cache                                the compiled code that is kept, and its size
     weft doctor                               what weft finds here, and every setting

@@ -11,8 +11,8 @@ from tests.unit.cli.commands import run
 PROGRAM = "def @main(%x: Tensor[(4,), float32]) { nn.relu(nn.relu(%x)) }"
 
 
-@pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "opt", "inspect", "ops",
-                                  "targets", "doctor"])
+@pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "opt", "passes", "inspect",
+                                  "ops", "targets", "doctor"])
 def test_every_verb_teaches_by_help(verb, capsys):
     code, out, _ = run([verb, "--help"], capsys)
     assert code == 0
@@ -137,3 +137,31 @@ def test_the_module_runs_as_a_script():
                           text=True, check=False)
     assert done.returncode == 0
     assert done.stdout.startswith("weft, version")
+
+
+def test_passes_are_listed_in_order(capsys):
+    code, out, _ = run(["passes"], capsys)
+    assert code == 0
+    lines = [line.strip() for line in out.splitlines()]
+    assert lines.index("optimized") < lines.index("fold_scale_axis") < lines.index("lowered")
+    assert lines.index("vectorize_loop") < lines.index("flatten_buffer")
+    assert "reshape_of_reshape" in lines
+
+
+def test_a_pass_is_described(capsys):
+    code, out, _ = run(["passes", "fuse_ops"], capsys)
+    assert code == 0
+    assert "phases: lowered" in out
+    assert "max_depth=" in out
+    code, _, err = run(["passes", "fuse_op"], capsys)
+    assert code == 1
+    assert "did you mean 'fuse_ops'" in err
+
+
+def test_passes_as_json(capsys):
+    _, out, _ = run(["passes", "--json"], capsys)
+    listed = json.loads(out)
+    assert listed["phases"]["lowered"][0] == "fuse_ops"
+    assert {"name": "fuse_attention", "phases": ["optimized"]}.items() <= next(
+        p for p in listed["passes"] if p["name"] == "fuse_attention").items()
+    assert listed["tir_passes"][0] == "simplify"
