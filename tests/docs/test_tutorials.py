@@ -32,7 +32,7 @@ def test_every_block_of_python_is_read() -> None:
 
 def test_the_mistakes_that_the_page_promises_are_there() -> None:
     shown = "".join(b.printed for b in read_blocks(PAGES["add_operator"]))
-    for words in ("does not give what its relation says", "gives no tensor", "E0600",
+    for words in ("contradicts its type relation", "does not return a tensor", "E0600",
                   "the gradient of acme.square with respect to x has the wrong type"):
         assert words in shown
 

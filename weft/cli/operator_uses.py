@@ -1,4 +1,4 @@
-"""Which operators of model formats an operator serves, found in the converters themselves."""
+"""Which ONNX and torch operators convert to an operator, found in the converters' code."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LOADS = ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def onnx_names() -> Mapping[str, list[str]]:
-    """By operator, the ONNX operators that convert to it (among others)."""
+    """The ONNX operators whose conversion uses each operator, by operator name."""
     from weft.frontend.onnx import converters, registry
 
-    _ = converters  # the import fills the table
+    _ = converters  # importing the module registers the converters
     names = ((name, converter.convert) for name in registry.supported_operators()
              for converter in registry.converter_versions(name))
     return _by_operator(names)
 
 
 def torch_names() -> Mapping[str, list[str]]:
-    """By operator, the ATen operators of torch that convert to it (among others)."""
+    """The ATen operators of torch whose conversion uses each operator, by operator name."""
     from weft.frontend.torch import converters, registry
 
     _ = converters
@@ -44,7 +44,7 @@ def _by_operator(names: Iterator[tuple[str, Callable[..., Any]]]) -> dict[str, l
 
 
 def _operators_of(converter: Callable[..., Any]) -> dict[Op, None]:
-    """The operators that a converter, or a helper of its package, names."""
+    """The operators that a converter, or a helper of its package, refers to."""
     found: dict[Op, None] = {}
     seen: set[int] = set()
     pending: list[Any] = [converter]
@@ -67,7 +67,10 @@ def _operators_of(converter: Callable[..., Any]) -> dict[Op, None]:
 
 
 def _mentioned(function: FunctionType) -> Iterator[Any]:
-    """What a function closes over, has as defaults, and names: ``op.nn.conv2d`` is one name."""
+    """The values that a function refers to: closure cells, defaults, and globals.
+
+    A dotted global such as ``op.nn.conv2d`` is one value.
+    """
     yield from (cell.cell_contents for cell in function.__closure__ or ())
     yield from function.__defaults__ or ()
     current: Any = None

@@ -1,4 +1,4 @@
-"""``weft ops``: the operators, and how those of model formats are spelled."""
+"""``weft ops``: lists weft's operators, and finds them by the names of ONNX and torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.ir import OPS
 from weft.support.errors import RegistryError
 from weft.support.plugins import load_plugins
 
-# What has the names of a format's operators, by the package that it needs; the quick one first.
+# By the package that a format needs: its title, and its operators by weft's; the fastest first.
 _FORMATS = {"onnx": ("ONNX", onnx_names), "torch": ("torch", torch_names)}
 
 
@@ -25,9 +25,9 @@ _FORMATS = {"onnx": ("ONNX", onnx_names), "torch": ("torch", torch_names)}
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="print the catalogue as JSON")
 def ops_command(name: str | None, *, as_json: bool) -> None:
-    """List the operators, those that mention a word, or show the page of the one called NAME.
+    """List the operators, search them for a word, or show the page of operator NAME.
 
-    NAME may be that of an ONNX or torch operator too: what it is built of is shown.
+    For the NAME of an ONNX or torch operator, the operators that it converts to are listed.
 
     \b
     weft ops
@@ -51,25 +51,25 @@ def ops_command(name: str | None, *, as_json: bool) -> None:
         print_json([{"name": n, "inputs": i, "doc": d} for n, i, d in rows])
         return
     for foreign, operators in spelled.items():
-        click.echo(f"{foreign} is spelled by: {', '.join(operators)}")
+        click.echo(f"{foreign} converts to: {', '.join(operators)}")
     title = f"{len(rows)} operator{'s' * (len(rows) != 1)}"
     print_table(title if found else "\n" + title, ("operator", "inputs", "what it computes"), rows)
 
 
 def spellings(word: str) -> dict[str, list[str]]:
-    """The operators that an operator of a model format is built of, by ``ONNX Gelu`` and so on."""
+    """Weft's operators for each ONNX or torch operator called ``word``, as ``ONNX Gelu``."""
     return {f"{title} {foreign}": operators for title, table in _tables()
             for foreign, operators in table.items()
             if foreign.lower().rpartition(".")[2].rpartition("::")[2] == word}
 
 
 def _tables() -> list[tuple[str, Mapping[str, list[str]]]]:
-    """By format, the operators that each of its own is built of."""
-    return [(title, _turned_round(names())) for package, (title, names) in _FORMATS.items()
+    """For each installed format, weft's operators by the name of the format's operator."""
+    return [(title, _inverted(names())) for package, (title, names) in _FORMATS.items()
             if find_spec(package) is not None]
 
 
-def _turned_round(users: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def _inverted(users: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for operator in sorted(users):
         for foreign in users[operator]:
@@ -78,7 +78,7 @@ def _turned_round(users: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def _unknown(word: str) -> RegistryError:
-    known: dict[str, list[str]] = {}  # of one spelling weft's own names come first
+    known: dict[str, list[str]] = {}  # weft's own names come first
     for name in OPS:
         for spelling in dict.fromkeys((name.lower(), name.rpartition(".")[2].lower())):
             known.setdefault(spelling, []).append(name)

@@ -15,20 +15,20 @@ from weft.cli.output import check_writable
 @click.command("tune")
 @click.argument("model", type=ModelFile())
 @click.option("--records", required=True, type=click.Path(path_type=Path, dir_okay=False),
-              help="the file that times are appended to")
+              help="records file to append measured times to")
 @compile_options
 @click.option("--threads", type=click.IntRange(1), default=None,
               help="threads of the code that is timed (default: WEFT_THREADS, else all CPUs)")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=0.1,
               show_default=True, help="time for each implementation of each kernel")
-@click.option("--again", is_flag=True, help="time what the file has as well")
+@click.option("--again", is_flag=True, help="also time implementations that the file has")
 def tune_command(model: str, records: Path, target: str | None,
                  shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
                  threads: int | None, seconds: float, *, again: bool) -> None:
-    """Time what could run each kernel of MODEL, so that the fastest is chosen from then on.
+    """Time the candidate implementations of each kernel of MODEL and record the results.
 
-    No model needs this: choices are made by estimates of registers, caches and threads. Where an
-    estimate is wrong for a machine, a file of records overrides it.
+    Tuning is optional: by default implementations are selected by a model of registers, caches and
+    threads. Where that model is wrong for a machine, the records override it.
 
     \b
     weft tune model.onnx --records here.jsonl
@@ -40,5 +40,5 @@ def tune_command(model: str, records: Path, target: str | None,
                                  opt_level=opt_level, seconds=seconds, again=again)
     if report.tuned:
         click.echo(report.table())
-    click.echo(f"{len(report.tuned)} of {report.kernels} kernels had a choice; "
+    click.echo(f"{len(report.tuned)} of {report.kernels} kernels had several candidates; "
                f"use the times with WEFT_RECORDS={report.records}")

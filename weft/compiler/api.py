@@ -35,7 +35,7 @@ from weft.compiler.stages import Stages
 from weft.compiler.vm.build import build_vm_model
 from weft.ir.module import IRModule
 from weft.runtime.manifest import Manifest
-from weft.strategy.records import records_in_force
+from weft.strategy.records import active_records
 from weft.support import progress, trace
 from weft.support.cache import open_cache
 from weft.support.config import config
@@ -165,7 +165,7 @@ def _compile_cached(model: Source, options: CompileOptions) -> ModelCode | Manif
     with trace.span("lower program"):
         program = try_lower_program(mod)
     code = build_vm_model(mod, options) if program is None else build_model(program, options)
-    is_current = records_in_force().digest == options.records  # not if tuning ran meanwhile
+    is_current = active_records().digest == options.records  # not if tuning ran meanwhile
     if cache is not None and key is not None and is_current:
         cache.put(key, *code.to_parts())
     return code

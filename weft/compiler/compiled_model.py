@@ -14,7 +14,7 @@ from weft.compiler.build.external_kernel import errors_raised
 from weft.compiler.extensions import Extensions
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.model_code import ModelCode
-from weft.compiler.report.graph_svg import MOST_NODES, graph_svg
+from weft.compiler.report.graph_svg import MAX_NODES, graph_svg
 from weft.compiler.stages import Stages
 from weft.compiler.vm.specialize import Specializer
 from weft.export import export_artifact, export_c
@@ -56,7 +56,7 @@ class Compiled:
     def drawing(self, phase: str = "lowered") -> str | None:
         """The graph of ``main`` as SVG; ``None`` where it is too large to be looked at."""
         nodes = drawn_nodes(self._stages.module_at(phase)["main"])
-        return graph_svg(nodes) if len(nodes) <= MOST_NODES else None
+        return graph_svg(nodes) if len(nodes) <= MAX_NODES else None
 
     def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
         """Write the model for where no compiler is.

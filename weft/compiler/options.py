@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.compiler.extensions import Extensions
-from weft.strategy.records import records_in_force
+from weft.strategy.records import active_records
 from weft.support.config import config
 from weft.support.errors import OptionError
 from weft.target import CpuTarget, Target
@@ -51,7 +51,7 @@ class CompileOptions:
                               got=repr(opt_level))
         chosen = CpuTarget.of(config.target if target is None else target)
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
-                              _names(codegens), records_in_force().digest,
+                              _names(codegens), active_records().digest,
                               Extensions.make() if extensions is None else extensions)
 
     @property

@@ -1,4 +1,4 @@
-"""``weft.tune_model``: time the kernels of a model, and keep what is found in a file of records."""
+"""``weft.tune_model``: time the kernels of a model and append the results to a records file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from weft.tune import KernelTask, TunedKernel, measure_kernel
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """What was found for each kernel that had a choice; ``kernels`` counts all of the model."""
+    """The kernels with more than one candidate, timed; ``kernels`` counts all of the model."""
 
     records: Path
     kernels: int
@@ -61,18 +61,17 @@ def tune_model(
 ) -> TuningReport:
     """Time every implementation that strategies offer for the kernels of ``model``.
 
-    Each gets about ``seconds``; what is found goes to the file ``records`` kernel by kernel, so
-    that an interrupted run loses nothing and a second one goes on (``again`` times all anew).
-    ``weft.compile(model, records=...)`` or ``WEFT_RECORDS`` then choose by it. Times are taken
-    with the threads that compiled code would use. The other arguments are those of
-    ``weft.compile``.
+    Each is timed for about ``seconds``, on the threads that compiled code would use. Results are
+    appended to the file ``records`` kernel by kernel, so an interrupted run can be resumed;
+    ``again`` also times implementations that the file has. ``weft.compile(model, records=...)`` or
+    ``WEFT_RECORDS`` then selects by the file. The other arguments are those of ``weft.compile``.
 
-    Raises what ``weft.compile`` raises, ``TargetError`` for a machine that is not this one, and
-    ``OptionError`` for a file that is no file of records.
+    Raises what ``weft.compile`` raises, ``TargetError`` if the target is not this machine, and
+    ``OptionError`` for a file without records.
     """
     path = Path(records)
     if not seconds > 0:
-        raise OptionError("seconds cannot be used", expected="a positive number", got=repr(seconds))
+        raise OptionError("invalid seconds", expected="a positive number", got=repr(seconds))
     with config(**{**knobs, "records": None}):
         load_plugins()
         options = CompileOptions.make(target, opt_level, inputs)
@@ -100,7 +99,7 @@ def _tune(tasks: Sequence[KernelTask], target: CpuTarget, seconds: float, known:
 
 
 def _task_of(kernel: KernelSource, target: CpuTarget) -> KernelTask | None:
-    """The choice that a kernel offers; ``None`` where there is none."""
+    """The kernel with its candidates; ``None`` if it has only one."""
     anchor = anchor_of(kernel.function)
     if anchor is None or not isinstance(anchor.op, Op):
         return None
@@ -114,6 +113,6 @@ def _task_of(kernel: KernelSource, target: CpuTarget) -> KernelTask | None:
 
 def _check_is_here(target: CpuTarget) -> None:
     if str(target) != str(CpuTarget.host()):
-        raise TargetError("kernels are timed on the machine that will run them",
+        raise TargetError("cannot tune for another machine: kernels are timed where they run",
                           got=str(target), expected=str(CpuTarget.host()),
-                          help="tune there, and hand on the file of records")
+                          help="run `weft tune` there and copy the records file")

@@ -1,7 +1,7 @@
-"""The machine's peak of fused multiply-adds, measured at this moment.
+"""Measures the machine's peak rate of fused multiply-adds.
 
-Clock rates change with load and temperature, so a share of peak is only worth something against
-a peak measured beside it.
+Clock rates change with load and temperature, so a percentage of peak needs a peak that is measured
+at the same time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from weft.runtime.library import Library, function
 
 _TARGET_SECONDS = 0.01
-_ROUNDS = 8  # other programs disturb some; the best of them counts
+_ROUNDS = 8  # the best counts: other programs disturb some
 
 
 def measure_fma_peak(library: Library, num_threads: int = 1) -> float:
-    """GFLOP/s of float32 multiply-adds in vector registers, on as many threads at once.
+    """GFLOP/s of float32 multiply-adds in vector registers, on ``num_threads`` threads together.
 
-    Runs the meter that every library carries for about a tenth of a second.
+    Calls ``weft_fma_peak`` of the library's runtime support for about 0.1 s.
     """
     run = function(library, "weft_fma_peak", None, ctypes.c_int64)
     flops = int(function(library, "weft_fma_peak_flops", ctypes.c_int64)())
@@ -30,7 +30,7 @@ def measure_fma_peak(library: Library, num_threads: int = 1) -> float:
 
 
 def _calibrate(run: Callable[[int], object]) -> int:
-    """How many iterations take about a hundredth of a second."""
+    """Iterations that take about ``_TARGET_SECONDS``."""
     iterations = 1 << 12
     while (seconds := _timed(run, iterations)) < _TARGET_SECONDS / 4:
         iterations *= 2
@@ -44,7 +44,7 @@ def _timed(run: Callable[[int], object], iterations: int) -> float:
 
 
 def _rate(run: Callable[[int], object], iterations: int, num_threads: int) -> float:
-    """Iterations per second, all threads together."""
+    """Iterations per second of all threads together."""
     if num_threads == 1:
         return iterations / _timed(run, iterations)
     barrier = threading.Barrier(num_threads)

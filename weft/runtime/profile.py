@@ -1,8 +1,8 @@
-"""Where the time of a module goes, kernel by kernel.
+"""Profiles a module kernel by kernel.
 
-The kernels are called one at a time, in the order of ``weft_main`` and on the same memory, with
-the clock read between them; a call from Python costs about a microsecond, which is part of each
-time. The best of several runs is reported. Calls in a loop count as often as they are made.
+Python calls the kernels one by one in the order of ``weft_main``, on the same memory, and reads the
+clock between them; the call from Python, about a microsecond, is part of each time. The best of
+several runs is reported. Each iteration of a loop counts as a call.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from weft.support.log import Level, debug
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One kernel call: its time, and the reading of the clock at its start.
+    """One kernel call: its duration and its start, in seconds.
 
-    In a profile these are the best time, and the start if all calls take theirs.
+    In a profile these are the best duration, and the start if every call took its best.
     """
 
     call: KernelCall
@@ -60,15 +60,15 @@ class KernelProfile:
 
     @property
     def gbytes(self) -> float:
-        """GB/s of the memory that the kernel must read and write at least."""
+        """GB/s, counting every argument and result once."""
         return self.bytes_moved * 1e-9 / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``steps`` in order of execution; ``peak_gflops`` is of all ``num_threads`` together.
+    """``steps`` in order of execution; ``peak_gflops`` is the peak of ``num_threads`` together.
 
-    ``module_seconds`` is the best time of a whole call, Python's part included.
+    ``module_seconds`` is the best time of a whole call from Python.
     """
 
     steps: tuple[StepTime, ...]
@@ -86,7 +86,7 @@ class Profile:
         return tuple(sorted(found, key=lambda k: (-k.seconds, k.symbol)))
 
     def table(self, limit: int | None = None) -> str:
-        """Aligned text: the slowest ``limit`` kernels (all where ``None``), then the whole."""
+        """A text table of the slowest ``limit`` kernels (``None``: all), then a line of totals."""
         kernels = self.kernels
         total = sum(k.seconds for k in kernels) or 1e-12
         columns = ("time [ms]", "share", "calls", "MFLOP", "GFLOP/s", "of peak", "GB/s",
@@ -102,7 +102,7 @@ class Profile:
                 f"thread{'s' if self.num_threads > 1 else ''}")
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the calls, one after another, for chrome://tracing or Perfetto."""
+        """Write the calls in sequence as a trace for chrome://tracing or Perfetto."""
         events = [{"name": s.call.op or s.call.symbol, "cat": "kernel", "ph": "X", "pid": 0,
                    "tid": 0, "ts": s.start * 1e6, "dur": s.seconds * 1e6,
                    "args": {"symbol": s.call.symbol, "implementation": s.call.implementation,
@@ -120,7 +120,7 @@ class Profile:
 
 
 class Stepper:
-    """Runs the kernels of one call one by one; a context that holds the call's frame."""
+    """Runs the kernels of one module call one by one; a context manager that owns the frame."""
 
     def __init__(self, manifest: Manifest, functions: Sequence[Callable[..., None]],
                  constants: int, frames: Pool[Frame], inputs: list[np.ndarray],
@@ -130,7 +130,7 @@ class Stepper:
         self._functions = functions
         self._constants = constants
         self._frames = frames
-        self._arrays = (inputs, outputs)  # alive while their addresses are in use
+        self._arrays = (inputs, outputs)  # keeps them alive while their addresses are in use
         self._frame: Frame | None = None
         self._calls: list[tuple[Callable[..., None], list[int], _Flags]] = []
         self._jumps: dict[int, list[tuple[int, _Flags]]] = {}
@@ -153,24 +153,24 @@ class Stepper:
             self._frame = None
 
     def _flags(self, frame: Frame, guards: Sequence[Condition]) -> _Flags:
-        return [(frame.pointer(place, self._constants), expected) for place, expected in guards]
+        return [(frame.pointer(buffer, self._constants), expected) for buffer, expected in guards]
 
     def run(self) -> list[StepTime]:
-        """Make the calls that the branches and loops of this run come to; their times, in order."""
+        """Make the calls of one run, following its branches and loops; their times in order."""
         clock = time.perf_counter
         calls = self.manifest.steps
         made: list[StepTime] = []
         at = 0
         now = clock()
         while True:
-            back = next((to for to, flags in self._jumps.get(at, ()) if _hold(flags)), None)
+            back = next((to for to, flags in self._jumps.get(at, ()) if _all_hold(flags)), None)
             if back is not None:
                 at = back
                 continue
             if at == len(calls):
                 return made
             call, pointers, flags = self._calls[at]
-            if _hold(flags):
+            if _all_hold(flags):
                 call(*pointers)
                 before, now = now, clock()
                 made.append(StepTime(calls[at], before, max(now - before, 1e-9)))
@@ -179,13 +179,13 @@ class Stepper:
 
 def profile_module(stepper: Stepper, call: Callable[[], Any], repeat: int,
                    num_threads: int) -> Profile:
-    """Profile the steps, and ``call`` as the whole; ``OptionError`` for a bad ``repeat``."""
+    """Profile the steps, and ``call``, the whole module; ``OptionError`` for a bad ``repeat``."""
     if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
-        raise OptionError("repeat cannot be used", expected="a whole number above 0",
+        raise OptionError("invalid repeat", expected="a whole number above 0",
                           got=repr(repeat))
     early_peak = measure_fma_peak(stepper.library, num_threads)
-    stepper.run()  # memory is touched, code is paged in
-    # Every run has the same inputs, and so makes the same calls.
+    stepper.run()  # warm-up: page faults and cold caches
+    # Every run has the same inputs and therefore makes the same calls.
     runs = zip(*(stepper.run() for _ in range(repeat)), strict=True)
     best = [min(times, key=lambda time: time.seconds) for times in runs]
     starts = _starts([step.seconds for step in best])
@@ -209,16 +209,16 @@ def report_kernels(steps: Sequence[StepTime]) -> None:
                          implementation=call.implementation)
 
 
-# Addresses of the conditions of branches, and what each has to be.
+# Addresses of branch conditions, and the value that each must have for the step to run.
 _Flags: TypeAlias = "list[tuple[int, bool]]"
 
 
-def _hold(flags: _Flags) -> bool:
+def _all_hold(flags: _Flags) -> bool:
     return all(_flag(address) is expected for address, expected in flags)
 
 
 def _flag(address: int) -> bool:
-    """The condition of a branch, which is one byte."""
+    """A branch condition: one byte."""
     return bool(ctypes.c_uint8.from_address(address).value)
 
 

@@ -1,4 +1,4 @@
-"""How a load walks memory as one axis advances."""
+"""Strides: how far apart the elements are that a load reads as one axis advances."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from weft.tir.visitor import mentions, substitute
 
 
 def flat_index(load: ProducerLoad) -> PrimExpr:
-    """The element that ``load`` reads, counted in row-major order."""
-    position: PrimExpr = const(0)
+    """The row-major index of the element that ``load`` reads in its tensor."""
+    offset: PrimExpr = const(0)
     for index, size in zip(load.indices, load.producer.shape, strict=True):
-        position = position * size + index
-    return position
+        offset = offset * size + index
+    return offset
 
 
-def step_along(load: ProducerLoad, axis: te.IterVar, *, size: int | None = None) -> int | None:
-    """Elements from one read to the next as ``axis`` advances by one.
+def stride_along(load: ProducerLoad, axis: te.IterVar, *, size: int | None = None) -> int | None:
+    """The stride in elements between the reads of consecutive values of ``axis``.
 
-    0 where the load ignores the axis, ``None`` where the step is not the same everywhere. With
-    ``size``, only steps within runs that start at a multiple of it count.
+    0 if the load does not depend on the axis, ``None`` if the stride varies. With ``size`` the axis
+    is cut into runs of that length, and only strides inside a run count.
     """
-    position = flat_index(load)
-    if not mentions(position, axis.var):
+    offset = flat_index(load)
+    if not mentions(offset, axis.var):
         return 0
-    analyzer, here, step = Analyzer(), axis.var, axis.var
+    analyzer, current, step = Analyzer(), axis.var, axis.var
     analyzer.bind(axis.var, axis.min, axis.extent)
     if size is not None:
         run, step = Var("run"), Var("step")
-        analyzer.bind(step, 0, size - 1)  # the last has no next
-        position = substitute(position, {here: run * size + step})
-    after = analyzer.simplify(substitute(position, {step: step + 1}))
-    return int_value(analyzer.simplify(after - analyzer.simplify(position)))
+        analyzer.bind(step, 0, size - 1)  # the last element of a run starts no stride
+        offset = substitute(offset, {current: run * size + step})
+    after = analyzer.simplify(substitute(offset, {step: step + 1}))
+    return int_value(analyzer.simplify(after - analyzer.simplify(offset)))
 

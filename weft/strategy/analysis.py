@@ -1,4 +1,4 @@
-"""Questions that schedules ask about a group of computes."""
+"""Facts about a group of computes that schedules need: order, consumers, sizes, access patterns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.tir.visitor import mentions, vars_of
 
 
 def computes_below(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
-    """Every compute that ``outputs`` need, producers before consumers."""
+    """The computes that ``outputs`` depend on, themselves included, producers before consumers."""
     order: list[te.ComputeOp] = []
     done: set[int] = set()
     pending = [(t.op, False) for t in reversed(outputs)]
@@ -31,7 +31,7 @@ def computes_below(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
 
 
 def consumers_of(ops: Sequence[te.ComputeOp]) -> dict[int, list[te.ComputeOp]]:
-    """The computes that read each compute, by ``id``."""
+    """The computes of ``ops`` that read each compute, by its ``id``."""
     readers: dict[int, list[te.ComputeOp]] = {id(op): [] for op in ops}
     for op in ops:
         for tensor in input_tensors(op):
@@ -41,31 +41,33 @@ def consumers_of(ops: Sequence[te.ComputeOp]) -> dict[int, list[te.ComputeOp]]:
 
 
 def is_reduction(op: te.ComputeOp) -> bool:
+    """Whether the body reduces over the compute's reduction axes."""
     return isinstance(op.body[0], Reduce)
 
 
 def size_of(expr: PrimExpr) -> int:
-    """A fixed size, or 1 for a symbolic one (which then never looks worth a special case)."""
+    """The size as an integer; 1 for a symbolic size, so that no special case applies to it."""
     value = int_value(expr)
     return 1 if value is None else value
 
 
 def elements(op: te.ComputeOp) -> int:
+    """Elements of the result; symbolic sizes count as 1."""
     return math.prod(size_of(axis.extent) for axis in op.axis)
 
 
 def work_of(op: te.ComputeOp) -> int:
-    """Scalar operations of one compute, reductions included."""
+    """Elements of the result times the iterations of the reduction."""
     return elements(op) * math.prod(size_of(axis.extent) for axis in op.reduce_axis)
 
 
 def inlined_body(
     op: te.ComputeOp, is_inlined: Callable[[te.ComputeOp], bool]
 ) -> tuple[PrimExpr, ...]:
-    """The body of ``op`` as it reads once its inlined producers are substituted.
+    """The body of ``op`` after its inlined producers are substituted into it.
 
-    A read that several paths lead to is substituted once, so that the work is linear in the reads
-    and not in the paths.
+    Each distinct load is expanded once, so the cost is linear in the loads, not in the number of
+    paths that lead to them.
     """
     known: dict[ProducerLoad, PrimExpr] = {}
     pending: list[tuple[ProducerLoad | None, tuple[PrimExpr, ...]]] = [(None, op.body)]
@@ -85,9 +87,9 @@ def _substituted(
     body: tuple[PrimExpr, ...], known: Mapping[ProducerLoad, PrimExpr],
     is_inlined: Callable[[te.ComputeOp], bool],
 ) -> tuple[tuple[PrimExpr, ...], list[ProducerLoad]]:
-    """``body`` with the known reads substituted, and the reads to be known next.
+    """``body`` with the ``known`` loads substituted, and the loads that must be expanded next.
 
-    A read whose indices contain such reads comes up once these are known.
+    A load whose indices contain unexpanded loads is reported only after these are known.
     """
     missing: dict[ProducerLoad, None] = {}
 
@@ -109,15 +111,15 @@ def _expands(load: ProducerLoad, is_inlined: Callable[[te.ComputeOp], bool]) -> 
 
 
 def load_body(load: ProducerLoad) -> PrimExpr:
-    """The element that ``load`` reads of a compute, as the body over the load's indices."""
+    """The body of the compute that ``load`` reads, with the load's indices for its axes."""
     producer = load.producer.op
     values = {axis.var: index for axis, index in zip(producer.axis, load.indices, strict=True)}
     return rewrite_body((producer.body[load.producer.value_index],), values)[0]
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """How one load uses one axis: at which index position, or not at all."""
+class _AxisUse:
+    """One load is indexed by an axis alone, in dimension ``position`` of its tensor."""
 
     tensor: te.Tensor
     position: int
@@ -126,16 +128,16 @@ class _Use:
 def coalesce_axes(
     axes: Sequence[te.IterVar], body: tuple[PrimExpr, ...]
 ) -> list[list[te.IterVar]]:
-    """Neighbouring axes that every read walks as one, so that they may be fused for free.
+    """Groups of adjacent axes that can be fused without div/mod in any index.
 
-    Two axes belong together where each read either ignores both (a broadcast) or indexes two
-    neighbouring axes of its tensor by exactly them, over the whole inner extent.
+    Two axes are in one group if each load either ignores both (a broadcast) or is indexed by
+    exactly them in two adjacent dimensions, over the whole extent of the inner one.
     """
     loads = loads_of(body)
     outside = _variables_outside_loads(body)
     groups: list[list[te.IterVar]] = []
     for axis in axes:
-        if groups and _walk_as_one(groups[-1][-1], axis, loads, outside):
+        if groups and _can_fuse(groups[-1][-1], axis, loads, outside):
             groups[-1].append(axis)
         else:
             groups.append([axis])
@@ -147,7 +149,7 @@ def _variables_outside_loads(body: tuple[PrimExpr, ...]) -> set[Var]:
     return set().union(*map(vars_of, stripped))
 
 
-def _walk_as_one(
+def _can_fuse(
     outer: te.IterVar, inner: te.IterVar, loads: Sequence[ProducerLoad], outside: set[Var]
 ) -> bool:
     if outer.var in outside or inner.var in outside:
@@ -156,7 +158,7 @@ def _walk_as_one(
         first, second = _use(load, outer.var), _use(load, inner.var)
         if first is None and second is None:
             continue
-        if not isinstance(first, _Use) or not isinstance(second, _Use):
+        if not isinstance(first, _AxisUse) or not isinstance(second, _AxisUse):
             return False
         covers = load.producer.shape[second.position] is inner.extent
         if second.position != first.position + 1 or not covers:
@@ -164,12 +166,12 @@ def _walk_as_one(
     return True
 
 
-def _use(load: ProducerLoad, var: Var) -> _Use | str | None:
-    """The plain use of ``var`` in a load, ``None`` for no use, ``"mixed"`` for any other."""
-    found: _Use | None = None
+def _use(load: ProducerLoad, var: Var) -> _AxisUse | str | None:
+    """How ``var`` indexes a load: alone in one dimension, not at all (``None``), or ``"mixed"``."""
+    found: _AxisUse | None = None
     for position, index in enumerate(load.indices):
         if index is var and found is None:
-            found = _Use(load.producer, position)
+            found = _AxisUse(load.producer, position)
         elif mentions(index, var):
             return "mixed"
     return found

@@ -1,4 +1,4 @@
-"""A primitive function as tensor expressions: one placeholder a parameter, one stage a call."""
+"""Tensor expressions of a primitive function: a placeholder per parameter, a stage per call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Value: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
 
 @dataclass(frozen=True, slots=True)
 class TensorGraph:
-    """``inputs`` in parameter order (tuples flattened), ``outputs`` as the kernel writes them."""
+    """``inputs`` in parameter order with tuples flattened; ``outputs`` in the order of the kernel's
+    arguments; ``anchor`` is the result of the anchor call, or the first output.
+    """
 
     inputs: tuple[te.Tensor, ...]
     outputs: tuple[te.Tensor, ...]
@@ -29,26 +31,26 @@ class TensorGraph:
 
 
 def anchor_of(function: Function) -> Call | None:
-    """The call that decides the schedule: the heaviest pattern, the first of equals.
+    """The call whose implementation schedules the kernel, or ``None`` if the body has no call.
 
-    Conversions stand at the edges of kernels that compute in another type than they store, and
-    weigh least.
+    It is the call with the highest operator pattern, the first of equals. Casts rank lowest: they
+    convert at the edges of kernels that compute in another dtype than they store.
     """
     best: Call | None = None
     for expr in post_order(function.body):
-        if isinstance(expr, Call) and (best is None or _weight(expr) > _weight(best)):
+        if isinstance(expr, Call) and (best is None or _rank(expr) > _rank(best)):
             best = expr
     return best
 
 
-def _weight(call: Call) -> int:
+def _rank(call: Call) -> int:
     if not isinstance(call.op, Op):
         return int(OpPattern.OPAQUE)
     return -1 if call.op.name == "cast" else int(call.op.pattern)
 
 
 def fixed_size(dim: Dim) -> int:
-    """A dimension as an integer; raises ``LoweringError`` for one that is not fixed."""
+    """A dimension as an integer; raises ``LoweringError`` for a symbolic or unknown one."""
     if isinstance(dim, (SymDim, AnyDim)):
         raise LoweringError(
             f"the size {dim} is not known when the kernel is compiled",
@@ -61,7 +63,10 @@ def fixed_size(dim: Dim) -> int:
 def build_tensors(
     function: Function, anchor: Call | None, implementation: Implementation | None
 ) -> TensorGraph:
-    """The computes of ``function``; the anchor's comes from its implementation where it has one."""
+    """The computes of ``function``, with that of ``implementation`` for the anchor if it has one.
+
+    Raises ``LoweringError`` for expressions that a kernel cannot contain.
+    """
     values: dict[int, Value] = {}
     inputs: list[te.Tensor] = []
     for index, param in enumerate(function.params):
@@ -89,17 +94,18 @@ def _placeholder(type_: Type | None, name: str) -> Value:
         for index, field in enumerate(type_.fields):
             value = _placeholder(field, f"{name}_{index}")
             if isinstance(value, tuple):
-                raise LoweringError("a kernel takes no nested tuples", got=str(type_))
+                raise LoweringError("a kernel parameter is a nested tuple", got=str(type_))
             fields.append(value)
         return tuple(fields)
-    raise LoweringError("a kernel takes tensors and tuples of tensors", got=str(type_))
+    raise LoweringError("a kernel parameter is neither a tensor nor a tuple of tensors",
+                        got=str(type_))
 
 
 def _value_of(expr: Expr, values: dict[int, Value], compute: Any) -> Value:
     if isinstance(expr, Call) and isinstance(expr.op, Op):
         function = compute or expr.op.compute
         if function is None:
-            raise LoweringError(f"{expr.op.name} has no compute", where=expr.span)
+            raise LoweringError(f"{expr.op.name} does not define a compute", where=expr.span)
         try:
             result = function(*(values[id(arg)] for arg in expr.args), expr.attrs)
         except LoweringError as error:
@@ -115,20 +121,20 @@ def _value_of(expr: Expr, values: dict[int, Value], compute: Any) -> Value:
     if isinstance(expr, Constant):
         return _scalar(expr)
     if isinstance(expr, Var):
-        raise LoweringError(f"variable %{expr.name} is free in a kernel", where=expr.span)
+        raise LoweringError(f"free variable %{expr.name} in a kernel", where=expr.span)
     raise LoweringError(f"{type(expr).__name__} cannot be part of a kernel", where=expr.span)
 
 
 def _single(value: Value) -> te.Tensor:
     if isinstance(value, tuple):
-        raise LoweringError("a kernel returns no nested tuples")
+        raise LoweringError("a kernel result is a nested tuple")
     return value
 
 
 def _scalar(constant: Constant) -> te.Tensor:
     if constant.data.size != 1:
         raise LoweringError(
-            "a kernel embeds constants of one element only; larger ones are its arguments",
+            "a kernel contains a constant with more than one element",
             got=str(constant.tensor_type),
         )
     number = constant.data.reshape(()).item()
@@ -141,7 +147,7 @@ def _scalar(constant: Constant) -> te.Tensor:
 def _distinct_computes(
     outputs: tuple[te.Tensor, ...], inputs: list[te.Tensor]
 ) -> tuple[te.Tensor, ...]:
-    """Outputs that are inputs, or the same tensor twice, become copies of their own."""
+    """The outputs, with a copy in place of each that is an input or occurs a second time."""
     seen = {id(t) for t in inputs}
     result = []
     for tensor in outputs:

@@ -1,7 +1,7 @@
-"""What a compute must give: the tensors that the type relation has promised.
+"""Checks that a compute returns the tensors that the operator's type relation declares.
 
-Kernels write into memory of the promised shapes, so a compute that gives others would write past
-its end. Both belong to one operator; which of them is wrong only their author knows.
+Memory is allocated by the declared shapes, so a compute of another shape would write out of bounds.
+The error names both the compute and the relation: either may be wrong.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from weft.support.user_code import place_of
 
 
 def check_compute(call: Call, op: Op, compute: Callable[..., Any], result: Any) -> None:
-    """Raise ``OperatorError`` unless ``result`` is what the type of ``call`` says."""
+    """Raise ``OperatorError`` unless ``result`` has the type of ``call``."""
     tensors = result if isinstance(result, tuple) else (result,)
-    stray = [type(t).__name__ for t in tensors if not isinstance(t, te.Tensor)]
-    if stray or not tensors:
+    wrong = [type(t).__name__ for t in tensors if not isinstance(t, te.Tensor)]
+    if wrong or not tensors:
         raise OperatorError(
-            f"the compute of {op.name} gives no tensor", where=place_of(compute),
-            expected="a te.Tensor, or a tuple of them", got=", ".join(stray) or "nothing",
-            help="return what te.compute or te.extern gave",
+            f"the compute of {op.name} does not return a tensor", where=place_of(compute),
+            expected="a te.Tensor, or a tuple of them", got=", ".join(wrong) or "nothing",
+            help="return the result of te.compute or te.extern",
         )
     if depends_on_data(op) or call.checked_type is None:
-        return  # the compute fills the result at its largest, and counts
-    promised = _promised(call)
-    agree = len(tensors) == len(promised) and all(map(_is_as_promised, tensors, promised))
+        return  # data-dependent shape: the compute fills an upper bound and returns the real size
+    declared = _declared(call)
+    agree = len(tensors) == len(declared) and all(map(_has_type, tensors, declared))
     if not agree:
         raise OperatorError(
-            f"the compute of {op.name} does not give what its relation says",
+            f"the compute of {op.name} contradicts its type relation",
             where=place_of(compute),
-            expected=f"{', '.join(map(str, promised))}, which the relation gives for "
+            expected=f"{', '.join(map(str, declared))}, the relation's result for "
                      f"{_arguments(call)}",
             got=", ".join(map(_type_text, tensors)),
             notes=_relation_note(op),
         )
 
 
-def _promised(call: Call) -> tuple[TensorType, ...]:
+def _declared(call: Call) -> tuple[TensorType, ...]:
     type_ = call.checked_type
     fields = type_.fields if isinstance(type_, TupleType) else (type_,)
     return tuple(f for f in fields if isinstance(f, TensorType))
 
 
-def _is_as_promised(tensor: te.Tensor, type_: TensorType) -> bool:
+def _has_type(tensor: te.Tensor, type_: TensorType) -> bool:
     shape = tensor.static_shape
     return tensor.dtype == type_.dtype and tensor.ndim == type_.ndim and (
         shape is None or all(dims_equal(a, b) is not False

@@ -1,9 +1,8 @@
-"""Measured records: which implementation of a kernel was fastest when somebody timed it.
+"""Tuning records: measured times of implementations, which override the cost models.
 
-A file of records has one JSON object a line, one for each implementation of each kernel that was
-timed. ``weft tune`` appends to it; ``WEFT_RECORDS`` names the one that choices are made by. Lines
-are appended whole under a lock, so concurrent writers do not mix, and the half line of a killed
-one is skipped.
+A records file has one JSON object per line, for one implementation of one kernel. ``weft tune``
+appends to it, ``WEFT_RECORDS`` names the file that selection reads. Lines are appended under a
+lock, so concurrent writers do not interleave; an incomplete line of a killed writer is skipped.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from weft.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One implementation of one kernel took ``seconds`` a call, with ``threads`` threads.
+    """``implementation`` of ``kernel`` took ``seconds`` per call on ``threads`` threads.
 
-    ``kernel`` is the structural hash of the primitive function, ``text`` its operators for a
-    reader, ``target`` the text of the target.
+    ``kernel`` is the structural hash of the primitive function, ``text`` its operators in readable
+    form, ``target`` the text of the target.
     """
 
     kernel: str
@@ -41,7 +40,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a file of records says; of two records of the same thing the later one holds."""
+    """The content of a records file; a later record replaces an earlier one of the same key."""
 
     digest: str = ""  # of the file's content
     seconds: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
@@ -55,19 +54,19 @@ class Records:
         return Records(digest, table)
 
     def times(self, kernel: str, target: Target) -> Mapping[str, float]:
-        """Seconds by implementation; empty for a kernel that was never timed for this target."""
+        """Seconds by implementation; empty for a kernel without records for this target."""
         return self.seconds.get((kernel, str(target)), {})
 
     def ranking(self, kernel: str, target: Target) -> tuple[str, ...]:
-        """The implementations of a kernel, the fastest first."""
+        """The names of a kernel's recorded implementations, the fastest first."""
         times = self.times(kernel, target)
         return tuple(sorted(times, key=lambda name: (times[name], name)))
 
 
-def records_in_force() -> Records:
-    """The records of the file that ``config.records`` names; none where it names none.
+def active_records() -> Records:
+    """The records of the file that ``config.records`` names; empty if it is unset.
 
-    Raises ``OptionError`` for a file that cannot be read or holds something else.
+    Raises ``OptionError`` for a file that cannot be read or that contains no record.
     """
     path = config.records
     if path is None:
@@ -75,39 +74,39 @@ def records_in_force() -> Records:
     try:
         status = path.stat()
     except OSError as error:
-        raise OptionError("the file of records cannot be read", where=str(path), got=str(error),
+        raise OptionError("the records file cannot be read", where=str(path), got=str(error),
                           help=f"`weft tune MODEL --records {path}` writes one") from None
     return _read_cached(path, status.st_mtime_ns, status.st_size)
 
 
 def ranking_of(function: Function, target: Target) -> tuple[str, ...]:
-    """The names of implementations that records hold of a primitive function, the fastest first."""
-    records = records_in_force()
+    """The recorded implementations of a primitive function by name, the fastest first."""
+    records = active_records()
     return records.ranking(structural_hash(function), target) if records.seconds else ()
 
 
 @functools.lru_cache(maxsize=4)
 def _read_cached(path: Path, modified: int, size: int) -> Records:
-    del modified, size  # they tell one state of the file from the next
+    del modified, size  # part of the cache key: a changed file is read again
     return read_records(path)
 
 
 def read_records(path: Path) -> Records:
-    """All records of a file; raises ``OptionError`` for a file without a single one."""
+    """All records of a file; raises ``OptionError`` for a non-empty file without a record."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise OptionError("the file of records cannot be read", where=str(path),
+        raise OptionError("the records file cannot be read", where=str(path),
                           got=str(error)) from None
     found = [record for line in content.splitlines() if (record := _parsed(line)) is not None]
     if content.strip() and not found:
-        raise OptionError("this is no file of records", where=str(path),
+        raise OptionError("not a records file", where=str(path),
                           expected="one JSON object a line, as `weft tune` writes them")
     return Records.of(found, hashlib.sha256(content).hexdigest())
 
 
 def _parsed(line: bytes) -> Record | None:
-    """The record of a line; ``None`` for what a killed writer left."""
+    """The record of a line; ``None`` for an incomplete or malformed line."""
     try:
         plain = json.loads(line)
         record = Record(**plain)
@@ -121,9 +120,9 @@ def _parsed(line: bytes) -> Record | None:
 
 
 def append_records(path: Path, records: Iterable[Record]) -> None:
-    """Append records to a file, which is made if there is none.
+    """Append records to a file, which is created if needed.
 
-    Raises ``OptionError`` where the file cannot be written.
+    Raises ``OptionError`` if the file cannot be written.
     """
     from filelock import FileLock
 
@@ -131,16 +130,16 @@ def append_records(path: Path, records: Iterable[Record]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"), path.open("a+b") as file:
-            file.write(_mended_end(path) + text.encode())
+            file.write(_missing_line_feed(path) + text.encode())
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise OptionError("the file of records cannot be written", where=str(path),
+        raise OptionError("the records file cannot be written", where=str(path),
                           got=str(error)) from None
 
 
-def _mended_end(path: Path) -> bytes:
-    """A line's end, where a killed writer left none."""
+def _missing_line_feed(path: Path) -> bytes:
+    """A line feed if the last line of the file is incomplete, because its writer was killed."""
     with path.open("rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
             return b""

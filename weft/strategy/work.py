@@ -1,4 +1,4 @@
-"""How much arithmetic a kernel does, counted from its computes."""
+"""The floating-point operations of a kernel, counted from its computes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from weft.tir.expr import FloatImm, IntImm, PrimExpr, ProducerLoad, Reduce
 
 
 def count_flops(outputs: Sequence[te.Tensor]) -> int:
-    """Operations of all computes below ``outputs``: two a reduction step, else one an element.
+    """Operations of the computes of ``outputs``: two per reduction step, else one per element.
 
-    Bodies that are statements say themselves how many theirs are.
+    Extern bodies declare their own number (``te.extern(flops=...)``).
     """
     bodies = {id(t.op): t.op for t in outputs if isinstance(t.op, ExternOp)}
-    stated = sum(op.flops + count_flops(op.inputs) for op in bodies.values())
-    return stated + sum(_flops_of(op) for op in computes_below(outputs))
+    declared = sum(op.flops + count_flops(op.inputs) for op in bodies.values())
+    return declared + sum(_flops_of(op) for op in computes_below(outputs))
 
 
 def _flops_of(op: te.ComputeOp) -> int:
@@ -27,5 +27,5 @@ def _flops_of(op: te.ComputeOp) -> int:
 
 
 def _computes(body: PrimExpr) -> bool:
-    """Whether a body does more than move an element."""
+    """Whether a body is more than a copy or a constant."""
     return not isinstance(body, (ProducerLoad, IntImm, FloatImm))

@@ -1,4 +1,4 @@
-"""Timing what strategies offer, so that measured records can override their cost models."""
+"""Times the implementations of kernels, for records that override the cost models."""
 
 from weft.tune.measure import KernelTask, TunedKernel, measure_kernel
 from weft.tune.running_kernel import RunningKernel

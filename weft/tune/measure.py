@@ -1,4 +1,4 @@
-"""Which of a kernel's implementations is fastest, by timing them in turn."""
+"""Times the implementations of a kernel against each other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from weft.target import CpuTarget
 from weft.tune.running_kernel import RunningKernel
 
 ROUNDS = 5
-# What takes this many times as long as the best in its first calls is not timed further.
-HOPELESS = 3.0
-_TOLERANCE = 1e-2  # of the largest result: other orders of addition, and narrow floats
+# A candidate whose first calls take this many times as long as the best is not timed further.
+PRUNING_FACTOR = 3.0
+# Of the largest result: implementations add in different orders, some in narrow floats.
+_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTask:
-    """A kernel with a choice: ``candidates`` in the order in which models prefer them."""
+    """A kernel with several ``candidates``, in the order in which the cost model prefers them."""
 
     kernel: str
     text: str
@@ -32,7 +33,7 @@ class KernelTask:
 
 @dataclass(frozen=True, slots=True)
 class TunedKernel:
-    """What timing a kernel has shown; seconds by implementation, the model's choice first."""
+    """The result of timing a kernel: seconds by implementation, the model's choice first."""
 
     text: str
     chosen_by_model: str
@@ -44,19 +45,19 @@ class TunedKernel:
 
     @property
     def gain(self) -> float:
-        """By how many times the fastest is faster than what the model chooses."""
+        """The speedup of the fastest over the model's choice, at least 1."""
         return self.seconds[self.chosen_by_model] / self.seconds[self.fastest]
 
 
 def measure_kernel(task: KernelTask, target: CpuTarget, threads: int, seconds: float,
                    known: Mapping[str, float]) -> tuple[TunedKernel, list[Record]]:
-    """Time the candidates that are not ``known`` yet, each for about ``seconds``.
+    """Time the candidates without a ``known`` time, each for about ``seconds``.
 
-    Returns the outcome and the new records. Candidates that cannot be scheduled for this kernel
-    are left out; raises ``InternalError`` where two of them compute different things.
+    Returns the outcome and the new records. Candidates that cannot be scheduled for this kernel are
+    left out; raises ``InternalError`` if the results of two of them differ.
     """
     running = _build(task, target, threads, known)
-    times = _time_in_turn(running, seconds)
+    times = _time_interleaved(running, seconds)
     records = [Record(task.kernel, task.text, str(target), name, took, threads)
                for name, took in times.items()]
     known_now = {**known, **times}
@@ -73,15 +74,15 @@ def _build(task: KernelTask, target: CpuTarget, threads: int,
         try:
             running[candidate.name] = RunningKernel(task.function, candidate, target, threads)
         except (ScheduleError, LoweringError):
-            continue  # a tile that this kernel's other operators leave no room for
+            continue  # the tile does not fit the registers beside the fused operators
     return running
 
 
-def _time_in_turn(running: Mapping[str, RunningKernel], seconds: float) -> dict[str, float]:
-    """The best average of several rounds; rounds go in turn, so that a noisy moment hits all."""
+def _time_interleaved(running: Mapping[str, RunningKernel], seconds: float) -> dict[str, float]:
+    """The best average of several rounds; rounds alternate, so that noise hits all candidates."""
     first = {name: _first_call(kernel) for name, kernel in running.items()}
     _check_agreement(running)
-    limit = HOPELESS * min(first.values(), default=0.0)
+    limit = PRUNING_FACTOR * min(first.values(), default=0.0)
     times = dict(first)
     share = seconds / ROUNDS
     for _ in range(ROUNDS):
@@ -93,7 +94,7 @@ def _time_in_turn(running: Mapping[str, RunningKernel], seconds: float) -> dict[
 
 
 def _first_call(kernel: RunningKernel) -> float:
-    """The better of two calls; the first one also pays for pages and caches."""
+    """The faster of two calls: the first also pays for page faults and cold caches."""
     return min(kernel.seconds(), kernel.seconds())
 
 
@@ -101,7 +102,7 @@ def _check_agreement(running: Mapping[str, RunningKernel]) -> None:
     names = list(running)
     for name in names[1:]:
         if not _agree(running[names[0]].outputs, running[name].outputs):
-            raise InternalError("two implementations of a kernel compute different things",
+            raise InternalError("two implementations of a kernel give different results",
                                 got=f"{names[0]} and {name}")
 
 

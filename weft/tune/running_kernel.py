@@ -1,4 +1,4 @@
-"""One kernel in machine code with arrays of its own, to be timed."""
+"""One kernel in machine code with its arguments allocated, ready to be timed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SYMBOL = "weft_trial"
 class RunningKernel:
     """``implementation`` of a primitive function, built for this machine and linked.
 
-    Inputs are random floats in [-1, 1) from a fixed seed and zeros of other types, which are
-    indices of every tensor. Raises what lowering and code generation raise.
+    Float inputs are random in [-1, 1) from a fixed seed; other inputs are zeros, which are valid
+    indices into any tensor. Raises what lowering and code generation raise.
     """
 
     def __init__(self, function: Function, implementation: Implementation, target: CpuTarget,
@@ -50,7 +50,7 @@ class RunningKernel:
         self._addresses = addresses
 
     def seconds(self, calls: int = 1) -> float:
-        """The time of a call, on average over ``calls`` in a row."""
+        """The average seconds per call over ``calls`` consecutive calls."""
         code, addresses = self._code, self._addresses
         start = time.perf_counter()
         for _ in range(calls):
@@ -61,7 +61,7 @@ class RunningKernel:
 def _buffers(func: PrimFunc) -> list[Buffer]:
     buffers = [param for param in func.params if isinstance(param, Buffer)]
     if len(buffers) != len(func.params):
-        raise LoweringError("only kernels with fixed sizes are timed", got=func.name)
+        raise LoweringError("kernels with dynamic shapes cannot be timed", got=func.name)
     return buffers
 
 

@@ -60,7 +60,7 @@ def test_passes_that_do_not_exist(folder, capsys):
 def test_names_of_other_formats_say_how_they_are_spelled(capsys):
     code, out, _ = run(["ops", "Gelu"], capsys)
     assert code == 0
-    assert re.search(r"ONNX Gelu is spelled by: .*erf.*multiply", out)
+    assert re.search(r"ONNX Gelu converts to: .*erf.*multiply", out)
     assert "The error function of x." in out
     code, out, _ = run(["ops", "gelu", "--json"], capsys)
     assert "erf" in [row["name"] for row in json.loads(out)]

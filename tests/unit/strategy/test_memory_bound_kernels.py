@@ -11,7 +11,7 @@ from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op, te
 from weft.ir.expr import const, var
 from weft.strategy import lower_function
-from weft.strategy.access import step_along
+from weft.strategy.access import stride_along
 from weft.strategy.cpu.elementwise.transpose import Crossing, find_crossing
 from weft.strategy.cpu.reduction.column_blocks import Strips
 from weft.strategy.cpu.reduction.rows import RowBlocks
@@ -139,7 +139,7 @@ def test_steps_of_loads():
     a = te.placeholder((4, 6, 8), name="a")
     b = te.compute((6, 4, 8), lambda i, j, k: a[j, i, k], name="b")
     (load,) = loads_of(b.op.body)
-    assert [step_along(load, axis) for axis in b.op.axis] == [8, 48, 1]
+    assert [stride_along(load, axis) for axis in b.op.axis] == [8, 48, 1]
 
 
 def test_steps_within_blocks():
@@ -147,9 +147,9 @@ def test_steps_within_blocks():
     b = te.compute((32, 8), lambda c, h: a[c // 16, h, c % 16], name="b")
     (load,) = loads_of(b.op.body)
     channels = b.op.axis[0]
-    assert step_along(load, channels) is None
-    assert step_along(load, channels, size=16) == 1
-    assert step_along(load, channels, size=32) is None
+    assert stride_along(load, channels) is None
+    assert stride_along(load, channels, size=16) == 1
+    assert stride_along(load, channels, size=32) is None
 
 
 def test_no_crossing_where_reads_agree_with_the_result():

@@ -64,7 +64,7 @@ def test_the_half_line_of_a_killed_writer_is_skipped(tmp_path):
 def test_what_is_no_file_of_records_is_refused(tmp_path, line):
     path = tmp_path / "r.jsonl"
     path.write_text(line)
-    with pytest.raises(OptionError, match="no file of records"):
+    with pytest.raises(OptionError, match="not a records file"):
         read_records(path)
 
 

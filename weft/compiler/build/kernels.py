@@ -21,7 +21,7 @@ from weft.compiler.build.worker_pool import Worker
 from weft.compiler.extensions import is_self_contained
 from weft.compiler.program.program import KernelSource
 from weft.runtime.cpu import usable_cpus
-from weft.strategy.records import records_in_force
+from weft.strategy.records import active_records
 from weft.support import progress
 from weft.support.cache import DiskCache, open_cache
 from weft.support.config import config
@@ -60,7 +60,7 @@ def build_kernels(kernels: Sequence[KernelSource], target: CpuTarget,
 
 def _keys(kernels: Sequence[KernelSource], target: CpuTarget) -> dict[int, str]:
     """Cache keys by number; records of measured times may have another kernel built."""
-    records = records_in_force()
+    records = active_records()
     return {n: key_of("kernel", k.digest, k.name, str(target),
                       *records.ranking(k.digest, target)) for n, k in enumerate(kernels)
             if is_self_contained(k.function, target)}

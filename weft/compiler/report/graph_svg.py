@@ -1,7 +1,7 @@
-"""A graph as SVG, laid out in layers; no program but this one is needed.
+"""Draws a graph as SVG in layers, without an external program.
 
-Every node stands below all that it uses. Within a layer nodes are ordered by where their operands
-stand, in a few sweeps down and up (the barycentre method of Sugiyama, Tagawa and Toda, 1981).
+Every node is below its operands. Within a layer, nodes are ordered by the mean position of their
+neighbours, in a few sweeps down and up (the barycentre method of Sugiyama, Tagawa and Toda, 1981).
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 
 from weft.ir.drawing import DrawnNode
 
-MOST_NODES = 600
+MAX_NODES = 600
 _CHARACTER, _LINE, _PADDING = 6.3, 14, 12
 _BETWEEN_NODES, _BETWEEN_LAYERS = 18, 34
 _SWEEPS = 4
-_WIDEST = 44  # characters of a line
+_MAX_LINE = 44  # characters
 
 
 def graph_svg(nodes: Sequence[DrawnNode]) -> str:
-    """The drawing, whose colours are left to classes ``node``, ``edge`` and the kinds of nodes."""
+    """The drawing; colours come from CSS for ``node``, ``edge`` and the kinds of nodes."""
     texts = [[_shortened(line) for line in node.lines] for node in nodes]
     widths = [max(len(line) for line in text) * _CHARACTER + _PADDING for text in texts]
     layers = _ordered(_layers(nodes), nodes)
-    centers, tops, size = _placed(layers, widths, [len(text) for text in texts])
+    centers, tops, size = _coordinates(layers, widths, [len(text) for text in texts])
     width, height = f"{size[0]:.0f}", f"{size[1]:.0f}"
     frame = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [f'<svg {frame} class="graph" role="img">']
@@ -54,12 +54,12 @@ def _ordered(layers: list[list[int]], nodes: Sequence[DrawnNode]) -> list[list[i
     below = {number: node.inputs for number, node in enumerate(nodes)}
     for sweep in range(_SWEEPS):
         neighbours: Mapping[int, Sequence[int]] = below if sweep % 2 == 0 else users
-        at = {number: (place + 0.5) / len(layer) for layer in layers
-              for place, number in enumerate(layer)}
+        at = {number: (index + 0.5) / len(layer) for layer in layers
+              for index, number in enumerate(layer)}
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             layer.sort(key=lambda number: (_mean([at[n] for n in neighbours.get(number, ())],
                                                  at[number]), number))
-            at.update({number: (place + 0.5) / len(layer) for place, number in enumerate(layer)})
+            at.update({number: (index + 0.5) / len(layer) for index, number in enumerate(layer)})
     return layers
 
 
@@ -67,9 +67,9 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _placed(layers: Sequence[Sequence[int]], widths: Sequence[float], lines: Sequence[int]
+def _coordinates(layers: Sequence[Sequence[int]], widths: Sequence[float], lines: Sequence[int]
             ) -> tuple[dict[int, float], dict[int, float], tuple[float, float]]:
-    """The centre and the top of every node, and the size of the whole."""
+    """The centre x and top y of every node, and the width and height of the drawing, in pixels."""
     rows = [sum(widths[n] + _BETWEEN_NODES for n in layer) for layer in layers]
     widest = max(rows)
     centers: dict[int, float] = {}
@@ -103,4 +103,4 @@ def _box(kind: str, text: Sequence[str], center: float, top: float, width: float
 
 
 def _shortened(line: str) -> str:
-    return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 1]}…"
+    return line if len(line) <= _MAX_LINE else f"{line[: _MAX_LINE - 1]}…"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.access import step_along
+from weft.strategy.access import stride_along
 from weft.strategy.analysis import size_of
 from weft.te.walk import loads_of
 from weft.tir.expr import PrimExpr, ProducerLoad
@@ -49,7 +49,7 @@ def find_crossing(
         return _narrow_crossing(groups, body, lanes)
     columns = groups[-1][-1]
     for load in loads_of(body):
-        across = step_along(load, columns, size=lanes if _extent(groups[-1]) > lanes else None)
+        across = stride_along(load, columns, size=lanes if _extent(groups[-1]) > lanes else None)
         if across in (0, 1, None):
             continue
         for index, group in enumerate(groups[:-1]):
@@ -63,7 +63,7 @@ def _narrow_crossing(
     groups: Sequence[Sequence[te.IterVar]], body: tuple[PrimExpr, ...], lanes: int
 ) -> Crossing | None:
     """Two or three columns: every read must be contiguous along the rows, or ignore them."""
-    steps = [step_along(load, groups[-2][-1]) for load in loads_of(body)]
+    steps = [stride_along(load, groups[-2][-1]) for load in loads_of(body)]
     is_row = 1 in steps and all(step in (0, 1) for step in steps)
     long_enough = _extent(groups[-2]) >= MIN_TILE
     return Crossing(len(groups) - 2, lanes, narrow=True) if is_row and long_enough else None
@@ -74,11 +74,11 @@ def _run(load: ProducerLoad, group: Sequence[te.IterVar], lanes: int) -> int:
     axis, extent = group[-1], _extent(group)
     if extent < MIN_TILE:
         return 0
-    if step_along(load, axis) == 1:
+    if stride_along(load, axis) == 1:
         return min(lanes, extent)
     run = lanes
     while run >= MIN_TILE:
-        if extent % run == 0 and step_along(load, axis, size=run) == 1:
+        if extent % run == 0 and stride_along(load, axis, size=run) == 1:
             return run
         run //= 2
     return 0

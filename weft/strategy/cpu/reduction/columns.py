@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from weft import te
-from weft.strategy.access import step_along
+from weft.strategy.access import stride_along
 from weft.strategy.analysis import size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import one_tensor
@@ -41,7 +41,7 @@ def schedule_columns(
 def _rows_collide(op: te.ComputeOp, load: ProducerLoad, target: CpuTarget) -> bool:
     """Whether strips would walk down rows that share cache sets, out of no cache's reach."""
     itemsize = load.producer.dtype.itemsize
-    pitch = step_along(load, op.reduce_axis[-1])
+    pitch = stride_along(load, op.reduce_axis[-1])
     size = math.prod(size_of(n) for n in load.producer.shape) * itemsize
     if not pitch or size_of(op.reduce_axis[0].extent) < PARTS:
         return False

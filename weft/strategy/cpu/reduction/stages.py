@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft import te
-from weft.strategy.access import step_along
+from weft.strategy.access import stride_along
 from weft.strategy.analysis import (
     coalesce_axes,
     computes_below,
@@ -69,7 +69,7 @@ class KeptStages:
         loads.sort(key=lambda load: -_tensor_elements(load.producer))
         for load in loads:
             for axis in (*op.reduce_axis, *op.axis):
-                if step_along(load, axis) == 1 and size_of(axis.extent) > 1:
+                if stride_along(load, axis) == 1 and size_of(axis.extent) > 1:
                     return load, axis
         return None
 
