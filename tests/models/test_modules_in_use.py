@@ -129,7 +129,7 @@ def test_an_artifact_on_a_cpu_that_lacks_instructions(
           --> {path}
           expected: {module.manifest.target.cpu} with {", ".join(lacking)}
           got: a CPU without them
-          help: compile for a plainer CPU, such as target="llvm -mcpu=haswell"
+          help: compile for an older CPU, such as target="llvm -mcpu=haswell"
     """).strip()
 
 

@@ -11,7 +11,7 @@ import click
 from weft import __version__
 from weft.cli.cache import cache_line
 from weft.cli.common import print_json, print_table
-from weft.export.linker import find_linkers
+from weft.codegen.elf.linker import find_linkers
 from weft.runtime.cpu import machine, usable_cpus
 from weft.support.config import config, knobs, unknown_variables
 from weft.support.errors import OptionError

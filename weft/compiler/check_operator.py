@@ -28,7 +28,7 @@ from weft.ir.typing.infer import infer_expr, infer_type
 from weft.strategy import implementations, lower_function
 from weft.support.errors import OperatorError, PassError, TypeInferenceError
 from weft.support.user_code import place_of
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.tir import eval as tir_eval
 from weft.transform.autodiff.gradient_contract import checked_gradients
 
@@ -51,14 +51,14 @@ class OperatorReport:
                 f"{gradient}")
 
 
-def check_operator(op: Op | str, target: str | CpuTarget | None = None) -> OperatorReport:
+def check_operator(op: Op | str, target: str | Target | None = None) -> OperatorReport:
     """Check ``op`` (or the operator of that name) on its own cases; random numbers are seeded.
 
     Raises ``OperatorError`` that names the case and what differs from what, and where in the
     user's file that is.
     """
     operator = get_op(op) if isinstance(op, str) else op
-    machine = CpuTarget.of(target) if target is not None else CpuTarget.host()
+    machine = Target.of(target)
     if operator.reference is None or not operator.cases:
         raise OperatorError(f"{operator.name} has no cases to check",
                             help="state them: op.spec(numpy_reference, case((3, 5)), ...)")
@@ -72,7 +72,7 @@ def check_operator(op: Op | str, target: str | CpuTarget | None = None) -> Opera
 class _CaseCheck:
     """One case: its inputs, the typed call, and what the reference says."""
 
-    def __init__(self, op: Op, one: Case, number: int, target: CpuTarget) -> None:
+    def __init__(self, op: Op, one: Case, number: int, target: Target) -> None:
         self.op, self.one, self.target = op, one, target
         self.where = f"case {number} of {op.name}"
         self.arrays = random_arguments(one)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from weft.codegen.llvm.jit import JitLibrary
+from weft.codegen import backend_of
 from weft.compiler.build.external_kernel import errors_raised
 from weft.compiler.extensions import Extensions
 from weft.compiler.options import CompileOptions
@@ -20,8 +20,10 @@ from weft.compiler.vm.specialize import Specializer
 from weft.export import export_artifact, export_c
 from weft.ir.drawing import as_dot, drawn_nodes
 from weft.runtime import CompiledModule, Manifest, TensorSpec
-from weft.runtime.artifact import check_target
+from weft.runtime.artifact import check_target, module_class
+from weft.runtime.library import Library
 from weft.runtime.profile import Profile
+from weft.runtime.step_module import StepModule
 from weft.runtime.vm.module import VmModule
 from weft.support.errors import ArtifactError, OptionError, TargetError
 
@@ -76,12 +78,15 @@ class Compiled:
                 got=self._code.manifest.signature(),
                 help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
             )
-        code = self._code
+        code, target = self._code, self.options.target
+        backend = backend_of(target)
         if kind == "c":
-            *own, _ = code.objects  # the last is the runtime support, which is for weft.load
-            export_c(path, code.manifest, own, code.constants, self.options.target)
+            # The last objects are the runtime support, which is for weft.load.
+            own = code.objects[: len(code.objects) - len(backend.support_objects(target))]
+            export_c(path, code.manifest, own, code.constants, target)
         else:
-            export_artifact(path, code.manifest, code.objects, code.constants)
+            linked = backend.link(code.objects, target)
+            export_artifact(path, code.manifest, linked, code.constants)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Code and weights; not the model that they were made of, so stages are left behind.
@@ -106,7 +111,7 @@ class CompiledModel(Compiled, CompiledModule):
     def __init__(self, code: ModelCode, stages: Stages) -> None:
         self._code = code
         self._stages = stages
-        library = JitLibrary(code.objects, stages.options.target)
+        library = _load(code, stages)
         super().__init__(code.manifest, library, code.constants)
 
 
@@ -117,9 +122,12 @@ class VmModel(CompiledModel, VmModule):
         self._code = code
         self._stages = stages
         options = stages.options
-        library = JitLibrary(code.objects, options.target)
         specialize = Specializer(options.target, options.extensions.tir_passes)
-        VmModule.__init__(self, code.manifest, library, code.constants, specialize)
+        VmModule.__init__(self, code.manifest, _load(code, stages), code.constants, specialize)
+
+
+class StepModel(CompiledModel, StepModule):
+    """A compiled model whose kernels the runtime launches."""
 
 
 class _CallsPython(CompiledModule):
@@ -153,6 +161,18 @@ class PythonCallingModel(_CallsPython, CompiledModel):
 
 class PythonCallingVmModel(_CallsPython, VmModel):
     """The same with control flow or sizes that vary."""
+
+
+class PythonCallingStepModel(_CallsPython, StepModel):
+    """The same with kernels that the runtime launches."""
+
+
+# By the class that runs the program: the model, and the model that calls Python functions.
+_MODELS: dict[type[CompiledModule], tuple[type[CompiledModel], type[CompiledModel]]] = {
+    CompiledModule: (CompiledModel, PythonCallingModel),
+    StepModule: (StepModel, PythonCallingStepModel),
+    VmModule: (VmModel, PythonCallingVmModel),
+}
 
 
 class ForeignModel(Compiled):
@@ -197,8 +217,11 @@ def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
         check_target(code.manifest.target)
     except ArtifactError as reason:
         return ForeignModel(code, stages, reason)
-    if code.callbacks:
-        kind = PythonCallingModel if code.manifest.vm is None else PythonCallingVmModel
-    else:
-        kind = CompiledModel if code.manifest.vm is None else VmModel
+    plain, python_calling = _MODELS[module_class(code.manifest)]
+    kind = python_calling if code.callbacks else plain
     return kind(code, stages)
+
+
+def _load(code: ModelCode, stages: Stages) -> Library:
+    target = stages.options.target
+    return backend_of(target).load(code.objects, target)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft
+from weft.codegen import backend_of
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.program import Port
 from weft.compiler.sources import is_onnx
@@ -15,7 +16,7 @@ from weft.frontend.onnx import onnx_signature
 from weft.frontend.torch import is_torch_program
 from weft.ir.module import IRModule
 from weft.ir.types import TupleType, is_static
-from weft.runtime.manifest import Manifest, TargetSpec
+from weft.runtime.manifest import Manifest
 from weft.support.errors import UnsupportedModelError
 from weft.transform.analysis.graph import type_of
 
@@ -63,6 +64,6 @@ def _manifest(inputs: Sequence[Port], outputs: Sequence[Port], options: CompileO
     target = options.target
     return Manifest(
         inputs=tuple(map(spec_of, inputs)), outputs=tuple(map(spec_of, outputs)),
-        target=TargetSpec(target.triple, target.cpu, target.features), arena_bytes=0,
-        constants_bytes=0, output_is_tuple=output_is_tuple, weft_version=weft.__version__,
+        target=backend_of(target).target_spec(target), arena_bytes=0, constants_bytes=0,
+        output_is_tuple=output_is_tuple, weft_version=weft.__version__,
     )

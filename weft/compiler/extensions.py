@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from weft.codegen import backend_of
 from weft.ir.expr import Call, Function
 from weft.ir.op import OPS, Op
 from weft.ir.passes import INSERTED_PASSES, Pass, check_named
@@ -20,7 +21,7 @@ from weft.ir.visitor import post_order
 from weft.strategy.registry import layout_hooks, strategies_of
 from weft.support.errors import OptionError
 from weft.support.insertion import Insertion, as_insertions
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.tir.transform.registered import (
     INSERTED_TIR_PASSES,
     TirInsertion,
@@ -76,26 +77,28 @@ def _check_pass(item: object) -> None:
                       help=f"write {item.__name__}()" if is_class else None)  # type: ignore[attr-defined]
 
 
-def is_self_contained(function: Function, target: CpuTarget) -> bool:
+def is_self_contained(function: Function, target: Target) -> bool:
     """Whether weft's sources alone decide the code of ``function``.
 
     They do not if it calls a user's operator, or an operator with a user's strategy. Only
     self-contained kernels may be looked up in the cache before they are lowered, and built in
     worker processes, which do not run the user's program.
     """
+    if not _is_own(backend_of(target)):
+        return False
     operators = (node.op for node in post_order(function.body) if isinstance(node, Call))
     return all(_is_own_op(op) and all(map(_is_own, strategies_of(op.name, target.kind)))
                for op in operators if isinstance(op, Op))
 
 
-def may_use_extensions(content: bytes, target: CpuTarget) -> bool:
+def may_use_extensions(content: bytes, target: Target) -> bool:
     """Whether a user's operators, strategies or layout hooks may decide the code of a model file.
 
     They may if ``content`` names a user's operator, or if there is a user's strategy or layout
     hook for any operator.
     """
     foreign = [name for name in OPS if not _is_own_op(OPS.get(name))]
-    makers = [*layout_hooks(target).values(), *(
+    makers = [backend_of(target), *layout_hooks(target).values(), *(
         s for name in OPS if name not in foreign for s in strategies_of(name, target.kind))]
     return not all(map(_is_own, makers)) or any(name.encode() in content for name in foreign)
 

@@ -10,7 +10,7 @@ from weft.compiler.extensions import Extensions
 from weft.strategy.records import active_records
 from weft.support.config import config
 from weft.support.errors import OptionError
-from weft.target import CpuTarget, Target
+from weft.target import Target
 
 MAX_OPT_LEVEL = 3
 
@@ -25,7 +25,7 @@ class CompileOptions:
     by. ``extensions`` are the user's passes and rules.
     """
 
-    target: CpuTarget
+    target: Target
     opt_level: int = 3
     inputs: tuple[tuple[str, tuple[object, ...]], ...] = ()
     winograd: bool = True
@@ -49,7 +49,7 @@ class CompileOptions:
         if not known or not 0 <= opt_level <= MAX_OPT_LEVEL:
             raise OptionError("opt_level cannot be used", expected=f"0 to {MAX_OPT_LEVEL}",
                               got=repr(opt_level))
-        chosen = CpuTarget.of(config.target if target is None else target)
+        chosen = Target.of(config.target if target is None else target)
         return CompileOptions(chosen, opt_level, _shapes(inputs), config.winograd,
                               _names(codegens), active_records().digest,
                               Extensions.make() if extensions is None else extensions)

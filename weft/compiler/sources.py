@@ -22,7 +22,7 @@ from weft.frontend.torch import (
 from weft.ir import Function, IRModule, infer_type, parse, structural_hash
 from weft.ir.python.from_python import PythonFunction
 from weft.support.errors import InvalidModelError, OptionError
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.transform.passes.input_shapes import with_input_shapes
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def cache_key(model: Source, options: CompileOptions) -> str | None:
     return key_of("program" if is_text else "model", content, options.key_text())
 
 
-def _content(model: Source, target: CpuTarget) -> bytes | None:
+def _content(model: Source, target: Target) -> bytes | None:
     if is_module_source(model):
         digest = model.digest()
         return None if digest is None else f"torch {digest}".encode()
@@ -173,7 +173,7 @@ def _content(model: Source, target: CpuTarget) -> bytes | None:
     return _module_content(model, target) if isinstance(model, IRModule) else None
 
 
-def _module_content(mod: IRModule, target: CpuTarget) -> bytes | None:
+def _module_content(mod: IRModule, target: Target) -> bytes | None:
     if not all(is_self_contained(fn, target) for fn in mod.functions.values()):
         return None
     # The hash says nothing of names, and those of main's parameters are the names of inputs.

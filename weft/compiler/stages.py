@@ -7,11 +7,11 @@ module whose code came from the cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from weft.codegen.llvm.build import emit_assembly, emit_llvm
+from weft.codegen import CPU_BACKEND, backend_of
 from weft.compiler.build.kernel import lower_kernel
 from weft.compiler.decisions import (
     Described,
@@ -32,18 +32,12 @@ from weft.ir.module import IRModule
 from weft.ir.passes import Instrument
 from weft.strategy import schedule_function
 from weft.support.errors import OptionError
-from weft.target import CpuTarget
-from weft.tir.func import PrimFunc
+from weft.target import Target
 from weft.tir.printer import as_text as tir_text
 
-STAGES = (*PHASE_NAMES, "decisions", "vm", "te", "scheduled", "tir", "llvm", "asm")
-
-_KERNEL_TEXT: dict[str, Callable[[PrimFunc, CpuTarget], str]] = {
-    "tir": lambda func, _: tir_text(func),
-    "llvm": emit_llvm,
-    "asm": emit_assembly,
-}
-_COMMENT = {"llvm": ";"}
+_COMMON_STAGES = (*PHASE_NAMES, "decisions", "vm", "te", "scheduled", "tir")
+# The stages for CPUs; those after tir are the texts of the back end.
+STAGES = (*_COMMON_STAGES, *CPU_BACKEND.text_stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +68,9 @@ class Stages:
 
     def as_text(self, stage: str) -> str:
         """The text of a stage; ``OptionError`` for an unknown one."""
-        if stage not in STAGES:
-            raise OptionError(f"unknown stage {stage!r}", expected=", ".join(STAGES))
+        stages = stages_of(self.options.target)
+        if stage not in stages:
+            raise OptionError(f"unknown stage {stage!r}", expected=", ".join(stages))
         if stage == "decisions":
             return decisions_text(*self.decisions())
         mod = self.module_at(stage if stage in PHASE_NAMES else "lowered")
@@ -84,6 +79,11 @@ class Stages:
         if stage == "vm":
             return program_text(lower_module(mod))
         return "\n".join(kernel_texts(kernels_of(mod), self.options, stage))
+
+
+def stages_of(target: Target) -> tuple[str, ...]:
+    """The stages that ``as_text`` prints for a target."""
+    return (*_COMMON_STAGES, *backend_of(target).text_stages)
 
 
 def kernels_of(mod: IRModule) -> tuple[KernelSource, ...]:
@@ -99,6 +99,8 @@ def kernel_texts(
 ) -> Iterator[str]:
     """One text per kernel, headed by its operators and the implementation chosen."""
     target = options.target
+    texts = backend_of(target).text_stages
+    comment = texts[stage].comment if stage in texts else "#"
     for kernel in kernels:
         if stage in ("te", "scheduled"):
             scheduled = schedule_function(kernel.function, target)
@@ -108,5 +110,7 @@ def kernel_texts(
         else:
             lowered = lower_kernel(kernel.name, kernel.function, target,
                                    options.extensions.tir_passes)
-            implementation, text = lowered.implementation, _KERNEL_TEXT[stage](lowered.func, target)
-        yield f"{_COMMENT.get(stage, '#')} {kernel.text}: {implementation}\n{text}"
+            implementation = lowered.implementation
+            text = (texts[stage].text(lowered.func, target) if stage in texts
+                    else tir_text(lowered.func))
+        yield f"{comment} {kernel.text}: {implementation}\n{text}"

@@ -24,7 +24,7 @@ from weft.support import progress
 from weft.support.config import config
 from weft.support.errors import OptionError, TargetError
 from weft.support.plugins import load_plugins
-from weft.target import CpuTarget
+from weft.target import CpuTarget, Target
 from weft.tune import KernelTask, TunedKernel, measure_kernel
 
 
@@ -84,7 +84,7 @@ def tune_model(
         return TuningReport(path, len(kernels), _tune(tasks, options.target, seconds, known, path))
 
 
-def _tune(tasks: Sequence[KernelTask], target: CpuTarget, seconds: float, known: Records,
+def _tune(tasks: Sequence[KernelTask], target: Target, seconds: float, known: Records,
           path: Path) -> tuple[TunedKernel, ...]:
     tuned = []
     with progress.task("timing kernels", len(tasks)) as task_bar:
@@ -98,7 +98,7 @@ def _tune(tasks: Sequence[KernelTask], target: CpuTarget, seconds: float, known:
     return tuple(tuned)
 
 
-def _task_of(kernel: KernelSource, target: CpuTarget) -> KernelTask | None:
+def _task_of(kernel: KernelSource, target: Target) -> KernelTask | None:
     """The kernel with its candidates; ``None`` if it has only one."""
     anchor = anchor_of(kernel.function)
     if anchor is None or not isinstance(anchor.op, Op):
@@ -111,7 +111,7 @@ def _task_of(kernel: KernelSource, target: CpuTarget) -> KernelTask | None:
     return KernelTask(kernel.digest, kernel.text, kernel.function, tuple(found))
 
 
-def _check_is_here(target: CpuTarget) -> None:
+def _check_is_here(target: Target) -> None:
     if str(target) != str(CpuTarget.host()):
         raise TargetError("cannot tune for another machine: kernels are timed where they run",
                           got=str(target), expected=str(CpuTarget.host()),

@@ -6,13 +6,11 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from weft.export.linker import link_shared
 from weft.runtime.artifact_format import (
     CONSTANTS,
     LIBRARY,
@@ -26,15 +24,14 @@ from weft.support.errors import ArtifactError
 
 
 def export_artifact(
-    path: str | os.PathLike[str], manifest: Manifest, objects: Sequence[bytes],
+    path: str | os.PathLike[str], manifest: Manifest, code: bytes,
     constants: bytes | memoryview | np.ndarray,
 ) -> None:
-    """Link the objects (the runtime support among them) and write everything into one file.
+    """Write a module into one file; ``code`` is what its back end linked.
 
-    The file appears whole or not at all; equal modules give equal bytes. ``LinkerError`` where
-    there is no linker, ``ArtifactError`` where the file cannot be written.
+    The file is replaced atomically; equal modules give equal bytes. Raises ``ArtifactError`` if
+    the file cannot be written.
     """
-    code = link_shared(objects, manifest.target.arch)
     weights = _as_bytes(constants)
     checksums = {LIBRARY: digest(code), CONSTANTS: digest(weights)}
     described = replace(manifest, checksums=dict(checksums), constants_bytes=len(weights))
@@ -56,7 +53,7 @@ def _as_bytes(data: bytes | memoryview | np.ndarray) -> memoryview:
 
 
 def _write_atomically(path: Path, members: dict[str, bytes | memoryview]) -> None:
-    if path.is_dir():  # renaming a file to one fails with words that depend on the folder
+    if path.is_dir():  # the error of a rename to a folder depends on its content
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
@@ -64,7 +61,7 @@ def _write_atomically(path: Path, members: dict[str, bytes | memoryview]) -> Non
             write_archive(file, members)
         umask = os.umask(0)
         os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)  # mkstemp makes files for one user alone
+        Path(name).chmod(0o666 & ~umask)  # mkstemp makes files that one user can read
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
 """Loading artifacts: everything is verified before anything is mapped as code.
 
-An artifact holds machine code. Checksums find damage, not malice: load only files from those
+An artifact holds machine code. Checksums detect damage, not malice: load files only from sources
 whose programs you would run.
 """
 
@@ -23,9 +23,10 @@ from weft.runtime.artifact_format import (
     manifest_digest,
 )
 from weft.runtime.cpu import host_features, machine, system
-from weft.runtime.library import SharedLibrary
-from weft.runtime.manifest import Manifest, TargetSpec
+from weft.runtime.library import LOADERS
+from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
 from weft.runtime.module import CompiledModule
+from weft.runtime.step_module import StepModule
 from weft.runtime.threads import checked_count
 from weft.runtime.vm.module import VmModule
 from weft.support.config import report_unknown_variables
@@ -38,20 +39,20 @@ def load(path: str | os.PathLike[str], *, map_constants: bool = True,
 
     Weights are mapped from the file, so that processes share them: replace the file as a whole
     (as ``export`` does), do not write into it while a module is in use. With
-    ``map_constants=False`` they are copied into large pages of this process's own, which saves a
-    few percent of a call that reads many MB of them. ``threads`` is how many threads calls of the
-    module use, in place of the count that the artifact was exported with, if any.
+    ``map_constants=False`` they are copied into large pages of this process, which saves a few
+    percent of a call that reads many MB of them. ``threads`` is the number of threads of the
+    module's calls; it replaces the number that the artifact was exported with.
 
-    ``ArtifactError`` for files that are missing, damaged, foreign, of another format version, or
-    made for a CPU with instruction sets that this one lacks. ``OptionError`` for
-    ``threads`` other than 1 to 4096.
+    Raises ``ArtifactError`` for a file that is missing, damaged, not an artifact, of another
+    format version, or for another machine or kind of target, and ``OptionError`` for ``threads``
+    other than 1 to 4096.
     """
     checked_count(threads)
     report_unknown_variables()
     try:
         file = Path(path)
     except TypeError:
-        raise ArtifactError("an artifact is given by its path", got=repr(path)) from None
+        raise ArtifactError("not the path of an artifact", got=repr(path)) from None
     try:
         return _load(file, map_constants=map_constants, threads=threads)
     except ArtifactError as error:
@@ -70,7 +71,7 @@ def _load(path: Path, *, map_constants: bool, threads: int | None) -> CompiledMo
     text = bytes(members[MANIFEST])
     manifest = Manifest.from_json(text)
     check_target(manifest.target)
-    # Sizes that were edited by hand would let the code write past the end of arrays.
+    # With sizes edited by hand the code could write past the end of arrays.
     found = {MANIFEST: manifest_digest(text), LIBRARY: digest(members[LIBRARY]),
              CONSTANTS: digest(members[CONSTANTS])}
     for name, checksum in found.items():
@@ -81,18 +82,28 @@ def _load(path: Path, *, map_constants: bool, threads: int | None) -> CompiledMo
                             expected=f"{manifest.constants_bytes} bytes")
     if threads is not None:
         manifest = replace(manifest, threads=threads)
-    library = SharedLibrary.from_bytes(members[LIBRARY])
+    library = LOADERS.get(manifest.target.kind)(members[LIBRARY])
     constants = _constants(members[CONSTANTS], copy=not map_constants)
-    kind = CompiledModule if manifest.vm is None else VmModule
-    return kind(manifest, library, constants)
+    return module_class(manifest)(manifest, library, constants)
+
+
+def module_class(manifest: Manifest) -> type[CompiledModule]:
+    """How a program runs: on the virtual machine, by ``weft_main``, or step by step."""
+    if manifest.vm is not None:
+        return VmModule
+    return CompiledModule if manifest.launched_by == MAIN_SYMBOL else StepModule
 
 
 def check_target(target: TargetSpec) -> None:
-    """Refuse code that this machine cannot run, naming what it lacks."""
+    """Raise ``ArtifactError`` if this machine or process cannot run the code."""
     if system() != "linux":
         raise ArtifactError("weft runs compiled code on Linux only", expected="linux", got=system(),
                             help="use a Linux machine, virtual machine or container (on Windows, "
                             "WSL); compiling for one and exporting works here")
+    if target.kind not in LOADERS:
+        raise ArtifactError(f"no loader is registered for targets of kind {target.kind!r}",
+                            expected=", ".join(LOADERS), got=target.cpu,
+                            help="import the package that defines the target")
     if target.arch != machine() or "linux" not in target.triple:
         raise ArtifactError("the artifact was made for another machine", expected=target.triple,
                             got=f"{machine()} (this machine)",
@@ -102,7 +113,7 @@ def check_target(target: TargetSpec) -> None:
         raise ArtifactError(
             "this CPU lacks instructions that the artifact uses",
             expected=f"{target.cpu} with {', '.join(missing)}", got="a CPU without them",
-            help='compile for a plainer CPU, such as target="llvm -mcpu=haswell"',
+            help='compile for an older CPU, such as target="llvm -mcpu=haswell"',
         )
 
 
@@ -120,7 +131,7 @@ def _map_file(path: Path) -> mmap.mmap:
 def _constants(member: memoryview, *, copy: bool) -> np.ndarray | AlignedBlock:
     mapped = np.frombuffer(member, np.uint8) if len(member) else np.empty(0, np.uint8)
     if not copy:
-        return mapped  # the module copies it if it is not aligned after all
+        return mapped  # the module copies it if it is not aligned
     block = AlignedBlock(mapped.size)
     block.array[:] = mapped
     return block

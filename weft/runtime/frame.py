@@ -1,20 +1,24 @@
-"""What one call needs for itself: an arena, and the pointer arrays that ``weft_main`` reads."""
+"""The memory of one call: arenas, and the pointer arrays that ``weft_main`` reads."""
 
 from __future__ import annotations
 
 import ctypes
 
 from weft.runtime.arena import AlignedBlock, address_of
+from weft.runtime.library import Block, Library
 from weft.runtime.manifest import Argument, Manifest
 
 
 class Frame:
     """Used by one call at a time, then by another."""
 
-    __slots__ = ("arena", "inputs", "inputs_address", "outputs", "outputs_address")
+    __slots__ = ("arena", "arenas", "inputs", "inputs_address", "outputs", "outputs_address")
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, library: Library) -> None:
         self.arena = AlignedBlock(manifest.arena_bytes)
+        self.arenas: dict[str, Block] = {
+            arena.space: library.allocate(arena.nbytes, arena.device, arena.alignment)
+            for arena in manifest.arenas}
         self.inputs = (ctypes.c_void_p * max(1, len(manifest.inputs)))()
         self.outputs = (ctypes.c_void_p * max(1, len(manifest.outputs)))()
         self.inputs_address = ctypes.addressof(self.inputs)
@@ -34,4 +38,6 @@ class Frame:
             return self.inputs[value] or 0
         if kind == "output":
             return self.outputs[value] or 0
-        return (constants if kind == "const" else self.arena.address) + value
+        if kind == "const":
+            return constants + value
+        return (self.arena if kind == "arena" else self.arenas[kind]).address + value

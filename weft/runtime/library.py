@@ -1,63 +1,119 @@
-"""Machine code that a module runs: something that knows the addresses of its symbols."""
+"""Loaded code: kernels by symbol, and the loaders that read the code of artifacts."""
 
 from __future__ import annotations
 
+import abc
 import ctypes
 import os
 import tempfile
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+from weft.runtime.arena import AlignedBlock
+from weft.runtime.device import HOST, Device
 from weft.support.errors import ArtifactError
+from weft.support.registry import Registry
+
+# Launches a kernel on the addresses of its arguments.
+Kernel: TypeAlias = Callable[..., None]
+
+
+class Block(Protocol):
+    """Memory of a device; freed with the object."""
+
+    @property
+    def address(self) -> int: ...
 
 
 class Library(Protocol):
-    """Loaded code, in place for as long as the object lives."""
+    """Loaded code of a program, valid for as long as the object lives."""
 
-    def address(self, symbol: str) -> int:
-        """Where a function is; raises a ``WeftError`` if there is none of that name."""
+    def kernel(self, symbol: str, num_args: int, device: Device = HOST, stream: int = 0
+               ) -> Kernel:
+        """The kernel ``symbol``, launched on a stream of a device.
+
+        A launch may return before the kernel is done; launches on a stream run in order. Raises a
+        ``WeftError`` for an undefined symbol.
+        """
+        ...
+
+    def allocate(self, nbytes: int, device: Device, alignment: int) -> Block:
+        """Memory of a device for an arena."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until all launches are done."""
         ...
 
 
-class SharedLibrary:
-    """A shared object that the system's loader has mapped, unmapped when the object goes.
+class HostLibrary(abc.ABC):
+    """Code that runs on the host: memory is the process's own, and a launch is a call."""
 
-    ``descriptor`` is a file to be closed with it. ``ArtifactError`` where the loader refuses.
+    @abc.abstractmethod
+    def kernel(self, symbol: str, num_args: int, device: Device = HOST, stream: int = 0
+               ) -> Kernel:
+        """See ``Library.kernel``."""
+
+    def allocate(self, nbytes: int, device: Device, alignment: int) -> AlignedBlock:  # noqa: ARG002
+        """Memory aligned to 64 bytes."""
+        return AlignedBlock(nbytes)
+
+    def synchronize(self) -> None:  # noqa: B027 - not abstract
+        """Do nothing: a kernel is done when its call returns."""
+
+
+class NativeLibrary(HostLibrary):
+    """Machine code of this process: functions with addresses."""
+
+    @abc.abstractmethod
+    def address(self, symbol: str) -> int:
+        """The address of a function or variable; raises a ``WeftError`` if it is undefined."""
+
+    def kernel(self, symbol: str, num_args: int, device: Device = HOST, stream: int = 0  # noqa: ARG002
+               ) -> Kernel:
+        """See ``Library.kernel``; a call releases Python's lock."""
+        return function(self, symbol, None, *[ctypes.c_void_p] * num_args)
+
+
+class SharedLibrary(NativeLibrary):
+    """A shared object that the system's loader has mapped, unmapped with the object.
+
+    ``descriptor`` is a file that is closed then. Raises ``ArtifactError`` if the loader fails.
     """
 
     def __init__(self, path: str | os.PathLike[str], descriptor: int | None = None) -> None:
         self.path = os.fspath(path)
-        # Everything is resolved now, so that no call can end the process for a missing symbol.
+        # Resolve all symbols now: a missing one would end the process at its first call.
         mode = os.RTLD_NOW | os.RTLD_LOCAL
         try:
             self._code = ctypes.CDLL(self.path, mode=mode)
         except OSError as error:
             raise ArtifactError("the system cannot load the compiled code", got=error) from None
-        handle = self._code._handle  # noqa: SLF001 - ctypes has no other way to name it
+        handle = self._code._handle  # noqa: SLF001 - the only name that ctypes gives it
         closing = weakref.finalize(self, _close, handle, descriptor)
-        # Threads may still be running code when the process ends: nothing is unmapped then.
+        # Threads may still run this code at exit, so it is not unmapped then.
         setattr(closing, "atexit", False)  # noqa: B010 - a property that the type stubs lack
 
     @staticmethod
     def from_bytes(code: bytes | memoryview) -> SharedLibrary:
-        """Map a shared object that is in memory, without leaving a file behind."""
+        """Map the bytes of a shared object, without leaving a file behind."""
         try:
             descriptor = os.memfd_create("weft", os.MFD_CLOEXEC)
         except (OSError, AttributeError):
             return _from_temporary_file(code)
         try:
             _write_all(descriptor, code)
-            # The loader knows libraries by path, so the number stays taken while this one lives.
+            # The loader identifies libraries by path, so keep the descriptor open.
             return SharedLibrary(f"/proc/self/fd/{descriptor}", descriptor)
         except ArtifactError:
-            # Some systems forbid code in such files; one on disk gives the final verdict.
+            # Some systems forbid executable code in memory files: try a file on disk.
             os.close(descriptor)
             return _from_temporary_file(code)
 
     def address(self, symbol: str) -> int:
-        """Where a function is; ``ArtifactError`` if the code does not define it."""
+        """The address of a function; ``ArtifactError`` if the code does not define it."""
         try:
             found = ctypes.cast(getattr(self._code, symbol), ctypes.c_void_p).value
         except AttributeError:
@@ -67,9 +123,23 @@ class SharedLibrary:
         return found
 
 
-def function(library: Library, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+def function(library: NativeLibrary, symbol: str, result: Any, *arguments: Any
+             ) -> Callable[..., Any]:
     """A symbol as a Python callable of these ctypes types; calling it releases Python's lock."""
     return ctypes.CFUNCTYPE(result, *arguments)(library.address(symbol))
+
+
+# Reads the code of an artifact, as ``Backend.link`` of the same kind of target wrote it.
+Loader: TypeAlias = Callable[["bytes | memoryview"], Library]
+LOADERS: Registry[Loader] = Registry("loader")
+
+
+def register_loader(kind: str, loader: Loader) -> None:
+    """Load the artifacts for targets of ``kind`` with ``loader``."""
+    LOADERS.register(kind, loader)
+
+
+register_loader("cpu", SharedLibrary.from_bytes)
 
 
 def _from_temporary_file(code: bytes | memoryview) -> SharedLibrary:

@@ -1,21 +1,23 @@
-"""What a compiled module is, apart from its code and weights: plain data that goes to JSON.
+"""The description of a compiled module, apart from its code and weights: plain data, saved as JSON.
 
 A manifest names the inputs and outputs, the machine that the code needs, the layout of the
-constants, the size of the arena, and every kernel call that ``weft_main`` makes, in order, with the
-jumps of its loops. The calls are not needed to run the module; profiling and printing use them. A
-program that is not first order has bytecode for the virtual machine in place of ``weft_main``.
+constants, the size of the arenas, and every kernel call in order, with the jumps of loops. On CPUs
+the generated ``weft_main`` makes the calls, and profiling and printing alone read the list; other
+back ends may have the runtime make them (``launched_by``). A program with closures or recursion has
+bytecode for the virtual machine instead.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from weft.runtime.device import HOST, Device
 from weft.runtime.dtypes import numpy_dtype
 from weft.runtime.thread_pool import MAX_THREADS
 from weft.runtime.vm.plain import from_plain, to_plain
@@ -25,17 +27,20 @@ from weft.support.errors import ArtifactError
 FORMAT_VERSION = 2
 MAIN_SYMBOL = "weft_main"
 
-# What an argument of a kernel may be: ("input", number), ("output", number), ("const", byte
-# offset) or ("arena", byte offset).
+# An argument of a kernel: ("input", number), ("output", number), ("const", byte offset), ("arena",
+# byte offset), or (the space of another arena, byte offset in it).
 ARGUMENT_KINDS = ("input", "output", "const", "arena")
 Argument = tuple[str, int]
-# The scalar that a branch depends on, and what it is where the branch is taken.
+# The boolean scalar of a branch, and its value if the branch is taken.
 Condition = tuple[Argument, bool]
+
+# Who makes the kernel calls: the generated function ``weft_main``, or the runtime, one by one.
+LAUNCHERS = (MAIN_SYMBOL, "steps")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A named tensor at the edge of a module; a size that is a name varies from call to call."""
+    """An input or output of a module; a size that is a name is a symbolic dimension."""
 
     name: str
     dtype: str
@@ -43,10 +48,10 @@ class TensorSpec:
 
     @property
     def concrete_shape(self) -> tuple[int, ...]:
-        """The shape where every size is fixed; ``ArtifactError`` otherwise."""
+        """The shape; ``ArtifactError`` if it has a symbolic dimension."""
         sizes = tuple(size for size in self.shape if isinstance(size, int))
         if len(sizes) < len(self.shape):
-            raise ArtifactError(f"a size of {self.name!r} is not fixed", got=str(self))
+            raise ArtifactError(f"{self.name!r} has a symbolic dimension", got=str(self))
         return sizes
 
     @property
@@ -63,7 +68,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class ConstantSpec:
-    """Where a constant lies in the block of constants."""
+    """A constant: its byte offset in the block of constants, dtype and shape."""
 
     offset: int
     dtype: str
@@ -76,10 +81,10 @@ class ConstantSpec:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One call that ``weft_main`` makes.
+    """One kernel call of a program, made only if the scalar of every guard is as expected.
 
     ``op`` is the text of the operators fused into the kernel; ``flops`` and ``bytes_moved`` are
-    of one call. It is made only where the scalar of every guard is as expected.
+    of one call. The kernel runs on a stream of ``device``.
     """
 
     symbol: str
@@ -89,11 +94,13 @@ class KernelCall:
     flops: int = 0
     bytes_moved: int = 0
     guards: tuple[Condition, ...] = ()
+    device: Device = HOST
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BackJump:
-    """The end of a round: before call ``at``, go back to call ``to`` if all guards hold."""
+    """The end of an iteration: before call ``at``, go back to call ``to`` if all guards hold."""
 
     at: int
     to: int
@@ -101,12 +108,27 @@ class BackJump:
 
 
 @dataclass(frozen=True, slots=True)
+class ArenaSpec:
+    """An arena beside the host's: its memory space, size and alignment in bytes, and device."""
+
+    space: str
+    nbytes: int
+    device: Device
+    alignment: int = 64
+
+
+@dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """The machine that the code was generated for; ``features`` in LLVM's spelling."""
+    """The machine that the code was generated for.
+
+    ``triple`` and ``features`` are those of the host's CPU, in LLVM's spelling. ``cpu`` is its
+    name, or the text of the target for another ``kind``.
+    """
 
     triple: str
     cpu: str
     features: tuple[str, ...] = ()
+    kind: str = "cpu"
 
     @property
     def arch(self) -> str:
@@ -117,8 +139,10 @@ class TargetSpec:
 class Manifest:
     """``checksums`` are SHA-256 digests of an artifact's other members, by name.
 
-    ``vm`` is the program where the virtual machine runs it, ``None`` where ``weft_main`` does.
-    ``threads`` is how many threads calls use by default; ``None``: as many as the process says.
+    ``vm`` is the bytecode of a program for the virtual machine, otherwise ``None``.
+    ``launched_by`` is one of ``LAUNCHERS``. ``arena_bytes`` is the size of the arena in host
+    memory, ``arenas`` are the others. ``threads`` is the number of threads that calls use;
+    ``None``: the number that is set for the process.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -135,17 +159,21 @@ class Manifest:
     checksums: Mapping[str, str] = field(default_factory=dict)
     vm: VmProgram | None = None
     threads: int | None = None
+    launched_by: str = MAIN_SYMBOL
+    arenas: tuple[ArenaSpec, ...] = ()
 
     def to_json(self) -> str:
-        """Equal manifests give equal text."""
+        """Equal manifests give equal text. Fields that came later are left out at their default."""
         plain = asdict(replace(self, vm=None))
         del plain["vm"]
-        if self.threads is None:
-            del plain["threads"]
+        _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": ()})
+        _drop_defaults(plain["target"], {"kind": "cpu"})
+        for step in plain["steps"]:
+            _drop_defaults(step, {"device": asdict(HOST), "stream": 0})
         text = json.dumps(plain, indent=1, sort_keys=True)
         if self.vm is None:
             return text
-        program = json.dumps(to_plain(self.vm), sort_keys=True)  # on one line, for it is long
+        program = json.dumps(to_plain(self.vm), sort_keys=True)  # long, so on one line
         return f'{text[:-2]},\n "vm": {program}\n}}'
 
     @staticmethod
@@ -173,21 +201,25 @@ class Manifest:
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Refuse what contradicts itself: sizes below zero, arguments outside of what there is."""
+    """Raise ``ArtifactError`` for negative sizes and for arguments beyond the inputs and arenas."""
     sizes = (manifest.arena_bytes, manifest.constants_bytes)
     if min(sizes) < 0 or max(sizes) >= 1 << 48:
         raise ArtifactError("a damaged manifest", where="sizes of arena and constants", got=sizes)
     limits = {"input": len(manifest.inputs), "output": len(manifest.outputs),
-              "const": manifest.constants_bytes + 1, "arena": manifest.arena_bytes + 1}
+              "const": manifest.constants_bytes + 1, "arena": manifest.arena_bytes + 1,
+              **{arena.space: arena.nbytes + 1 for arena in manifest.arenas}}
     for step in manifest.steps:
-        for kind, value in (*step.args, *(place for place, _ in step.guards)):
-            if not 0 <= value < limits[kind]:
+        for kind, value in (*step.args, *(condition for condition, _ in step.guards)):
+            if not 0 <= value < limits.get(kind, 0):
                 raise ArtifactError("a damaged manifest", where=f"arguments of {step.symbol}",
                                     got=f"{kind} {value}")
     for jump in manifest.jumps:
         inside = all(0 <= value < limits[kind] for (kind, value), _ in jump.guards)
         if not (inside and 0 <= jump.to <= jump.at <= len(manifest.steps)):
             raise ArtifactError("a damaged manifest", where="jumps", got=jump)
+    if manifest.launched_by not in LAUNCHERS:
+        raise ArtifactError("a damaged manifest", where="launched_by", got=manifest.launched_by,
+                            expected=" or ".join(LAUNCHERS))
     for constant in manifest.constants:
         if constant.offset < 0 or constant.offset + constant.nbytes > manifest.constants_bytes:
             raise ArtifactError("a damaged manifest", where="constants", got=constant)
@@ -198,17 +230,25 @@ def check_manifest(manifest: Manifest) -> None:
                             expected=f"1 to {MAX_THREADS}")
 
 
+def _drop_defaults(plain: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    for key, default in defaults.items():
+        if plain[key] == default:
+            del plain[key]
+
+
 def _manifest(plain: Mapping[str, Any]) -> Manifest:
     target = plain["target"]
+    spaces = tuple(_text(arena["space"]) for arena in plain.get("arenas", ()))
     return Manifest(
         inputs=tuple(_tensor(t) for t in plain["inputs"]),
         outputs=tuple(_tensor(t) for t in plain["outputs"]),
         target=TargetSpec(_text(target["triple"]), _text(target["cpu"]),
-                          tuple(_text(name) for name in target["features"])),
+                          tuple(_text(name) for name in target["features"]),
+                          _text(target.get("kind", "cpu"))),
         arena_bytes=_whole(plain["arena_bytes"]),
         constants_bytes=_whole(plain["constants_bytes"]),
-        steps=tuple(_step(s) for s in plain["steps"]),
-        jumps=tuple(BackJump(_whole(j["at"]), _whole(j["to"]), _conditions(j["guards"]))
+        steps=tuple(_step(s, spaces) for s in plain["steps"]),
+        jumps=tuple(BackJump(_whole(j["at"]), _whole(j["to"]), _conditions(j["guards"], spaces))
                     for j in plain.get("jumps", ())),
         constants=tuple(ConstantSpec(_whole(c["offset"]), _text(c["dtype"]),
                                      tuple(map(_whole, c["shape"]))) for c in plain["constants"]),
@@ -217,6 +257,9 @@ def _manifest(plain: Mapping[str, Any]) -> Manifest:
         checksums={_text(k): _text(v) for k, v in plain["checksums"].items()},
         vm=from_plain(plain["vm"], len(plain["constants"])) if "vm" in plain else None,
         threads=_whole(plain["threads"]) if "threads" in plain else None,
+        launched_by=_text(plain.get("launched_by", MAIN_SYMBOL)),
+        arenas=tuple(ArenaSpec(_text(a["space"]), _whole(a["nbytes"]), _device(a["device"]),
+                               _whole(a["alignment"])) for a in plain.get("arenas", ())),
     )
 
 
@@ -225,21 +268,27 @@ def _tensor(plain: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(_text(plain["name"]), _text(plain["dtype"]), shape)
 
 
-def _step(plain: Mapping[str, Any]) -> KernelCall:
-    args = tuple((_kind(kind), _whole(value)) for kind, value in plain["args"])
+def _step(plain: Mapping[str, Any], spaces: Sequence[str]) -> KernelCall:
+    args = tuple((_kind(kind, spaces), _whole(value)) for kind, value in plain["args"])
     return KernelCall(_text(plain["symbol"]), args, _text(plain["implementation"]),
                       _text(plain["op"]), _whole(plain["flops"]), _whole(plain["bytes_moved"]),
-                      _conditions(plain.get("guards", ())))
+                      _conditions(plain.get("guards", ()), spaces),
+                      _device(plain["device"]) if "device" in plain else HOST,
+                      _whole(plain.get("stream", 0)))
 
 
-def _conditions(plain: Iterable[Any]) -> tuple[Condition, ...]:
-    return tuple(((_kind(kind), _whole(value)), bool(expected))
+def _device(plain: Mapping[str, Any]) -> Device:
+    return Device(_text(plain["kind"]), _whole(plain["number"]))
+
+
+def _conditions(plain: Iterable[Any], spaces: Sequence[str]) -> tuple[Condition, ...]:
+    return tuple(((_kind(kind, spaces), _whole(value)), bool(expected))
                  for (kind, value), expected in plain)
 
 
-def _kind(value: object) -> str:
-    if value not in ARGUMENT_KINDS:
-        raise ValueError(f"{value!r} is no kind of argument")
+def _kind(value: object, spaces: Sequence[str]) -> str:
+    if value not in ARGUMENT_KINDS and value not in spaces:
+        raise ValueError(f"unknown kind of argument {value!r}")
     return str(value)
 
 

@@ -19,7 +19,7 @@ from weft.runtime.buffers import (
     output_buffer,
 )
 from weft.runtime.frame import Frame
-from weft.runtime.library import Library, function
+from weft.runtime.library import Kernel, Library, NativeLibrary, function
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TensorSpec
 from weft.runtime.ndarray import to_numpy
 from weft.runtime.outputs import output_maker
@@ -34,14 +34,14 @@ _POINTER = ctypes.c_void_p
 
 
 class CompiledModule:
-    """A program in machine code.
+    """A program in machine code; subclasses run other programs (``StepModule``, ``VmModule``).
 
-    Calls may come from several Python threads at once: each works in an arena of its own, and
-    Python's lock is free while compiled code runs. Arguments are arrays of exactly the declared
-    shapes and dtypes (see ``weft.runtime.ndarray.to_numpy``), results are new NumPy arrays.
+    Several Python threads may call it at once: each call works in its own arena, and Python's lock
+    is released while compiled code runs. Arguments are arrays of exactly the declared shapes and
+    dtypes (see ``weft.runtime.ndarray.to_numpy``), results are new NumPy arrays.
 
     ``constants`` are the bytes that the manifest's constant offsets point into; memory aligned to
-    64 bytes is used as it is, other memory copied.
+    64 bytes is used directly, other memory is copied.
     """
 
     def __init__(self, manifest: Manifest, library: Library,
@@ -52,21 +52,24 @@ class CompiledModule:
         if self._constants.nbytes < manifest.constants_bytes:
             raise InternalError("the block of constants is too short", got=self._constants.nbytes,
                                 expected=f"{manifest.constants_bytes} bytes")
-        self._threading = threads.Threading(library)
+        self._threading = threads.threading_of(library)
         self._signature = Signature(manifest)
         self._returns_tuple = manifest.output_is_tuple or len(manifest.outputs) != 1
-        # Decided once: reading these settings takes longer than a small call.
+        # Read once: reading these settings takes longer than a small call.
         self._watched = enabled(Level.KERNELS) or trace.recorder() is not None
         self._bind_code()
 
     def _bind_code(self) -> None:
-        """Find ``weft_main`` and prepare what every call of it needs."""
-        manifest = self.manifest
+        """Find ``weft_main`` and prepare its calls."""
+        manifest, library = self.manifest, self.library
+        if not isinstance(library, NativeLibrary):
+            raise InternalError("a program in machine code needs a library with addresses",
+                                got=type(library).__name__)
         self._constants_address = address_of(self._constants)
         self._makers = [output_maker(s.concrete_shape, s.numpy_dtype) for s in manifest.outputs]
-        self._main = function(self.library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
-        self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest))
-        self._call = python_call(manifest, self.library, self._constants, self._makers)
+        self._main = function(library, MAIN_SYMBOL, ctypes.c_int32, *[_POINTER] * 4)
+        self._frames: Pool[Frame] = Pool(functools.partial(Frame, manifest, library))
+        self._call = python_call(manifest, library, self._constants, self._makers)
         self._quick = _declines if self._call is None else self._call.quick
 
     @property
@@ -81,9 +84,9 @@ class CompiledModule:
 
     @property
     def threads(self) -> int | None:
-        """The thread count that this module was given; ``None``: that of the process.
+        """The number of threads of this module's calls; ``None``: that of the process.
 
-        ``with weft.config(threads=n)`` around a call goes before it.
+        ``with weft.config(threads=n)`` around a call overrides it.
         """
         return self.manifest.threads
 
@@ -91,9 +94,9 @@ class CompiledModule:
         """Run on inputs given by position or by name; one output alone, several as a tuple.
 
         ``out`` is the array that the result is written to (a tuple for several outputs, a mapping
-        by name for some of them), and is returned: C-contiguous, of the dtype and shape of the
-        output, and apart from all inputs. Where an input is called ``out``, the keyword is that
-        input. Raises ``InvalidInputError`` for arguments that do not fit.
+        by name for some of them), and is returned. It is C-contiguous, has the dtype and shape of
+        the output, and shares no memory with inputs. If the module has an input called ``out``,
+        the keyword is that input. Raises ``InvalidInputError`` for arguments that do not fit.
         """
         if out is not None:
             return self._call_into(out, args, kwargs)
@@ -103,9 +106,9 @@ class CompiledModule:
     def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
         """A call without arguments on these buffers: ``run = mod.bind(x, out=y); run()``.
 
-        Inputs are read where they lie, as they are at each call; outputs that ``out`` does not
-        give are made once. Raises ``InvalidInputError`` for arguments that do not fit, and for
-        inputs that would have to be copied.
+        Each call reads the current contents of the inputs, without a copy; outputs that ``out``
+        does not give are allocated once. Raises ``InvalidInputError`` for arguments that do not
+        fit, and for inputs that would have to be copied.
         """
         if self._signature.takes("out"):
             kwargs, out = _with_out(out, kwargs), None
@@ -116,17 +119,17 @@ class CompiledModule:
         return BoundCall(self._bound(arrays, outputs), arrays, results)
 
     def _bound(self, arrays: list[np.ndarray], outputs: list[np.ndarray]) -> Callable[[], object]:
-        """Runs on these buffers, one call at a time."""
+        """A function that runs the program on these buffers, one call at a time."""
         if self._watched:
             return functools.partial(self._execute, arrays, outputs)
-        frame = Frame(self.manifest)
+        frame = Frame(self.manifest, self.library)
         frame.point_at(arrays, outputs)
         addresses = (frame.inputs_address, frame.outputs_address, self._constants_address,
                      frame.arena.address)
         return functools.partial(self._run_at, addresses, (frame, arrays, outputs))
 
     def _run_at(self, addresses: tuple[int, ...], _kept: object) -> None:
-        """Run on what lies at these addresses, for as long as ``_kept`` does."""
+        """Run on the buffers at these addresses, which ``_kept`` keeps alive."""
         self._threading.apply(threads.num_threads(self.manifest.threads))
         _check_status(self._main(*addresses))
 
@@ -140,7 +143,7 @@ class CompiledModule:
         return results
 
     def _into(self, out: Any, arrays: list[np.ndarray]) -> tuple[list[np.ndarray], Any]:
-        """The buffers of the outputs, and what a call returns: those of ``out`` as they are."""
+        """The buffers of the outputs, and the result of the call: entries of ``out`` if given."""
         given = [None] * len(self.outputs) if out is None else given_outputs(self.manifest, out)
         outputs = [np.empty(spec.concrete_shape, spec.numpy_dtype) if value is None
                    else output_buffer(value, spec)
@@ -161,7 +164,7 @@ class CompiledModule:
         return results if wanted is None else [results[number] for number in wanted]
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
-        """Time every kernel over ``repeat`` runs, and the machine's FMA peak beside them."""
+        """Time every kernel over ``repeat`` runs, and measure the FMA peak of the machine."""
         arrays = self._arrays(self._signature.bind(args, kwargs))
         count = threads.num_threads(self.manifest.threads)
         self._threading.apply(count)
@@ -170,7 +173,7 @@ class CompiledModule:
             return profile_module(stepper, lambda: self._execute(arrays), repeat, count)
 
     def __copy__(self) -> Self:
-        """The module itself: nothing about it changes, and calls share it anyway."""
+        """The module itself, which is immutable."""
         return self
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
@@ -179,7 +182,7 @@ class CompiledModule:
     def __reduce__(self) -> Any:
         raise ArtifactError(
             "a loaded module cannot be pickled", got=self.manifest.signature(),
-            help="hand on the path of its artifact, and weft.load it there",
+            help="pass the path of its artifact, and call weft.load there",
         )
 
     def __repr__(self) -> str:
@@ -189,14 +192,14 @@ class CompiledModule:
 
     def _execute(self, values: Sequence[Any], outputs: Sequence[np.ndarray] | None = None
                  ) -> list[np.ndarray]:
-        """The results, in ``outputs`` where these are given."""
+        """The results, in ``outputs`` if given."""
         self._threading.apply(threads.num_threads(self.manifest.threads))
         if self._watched:
             return self._run_stepwise(self._arrays(values), outputs)
         if outputs is not None:
             return self._run_main(self._arrays(values), outputs)
         results = self._quick(*values)
-        if type(results) is list:  # the usual case; what follows knows all the others
+        if type(results) is list:  # the usual case; the general path follows
             return results
         arrays = self._arrays(values)
         return self._run_main(arrays) if self._call is None else self._call.run(arrays)
@@ -207,7 +210,7 @@ class CompiledModule:
 
     def _run_main(self, inputs: list[np.ndarray], given: Sequence[np.ndarray] | None = None
                   ) -> list[np.ndarray]:
-        """The call into given memory, and for interpreters without ``PythonCall``."""
+        """Call ``weft_main`` through ctypes: into given memory, or without ``PythonCall``."""
         outputs = self._made_outputs() if given is None else list(given)
         frame = self._frames.take()
         try:
@@ -224,7 +227,7 @@ class CompiledModule:
 
     def _run_stepwise(self, inputs: list[np.ndarray], given: Sequence[np.ndarray] | None
                       ) -> list[np.ndarray]:
-        """``WEFT_DEBUG=2`` or ``WEFT_TRACE``: the same kernels, one by one and timed."""
+        """Run and time the kernels one by one, for ``WEFT_DEBUG=2`` or ``WEFT_TRACE``."""
         outputs = self._made_outputs() if given is None else list(given)
         with self._stepper(inputs, outputs) as stepper:
             report_kernels(stepper.run())
@@ -235,10 +238,13 @@ class CompiledModule:
                        inputs, outputs, self.library)
 
     @functools.cached_property
-    def _functions(self) -> list[Callable[..., None]]:
+    def _functions(self) -> list[Kernel]:
         """The kernel of every step."""
-        return [function(self.library, step.symbol, None, *[_POINTER] * len(step.args))
+        return [self.library.kernel(step.symbol, len(step.args), step.device, step.stream)
                 for step in self.manifest.steps]
+
+    def _apply_threads(self) -> None:
+        self._threading.apply(threads.num_threads(self.manifest.threads))
 
 
 def _check_status(status: int) -> None:
@@ -247,9 +253,9 @@ def _check_status(status: int) -> None:
 
 
 def _with_out(value: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keywords of a module that has an input called ``out``."""
+    """The keywords of a call of a module with an input called ``out``."""
     return kwargs if value is None else {**kwargs, "out": value}
 
 
 def _declines(*_: Any) -> None:
-    """In place of the builtin where there is none."""
+    """Stands for the call in machine code on interpreters that it does not support."""

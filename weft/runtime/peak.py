@@ -7,11 +7,12 @@ at the same time.
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import time
 from collections.abc import Callable
 
-from weft.runtime.library import Library, function
+from weft.runtime.library import Library, NativeLibrary, function
 
 _TARGET_SECONDS = 0.01
 _ROUNDS = 8  # the best counts: other programs disturb some
@@ -20,8 +21,11 @@ _ROUNDS = 8  # the best counts: other programs disturb some
 def measure_fma_peak(library: Library, num_threads: int = 1) -> float:
     """GFLOP/s of float32 multiply-adds in vector registers, on ``num_threads`` threads together.
 
-    Calls ``weft_fma_peak`` of the library's runtime support for about 0.1 s.
+    Calls ``weft_fma_peak`` of the library's runtime support for about 0.1 s. ``nan`` for a
+    library that is not machine code of this process.
     """
+    if not isinstance(library, NativeLibrary):
+        return math.nan
     run = function(library, "weft_fma_peak", None, ctypes.c_int64)
     flops = int(function(library, "weft_fma_peak_flops", ctypes.c_int64)())
     iterations = _calibrate(run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -112,10 +113,11 @@ class Profile:
         Path(path).write_text(json.dumps(document), encoding="utf-8")
 
     def _row(self, kernel: KernelProfile, total: float) -> tuple[str, ...]:
-        share = kernel.gflops / self.peak_gflops
+        share = kernel.gflops / self.peak_gflops  # nan: the target has no peak meter
         return (f"{kernel.seconds * 1e3:.3f}", f"{kernel.seconds / total:.1%}",
                 str(kernel.calls), f"{kernel.flops * 1e-6:.1f}", f"{kernel.gflops:.1f}",
-                f"{share:.0%}", f"{kernel.gbytes:.1f}", kernel.op or kernel.symbol,
+                "" if math.isnan(share) else f"{share:.0%}", f"{kernel.gbytes:.1f}",
+                kernel.op or kernel.symbol,
                 kernel.implementation)
 
 

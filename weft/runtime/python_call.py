@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.runtime.arena import AlignedBlock, address_of
-from weft.runtime.library import Library
+from weft.runtime.library import NativeLibrary
 from weft.runtime.manifest import MAIN_SYMBOL, Manifest
 from weft.runtime.numpy_layout import known_layout
 from weft.support.errors import InternalError, WeftError
@@ -56,7 +56,7 @@ class PythonCall:
 
     __slots__ = ("_arenas", "_dtypes", "_give", "_nbytes", "_plan", "quick")
 
-    def __init__(self, manifest: Manifest, library: Library, constants: np.ndarray,
+    def __init__(self, manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
                  makers: Sequence[Callable[[], np.ndarray]]) -> None:
         self._arenas: list[AlignedBlock] = []
         self._dtypes = [spec.numpy_dtype for spec in manifest.inputs]
@@ -91,7 +91,7 @@ class PythonCall:
         self._give(address_of(self._plan), block.address)
 
 
-def python_call(manifest: Manifest, library: Library, constants: np.ndarray,
+def python_call(manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
                 makers: Sequence[Callable[[], np.ndarray]]) -> PythonCall | None:
     """The call for a module, ``makers`` giving an array for each of its outputs.
 
@@ -106,7 +106,7 @@ def python_call(manifest: Manifest, library: Library, constants: np.ndarray,
     return PythonCall(manifest, library, constants, makers)
 
 
-def _plan(manifest: Manifest, library: Library, constants: np.ndarray,
+def _plan(manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
           makers: Sequence[Callable[[], np.ndarray]], arenas: list[AlignedBlock]) -> np.ndarray:
     """The words that the builtin reads; they keep alive what they point to."""
     inputs = np.array([word for spec in manifest.inputs

@@ -13,7 +13,7 @@ import os
 
 from weft.runtime.arena import AlignedBlock
 from weft.runtime.cpu import usable_cpus
-from weft.runtime.library import Library
+from weft.runtime.library import NativeLibrary
 from weft.support.log import Level, debug
 
 MAX_THREADS = 4096
@@ -65,7 +65,7 @@ class ThreadPool:
     The code of ``library``, which the threads run, stays in memory with them.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: NativeLibrary) -> None:
         self._memory = AlignedBlock(PoolField.LINES + MAX_THREADS * FIELD_BYTES)
         self._memory.array[: PoolField.LINES + FIELD_BYTES] = 0
         self.address = self._memory.address

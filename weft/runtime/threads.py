@@ -12,7 +12,7 @@ import weakref
 from dataclasses import dataclass, field
 
 from weft.runtime.cpu import usable_cpus
-from weft.runtime.library import Library, function
+from weft.runtime.library import Library, NativeLibrary, function
 from weft.runtime.thread_pool import MAX_THREADS, ThreadPool
 from weft.support.config import config
 from weft.support.errors import OptionError
@@ -83,7 +83,7 @@ class Threading:
 
     __slots__ = ("__weakref__", "_count", "_library", "_set")
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: NativeLibrary) -> None:
         self._library = library
         self._set = function(library, "weft_set_thread_pool", None, ctypes.c_void_p,
                              ctypes.c_int32)
@@ -105,7 +105,21 @@ class Threading:
             self._count = count
 
 
-def _first_pool(library: Library, count: int) -> ThreadPool | None:
+class Unthreaded:
+    """Stands for ``Threading`` if the library does not use the thread pool."""
+
+    __slots__ = ()
+
+    def apply(self, count: int) -> None:
+        """Ignore the number of threads."""
+
+
+def threading_of(library: Library) -> Threading | Unthreaded:
+    """How to tell a library the number of threads."""
+    return Threading(library) if isinstance(library, NativeLibrary) else Unthreaded()
+
+
+def _first_pool(library: NativeLibrary, count: int) -> ThreadPool | None:
     """The first of as many pools of ``count`` threads as the CPUs can keep busy at once.
 
     ``None`` while nobody needs one.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft import te
+from weft.codegen import backend_of
 from weft.ir.dynamic import result_types
 from weft.ir.expr import Call, Function
 from weft.ir.types import TensorType, TupleType, Type
@@ -23,7 +24,6 @@ from weft.support.user_code import place_in_traceback
 from weft.target import Target
 from weft.te.lower import lower
 from weft.tir.func import PrimFunc
-from weft.tir.transform.pipeline import lower_prim_func
 from weft.tir.transform.registered import TirInsertion
 
 
@@ -111,7 +111,7 @@ def lower_function(
     kernel = schedule_function(function, target, implementation)
     outputs = kernel.tensors[len(kernel.tensors) - kernel.num_outputs:]
     flops = count_flops(outputs)
-    func = lower_prim_func(kernel.loop_nest(name), insertions=tir_passes)
+    func = backend_of(target).lower(kernel.loop_nest(name), insertions=tir_passes)
     return LoweredKernel(func, kernel.implementation, flops, _bytes_moved(function))
 
 

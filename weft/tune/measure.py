@@ -11,7 +11,7 @@ from weft.ir.expr import Function
 from weft.strategy.implementation import Implementation
 from weft.strategy.records import Record
 from weft.support.errors import InternalError, LoweringError, ScheduleError
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.tune.running_kernel import RunningKernel
 
 ROUNDS = 5
@@ -49,7 +49,7 @@ class TunedKernel:
         return self.seconds[self.chosen_by_model] / self.seconds[self.fastest]
 
 
-def measure_kernel(task: KernelTask, target: CpuTarget, threads: int, seconds: float,
+def measure_kernel(task: KernelTask, target: Target, threads: int, seconds: float,
                    known: Mapping[str, float]) -> tuple[TunedKernel, list[Record]]:
     """Time the candidates without a ``known`` time, each for about ``seconds``.
 
@@ -65,7 +65,7 @@ def measure_kernel(task: KernelTask, target: CpuTarget, threads: int, seconds: f
     return TunedKernel(task.text, next(iter(ordered)), ordered), records
 
 
-def _build(task: KernelTask, target: CpuTarget, threads: int,
+def _build(task: KernelTask, target: Target, threads: int,
            known: Mapping[str, float]) -> dict[str, RunningKernel]:
     running: dict[str, RunningKernel] = {}
     for candidate in task.candidates:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 
 import numpy as np
 
-from weft.codegen.llvm.build import build_object
-from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.codegen import backend_of
 from weft.ir.expr import Function
 from weft.runtime.arena import AlignedBlock
-from weft.runtime.library import function as native_function
-from weft.runtime.threads import Threading
+from weft.runtime.threads import threading_of
 from weft.strategy import Implementation, lower_function
 from weft.support.errors import LoweringError
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
 
@@ -30,12 +26,13 @@ class RunningKernel:
     indices into any tensor. Raises what lowering and code generation raise.
     """
 
-    def __init__(self, function: Function, implementation: Implementation, target: CpuTarget,
+    def __init__(self, function: Function, implementation: Implementation, target: Target,
                  threads: int) -> None:
         func = lower_function(function, target, _SYMBOL, implementation).func
-        support = build_runtime_support(target).object
-        self._library = JitLibrary([build_object(func, target).object, support], target)
-        Threading(self._library).apply(threads)
+        backend = backend_of(target)
+        code = backend.build_kernel(func, target)
+        self._library = backend.load([code, *backend.support_objects(target)], target)
+        threading_of(self._library).apply(threads)
         self._blocks = [_block(param, number) for number, param in enumerate(_buffers(func))]
         count = int(func.attrs["num_outputs"])
         self.outputs = [
@@ -45,8 +42,7 @@ class RunningKernel:
         scratch = int(func.attrs.get("workspace_bytes", 0))
         self._blocks += [AlignedBlock(scratch)] if scratch else []
         addresses = [block.address for block in self._blocks]
-        self._code = native_function(self._library, _SYMBOL, None,
-                                     *[ctypes.c_void_p] * len(addresses))
+        self._code = self._library.kernel(_SYMBOL, len(addresses))
         self._addresses = addresses
 
     def seconds(self, calls: int = 1) -> float:
@@ -55,6 +51,7 @@ class RunningKernel:
         start = time.perf_counter()
         for _ in range(calls):
             code(*addresses)
+        self._library.synchronize()
         return (time.perf_counter() - start) / calls
 
 

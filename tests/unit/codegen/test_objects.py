@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.codegen.conftest import Compiler
 from tests.unit.codegen.programs import ZERO, index_var, loop
+from weft.codegen.elf.symbols import symbols
 from weft.codegen.llvm.build import build_object, build_text, emit_assembly
-from weft.codegen.llvm.elf import symbols
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.machine_code import STRENGTH_REDUCED_LINES
 from weft.codegen.llvm.runtime_support import build_runtime_support

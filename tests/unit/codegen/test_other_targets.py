@@ -7,8 +7,8 @@ import pytest
 
 from tests.unit.codegen.conftest import Compiled, assert_same_bits
 from tests.unit.codegen.programs import elementwise, index_var, loop, numbers, output_like
+from weft.codegen.elf.symbols import symbols
 from weft.codegen.llvm.build import build_object, emit_assembly
-from weft.codegen.llvm.elf import symbols
 from weft.codegen.llvm.runtime_support import build_runtime_support
 from weft.ir.dtype import DType
 from weft.runtime.cpu import host_features, machine

@@ -11,8 +11,8 @@ import pytest
 import weft
 from weft import op
 from weft.cli.main import main
-from weft.codegen.llvm.elf import symbols
-from weft.export.linker import find_linkers
+from weft.codegen.elf.linker import find_linkers
+from weft.codegen.elf.symbols import symbols
 from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
 from weft.runtime.cpu import machine

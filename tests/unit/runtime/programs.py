@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 
+from weft.codegen.elf.linker import link_shared
 from weft.codegen.llvm.build import build_text
 from weft.codegen.llvm.jit import JitLibrary
 from weft.codegen.llvm.runtime_support import build_runtime_support
@@ -91,6 +92,12 @@ def objects(status: int = 0) -> tuple[bytes, ...]:
     text = _LOOP.format(linkage="internal", name="add_body")
     text += _KERNELS.format(size=SIZE, offset=ARENA_OFFSET, status=status)
     return (build_text("program", text, host()).object, build_runtime_support(host()).object)
+
+
+@functools.cache
+def code() -> bytes:
+    """The shared object of the program."""
+    return link_shared(objects())
 
 
 def manifest() -> Manifest:

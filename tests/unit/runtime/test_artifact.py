@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.runtime.programs import C, expected, manifest, objects, sample
+from tests.unit.runtime.programs import C, code, expected, manifest, sample
 from weft.export import export_artifact
 from weft.runtime import Manifest
 from weft.runtime import artifact as loader
@@ -25,7 +25,7 @@ from weft.support.errors import ArtifactError
 
 def written(folder: Path, described: Manifest | None = None) -> Path:
     path = folder / "net.weft"
-    export_artifact(path, described or manifest(), objects(), C)
+    export_artifact(path, described or manifest(), code(), C)
     return path
 
 

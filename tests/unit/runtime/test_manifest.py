@@ -67,5 +67,5 @@ def test_another_version_is_named() -> None:
 def test_symbolic_sizes_are_not_concrete() -> None:
     spec = TensorSpec("x", "float32", ("batch", 3))
     assert str(spec) == "x: Tensor[('batch', 3), float32]"
-    with pytest.raises(ArtifactError, match="not fixed"):
+    with pytest.raises(ArtifactError, match="symbolic dimension"):
         spec.concrete_shape

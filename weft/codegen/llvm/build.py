@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.codegen.llvm.elf import symbols
+from weft.codegen.elf.symbols import symbols
 from weft.codegen.llvm.emit.func import write_module
 from weft.codegen.llvm.machine_code import assembly, object_code, wants_strength_reduction
 from weft.codegen.llvm.module import optimized_module

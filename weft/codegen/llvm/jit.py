@@ -9,10 +9,11 @@ from pathlib import Path
 
 from llvmlite import binding as llvm
 
+from weft.codegen.elf.symbols import Symbol, symbols
 from weft.codegen.llvm.build import LIBRARY_SYMBOLS
-from weft.codegen.llvm.elf import Symbol, symbols
 from weft.codegen.llvm.python_bodies.link import MATH_SYMBOLS
 from weft.codegen.llvm.target_machine import initialize_llvm, new_target_machine
+from weft.runtime.library import NativeLibrary
 from weft.support.config import config
 from weft.support.errors import CodegenError
 from weft.target import CpuTarget
@@ -20,7 +21,7 @@ from weft.target import CpuTarget
 _lock = threading.Lock()
 
 
-class JitLibrary:
+class JitLibrary(NativeLibrary):
     """Objects linked in memory and ready to run, until this object is deleted.
 
     Raises ``CodegenError`` for undefined symbols, on which LLVM would abort the process.

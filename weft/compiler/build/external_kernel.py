@@ -12,15 +12,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from weft.codegen.llvm.build import build_text
-from weft.codegen.llvm.elf import symbols
-from weft.codegen.llvm.target_machine import data_layout
+from weft.codegen import backend_of
 from weft.ir.expr import Function
 from weft.ir.types import TensorType, TupleType, Type
-from weft.support.errors import CodegenError, WeftError
-from weft.target import CpuTarget
+from weft.support.errors import CodegenError, InternalError, WeftError
+from weft.target import Target
 from weft.transform.analysis.graph import type_of
-from weft.transform.external.codegen import ObjectCode, PythonCode
+from weft.transform.external.codegen import PythonCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +75,6 @@ def _raise(name: str, error: BaseException) -> NoReturn:
                        got=f"{type(error).__name__}: {error}") from error
 
 
-def checked_object(code: ObjectCode, where: str) -> bytes:
-    """The object of ``code``; ``CodegenError`` where it does not define its symbol."""
-    defined = {s.name for s in symbols(code.object_code) if s.is_defined}
-    if code.symbol not in defined:
-        raise CodegenError("an object of another code generator lacks its symbol", where=where,
-                           expected=code.symbol, got=", ".join(sorted(defined)) or "no symbols")
-    return code.object_code
-
-
 def check_distinct(owners: Sequence[tuple[str, str]]) -> None:
     """Refuse two kernels, each (symbol, what it is), that define the same symbol."""
     seen: dict[str, str] = {}
@@ -96,7 +85,7 @@ def check_distinct(owners: Sequence[tuple[str, str]]) -> None:
         seen[symbol] = owner
 
 
-def callback_object(symbol: str, name: str, code: PythonCode, function: Function, target: CpuTarget
+def callback_object(symbol: str, name: str, python: PythonCode, function: Function, target: Target
                     ) -> tuple[bytes, Callback]:
     """An object whose ``symbol`` calls Python, and what has to live as long as the object.
 
@@ -107,14 +96,12 @@ def callback_object(symbol: str, name: str, code: PythonCode, function: Function
     errors = threading.local()
     count = len(inputs) + len(outputs)
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
-    pointer = prototype(_bridge(name, code.call, inputs, outputs, errors))
+    pointer = prototype(_bridge(name, python.call, inputs, outputs, errors))
     address = ctypes.cast(pointer, ctypes.c_void_p).value
-    arguments = ", ".join(f"ptr %a{n}" for n in range(count))
-    text = "\n".join([
-        f'target datalayout = "{data_layout(target)}"', f'target triple = "{target.triple}"',
-        f"define void @{symbol}({arguments}) {{",
-        f"  call void inttoptr (i64 {address} to ptr)({arguments})", "  ret void", "}", ""])
-    return build_text(symbol, text, target).object, Callback(name, pointer, errors)
+    if address is None:
+        raise InternalError("a callback without an address", where=name)
+    code = backend_of(target).callback_kernel(symbol, address, count, target)
+    return code, Callback(name, pointer, errors)
 
 
 def _bridge(name: str, call: Callable[..., Any], inputs: Sequence[TensorType],

@@ -1,4 +1,4 @@
-"""One kernel from its function to object code."""
+"""One kernel, from its primitive function to object code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from weft.codegen.llvm.build import build_object, emit_own_llvm
+from weft.codegen import backend_of
 from weft.compiler.build import kernel_dump
-from weft.compiler.build.external_kernel import Callback, callback_object, checked_object
+from weft.compiler.build.external_kernel import Callback, callback_object
 from weft.compiler.build.fingerprint import key_of
 from weft.compiler.build.kernel_set import operator_names
 from weft.compiler.program.in_place import IN_PLACE
@@ -18,7 +18,7 @@ from weft.strategy import LoweredKernel, lower_function
 from weft.support import trace
 from weft.support.cache import DiskCache
 from weft.support.config import config
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
 from weft.tir.transform.registered import TirInsertion
@@ -30,10 +30,10 @@ from weft.transform.external.generate_external import external_code_of
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What is known of a kernel beside its code.
+    """The symbol, cost and memory needs of a kernel.
 
-    ``in_place`` is the number of the input whose memory the result must have, if any: that of a
-    kernel that reads its input where it writes its result.
+    ``in_place`` is the number of the input whose memory the result must share: the kernel reads
+    the input from the memory of its result. ``None`` if there is no such input.
     """
 
     symbol: str
@@ -46,14 +46,14 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class BuiltKernel:
-    """``callback`` is the Python function that the code calls, where it calls one."""
+    """Facts and object code; ``callback`` is the Python function that the code calls, if any."""
 
     facts: KernelFacts
     object_code: bytes
     callback: Callback | None = None
 
     def to_bytes(self) -> bytes:
-        """The form in which caches and workers pass a kernel on."""
+        """The form in which caches store a kernel and workers send it."""
         head = json.dumps(asdict(self.facts)).encode()
         return len(head).to_bytes(4, "little") + head + self.object_code
 
@@ -64,9 +64,9 @@ class BuiltKernel:
         return BuiltKernel(facts, bytes(data[4 + size :]))
 
 
-def lower_kernel(name: str, function: Function, target: CpuTarget,
+def lower_kernel(name: str, function: Function, target: Target,
                  tir_passes: Sequence[TirInsertion] = ()) -> LoweredKernel:
-    """The loop program of a kernel, checked as the configuration asks."""
+    """The loop program of a kernel, verified if the configuration asks for it."""
     with trace.span(f"lower {name}", "kernel"):
         lowered = lower_function(function, target, name, tir_passes=tir_passes)
         lowered = _in_place(lowered, function)
@@ -76,7 +76,7 @@ def lower_kernel(name: str, function: Function, target: CpuTarget,
 
 
 def _in_place(lowered: LoweredKernel, function: Function) -> LoweredKernel:
-    """The kernel over the memory of the input that its function names, where that can be."""
+    """Put the result in the memory of the input that the function names, if possible."""
     number = function.attrs.get(IN_PLACE)
     if number is None:
         return lowered
@@ -89,13 +89,13 @@ def _in_place(lowered: LoweredKernel, function: Function) -> LoweredKernel:
     return dataclasses.replace(lowered, func=func.with_attrs(**{IN_PLACE: number}))
 
 
-def build_kernel(name: str, function: Function, target: CpuTarget, number: int = 0,
+def build_kernel(name: str, function: Function, target: Target, number: int = 0,
                  cache: DiskCache | None = None, tir_passes: Sequence[TirInsertion] = ()
                  ) -> BuiltKernel:
     """Lower and generate code; ``name`` becomes the symbol, ``number`` names dumped files.
 
-    ``cache`` keeps objects by what they are made of. It serves kernels with a user's operators,
-    of which lowering alone tells what they compute.
+    ``cache`` keeps object code by the text that it is generated from. It serves kernels with a
+    user's operators, whose meaning is known only after lowering.
     """
     external = external_code_of(function)
     if external is not None:
@@ -112,23 +112,25 @@ def build_kernel(name: str, function: Function, target: CpuTarget, number: int =
 
 
 def _external_kernel(name: str, code: ObjectCode | PythonCode, function: Function,
-                     target: CpuTarget) -> BuiltKernel:
+                     target: Target) -> BuiltKernel:
     if isinstance(code, ObjectCode):
         facts = KernelFacts(code.symbol, "external object", 0, 0, 0)
-        return BuiltKernel(facts, checked_object(code, name))
+        backend_of(target).check_object(code.object_code, code.symbol, name)
+        return BuiltKernel(facts, code.object_code)
     region = " + ".join(operator_names(function))
     made, callback = callback_object(name, region, code, function, target)
     return BuiltKernel(KernelFacts(name, "external Python", 0, 0, 0), made, callback)
 
 
-def _object_code(func: PrimFunc, target: CpuTarget, cache: DiskCache | None) -> bytes:
-    if cache is None:
-        return build_object(func, target).object
-    # The symbols of Python bodies are digests of them.
-    key = key_of("object", emit_own_llvm(func, target), str(target))
+def _object_code(func: PrimFunc, target: Target, cache: DiskCache | None) -> bytes:
+    backend = backend_of(target)
+    text = None if cache is None else backend.kernel_key(func, target)
+    if cache is None or text is None:
+        return backend.build_kernel(func, target)
+    key = key_of("object", text, target.kind)
     found = cache.get(key)
     if found is not None:
         return bytes(found)
-    code = build_object(func, target).object
+    code = backend.build_kernel(func, target)
     cache.put(key, code)
     return code

@@ -26,14 +26,14 @@ from weft.support import progress
 from weft.support.cache import DiskCache, open_cache
 from weft.support.config import config
 from weft.support.log import Level, debug, enabled
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.tir.transform.registered import TirInsertion
 
 # Below this a worker's start (some 0.4 s of imports) costs more than it saves.
 MIN_KERNELS_FOR_WORKERS = 4
 
 
-def build_kernels(kernels: Sequence[KernelSource], target: CpuTarget,
+def build_kernels(kernels: Sequence[KernelSource], target: Target,
                   tir_passes: Sequence[TirInsertion] = ()) -> list[BuiltKernel]:
     """The built kernels, in order.
 
@@ -58,7 +58,7 @@ def build_kernels(kernels: Sequence[KernelSource], target: CpuTarget,
     return [built[number] for number in range(len(kernels))]
 
 
-def _keys(kernels: Sequence[KernelSource], target: CpuTarget) -> dict[int, str]:
+def _keys(kernels: Sequence[KernelSource], target: Target) -> dict[int, str]:
     """Cache keys by number; records of measured times may have another kernel built."""
     records = active_records()
     return {n: key_of("kernel", k.digest, k.name, str(target),
@@ -114,7 +114,7 @@ class _Queue:
 
 
 def _build_missing(
-    kernels: Sequence[KernelSource], missing: Sequence[int], target: CpuTarget,
+    kernels: Sequence[KernelSource], missing: Sequence[int], target: Target,
     cache: DiskCache | None, tir_passes: Sequence[TirInsertion],
 ) -> dict[int, BuiltKernel]:
     remote = [] if kernel_dump.is_wanted() or tir_passes else [
@@ -147,7 +147,7 @@ def _build_missing(
 
 
 def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSource],
-                target: CpuTarget, cache: DiskCache | None, task: progress.Task) -> None:
+                target: Target, cache: DiskCache | None, task: progress.Task) -> None:
     pending = deque(first)
     while (number := pending.popleft() if pending else queue.take()) is not None:
         try:
@@ -163,7 +163,7 @@ def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSou
         task.advance(kernels[number].text)
 
 
-def _feed(worker: Worker, queue: _Queue, kernels: Sequence[KernelSource], target: CpuTarget,
+def _feed(worker: Worker, queue: _Queue, kernels: Sequence[KernelSource], target: Target,
           task: progress.Task) -> None:
     """Keep one worker busy until nothing is left."""
     with worker:

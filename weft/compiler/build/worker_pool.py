@@ -16,7 +16,7 @@ from weft.compiler.program.program import KernelSource
 from weft.support.config import config
 from weft.support.errors import InternalError, WeftError
 from weft.support.interrupts import interrupts_blocked
-from weft.target import CpuTarget
+from weft.target import Target
 
 
 def write_frame(stream: IO[bytes], value: Any) -> None:
@@ -66,7 +66,7 @@ class Worker:
         if self._process is not None:
             self._process.kill()
 
-    def build(self, kernel: KernelSource, target: CpuTarget) -> BuiltKernel:
+    def build(self, kernel: KernelSource, target: Target) -> BuiltKernel:
         """Build one kernel; raises what the worker raised, ``InternalError`` if it died."""
         process = self._process or self._start()
         stdin, stdout = process.stdin, process.stdout

@@ -1,9 +1,10 @@
-"""Where the temporaries of a program lie in one arena.
+"""The offsets of a program's temporaries: one arena per memory space.
 
-A walk over the steps hands out the smallest free block that fits (best fit) and takes blocks back
-after their last use, joining neighbours. Between a first and a last use in a line lie both branches
-of a choice; what a loop finds at its start stays to its end, where the loop goes back. The plan
-depends on sizes and order alone, so the same program always gets the same offsets.
+A walk over the steps allocates the smallest free block that fits (best fit) and frees blocks after
+their last use, joining adjacent ones. The live range of a temporary is the interval from its first
+to its last use in the sequence of steps, which covers both branches of a conditional; loop-carried
+values live to the end of their loop. The plan depends on sizes and order alone, so the same program
+always gets the same offsets.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.compiler.program.program import BufferKind, BufferRef, Jump, Program, Step, guards_of
+from weft.runtime.device import HOST_MEMORY, MemorySpace
+from weft.support.errors import InternalError
 
 ALIGNMENT = 64
 
@@ -24,32 +27,37 @@ def aligned(size: int, alignment: int = ALIGNMENT) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Byte offsets of the temporaries, and of each step's workspace (0 where it has none)."""
+    """Byte offsets of the temporaries, and of each step's workspace (0 if it needs no memory).
+
+    ``arena_bytes`` has the size of the arena of each memory space; ``spaces`` the number of the
+    space that each temporary lies in.
+    """
 
     temporaries: tuple[int, ...]
     workspaces: tuple[int, ...]
-    arena_bytes: int
+    arena_bytes: tuple[int, ...]
+    spaces: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """The steps at which a temporary is first written and last touched."""
+    """The live range of a temporary: the steps of its first write and its last use."""
 
     first: int
     last: int
 
 
 def lifetimes(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, Lifetime]:
-    """The lifetime of every temporary that a step touches, by its number."""
+    """The live range of every temporary that a step uses, by its number."""
     found: dict[int, Lifetime] = {}
     for at, step in enumerate(steps):
         for ref in step.touched:
-            _touch(found, ref, at)
+            _extend(found, ref, at)
     for jump in jumps:
         for guard in guards_of(jump.path):
-            _touch(found, guard.condition, jump.at - 1)
+            _extend(found, guard.condition, jump.at - 1)
     changed = bool(jumps)
-    while changed:  # what one loop prolongs may reach into another
+    while changed:  # a live range that one loop extends may reach into another loop
         changed = False
         for jump in jumps:
             for number, life in found.items():
@@ -59,14 +67,14 @@ def lifetimes(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, Li
     return found
 
 
-def _touch(found: dict[int, Lifetime], ref: BufferRef, at: int) -> None:
+def _extend(found: dict[int, Lifetime], ref: BufferRef, at: int) -> None:
     if ref.kind is BufferKind.TEMPORARY:
         known = found.get(ref.index, Lifetime(at, at))
         found[ref.index] = Lifetime(known.first, max(known.last, at))
 
 
 class FreeList:
-    """Free blocks of a growing arena, ordered by offset and joined where they touch."""
+    """Free blocks of a growing arena, ordered by offset; adjacent blocks are joined."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -115,32 +123,80 @@ class FreeList:
 
 
 def plan_memory(program: Program, workspace_bytes: Mapping[int, int],
-                in_place: Mapping[int, int] | None = None) -> MemoryPlan:
+                in_place: Mapping[int, int] | None = None,
+                spaces: Sequence[MemorySpace] = (HOST_MEMORY,)) -> MemoryPlan:
     """Offsets for a program whose kernel ``k`` needs ``workspace_bytes.get(k, 0)`` of scratch.
 
-    The result of a kernel in ``in_place`` gets the memory of the input of that number, which has
-    the same size and dies with the step.
+    A temporary lies in the first of ``spaces`` of the device that writes it. The result of a kernel
+    in ``in_place`` gets the memory of the input of that number, which has the same size and whose
+    last use is this step. Raises ``InternalError`` if a device has no memory space, or if a step
+    uses a temporary of another device.
     """
-    lives = lifetimes(program.steps, program.jumps)
-    dying: dict[int, list[int]] = {}
-    for number, life in lives.items():
-        dying.setdefault(life.last, []).append(number)
-    free = FreeList()
-    offsets = [0] * len(program.temporaries)
-    workspaces = []
-    for at, step in enumerate(program.steps):
-        reused = (in_place or {}).get(step.kernel)
-        if reused is not None:
-            source, target = step.reads[reused].index, step.writes[0].index
-            offsets[target] = offsets[source]
-            dying[at].remove(source)
-        for ref in () if reused is not None else step.writes:
-            if ref.kind is BufferKind.TEMPORARY and lives[ref.index].first == at:
-                offsets[ref.index] = free.take(aligned(program.temporaries[ref.index]))
-        scratch = aligned(workspace_bytes.get(step.kernel, 0))
-        workspaces.append(free.take(scratch) if scratch else 0)
-        if scratch:
-            free.give_back(workspaces[-1], scratch)
-        for number in dying.get(at, ()):
-            free.give_back(offsets[number], aligned(program.temporaries[number]))
-    return MemoryPlan(tuple(offsets), tuple(workspaces), free.end)
+    return _Planner(program, spaces).run(workspace_bytes, in_place or {})
+
+
+class _Planner:
+    def __init__(self, program: Program, spaces: Sequence[MemorySpace]) -> None:
+        self.program = program
+        self.spaces = spaces
+        self.free = [FreeList() for _ in spaces]
+        self.lives = lifetimes(program.steps, program.jumps)
+        self.last_uses: dict[int, list[int]] = {}
+        for number, life in self.lives.items():
+            self.last_uses.setdefault(life.last, []).append(number)
+        self.offsets = [0] * len(program.temporaries)
+        self.space_of = [0] * len(program.temporaries)
+
+    def run(self, workspace_bytes: Mapping[int, int], in_place: Mapping[int, int]) -> MemoryPlan:
+        workspaces = []
+        for at, step in enumerate(self.program.steps):
+            space = self._space(step)
+            reused = in_place.get(step.kernel)
+            if reused is None:
+                self._allocate(at, step, space)
+            else:
+                source, target = step.reads[reused].index, step.writes[0].index
+                self.offsets[target] = self.offsets[source]
+                self.space_of[target] = space
+                self.last_uses[at].remove(source)
+            self._check_space(step, space)
+            workspaces.append(self._scratch(workspace_bytes.get(step.kernel, 0), space))
+            for number in self.last_uses.get(at, ()):
+                self.free[self.space_of[number]].give_back(self.offsets[number],
+                                                           self._bytes(number))
+        return MemoryPlan(tuple(self.offsets), tuple(workspaces),
+                          tuple(free.end for free in self.free), tuple(self.space_of))
+
+    def _space(self, step: Step) -> int:
+        """The number of the memory space of a step's device."""
+        for number, space in enumerate(self.spaces):
+            if space.device == step.device:
+                return number
+        raise InternalError(f"the device {step.device} has no memory space",
+                            expected=", ".join(str(space.device) for space in self.spaces))
+
+    def _allocate(self, at: int, step: Step, space: int) -> None:
+        """Give memory to the temporaries that are first written at step ``at``."""
+        for ref in step.writes:
+            if ref.kind is BufferKind.TEMPORARY and self.lives[ref.index].first == at:
+                self.space_of[ref.index] = space
+                self.offsets[ref.index] = self.free[space].take(self._bytes(ref.index))
+
+    def _check_space(self, step: Step, space: int) -> None:
+        for ref in step.buffers:
+            if ref.kind is BufferKind.TEMPORARY and self.space_of[ref.index] != space:
+                raise InternalError(f"a kernel on {step.device} uses memory of another device",
+                                    got=str(self.spaces[self.space_of[ref.index]].device))
+
+    def _scratch(self, nbytes: int, space: int) -> int:
+        """The offset of a workspace that is free again after its step."""
+        size = aligned(nbytes, self.spaces[space].alignment)
+        if not size:
+            return 0
+        start = self.free[space].take(size)
+        self.free[space].give_back(start, size)
+        return start
+
+    def _bytes(self, number: int) -> int:
+        return aligned(self.program.temporaries[number],
+                       self.spaces[self.space_of[number]].alignment)

@@ -1,4 +1,4 @@
-"""Everything a compiled model consists of, and its form in the disk cache."""
+"""Everything that a compiled model consists of, and its form in the disk cache."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from dataclasses import dataclass
 import numpy as np
 
 import weft
-from weft.codegen.llvm.build import build_text
-from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.codegen import backend_of
+from weft.codegen.launch import LaunchGuard, LaunchPath, LaunchProgram
 from weft.compiler.build.external_kernel import Callback
 from weft.compiler.build.kernel import BuiltKernel, KernelFacts
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
-from weft.compiler.program.main_function import main_ir, offset_of
+from weft.compiler.program.launches import launch_program
 from weft.compiler.program.memory_plan import MemoryPlan, aligned, plan_memory
-from weft.compiler.program.program import BufferKind, BufferRef, Guard, Port, Program, guards_of
+from weft.compiler.program.program import Port, Program
 from weft.ir.dtype import DType
 from weft.runtime.arena import AlignedBlock
+from weft.runtime.device import HOST_MEMORY, MemorySpace
 from weft.runtime.manifest import (
     MAIN_SYMBOL,
+    ArenaSpec,
     BackJump,
     Condition,
     ConstantSpec,
     KernelCall,
     Manifest,
-    TargetSpec,
     TensorSpec,
 )
 from weft.support import trace
 from weft.support.errors import ArtifactError
-from weft.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCode:
-    """``objects`` link into one library; ``constants`` is one 64-byte aligned blob.
+    """``objects`` link into one library; ``constants`` is one block, aligned to 64 bytes.
 
-    Code with ``callbacks`` calls Python, and so is good in this process alone.
+    Code with ``callbacks`` calls Python functions, and so is valid in this process only.
     """
 
     manifest: Manifest
@@ -48,16 +48,16 @@ class ModelCode:
     callbacks: tuple[Callback, ...] = ()
 
     def check_portable(self) -> None:
-        """Raise ``ArtifactError`` for code that is good in this process alone."""
+        """Raise ``ArtifactError`` for code that is valid in this process only."""
         if self.callbacks:
             raise ArtifactError(
-                "parts of the model are Python functions, which cannot leave this process",
+                "the model calls Python functions, which cannot be exported",
                 got=", ".join(callback.name for callback in self.callbacks),
-                help="compile without the code generator that gave PythonCode",
+                help="compile without the external code generator that gave PythonCode",
             )
 
     def to_parts(self) -> list[bytes | memoryview]:
-        """What the cache stores: a head, the constants (aligned), the objects."""
+        """The payload of the cache: a head, the constants (aligned), the objects."""
         head = json.dumps({
             "manifest": self.manifest.to_json(),
             "constants": self.constants.nbytes,
@@ -68,7 +68,7 @@ class ModelCode:
 
     @staticmethod
     def from_payload(payload: memoryview) -> ModelCode:
-        """Read back; the constants get memory of their own, on larger pages than a file has."""
+        """Read back; the constants are copied to memory with larger pages than a file's."""
         start = 8 + int.from_bytes(payload[:8], "little")
         head = json.loads(bytes(payload[8:start]))
         at = start + head["constants"]
@@ -83,35 +83,42 @@ class ModelCode:
 
 
 def build_model(program: Program, options: CompileOptions) -> ModelCode:
-    """Machine code, constants and manifest of a lowered program."""
+    """Object code, constants and manifest of a lowered program."""
     target = options.target
+    backend = backend_of(target)
     kernels = build_kernels(program.kernels, target, options.extensions.tir_passes)
     facts = [kernel.facts for kernel in kernels]
     plan = plan_memory(program, {n: f.workspace_bytes for n, f in enumerate(facts)},
-                       {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None})
+                       {n: f.in_place for n, f in enumerate(facts) if f.in_place is not None},
+                       backend.memory_spaces)
     offsets, total = constant_layout(program.constants)
+    launches = launch_program(program, plan, offsets, facts, backend.memory_spaces)
     with trace.span("main"):
-        main = _build_main(program, plan, offsets, facts, target)
-    objects = (main, *(k.object_code for k in kernels), build_runtime_support(target).object)
-    manifest = _manifest(program, plan, offsets, total, facts, target)
+        main = backend.build_main(launches, target)
+    mains = () if main is None else (main,)
+    objects = (*mains, *(k.object_code for k in kernels), *backend.support_objects(target))
+    host, arenas = _arenas(plan, backend.memory_spaces)
+    manifest = Manifest(
+        inputs=_specs(program.inputs), outputs=_specs(program.outputs),
+        target=backend.target_spec(target), arena_bytes=host, constants_bytes=total,
+        steps=_calls(program, launches, facts),
+        jumps=tuple(BackJump(jump.at, jump.loop.first, _conditions(jump.path))
+                    for jump in launches.jumps),
+        constants=constant_specs(program.constants, offsets),
+        output_is_tuple=program.output_is_tuple, weft_version=weft.__version__,
+        launched_by=MAIN_SYMBOL if mains else "steps", arenas=arenas,
+    )
     return ModelCode(manifest, objects, pack_constants(program.constants, offsets, total),
                      callbacks_of(kernels))
 
 
 def callbacks_of(kernels: Sequence[BuiltKernel]) -> tuple[Callback, ...]:
-    """What the code of the kernels calls back."""
+    """The Python functions that the kernels call."""
     return tuple(k.callback for k in kernels if k.callback is not None)
 
 
-def _build_main(program: Program, plan: MemoryPlan, offsets: Sequence[int],
-                facts: Sequence[KernelFacts], target: CpuTarget) -> bytes:
-    symbols = [f.symbol for f in facts]
-    text = main_ir(program, plan, offsets, symbols, [f.workspace_bytes > 0 for f in facts], target)
-    return build_text(MAIN_SYMBOL, text, target, externs=frozenset(symbols)).object
-
-
 def constant_layout(constants: Sequence[np.ndarray]) -> tuple[list[int], int]:
-    """The aligned offset of every constant, and the bytes of all."""
+    """The aligned byte offset of every constant, and the size of all."""
     offsets, at = [], 0
     for array in constants:
         offsets.append(at)
@@ -122,11 +129,11 @@ def constant_layout(constants: Sequence[np.ndarray]) -> tuple[list[int], int]:
 def pack_constants(
     constants: Sequence[np.ndarray], offsets: Sequence[int], total: int
 ) -> np.ndarray:
-    """One blob that starts at a multiple of 64 bytes."""
+    """The constants at their offsets in one block, aligned to 64 bytes and read-only."""
     blob = AlignedBlock(total).array
     at = 0
     for array, offset in zip(constants, offsets, strict=True):
-        blob[at:offset] = 0  # what lies between constants is part of artifacts, which are the same
+        blob[at:offset] = 0  # padding is part of artifacts, and equal models give equal artifacts
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         at = offset + raw.size
         blob[offset:at] = raw
@@ -135,37 +142,35 @@ def pack_constants(
     return blob
 
 
-def _manifest(program: Program, plan: MemoryPlan, offsets: Sequence[int], constant_bytes: int,
-              facts: Sequence[KernelFacts], target: CpuTarget) -> Manifest:
-    def argument(ref: BufferRef) -> tuple[str, int]:
-        if ref.kind in (BufferKind.INPUT, BufferKind.OUTPUT):
-            return ref.kind.value, ref.index
-        return ref.kind.value, offset_of(ref, plan, offsets)
+def constant_specs(constants: Sequence[np.ndarray], offsets: Sequence[int]
+                   ) -> tuple[ConstantSpec, ...]:
+    """The constants as a manifest describes them."""
+    return tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
+                 for array, offset in zip(constants, offsets, strict=True))
 
-    def conditions(guards: Sequence[Guard]) -> tuple[Condition, ...]:
-        return tuple((argument(guard.condition), guard.expected) for guard in guards)
 
-    steps = []
-    for at, step in enumerate(program.steps):
+def _calls(program: Program, launches: LaunchProgram, facts: Sequence[KernelFacts]
+           ) -> tuple[KernelCall, ...]:
+    calls = []
+    for step, launch in zip(program.steps, launches.launches, strict=True):
         known = facts[step.kernel]
-        arguments = [argument(ref) for ref in step.buffers]
-        if known.workspace_bytes:
-            arguments.append(("arena", plan.workspaces[at]))
-        guards = conditions(step.guards)
-        steps.append(KernelCall(known.symbol, tuple(arguments), known.implementation,
+        calls.append(KernelCall(launch.symbol, launch.args, known.implementation,
                                 program.kernels[step.kernel].text, known.flops, known.bytes_moved,
-                                guards))
-    jumps = tuple(BackJump(jump.at, jump.loop.first, conditions(guards_of(jump.path)))
-                  for jump in program.jumps)
-    constants = tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
-                      for array, offset in zip(program.constants, offsets, strict=True))
-    return Manifest(
-        inputs=_specs(program.inputs), outputs=_specs(program.outputs),
-        target=TargetSpec(target.triple, target.cpu, target.features),
-        arena_bytes=plan.arena_bytes, constants_bytes=constant_bytes, steps=tuple(steps),
-        jumps=jumps, constants=constants, output_is_tuple=program.output_is_tuple,
-        weft_version=weft.__version__,
-    )
+                                _conditions(launch.path), launch.device, launch.stream))
+    return tuple(calls)
+
+
+def _conditions(path: LaunchPath) -> tuple[Condition, ...]:
+    return tuple((guard.condition, guard.expected) for guard in path
+                 if isinstance(guard, LaunchGuard))
+
+
+def _arenas(plan: MemoryPlan, spaces: Sequence[MemorySpace]) -> tuple[int, tuple[ArenaSpec, ...]]:
+    """The bytes of the arena in host memory, and the other arenas."""
+    sizes = list(zip(spaces, plan.arena_bytes, strict=True))
+    host = sum(size for space, size in sizes if space == HOST_MEMORY)
+    return host, tuple(ArenaSpec(space.name, size, space.device, space.alignment)
+                       for space, size in sizes if space != HOST_MEMORY)
 
 
 def _specs(ports: Sequence[Port]) -> tuple[TensorSpec, ...]:

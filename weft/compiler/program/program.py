@@ -1,11 +1,12 @@
-"""A lowered program: a line of kernel calls, guarded and repeated, over the buffers of tensors.
+"""A lowered program: a sequence of kernel calls under branches and loops, over buffers of tensors.
 
-This is what stands between the functional IR and machine code. Nothing here knows of offsets: a
-``BufferRef`` says which tensor, ``memory_plan`` says where it lies.
+It is the form between the functional IR and machine code. A ``BufferRef`` names a tensor; its
+offset in memory is decided later, by ``memory_plan``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 from collections.abc import Mapping
@@ -14,11 +15,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from weft.codegen.launch import Loop
 from weft.ir.expr import Function
 from weft.ir.types import TensorType
+from weft.runtime.device import HOST, Device
 
 
 class BufferKind(enum.Enum):
+    """Where a buffer comes from; the values are kinds of arguments in a manifest."""
+
     INPUT = "input"
     OUTPUT = "output"
     CONSTANT = "const"
@@ -27,7 +32,7 @@ class BufferKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """One tensor's memory: argument ``index``, output ``index``, constant or temporary number."""
+    """The memory of one tensor: input, output, constant or temporary number ``index``."""
 
     kind: BufferKind
     index: int
@@ -35,7 +40,7 @@ class BufferRef:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A named tensor at the edge of the program."""
+    """A named input or output of the program."""
 
     name: str
     type: TensorType
@@ -53,35 +58,27 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is guarded happens only where the scalar in ``condition`` is ``expected``."""
+    """A branch: taken if the boolean scalar in ``condition`` is ``expected``."""
 
     condition: BufferRef
     expected: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """What is inside, from step ``first`` on, is repeated whenever a ``Jump`` goes back to it."""
-
-    number: int
-    first: int
-
-
-# What stands around a step, outermost first.
+# The branches and loops around a step, outermost first.
 Path: TypeAlias = "tuple[Guard | Loop, ...]"
 
 
 def moved_path(path: Path, refs: Mapping[BufferRef, BufferRef]) -> Path:
     """The same path with its conditions in other buffers."""
     return tuple(
-        Guard(refs.get(part.condition, part.condition), part.expected) if isinstance(part, Guard)
-        else part for part in path
+        Guard(refs.get(scope.condition, scope.condition), scope.expected)
+        if isinstance(scope, Guard) else scope for scope in path
     )
 
 
 def guards_of(path: Path) -> tuple[Guard, ...]:
-    """The conditions that a path has."""
-    return tuple(part for part in path if isinstance(part, Guard))
+    """The branches of a path."""
+    return tuple(scope for scope in path if isinstance(scope, Guard))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +94,15 @@ class Jump:
 class Step:
     """Call kernel number ``kernel``; the last ``num_outputs`` buffers are written.
 
-    ``path`` has the conditions of all branches around the step, and all loops.
+    ``path`` are all branches and loops around the step. The kernel runs on a stream of ``device``.
     """
 
     kernel: int
     buffers: tuple[BufferRef, ...]
     num_outputs: int
     path: Path = ()
+    device: Device = HOST
+    stream: int = 0
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -111,13 +110,13 @@ class Step:
 
     @property
     def touched(self) -> tuple[BufferRef, ...]:
-        """All buffers that must hold their values when the step comes."""
+        """All buffers that the step reads or writes, conditions included."""
         return (*self.buffers, *(guard.condition for guard in self.guards))
 
     def moved(self, refs: Mapping[BufferRef, BufferRef]) -> Step:
         """The same step on other buffers."""
-        return Step(self.kernel, tuple(refs.get(p, p) for p in self.buffers), self.num_outputs,
-                    moved_path(self.path, refs))
+        return dataclasses.replace(self, buffers=tuple(refs.get(p, p) for p in self.buffers),
+                                   path=moved_path(self.path, refs))
 
     @property
     def reads(self) -> tuple[BufferRef, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import weft
-from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.codegen import backend_of
 from weft.compiler.build.kernel import BuiltKernel
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.options import CompileOptions
@@ -13,21 +13,21 @@ from weft.compiler.program.model_code import (
     ModelCode,
     callbacks_of,
     constant_layout,
+    constant_specs,
     pack_constants,
 )
 from weft.compiler.program.program import KernelSource, Port
 from weft.compiler.vm.function_builder import tensors_of
 from weft.compiler.vm.lower_module import VmSource, lower_module
-from weft.ir.dtype import DType
 from weft.ir.dynamic import bounds_of, needs_values, result_types, value_params
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.types import TensorType, is_static
-from weft.runtime.manifest import ConstantSpec, Manifest, TargetSpec, TensorSpec
+from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.vm.program import TensorForm, VmKernel, VmProgram
 from weft.runtime.vm.text import as_text
 from weft.support import trace
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.transform.analysis.graph import type_of
 
 
@@ -47,10 +47,10 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
             objects.append(code.object_code)
         else:
             kernels.append(_dynamic_kernel(kernel))
-    support = build_runtime_support(options.target).object
+    support = backend_of(options.target).support_objects(options.target)
     offsets, total = constant_layout(source.constants)
     manifest = _manifest(source, kernels, offsets, total, options.target)
-    return ModelCode(manifest, (*objects, support),
+    return ModelCode(manifest, (*objects, *support),
                      pack_constants(source.constants, offsets, total), callbacks_of(codes))
 
 
@@ -92,14 +92,13 @@ def _inputs(kernel: KernelSource) -> list[TensorType]:
 
 
 def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[int],
-              constant_bytes: int, target: CpuTarget) -> Manifest:
-    constants = tuple(ConstantSpec(offset, str(DType.of(array.dtype)), tuple(array.shape))
-                      for array, offset in zip(source.constants, offsets, strict=True))
+              constant_bytes: int, target: Target) -> Manifest:
     program = VmProgram(source.functions, tuple(kernels), source.entry, source.returns_value)
     return Manifest(
         inputs=tuple(map(spec_of, source.inputs)), outputs=tuple(map(spec_of, source.outputs)),
-        target=TargetSpec(target.triple, target.cpu, target.features),
-        arena_bytes=0, constants_bytes=constant_bytes, constants=constants,
+        target=backend_of(target).target_spec(target),
+        arena_bytes=0, constants_bytes=constant_bytes,
+        constants=constant_specs(source.constants, offsets),
         output_is_tuple=source.output_is_tuple, weft_version=weft.__version__, vm=program,
     )
 

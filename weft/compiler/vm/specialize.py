@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import weft.op  # noqa: F401 - the text of kernels names operators
-from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.codegen import backend_of
 from weft.compiler.build.kernel_set import kernel_source
 from weft.compiler.build.kernels import build_kernels
 from weft.compiler.vm.build import has_fixed_sizes, vm_kernel
@@ -29,7 +28,7 @@ from weft.runtime.library import Library
 from weft.runtime.vm.kernels import Shapes
 from weft.runtime.vm.program import VmKernel
 from weft.support.errors import InternalError, UnsupportedModelError
-from weft.target import CpuTarget
+from weft.target import Target
 from weft.tir.transform.registered import TirInsertion
 from weft.transform.analysis.graph import type_of
 
@@ -38,7 +37,7 @@ from weft.transform.analysis.graph import type_of
 class Specializer:
     """Compiles for ``target``, in this process; ``weft.runtime.vm.kernels`` keeps the results."""
 
-    target: CpuTarget
+    target: Target
     tir_passes: Sequence[TirInsertion] = ()
 
     def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
@@ -54,8 +53,9 @@ class Specializer:
             )
         source = kernel_source(function, structural_hash(function))
         built = build_kernels([source], self.target, self.tir_passes)[0]
-        objects = [built.object_code, build_runtime_support(self.target).object]
-        return vm_kernel(source, built), JitLibrary(objects, self.target)
+        backend = backend_of(self.target)
+        objects = [built.object_code, *backend.support_objects(self.target)]
+        return vm_kernel(source, built), backend.load(objects, self.target)
 
 
 def _parsed(kernel: VmKernel) -> Function:

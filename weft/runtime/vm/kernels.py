@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -12,11 +11,10 @@ import numpy as np
 from weft.runtime import threads
 from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.dtypes import numpy_dtype
-from weft.runtime.library import Library, function
+from weft.runtime.library import Library
 from weft.runtime.vm.program import VmKernel
 from weft.support.errors import ArtifactError, InvalidInputError
 
-_POINTER = ctypes.c_void_p
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 # The number of a kernel, the shapes of its arguments, and the bytes of those that give sizes.
 _Key: TypeAlias = "tuple[int, Shapes, tuple[bytes, ...]]"
@@ -65,8 +63,7 @@ class LoadedKernel:
             self._outputs.append(((facts.num_counts,), np.dtype(np.int64)))
         self._workspace_bytes = facts.workspace_bytes
         count = facts.num_inputs + len(self._outputs) + (self._workspace_bytes > 0)
-        self._call: Callable[..., None] = function(library, facts.symbol, None,
-                                                   *[_POINTER] * count)
+        self._call = library.kernel(facts.symbol, count)
 
     def __call__(self, args: Sequence[np.ndarray], scratch: Scratch) -> list[np.ndarray]:
         """New arrays with the results; ``InvalidInputError`` for arguments of other shapes."""
@@ -109,7 +106,7 @@ class KernelTable:
         self._sources = kernels
         self._fixed = [None if k.is_dynamic else LoadedKernel(k, library) for k in kernels]
         self._specialize = specialize
-        self._special: dict[_Key, tuple[LoadedKernel, threads.Threading]] = {}
+        self._special: dict[_Key, tuple[LoadedKernel, threads.Threading | threads.Unthreaded]] = {}
         self._lock = threading.Lock()
 
     def find(self, number: int, args: Sequence[np.ndarray]) -> LoadedKernel:
@@ -128,7 +125,7 @@ class KernelTable:
             threading_.apply(count)
 
     def _compile(self, key: _Key, values: Sequence[np.ndarray]
-                 ) -> tuple[LoadedKernel, threads.Threading]:
+                 ) -> tuple[LoadedKernel, threads.Threading | threads.Unthreaded]:
         number, shapes, _ = key
         if self._specialize is None:
             raise ArtifactError(
@@ -140,7 +137,7 @@ class KernelTable:
             found = self._special.get(key)
             if found is None:
                 facts, library = self._specialize(self._sources[number], shapes, values)
-                threading_ = threads.Threading(library)
+                threading_ = threads.threading_of(library)
                 threading_.apply(threads.num_threads())
                 found = LoadedKernel(facts, library), threading_
                 if len(self._special) >= MAX_SPECIAL:

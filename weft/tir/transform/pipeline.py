@@ -1,4 +1,8 @@
-"""The one order of the passes from a scheduled loop nest to what code generation takes."""
+"""The order of the passes from a scheduled loop nest to the input of code generation.
+
+``TIR_PIPELINE`` is the order for CPUs with vector registers. Each back end names its own list
+(``weft.codegen.backend``), which may be this one.
+"""
 
 from __future__ import annotations
 
@@ -27,45 +31,46 @@ from weft.tir.verify import PHASE_FACTS, verify_func
 
 
 class TirInstrument(Protocol):
-    """Looks at a function after each pass; ``before is after`` where nothing changed."""
+    """Observes each pass; ``before is after`` if the pass changed nothing."""
 
     def after_pass(self, name: str, before: PrimFunc, after: PrimFunc) -> None: ...
 
 
 TIR_PIPELINE: tuple[TirPass, ...] = (
-    simplify,          # proves guards away, so that fewer loops are cut
-    loop_partition,    # main and tail: no guard in a hot loop
-    inject_double_buffer,  # loops without guards alone can run ahead
-    tensorize_loop,    # on main parts without guards, before their loops become vectors
+    simplify,          # removes guards that always hold, so that fewer loops are split
+    loop_partition,    # splits into main and tail: no guard in a hot loop
+    inject_double_buffer,  # needs loops without guards, to load one iteration ahead
+    tensorize_loop,    # needs loops without guards that are not vectors yet
     horizontal_reduce,     # trees over the vectors that the next pass makes
-    transpose_tile,    # before the loops that it takes whole become gathers
+    transpose_tile,    # before the loops that it replaces become gathers
     vectorize_loop,    # before unrolling, which then copies vectors instead of lanes
     unroll_loop,       # makes register indices constant
     separate_registers,  # copies of a loop, made above, share no register
     lower_intrinsics,  # polynomials over the vectors made above
-    check_local,       # registers, or memory after all
+    check_local,       # decides which local buffers are registers and which memory
     plan_workspace,    # needs to know which locals became memory
-    flatten_buffer,    # one index each, simplified with the ranges of the loops left
-    interleave_tile,   # where neighbours in memory are plain to see
-    remove_no_op,      # what the passes above have emptied
+    flatten_buffer,    # one index per access, simplified with the loop ranges
+    interleave_tile,   # needs flat indices to see which accesses are adjacent
+    remove_no_op,      # removes loops that the passes above emptied
 )  # fmt: skip
 
 
 def lower_prim_func(
-    func: PrimFunc, *, instruments: Sequence[TirInstrument] = (), verify: bool = False,
+    func: PrimFunc, passes: Sequence[TirPass] = TIR_PIPELINE, *,
+    instruments: Sequence[TirInstrument] = (), verify: bool = False,
     insertions: Sequence[TirInsertion] = (),
 ) -> PrimFunc:
-    """``func`` ready for code generation.
+    """``func`` after ``passes``, ready for code generation.
 
-    Buffers are one-dimensional, loops serial or parallel, ``local`` buffers have constant
-    indices, transcendentals are arithmetic, and scratch has its place in the workspace. With
-    ``verify``, what must hold after each pass is checked. Raises ``LoweringError`` for programs
-    without such a form.
+    After ``TIR_PIPELINE`` buffers are one-dimensional, loops serial or parallel, ``local`` buffers
+    have constant indices, transcendentals are arithmetic, and scratch buffers are offsets in the
+    workspace. With ``verify``, the rules of loop programs are checked after each pass. Raises
+    ``LoweringError`` for programs without such a form.
     """
     facts: tuple[str, ...] = ()
     if verify:
         verify_func(func)
-    for apply in with_insertions(TIR_PIPELINE, insertions):
+    for apply in with_insertions(passes, insertions):
         with deep_recursion():  # chains of fused operators are deep expressions
             after = apply(func)
         for instrument in instruments:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft import te
-from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
+from weft.codegen import CPU_BACKEND
 from weft.ir.dtype import DType
-from weft.target import CpuTarget
+from weft.target import CpuTarget, Target
 from weft.tir.expr import PrimExpr, const
 from weft.tir.instruction import Instruction
 from weft.tir.node import int_value
@@ -82,7 +82,7 @@ def plan_dot_product(
     ``keeps_right`` rule out conversions of an operand: it was packed at compile time.
     """
     plans: list[tuple[tuple[int, int, int], DotPlan]] = []
-    for instruction in DOT_PRODUCTS:
+    for instruction in CPU_BACKEND.instructions:
         if not instruction.runs_on(target.arch, target.features):
             continue
         wanted = [b.dtype for b in instruction.operands]
@@ -97,9 +97,9 @@ def plan_dot_product(
     return min(plans, key=lambda entry: entry[0])[1] if plans else None
 
 
-def multiplies_bytes(left: DType, right: DType, target: CpuTarget) -> bool:
-    """Whether a dot-product instruction of the CPU takes these dtypes, with sums of 32 bits."""
-    return plan_dot_product(left, right, target) is not None
+def multiplies_bytes(left: DType, right: DType, target: Target) -> bool:
+    """Whether a dot-product instruction of a CPU takes these dtypes, with sums of 32 bits."""
+    return isinstance(target, CpuTarget) and plan_dot_product(left, right, target) is not None
 
 
 def features_for(left: DType, right: DType, target: CpuTarget) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def features_for(left: DType, right: DType, target: CpuTarget) -> tuple[str, ...
 
     Empty if the architecture has no such instruction.
     """
-    for instruction in DOT_PRODUCTS:
+    for instruction in CPU_BACKEND.instructions:
         wanted = [b.dtype for b in instruction.operands]
         changes = [_change(have, want) for have, want in zip((left, right), wanted, strict=True)]
         is_possible = None not in changes and changes != [_SHIFTED, _SHIFTED]

@@ -1,0 +1,152 @@
+"""``Backend``: all that the compiler asks of a kind of target. One back end per kind.
+
+A kind of target consists of a ``Target`` subclass (``weft.target``), a back end and schedules
+(``weft.strategy``); docs/tutorials/add_target.md adds one. The rest of the compiler finds the back
+end by ``backend_of(target)`` and imports none of its modules.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from weft.codegen.launch import LaunchProgram
+from weft.runtime.device import HOST_MEMORY, MemorySpace
+from weft.runtime.library import Library
+from weft.runtime.manifest import Manifest, TargetSpec
+from weft.support.errors import TargetError
+from weft.support.log import Level
+from weft.support.registry import Registry
+from weft.target import Target
+from weft.target.cpu_target import default_triple
+from weft.tir.func import PrimFunc
+from weft.tir.instruction import Instruction
+from weft.tir.limits import Limits, check_limits
+from weft.tir.transform.pipeline import TIR_PIPELINE, TirInstrument, lower_prim_func
+from weft.tir.transform.registered import TirInsertion, TirPass
+
+T = TypeVar("T", bound=Target)
+
+
+@dataclass(frozen=True, slots=True)
+class TextStage(Generic[T]):
+    """A text form of a lowered kernel that the back end can print.
+
+    ``title`` heads it in the log at ``level``, ``suffix`` names dumped files, and ``comment``
+    starts a comment line in it.
+    """
+
+    title: str
+    suffix: str
+    comment: str
+    level: Level
+    text: Callable[[PrimFunc, T], str]
+
+
+class Backend(abc.ABC, Generic[T]):
+    """Code generation for targets of one kind; a stateless object.
+
+    A subclass must define ``kind``, ``build_kernel`` and ``load``. Without ``build_main`` the
+    runtime launches the kernels one by one, in the order of the manifest.
+    """
+
+    kind: ClassVar[str]
+    # Loop programs: what they may use, and the passes that lower them.
+    limits: ClassVar[Limits] = Limits()
+    tir_passes: ClassVar[Sequence[TirPass]] = TIR_PIPELINE
+    # Tensor instructions that schedules may use; among equals the first is preferred.
+    instructions: ClassVar[Sequence[Instruction]] = ()
+    # The arenas of a program, one per memory space. Temporaries of a kernel lie in the first space
+    # of the device that the kernel runs on.
+    memory_spaces: ClassVar[Sequence[MemorySpace]] = (HOST_MEMORY,)
+
+    def lower(self, func: PrimFunc, *, insertions: Sequence[TirInsertion] = (),
+              instruments: Sequence[TirInstrument] = (), verify: bool = False) -> PrimFunc:
+        """A scheduled loop nest as input of ``build_kernel``; ``insertions`` are a user's passes.
+
+        Raises ``LoweringError`` for a program beyond ``limits``.
+        """
+        check_limits(func, self.limits, self.kind)
+        return lower_prim_func(func, self.tir_passes, insertions=insertions,
+                               instruments=instruments, verify=verify)
+
+    @abc.abstractmethod
+    def build_kernel(self, func: PrimFunc, target: T) -> bytes:
+        """The object code of a lowered kernel, found by the symbol ``func.name``.
+
+        Equal functions give equal bytes. Raises ``CodegenError`` for a program that the target
+        cannot run.
+        """
+
+    def kernel_key(self, func: PrimFunc, target: T) -> str | None:
+        """A text that determines ``build_kernel(func, target)``; ``None``: do not cache it."""
+        return None
+
+    def callback_kernel(self, symbol: str, address: int, num_args: int, target: T) -> bytes:
+        """Object code of a kernel that calls the C function at ``address`` of this process."""
+        raise self._unsupported(f"the Python code of {symbol}", target)
+
+    def check_object(self, code: bytes, symbol: str, where: str) -> None:
+        """Raise ``CodegenError`` if object code of another generator does not define ``symbol``."""
+        raise TargetError(f"object code of other generators is not supported for {self.kind!r}",
+                          where=where)
+
+    def build_main(self, program: LaunchProgram, target: T) -> bytes | None:
+        """Object code of a function that makes all launches; ``None``: the runtime makes them.
+
+        Its symbol and signature are those of ``weft.runtime.manifest.MAIN_SYMBOL``.
+        """
+        return None
+
+    def support_objects(self, target: T) -> tuple[bytes, ...]:
+        """Object code that every loaded program contains beside its kernels."""
+        return ()
+
+    @abc.abstractmethod
+    def load(self, objects: Sequence[bytes], target: T) -> Library:
+        """The objects of a program as code that can be called in this process."""
+
+    def link(self, objects: Sequence[bytes], target: T) -> bytes:
+        """The code of an artifact, which the loader of this kind (``register_loader``) reads."""
+        raise self._unsupported("an artifact", target)
+
+    def c_object(self, name: str, manifest: Manifest, objects: Sequence[bytes],
+                 constants: memoryview, target: T) -> bytes:
+        """One object with the functions of ``NAME.h``, to be linked into a C program."""
+        raise self._unsupported("a C object", target)
+
+    def target_spec(self, target: T) -> TargetSpec:
+        """The machine that a program needs; the runtime compares it with its own."""
+        return TargetSpec(default_triple(), str(target), kind=self.kind)
+
+    @property
+    def text_stages(self) -> Mapping[str, TextStage[T]]:
+        """The texts between loop program and object code, by the name that ``--emit`` takes."""
+        return {}
+
+    def estimate(self, flops: int, bytes_moved: int, target: T) -> float | None:
+        """Seconds of a kernel without a more exact cost model; ``None``: unknown."""
+        return None
+
+    def _unsupported(self, what: str, target: T) -> TargetError:
+        return TargetError(f"targets of kind {self.kind!r} do not support {what}", got=target)
+
+
+BACKENDS: Registry[Backend[Any]] = Registry("back end")
+
+
+def register_backend(backend: Backend[Any]) -> None:
+    """Use ``backend`` for all targets of its kind. ``RegistryError`` if the kind has one."""
+    BACKENDS.register(backend.kind, backend)
+
+
+def backend_of(target: T) -> Backend[T]:
+    """The back end of a target; ``TargetError`` if its kind has none."""
+    backend = BACKENDS.find(target.kind)
+    if backend is None:
+        raise TargetError(f"no back end is registered for targets of kind {target.kind!r}",
+                          got=target, expected=f"a target of kind {', '.join(BACKENDS)}",
+                          help="register one with weft.codegen.register_backend")
+    return backend

@@ -1,0 +1,1 @@
+"""ELF objects: reading their symbols, linking them, writing data as an object."""

@@ -1,0 +1,62 @@
+"""The launches of a program as plain data: what a back end needs to generate its main function.
+
+The compiler has planned memory and built the kernels: arguments are offsets, kernels are symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weft.runtime.device import HOST, Device
+from weft.runtime.manifest import Argument
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchGuard:
+    """A branch: taken if the boolean scalar at ``condition`` is ``expected``."""
+
+    condition: Argument
+    expected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop whose body begins at step ``first``; a jump to it starts the next iteration."""
+
+    number: int
+    first: int
+
+
+# The branches and loops around a launch, outermost first.
+LaunchPath: TypeAlias = "tuple[LaunchGuard | Loop, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run the kernel ``symbol`` on the addresses of ``args``, on a stream of a device."""
+
+    symbol: str
+    args: tuple[Argument, ...]
+    path: LaunchPath = ()
+    device: Device = HOST
+    stream: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchJump:
+    """Before launch number ``at``, control that came along ``path`` goes back to ``loop``."""
+
+    at: int
+    loop: Loop
+    path: LaunchPath
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchProgram:
+    """``jumps`` are in ascending order of ``at``."""
+
+    num_inputs: int
+    num_outputs: int
+    launches: tuple[Launch, ...]
+    jumps: tuple[LaunchJump, ...] = ()

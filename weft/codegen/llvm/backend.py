@@ -1,0 +1,95 @@
+"""The back end for CPUs: objects by LLVM, launches by a generated ``weft_main``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from weft.codegen.backend import Backend, TextStage
+from weft.codegen.elf.linker import link_relocatable, link_shared
+from weft.codegen.elf.relocatable import data_object, localize
+from weft.codegen.elf.symbols import symbols
+from weft.codegen.launch import LaunchProgram
+from weft.codegen.llvm.build import (
+    build_object,
+    build_text,
+    emit_assembly,
+    emit_llvm,
+    emit_own_llvm,
+)
+from weft.codegen.llvm.jit import JitLibrary
+from weft.codegen.llvm.program_text import (
+    C_RUN,
+    C_SIZE,
+    WEIGHTS,
+    c_entry_text,
+    callback_text,
+    main_text,
+)
+from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.codegen.llvm.vector.dot_product import DOT_PRODUCTS
+from weft.runtime.manifest import MAIN_SYMBOL, Manifest, TargetSpec
+from weft.support.errors import CodegenError
+from weft.support.log import Level
+from weft.target import CpuTarget
+from weft.tir.func import PrimFunc
+from weft.tir.instruction import Instruction
+
+
+class CpuBackend(Backend[CpuTarget]):
+    """LLVM for x86-64, AArch64 and RISC-V with ELF objects."""
+
+    kind: ClassVar[str] = "cpu"
+    instructions: ClassVar[Sequence[Instruction]] = DOT_PRODUCTS
+
+    def build_kernel(self, func: PrimFunc, target: CpuTarget) -> bytes:
+        return build_object(func, target).object
+
+    def kernel_key(self, func: PrimFunc, target: CpuTarget) -> str:
+        """The LLVM IR, in which digests of Python bodies stand for these."""
+        return f"{emit_own_llvm(func, target)}\n{target}"
+
+    def callback_kernel(self, symbol: str, address: int, num_args: int, target: CpuTarget
+                        ) -> bytes:
+        return build_text(symbol, callback_text(symbol, address, num_args, target), target).object
+
+    def check_object(self, code: bytes, symbol: str, where: str) -> None:
+        defined = {s.name for s in symbols(code) if s.is_defined}
+        if symbol not in defined:
+            raise CodegenError("an object of another code generator lacks its symbol", where=where,
+                               expected=symbol, got=", ".join(sorted(defined)) or "no symbols")
+
+    def build_main(self, program: LaunchProgram, target: CpuTarget) -> bytes:
+        kernels = frozenset(launch.symbol for launch in program.launches)
+        text = main_text(program, target)
+        return build_text(MAIN_SYMBOL, text, target, externs=kernels).object
+
+    def support_objects(self, target: CpuTarget) -> tuple[bytes, ...]:
+        return (build_runtime_support(target).object,)
+
+    def load(self, objects: Sequence[bytes], target: CpuTarget) -> JitLibrary:
+        return JitLibrary(objects, target)
+
+    def link(self, objects: Sequence[bytes], target: CpuTarget) -> bytes:
+        """A shared object; ``LinkerError`` if no linker is found."""
+        return link_shared(objects, target.arch)
+
+    def c_object(self, name: str, manifest: Manifest, objects: Sequence[bytes],
+                 constants: memoryview, target: CpuTarget) -> bytes:
+        """A relocatable object that exports ``NAME_run`` and ``NAME_workspace_size`` alone."""
+        data = data_object(WEIGHTS, constants, objects[0])
+        run, size = f"{name}_{C_RUN}", f"{name}_{C_SIZE}"
+        entry = build_text(run, c_entry_text(name, manifest, target), target,
+                           externs=frozenset((MAIN_SYMBOL, WEIGHTS))).object
+        return localize(link_relocatable([entry, *objects, data], target.arch), {run, size})
+
+    def target_spec(self, target: CpuTarget) -> TargetSpec:
+        return TargetSpec(target.triple, target.cpu, target.features)
+
+    @property
+    def text_stages(self) -> Mapping[str, TextStage[CpuTarget]]:
+        return {"llvm": TextStage("LLVM IR", "ll", ";", Level.LLVM, emit_llvm),
+                "asm": TextStage("assembly", "s", "#", Level.ASSEMBLY, emit_assembly)}
+
+
+CPU_BACKEND = CpuBackend()

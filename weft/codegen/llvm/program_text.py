@@ -1,0 +1,185 @@
+"""LLVM IR around the kernels: ``weft_main``, the entry of C programs, kernels that call Python.
+
+``int32 weft_main(ptr inputs, ptr outputs, ptr constants, ptr arena)`` makes the launches of a
+program in order; ``inputs`` and ``outputs`` are arrays of pointers. It is a sequence of calls with
+branches around them, so it is written as text directly rather than as a loop program.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from weft.codegen.launch import LaunchGuard, LaunchJump, LaunchPath, LaunchProgram, Loop
+from weft.codegen.llvm.target_machine import data_layout
+from weft.runtime.manifest import MAIN_SYMBOL, Argument, Manifest, TensorSpec
+from weft.target import CpuTarget
+
+_BASE = {"const": "constants", "arena": "arena"}
+# Symbols of a C artifact: the constants, and what follows the name of the model.
+WEIGHTS = "weft_weights"
+C_RUN, C_SIZE = "run", "workspace_size"
+_ALIGNMENT = 64
+
+
+def main_text(program: LaunchProgram, target: CpuTarget) -> str:
+    """The LLVM module that defines ``weft_main``."""
+    lines = [*_load_ports("inputs", "in", program.num_inputs),
+             *_load_ports("outputs", "out", program.num_outputs)]
+    signatures: dict[str, int] = {}
+    blocks = _Blocks(lines, lambda argument: _address(lines, argument))
+    jumps = deque(program.jumps)
+    for at, launch in enumerate(program.launches):
+        while jumps and jumps[0].at == at:
+            blocks.jump(jumps.popleft())
+        blocks.enter(launch.path)
+        arguments = [_address(lines, argument) for argument in launch.args]
+        signatures[launch.symbol] = len(arguments)
+        lines.append(f"call void @{launch.symbol}({', '.join(f'ptr {a}' for a in arguments)})")
+    for jump in jumps:
+        blocks.jump(jump)
+    blocks.enter(())
+    declarations = [f"declare void @{symbol}({', '.join(['ptr'] * count)})"
+                    for symbol, count in signatures.items()]
+    body = "\n".join(line if line.endswith(":") else f"  {line}" for line in [*lines, "ret i32 0"])
+    head = f"define i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr %constants, ptr %arena)"
+    return "\n".join([_preamble(target), *declarations, "", f"{head} {{", body, "}", ""])
+
+
+def callback_text(symbol: str, address: int, num_args: int, target: CpuTarget) -> str:
+    """A kernel that passes its arguments to the function at an address of this process."""
+    arguments = ", ".join(f"ptr %a{n}" for n in range(num_args))
+    return "\n".join([
+        _preamble(target), f"define void @{symbol}({arguments}) {{",
+        f"  call void inttoptr (i64 {address} to ptr)({arguments})", "  ret void", "}", ""])
+
+
+def _preamble(target: CpuTarget) -> str:
+    return f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"'
+
+
+class _Blocks:
+    """Opens and closes the basic blocks of branches and loops."""
+
+    def __init__(self, lines: list[str], address: Callable[[Argument], str]) -> None:
+        self._lines = lines
+        self._address = address  # emits the address of a condition
+        self._open: list[tuple[LaunchGuard | Loop, str]] = []
+
+    def enter(self, path: LaunchPath) -> None:
+        """Leave the branches and loops that are not on ``path``, enter the others."""
+        common = 0
+        while common < min(len(path), len(self._open)) \
+                and self._open[common][0] == path[common]:
+            common += 1
+        while len(self._open) > common:
+            _, label = self._open.pop()
+            self._lines += [f"br label %{label}", f"{label}:"]
+        for scope in path[common:]:
+            after = self._branch(scope) if isinstance(scope, LaunchGuard) else self._loop(scope)
+            self._open.append((scope, after))
+
+    def jump(self, jump: LaunchJump) -> None:
+        """Go back to the start of a loop; the rest of the block is unreachable."""
+        self.enter(jump.path)
+        self._lines += [f"br label %loop{jump.loop.number}", f"in{len(self._lines)}.gone:"]
+
+    def _branch(self, guard: LaunchGuard) -> str:
+        address = self._address(guard.condition)
+        number = len(self._lines)
+        inside, after = f"in{number}.then", f"in{number}.after"
+        taken, other = (inside, after) if guard.expected else (after, inside)
+        self._lines += [f"%flag{number} = load i8, ptr {address}",
+                        f"%is{number} = icmp ne i8 %flag{number}, 0",
+                        f"br i1 %is{number}, label %{taken}, label %{other}", f"{inside}:"]
+        return after
+
+    def _loop(self, loop: Loop) -> str:
+        head = f"loop{loop.number}"
+        self._lines += [f"br label %{head}", f"{head}:"]
+        return f"{head}.after"
+
+
+def _load_ports(array: str, prefix: str, count: int) -> list[str]:
+    lines = []
+    for index in range(count):
+        lines.append(f"%{prefix}.at{index} = getelementptr ptr, ptr %{array}, i64 {index}")
+        lines.append(f"%{prefix}{index} = load ptr, ptr %{prefix}.at{index}")
+    return lines
+
+
+def _address(lines: list[str], argument: Argument) -> str:
+    kind, value = argument
+    if kind == "input":
+        return f"%in{value}"
+    if kind == "output":
+        return f"%out{value}"
+    name = f"%v{len(lines)}"
+    lines.append(f"{name} = getelementptr i8, ptr %{_BASE[kind]}, i64 {value}")
+    return name
+
+
+def c_entry_text(name: str, manifest: Manifest, target: CpuTarget) -> str:
+    """The functions that C programs call: pointer checks, then ``weft_main``.
+
+    Parallel loops run serially, because threads would need state.
+    """
+    lines = [*_check_pointer("%inputs", bool(manifest.inputs)),
+             *_check_pointer("%outputs", bool(manifest.outputs)),
+             *_check_pointer("%workspace", manifest.arena_bytes > 0),
+             *_check_arrays("%inputs", "in", manifest.inputs),
+             *_check_arrays("%outputs", "out", manifest.outputs)]
+    checks = "\n".join(f"  {line}" if not line.endswith(":") else line for line in lines)
+    return f"""\
+{_preamble(target)}
+
+@{WEIGHTS} = external constant i8, align {_ALIGNMENT}
+declare i32 @{MAIN_SYMBOL}(ptr, ptr, ptr, ptr)
+
+define void @weft_parallel_launch(ptr %body, ptr %data, i64 %extent) nounwind {{
+  %some = icmp sgt i64 %extent, 0
+  br i1 %some, label %work, label %done
+work:
+  call void %body(i64 0, i64 %extent, ptr %data)
+  br label %done
+done:
+  ret void
+}}
+
+define i64 @{name}_{C_SIZE}() nounwind {{
+  ret i64 {manifest.arena_bytes}
+}}
+
+define i32 @{name}_{C_RUN}(ptr %inputs, ptr %outputs, ptr %workspace) nounwind {{
+{checks}
+  %address = ptrtoint ptr %workspace to i64
+  %rest = and i64 %address, {_ALIGNMENT - 1}
+  %aligned = icmp eq i64 %rest, 0
+  br i1 %aligned, label %run, label %unaligned
+run:
+  %status = call i32 @{MAIN_SYMBOL}(ptr %inputs, ptr %outputs, ptr @{WEIGHTS}, ptr %workspace)
+  ret i32 %status
+null:
+  ret i32 1
+unaligned:
+  ret i32 2
+}}
+"""
+
+
+def _check_pointer(pointer: str, wanted: bool) -> list[str]:
+    if not wanted:
+        return []
+    label = pointer[1:].replace(".", "_")
+    return [f"%is.{label} = icmp eq ptr {pointer}, null",
+            f"br i1 %is.{label}, label %null, label %{label}.given", f"{label}.given:"]
+
+
+def _check_arrays(array: str, prefix: str, ports: Sequence[TensorSpec]) -> list[str]:
+    lines = []
+    for number, port in enumerate(ports):
+        if port.nbytes:
+            at, value = f"%{prefix}{number}.at", f"%{prefix}{number}"
+            lines += [f"{at} = getelementptr ptr, ptr {array}, i64 {number}",
+                      f"{value} = load ptr, ptr {at}", *_check_pointer(value, wanted=True)]
+    return lines
