@@ -1,4 +1,4 @@
-"""``weft inspect``: any stage of a compilation as text, or all of it on one page."""
+"""``weft inspect``: a summary, any stage of the compilation as text, or all on one HTML page."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from weft.support.errors import InvalidInputError
 @click.option("--phase", type=click.Choice(STAGES), default=None,
               help="print this stage as text (with --html: unfold it on the page)")
 @click.option("--dot", is_flag=True,
-              help="print the graph in Graphviz's language (of --phase; optimized by default)")
+              help="print the graph of --phase (default: optimized) in Graphviz's DOT language")
 @click.option("--html", type=click.Path(path_type=Path), default=None,
-              help="write one self-contained page: every stage, kernels, times")
+              help="write one self-contained page: kernels, times, decisions, stages")
 def inspect_command(model: str, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
                     phase: str | None, html: Path | None, *, dot: bool) -> None:
-    """Look inside the compilation of MODEL.
+    """Show how MODEL is compiled.
 
     \b
     weft inspect model.onnx                      inputs, outputs, kernels, memory, decisions
@@ -58,7 +58,7 @@ def inspect_command(model: str, target: str | None,
     for port in module.outputs:
         click.echo(f"output {port}")
     program = module.manifest.vm
-    # The virtual machine decides as it goes which of its kernels are called, and how often.
+    # The virtual machine determines at run time which kernels are called, and how often.
     calls = module.manifest.steps if program is None else program.kernels
     rows = [(number, call.op, call.implementation, round(call.flops / 1e6, 3))
             for number, call in enumerate(calls)]
@@ -68,9 +68,9 @@ def inspect_command(model: str, target: str | None,
 
 
 def _check_fixed(module: Any) -> None:
-    """Refuse models whose kernels cannot be timed before their sizes are known."""
-    open_ = [port for port in module.inputs if any(isinstance(n, str) for n in port.shape)]
-    if open_:
+    """Raise ``InvalidInputError`` for dynamic shapes, whose kernels cannot be timed."""
+    dynamic = [port for port in module.inputs if any(isinstance(n, str) for n in port.shape)]
+    if dynamic:
         raise InvalidInputError(
-            f"input {open_[0].name!r} has sizes that are not fixed, and the page shows times",
-            got=open_[0], help=f"--input-shape {open_[0].name}:SHAPE fixes them")
+            f"input {dynamic[0].name!r} has a dynamic shape, so kernels cannot be timed",
+            got=dynamic[0], help=f"--input-shape {dynamic[0].name}:SHAPE fixes them")

@@ -1,4 +1,4 @@
-"""The page of one operator, written from its record: docs/operators, and ``weft ops NAME``."""
+"""The Markdown page of one operator from its record, for docs/operators and ``weft ops NAME``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from weft.target import Target
 _TARGETS = ("llvm -mcpu=haswell", "llvm -mcpu=znver4")
 _MOST_TYPES = 4
 _FUSION = {
-    OpPattern.ELEMWISE: "with everything around it, element by element",
-    OpPattern.BROADCAST: "with everything around it, with broadcasting",
-    OpPattern.INJECTIVE: "with what comes before and after it",
-    OpPattern.COMM_REDUCE: "with what it reduces",
+    OpPattern.ELEMWISE: "with all neighbours, elementwise",
+    OpPattern.BROADCAST: "with all neighbours, with broadcasting",
+    OpPattern.INJECTIVE: "with producers and consumers",
+    OpPattern.COMM_REDUCE: "with its producers",
     OpPattern.OUT_FUSABLE: "with elementwise operators that follow it",
     OpPattern.TUPLE: "as a tuple",
-    OpPattern.OPAQUE: "with nothing",
+    OpPattern.OPAQUE: "not fused",
 }
 Uses = Mapping[str, Mapping[str, Sequence[str]]]
 
@@ -43,7 +43,7 @@ def signature(op: Op) -> str:
 
 
 def page_of(op: Op, uses: Uses) -> str:
-    """Markdown; ``uses`` has, by the name of a format, what each operator serves in it."""
+    """The page; ``uses`` has, by format and operator, the format's operators that convert to it."""
     sections = [
         f"# {op.name}", f"```text\n{signature(op)}\n```", op.doc, _attributes(op), _types(op),
         _meaning(op), _example(op), _facts(op, uses),
@@ -74,7 +74,7 @@ def cell(text: str) -> str:
 
 
 def _types(op: Op) -> str:
-    """The relation in words where it has any, and what it gives for the operator's own cases."""
+    """The docstring of the relation, and its results for the operator's own cases."""
     words = inspect.getdoc(op.relation) or ""
     rows: dict[str, None] = {}
     for one in op.cases:
@@ -84,7 +84,7 @@ def _types(op: Op) -> str:
         rows[f"| {arguments} | {cell(attributes)} | {_type(call.checked_type)} |"] = None
     table = "\n".join(list(rows)[:_MOST_TYPES])
     if depends_on_data(op):
-        words += "\n\nA `?` is a size that the data decides; it is known when the program runs."
+        words += "\n\nA `?` is a data-dependent size, which is known when the program runs."
     head = "| arguments | attributes | result |\n|---|---|---|\n"
     return "\n\n".join(filter(None, ("## Types", words.strip(), head + table)))
 
@@ -102,7 +102,7 @@ def _meaning(op: Op) -> str:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The source of a reference; functions that it closes over are named below it."""
+    """The source of a reference function, followed by the values of its closure variables."""
     if isinstance(function, functools.partial):
         return _partial(function)
     if not inspect.isfunction(function):
@@ -116,7 +116,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def _partial(function: functools.partial[Any]) -> str:
-    """The function by its name with what is bound, for addresses change from run to run."""
+    """The function's name with the bound arguments; its repr has an address, which varies."""
     bound = [*map(repr, function.args), *(f"{k}={v!r}" for k, v in function.keywords.items())]
     name = f"{function.func.__module__}.{function.func.__name__}"
     return f"functools.partial({', '.join([name, *bound])})"
@@ -130,7 +130,7 @@ def _closed_over(value: object) -> str:
 
 
 def _lambda(function: Any) -> str:
-    """The expression of a lambda, cut out of the lines where it stands."""
+    """The source of a lambda expression, cut out of its lines."""
     code = function.__code__
     spans = [((a, c), (b, d)) for a, b, c, d in code.co_positions()
              if a and b and c is not None and d]
@@ -163,12 +163,12 @@ def _example(op: Op) -> str:
 
 
 def _program(module: IRModule) -> str:
-    """The text of a module without the line that says its version."""
+    """The text of a module without its version line."""
     return "\n".join(line for line in str(module).splitlines() if not line.startswith("#["))
 
 
 def _size(one: Case) -> int:
-    """The elements of all inputs together."""
+    """The number of elements of all inputs together."""
     return sum(a.size for group in random_arguments(one) for a in _flat(group))
 
 
@@ -181,7 +181,7 @@ def _function(call: Call) -> Function:
 
 
 def _arguments(one: Case, arrays: Sequence[Any]) -> Iterator[str]:
-    """Python that makes the data: drawn as the case says, or as it gives it."""
+    """Python expressions for the inputs of a case: random in its bounds, or its literal arrays."""
     for spec, group in zip(one.inputs, arrays, strict=False):
         parts = spec if isinstance(spec, list) else [spec]
         for part, array in zip(parts, _flat(group), strict=True):
@@ -199,7 +199,7 @@ def _arguments(one: Case, arrays: Sequence[Any]) -> Iterator[str]:
 
 def _facts(op: Op, uses: Uses) -> str:
     rows = [("fuses", _FUSION[op.pattern]), ("gradient", _gradient(op)),
-            ("layouts", "follows those of its arguments" if op.hook("layout") else "plain")]
+            ("layouts", "the layout of its arguments" if op.hook("layout") else "unblocked")]
     rows += [(f"trait {name}", value) for name, value in op.traits.declared()]
     rows += [(f"on {name}", ", ".join(found)) for name, found in _implementations(op).items()]
     rows += [(f"used for {form}", ", ".join(served[op.name])) for form, served in uses.items()
@@ -210,14 +210,14 @@ def _facts(op: Op, uses: Uses) -> str:
 
 def _gradient(op: Op) -> str:
     if op.hook("decomposition") or op.hook("expansion"):
-        return "that of the operators it stands for"
+        return "of the operators that it expands to"
     if op.traits.has_zero_gradient:
         return "zero"
     return "yes" if op.gradient_rule is not None else "no"
 
 
 def _implementations(op: Op) -> dict[str, list[str]]:
-    """The implementations that the cases meet, by kind of target."""
+    """The implementations offered for the operator's cases, by target kind."""
     found: dict[str, list[str]] = {}
     if depends_on_data(op):
         return found

@@ -1,9 +1,9 @@
-"""What was decided for one call on one target: the algorithm, its parameters, and why.
+"""The decision for one call on one target: the algorithm, its plan, and the rejected candidates.
 
 Each operator family has one function that takes a typed call and a target and returns a
 ``Decision``. Legalisation, the layout pass, scheduling and ``weft inspect`` read it; none of them
-derives the choice again. All estimates are seconds of one call on one core, from the machine model
-of the target.
+decides again. All estimates are seconds of one call on one core, from the machine model of the
+target.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Candidate(Generic[P_co]):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An algorithm that was not taken; ``seconds`` is ``None`` where it cannot run the call."""
+    """An algorithm that was not chosen; ``seconds`` is ``None`` if it cannot run the call."""
 
     algorithm: str
     reason: str
     seconds: float | None = None
 
     def __str__(self) -> str:
-        estimate = "" if self.seconds is None else f" ({self.seconds * 1e6:.1f} us)"
+        estimate = "" if self.seconds is None else f" ({time_text(self.seconds)})"
         return f"not {self.algorithm}{estimate}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[P_co]):
-    """The candidate that was taken, and what lost against it."""
+    """The chosen candidate and the rejected algorithms."""
 
     chosen: Candidate[P_co]
     rejected: tuple[Rejected, ...] = ()
@@ -63,17 +63,24 @@ class Decision(Generic[P_co]):
         return self.chosen.plan
 
     def __str__(self) -> str:
-        lines = [f"{self.algorithm}, estimated {self.seconds * 1e6:.1f} us",
+        lines = [f"{self.algorithm}, estimated {time_text(self.seconds)}",
                  *(f"  {each}" for each in self.rejected)]
         return "\n".join(lines)
+
+
+def time_text(seconds: float) -> str:
+    """``12.3 us``: one decimal in the largest unit that gives at least 1, or in ns."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds * 1e9:.1f} ns"
 
 
 def choose(candidates: Iterable[Candidate[P]], rejected: Iterable[Rejected] = ()) -> Decision[P]:
     """The candidate with the shortest estimate, the first of equals.
 
-    ``rejected`` are the algorithms that do not apply, with their reasons; the candidates that lose
-    follow them. Raises ``InternalError`` if there is no candidate: each family has an algorithm
-    that runs every call.
+    ``rejected`` are the algorithms that do not apply, with their reasons; the slower candidates are
+    appended. Raises ``InternalError`` for no candidates: every family has a generic algorithm.
     """
     offered = list(candidates)
     if not offered:
@@ -103,6 +110,6 @@ def decides(op_name: str, *, target: str) -> Callable[[Decide], Decide]:
 
 
 def decision_of(call: Call, target: Target) -> Decision[object] | None:
-    """What the operator's family decides for a call; ``None`` where nothing is to be decided."""
+    """The decision of the operator's family; ``None`` for an operator without a registered one."""
     decide = DECISIONS.find(f"{target.kind}:{getattr(call.op, 'name', '')}")
     return None if decide is None else decide(call, target)

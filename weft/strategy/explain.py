@@ -1,4 +1,4 @@
-"""Text about decisions: which implementation runs a call, what else was considered, and why."""
+"""Decisions and selections as text, and their output for ``WEFT_EXPLAIN``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from weft.ir.expr import Call, Function
 from weft.ir.op import Op
 from weft.ir.visitor import post_order
-from weft.strategy.decision import Decision
+from weft.strategy.decision import Decision, time_text
 from weft.strategy.implementation import Implementation
 from weft.strategy.selection import Selection
 from weft.support.config import config
@@ -34,7 +34,7 @@ def kernel_text(function: Function, anchor: Call, selection: Selection) -> str:
 
 def estimate_text(implementation: Implementation) -> str:
     seconds = implementation.seconds
-    return "no estimate" if seconds is None else f"estimated {seconds * 1e6:.1f} us"
+    return "no estimate" if seconds is None else f"estimated {time_text(seconds)}"
 
 
 def explain_kernel(function: Function, anchor: Call, selection: Selection) -> None:

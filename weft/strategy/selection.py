@@ -1,6 +1,6 @@
-"""Which implementation runs a call: candidates, their order, and the choice.
+"""Selects the implementation of a call among the candidates.
 
-A measured record decides where there is one (``records``). Otherwise the order is: implementations
+A tuning record decides where there is one (``records``). Otherwise the order is: implementations
 without an estimate, in the order in which strategies yield them, then the others by their estimated
 seconds, the first of equals. weft's own implementations always have an estimate, so one without it
 is a user's, who means it to be used.
@@ -63,8 +63,8 @@ def in_order(offered: Iterable[Implementation]) -> list[Implementation]:
 class Reason(enum.StrEnum):
     """Why an implementation was chosen."""
 
-    RECORD = "fastest by the measured records"
-    NO_ESTIMATE = "given without an estimate"
+    RECORD = "fastest by the tuning records"
+    NO_ESTIMATE = "preferred to estimated candidates"
     ESTIMATE = "shortest estimate"
     ONLY = "the only candidate"
 

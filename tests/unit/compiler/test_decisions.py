@@ -42,7 +42,7 @@ def test_the_text_has_decisions_of_families_and_of_kernels(decided, opt_level):
     assert [line.strip() for line in lines if line.strip() in REJECTED] == REJECTED
     kernel = lines.index("kernel nn.dense + nn.relu") if opt_level else lines.index(
         "kernel nn.dense")
-    assert "nn.dense.cpu.packed" in lines[kernel + 1]
+    assert "nn.dense.cpu.gemm, estimated" in lines[kernel + 1]
     assert "    not nn.dense.cpu.generic: estimated" in lines[kernel + 2]
 
 
