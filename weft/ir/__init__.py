@@ -1,4 +1,14 @@
-"""The typed functional IR: types, attributes, expressions, inference, text, rewriting, passes."""
+"""The typed functional IR.
+
+In this folder stand the data structures: ``expr`` (nodes), ``types``, ``shape`` (dimensions),
+``dtype``, ``attrs`` (attribute records), ``op`` and ``traits`` (operator records), ``module``,
+``span`` (source locations), ``prelude``; what walks them: ``visitor``, ``analysis``, ``structural``
+(equality and hashes), ``encode``, ``verify``, ``blocks``, ``drawing``, ``dynamic`` (data-dependent
+shapes), ``trampoline``; and ``passes``, ``pass_pipeline`` and ``instruments``.
+
+Sub-packages: ``typing`` infers types, ``text`` parses and prints, ``json`` reads and writes files,
+``python`` builds programs from Python, ``rewrite`` holds patterns and the rule driver.
+"""
 
 from weft.ir.attrs import NO_ATTRS, Attrs, NoAttrs, attr, one_of
 from weft.ir.dtype import DType

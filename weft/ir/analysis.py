@@ -1,4 +1,4 @@
-"""Questions about programs: which variables, types, operators and language features they use."""
+"""Facts about programs: their variables, types, operators and language features."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _KINDS: tuple[tuple[str, type[Expr]], ...] = (
 
 
 def all_vars(expr: Expr) -> tuple[Var, ...]:
-    """Variables bound or used, in order of first sight."""
+    """Variables bound or used, in order of first occurrence."""
     return tuple(n for n in post_order(expr) if isinstance(n, Var))
 
 
@@ -59,7 +59,7 @@ def bound_vars(expr: Expr) -> tuple[Var, ...]:
 
 
 def types_in(expr: Expr) -> Iterator[Type]:
-    """Every type that is written or inferred in ``expr``, parts included, each once."""
+    """Every declared or inferred type in ``expr``, and its component types, each once."""
     seen: set[Type] = set()
     for node in post_order(expr):
         pending = [t for t in _types_of(node) if t is not None]
@@ -70,7 +70,7 @@ def types_in(expr: Expr) -> Iterator[Type]:
             seen.add(current)
             yield current
             if isinstance(current, CompositeType):
-                pending.extend(reversed(current.parts()))
+                pending.extend(reversed(current.components()))
 
 
 def _types_of(node: Expr) -> list[Type | None]:
@@ -95,7 +95,7 @@ def bound_type_vars(expr: Expr) -> tuple[TypeVar, ...]:
 
 
 def free_type_vars(expr: Expr) -> tuple[TypeVar, ...]:
-    """Type variables that nothing in ``expr`` binds."""
+    """Type variables that are not bound in ``expr``."""
     bound = set(bound_type_vars(expr))
     return tuple(t for t in types_in(expr) if isinstance(t, TypeVar) and t not in bound)
 
@@ -106,7 +106,7 @@ def all_dtypes(expr: Expr) -> frozenset[DType]:
 
 
 def op_counts(program: Expr | IRModule) -> dict[str, int]:
-    """How many calls of each operator there are, most frequent first."""
+    """The number of calls of each operator, most frequent first."""
     roots = program.functions.values() if isinstance(program, IRModule) else [program]
     counts = Counter(
         node.op.name
@@ -118,16 +118,16 @@ def op_counts(program: Expr | IRModule) -> dict[str, int]:
 
 
 def unmatched_cases(match: Match, mod: IRModule) -> list[str]:
-    """Patterns that together describe the values no clause of ``match`` covers."""
+    """Patterns that together describe the values not covered by any clause of ``match``."""
     return list(uncovered_cases(match.clauses, mod.type_definitions))
 
 
 def features(expr: Expr) -> frozenset[str]:
-    """What of the language ``expr`` uses.
+    """The language features that ``expr`` uses.
 
     One name for each kind of node, and ``op``, ``graph`` (a node other than a variable or constant
-    has several users), ``let_rec`` (a function that calls itself by its let variable),
-    ``closure`` (a function that uses variables from outside).
+    has several uses), ``let_rec`` (a function calls itself by its let variable), ``closure`` (a
+    function captures variables).
     """
     nodes = list(post_order(expr))
     found = {name for name, kind in _KINDS if any(isinstance(n, kind) for n in nodes)}
@@ -158,7 +158,7 @@ def _shares(nodes: list[Expr]) -> bool:
 
 
 class CallGraph:
-    """Which global functions call which, directly."""
+    """The direct calls between global functions."""
 
     def __init__(self, mod: IRModule) -> None:
         self.callees: dict[str, tuple[str, ...]] = {}
@@ -167,11 +167,11 @@ class CallGraph:
             self.callees[name] = tuple(dict.fromkeys(called))
 
     def callers(self, name: str) -> tuple[str, ...]:
-        """Functions that mention ``@name``."""
+        """Functions that refer to ``@name``."""
         return tuple(n for n, called in self.callees.items() if name in called)
 
     def reachable(self, name: str) -> tuple[str, ...]:
-        """``name`` and all that it calls, directly or not, in order of discovery."""
+        """``name`` and all its direct and indirect callees, in order of discovery."""
         found: dict[str, None] = {}
         pending = [name]
         while pending:
@@ -182,5 +182,5 @@ class CallGraph:
         return tuple(found)
 
     def is_recursive(self, name: str) -> bool:
-        """Whether ``@name`` can come to call itself."""
+        """Whether ``@name`` may call itself, directly or indirectly."""
         return any(name in self.callees.get(n, ()) for n in self.reachable(name))

@@ -31,7 +31,7 @@ def attr(
     check: Callable[[Any], bool] | None = None,
     expected: str = "",
 ) -> Any:
-    """A documented attribute; ``check`` refuses values, ``expected`` says what would do."""
+    """A documented attribute; ``check`` validates values, ``expected`` describes valid ones."""
     metadata = {"doc": doc, "check": check, "expected": expected}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)
@@ -96,7 +96,7 @@ class Attrs:
         return [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
 
     def non_default_items(self) -> list[tuple[str, Any]]:
-        """What a printer has to show."""
+        """The attributes that a printer must show."""
         shown = []
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
@@ -124,9 +124,9 @@ def _hint_text(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """``value`` as ``hint`` asks, or ``_REFUSED``.
+    """``value`` converted to the type ``hint``, or ``_REFUSED``.
 
-    Lists become tuples, names become dtypes and members of an enumeration.
+    Lists become tuples, and strings become dtypes or members of an enumeration.
     """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
@@ -173,10 +173,10 @@ NO_ATTRS = NoAttrs()
 
 
 def attrs_without(record: type[Attrs], *names: str, module: str) -> type[Attrs]:
-    """The record without the attributes in ``names``, for an operator that has them elsewhere.
+    """The record without the attributes in ``names``, for an operator that takes them as operands.
 
-    ``module`` is the caller's ``__name__``, in which it gives the class its own name (pickles look
-    for it there).
+    ``module`` is the caller's ``__name__``, where the caller assigns the class to its own name
+    (pickle looks it up there).
     """
     kept = [
         (name, hint, dataclasses.field(default=field.default, metadata=field.metadata))

@@ -1,7 +1,7 @@
-"""Where the shared parts of a program are written down.
+"""The block in which the text of a program binds each shared node.
 
-Text is a tree of blocks (bodies of functions, branches, clauses); a program is a DAG. A node used
-in several blocks is bound once, in the innermost block around all its uses.
+Text is a tree of blocks (bodies of functions, branches, clauses), but a program is a DAG. A node
+that several blocks use is bound once, in the innermost block that contains all its uses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def common_block(a: Block, b: Block) -> Block:
 
 
 class BlockPlan:
-    """For every node: its home block, how often it is used, and whether it ends a block."""
+    """For every node: its block, its number of uses, and whether it is the result of a block."""
 
     def __init__(self, root: Expr) -> None:
         self.top = Block()
@@ -49,7 +49,7 @@ class BlockPlan:
         for node in order:
             for part in evaluated(node):
                 self.uses[id(part)] = self.uses.get(id(part), 0) + 1
-        for node in reversed(order):  # users before what they use
+        for node in reversed(order):  # users before their operands
             self._place_operands(node)
 
     def _place_operands(self, node: Expr) -> None:
@@ -89,11 +89,11 @@ class BlockPlan:
             self.tail.add(id(node))
 
     def block_of_let(self, let: Let) -> Block:
-        """The block that the let stands in as a statement."""
+        """The block in which the let is a statement."""
         if id(let) in self.tail:
             return self.home[id(let)]
         return self.inner[id(let), 0]
 
     def standalone(self, node: Expr) -> bool:
-        """Whether ``node`` is written in place: it ends a block, or is all of a let's value."""
+        """Whether ``node`` is written inline, as the result of a block or the value of a let."""
         return id(node) in self.tail or (id(node) in self.let_values and not isinstance(node, Let))

@@ -1,7 +1,7 @@
-"""Programs as drawings: the nodes and edges worth showing, and Graphviz's text of them.
+"""Programs as graphs for drawing, and their text for Graphviz.
 
-Calls, parameters and control flow are nodes; bindings are edges, constants are mentioned where they
-are used, and kernels are drawn by the operators inside of them.
+Calls, parameters and control flow are nodes; bindings are edges. Constants are mentioned in the
+nodes that use them, and a kernel is drawn as the operators inside it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_ATTRIBUTES = 60  # characters of attributes in a label
 
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
-    """A box: lines of text, what kind it is, and the numbers of the nodes that it uses.
+    """A box: lines of text, its kind, and the numbers of the nodes that it reads.
 
     ``kind`` is input, call, kernel, control or result.
     """
@@ -47,7 +47,7 @@ class DrawnNode:
 
 
 def drawn_nodes(fn: Function) -> list[DrawnNode]:
-    """The nodes of a function, operands before what uses them, and its result as the last."""
+    """The nodes of a function in post-order, with its result last."""
     bound = {n.var: n.value for n in post_order(fn, enter=_is_open) if isinstance(n, Let)}
     numbers: dict[Expr, int] = {}
     nodes: list[DrawnNode] = []
@@ -62,7 +62,7 @@ def drawn_nodes(fn: Function) -> list[DrawnNode]:
 
 
 def as_dot(mod: IRModule) -> str:
-    """``mod`` in Graphviz's language, a cluster for each function: ``dot -Tsvg`` draws it."""
+    """``mod`` in Graphviz's language, with a cluster for each function: ``dot -Tsvg`` draws it."""
     lines = ["digraph weft {", f"  node [{_STYLE}];"]
     for cluster, (name, fn) in enumerate(mod.functions.items()):
         lines += [f"  subgraph cluster_{cluster} {{", f"    label={_quoted('@' + name)};"]
@@ -89,7 +89,7 @@ def _is_kernel(node: Expr) -> bool:
 
 
 def _is_passed_through(node: Expr, bound: dict[Var, Expr]) -> bool:
-    """Whether a node is not drawn: those that use it have an edge from what stands for it."""
+    """Whether a node is not drawn, so that its users get an edge from the node it resolves to."""
     if isinstance(node, Var):
         return node in bound
     return isinstance(node, (Let, Constant, Op, GlobalVar, Constructor)) or _is_kernel(node)
@@ -101,7 +101,7 @@ def _uses(node: Expr, bound: dict[Var, Expr]) -> Iterator[Expr]:
 
 
 def _resolve(node: Expr, bound: dict[Var, Expr]) -> Iterator[Expr]:
-    """The drawn node that ``node`` stands for."""
+    """The drawn nodes that ``node`` resolves to."""
     while isinstance(node, Let) or (isinstance(node, Var) and node in bound):
         node = node.body if isinstance(node, Let) else bound[node]
     yield node

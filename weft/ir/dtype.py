@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.support.errors import OptionError
 
-# Storage formats of 8 and 4 bits; NumPy knows them, and the integers below a byte, by ml_dtypes.
+# Storage formats of 8 and 4 bits. NumPy knows them, and integers below 8 bits, through ml_dtypes.
 _SMALL_FLOATS = {
     "float8_e4m3fn": 8,
     "float8_e4m3fnuz": 8,
@@ -35,8 +35,8 @@ class DType:
     """An element type, with ``lanes`` above 1 for the vectors of loop programs.
 
     ``code`` is one of ``int uint float bfloat bool handle``, or the name of a float of 8 or 4
-    bits (``float8_e4m3fn``). There is one object of each dtype, so that ``is`` compares them and
-    hashing one costs nothing.
+    bits (``float8_e4m3fn``). Each dtype is a single object, so comparison is by identity and
+    hashing is free.
     """
 
     code: str
@@ -84,7 +84,7 @@ class DType:
 
     @staticmethod
     def of(value: DType | str | np.dtype | type) -> DType:
-        """The dtype that a name, a NumPy dtype or a DType stands for."""
+        """The dtype given by a name, a NumPy dtype or a DType."""
         if isinstance(value, DType):
             return value
         if isinstance(value, str):
@@ -110,12 +110,12 @@ class DType:
 
     @property
     def is_small_float(self) -> bool:
-        """A float of 8 bits or fewer: a storage format, which no CPU computes in."""
+        """A float of 8 bits or fewer: a storage format that no CPU computes in."""
         return self.code in _SMALL_FLOATS
 
     @property
     def is_narrow_float(self) -> bool:
-        """A float of 16 bits or fewer, with which kernels compute in float32."""
+        """A float of 16 bits or fewer, for which kernels compute in float32."""
         return self.is_float and self.bits <= 16
 
     @property
@@ -135,13 +135,13 @@ class DType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element in memory; what is smaller takes a byte, as in ml_dtypes."""
+        """Bytes per element in memory; a smaller element takes one byte, as in ml_dtypes."""
         return max(1, self.bits // 8)
 
     @property
     def numpy(self) -> np.dtype:
         if self.lanes != 1 or self.code == "handle":
-            raise OptionError(f"dtype {self} has no NumPy twin")
+            raise OptionError(f"dtype {self} has no equivalent in NumPy")
         return _FROM_ML_DTYPES.get(self.name) or np.dtype(self.name)
 
 

@@ -1,18 +1,18 @@
-"""Results whose sizes are known only when the program runs.
+"""Data-dependent shapes: results whose sizes are known only at run time.
 
-There are two kinds of operators with such results, and a hook of the record for each:
+There are two kinds of operators with such results, each with a hook of the operator record:
 
-- Data decides how much of a bounded result there is (``argwhere``, ``unique``, ``compress``,
-  non-maximum suppression). ``op.bounds`` gives the result at its largest. The compute fills that
-  much memory, and returns after its results one int64 tensor with the sizes there really are; the
-  virtual machine cuts the results to them.
+- The values of the data determine a size that has a bound (``argwhere``, ``unique``, ``compress``,
+  non-maximum suppression). ``op.bounds`` gives the largest result. The compute fills a buffer of
+  that size, and returns after its results one int64 tensor with the actual sizes; the virtual
+  machine slices the results to them.
 - An operand holds what is an attribute of another operator: a shape, axes, a count
-  (``dyn.reshape``, ``dyn.full``). ``op.static_form`` gives the call that stands for it once the
-  values of these operands are known: when they are constants (``dynamic_to_static``), or when
-  the program runs, where a kernel is made for the values it meets. An operator with bounds too
+  (``dyn.reshape``, ``dyn.full``). ``op.static_form`` makes the static call once the values of
+  these operands are known: when they are constants (``dynamic_to_static``), or at run time, where
+  a kernel is compiled for the values it meets. An operator that also has bounds
   (``dyn.strided_slice``) has one kernel, which reads the values.
 
-In types the sizes that are not known are ``?``.
+Types show such sizes as ``?``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from weft.support.errors import InternalError
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The results of a call at their largest, and which of their sizes are counted.
+    """The largest results of a call, and which of their sizes are counted at run time.
 
     The compute returns the results in these shapes, then the counts, an int64 tensor. ``(result,
-    axis, which)`` in ``counted`` says that ``counts[which]`` is the true size of that axis. What
-    lies beyond is never read.
+    axis, which)`` in ``counted`` says that ``counts[which]`` is the actual size of that axis.
+    Elements beyond it are never read.
     """
 
     types: tuple[TensorType, ...]
@@ -50,14 +50,14 @@ BoundsOf = Callable[..., Bounds]
 
 @dataclass(frozen=True, slots=True)
 class StaticForm:
-    """``make(call, values)`` gives the static call; ``operands`` are the arguments it needs."""
+    """``make(call, values)`` makes the static call from the values of the ``operands``."""
 
     operands: tuple[int, ...]
     make: Callable[[Call, Sequence[np.ndarray]], Expr]
 
 
 def bounds_of(function: Function) -> Bounds | None:
-    """The bounds of a kernel of fixed argument sizes, ``None`` where types give all sizes."""
+    """The bounds of a kernel with static argument shapes; ``None`` if its types are static."""
     op = _operator(function)
     hook = op.hook("bounds") if op is not None else None
     if hook is None:
@@ -68,19 +68,19 @@ def bounds_of(function: Function) -> Bounds | None:
 
 
 def static_form_of(callee: Function | Op) -> StaticForm | None:
-    """How a kernel (or an operator) becomes static, ``None`` where it is."""
+    """How to make a kernel (or an operator) static; ``None`` if it is static."""
     op = callee if isinstance(callee, Op) else _operator(callee)
     return op.hook("static_form") if op is not None else None
 
 
 def needs_values(callee: Function | Op) -> bool:
-    """Whether a kernel (or an operator) has code only for given values of its operands."""
+    """Whether a kernel (or an operator) can be compiled only for given values of its operands."""
     op = callee if isinstance(callee, Op) else _operator(callee)
     return op is not None and bool(op.hook("static_form")) and not op.hook("bounds")
 
 
 def value_params(function: Function) -> tuple[int, ...]:
-    """The parameters of a kernel whose values its static form needs; they are no tuples."""
+    """The (tensor) parameters of a kernel whose values its static form needs."""
     form = static_form_of(function)
     if form is None or not needs_values(function):
         return ()
@@ -90,10 +90,10 @@ def value_params(function: Function) -> tuple[int, ...]:
 
 
 def static_body(function: Function, values: Sequence[np.ndarray]) -> Expr:
-    """What a kernel computes where the parameters in ``value_params`` have ``values``."""
+    """The body of a kernel, given ``values`` of the parameters in ``value_params``."""
     form, call = static_form_of(function), function.body
     if form is None or not isinstance(call, Call):
-        raise InternalError("a kernel of values has no static form", got=str(function))
+        raise InternalError("missing static form of a kernel", got=str(function))
     known = {id(function.params[n]): v for n, v in zip(value_params(function), values,
                                                        strict=True)}
     operands = [call.args[at] for at in form.operands]
@@ -102,13 +102,13 @@ def static_body(function: Function, values: Sequence[np.ndarray]) -> Expr:
 
 
 def depends_on_data(callee: Function | Op) -> bool:
-    """Whether a kernel (or an operator) has sizes that its argument types do not give."""
+    """Whether a kernel (or an operator) has result sizes that its argument types do not give."""
     op = callee if isinstance(callee, Op) else _operator(callee)
     return op is not None and any(op.hook(name) for name in ("bounds", "static_form"))
 
 
 def result_types(function: Function) -> tuple[TensorType, ...]:
-    """The tensors that a kernel gives, at their largest."""
+    """The types of a kernel's results, with the largest sizes."""
     bounds = bounds_of(function)
     if bounds is not None:
         return bounds.types
@@ -118,12 +118,12 @@ def result_types(function: Function) -> tuple[TensorType, ...]:
 
 
 def _operator(function: Function) -> Op | None:
-    """Such operators are opaque: a kernel with one of them has no other."""
+    """The operator of a kernel with one call; data-dependent operators are never fused."""
     body = function.body
     return body.op if isinstance(body, Call) and isinstance(body.op, Op) else None
 
 
 def _type_of(expr: Expr) -> Type:
     if expr.checked_type is None:
-        raise InternalError("a kernel without types", where=expr.span)
+        raise InternalError("an untyped kernel", where=expr.span)
     return expr.checked_type

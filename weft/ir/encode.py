@@ -1,7 +1,7 @@
-"""Values that are not expressions (attributes, types, arrays) as canonical text.
+"""Canonical text of values that are not expressions (attributes, types, arrays).
 
-Equal text means equal value, in every process and on every machine: what structural equality and
-structural hashes are made of.
+Equal text means equal values, in every process and on every machine; structural equality and
+hashes are built on it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def array_digest(array: np.ndarray) -> str:
 def encode_value(value: Any) -> str:
     """Canonical text of an attribute's value.
 
-    Raises ``InternalError`` for objects that have no value of their own.
+    Raises ``InternalError`` for objects without value semantics.
     """
     if isinstance(value, np.generic):
-        value = value.item()  # NumPy's scalars are the numbers that they hold
+        value = value.item()  # a NumPy scalar encodes like the number it holds
     if value is None or isinstance(value, (bool, str, bytes)):
         return repr(value)
     if isinstance(value, (int, float)) and not isinstance(value, enum.Enum):
@@ -64,18 +64,18 @@ def _encode_object(value: Any) -> str:
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return f"{type(value).__name__}{encode_value(fields)}"
     raise InternalError(
-        f"a {type(value).__name__} among attributes has no canonical form",
+        f"an attribute value of type {type(value).__name__} has no canonical form",
         help="use numbers, strings, tuples, dtypes or frozen dataclasses",
     )
 
 
 def encode_attrs(attrs: Attrs) -> str:
-    """The record's class and all its values."""
+    """The record's class and all its values as canonical text."""
     return f"{type(attrs).__name__}{encode_value(dict(attrs.items()))}"
 
 
 class TypeEncoder:
-    """Types as text in which type variables and holes are numbered, not named.
+    """Encodes types with numbers for type variables and incomplete types.
 
     One encoder serves one program: the same variable gets the same number throughout.
     """
@@ -94,7 +94,7 @@ class TypeEncoder:
                 generics = ",".join(self._number(v) for v in piece.binds())
                 written.append(f"{type(piece).__name__}[{generics}](")
                 stack.append(")")
-                for part in reversed(piece.parts()):
+                for part in reversed(piece.components()):
                     stack += [",", part]
             elif isinstance(piece, (TypeVar, IncompleteType)):
                 written.append(self._number(piece))

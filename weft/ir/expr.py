@@ -1,8 +1,7 @@
 """Expressions of the functional IR.
 
-Nodes are frozen and compare by identity; sharing is meaningful, a program is a DAG. A change
-makes a new node (``replace``), which forgets its ``checked_type``; inference fills that again,
-for the new nodes alone.
+Nodes are frozen and compare by identity. Sharing is meaningful: a program is a DAG. ``replace``
+makes a changed node without ``checked_type``; inference sets it again, for new nodes only.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ class Expr:
     checked_type: Type | None = field(default=None, repr=False)
 
     def replace(self: E, **changes: Any) -> E:
-        """A node with the fields changed; ``self`` where nothing differs (by identity)."""
+        """A node with changed fields; ``self`` if every field is identical."""
         if all(getattr(self, name) is value for name, value in changes.items()):
             return self
         changes.setdefault("checked_type", None)
         return dataclasses.replace(self, **changes)
 
     def with_type(self: E, type_: Type) -> E:
-        """The same node with its type known."""
+        """The same node with its type set."""
         if self.checked_type == type_:
             return self
         return dataclasses.replace(self, checked_type=type_)
@@ -55,7 +54,7 @@ class Expr:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x}>"
 
-    # Python's operators build calls; ``==`` stays identity, use ``op.equal``.
+    # Python's operators build calls, except ``==``, which compares identity; use ``op.equal``.
     def __add__(self, other: Any) -> Expr:
         return OPERATORS.apply("add", self, other)
 
@@ -127,19 +126,19 @@ class Expr:
         return OPERATORS.apply("call", self, *args)
 
     def __iter__(self) -> Any:
-        """The fields of a tuple, as far as its length can be told: ``a, b = op.split(x, ...)``.
+        """The fields of a tuple of known length: ``a, b = op.split(x, ...)``.
 
-        Raises ``TypeError`` for all else. (Without this, ``__getitem__`` would make every
-        expression an endless iterable.)
+        Raises ``TypeError`` for other expressions. (Without this method, ``__getitem__`` would
+        make every expression an endless iterable.)
         """
         return OPERATORS.apply("iter", self)
 
-    # NumPy arrays on the left must leave ``array + x`` to ``__radd__``.
+    # Makes NumPy leave ``array + x`` to ``__radd__``.
     __array_ufunc__ = None
 
 
 class _Operators:
-    """What Python's operators mean; the builder sits above the nodes and fills this in."""
+    """The meaning of Python's operators; the builder, a higher layer, installs it."""
 
     apply: Any = None
 
@@ -148,7 +147,7 @@ OPERATORS = _Operators()
 
 
 class _Text:
-    """The text printer sits above the nodes and hands itself over when ``weft.ir`` is imported."""
+    """The text printer, a higher layer, installs itself here when ``weft.ir`` is imported."""
 
     render: Any = staticmethod(object.__repr__)
 
@@ -164,9 +163,9 @@ def text_of(node: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
-    """A local variable; its identity is the node, the name is for people.
+    """A local variable, identified by its node; the name is for readers.
 
-    A variable whose annotation leaves nothing open is typed from the start.
+    A variable with a complete annotation is typed from the start.
     """
 
     name: str
@@ -224,10 +223,10 @@ class TupleGetItem(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Expr):
-    """``op`` applied to ``args``; ``op`` is an ``Op``, a function, a global, a constructor.
+    """``op`` applied to ``args``; ``op`` is an ``Op``, a function, a global or a constructor.
 
-    ``type_args`` are those of a generic callee that the program gives; ``checked_type_args`` are
-    all of them as inference found them, as ``checked_type`` is the type that it found.
+    ``type_args`` are the type arguments that the program gives for a generic callee;
+    ``checked_type_args`` are all of them, set by inference like ``checked_type``.
     """
 
     op: Expr
@@ -239,7 +238,7 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Function(Expr):
-    """``attrs`` marks functions for passes: ``primitive=True`` is one kernel after fusion."""
+    """``attrs`` marks functions for passes: ``primitive=True`` becomes one kernel after fusion."""
 
     params: tuple[Var, ...]
     body: Expr
@@ -250,7 +249,7 @@ class Function(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(Expr):
-    """``var`` is in scope in ``body``, and in ``value`` where that is a function (recursion)."""
+    """``var`` is in scope in ``body``, and for recursion in a ``value`` that is a function."""
 
     var: Var
     value: Expr
@@ -342,16 +341,16 @@ class Match(Expr):
 
 
 def var(name: str, shape: Sequence[object] | None = None, dtype: DType | str = "float32") -> Var:
-    """A variable, annotated with a tensor type where ``shape`` is given."""
+    """A variable, annotated with a tensor type if ``shape`` is given."""
     annotation = None if shape is None else TensorType(as_shape(shape), DType.of(dtype))
     return Var(name, annotation, span=Span.of_caller())
 
 
 def const(value: Any, dtype: DType | str | None = None) -> Constant:
-    """A constant; Python floats become float32 and ints int32 unless ``dtype`` says otherwise.
+    """A constant; Python floats become float32 and ints int32 unless ``dtype`` is given.
 
-    Python numbers must fit an integer dtype: ``OptionError`` for those that do not. Arrays are
-    converted as NumPy does it, and floats are rounded, those beyond the largest to infinity.
+    Raises ``OptionError`` for Python numbers outside the range of an integer dtype. Arrays are
+    converted by NumPy's rules; floats are rounded, to infinity beyond the largest.
     """
     if isinstance(value, Constant):
         return value
@@ -359,7 +358,7 @@ def const(value: Any, dtype: DType | str | None = None) -> Constant:
         _check_fits(value, _default_dtype(value) if dtype is None else DType.of(dtype))
     array = np.asarray(value, None if dtype is None else DType.of(dtype).numpy)
     if array is value and array.flags.writeable:
-        array = array.copy()  # the caller may go on writing to it
+        array = array.copy()  # the caller may keep writing to it
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         default = {np.dtype("float64"): np.float32, np.dtype("int64"): np.int32}
         array = array.astype(default.get(array.dtype, array.dtype))
@@ -371,7 +370,7 @@ def _default_dtype(value: Any) -> DType:
 
 
 def _check_fits(value: Any, dtype: DType) -> None:
-    """Refuse Python numbers that are not among the integers of ``dtype``."""
+    """Raise ``OptionError`` for Python numbers that ``dtype``, an integer, cannot hold."""
     if not dtype.is_int:
         return
     signed = int(dtype.code == "int")
@@ -379,6 +378,6 @@ def _check_fits(value: Any, dtype: DType) -> None:
     numbers: list[Any] = [n for n in np.asarray(value, object).flat if isinstance(n, Real)]
     for number in numbers:
         if not (low <= number <= high and number == int(number)):
-            raise OptionError(f"a number does not fit {dtype}", got=repr(number),
+            raise OptionError(f"number out of range of {dtype}", got=repr(number),
                               expected=f"a whole number from {low} to {high}",
                               help='give another dtype, as in const(value, "int64")')

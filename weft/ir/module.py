@@ -14,7 +14,7 @@ from weft.support.errors import RegistryError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """A function that is typed throughout, under these types of the functions that it names."""
+    """A function that is fully typed, given these types of the functions that it refers to."""
 
     function: Function
     globals: Mapping[str, Type]
@@ -25,8 +25,8 @@ class Settled:
 class IRModule:
     """``functions`` by name in definition order; ``attrs`` carries facts such as input names.
 
-    ``settled`` is what inference knows of functions that have not changed since; it is no part of
-    the program.
+    ``settled`` caches what inference knows about unchanged functions; it is not part of the
+    program.
     """
 
     functions: Mapping[str, Function] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class IRModule:
 
     @staticmethod
     def from_expr(expr: Expr) -> IRModule:
-        """A module whose ``main`` is ``expr``; an expression becomes a function of no arguments."""
+        """A module with ``expr`` as ``main``; a non-function becomes one without parameters."""
         function = expr if isinstance(expr, Function) else Function((), expr, span=expr.span)
         return IRModule({"main": function})
 
@@ -57,7 +57,7 @@ class IRModule:
         return self.with_functions({name: function})
 
     def with_functions(self, functions: Mapping[str, Function]) -> IRModule:
-        """A module in which ``functions`` replace or join those of the same name."""
+        """A module with ``functions`` added, replacing those of the same name."""
         if all(self.functions.get(n) is f for n, f in functions.items()):
             return self
         return dataclasses.replace(self, functions={**self.functions, **functions})

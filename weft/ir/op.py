@@ -1,8 +1,8 @@
-"""Operator records: what the IR knows of an operator, and the tables hung on it.
+"""Operator records: everything the IR knows about an operator.
 
-An operator is defined in one place by ``define_op`` around its compute function. Further
-interpretations (gradient, layout, folding, reference) are hooks, each in a table of its own, so
-that a new interpretation does not touch this file.
+``define_op`` makes the record from the compute function. Its traits (``ir.traits``) tell passes
+what they may assume. Further interpretations (gradient, layout, reference, ..) are hooks, which
+methods of ``Op`` register.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.support.registry import Origin, Registry
 
 
 class OpPattern(enum.IntEnum):
-    """How an operator may fuse, weakest demand first (Relay's ``TOpPattern``)."""
+    """How an operator may fuse, in order of increasing restriction (Relay's ``TOpPattern``)."""
 
     ELEMWISE = 0
     BROADCAST = 1
@@ -43,7 +43,7 @@ class Case:
     """One generic test of an operator: input shapes (or arrays) and attribute values.
 
     ``low``/``high`` bound the random inputs, ``dtypes`` names one dtype per input (the last one
-    repeats), and ``rtol``/``atol`` overrule the table by dtype.
+    repeats), and ``rtol``/``atol`` override the default tolerances of the dtype.
     """
 
     inputs: tuple[Any, ...]
@@ -70,15 +70,15 @@ def case(
 
 
 class Operand:
-    """What operators may be applied to that is no expression: patterns, traced tensors.
+    """An argument of operators other than an expression: a pattern, or a traced tensor.
 
-    An operator with such an argument hands itself over instead of building a ``Call``.
+    An operator with such an argument calls its ``applied`` instead of building a ``Call``.
     """
 
     __slots__ = ()
 
     def applied(self, op: Op, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """The meaning of ``op(*args, **attrs)``, of which ``self`` is one argument."""
+        """The result of ``op(*args, **attrs)``, where ``self`` is one of ``args``."""
         raise InternalError(f"operators do not apply to {type(self).__name__}")
 
 
@@ -118,12 +118,12 @@ class Op(Expr):
         return Call(self, tuple(as_expr(a) for a in args), record, span=span or Span.of_caller())
 
     def hook(self, table: str) -> Any:
-        """The entry of this operator in ``table`` ("gradient", "layout", …), or ``None``."""
+        """The hook of this operator in ``table`` ("gradient", "layout", …), or ``None``."""
         return self.hooks.get(table)
 
     @property
     def gradient_rule(self) -> GradientRule | None:
-        """The registered gradient, ``None`` where there is none."""
+        """The registered gradient, or ``None``."""
         rule: GradientRule | None = self.hook("gradient")
         return rule
 
@@ -131,7 +131,7 @@ class Op(Expr):
         origin = Origin.of_caller()
         before = self.origins.get(table)
         if table in self.hooks and (before is None or not origin.repeats(before)):
-            raise RegistryError(f"operator {self.name!r} has a {table} already")
+            raise RegistryError(f"{table} of operator {self.name!r} is registered twice")
         self.origins[table] = origin
         self.hooks[table] = function
         return function
@@ -142,16 +142,16 @@ class Op(Expr):
         return function
 
     def decomposition(self, function: Callable[[Call], Expr | None]) -> Any:
-        """Register ``call -> Expr | None``: the same by simpler operators, where that is better.
+        """Register ``call -> Expr | None``: an equivalent in simpler operators, where preferable.
 
         The arguments of the call are typed. ``CanonicalizeOps`` applies it.
         """
         return self._add_hook("decomposition", function)
 
     def expansion(self, function: Callable[[Call], Expr | None]) -> Any:
-        """Register ``call -> Expr | None``: the same by operators that have gradients.
+        """Register ``call -> Expr | None``: an equivalent in operators that have gradients.
 
-        As a decomposition, but for differentiation alone.
+        Like a decomposition, but applied only for differentiation.
         """
         return self._add_hook("expansion", function)
 
@@ -160,11 +160,11 @@ class Op(Expr):
         return self._add_hook("layout", function)
 
     def bounds(self, function: Callable[..., Any]) -> Any:
-        """Register ``(attrs, argument types) -> Bounds`` (``ir.dynamic``) of open results."""
+        """Register ``(attrs, argument types) -> Bounds`` (``ir.dynamic``) of dynamic results."""
         return self._add_hook("bounds", function)
 
     def static_form(self, form: Any) -> Any:
-        """Register the ``StaticForm`` (``ir.dynamic``) of an operator with shapes as operands."""
+        """Register the ``StaticForm`` (``ir.dynamic``) of an operator with shape operands."""
         return self._add_hook("static_form", form)
 
     def spec(self, reference: Callable[..., Any], *cases: Case) -> None:
@@ -195,7 +195,7 @@ def get_op(name: str) -> Op:
 
 
 def as_expr(value: Any) -> Expr:
-    """Expressions as they are, sequences of expressions as tuples, the rest as constants."""
+    """Expressions unchanged, sequences with expressions as tuples, other values as constants."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, (tuple, list)) and any(isinstance(v, Expr) for v in value):
@@ -214,17 +214,17 @@ def define_op(
     inputs: Sequence[str] | None = None,
     traits: OpTraits = OpTraits(),
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Make an operator of the decorated compute function, and register it.
+    """Make an operator from the decorated compute function, and register it.
 
-    The parameters before ``attrs`` are the operator's inputs. Raises ``RegistryError`` for a name
-    in use or a missing docstring.
+    The parameters before ``attrs`` are the operator's inputs. ``traits`` tell passes what they may
+    assume of it. Raises ``RegistryError`` for a duplicate name or a missing docstring.
     """
 
     def wrap(compute: Callable[..., Any]) -> Op:
         doc = inspect.getdoc(compute)
         if not doc:
             raise RegistryError(
-                f"operator {name!r} has no docstring", help="say in one line what it computes"
+                f"missing docstring of operator {name!r}", help="say in one line what it computes"
             )
         names = tuple(inputs) if inputs is not None else _inputs_of(compute)
         record = Op(name, names, attrs, relation, pattern, compute, doc, level, traits)

@@ -1,8 +1,8 @@
 """The prelude: lists, options and trees, with the functions over them, written in weft's text.
 
-``prelude.weft`` is parsed and type-checked when it is first asked for. A text imports it by
-``import "prelude"``, a program by ``import_prelude(mod)``. Further libraries stand beside it:
-``import "nat"`` has natural numbers by counting.
+``prelude.weft`` is parsed and type-checked on first use. A text imports it by ``import "prelude"``,
+a program by ``import_prelude(mod)``. Other libraries are in the same folder: ``import "nat"`` has
+natural numbers by counting.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def prelude() -> IRModule:
 
 
 def import_prelude(mod: IRModule) -> IRModule:
-    """``mod`` with the definitions of the prelude; raises ``RegistryError`` for names in use."""
+    """``mod`` with the definitions of the prelude; ``RegistryError`` for conflicting names."""
     std = prelude()
     for name, data in std.type_definitions.items():
         other = mod.type_definitions.get(name)
         if other is not None and _shape_of(other) != _shape_of(data):
-            raise RegistryError(f"the data type {name} of the prelude is defined otherwise here")
+            raise RegistryError(f"the data type {name} of the prelude has another definition here")
     for name, fn in std.functions.items():
         if name in mod and not structural_equal(mod[name], fn):
             raise RegistryError(
-                f"@{name} of the prelude is defined otherwise here", help="rename this function"
+                f"@{name} of the prelude has another definition here", help="rename this function"
             )
     return IRModule(
         {**std.functions, **mod.functions},
@@ -61,7 +61,7 @@ def _shape_of(data: TypeData) -> list[tuple[str, int]]:
 
 
 class Prelude:
-    """A module with the prelude in it, and the names of the prelude for builders in Python::
+    """A module that contains the prelude, and access to its names for builders in Python::
 
     p = Prelude(mod)
     cons, nil = p.get_ctor("Cons"), p.get_ctor("Nil")
@@ -72,28 +72,28 @@ class Prelude:
         self.mod = import_prelude(mod or IRModule())
 
     def get_global_var(self, name: str) -> GlobalVar:
-        """The function ``@name``; raises ``RegistryError`` if there is none."""
+        """The function ``@name``; raises ``RegistryError`` if it does not exist."""
         return GlobalVar(name, checked_type=self.mod[name].checked_type)
 
     def get_type(self, name: str) -> GlobalTypeVar:
-        """The data type ``name``; raises ``RegistryError`` if there is none."""
+        """The data type ``name``; raises ``RegistryError`` if it does not exist."""
         return self._definition(name).header
 
     def get_ctor(self, name: str) -> Constructor:
-        """The constructor ``name``; raises ``RegistryError`` if there is none."""
+        """The constructor ``name``; raises ``RegistryError`` if it does not exist."""
         every = [c for data in self.mod.type_definitions.values() for c in data.constructors]
         for constructor in every:
             if constructor.name == name:
                 return constructor
         known = ", ".join(c.name for c in every)
-        raise RegistryError(f"there is no constructor {name!r}", expected=f"one of {known}")
+        raise RegistryError(f"unknown constructor {name!r}", expected=f"one of {known}")
 
     def _definition(self, name: str) -> TypeData:
         try:
             return self.mod.type_definitions[name]
         except KeyError:
             known = ", ".join(self.mod.type_definitions)
-            raise RegistryError(f"there is no data type {name!r}", expected=known) from None
+            raise RegistryError(f"unknown data type {name!r}", expected=known) from None
 
 
 for _name in ("prelude", "nat"):

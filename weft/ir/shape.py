@@ -1,4 +1,4 @@
-"""Dimensions of tensor types: integers, named symbolic expressions, and ``Any``.
+"""Dimensions of tensor types: integers, symbolic dimensions, and ``Any``.
 
 A symbolic dimension is a polynomial in named symbols kept in normal form, so that two
 dimensions unify when their normal forms are equal (``2*n + 1`` with ``n + n + 1``).
@@ -16,7 +16,7 @@ from weft.support.errors import TypeInferenceError
 
 @dataclass(frozen=True, slots=True)
 class AnyDim:
-    """A dimension known only at run time, without identity: two of them are never known equal."""
+    """A dimension known only at run time; two of them are never known to be equal."""
 
     def __add__(self, other: Dim) -> AnyDim:
         """Arithmetic with an unknown dimension gives an unknown dimension."""
@@ -114,7 +114,7 @@ Shape: TypeAlias = "tuple[Dim, ...]"
 
 
 def as_dim(value: object) -> Dim:
-    """``3``, ``"n"`` (a symbol), ``"?"`` or ``None`` (any), or a dimension as it is."""
+    """``3``, ``"n"`` (a symbol), ``"?"`` or ``None`` (any), or a ``Dim`` unchanged."""
     if isinstance(value, (SymDim, AnyDim)):
         return value
     if value is None or value == "?":
@@ -129,7 +129,7 @@ def as_dim(value: object) -> Dim:
         if size >= 0:
             return size
     raise TypeInferenceError(
-        f"{value!r} is not a dimension",
+        f"not a dimension: {value!r}",
         expected='a size >= 0, a symbol such as "batch", or None for any size',
     )
 
@@ -204,7 +204,7 @@ def dim_product(shape: Shape) -> Dim:
 
 
 def dims_equal(a: Dim, b: Dim) -> bool | None:
-    """True or False where that is known, ``None`` where run time decides."""
+    """True or False if that is known, ``None`` if only run time can tell."""
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return None
     if a == b:

@@ -1,4 +1,4 @@
-"""Where a node comes from: a line of text, a Python frame, or a node of an imported model."""
+"""Source locations: a line of text, a Python frame, or a node of an imported model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _WORD = re.compile(r"[%@]?[\w.]+")
-# A line of base64 or a generated one-liner is cut to what surrounds the place.
+# A line of base64 or a generated one-liner is cut to the surroundings of the location.
 _SHOWN_BEFORE, _SHOWN = 60, 100
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in ``source`` (a file, ``<text>``, or a model); line and column count from 1.
+    """A location in ``source`` (a file, ``<text>``, or a model); line and column count from 1.
 
     ``node`` names the node of an imported model (``Conv_3 (Conv)``). ``end_line`` and
-    ``end_column`` are just behind the last character, where that is known. ``text`` is the first
-    line itself, where the source is no file that could be read again.
+    ``end_column``, if known, are one past the last character. ``text`` is the first line itself,
+    for a source that is not a file that could be read again.
     """
 
     source: str
@@ -40,7 +40,7 @@ class Span:
         return f"{text} (node {self.node})" if self.node else text
 
     def excerpt(self) -> tuple[str, ...]:
-        """The first line, with carets below what is there; empty where there is no such text."""
+        """The first line, with carets below the location; empty without its text."""
         if self.line is None:
             return ()
         text = self.text if self.text is not None else linecache.getline(self.source, self.line)
@@ -51,7 +51,7 @@ class Span:
         return caret_lines(text, self.column, end if self.end_line is not None else None)
 
     def fields(self) -> list[str | int | None]:
-        """Source, line, column and node, and the end where it is known: the form in files."""
+        """Source, line, column and node, and the end if known: the form in files."""
         end = [] if self.end_line is None else [self.end_line, self.end_column]
         return [self.source, self.line, self.column, self.node, *end]
 
@@ -68,9 +68,9 @@ class Span:
 
 
 def caret_lines(text: str, column: int | None, end: int | None = None) -> tuple[str, ...]:
-    """``text`` and carets below what starts at ``column`` (from 1), ready to print.
+    """``text``, and carets below the text from ``column`` (from 1), as lines to print.
 
-    It is the text before the column ``end``, or one word.
+    The carets end before the column ``end``, or span one word.
     """
     if column is None:
         return (f"| {text.strip()[:_SHOWN]}",)

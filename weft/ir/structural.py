@@ -1,7 +1,7 @@
 """Structural equality and hashing of programs.
 
-Two programs are equal when they differ in names of bound variables, spans and inferred types
-alone. Sharing counts: ``add(%0, %0)`` with one ``%0`` is not ``add`` of two equal calls. Both
+Two programs are equal if they differ only in names of bound variables, spans and inferred types.
+Sharing matters: ``add(%0, %0)`` with one ``%0`` differs from ``add`` of two equal calls. Both
 operations take one walk over the DAG.
 """
 
@@ -48,7 +48,7 @@ class StructuralMismatchError(WeftError):
 def structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> bool:
     """Whether two expressions, modules, types or attribute records are equal.
 
-    Free variables are equal to themselves; with ``map_free_vars`` also to each other, one to one.
+    A free variable equals itself; with ``map_free_vars`` also another one, one to one.
     """
     return _first_difference(a, b, map_free_vars=map_free_vars) is None
 
@@ -64,7 +64,7 @@ def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> N
 
 
 def structural_hash(node: Any) -> str:
-    """A hex digest, the same in every process, equal for structurally equal programs."""
+    """A hex digest, the same in every process, and equal for structurally equal programs."""
     digest = hashlib.blake2b(digest_size=20)
     for record in _records(node):
         digest.update(record.encode())
@@ -110,7 +110,7 @@ def _definition_text(data: TypeData) -> str:
     return f"{data.header}{generics}{parts}"
 
 
-# -- what a node says of itself, its operands aside --------------------------------------------
+# -- the label of a node: all but its operands ---------------------------------------------------
 
 
 def _label(node: Expr, types: TypeEncoder) -> str:
@@ -154,7 +154,7 @@ _EXTRA: dict[type, Callable[[Any, TypeEncoder], str]] = {
     TupleGetItem: lambda e, _: str(e.index),
     Match: _match_label,
 }
-# Copies of these are as good as the shared node.
+# Nodes of these kinds compare by value: sharing one makes no difference.
 _VALUES = (Op, GlobalVar, Constant, Constructor)
 
 
@@ -163,7 +163,7 @@ _VALUES = (Op, GlobalVar, Constant, Constructor)
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Steps from the root, linked backwards so that deep programs do not cost a copy a node."""
+    """Steps from the root, as a linked list, so that deep programs need no copy per node."""
 
     parent: _Path | None
     step: str
@@ -178,7 +178,7 @@ class _Path:
 
 
 class _Comparison:
-    """Walks two programs in step and keeps a one-to-one map between their nodes."""
+    """Walks two programs in lockstep, and keeps a one-to-one map between their nodes."""
 
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free_vars = map_free_vars
@@ -193,7 +193,7 @@ class _Comparison:
             x, y, path = pending.pop()
             if id(x) in self.left or id(y) in self.right:
                 if self.left.get(id(x)) is not y or self.right.get(id(y)) is not x:
-                    return self._differ(path, x, y, "shared otherwise: ")
+                    return self._differ(path, x, y, "different sharing: ")
                 continue
             if isinstance(x, _VALUES) or isinstance(y, _VALUES):
                 if x is not y and not self._same_label(x, y):

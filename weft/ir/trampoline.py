@@ -1,7 +1,7 @@
-"""Recursive algorithms on a stack of their own.
+"""Recursive algorithms with an explicit stack.
 
-A function written as a generator calls another one by ``result = yield other(...)``. The depth is
-then bounded by memory, not by the interpreter's stack.
+A routine is a generator that calls another one by ``result = yield other(...)``. Its depth is
+bounded by memory, not by the interpreter's stack.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Routine: TypeAlias = Generator[Any, Any, R]
 
 
 def run(routine: Routine[R]) -> R:
-    """Drive ``routine`` and all it calls; exceptions pass through every caller on the way."""
+    """Run ``routine`` and all it calls; exceptions propagate through the callers."""
     stack: list[Routine[Any]] = [routine]
     value: Any = None
     error: BaseException | None = None

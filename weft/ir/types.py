@@ -36,9 +36,9 @@ class TensorType(Type):
 
     @property
     def concrete_shape(self) -> tuple[int, ...]:
-        """The shape as integers; raises ``TypeInferenceError`` if a dimension is not fixed."""
+        """The shape as integers; raises ``TypeInferenceError`` if a dimension is not static."""
         if not all(isinstance(d, int) for d in self.shape):
-            raise TypeInferenceError(f"the shape of {self} is not fixed")
+            raise TypeInferenceError(f"the shape of {self} is not static")
         return self.shape  # type: ignore[return-value]
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class TensorType(Type):
 
 @dataclass(frozen=True, slots=True)
 class TypeVar(Type):
-    """A type parameter of a generic function or data type; ``uid`` tells namesakes apart."""
+    """A type parameter of a generic function or data type; ``uid`` distinguishes equal names."""
 
     name: str
     uid: int = field(default_factory=itertools.count().__next__)
@@ -59,7 +59,7 @@ class TypeVar(Type):
 
 @dataclass(frozen=True, slots=True)
 class IncompleteType(Type):
-    """A hole that inference fills; ``uid`` is its identity."""
+    """An unknown type for inference to fill; ``uid`` is its identity."""
 
     uid: int = field(default_factory=itertools.count().__next__)
 
@@ -77,41 +77,41 @@ class GlobalTypeVar(Type):
         return self.name
 
 
-Piece: TypeAlias = "str | Type"
+TextSegment: TypeAlias = "str | Type"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompositeType(Type):
-    """Base of types made of types.
+    """Base of types with component types.
 
-    Tuples may be nested ten thousand deep, and share their parts: what is asked of every node of
-    a program (whether it has holes, its hash) is computed once, from that of the parts, and
-    comparison and text keep stacks of their own.
+    Tuples may be nested ten thousand deep and share components. Therefore properties that every
+    node of a program needs (completeness, the hash) are computed once, from those of the
+    components, and comparison and printing use explicit stacks.
     """
 
     complete: bool = field(init=False, repr=False)
     hash_value: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        parts = self.parts()
+        parts = self.components()
         object.__setattr__(self, "complete", all(map(is_complete, parts)))
         object.__setattr__(self, "hash_value", hash((type(self).__name__, self.binds(), parts)))
 
-    def parts(self) -> tuple[Type, ...]:
-        """The types that this one is directly made of."""
-        raise InternalError(f"{type(self).__name__} does not say what it is made of")
+    def components(self) -> tuple[Type, ...]:
+        """The direct component types."""
+        raise InternalError(f"{type(self).__name__} does not define its component types")
 
-    def with_parts(self, parts: tuple[Type, ...]) -> Type:
-        """The same kind of type, made of ``parts``."""
-        raise InternalError(f"{type(self).__name__} cannot be rebuilt from {len(parts)} parts")
+    def with_components(self, parts: tuple[Type, ...]) -> Type:
+        """The same kind of type with other components."""
+        raise InternalError(f"{type(self).__name__} cannot be rebuilt from {len(parts)} types")
 
     def binds(self) -> tuple[TypeVar, ...]:
-        """Type parameters that are in scope in the parts."""
+        """Type parameters that are in scope in the components."""
         return ()
 
-    def pieces(self) -> list[Piece]:
-        """The text, with types in place of theirs."""
-        raise InternalError(f"{type(self).__name__} has no text")
+    def text_segments(self) -> list[TextSegment]:
+        """The text, with component types in place of theirs."""
+        raise InternalError(f"{type(self).__name__} cannot be printed")
 
     def __hash__(self) -> int:
         return self.hash_value
@@ -127,7 +127,7 @@ class CompositeType(Type):
         return type_text(self)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Hashes differ from process to process.
+        # Hashes differ between processes.
         made = (f for f in dataclasses.fields(self) if f.init)
         return type(self), tuple(getattr(self, f.name) for f in made)
 
@@ -146,7 +146,7 @@ def _same_type(a: CompositeType, b: CompositeType) -> bool:
         if x.hash_value != y.hash_value or type(x) is not type(y) or x.binds() != y.binds():
             return False
         seen.add((id(x), id(y)))
-        left, right = x.parts(), y.parts()
+        left, right = x.components(), y.components()
         if len(left) != len(right):
             return False
         pending.extend(zip(left, right, strict=True))
@@ -154,25 +154,25 @@ def _same_type(a: CompositeType, b: CompositeType) -> bool:
 
 
 def type_text(root: Type, *, limit: int | None = None) -> str:
-    """The text of ``root``; with ``limit``, its beginning, a little longer than that.
+    """The text of ``root``; with ``limit``, at least that many characters of its beginning.
 
-    Types share parts and text does not: the text of a type of 60 tuples may have 2**60 parts.
+    Types share components, but text does not: that of a type of 60 tuples may be 2**60 long.
     """
     written: list[str] = []
     length = 0
-    stack: list[Piece] = [root]
+    stack: list[TextSegment] = [root]
     while stack and (limit is None or length <= limit):
         piece = stack.pop()
         if isinstance(piece, CompositeType):
-            stack.extend(reversed(piece.pieces()))
+            stack.extend(reversed(piece.text_segments()))
         else:
             written.append(str(piece))
             length += len(written[-1])
     return "".join(written)
 
 
-def _listed(types: Sequence[Type]) -> list[Piece]:
-    pieces: list[Piece] = []
+def _listed(types: Sequence[Type]) -> list[TextSegment]:
+    pieces: list[TextSegment] = []
     for type_ in types:
         pieces += [", ", type_] if pieces else [type_]
     return pieces
@@ -180,24 +180,24 @@ def _listed(types: Sequence[Type]) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleType(CompositeType):
-    """``static`` and ``holds_float`` are those of the fields: ``is_static``, ``holds_float``."""
+    """``static`` and ``holds_float`` cache ``is_static`` and ``holds_float``."""
 
     fields: tuple[Type, ...]
     static: bool = field(init=False, repr=False)
     holds_float: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        CompositeType.__post_init__(self)  # super() does not know a class with slots
+        CompositeType.__post_init__(self)  # super() does not work in slotted dataclasses
         object.__setattr__(self, "static", all(map(is_static, self.fields)))
         object.__setattr__(self, "holds_float", any(map(holds_float, self.fields)))
 
-    def parts(self) -> tuple[Type, ...]:
+    def components(self) -> tuple[Type, ...]:
         return self.fields
 
-    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+    def with_components(self, parts: tuple[Type, ...]) -> Type:
         return TupleType(parts)
 
-    def pieces(self) -> list[Piece]:
+    def text_segments(self) -> list[TextSegment]:
         return ["(", *_listed(self.fields), ",)" if len(self.fields) == 1 else ")"]
 
 
@@ -207,16 +207,16 @@ class FuncType(CompositeType):
     ret_type: Type
     type_params: tuple[TypeVar, ...] = ()
 
-    def parts(self) -> tuple[Type, ...]:
+    def components(self) -> tuple[Type, ...]:
         return (*self.arg_types, self.ret_type)
 
-    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+    def with_components(self, parts: tuple[Type, ...]) -> Type:
         return FuncType(parts[:-1], parts[-1], self.type_params)
 
     def binds(self) -> tuple[TypeVar, ...]:
         return self.type_params
 
-    def pieces(self) -> list[Piece]:
+    def text_segments(self) -> list[TextSegment]:
         generics = f"[{', '.join(map(str, self.type_params))}]" if self.type_params else ""
         return [f"fn{generics}(", *_listed(self.arg_types), ") -> ", self.ret_type]
 
@@ -225,13 +225,13 @@ class FuncType(CompositeType):
 class RefType(CompositeType):
     value: Type
 
-    def parts(self) -> tuple[Type, ...]:
+    def components(self) -> tuple[Type, ...]:
         return (self.value,)
 
-    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+    def with_components(self, parts: tuple[Type, ...]) -> Type:
         return RefType(parts[0])
 
-    def pieces(self) -> list[Piece]:
+    def text_segments(self) -> list[TextSegment]:
         return ["ref(", self.value, ")"]
 
 
@@ -242,33 +242,33 @@ class TypeCall(CompositeType):
     func: Type
     args: tuple[Type, ...]
 
-    def parts(self) -> tuple[Type, ...]:
+    def components(self) -> tuple[Type, ...]:
         return (self.func, *self.args)
 
-    def with_parts(self, parts: tuple[Type, ...]) -> Type:
+    def with_components(self, parts: tuple[Type, ...]) -> Type:
         return TypeCall(parts[0], parts[1:])
 
-    def pieces(self) -> list[Piece]:
+    def text_segments(self) -> list[TextSegment]:
         return [self.func, "[", *_listed(self.args), "]"] if self.args else [self.func]
 
 
 def component_types(type_: Type) -> tuple[Type, ...]:
-    """The types that ``type_`` is directly made of."""
-    return type_.parts() if isinstance(type_, CompositeType) else ()
+    """The direct component types of ``type_``."""
+    return type_.components() if isinstance(type_, CompositeType) else ()
 
 
 def is_complete(type_: Type) -> bool:
-    """Whether no hole is left anywhere in ``type_``."""
+    """Whether ``type_`` contains no incomplete type."""
     if isinstance(type_, CompositeType):
         return type_.complete
     return not isinstance(type_, IncompleteType)
 
 
 def rewrite_type(root: Type, replace: Callable[[Type], Type | None]) -> Type:
-    """``root`` with parts replaced by what ``replace`` makes of them.
+    """``root`` with component types replaced by the results of ``replace``.
 
-    Where it returns ``None`` the type is kept, and its parts are looked at. Shared parts are
-    rewritten once, and keep their identity where nothing in them changes.
+    Where it returns ``None``, the type is kept and its components are visited. Shared components
+    are rewritten once, and unchanged ones keep their identity.
     """
     done: dict[int, Type] = {}
     stack = [root]
@@ -281,26 +281,26 @@ def rewrite_type(root: Type, replace: Callable[[Type], Type | None]) -> Type:
         if replaced is not None or not isinstance(current, CompositeType):
             done[id(current)] = current if replaced is None else replaced
             continue
-        parts = current.parts()
+        parts = current.components()
         waiting = [p for p in parts if id(p) not in done]
         if waiting:
             stack.extend(waiting)
             continue
         new = tuple(done[id(p)] for p in parts)
         same = all(a is b for a, b in zip(parts, new, strict=True))
-        done[id(current)] = current if same else current.with_parts(new)
+        done[id(current)] = current if same else current.with_components(new)
     return done[id(root)]
 
 
 def is_static(type_: Type) -> bool:
-    """Whether ``type_`` is a tensor, or tuples of tensors, of which every size is known."""
+    """Whether ``type_`` is a tensor, or nested tuples of tensors, with static shapes."""
     if isinstance(type_, TensorType):
         return all(isinstance(d, int) for d in type_.shape)
     return isinstance(type_, TupleType) and type_.static
 
 
 def holds_float(type_: Type) -> bool:
-    """Whether ``type_`` is a tensor of floating point, or a tuple with such in it."""
+    """Whether ``type_`` is a tensor of floating point, or a tuple that contains one."""
     if isinstance(type_, TensorType):
         return type_.dtype.is_float
     return isinstance(type_, TupleType) and type_.holds_float

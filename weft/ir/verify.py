@@ -1,8 +1,8 @@
-"""Well-formedness: what holds of every module between two passes, types aside.
+"""The verifier: invariants of every module between passes, types aside.
 
-A variable is bound once and used in its scope only; what touches a reference has one place in the
-order of evaluation; global functions and data types exist; calls and projections are complete;
-with ``typed``, every node has its type.
+A variable is bound once and used only in its scope; an expression that touches a reference has one
+position in the order of evaluation; global functions and data types exist; calls and projections
+are complete; with ``typed``, every node has a type.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from weft.support.errors import WellFormedError
 
 
 def verify_module(mod: IRModule, *, typed: bool = True, after: str | None = None) -> None:
-    """Raise ``WellFormedError`` if ``mod`` breaks a rule; ``after`` names the last pass."""
+    """Raise ``WellFormedError`` for a violation; ``after`` names the last pass."""
     for name, fn in mod.functions.items():
         if not isinstance(fn, Function):
             raise WellFormedError(f"@{name} is not a function", got=type(fn).__name__)
@@ -45,7 +45,7 @@ def verify_module(mod: IRModule, *, typed: bool = True, after: str | None = None
 
 
 def verify_expr(expr: Expr, *, typed: bool = False) -> None:
-    """The same rules for an expression on its own; its free variables are allowed."""
+    """The same checks for a single expression, which may have free variables."""
     rules = _Rules(None, None, None, typed, None)
     for node in post_order(expr):
         rules.check(node)
@@ -53,7 +53,7 @@ def verify_expr(expr: Expr, *, typed: bool = False) -> None:
 
 
 class _Rules:
-    """What can be said of one node by itself, and how a broken rule is reported."""
+    """The checks of a single node, and the report of a violation."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class _Rules:
 
     def check(self, node: Expr) -> None:
         if self.typed and node.checked_type is None and not isinstance(node, (Constructor, Op)):
-            self.fail(node, f"{describe(node)} has no type")
+            self.fail(node, f"{describe(node)} is untyped")
         if isinstance(node, Call) and isinstance(node.op, Op):
             self._check_op_call(node, node.op)
         elif isinstance(node, Call):
@@ -80,18 +80,18 @@ class _Rules:
             self.fail(node, "a tuple index is negative", ">= 0", node.index)
         elif isinstance(node, GlobalVar):
             if self.functions is not None and node.name not in self.functions:
-                self.fail(node, f"@{node.name} is not in the module")
+                self.fail(node, f"unknown function @{node.name}")
         elif isinstance(node, Constructor):
             header = node.belongs_to
             if self.definitions is not None and header.name not in self.definitions:
-                self.fail(node, f"the data type {header} is not in the module")
+                self.fail(node, f"unknown data type {header}")
 
     def _check_op_call(self, call: Call, op: Op) -> None:
         if len(call.args) != len(op.inputs):
             what = f"{op.name} is called with the wrong number of arguments"
             self.fail(call, what, len(op.inputs), len(call.args))
         if not isinstance(call.attrs, op.attrs_type):
-            what = f"{op.name} is called with foreign attributes"
+            what = f"{op.name} is called with the attributes of another operator"
             self.fail(call, what, op.attrs_type.__name__, type(call.attrs).__name__)
 
     def _check_type_args(self, call: Call) -> None:
@@ -113,19 +113,19 @@ class _Rules:
 
 _EFFECTS = (RefCreate, RefRead, RefWrite)
 _ENTER, _OPEN, _EXIT = 0, 1, 2
-# Where a node can stand: the innermost scope it needs, as (depth, number of the scope).
+# The innermost scope that a node needs, as (depth, number of the scope).
 _Need = tuple[int, int]
 _NOWHERE: _Need = (0, 0)
 _Step = tuple[Expr, int, tuple[Var, ...]]
 
 
 class _Scopes:
-    """One walk in order of evaluation, with the stack of open scopes.
+    """One walk in order of evaluation, with a stack of open scopes.
 
-    A shared node is visited once, and remembered with the innermost scope that it needs; another
-    use is right where that scope is open. The outer scopes it needs are open then as well. What
-    touches a reference is evaluated where the first use stands, and another use is right where
-    that has been passed: not in the other branch, and not in a closure that runs later.
+    A shared node is visited once and recorded with the innermost scope that it needs; another use
+    is valid if that scope is open, because then the outer scopes are open too. An expression that
+    touches a reference is evaluated at its first use, and another use is valid if control has
+    passed the first: not in the other branch, nor in a closure that runs later.
     """
 
     def __init__(self, rules: _Rules) -> None:
@@ -135,7 +135,7 @@ class _Scopes:
         self.scopes = 0
         self.home: dict[int, _Need] = {}
         self.needs: dict[int, _Need] = {}
-        self.effects: dict[int, _Need] = {}  # where it was evaluated
+        self.effects: dict[int, _Need] = {}  # the scope in which each node was evaluated
         self.reach: dict[int, int] = {}
         self._clause_open: set[int] = set()
         self.stack: list[_Step] = []
@@ -156,12 +156,12 @@ class _Scopes:
             self._use(node)
         elif id(node) in self.needs:
             if not self._is_open(self.needs[id(node)]):
-                self.rules.fail(node, f"{describe(node)} is used where its variables are not bound")
+                self.rules.fail(node, f"{describe(node)} is used out of the scope of its variables")
             if not self._is_open(self.effects.get(id(node), _NOWHERE)):
                 self.rules.fail(
                     node,
-                    f"{describe(node)} touches a reference, in scopes that do not see each other",
-                    "one place in the order of evaluation: bind it by let, or copy it",
+                    f"{describe(node)} touches a reference in scopes that exclude each other",
+                    "one position in the order of evaluation: bind it by let, or copy it",
                 )
         else:
             self.stack.append((node, _EXIT, ()))
@@ -195,7 +195,7 @@ class _Scopes:
         if not self._is_open(place):
             self.rules.fail(variable, f"%{variable.name} is used outside the scope that binds it")
         if not known and self.rules.function is not None:
-            self.rules.fail(variable, f"%{variable.name} is not bound")
+            self.rules.fail(variable, f"unbound variable %{variable.name}")
         self.needs[id(variable)] = place
 
     def _open(self, node: Expr, variables: tuple[Var, ...]) -> None:
@@ -205,12 +205,12 @@ class _Scopes:
         self.open.append(self.scopes)
         for variable in variables:
             if id(variable) in self.bound:
-                self.rules.fail(node, f"%{variable.name} is bound twice", "one binder a variable")
+                self.rules.fail(node, f"%{variable.name} is bound twice", "one binder per variable")
             self.bound.add(id(variable))
             self.home[id(variable)] = (len(self.open) - 1, self.scopes)
 
     def _close_clause(self, node: Expr) -> None:
-        """The scope of the branch or clause before ends where the next one begins."""
+        """Close the scope of the previous branch or clause where the next one begins."""
         if id(node) in self._clause_open:
             self.open.pop()
         self._clause_open.add(id(node))
@@ -227,14 +227,14 @@ class _Scopes:
             self.reach[id(node)] = reach
 
     def _reach(self, node: Expr) -> int | None:
-        """The depth of the outermost reference that evaluating ``node`` touches, if any."""
+        """The depth of the outermost reference that evaluating ``node`` touches, or ``None``."""
         inside = () if isinstance(node, Function) else evaluated(node)  # a closure runs later
         found = [self.reach[id(c)] for c in inside if id(c) in self.effects]
         if isinstance(node, _EFFECTS):
             ref = None if isinstance(node, RefCreate) else node.ref
             found.append(self.home.get(id(ref), _NOWHERE)[0])
         if isinstance(node, Let) and found and isinstance(node.value, RefCreate):
-            # A reference that is made, used and forgotten inside is nobody else's business.
+            # A reference that does not outlive the expression is invisible outside.
             depth = self.home[id(node.var)][0]
             inner = self.reach.get(id(node.body), depth) >= depth
             if inner and id(node.value.value) not in self.effects and _holds_tensors(node):
@@ -243,7 +243,7 @@ class _Scopes:
 
 
 def _holds_tensors(node: Expr) -> bool:
-    """Whether no reference can leave ``node`` by way of its value."""
+    """Whether no reference can escape through the value of ``node``."""
     pending = [node.checked_type]
     while pending:
         current = pending.pop()

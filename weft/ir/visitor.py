@@ -1,11 +1,10 @@
 """Walking and rebuilding expressions without recursion.
 
-A program is a DAG that may be hundreds of thousands of nodes deep, so every walk keeps its own
+A program is a DAG that may be hundreds of thousands of nodes deep, so every walk uses an explicit
 stack. Each shared node is visited once; memo tables are keyed by identity.
 
-The children of a node include the variables it binds (parameters, let variables, variables of
-match patterns), before what is evaluated in their scope. The ``Op`` that a call applies is a
-label, not a child.
+The children of a node include the variables it binds (parameters, let variables, pattern
+variables), before the expressions in their scope. The ``Op`` of a call is not a child.
 """
 
 from __future__ import annotations
@@ -95,11 +94,11 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     try:
         return _CHILDREN[type(expr)](expr)
     except KeyError:
-        raise InternalError(f"{type(expr).__name__} is not an expression of the IR") from None
+        raise InternalError(f"not an expression of the IR: {type(expr).__name__}") from None
 
 
 def binders(expr: Expr) -> tuple[Var, ...]:
-    """The variables that ``expr`` itself brings into scope."""
+    """The variables that ``expr`` itself binds."""
     if isinstance(expr, Function):
         return expr.params
     if isinstance(expr, Let):
@@ -110,7 +109,7 @@ def binders(expr: Expr) -> tuple[Var, ...]:
 
 
 def evaluated(expr: Expr) -> tuple[Expr, ...]:
-    """``children`` without the variables bound here: what is computed."""
+    """``children`` without the variables bound here: the evaluated subexpressions."""
     if isinstance(expr, Function):
         return (expr.body,)
     if isinstance(expr, Let):
@@ -121,9 +120,9 @@ def evaluated(expr: Expr) -> tuple[Expr, ...]:
 
 
 def post_order(expr: Expr, *, enter: Enter | None = None) -> Iterator[Expr]:
-    """Every node once, operands first.
+    """Every node once, after its operands.
 
-    Nodes that ``enter`` refuses are yielded, and their children are not visited through them.
+    If ``enter`` is false for a node, the walk yields it but does not enter its children.
     """
     done: dict[int, bool] = {}
     stack = [expr]
@@ -142,9 +141,9 @@ def post_order(expr: Expr, *, enter: Enter | None = None) -> Iterator[Expr]:
 
 
 def rebuild(expr: Expr, parts: Sequence[Expr], **changes: Any) -> Expr:
-    """``expr`` with ``children(expr)`` replaced by ``parts``; ``expr`` itself if all are the same.
+    """``expr`` with ``parts`` for ``children(expr)``; ``expr`` itself if all are identical.
 
-    ``changes`` sets further fields (``checked_type``). The new node has no type otherwise.
+    ``changes`` sets further fields (``checked_type``). By default the new node is untyped.
     """
     old = children(expr)
     same = len(old) == len(parts) and all(a is b for a, b in zip(old, parts, strict=True))
@@ -155,7 +154,7 @@ def rebuild(expr: Expr, parts: Sequence[Expr], **changes: Any) -> Expr:
 
 
 def replace_children(node: Expr, parts: Sequence[Expr]) -> Expr:
-    """``node`` over new children of the same types, with its type; ``node`` if all are the same."""
+    """``node`` over new children of equal types, keeping its type; itself if all are identical."""
     if all(a is b for a, b in zip(children(node), parts, strict=True)):
         return node
     return rebuild(node, parts, checked_type=node.checked_type)
@@ -168,7 +167,7 @@ def _call_fields(call: Call, parts: tuple[Expr, ...]) -> dict[str, Any]:
 def _binder(part: Expr) -> Var:
     if not isinstance(part, Var):
         raise InternalError(
-            "a variable was replaced where it is bound",
+            "a binding variable was replaced by another expression",
             expected="a variable",
             got=type(part).__name__,
             help="replace the node that binds it as well",
@@ -187,7 +186,7 @@ def _match_fields(match: Match, parts: tuple[Expr, ...]) -> dict[str, Any]:
 
 
 def _rename_pattern(pattern: Pattern, renamed: Mapping[Var, Var]) -> Pattern:
-    # Patterns are written by hand, one screen at most, so recursion over them is bounded.
+    # Patterns are written by hand and short, which bounds this recursion.
     if isinstance(pattern, PatternVar):
         return PatternVar(renamed[pattern.var])
     if isinstance(pattern, PatternConstructor):
@@ -219,10 +218,10 @@ _REBUILD: dict[type, Callable[[Any, tuple[Expr, ...]], dict[str, Any]]] = {
 def rewrite_post_order(
     expr: Expr, fn: Callable[[Expr], Expr], *, enter: Enter | None = None
 ) -> Expr:
-    """Replace every node by ``fn`` of it, operands first.
+    """Replace every node by ``fn`` of it, in post-order.
 
-    ``fn`` sees each node once, already rebuilt over its replaced operands, and returns its
-    argument to leave it alone. Parts in which nothing changed keep their identity (and types).
+    ``fn`` is called once per node, with the node over its replaced operands, and returns it to
+    leave it unchanged. Unchanged subexpressions keep their identity and types.
     """
     memo: dict[int, Expr] = {}
     for node in post_order(expr, enter=enter):
@@ -247,14 +246,14 @@ def free_vars(expr: Expr) -> tuple[Var, ...]:
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """Replace free variables; variables are unique, so nothing can be captured."""
+    """Replace free variables. Variables are unique, so capture is impossible."""
     if not values:
         return expr
     return rewrite_post_order(expr, lambda e: values.get(e, e) if isinstance(e, Var) else e)
 
 
 def count_uses(expr: Expr) -> dict[Expr, int]:
-    """How many places refer to each node: operands, results of blocks; binding is no use.
+    """The number of uses of each node as an operand or result of a block; binding is not a use.
 
     The root counts as used once.
     """

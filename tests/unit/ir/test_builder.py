@@ -121,7 +121,7 @@ def test_operators_are_defined_once_and_documented():
             define_op("test.defined_once", relation=identity_relation)(compute)
     finally:
         OPS.remove("test.defined_once")
-    with pytest.raises(RegistryError, match="no docstring"):
+    with pytest.raises(RegistryError, match="missing docstring"):
         define_op("test.undocumented", relation=identity_relation)(lambda x, attrs: x)
 
 

@@ -33,7 +33,7 @@ class TypeWriter:
         stack = [type_]
         while stack:
             current = stack[-1]
-            parts = current.parts() if isinstance(current, CompositeType) else ()
+            parts = current.components() if isinstance(current, CompositeType) else ()
             bound = current.binds() if isinstance(current, CompositeType) else ()
             waiting = [p for p in (*bound, *parts) if p not in self._numbers]
             if current in self._numbers:
@@ -54,7 +54,7 @@ class TypeWriter:
         if isinstance(type_, (TypeVar, GlobalTypeVar)):
             return {"kind": kind, "name": type_.name}
         if isinstance(type_, CompositeType):
-            record = {"kind": kind, "parts": [self._numbers[p] for p in type_.parts()]}
+            record = {"kind": kind, "parts": [self._numbers[p] for p in type_.components()]}
             if type_.binds():
                 record["binds"] = [self._numbers[v] for v in type_.binds()]
             return record

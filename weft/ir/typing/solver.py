@@ -159,14 +159,14 @@ class TypeSolver:
         self._check_counts(a, b)
         renamed = dict(zip(b.binds(), a.binds(), strict=True))
         parts = []
-        for x, q in zip(a.parts(), b.parts(), strict=True):
+        for x, q in zip(a.components(), b.components(), strict=True):
             y = substitute_type(q, renamed) if renamed else q
             part = self._unify_flat(x, y)
             parts.append((yield self._unify_parts(x, y)) if part is None else part)
-        return self._refined(left, right, a.with_parts(tuple(parts)))
+        return self._refined(left, right, a.with_components(tuple(parts)))
 
     def _check_counts(self, a: CompositeType, b: CompositeType) -> None:
-        mine, theirs = len(a.parts()), len(b.parts())
+        mine, theirs = len(a.components()), len(b.components())
         if mine == theirs and len(a.binds()) == len(b.binds()):
             return
         if isinstance(a, FuncType):

@@ -196,11 +196,11 @@ class _Conversion:
         """``type_``, whose component types are already converted."""
         if not isinstance(type_, CompositeType):
             return type_
-        parts = tuple(self.types[p] for p in type_.parts())
+        parts = tuple(self.types[p] for p in type_.components())
         if isinstance(type_, FuncType):
             continuation = FuncType((parts[-1],), self.answer)
             return FuncType((*parts[:-1], continuation), self.answer)
-        return type_.with_parts(parts)
+        return type_.with_components(parts)
 
 
 def _is_function_call(value: Expr) -> bool:
