@@ -111,13 +111,13 @@ def test_upgrades_run_one_version_at_a_time(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda d: d.update(version=99), "of another version"),
-        (lambda d: d.update(format="nnvm"), "no module of weft"),
-        (lambda d: d["nodes"].pop(), "damaged"),
-        (lambda d: d["nodes"][1].update(kind="Gadget"), "damaged"),
+        (lambda d: d.update(version=99), "unsupported module version"),
+        (lambda d: d.update(format="nnvm"), "not a module of weft"),
+        (lambda d: d["nodes"].pop(), "corrupt"),
+        (lambda d: d["nodes"][1].update(kind="Gadget"), "corrupt"),
         (lambda d: d["nodes"][1].update(name="nn.rellu"), "unknown operator 'nn.rellu'"),
-        (lambda d: d["types"].pop(), "damaged"),
-        (lambda d: d["functions"].update(main=0), "no function"),
+        (lambda d: d["types"].pop(), "corrupt"),
+        (lambda d: d["functions"].update(main=0), "not a function"),
     ],
 )
 def test_damage_is_reported(change, what):
@@ -128,7 +128,7 @@ def test_damage_is_reported(change, what):
 
 
 def test_what_is_no_json():
-    with pytest.raises(ParseError, match="no JSON"):
+    with pytest.raises(ParseError, match="invalid JSON"):
         load_json("{")
-    with pytest.raises(ParseError, match="no JSON"):
+    with pytest.raises(ParseError, match="invalid JSON"):
         load_json("[" * 1_000_000)

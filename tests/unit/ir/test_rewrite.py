@@ -132,7 +132,7 @@ def test_roots_index_rules():
 def test_numbers_stand_for_constants_and_other_things_do_not():
     assert match(any_("x") - 1, op.subtract(X, const(1.0))) == {"x": X}
     assert match(-any_("x") / 2.0, op.divide(op.negative(X), const(2.0))) == {"x": X}
-    with pytest.raises(AttrsError, match="cannot stand in a pattern"):
+    with pytest.raises(AttrsError, match="invalid pattern"):
         as_term("x")
 
 
@@ -163,7 +163,7 @@ def test_a_docstring_that_lies_is_caught():
 def test_rules_are_checked_when_they_are_made():
     with pytest.raises(RegistryError, match="'z' is not captured"):
         rule(relu(any_("x")))(lambda z: z)
-    with pytest.raises(RegistryError, match="no docstring"):
+    with pytest.raises(RegistryError, match="missing docstring"):
         rule(relu(any_("x")))(lambda x: x)
 
 

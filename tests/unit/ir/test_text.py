@@ -147,7 +147,7 @@ def test_large_constants_go_to_the_metadata_once():
 
 def test_text_without_metadata_says_so_when_parsed():
     mod = IRModule.from_expr(const(np.zeros(100, np.float32)))
-    with pytest.raises(ParseError, match="no constant 0") as caught:
+    with pytest.raises(ParseError, match="unknown constant 0") as caught:
         parse(as_text(mod, metadata=False))
     assert "metadata" in caught.value.help
 

@@ -1,7 +1,7 @@
-"""Modules as JSON: one record a node, operands by number, in the manner of NNVM's graphs.
+"""Modules as JSON: one record per node, operands by number, like NNVM's graphs.
 
-The format has a version. What an earlier version wrote is brought up to date by the functions in
-``UPGRADES``, one version at a time, before it is read.
+The format is versioned. The functions in ``UPGRADES`` convert a document of an earlier version,
+one version at a time, before it is read.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from weft.support.errors import ParseError, WeftError
 
 FORMAT = "weft-module"
 VERSION = 1
-# UPGRADES[n] turns the document of version n into one of version n + 1.
+# UPGRADES[n] converts a document of version n to version n + 1.
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 Record = dict[str, Any]
 
 
 def save_json(mod: IRModule) -> str:
-    """``mod`` as JSON text: everything but inferred types, spans included."""
+    """``mod`` as JSON text, with spans and without inferred types."""
     writer = _Writer()
     document = {
         "format": FORMAT,
@@ -64,26 +64,26 @@ def save_json(mod: IRModule) -> str:
         "type_definitions": [writer.definition(d) for d in mod.type_definitions.values()],
         "functions": {name: writer.write(fn) for name, fn in mod.functions.items()},
     }
-    # What functions and definitions refer to, operands first.
+    # The nodes that functions and definitions refer to, in post-order.
     document |= {"types": writer.types.records, "nodes": writer.nodes}
     return json.dumps(document)
 
 
 def load_json(text: str, *, source: str = "<json>") -> IRModule:
-    """The module that ``save_json`` wrote, by this version or an earlier one.
+    """The module that ``save_json`` of this or an earlier version wrote.
 
-    Raises ``ParseError`` for text that is damaged, foreign, or of a later version.
+    Raises ``ParseError`` for text that is corrupt, not a module, or of a later version.
     """
     try:
         document = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ParseError("the text is no JSON", where=source, got=error) from None
+        raise ParseError("invalid JSON", where=source, got=error) from None
     document = _current(document, source)
     try:
         return _Reader(document).module()
     except WeftError as error:
         raise ParseError(
-            f"the module cannot be read: {error.what}",
+            f"invalid module: {error.what}",
             where=source,
             expected=error.expected,
             got=error.got,
@@ -91,19 +91,19 @@ def load_json(text: str, *, source: str = "<json>") -> IRModule:
         ) from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise ParseError(
-            "the module is damaged", where=source, got=f"{type(error).__name__}: {error}"
+            "corrupt module", where=source, got=f"{type(error).__name__}: {error}"
         ) from None
 
 
 def _current(document: Any, source: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ParseError(
-            "the text is no module of weft", where=source, expected=f'"format": "{FORMAT}"'
+            "not a module of weft", where=source, expected=f'"format": "{FORMAT}"'
         )
     version = document.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise ParseError(
-            "the module is of another version",
+            "unsupported module version",
             where=source,
             expected=f"version {VERSION} or earlier",
             got=version,
@@ -112,7 +112,7 @@ def _current(document: Any, source: str) -> dict[str, Any]:
     while version < VERSION:
         if version not in UPGRADES:
             raise ParseError(
-                "the module is of a version that cannot be upgraded", where=source, got=version
+                "the module version cannot be upgraded", where=source, got=version
             )
         document = UPGRADES[version](document)
         version += 1
@@ -151,7 +151,7 @@ class _Writer:
         self.nodes.append(record)
         return self._numbers[id(node)]
 
-    # Operators, globals and constructors are no operands of a walk; they are numbered on demand.
+    # A walk does not visit operators, globals and constructors; they are numbered on demand.
     def all(self, nodes: tuple[Expr, ...]) -> list[int]:
         return [self._number(n) for n in nodes]
 
@@ -184,7 +184,7 @@ class _Writer:
         return {"data": self._number(match.data), "clauses": clauses, "complete": match.complete}
 
     def _pattern(self, pattern: Pattern) -> Any:
-        # Patterns are written by hand, one screen at most, so recursion over them is bounded.
+        # Patterns are written by hand and short, which bounds this recursion.
         if isinstance(pattern, PatternVar):
             return self._number(pattern.var)
         if isinstance(pattern, PatternTuple):
@@ -221,7 +221,7 @@ _SAVE: dict[type, Callable[[_Writer, Any], Record]] = {
 
 
 class _Reader:
-    """Nodes by number, made in order: what a record refers to comes before it."""
+    """Creates nodes in order; a record refers only to earlier ones."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
@@ -233,7 +233,7 @@ class _Reader:
         for record in self.document["nodes"]:
             node = _LOAD[record["kind"]](self, record)
             span = record.get("span")
-            # Operators are records of a registry, the same for all.
+            # Operators are looked up in the registry.
             placed = span is None or isinstance(node, Op)
             self.nodes.append(node if placed else node.replace(span=Span(*span)))
         functions = {name: self._function(i) for name, i in self.document["functions"].items()}
@@ -242,7 +242,7 @@ class _Reader:
     def _function(self, index: int) -> Function:
         found = self.nodes[index]
         if not isinstance(found, Function):
-            raise TypeError(f"node {index} is no function")
+            raise TypeError(f"node {index} is not a function")
         return found
 
     def _definition(self, record: Record) -> TypeData:
@@ -260,7 +260,7 @@ class _Reader:
     def var(self, index: int) -> Var:
         found = self.nodes[index]
         if not isinstance(found, Var):
-            raise TypeError(f"node {index} is no variable")
+            raise TypeError(f"node {index} is not a variable")
         return found
 
     def call(self, record: Record) -> Expr:
@@ -298,7 +298,7 @@ class _Reader:
             return PatternTuple(tuple(map(self._pattern, record["tuple"])))
         constructor = self.nodes[record["constructor"]]
         if not isinstance(constructor, Constructor):
-            raise TypeError("a pattern names no constructor")
+            raise TypeError("a pattern names something other than a constructor")
         return PatternConstructor(constructor, tuple(map(self._pattern, record["fields"])))
 
     def constructor(self, record: Record) -> Expr:

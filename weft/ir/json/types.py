@@ -1,4 +1,4 @@
-"""Types in JSON: a table of records, parts by number, so that deep and shared types stay small."""
+"""Types in JSON: a table of records, components by number, so deep and shared types stay small."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.ir.types import (
 
 
 class TypeWriter:
-    """Numbers types; equal types get one number."""
+    """Numbers types; equal types share a number."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -75,7 +75,7 @@ class TypeReader:
     def variable(self, index: int) -> TypeVar:
         found = self._types[index]
         if not isinstance(found, TypeVar):
-            raise TypeError(f"type {index} is no type parameter")
+            raise TypeError(f"type {index} is not a type parameter")
         return found
 
     def _read(self, record: Mapping[str, Any]) -> Type:
@@ -101,10 +101,10 @@ class TypeReader:
 
 
 def _dim(text: str) -> Dim:
-    """A symbolic dimension, in the words of the text form."""
+    """A symbolic dimension, in the syntax of the text form."""
     if text == str(AnyDim()):
         return ANY
     found = parse_type(f"Tensor[({text},), bool]")
     if not isinstance(found, TensorType):
-        raise TypeError(f"{text} is no dimension")
+        raise TypeError(f"not a dimension: {text}")
     return found.shape[0]

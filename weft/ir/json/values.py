@@ -1,4 +1,4 @@
-"""Attribute values as JSON: what JSON has no word for is an object with one key that starts "$"."""
+"""Attribute values as JSON; other values are objects with a single key that starts with "$"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.support.errors import InternalError
 
 
 def save_value(value: Any) -> Any:
-    """``value`` as ``json`` writes it; raises ``InternalError`` for an object that has no form."""
+    """``value`` in JSON's types; raises ``InternalError`` for an unsupported type."""
     if isinstance(value, StrEnum):
         return value.value
     if value is None or isinstance(value, (bool, str)):
@@ -31,7 +31,7 @@ def save_value(value: Any) -> Any:
     if isinstance(value, float) or hasattr(value, "__float__"):
         number = float(value)
         return number if math.isfinite(number) else {"$float": repr(number)}
-    raise InternalError(f"a {type(value).__name__} among attributes has no form in JSON")
+    raise InternalError(f"an attribute of type {type(value).__name__} cannot be written as JSON")
 
 
 def load_value(value: Any) -> Any:

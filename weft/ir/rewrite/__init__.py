@@ -1,1 +1,1 @@
-"""Dataflow patterns, and rewriting and partitioning by them."""
+"""Dataflow patterns, and rewriting and partitioning by patterns."""

@@ -1,7 +1,7 @@
 """Rewrite rules as data, and the driver that applies them to a fixed point.
 
-A rule is a pattern, a function from what the pattern captured to the new expression, and a
-docstring that shows a program before and after. ``check_rule_docstring`` runs that docstring.
+A rule is a pattern, a function from the captured expressions to the new expression, and a
+docstring that shows a program before and after. ``check_rule_docstring`` executes the docstring.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NoMatch:
 class Rule:
     """A rewriting of expressions that match ``pattern``.
 
-    ``function`` takes captured names as parameters (``None`` where an optional part is missing)
+    ``function`` takes captured names as parameters (``None`` if an optional part is missing)
     and ``call``, the whole expression; it returns the new expression, or ``NoMatch``.
     """
 
@@ -58,7 +58,7 @@ class Rule:
     parameters: tuple[str, ...] = ()
 
     def apply(self, expr: Expr) -> Expr | NoMatch | None:
-        """The new expression; a refusal; or ``None`` where the pattern does not match."""
+        """The new expression; a refusal; or ``None`` if the pattern does not match."""
         refusal: NoMatch | None = None
         for captured in matches(self.pattern, expr):
             values = {**captured, "call": expr}
@@ -72,14 +72,14 @@ class Rule:
         return f"{self.name} ({self.where})"
 
 
-# Every rule that was made, by name, and where it is: what may be asked to be explained.
+# Every rule, by name, with its source location: the names that WEFT_EXPLAIN accepts.
 KNOWN_RULES: dict[str, str] = {}
 
 
 def rule(*patterns: Term, group: str = "") -> Callable[[Callable[..., Expr | NoMatch]], Rule]:
     """Make a rule of the decorated function; several patterns are alternatives.
 
-    Raises ``RegistryError`` where a parameter is no captured name, or the docstring is missing.
+    Raises ``RegistryError`` if a parameter is not a captured name, or the docstring is missing.
     """
 
     def wrap(function: Callable[..., Expr | NoMatch]) -> Rule:
@@ -95,7 +95,7 @@ def rule(*patterns: Term, group: str = "") -> Callable[[Callable[..., Expr | NoM
         doc = inspect.getdoc(function)
         if not doc:
             raise RegistryError(
-                f"rule {function.__name__} has no docstring",
+                f"missing docstring of rule {function.__name__}",
                 help="show a program before and after, with => between them",
             )
         code = function.__code__
@@ -122,7 +122,7 @@ class RuleSet:
             self._by_op[name] = [r for r, ops in starts if ops is None or name in ops]
 
     def candidates(self, expr: Expr) -> list[Rule]:
-        """The rules whose root may match ``expr``."""
+        """The rules whose root pattern may match ``expr``."""
         if isinstance(expr, Call) and isinstance(expr.op, Op):
             return self._by_op.get(expr.op.name, self._general)
         return self._general
@@ -139,9 +139,9 @@ class RuleSet:
 
 @dataclass(eq=False)
 class RewriteStats:
-    """How often each rule was tried and applied, and why it refused.
+    """How often each rule was tried and applied, and its reasons to refuse.
 
-    A pass hands one over with ``PassContext.config["rewrite_stats"]``.
+    A pass gets one from ``PassContext.config["rewrite_stats"]``.
     """
 
     tried: Counter[str] = field(default_factory=Counter)
@@ -156,7 +156,7 @@ class RewriteStats:
             self.applied[rule_.name] += 1
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Reset all counts."""
         self.tried.clear()
         self.applied.clear()
         self.refused.clear()
@@ -180,9 +180,9 @@ def apply_rules(
 ) -> Expr:
     """Rewrite ``expr`` with ``rules`` until none applies; ``expr`` itself if none did.
 
-    Operands are rewritten first. In a typed program rules see types, the result is typed, and a
-    rule that changes the type of what it rewrites is reported as the bug it is. ``enter`` keeps
-    the walk out of parts of the program. Raises ``PassError`` naming the rules of a cycle.
+    Operands are rewritten first. In a typed program rules see types and the result is typed; a
+    rule that changes the type of an expression raises an error. ``enter`` excludes parts of the
+    program from the walk. Raises ``PassError`` naming the rules of a cycle.
     """
     fired: list[str] = []
     for _ in range(_MOST_SWEEPS):
@@ -242,7 +242,7 @@ def _first_step(node: Expr, rules: RuleSet, stats: RewriteStats | None) -> tuple
 
 
 def _typed_like(applied: Rule, old: Expr, new: Expr) -> Expr:
-    """``new`` typed, where ``old`` is; its new nodes come from where ``old`` came from."""
+    """``new``, typed if ``old`` is; new nodes get the span of ``old``."""
     if old.checked_type is None:
         return new
     placed = rewrite_post_order(
@@ -260,7 +260,7 @@ def _typed_like(applied: Rule, old: Expr, new: Expr) -> Expr:
 
 
 def _agree(new: Expr, old: Expr) -> bool:
-    """Whether the types differ in what is known of them alone (``?`` against a size)."""
+    """Whether the types are equal up to unknown dimensions (``?`` against a size)."""
     if new.checked_type is None or old.checked_type is None:
         return False
     try:
@@ -283,7 +283,7 @@ def _failure(applied: Rule, what: str, notes: list[str]) -> WeftError:
 def _cycle(fired: list[str]) -> PassError:
     names = list(dict.fromkeys(reversed(fired)))[:8]
     return PassError(
-        "rewrite rules do not come to an end",
+        "rewrite rules do not terminate",
         got=f"a cycle of {', '.join(sorted(names))}",
         help="give one of these rules a condition that its own result does not meet",
     )
@@ -292,11 +292,11 @@ def _cycle(fired: list[str]) -> PassError:
 def check_rule_docstring(
     applied: Rule, parse: Callable[[str], Expr], check: Callable[[Expr, Expr], Any] | None = None
 ) -> None:
-    """Run the before and after of a rule's docstring.
+    """Execute the example in a rule's docstring.
 
     ``parse`` reads one side (``parse_expr`` then ``infer_expr``); ``check`` is called with both
-    sides as parsed, to evaluate them on the same inputs. Raises ``RegistryError`` if the docstring
-    has no ``=>`` line, ``StructuralMismatchError`` if the rule does something else.
+    sides as parsed, to evaluate them on the same inputs. Raises ``RegistryError`` for a docstring
+    without a ``=>`` line, ``StructuralMismatchError`` if the rule does something else.
     """
     before, after = docstring_sides(applied)
     left, right = parse(before), parse(after)
@@ -310,7 +310,7 @@ def docstring_sides(applied: Rule) -> tuple[str, str]:
     before, arrow, after = applied.doc.partition("\n=>\n")
     if not arrow:
         raise RegistryError(
-            f"the docstring of rule {applied} shows no rewriting",
+            f"the docstring of rule {applied} lacks an example",
             expected="a program, a line with =>, the program after",
         )
     return before, after

@@ -1,6 +1,6 @@
 """Matching patterns against expressions, with backtracking over alternatives.
 
-Recursion follows the pattern, which is a line or two of source, not the program.
+Recursion follows the pattern, which is short, not the program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from weft.ir.visitor import evaluated, post_order
 
 
 class Users:
-    """Who uses each node of a program."""
+    """The users of each node of a program."""
 
     def __init__(self, root: Expr) -> None:
         self._users: dict[int, list[Expr]] = {}
@@ -46,15 +46,15 @@ class Users:
                 self._users.setdefault(id(part), []).append(node)
 
     def of(self, node: Expr) -> Sequence[Expr]:
-        """The nodes that have ``node`` among what they evaluate; none for the root."""
+        """The nodes that evaluate ``node`` as an operand; empty for the root."""
         return self._users.get(id(node), ())
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A way to match: captured names, and the nodes that the pattern itself spells out.
+    """One way to match: captured names, and the nodes that the pattern spells out.
 
-    What ``any_`` and ``var_`` match is not among them. The nodes are a linked list.
+    The matches of ``any_`` and ``var_`` are not among the nodes, which form a linked list.
     """
 
     names: Mapping[str, Expr]
@@ -62,7 +62,7 @@ class Found:
     before: Found | None = None
 
     def nodes(self) -> list[Expr]:
-        """The nodes spelled out, each once, operands after what uses them."""
+        """The nodes spelled out, each once, after their operands' users."""
         found: dict[int, Expr] = {}
         current: Found | None = self
         while current is not None:
@@ -77,17 +77,17 @@ _Matches = Iterator[Found]
 
 
 def match(term: Term, expr: Expr, *, root: Expr | None = None) -> dict[str, Expr] | None:
-    """What the names in ``term`` stand for, ``None`` if ``expr`` does not match.
+    """The captured names of ``term``; ``None`` if ``expr`` does not match.
 
-    ``root`` is the program that ``expr`` is a part of, for patterns with ``dominates``; without
-    it, only uses within ``expr`` are known.
+    ``root`` is the program that contains ``expr``, for patterns with ``dominates``; without it,
+    only uses within ``expr`` are known.
     """
     found = next(find(term, expr, Users(root) if root is not None else None), None)
     return None if found is None else dict(found.names)
 
 
 def matches(term: Term, expr: Expr) -> Iterator[dict[str, Expr]]:
-    """Every way in which ``expr`` matches."""
+    """Every way in which ``expr`` matches, as captured names."""
     return (dict(found.names) for found in find(term, expr))
 
 
@@ -97,7 +97,7 @@ def find(term: Term, expr: Expr, users: Users | None = None) -> _Matches:
 
 
 class _Matcher:
-    """One search; ``users`` are found when they are first asked for."""
+    """One search; ``users`` are computed on demand."""
 
     def __init__(self, root: Expr, users: Users | None) -> None:
         self._root = root
@@ -215,7 +215,7 @@ class _Matcher:
                         yield between
 
     def _above(self, term: DominatorTerm, child: Expr, known: Found) -> Iterator[Expr]:
-        """Nodes over which ``child`` stands, nearest first, with ``path`` alone between them."""
+        """Operands of ``child``, nearest first, reached through nodes that match ``path``."""
         pending, seen = list(evaluated(child)), {id(child)}
         while pending:
             node = pending.pop(0)
@@ -228,14 +228,14 @@ class _Matcher:
                 pending.extend(evaluated(node))
 
     def _between(self, path: Term, parent: Expr, child: Expr, known: Found) -> Found | None:
-        """``known`` with the nodes from ``parent`` to ``child``; ``None`` if a use leads past."""
+        """``known`` with the nodes from ``parent`` to ``child``; ``None`` if a use bypasses it."""
         if self._users is None:
             self._users = Users(self._root)
         pending, seen = [parent], {id(parent), id(child)}
         while pending:
             users = self._users.of(pending.pop())
             if not users:
-                return None  # the end of the program was reached beside the child
+                return None  # a path reached the end of the program without passing ``child``
             for user in users:
                 if id(user) in seen:
                     continue
@@ -292,5 +292,5 @@ def _filled_with(constant: Constant, value: float | bool | None) -> bool:
     if value is None:
         return True
     data = constant.data
-    # The first element settles most cases without a look at all of a large weight.
+    # The first element decides most cases without reading all of a large weight.
     return data.size > 0 and bool(data.flat[0] == value) and bool((data == value).all())

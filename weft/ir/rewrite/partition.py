@@ -1,4 +1,4 @@
-"""Cutting the parts of a program that match a pattern into functions of their own."""
+"""Partition a program: move the matches of a pattern into functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE_ATTR = "PartitionedFromPattern"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """The nodes of one match, operands before users; the last is what the match is rooted at."""
+    """The nodes of one match, after their operands; the last is its root."""
 
     nodes: tuple[Expr, ...]
     inputs: tuple[Expr, ...]
@@ -30,12 +30,12 @@ def partition(
     attrs: Mapping[str, Any] | None = None,
     check: Callable[[Expr], bool] | None = None,
 ) -> Expr:
-    """``expr`` with every match of ``pattern`` moved into a function, which is called there.
+    """``expr`` with every match of ``pattern`` moved into a function that is called there.
 
-    What the pattern spells out, constants included, goes inside; what ``any_`` and ``var_`` match
-    becomes parameters. Matches nearer to the result come first and do not overlap; one whose inner
-    values are used elsewhere is left alone, and so is one for whose root ``check`` says no. The
-    functions carry ``attrs``, and the operators inside as ``PartitionedFromPattern``.
+    The nodes that the pattern spells out, constants included, move inside; the matches of ``any_``
+    and ``var_`` become parameters. Matches closer to the result take precedence, and matches do
+    not overlap. A match is left alone if its inner values have other uses or ``check`` rejects its
+    root. The functions carry ``attrs``, and their operators as ``PartitionedFromPattern``.
     """
     groups = _groups(expr, pattern, check)
     if not groups:

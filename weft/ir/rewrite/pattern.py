@@ -4,7 +4,7 @@
     multiply(conv2d(any_("x"), const("w"), groups=1), const("c"))
     add(any_("x"), any_("y")) | subtract(any_("x"), any_("y"))
 
-A pattern given attributes matches calls that have them; one without matches any. Operands of
+A pattern with attributes matches calls with equal ones; one without matches any. Operands of
 commutative operators match in either order. A name used twice must match the same expression.
 """
 
@@ -32,7 +32,7 @@ Condition = Callable[[Expr], bool]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Term(Operand):
-    """Base of patterns. ``name`` captures what matched, ``conditions`` must hold of it."""
+    """Base of patterns. ``name`` captures the match, which must satisfy ``conditions``."""
 
     name: str | None = None
     conditions: tuple[Condition, ...] = ()
@@ -71,19 +71,19 @@ class Term(Operand):
     def with_attr(self, name: str, value: Any) -> Term:
         """Matches only calls and functions whose attribute ``name`` is ``value``.
 
-        A function instead of a value is a condition on it.
+        A function instead of a value is a predicate on it.
         """
         return self.where(lambda e: _has_attr(e, name, value))
 
     def dominates(self, path: Term, child: Term) -> Term:
-        """Matches ``child`` where all uses of this lead to it, through nodes that match ``path``.
+        """Matches ``child`` if all uses of this lead to it, through nodes that match ``path``.
 
-        Which uses there are is a matter of the program around the expression: see ``match``.
+        The uses depend on the program around the expression; see ``match``.
         """
         return DominatorTerm(self, path, child)
 
     def __call__(self, *args: Any) -> Term:
-        """Calls of what this matches."""
+        """Calls whose callee matches this pattern."""
         return ApplyTerm(self, tuple(as_term(a) for a in args))
 
     def __or__(self, other: Term) -> Term:
@@ -170,7 +170,7 @@ class ConstTerm(Term):
 class CallTerm(Term):
     """Matches calls of ``op``.
 
-    ``attrs`` maps names to values, or to conditions on values.
+    ``attrs`` maps names to values, or to predicates on values.
     """
 
     op: Op
@@ -196,14 +196,14 @@ class TraitTerm(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleTerm(Term):
-    """Matches tuples of as many fields; of any number, where ``fields`` is ``None``."""
+    """Matches tuples with these fields; any tuple if ``fields`` is ``None``."""
 
     fields: tuple[Term, ...] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldTerm(Term):
-    """Matches ``value.index``; every field, where ``index`` is ``None``."""
+    """Matches ``value.index``; every field if ``index`` is ``None``."""
 
     value: Term
     index: int | None
@@ -218,7 +218,7 @@ class ExprTerm(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApplyTerm(Term):
-    """Matches calls of what ``callee`` matches; ``args=None``: on any arguments."""
+    """Matches calls whose callee matches ``callee``; ``args=None``: with any arguments."""
 
     callee: Term
     args: tuple[Term, ...] | None
@@ -252,9 +252,9 @@ class IfTerm(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DominatorTerm(Term):
-    """Matches ``child`` where what ``parent`` matches is used by nothing that does not lead there.
+    """Matches ``child`` if all uses of the match of ``parent`` lead to it (post-dominance).
 
-    Nodes between them match ``path``; there may be none.
+    The nodes between them, if any, match ``path``.
     """
 
     parent: Term
@@ -264,7 +264,7 @@ class DominatorTerm(Term):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AltTerm(Term):
-    """Matches what any of ``options`` matches, tried in order."""
+    """Matches if any of ``options`` matches, tried in order."""
 
     options: tuple[Term, ...]
 
@@ -320,7 +320,7 @@ def field(value: Any, index: int | None = None) -> Term:
 
 
 def function(params: Sequence[Any] | None, body: Any) -> Term:
-    """A function; ``params=None`` is one of any parameters."""
+    """A function; ``params=None`` allows any parameters."""
     terms = None if params is None else tuple(as_term(p) for p in params)
     return FunctionTerm(terms, as_term(body))
 
@@ -336,12 +336,12 @@ def if_(cond: Any, true_branch: Any, false_branch: Any) -> Term:
 
 
 def optional(wrap: Callable[[Term], Term], inner: Term) -> Term:
-    """``wrap(inner)``, or ``inner`` alone: names captured by ``wrap`` may be missing."""
+    """``wrap(inner)``, or ``inner`` alone: the names captured by ``wrap`` may then be missing."""
     return AltTerm((wrap(inner), inner))
 
 
 def as_term(value: Any) -> Term:
-    """Patterns as they are, sequences as tuples, numbers as constants filled with them."""
+    """Patterns unchanged, sequences as tuple patterns, numbers as constants filled with them."""
     if isinstance(value, Term):
         return value
     if isinstance(value, (tuple, list)):
@@ -349,14 +349,14 @@ def as_term(value: Any) -> Term:
     if isinstance(value, (bool, int, float, np.number)):
         return ConstTerm(value)  # type: ignore[arg-type]
     raise AttrsError(
-        "this cannot stand in a pattern",
+        "invalid pattern",
         expected='any_("x"), const("c"), a number, or an operator applied to such',
         got=type(value).__name__,
     )
 
 
 def root_ops(term: Term) -> frozenset[str] | None:
-    """Names of the operators that a match can start with; ``None`` if it may be anything."""
+    """Names of the operators that a match can start with; ``None`` if unrestricted."""
     if isinstance(term, CallTerm):
         return frozenset((term.op.name,))
     if isinstance(term, OneOfTerm):

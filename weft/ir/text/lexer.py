@@ -1,4 +1,4 @@
-"""Tokens of the text form, and errors that point at one of them."""
+"""The lexer of the text form, and errors that point at a token."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ END = "end of text"
 
 
 class Tokens:
-    """The tokens of a text with a read position; ``kind`` and ``text`` are of the next one."""
+    """The tokens of a text and a read position; ``kind`` and ``text`` describe the next token."""
 
     def __init__(self, source_text: str, source: str) -> None:
         self.source_text = source_text
         self.source = source
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", source_text))]
-        self._lines: dict[int, str] = {}  # each line once, shared by the spans on it
+        self._lines: dict[int, str] = {}  # each line once, shared by all spans on it
         self._kinds: list[str] = []
         self._texts: list[str] = []
         self._offsets: list[int] = []
@@ -45,7 +45,7 @@ class Tokens:
         while offset < size:
             match = _TOKEN.match(self.source_text, offset)
             if match is None:
-                self.fail("this is no token of the weft language", offset=offset)
+                self.fail("unexpected character", offset=offset)
             kind = str(match.lastgroup)
             if kind != "space":
                 self._kinds.append(kind)
@@ -69,7 +69,7 @@ class Tokens:
         return self._offsets[self.position]
 
     def following(self, distance: int = 1) -> str:
-        """The text of a token further on."""
+        """The text of the token ``distance`` tokens ahead."""
         return self._texts[min(self.position + distance, len(self._texts) - 1)]
 
     def next(self) -> str:
@@ -84,21 +84,21 @@ class Tokens:
         return self._texts[self.position] == text and self.kind != "string"
 
     def accept(self, text: str) -> bool:
-        """Consume ``text`` if it comes next."""
+        """Consume ``text`` if it is the next token."""
         if self.at(text):
             self.next()
             return True
         return False
 
     def expect(self, text: str, why: str = "") -> None:
-        """Consume ``text``; raises ``ParseError`` if something else comes."""
+        """Consume ``text``; raises ``ParseError`` for any other token."""
         if not self.accept(text):
-            self.fail(why or "the text does not go on as it should", expected=repr(text))
+            self.fail(why or "unexpected token", expected=repr(text))
 
     def expect_kind(self, kind: str, expected: str) -> str:
-        """Consume a token of ``kind``; ``expected`` says in words what that is."""
+        """Consume a token of ``kind``, which ``expected`` describes in words."""
         if self.kind != kind:
-            self.fail("the text does not go on as it should", expected=expected)
+            self.fail("unexpected token", expected=expected)
         return self.next()
 
     def place(self, offset: int) -> tuple[int, int]:
@@ -107,12 +107,12 @@ class Tokens:
         return line, offset - self._line_starts[line - 1] + 1
 
     def span(self) -> Span:
-        """The position of the next token."""
+        """The span of the next token."""
         line, column = self.place(self.offset)
         return Span(self.source, line, column, text=self._line(line))
 
     def since(self, start: Span) -> Span:
-        """From ``start`` to the end of the last token that was read."""
+        """The span from ``start`` to the end of the last consumed token."""
         last = self.position - 1
         line, column = self.place(self._offsets[last] + len(self._texts[last]))
         return replace(start, end_line=line, end_column=column)
@@ -137,7 +137,7 @@ class Tokens:
         offset: int | None = None,
         help: str | None = None,
     ) -> NoReturn:
-        """Raise ``ParseError`` with the line and a caret below the token."""
+        """Raise ``ParseError`` that shows the line with a caret below the token."""
         at = self.offset if offset is None else offset
         line, column = self.place(at)
         if got is None and offset is None:

@@ -1,4 +1,4 @@
-"""Parsing of expressions and functions: recursive descent over a stack of its own."""
+"""Parsing of expressions and functions: recursive descent with an explicit stack."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from weft.support.errors import AttrsError, RegistryError
 
 @dataclass(frozen=True, slots=True)
 class _Infix:
-    """An operator between its operands; a higher ``level`` binds tighter."""
+    """A binary operator; a higher ``level`` binds tighter."""
 
     op: str
     level: int
@@ -68,7 +68,7 @@ _INFIX = {
 }
 
 
-_TIGHTEST = 4  # of a minus sign before an expression; calls and fields bind tighter still
+_TIGHTEST = 4  # the level of a unary minus; calls and projections bind tighter
 
 
 class ExpressionParser:
@@ -102,7 +102,7 @@ class ExpressionParser:
         if found is None:
             known = ", ".join(list(self.scope.names)[-8:])
             self.tokens.fail(
-                "this variable is not bound here",
+                "unbound variable",
                 expected=f"one of {known}" if known else "a variable bound before",
             )
         self.tokens.next()
@@ -111,7 +111,7 @@ class ExpressionParser:
     # -- blocks and functions --------------------------------------------------------------------
 
     def block(self) -> Routine[Expr]:
-        """Statements and a last expression, without the braces."""
+        """Statements and a result expression, without the braces."""
         tokens = self.tokens
         mark = self.scope.mark()
         lets: list[tuple[Var, Expr, Span]] = []
@@ -137,7 +137,7 @@ class ExpressionParser:
         variable = self._binder()
         self.tokens.expect("=")
         if self.tokens.at("fn"):
-            self._declare(variable)  # a function may call itself
+            self._declare(variable)  # in scope in its own value: a function may be recursive
         value = yield self.expression()
         self.tokens.expect(";", "a let ends with a semicolon")
         self._declare(variable)
@@ -150,7 +150,7 @@ class ExpressionParser:
         return body
 
     def function_rest(self, span: Span) -> Routine[Function]:
-        """Everything of a function after ``fn`` or its name."""
+        """The remainder of a function after ``fn`` or its name."""
         tokens = self.tokens
         mark, outer_types = self.scope.mark(), dict(self.types.type_vars)
         generics = self.types.generics()
@@ -183,9 +183,9 @@ class ExpressionParser:
     # -- expressions -----------------------------------------------------------------------------
 
     def expression(self, level: int = 0) -> Routine[Expr]:
-        """One expression with all that follows it: fields taken, calls, operators.
+        """One expression with its projections, calls and binary operators.
 
-        Operators that bind no tighter than ``level`` are left to the caller.
+        Operators whose level is at most ``level`` are left to the caller.
         """
         tokens = self.tokens
         span = tokens.span()
@@ -214,7 +214,7 @@ class ExpressionParser:
                 value = get_op(infix.op)(value, right, span=tokens.since(span))
 
     def _location(self) -> Span:
-        """``loc["net.weft", 3, 14, None, 3, 20]``: where the expression before it comes from."""
+        """``loc["net.weft", 3, 14, None, 3, 20]``: the source location of the expression."""
         self.tokens.next()
         start = self.tokens.offset
         value = parse_value(self.tokens)
@@ -222,7 +222,7 @@ class ExpressionParser:
         kinds = ((str,), number, number, (str, type(None)), number, number)
         if len(value) not in (4, 6) or not all(map(isinstance, value, kinds)):
             self.tokens.fail(
-                "this is no source position",
+                "invalid source location",
                 expected="[source, line, column, node], or with the end: [.., line, column]",
                 got=value,
                 offset=start,
@@ -243,7 +243,7 @@ class ExpressionParser:
             return self._metadata_constant()
         if tokens.kind == "name":
             return self._named()
-        return tokens.fail("this is no expression", expected="a variable, a call, a constant, ..")
+        return tokens.fail("expected an expression", expected="a variable, a call, a constant, ..")
 
     def _named(self) -> Expr:
         name = self.tokens.text
@@ -389,7 +389,7 @@ class ExpressionParser:
             return PatternTuple(self._patterns())
         constructor = self.constructors.get(tokens.text)
         if constructor is None:
-            tokens.fail("this is no pattern", expected="a constructor, %x, (..), or _")
+            tokens.fail("expected a pattern", expected="a constructor, %x, (..), or _")
         tokens.next()
         return PatternConstructor(constructor, self._patterns() if tokens.at("(") else ())
 

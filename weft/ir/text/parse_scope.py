@@ -1,4 +1,4 @@
-"""What a parse carries beside its tokens: names in scope, and the metadata section."""
+"""The state of a parse besides its tokens: names in scope, and the metadata section."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _METADATA = "#[metadata]"
 
 
 class Scope:
-    """Names to expressions, with an undo log, so that leaving a block costs what it bound."""
+    """Names and their expressions, with an undo log, so leaving a block costs what it bound."""
 
     def __init__(self) -> None:
         self.names: dict[str, Expr] = {}
@@ -26,11 +26,11 @@ class Scope:
         self.names[name] = value
 
     def mark(self) -> int:
-        """The present state, for ``leave``."""
+        """The current state, for ``leave``."""
         return len(self._log)
 
     def leave(self, mark: int) -> None:
-        """Forget what was bound since ``mark``."""
+        """Remove the names bound since ``mark``."""
         while len(self._log) > mark:
             name, shadowed = self._log.pop()
             if shadowed is None:
@@ -40,13 +40,13 @@ class Scope:
 
 
 def split_metadata(text: str) -> tuple[str, str]:
-    """The program, and the content of its metadata section (maybe empty)."""
+    """The program, and the content of its metadata section, which may be empty."""
     head, mark, tail = text.rpartition(f"\n{_METADATA}\n")
     return (head + "\n", tail) if mark else (text, "")
 
 
 class Metadata:
-    """The constants of the metadata section, decoded when they are first named."""
+    """The constants of the metadata section, decoded on first use."""
 
     def __init__(self, text: str, source: str) -> None:
         self._records: list[Any] = []
@@ -56,7 +56,7 @@ class Metadata:
                 self._records = list(json.loads(text)["constants"])
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise ParseError(
-                "the metadata section cannot be read",
+                "invalid metadata section",
                 where=source,
                 expected='{"constants": [..]}',
                 got=error,
@@ -71,15 +71,15 @@ class Metadata:
     def _decode(self, index: int, tokens: Tokens, offset: int) -> Constant:
         if index >= len(self._records):
             tokens.fail(
-                f"the metadata has no constant {index}",
+                f"unknown constant {index} in the metadata",
                 expected=f"{len(self._records)} constants",
                 offset=offset,
-                help="the text was printed without its metadata, or cut off",
+                help="the text was printed without its metadata, or is truncated",
             )
         record = self._records[index]
         try:
             dtype, shape = DType.parse(record["dtype"]), tuple(int(d) for d in record["shape"])
             text = str(record["data"])
         except (KeyError, TypeError, ValueError, WeftError):
-            tokens.fail(f"constant {index} of the metadata is damaged", offset=offset)
+            tokens.fail(f"corrupt constant {index} in the metadata", offset=offset)
         return Constant(decode_array(tokens, text, shape, dtype, offset))

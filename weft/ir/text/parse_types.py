@@ -41,14 +41,14 @@ _WORDS = {
 
 
 class TypeParser:
-    """Types; ``type_vars`` are the type parameters in scope, by name."""
+    """Parses types; ``type_vars`` are the type parameters in scope, by name."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
         self.type_vars: dict[str, TypeVar] = {}
 
     def type_(self) -> Type:
-        """One type, nested however deep."""
+        """One type, nested to any depth."""
         return run(self._any_type())
 
     def _any_type(self) -> Routine[Type]:
@@ -113,7 +113,7 @@ class TypeParser:
             if found is not None:
                 self.tokens.next()
                 return found
-        return self.tokens.fail("this is no element type", expected="a dtype, such as float32")
+        return self.tokens.fail("unknown dtype", expected="a dtype, such as float32")
 
     def _function(self) -> Routine[Type]:
         outer = dict(self.type_vars)
@@ -126,7 +126,7 @@ class TypeParser:
         return FuncType(tuple(args), result, generics)
 
     def generics(self) -> tuple[TypeVar, ...]:
-        """``[T, U]``: new type parameters, in scope from here on."""
+        """``[T, U]``: new type parameters, in scope from here."""
         if not self.tokens.accept("["):
             return ()
         made = []
@@ -139,7 +139,7 @@ class TypeParser:
         return tuple(made)
 
     def shape(self) -> tuple[Dim, ...]:
-        """``(2, n, ?)``; one dimension may stand without a comma."""
+        """``(2, n, ?)``; a single dimension needs no comma."""
         self.tokens.expect("(")
         dims: list[Dim] = []
         while not self.tokens.accept(")"):
@@ -183,7 +183,7 @@ class TypeParser:
             return dim_floordiv(numerator, max(1, int(divisor)))
         if tokens.kind == "name" and "." not in tokens.text:
             return SymDim.symbol(tokens.next())
-        return tokens.fail("this is no dimension", expected="a size, a symbol, or ?")
+        return tokens.fail("expected a dimension", expected="a size, a symbol, or ?")
 
 
 def _dtype_named(name: str) -> DType | None:
@@ -194,7 +194,7 @@ def _dtype_named(name: str) -> DType | None:
 
 
 def parse_value(tokens: Tokens) -> Any:
-    """The value of an attribute: number, string, list (a tuple), dictionary, or a word."""
+    """The value of an attribute: number, string, list (read as a tuple), dictionary, or word."""
     if tokens.kind == "string":
         return string_value(tokens)
     if tokens.at("[") or tokens.at("("):
@@ -211,7 +211,7 @@ def parse_value(tokens: Tokens) -> Any:
         value = parse_value(tokens)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return -value
-        return tokens.fail("a minus sign stands before a number")
+        return tokens.fail("expected a number after the minus sign")
     if tokens.kind == "number":
         return _plain_number(tokens)
     if tokens.at("bytes") and tokens.following() == "(":
@@ -219,7 +219,7 @@ def parse_value(tokens: Tokens) -> Any:
     if tokens.kind == "name" and (tokens.text in _WORDS or _dtype_named(tokens.text)):
         word = tokens.next()
         return _WORDS.get(word, word)
-    return tokens.fail("this is no attribute value", expected='a number, "text", [..], True, None')
+    return tokens.fail("invalid attribute value", expected='a number, "text", [..], True, None')
 
 
 def _bytes(tokens: Tokens) -> bytes:
@@ -231,7 +231,7 @@ def _bytes(tokens: Tokens) -> bytes:
     try:
         value = base64.b64decode(text, validate=True)
     except ValueError:
-        tokens.fail("this is no base64", got=text, offset=offset)
+        tokens.fail("invalid base64", got=text, offset=offset)
     tokens.expect(")")
     return value
 
@@ -251,11 +251,11 @@ def string_value(tokens: Tokens) -> str:
     """A quoted string."""
     text = tokens.text
     if tokens.kind != "string":
-        tokens.fail("the text does not go on as it should", expected="a string")
+        tokens.fail("unexpected token", expected="a string")
     try:
         value = json.loads(text, strict=False)
     except json.JSONDecodeError:
-        tokens.fail("the string has an escape that is not JSON's")
+        tokens.fail("invalid escape sequence in the string")
     tokens.next()
     return str(value)
 
@@ -263,7 +263,7 @@ def string_value(tokens: Tokens) -> str:
 def _plain_number(tokens: Tokens) -> int | float:
     digits, suffix = _split_number(tokens)
     if suffix:
-        tokens.fail("a number among attributes has no suffix", expected=digits)
+        tokens.fail("a number in an attribute takes no suffix", expected=digits)
     tokens.next()
     return int(digits) if digits.isdigit() else float(digits)
 
@@ -271,7 +271,7 @@ def _plain_number(tokens: Tokens) -> int | float:
 def _split_number(tokens: Tokens) -> tuple[str, str]:
     match = _NUMBER.fullmatch(tokens.text)
     if match is None:
-        tokens.fail("this is no number")
+        tokens.fail("invalid number")
     return match[1], match[2] or ""
 
 
@@ -282,7 +282,7 @@ def parse_scalar(tokens: Tokens) -> Constant:
         return Constant(np.array(tokens.next() == "True"), span=tokens.since(span))
     sign = "-" if tokens.accept("-") else ""
     if tokens.kind != "number":
-        tokens.fail("a minus sign stands before a number")
+        tokens.fail("expected a number after the minus sign")
     digits, suffix = _split_number(tokens)
     if not suffix and not digits.isdigit():
         suffix = "f"
@@ -308,7 +308,7 @@ def parse_constant(tokens: Tokens, types: TypeParser) -> Constant:
     if not tokens.at(")"):
         tokens.expect(")")
     if not all(isinstance(d, int) for d in shape):
-        tokens.fail("the shape of a constant is fixed", offset=start)
+        tokens.fail("the shape of a constant must be static", offset=start)
     sizes = tuple(int(d) for d in shape)  # type: ignore[arg-type]
     if isinstance(content, str):
         data = decode_array(tokens, content, sizes, dtype, start)
@@ -329,7 +329,7 @@ def _number_list(tokens: Tokens) -> list[str]:
         elif tokens.text in ("inf", "nan", "True", "False"):
             numbers.append(sign + tokens.next())
         else:
-            tokens.fail("this is no number")
+            tokens.fail("invalid number")
         if not tokens.at("]"):
             tokens.expect(",")
     return numbers
@@ -341,23 +341,23 @@ def _numbers(
     try:
         flat = numbers_array(numbers, dtype.numpy)
     except (ValueError, OverflowError):
-        tokens.fail("a number does not fit its dtype", expected=f"numbers of {dtype}")
+        tokens.fail("number out of range of its dtype", expected=f"numbers of {dtype}")
     try:
         return flat.reshape(shape)
     except ValueError:
-        tokens.fail("the numbers do not fill the shape", expected=shape, got=len(numbers))
+        tokens.fail("wrong number of elements for the shape", expected=shape, got=len(numbers))
 
 
 def decode_array(
     tokens: Tokens, text: str, shape: tuple[int, ...], dtype: DType, offset: int
 ) -> np.ndarray:
-    """An array from base64; raises ``ParseError`` if the bytes do not fit the shape."""
+    """An array from base64; raises ``ParseError`` if its size does not match the shape."""
     try:
         data = base64.b64decode(text, validate=True)
         return np.frombuffer(data, dtype.numpy).reshape(shape)
     except (binascii.Error, ValueError):
         tokens.fail(
-            "the bytes of a constant do not fit its type",
+            "wrong number of bytes for the type of a constant",
             expected=TensorType(shape, dtype),
             got=f"{len(text)} characters of base64",
             offset=offset,

@@ -1,4 +1,4 @@
-"""The parser of the text form: whole modules, lone expressions, lone types.
+"""The parser of the text form: whole modules, single expressions, single types.
 
 ``parse(str(mod))`` is structurally equal to ``mod``. Errors carry line, column and a caret.
 """
@@ -18,25 +18,25 @@ from weft.ir.types import GlobalTypeVar, Type
 from weft.support.errors import ParseError, RegistryError
 from weft.support.registry import Registry
 
-# Modules that a text may name: ``import "prelude"``. Each is made when it is first asked for.
+# Modules that a text may import by name (``import "prelude"``); each is made on first use.
 LIBRARIES: Registry[Callable[[], IRModule]] = Registry("library")
 
 
 def parse(text: str, *, source: str = "<text>", into: IRModule | None = None) -> IRModule:
-    """The module that ``text`` is; a lone expression becomes ``@main``. Raises ``ParseError``.
+    """The module in ``text``; a single expression becomes ``@main``. Raises ``ParseError``.
 
-    With ``into``, the definitions of that module are in scope, and part of the result.
+    With ``into``, the definitions of that module are in scope and become part of the result.
     """
     return _guarded(lambda: _ModuleParser(text, source, into).module(), source)
 
 
 def parse_expr(text: str, *, source: str = "<text>", into: IRModule | None = None) -> Expr:
-    """The expression that ``text`` is; ``free_var %x: T;`` declares free variables."""
+    """The expression in ``text``; ``free_var %x: T;`` declares free variables."""
     return _guarded(lambda: _ModuleParser(text, source, into).lone_expression(), source)
 
 
 def parse_type(text: str, *, source: str = "<text>") -> Type:
-    """The type that ``text`` is: ``Tensor[(2, n), float32]``, ``List[int32]``."""
+    """The type in ``text``: ``Tensor[(2, n), float32]``, ``List[int32]``."""
     return _guarded(lambda: _ModuleParser(text, source, None).lone_type(), source)
 
 
@@ -48,14 +48,14 @@ def _guarded(parse_it: Callable[[], Any], source: str) -> Any:
 
 
 class _ModuleParser(ExpressionParser):
-    """Definitions of functions and data types, around expressions."""
+    """Parses definitions of functions and data types."""
 
     def __init__(self, text: str, source: str, into: IRModule | None) -> None:
         super().__init__(text, source)
         self.functions: dict[str, Function] = {}
         self.definitions: dict[str, TypeData] = {}
         self.attrs: dict[str, Any] = {}
-        # What comes from elsewhere may be replaced by a definition here.
+        # A definition here may replace an imported one.
         self.imported: set[str] = set()
         self.imported_types: set[str] = set()
         self.imported_constructors: set[str] = set()
@@ -112,7 +112,7 @@ class _ModuleParser(ExpressionParser):
             library = LIBRARIES.get(name)
         except RegistryError:
             known = ", ".join(f'"{n}"' for n in LIBRARIES)
-            self.tokens.fail(f"there is no library {name!r}", expected=known, offset=start)
+            self.tokens.fail(f"unknown library {name!r}", expected=known, offset=start)
         self._include(library())
 
     def lone_expression(self) -> Expr:
@@ -122,7 +122,7 @@ class _ModuleParser(ExpressionParser):
     def lone_type(self) -> Type:
         found = self.types.type_()
         if self.tokens.kind != "end":
-            self.tokens.fail("the type ends here", expected="the end of the text")
+            self.tokens.fail("unexpected text after the type", expected="the end of the text")
         return found
 
     def _to_the_end(self) -> Expr:
@@ -131,7 +131,7 @@ class _ModuleParser(ExpressionParser):
             self.tokens.expect(";")
         expr = run(self.block())
         if self.tokens.kind != "end":
-            self.tokens.fail("the expression ends here", expected="the end of the text")
+            self.tokens.fail("unexpected text after the expression", expected="the end of the text")
         return expr
 
     def _header(self) -> None:
@@ -142,7 +142,7 @@ class _ModuleParser(ExpressionParser):
             self.tokens.expect("]")
             if key == "version" and value not in READABLE_VERSIONS:
                 self.tokens.fail(
-                    "this text is of another version of the language",
+                    "the text has an unsupported language version",
                     expected=VERSION,
                     got=value,
                     help="upgrade weft, or print the module with this version",
@@ -163,7 +163,7 @@ class _ModuleParser(ExpressionParser):
             if name in self.constructors and name not in self.imported_constructors:
                 tokens.fail(
                     f"the constructor {name} is defined twice",
-                    expected="a name of its own for each constructor of a module",
+                        expected="a distinct name for each constructor of a module",
                     offset=tokens.offset_of(span),
                 )
             self.imported_constructors.discard(name)
@@ -186,7 +186,7 @@ class _ModuleParser(ExpressionParser):
         return tuple(inputs)
 
     def _definition(self) -> tuple[str, Function]:
-        self.tokens.expect("def", "a module consists of definitions")
+        self.tokens.expect("def", "expected a definition")
         span = self.tokens.span()
         name = self._global_name()
         return name, run(self.function_rest(span))

@@ -1,7 +1,7 @@
-"""The text form of programs, in Relay's syntax. What is printed parses back to an equal program.
+"""The printer: programs in Relay's syntax, which parse back to an equal program.
 
-Calls are bound one a line (``%0 = add(%x, %y);``), the last expression of a block stands alone.
-Large constants are collected in a ``#[metadata]`` section. The walk keeps its own stack.
+Each call is bound on a line (``%0 = add(%x, %y);``); the result of a block stands alone. Large
+constants go to a ``#[metadata]`` section. The walk uses an explicit stack.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from weft.ir.types import TypeVar, type_text
 from weft.ir.visitor import children, evaluated, free_vars
 
 VERSION = "1"
-# Texts of these versions parse; the meaning of none of their words has changed.
+# Texts of these versions parse, with unchanged meaning.
 READABLE_VERSIONS = (VERSION,)
 _ENTER, _BIND, _EXIT = 0, 1, 2
-# Tuples nested deeper than this are bound line by line, which bounds the length of a line.
+# Deeper nested tuples are bound line by line, which bounds the length of a line.
 _DEEPEST_INLINE = 3
-# Blocks nested deeper than this are not indented further, which bounds the text of a deep nest.
+# Deeper nested blocks are not indented further, which bounds the size of deeply nested text.
 _DEEPEST_MARGIN = 40
 _LONGEST_COMMENT = 1_000
 _ATOMS = (Var, GlobalVar, Constant, Constructor, Op)
@@ -58,9 +58,9 @@ def as_text(
 ) -> str:
     """The text form of a module or an expression.
 
-    ``metadata=False`` leaves out the bytes of large constants (the text does not parse back
-    then); ``types`` adds inferred types as comments; ``spans`` adds where calls come from, which
-    the parser reads back.
+    ``metadata=False`` omits the bytes of large constants (such text does not parse back);
+    ``types`` adds inferred types as comments; ``spans`` adds source locations to calls, which the
+    parser reads back.
     """
     printer = _Printer(types=types, spans=spans)
     if isinstance(node, IRModule):
@@ -73,7 +73,7 @@ def as_text(
 
 
 class _Printer:
-    """State of one print: names given, constants collected."""
+    """The state of one printing: assigned names and collected constants."""
 
     def __init__(self, *, types: bool, spans: bool) -> None:
         self.types = types
@@ -117,7 +117,7 @@ class _Printer:
         return "\n".join([*lines, "}"])
 
     def metadata(self) -> str:
-        """The section that holds the constants too large for a line."""
+        """The section with the constants that are too large for a line."""
         if not self.constant_data:
             return ""
         records = []
@@ -132,7 +132,7 @@ class _Printer:
         inner = ",\n".join(records)
         return f'\n#[metadata]\n{{\n  "constants": [\n{inner}\n  ]\n}}\n'
 
-    # -- pieces --------------------------------------------------------------------------------
+    # -- signatures, names and types ------------------------------------------------------------
 
     def signature(self, fn: Function) -> str:
         parts = [self._binder(p) for p in fn.params]
@@ -184,13 +184,13 @@ class _Printer:
             return ""
         text = type_text(node.checked_type, limit=_LONGEST_COMMENT)
         if len(text) > _LONGEST_COMMENT:
-            # Of a tuple in a tuple in a tuple, every node has a type as long as the program.
+            # Nodes of deeply nested tuples have types as long as the program.
             return f" /* ty={text[:_LONGEST_COMMENT]} .. */"
         return f" /* ty={self.type_text(node.checked_type)} */"
 
 
 def global_name(name: str) -> str:
-    """``@name``, quoted where the name is not a plain word."""
+    """``@name``, quoted unless it is an identifier."""
     return f"@{name}" if name.isidentifier() and name.isascii() else f"@{json.dumps(name)}"
 
 
@@ -203,10 +203,10 @@ def _tuple_text(parts: list[str]) -> str:
 
 
 class _Body:
-    """The text of one function or free-standing expression.
+    """The text of one function or single expression.
 
-    ``pieces`` of a node are strings and blocks: a single string where the node is written inside
-    others' lines, several for what spans lines.
+    ``pieces`` holds the text segments of each node, strings and blocks: a single string for a node
+    that is written inline, several for one that spans lines.
     """
 
     def __init__(self, printer: _Printer, root: Expr) -> None:
@@ -222,7 +222,7 @@ class _Body:
         return _render([self.plan.top], indent)
 
     def walk(self) -> None:
-        """Visit in order of evaluation and fill the blocks."""
+        """Fill the blocks, in order of evaluation."""
         stack: list[tuple[Expr, int]] = [(self.root, _ENTER)]
         entered: set[int] = set()
         while stack:
@@ -262,7 +262,7 @@ class _Body:
         self.pieces[id(node)] = [name]
 
     def _location(self, node: Expr) -> str:
-        """The suffix that keeps where ``node`` comes from; variables and constants have none."""
+        """The suffix with the source location of ``node``; empty for variables and constants."""
         if node.span is None or isinstance(node, _ATOMS):
             return ""
         at = node.span
@@ -343,10 +343,10 @@ _TEXT: dict[type, Callable[[_Body, Any], str | list[object]]] = {
 
 
 def _render(pieces: list[object], indent: int) -> list[str]:
-    """Lines of ``pieces``; the lines of a block stand one step to the right of what opens it."""
+    """The lines of ``pieces``; a block is indented relative to the line that opens it."""
     lines: list[str] = []
     current: str | None = None
-    # A frame is a run of pieces on one line, or the statements of a block.
+    # A frame is a sequence of text segments on one line, or the statements of a block.
     stack: list[tuple[bool, Iterator[Any], int]] = [(False, iter(pieces), indent)]
     while stack:
         is_block, rest, depth = stack[-1]
@@ -361,7 +361,7 @@ def _render(pieces: list[object], indent: int) -> list[str]:
             current = (current if current is not None else margin) + item
             continue
         else:
-            # Only what follows text on a line is indented; a whole program is a block as well.
+            # Only a block that follows text is indented; a whole program is a block as well.
             inner = depth + (current is not None or bool(lines))
             stack.append((True, iter([*item.parts, item.result]), inner))
         if current is not None:

@@ -1,4 +1,4 @@
-"""How single values look in the text form: names, attributes, constants, types."""
+"""The text form of single values: names, attributes, constants, types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ir.types import FuncType, Type, TypeVar, component_types
 from weft.ir.typing.solver import substitute_type
 
 LARGEST_INLINE = 16
-# Suffixes of scalar literals; an int32 has none.
+# Suffixes of scalar literals; int32 needs none.
 SCALAR_SUFFIXES = {
     "float32": "f",
     "float64": "f64",
@@ -35,14 +35,14 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
 class Names:
-    """Printable names, each given out once."""
+    """Assigns unique printable names."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
     def unique(self, wanted: str) -> str:
-        """An identifier like ``wanted``."""
+        """An unused identifier similar to ``wanted``."""
         name = _NOT_IN_NAMES.sub("_", wanted) or "v"
         if name[0].isdigit():
             name = f"v{name}"
@@ -55,7 +55,7 @@ class Names:
 
 
 class TypeText:
-    """Types as text; namesakes among type variables get names of their own."""
+    """Types as text; type variables with equal names are renamed apart."""
 
     def __init__(self) -> None:
         self._names = Names()
@@ -78,7 +78,7 @@ class TypeText:
         return str(substitute_type(type_, values) if values else type_)
 
     def variable(self, type_var: TypeVar) -> TypeVar:
-        """The namesake that is printed for ``type_var``."""
+        """The renamed variable that is printed for ``type_var``."""
         if type_var not in self._given:
             self._given[type_var] = TypeVar(self._names.unique(type_var.name))
         return self._given[type_var]
@@ -127,7 +127,7 @@ def _shape_text(data: np.ndarray) -> str:
 
 
 def number_text(value: Any) -> str:
-    """One element: the shortest digits that its dtype reads back."""
+    """One element: the shortest digits that parse back to the same value of its dtype."""
     if value.dtype.kind == "b":
         return "True" if value else "False"
     text = str(value)
@@ -135,14 +135,14 @@ def number_text(value: Any) -> str:
 
 
 def _reads_back(numbers: list[str], data: np.ndarray) -> bool:
-    """Whether the digits give the same bits; a NaN with a payload or a -nan does not."""
+    """Whether the digits parse to the same bits, which fails for NaN with a payload or sign."""
     return numbers_array(numbers, data.dtype).tobytes() == data.tobytes()
 
 
 def numbers_array(numbers: list[str], dtype: np.dtype) -> np.ndarray:
-    """The flat array that literals of ``number_text`` stand for.
+    """The flat array for literals of ``number_text``.
 
-    Raises ``ValueError`` or ``OverflowError`` where one does not fit the dtype.
+    Raises ``ValueError`` or ``OverflowError`` if a number is out of range of the dtype.
     """
     if dtype.kind == "b":
         return np.array([n == "True" for n in numbers], dtype)

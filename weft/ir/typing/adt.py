@@ -33,7 +33,7 @@ _WILD = PatternWildcard()
 
 
 def definition_of(header: GlobalTypeVar, definitions: Mapping[str, TypeData]) -> TypeData:
-    """The data type named ``header``; raises ``TypeInferenceError`` if the module has none."""
+    """The data type named ``header``; raises ``TypeInferenceError`` if it is undefined."""
     try:
         return definitions[header.name]
     except KeyError:
@@ -41,13 +41,13 @@ def definition_of(header: GlobalTypeVar, definitions: Mapping[str, TypeData]) ->
 
 
 def constructor_type(constructor: Constructor, definitions: Mapping[str, TypeData]) -> FuncType:
-    """The generic function that ``constructor`` is."""
+    """The type of ``constructor`` as a generic function."""
     data = definition_of(constructor.belongs_to, definitions)
     return FuncType(constructor.inputs, TypeCall(data.header, data.type_vars), data.type_vars)
 
 
 def instantiate(generic: FuncType, type_args: Sequence[Type] = ()) -> FuncType:
-    """``generic`` with its type parameters replaced by ``type_args``, or by fresh holes."""
+    """``generic`` with its type parameters replaced by ``type_args``, or by incomplete types."""
     if not generic.type_params:
         return generic
     given = type_args or [IncompleteType() for _ in generic.type_params]
@@ -63,9 +63,9 @@ def bind_pattern(
     definitions: Mapping[str, TypeData],
     bind_var: Callable[[Var, Type], None],
 ) -> None:
-    """Type the variables of ``pattern`` from the type of what it takes apart.
+    """Infer the types of the variables of ``pattern`` from the type of the matched value.
 
-    Raises ``TypeInferenceError`` where the pattern cannot match such a value.
+    Raises ``TypeInferenceError`` if the pattern cannot match such a value.
     """
     pending: list[tuple[Pattern, Type]] = [(pattern, type_)]
     while pending:
@@ -98,22 +98,22 @@ def _unify_pattern(solver: TypeSolver, known: Type, asked: Type, what: str) -> N
             f"{what} cannot match a value of this type",
             expected=solver.resolve(known),
             got=solver.resolve(asked),
-            help="a pattern takes apart a value of the type that is matched",
+            help="the pattern must have the type of the matched value",
         ) from None
 
 
 def missing_case(clauses: Sequence[Clause], definitions: Mapping[str, TypeData]) -> str | None:
-    """A value that no clause matches, as a pattern in text; ``None`` if all are covered."""
+    """A value that no clause matches, as pattern text; ``None`` if the clauses are exhaustive."""
     return next(uncovered_cases(clauses, definitions), None)
 
 
 def uncovered_cases(
     clauses: Sequence[Clause], definitions: Mapping[str, TypeData]
 ) -> Iterator[str]:
-    """Patterns in text that together describe all values that no clause matches.
+    """Pattern texts that together describe all values that no clause matches.
 
     Usefulness of a wildcard row after the given rows (Maranget, "Warnings for pattern matching",
-    2007). Patterns are a screen of text at most, which bounds the recursion.
+    2007). Patterns are written by hand and short, which bounds the recursion.
     """
     for witness in _uncovered([[clause.lhs] for clause in clauses], 1, definitions):
         yield witness[0]
@@ -148,7 +148,7 @@ def _uncovered(
 def _specialise(
     rows: list[list[Pattern]], constructor: Constructor | None, arity: int
 ) -> list[list[Pattern]]:
-    """The rows that can match ``constructor`` (``None``: a tuple), with its fields spread out."""
+    """The rows that can match ``constructor`` (``None``: a tuple), with its fields as columns."""
     kept: list[list[Pattern]] = []
     for head, *rest in rows:
         if isinstance(head, PatternTuple):

@@ -1,4 +1,4 @@
-"""One operator call under inference, as its relation sees it."""
+"""The context that a type relation sees: one operator call under inference."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weft.support.user_code import place_of
 
 
 class CallContext:
-    """The ``RelationContext`` of one call; implements what that protocol documents."""
+    """The ``RelationContext`` of one call; that protocol documents the methods."""
 
     __slots__ = ("_args", "_call", "_function", "_op", "_out", "_solver")
 
@@ -96,13 +96,13 @@ class CallContext:
     def output(self, type_: Type) -> None:
         is_type = isinstance(type_, Type)
         if not is_type or (isinstance(type_, TensorType) and not isinstance(type_.dtype, DType)):
-            raise self._broken("states a result that is no type", got=repr(type_),
+            raise self._broken("states an invalid result type", got=repr(type_),
                                expected="TensorType.of(shape, dtype), or a TupleType")
         try:
             self._solver.unify(self._out, type_)
         except UnifyError as error:
             self.fail(
-                f"the result does not have the type that is asked of it ({error.detail})",
+                f"the result does not have the expected type ({error.detail})",
                 expected=self._solver.resolve(self._out),
                 got=type_,
             )
@@ -149,15 +149,15 @@ class CallContext:
     # -- driven by inference -----------------------------------------------------------------
 
     def attempt(self, report: Callable[[WeftError], None]) -> bool:
-        """Run the relation once; a failure is reported and ends it."""
+        """Run the relation once; report a failure, which ends it."""
         if any(self._solver.is_error(a) for a in self._args):
             self._give_up()
             return True
         try:
             done = self._op.relation(self)  # type: ignore[misc]
             if not isinstance(done, bool):
-                raise self._broken("does not say whether it is done",
-                                   expected="True, or False to be asked again", got=repr(done))
+                raise self._broken("does not return a bool",
+                                   expected="True if done, False to be retried", got=repr(done))
             return done
         except TypeInferenceError as error:
             report(error if error.where else self._placed(error))
@@ -167,7 +167,7 @@ class CallContext:
         return True
 
     def _broken(self, what: str, *, expected: str, got: str) -> OperatorError:
-        """The error for a mistake in the relation itself."""
+        """The error for a bug in the relation itself."""
         where = None if self._op.relation is None else place_of(self._op.relation)
         return OperatorError(f"the relation of {self.op_name} {what}", where=where,
                              expected=expected, got=got)
@@ -184,7 +184,7 @@ class CallContext:
         )
 
     def stuck(self) -> WeftError:
-        """The error for a relation that never got what it needs."""
+        """The error for a relation whose inputs never became known."""
         return type_error(
             self._call,
             self._function,
@@ -192,13 +192,13 @@ class CallContext:
             expected="the types of its arguments",
             got=self._unknown_arguments(),
             notes=self._notes(),
-            help="annotate the variables that these arguments come from",
+            help="annotate the variables that these arguments depend on",
         )
 
     def _unknown_arguments(self) -> str:
         open_ = [i for i, a in enumerate(self.args) if not is_complete(a)]
         names = [argument_name(self._call, i) for i in open_]
-        return f"nothing of {', '.join(names) or 'the result'}"
+        return f"unknown types of {', '.join(names) or 'the result'}"
 
     def _give_up(self) -> None:
         if isinstance(self._solver.shallow(self._out), IncompleteType):

@@ -1,8 +1,8 @@
-"""The first half of inference: a type, maybe with holes, for every node of a function.
+"""Constraint generation: a type, possibly incomplete, for every node of a function.
 
-The walk visits operands first and binds let variables before their scope, so that relations
-mostly run once, at sight, with everything known. What is typed already, over operands that kept
-their types, is taken as it is.
+The walk visits operands first and binds let variables before their scope, so most relations run
+only once, with complete inputs. Nodes that are already typed, over operands whose types did not
+change, are reused.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _ENTER, _BIND, _EXIT = 0, 1, 2
 class Constraints(NodeRules):
     """Types of the nodes of one or several functions that are inferred together.
 
-    ``order`` lists the nodes, operands first; ``types`` is keyed by ``id``; ``clean`` holds the
-    nodes whose known type is still right, with everything below them. With ``trust``, nodes that
-    have a type are believed, and not entered.
+    ``order`` lists the nodes in post-order; ``types`` is keyed by ``id``; ``clean`` holds the nodes
+    whose type, and all types below them, are still valid. With ``trust``, the walk does not enter
+    typed nodes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Constraints(NodeRules):
         self._global_types = global_types
 
     def collect(self, root: Expr, function: str | None = None) -> Type:
-        """Visit everything below ``root`` and return its type as far as known."""
+        """Visit all nodes below ``root``, and return its type as far as known."""
         self.function = function
         stack: list[tuple[Expr, int]] = [(root, _ENTER)]
         entered: set[int] = set()
@@ -78,7 +78,7 @@ class Constraints(NodeRules):
         return self.types[id(root)]
 
     def solve(self) -> None:
-        """Retry what waits; report what still waits after that."""
+        """Retry pending relations, and report those that remain."""
         self.solver.run()
         if not self.errors:
             for relation, context in self._contexts:
@@ -86,7 +86,7 @@ class Constraints(NodeRules):
                     self.errors.append(context.stuck())
 
     def agree(self, fn: Function, declared: Type, found: Type) -> None:
-        """State that a global function has the type that its callers were told."""
+        """Require that a global function has the type that its callers assumed."""
         self._unify(
             fn,
             declared,
@@ -109,7 +109,7 @@ class Constraints(NodeRules):
         stack.append((node, _EXIT))
         if isinstance(node, Let):
             if isinstance(node.value, Function) and node.var.annotation is None:
-                # The function may call itself; what was inferred for it before may be outdated.
+                # A recursive function: the type inferred for it before may be outdated.
                 self._set(node.var, IncompleteType())
             stack += [(node.body, _ENTER), (node, _BIND), (node.value, _ENTER)]
         elif isinstance(node, Match):
@@ -118,7 +118,7 @@ class Constraints(NodeRules):
         else:
             for child in reversed(children(node)):
                 if type(child) is Op and id(child) not in self.types:
-                    self._operator_as_value(node, child)  # operators have no place of their own
+                    self._operator_as_value(node, child)  # operators are not first-class
                     self._set(child, ERROR)
                 stack.append((child, _ENTER))
 
@@ -189,7 +189,7 @@ class Constraints(NodeRules):
             names = ", ".join(f"@{n}" for n in self._global_types)
             self._fail(
                 node,
-                f"the module has no function @{node.name}",
+                f"unknown function @{node.name}",
                 expected=names or "a module",
                 got=f"@{node.name}",
                 help=did_you_mean(node.name, self._global_types, "define it, or import it"),

@@ -1,8 +1,8 @@
 """Type inference for modules and expressions: incremental, and linear in the program.
 
-``infer_type`` gives every node its ``checked_type``. Nodes that are typed already keep their
-identity as long as the types of their operands hold, so inference after a pass costs one walk
-plus work for what the pass replaced.
+``infer_type`` sets the ``checked_type`` of every node. Typed nodes keep their identity if the types
+of their operands did not change, so inference after a pass costs one walk plus the work for the
+nodes that the pass replaced.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from weft.support.errors import TypeInferenceError, WeftError
 
 
 def infer_type(mod: IRModule) -> IRModule:
-    """``mod`` with every node typed; ``mod`` itself if it was.
+    """``mod`` with every node typed; ``mod`` itself if it is typed already.
 
-    Return types that are not declared are inferred, callees first. Functions that are as the last
-    inference left them are not looked at, unless the type of one that they name is another. Raises
-    ``TypeInferenceError`` that carries all errors found in ``errors``.
+    Undeclared return types are inferred, callees first. Functions that did not change since the
+    last inference are skipped unless the type of a function that they refer to changed. Raises
+    ``TypeInferenceError`` with all errors found in ``errors``.
     """
     known: dict[str, Type] = {name: _declared(fn) for name, fn in mod.functions.items()}
     typed: dict[str, Function] = {}
@@ -58,7 +58,7 @@ def infer_type(mod: IRModule) -> IRModule:
 def _settle(
     mod: IRModule, callees: Mapping[str, Sequence[str]], known: Mapping[str, Type]
 ) -> IRModule:
-    """``mod`` with a note of what is typed, for the next time."""
+    """``mod`` with a record of typed functions for the next inference."""
     settled = {
         name: Settled(fn, {c: known[c] for c in (name, *callees[name])}, mod.type_definitions)
         for name, fn in mod.functions.items()
@@ -69,7 +69,7 @@ def _settle(
 def _is_settled(
     name: str, mod: IRModule, known: Mapping[str, Type], group: Sequence[str]
 ) -> bool:
-    """Whether ``@name`` is as inference left it, and so is what it knew of other groups."""
+    """Whether ``@name`` and the types of the functions it refers to are unchanged."""
     note = mod.settled.get(name)
     if note is None or note.function is not mod.functions[name]:
         return False
@@ -81,10 +81,10 @@ def _is_settled(
 def infer_expr(
     expr: Expr, definitions: Mapping[str, TypeData] | None = None, *, trust: bool = False
 ) -> Expr:
-    """``expr`` typed, on its own; its free variables must be annotated or typed.
+    """A single ``expr``, typed; its free variables must be annotated or typed.
 
-    ``definitions`` are the data types that its constructors belong to. ``trust`` takes nodes that
-    are typed already at their word, so that the cost is that of the new nodes alone. Raises
+    ``definitions`` are the data types of its constructors. ``trust`` accepts the types of typed
+    nodes, so that only new nodes cost time. Raises
     ``TypeInferenceError``.
     """
     part = Constraints({}, definitions, trust=trust)
@@ -106,7 +106,7 @@ def _too_deep() -> TypeInferenceError:
 
 
 def _definition_errors(definitions: Mapping[str, TypeData]) -> Iterable[WeftError]:
-    """What is wrong with the types of fields."""
+    """Errors in the field types of data types."""
     for data in definitions.values():
         for constructor in data.constructors:
             found = (kind_error(t, definitions) for t in constructor.inputs)
@@ -128,7 +128,7 @@ def _declared(fn: Function) -> Type:
 
 
 def _finish(part: Constraints) -> dict[int, Expr]:
-    """Solve what waits and rebuild every node that has a new type or a new operand."""
+    """Solve pending relations, and rebuild every node with a new type or a new operand."""
     part.solve()
     memo: dict[int, Expr] = {}
     if part.errors:
@@ -149,7 +149,7 @@ def _finish(part: Constraints) -> dict[int, Expr]:
 
 
 def _with_type_args(call: Expr, part: Constraints, found: Sequence[Type]) -> Expr:
-    """A call of a generic function with its type arguments; one that nothing fixes is left out."""
+    """A generic call with its inferred type arguments; undetermined ones are omitted."""
     resolved = tuple(map(part.solver.resolve, found))
     if not isinstance(call, Call) or not all(map(is_complete, resolved)):
         return call
@@ -169,7 +169,7 @@ def _typed(node: Expr, type_: Type, memo: Mapping[int, Expr], *, annotate: bool)
 
 
 def _parameters(nodes: Iterable[Expr]) -> set[int]:
-    """Parameters of functions: their types are written down, as Relay does."""
+    """Parameters of functions; as in Relay, they get annotations."""
     return {id(p) for node in nodes if isinstance(node, Function) for p in node.params}
 
 
@@ -178,7 +178,7 @@ def _unknown(node: Expr, type_: Type, function: str | None) -> WeftError:
         node,
         function,
         f"the type of {describe(node)} cannot be inferred",
-        expected="a type without holes",
+        expected="a complete type",
         got=type_,
         help="annotate it: %x: Tensor[(..), float32]",
     )
@@ -220,7 +220,7 @@ def _call_order(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
 
 def _callees(name: str, mod: IRModule) -> list[str]:
-    """The functions of ``mod`` that ``@name`` speaks of, in order."""
+    """The functions of ``mod`` that ``@name`` refers to, in order."""
     note = mod.settled.get(name)
     if note is not None and note.function is mod.functions[name]:
         return [c for c in note.globals if c in mod.functions]

@@ -1,4 +1,4 @@
-"""Kinds: a type that a program writes down speaks of data types that exist, fully applied."""
+"""Kind checking: declared types refer to defined data types, with all their arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.support.errors import TypeInferenceError
 
 
 def kind_error(type_: Type, definitions: Mapping[str, TypeData]) -> TypeInferenceError | None:
-    """What is wrong with ``type_``, ``None`` if nothing is."""
+    """The error in ``type_``, or ``None``."""
     seen: set[int] = set()
     pending = [type_]
     while pending:
@@ -49,9 +49,9 @@ def _application_error(
 
 
 def undefined(name: str, definitions: Mapping[str, TypeData]) -> TypeInferenceError:
-    """The error for a data type that the module does not define."""
+    """The error for an undefined data type."""
     return TypeInferenceError(
-        f"the data type {name} is not defined",
+        f"undefined data type {name}",
         expected=", ".join(definitions) or "a module with type definitions",
         got=name,
         help=did_you_mean(

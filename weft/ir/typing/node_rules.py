@@ -1,4 +1,4 @@
-"""What each kind of node says about its type, one method each."""
+"""The typing rule of each kind of node, one method each."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _REF_HELP = "ref(x) makes a reference that holds values of the type of x"
 
 
 class NodeRules:
-    """The types of nodes from those of their operands; subclasses walk the program.
+    """Types of nodes from those of their operands; subclasses walk the program.
 
-    ``definitions`` are the data types of the module, ``None`` for an expression on its own, which
-    may speak of data types that its module defines.
+    ``definitions`` are the data types of the module; ``None`` for a single expression, which may
+    refer to data types of any module.
     """
 
     def __init__(self, definitions: Mapping[str, TypeData] | None) -> None:
@@ -149,7 +149,7 @@ class NodeRules:
         try:
             self.solver.unify(asked, given)
         except UnifyError as error:
-            # Types may be large: they are written out for an error alone.
+            # Types may be large; format them only for an error.
             where = f"{argument_name(call, index)} of {describe(call.op)}"
             self._fail(
                 call,
@@ -160,7 +160,7 @@ class NodeRules:
             )
 
     def _as_asked(self, given: Type, asked: Type) -> Type:
-        """A generic function, where a plain one is asked for, is used at one type."""
+        """A generic function is instantiated where a monomorphic one is expected."""
         known, wanted = self.solver.shallow(given), self.solver.shallow(asked)
         if isinstance(known, FuncType) and isinstance(wanted, FuncType) and not wanted.type_params:
             return instantiate(known)
@@ -201,13 +201,13 @@ class NodeRules:
 
     def _fail_field(self, node: TupleGetItem, known: Type) -> None:
         if not isinstance(known, TupleType):
-            what, way_out = "a field is taken of what is no tuple", "take fields of tuples alone"
+            what, way_out = "projection of a value that is not a tuple", "project tuples only"
             self._fail(node, what, expected="a tuple", got=known, help=way_out)
             return
         count = len(known.fields)
         self._fail(
             node,
-            f"the tuple has no field {node.index}",
+            f"tuple index {node.index} is out of range",
             expected=f"a field from 0 to {count - 1}" if count else "a tuple with fields",
             got=known,
             help="fields are counted from 0",
@@ -236,7 +236,7 @@ class NodeRules:
             node,
             _CONDITION,
             self.types[id(node.cond)],
-            "the condition is no boolean scalar",
+            "the condition is not a boolean scalar",
             help="compare with something, or reduce with all or any, to one truth value",
         )
         return self._join(
@@ -244,7 +244,7 @@ class NodeRules:
         )
 
     def _join(self, node: Expr, branches: list[Type]) -> Type:
-        """The type of whichever branch is taken."""
+        """The type of a value that comes from any of the branches."""
         result = branches[0]
         for branch in branches[1:]:
             left, right = self.solver.resolve(result), self.solver.resolve(branch)
@@ -332,7 +332,7 @@ class NodeRules:
         self._fail(node, error.what, expected=error.expected, got=error.got, help=error.help)
 
     def _check_kind(self, node: Expr, type_: Type | None) -> None:
-        """Report a written type that speaks of an unknown data type, or applies one wrongly."""
+        """Report a declared type with an undefined data type or wrong type arguments."""
         if type_ is None or isinstance(type_, TensorType) or not self._closed:
             return
         error = kind_error(type_, self._definitions)
@@ -359,5 +359,5 @@ def _listed(types: tuple[Type, ...]) -> str:
 
 def _argument_help(arg: Expr, callee: FuncType, call: Call) -> str:
     if isinstance(arg, Constructor) and not arg.inputs:
-        return f"a constructor without fields is called as well: {arg.name}()"
+        return f"a constructor without fields must be called as well: {arg.name}()"
     return f"{describe(call.op, arguments=False)} is {readable_type(callee)}"

@@ -1,4 +1,4 @@
-"""What a type relation sees, and the combinators that most operators are declared with."""
+"""The interface of type relations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weft.ir.types import TensorType, Type
 class RelationContext(Protocol):
     """One call under inference, as its operator's relation sees it.
 
-    A relation looks at what is known, states what follows, and returns True once it has nothing
-    more to say. It returns False while an argument it needs is unknown; the solver calls it again
-    when that argument changes. Statements unify, so knowledge may flow from output to input.
+    A relation reads the known types, states what follows from them, and returns True when it is
+    done. It returns False while an argument that it needs is unknown; the solver calls it again
+    when that argument changes. Statements unify, so types may flow from output to input.
     """
 
     op_name: str
@@ -56,7 +56,7 @@ class RelationContext(Protocol):
         got: object = None,
         help: str | None = None,
     ) -> Any:
-        """Record the error and end this relation (raises; never returns)."""
+        """Record the error and end this relation (always raises)."""
         ...
 
 

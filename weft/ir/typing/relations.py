@@ -1,8 +1,8 @@
-"""Combinators for type relations: what most operators are declared with.
+"""Combinators for type relations, with which most operators are declared.
 
-Every relation here states only what follows from what is known, in either direction, and
-refuses with a message that names the operator, the argument, the axis, what would do and what
-came. Operators with rules of their own keep them beside their definition.
+Every relation here states only what follows from known types, in either direction. Its errors
+name the operator, the argument, the axis, the expected and the actual type. Relations of single
+operators stand beside their definition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TypeOf = Callable[[TensorType, Attrs], TensorType]
 
 
 def same_type_as(index: int) -> Relation:
-    """The result has the type of argument ``index``, and the other way round."""
+    """The result and argument ``index`` have the same type; either may determine the other."""
 
     def relation(ctx: RelationContext) -> bool:
         source = ctx.tensor(index)
@@ -38,7 +38,7 @@ identity_relation: Relation = same_type_as(0)
 
 
 def float_unary(ctx: RelationContext) -> bool:
-    """Like ``identity_relation``, for functions that only floating-point numbers have."""
+    """Like ``identity_relation``, for functions of floating-point tensors."""
     source = ctx.tensor(0)
     if source is not None and not source.dtype.is_float:
         ctx.fail(
@@ -67,7 +67,7 @@ def unary(result: TypeOf) -> Relation:
 def broadcast_binary(out_dtype: DType | str | None = None) -> Relation:
     """NumPy's broadcasting of two tensors of one dtype.
 
-    ``out_dtype`` is the dtype of the result where it is not that of the operands.
+    ``out_dtype`` is the dtype of the result if it differs from the operands'.
     """
     fixed = None if out_dtype is None else DType.of(out_dtype)
 
@@ -148,7 +148,7 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim | None:
 def normalize_axis(
     ctx: RelationContext, axis: int, ndim: int, *, name: str = "axis", arg: int = 0
 ) -> int:
-    """``axis`` counted from the front; fails if the argument has no such axis."""
+    """``axis`` counted from the front; fails if it is out of range."""
     if not -ndim <= axis < ndim:
         ctx.fail(
             f"{name} {axis} is out of range",
@@ -162,7 +162,7 @@ def normalize_axis(
 def normalize_axes(
     ctx: RelationContext, axes: Sequence[int], ndim: int, *, name: str = "axis", arg: int = 0
 ) -> tuple[int, ...]:
-    """Several axes counted from the front, in the given order; fails on a repeated one."""
+    """Several axes counted from the front, in the given order; fails for a repeated one."""
     result = tuple(normalize_axis(ctx, a, ndim, name=name, arg=arg) for a in axes)
     if len(set(result)) != len(result):
         ctx.fail(f"{name} names an axis twice", arg=arg, expected="distinct axes", got=tuple(axes))
@@ -182,11 +182,11 @@ def reduce_along(
     out_dtype: DType | str | None = None,
     needs_element: bool = False,
 ) -> Relation:
-    """Reduction over the axes that ``axes_of(attrs)`` names (``None``: over all).
+    """Reduction over the axes that ``axes_of(attrs)`` returns (``None``: all).
 
     The default reads the attributes ``axis`` (an int, a tuple, or ``None``) and ``exclude``;
-    ``keepdims`` is read where the operator has it. ``needs_element`` refuses to reduce an axis of
-    size 0, which has no maximum.
+    ``keepdims`` is read if the operator declares it. ``needs_element`` rejects the reduction of an
+    axis of size 0, which has no maximum.
     """
     fixed = None if out_dtype is None else DType.of(out_dtype)
 
@@ -198,7 +198,7 @@ def reduce_along(
         for axis in axes:
             if needs_element and source.shape[axis] == 0:
                 ctx.fail(
-                    "an empty axis has no such element",
+                    "cannot reduce an empty axis",
                     arg=0,
                     axis=axis,
                     expected="a size of 1 or more",

@@ -1,4 +1,4 @@
-"""How type errors are worded: the operator, the place, the argument and axis, what came."""
+"""Wording of type errors: operator, source location, argument and axis, expected and actual."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from weft.support.errors import TypeInferenceError, WeftError
 _SHOWN_ARGUMENTS = 6
 _SHOWN_ERRORS = 20
 _LONGEST = 1_000  # characters of a type in a message
-_FURTHEST = 100_000  # and those that are looked at
-_DEEPEST = 8  # expressions in expressions of a description
+_FURTHEST = 100_000  # characters of a type that are formatted at most
+_DEEPEST = 8  # levels of nested expressions in a description
 
 
 def describe(expr: Expr, *, arguments: bool = True, depth: int = _DEEPEST) -> str:
-    """One short line for ``expr``: the operator with its operands' names.
+    """One short line for ``expr``: the operator with the names of its operands.
 
-    ``depth`` bounds the expressions in it; what is further in is left out.
+    ``depth`` bounds the nesting; deeper expressions are omitted.
     """
     if isinstance(expr, Var):
         return f"%{expr.name}"
@@ -80,7 +80,7 @@ def _operands(args: Sequence[Expr], inner: _Describe) -> str:
 
 
 def place_of(expr: Expr, function: str | None) -> str:
-    """Where ``expr`` is: its span, the expression itself, the function around it."""
+    """The location of ``expr``: its span, its text, and the enclosing function."""
     inside = f" in @{function}" if function else ""
     text = f"`{describe(expr)}`{inside}"
     return f"{expr.span}: {text}" if expr.span else text
@@ -96,7 +96,7 @@ def type_error(
     notes: Sequence[str] = (),
     help: str | None = None,
 ) -> TypeInferenceError:
-    """An error about ``expr``, with the line it is on where that can be shown."""
+    """An error about ``expr``, with its source line if that is available."""
     excerpt = expr.span.excerpt() if expr.span else ()
     return TypeInferenceError(
         what,
@@ -109,7 +109,7 @@ def type_error(
 
 
 def _shortened(value: Any) -> Any:
-    """The text of ``value`` without its middle, where it is too long to be read."""
+    """The text of ``value``, without its middle if it is very long."""
     text = readable_type(value) if isinstance(value, Type) else str(value)
     if value is None or len(text) <= _LONGEST:
         return value
@@ -117,7 +117,7 @@ def _shortened(value: Any) -> Any:
 
 
 def readable_type(type_: Type) -> str:
-    """The text of ``type_``, which may be cut off where nobody would read on."""
+    """The text of ``type_``, truncated if it is very long."""
     return type_text(type_, limit=_FURTHEST)
 
 
@@ -127,19 +127,19 @@ def counted(count: int, noun: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A suggestion of names like ``name``; ``otherwise`` where there are none."""
+    """A suggestion of names similar to ``name``; ``otherwise`` without any."""
     close = difflib.get_close_matches(name, list(known), n=3)
     return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
 def signature_help(op: Op) -> str:
-    """What the operator takes and does, for errors that know no better way out."""
+    """The signature and summary of an operator, as a last resort for errors."""
     about = op.doc.strip().splitlines()[0] if op.doc.strip() else "see its documentation"
     return f"{op.name}({', '.join(op.inputs)}): {about}"
 
 
 def argument_name(call: Call, index: int) -> str:
-    """``argument 1 (weight)``; counts from 0, as ``call.args`` does."""
+    """``argument 1 (weight)``; counts from 0, like ``call.args``."""
     names = call.op.inputs if isinstance(call.op, Op) else ()
     name = f" ({names[index].lstrip('*')})" if index < len(names) else ""
     return f"argument {index}{name}"
@@ -157,7 +157,7 @@ def argument_notes(call: Call, types: Sequence[Type]) -> list[str]:
 
 
 def raise_collected(errors: Sequence[WeftError]) -> None:
-    """Raise what was found: one error as it is, several as a list under one heading."""
+    """Raise a single error unchanged, several as a list under one heading."""
     if not errors:
         return
     if len(errors) == 1:

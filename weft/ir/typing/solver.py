@@ -1,8 +1,8 @@
 """Unification of types, and relations that are retried as their inputs become known.
 
-Holes (``IncompleteType``) are bound in a substitution table in union-find fashion. A relation
-that could not finish waits for the holes it mentions; binding one of them puts it back on the
-worklist, so a chain of n calls costs n steps whatever the direction in which types flow.
+Incomplete types are bound in a substitution table in union-find fashion. A relation that is not
+done waits for the incomplete types that it mentions; binding one of them puts it back on the
+worklist, so a chain of n calls costs n steps in whichever direction types flow.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weft.support.errors import InternalError
 
 @dataclass(frozen=True, slots=True)
 class ErrorType(Type):
-    """The type of an expression already reported; it agrees with everything, silently."""
+    """The type of an expression with a reported error; it unifies with every type."""
 
     def __str__(self) -> str:
         return "_"
@@ -40,7 +40,7 @@ ERROR = ErrorType()
 
 
 class UnifyError(Exception):
-    """Two types that cannot be equal; ``detail`` says where inside they differ."""
+    """Two types that do not unify; ``detail`` says where inside they differ."""
 
     def __init__(self, left: Type, right: Type, detail: str) -> None:
         self.left = left
@@ -51,7 +51,7 @@ class UnifyError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Deferred:
-    """A relation on the worklist: ``attempt`` returns True when it has nothing more to say."""
+    """A relation on the worklist: ``attempt`` returns True when it is done."""
 
     attempt: Callable[[], bool]
     types: tuple[Type, ...]
@@ -60,7 +60,7 @@ class Deferred:
 
 
 class TypeSolver:
-    """A substitution for holes, with a worklist of relations."""
+    """A substitution for incomplete types, with a worklist of relations."""
 
     def __init__(self) -> None:
         self._bound: dict[IncompleteType, Type] = {}
@@ -72,7 +72,7 @@ class TypeSolver:
     # -- knowledge -------------------------------------------------------------------------
 
     def shallow(self, type_: Type) -> Type:
-        """``type_`` itself, or what its hole is bound to so far."""
+        """``type_``, or the type that it is bound to so far if incomplete."""
         if not isinstance(type_, IncompleteType):
             return type_
         trail = []
@@ -85,12 +85,12 @@ class TypeSolver:
         return current
 
     def resolve(self, type_: Type) -> Type:
-        """``type_`` with every bound hole filled, at any depth."""
+        """``type_`` with every bound incomplete type replaced, at any depth."""
         if is_complete(type_):
             return type_
         while True:
             filled = rewrite_type(type_, self._filled)
-            # What a hole is bound to may have holes of its own.
+            # A bound type may contain incomplete types.
             if filled is type_ or is_complete(filled):
                 return filled
             type_ = filled
@@ -101,7 +101,7 @@ class TypeSolver:
         return type_ if is_complete(type_) else None
 
     def holes(self, type_: Type) -> list[IncompleteType]:
-        """The unbound holes inside ``type_``."""
+        """The unbound incomplete types in ``type_``."""
         found: dict[IncompleteType, None] = {}
         pending = [type_]
         seen: set[int] = set()
@@ -115,7 +115,7 @@ class TypeSolver:
         return list(found)
 
     def is_error(self, type_: Type) -> bool:
-        """Whether ``type_`` is, or is a tuple that holds, what was reported already."""
+        """Whether ``type_`` is, or is a tuple that contains, an ``ErrorType``."""
         known = self.shallow(type_)
         if isinstance(known, TupleType):
             return any(self.shallow(f) is ERROR for f in known.fields)
@@ -126,13 +126,13 @@ class TypeSolver:
     def unify(self, left: Type, right: Type) -> Type:
         """Make both types equal and return the result; raises ``UnifyError``.
 
-        A dimension known on one side only is known in the result.
+        A dimension known on one side is known in the result.
         """
         result = self._unify_flat(left, right)
         return run(self._unify_parts(left, right)) if result is None else result
 
     def _unify_flat(self, left: Type, right: Type) -> Type | None:
-        """What needs no look inside; ``None`` for two types of one kind that are made of parts."""
+        """Unify types without components; ``None`` for two composite types of one kind."""
         if left is right:
             return left
         a, b = self.shallow(left), self.shallow(right)
@@ -155,7 +155,7 @@ class TypeSolver:
     def _unify_parts(self, left: Type, right: Type) -> Routine[Type]:
         a, b = self.shallow(left), self.shallow(right)
         if not isinstance(a, CompositeType) or not isinstance(b, CompositeType):
-            raise InternalError(f"{a} has no parts to unify with those of {b}")
+            raise InternalError(f"{a} and {b} have no component types to unify")
         self._check_counts(a, b)
         renamed = dict(zip(b.binds(), a.binds(), strict=True))
         parts = []
@@ -178,7 +178,7 @@ class TypeSolver:
         raise UnifyError(self.resolve(a), self.resolve(b), detail)
 
     def _refined(self, left: Type, right: Type, result: Type) -> Type:
-        """``result``, known from now on to the holes on either side."""
+        """``result``, recorded for the incomplete types on either side."""
         self._refine(left, result)
         self._refine(right, result)
         return result
@@ -191,7 +191,7 @@ class TypeSolver:
         self._wake(hole)
 
     def _refine(self, type_: Type, result: Type) -> None:
-        """A hole bound to ``(?, 3)`` that met ``(2, 3)`` knows more now."""
+        """Refine the binding of an incomplete type: ``(?, 3)`` met ``(2, 3)``."""
         root = type_
         while isinstance(root, IncompleteType):
             known = self._bound[root]
@@ -215,7 +215,7 @@ class TypeSolver:
             self._all.append(relation)
 
     def run(self) -> None:
-        """Retry relations until nothing new is known."""
+        """Retry relations until nothing changes."""
         while self._ready:
             relation = self._ready.popleft()
             relation.queued = False
@@ -223,7 +223,7 @@ class TypeSolver:
                 self._attempt(relation)
 
     def stuck(self) -> list[Deferred]:
-        """Relations that still wait, in order of the program."""
+        """Relations that are still pending, in program order."""
         return [r for r in self._all if not r.done]
 
     def _attempt(self, relation: Deferred) -> None:
@@ -233,14 +233,14 @@ class TypeSolver:
             if relation.done:
                 return
             if before == self._bindings:
-                break  # else it found something out itself, which may let it go further
+                break  # otherwise it bound a type, and may get further with it
         for type_ in relation.types:
             for hole in self.holes(type_):
                 self._waiting.setdefault(hole, []).append(relation)
 
 
 def unify_tensors(a: TensorType, b: TensorType) -> TensorType:
-    """The tensor type that both agree on; raises ``UnifyError``."""
+    """The unification of two tensor types; raises ``UnifyError``."""
     if a.dtype != b.dtype:
         raise UnifyError(a, b, f"dtype {a.dtype} against {b.dtype}")
     if a.ndim != b.ndim:
@@ -255,9 +255,9 @@ def unify_tensors(a: TensorType, b: TensorType) -> TensorType:
 
 
 def unify_dims(a: Dim, b: Dim) -> Dim | None:
-    """The dimension that both agree on, ``None`` if there is none.
+    """The unification of two dimensions; ``None`` if they differ.
 
-    Symbols stand for any size, so ``n`` agrees with ``n`` and ``?`` alone.
+    A symbol stands for any size, so ``n`` unifies only with ``n`` and ``?``.
     """
     if isinstance(a, AnyDim):
         return b
@@ -267,9 +267,9 @@ def unify_dims(a: Dim, b: Dim) -> Dim | None:
 
 
 def join_types(a: Type, b: Type) -> Type | None:
-    """The type of a value that has type ``a`` or type ``b``; ``None`` if that is not expressible.
+    """The type of a value of type ``a`` or ``b``; ``None`` if no type covers both.
 
-    Unlike in unification, a dimension known on one side only is not known.
+    Unlike in unification, a dimension known on one side only is unknown in the result.
     """
     return run(_join(a, b))
 
