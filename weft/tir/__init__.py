@@ -1,4 +1,4 @@
-"""Loop programs: interned scalar expressions, statements over buffers, functions of them."""
+"""The loop-level IR (tir): interned expressions, statements over buffers, and functions."""
 
 from weft.tir import printer as _printer
 from weft.tir.buffer import Buffer, buffer

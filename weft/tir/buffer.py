@@ -1,4 +1,4 @@
-"""Buffers: named, typed memory that loads and stores refer to by identity."""
+"""Buffers: typed memory regions, compared by identity, that loads and stores access."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _uids = itertools.count()
 
 
 def next_uid() -> int:
-    """A number for a buffer that is made from another."""
+    """A fresh buffer number, for ``dataclasses.replace``."""
     return next(_uids)
 
 
@@ -22,11 +22,11 @@ SCOPES = ("global", "local", "shared", "constant")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """Row-major memory of ``shape``; ``strides`` (in elements) only where it is not compact.
+    """A row-major array of ``shape``; ``strides``, in elements, only if it is not compact.
 
-    ``scope``: ``global`` (memory: parameters, workspace, or per-thread scratch), ``local``
-    (registers: every index must be constant once loops are unrolled), ``shared`` (a GPU block),
-    ``constant`` (read-only data baked into the program). ``alignment`` is in bytes.
+    ``scope`` is ``global`` (memory: parameters, workspace, or per-thread scratch), ``local``
+    (registers: every index must be constant after unrolling), ``shared`` (memory of a GPU block) or
+    ``constant`` (read-only data of the program). ``alignment`` is in bytes.
     """
 
     name: str
@@ -43,13 +43,13 @@ class Buffer:
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
-        """The shape as integers; ``None`` if a size is symbolic."""
+        """The shape as integers; ``None`` if a dimension is symbolic."""
         sizes = tuple(int_value(s) for s in self.shape)
         return None if None in sizes else sizes  # type: ignore[return-value]
 
     @property
     def static_bytes(self) -> int | None:
-        """Bytes of the whole buffer; ``None`` if a size is symbolic."""
+        """The size in bytes; ``None`` if a dimension is symbolic."""
         shape = self.static_shape
         if shape is None:
             return None
@@ -59,10 +59,12 @@ class Buffer:
         return total
 
     def load(self, *indices: ExprLike) -> BufferLoad:
+        """The expression ``self[indices]``."""
         return BufferLoad(self, tuple(as_prim(i) for i in indices))
 
 
 def buffer(
     name: str, shape: Sequence[ExprLike], dtype: DType | str = "float32", scope: str = "global"
 ) -> Buffer:
+    """A compact buffer; sizes may be integers or expressions."""
     return Buffer(name, tuple(as_prim(s) for s in shape), DType.of(dtype), scope)

@@ -1,4 +1,4 @@
-"""What operations of the evaluator compute, where Python and NumPy have no operator for it."""
+"""Operations of the evaluator that differ from Python's and NumPy's operators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def reinterpreted(value: Any, dtype: np.dtype) -> Any:
 
 
 def wrapped(value: Any) -> Any:
-    """An int64, whatever its value in Python's integers."""
+    """A Python integer wrapped to int64."""
     return value if -(2**63) <= value < 2**63 else wrap(value, int64)
 
 
 def floordiv(a: Any, b: Any) -> Any:
-    """By zero 0, as NumPy has it; the smallest integer by -1 is itself."""
+    """Division by zero gives 0, as in NumPy; the smallest integer by -1 is itself."""
     return np.floor_divide(a, b)
 
 

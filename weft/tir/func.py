@@ -1,4 +1,4 @@
-"""A loop program: one function over buffers."""
+"""``PrimFunc``: one function over buffers, the unit of lowering and code generation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from weft.tir.stmt import Stmt, print_node
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrimFunc:
-    """``params`` are buffers (passed as pointers) and scalar variables (symbolic sizes, int64).
+    """A function. ``params`` are buffers (pointers) and scalars (symbolic sizes, int64).
 
-    Parameters that are accessed never alias. ``attrs``: ``num_outputs`` (the last so many buffers
-    are written), ``workspace_bytes`` and ``workspace_offsets`` (set by ``plan_workspace``: compiled
-    code then takes a trailing pointer ``workspace``, and the ``Allocate`` of each buffer in
-    ``workspace_offsets`` stands for the memory at that byte offset; all are disjoint),
-    ``python_functions`` (what ``call_extern`` finds by symbol, beside the runtime's functions),
-    ``in_place`` (the number of a parameter that is not accessed, for its values are in the last
-    one: see ``reuse_input``), and facts for people (``implementation``, ``flops``).
+    Accessed parameters never alias. Keys of ``attrs``:
+
+    - ``num_outputs``: the number of output buffers, which are the last parameters;
+    - ``workspace_bytes``, ``workspace_offsets``: set by ``plan_workspace``. Compiled code takes a
+      further pointer to the workspace, in which each buffer has its byte offset;
+    - ``python_functions``: the Python functions that ``call_extern`` may call, by symbol;
+    - ``in_place``: the index of a parameter that is not accessed, because its values are in the
+      memory of the last parameter (see ``reuse_input``);
+    - ``implementation``, ``flops``: for reports.
     """
 
     name: str

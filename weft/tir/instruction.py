@@ -1,10 +1,10 @@
-"""Tensor instructions: what one machine instruction computes, as loops, and how it is called.
+"""Tensor instructions: the semantics of a machine instruction as loops, and its code generator.
 
-The form is that of Exo (Ikarashi et al., "Exocompilation for Productive Programming of Hardware
-Accelerators", 2022): an instruction is a small loop program, its meaning, together with a code
-generator. A schedule names the loops to replace, ``weft.tir.match_instruction`` checks that they
-are the instruction's, and the evaluator runs the meaning, so that every use is checked on
-machines without the instruction.
+As in Exo (Ikarashi et al., "Exocompilation for Productive Programming of Hardware Accelerators",
+2022), an instruction is a small loop program, which defines its semantics, with a code generator. A
+schedule marks the loops to replace, and ``weft.tir.match_instruction`` checks that they compute the
+same. The evaluator interprets the semantics, so schedules can be tested on CPUs without the
+instruction.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from weft.tir.intrinsics import INTRINSICS, Intrinsic
 from weft.tir.stmt import BufferStore, For, ForKind, Stmt
 from weft.tir.visitor import loads_from
 
-# (writer of the function, result dtype, operands, their dtypes) -> the result. The writer is that
-# of the code generator, which this layer does not know.
+# (function writer, result dtype, operands, their dtypes) -> the result. The writer belongs to the
+# code generator, a higher layer, so its type is not known here.
 Emit: TypeAlias = Callable[[Any, DType, Sequence[str], Sequence[DType]], str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instruction:
-    """One tensor instruction. ``loops`` around ``store`` are its meaning.
+    """One tensor instruction. Its semantics are ``loops`` around ``store``.
 
-    ``result`` is the buffer that ``store`` writes; it is the first operand of the call where the
-    store also reads it (``accumulates``), ``operands`` are the others. The buffers are compact and
-    of constant shape, and are passed as vectors of all their elements in order. ``features`` are
-    what a CPU of one of the architectures ``archs`` must have; ``emit`` writes the call.
+    ``result`` is the buffer that ``store`` writes. It is the first operand of the call if the store
+    also reads it (``accumulates``); ``operands`` are the other buffers. Buffers are compact, have
+    constant shapes, and are passed as vectors of their elements in row-major order. ``archs`` and
+    ``features`` say which CPUs support the instruction; ``emit`` generates the call.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Instruction:
         return (self.result, *self.operands) if self.accumulates else self.operands
 
     def runs_on(self, arch: str, features: Collection[str]) -> bool:
-        """Whether a CPU of ``arch`` with ``features`` has it."""
+        """Whether a CPU of ``arch`` with ``features`` supports the instruction."""
         return (not self.archs or arch in self.archs) and set(self.features) <= set(features)
 
     def body(self) -> Stmt:
-        """The meaning as a statement."""
+        """The semantics as a statement."""
         body: Stmt = self.store
         for var, extent in reversed(self.loops):
             body = For(var, const(0), const(extent), ForKind.SERIAL, body)
@@ -81,15 +81,14 @@ INSTRUCTIONS: Registry[Instruction] = Registry("instruction")
 
 
 def lanes_of(buffer: Buffer) -> int:
-    """The number of elements of a buffer of an instruction."""
+    """The number of elements of an instruction's buffer."""
     return math.prod(int_value(size) or 0 for size in buffer.shape)
 
 
 def register_instruction(instruction: Instruction) -> Instruction:
-    """Make ``instruction`` known by its name, to schedules and as an intrinsic.
+    """Register ``instruction`` for schedules, and as an intrinsic.
 
-    Raises ``LoweringError`` for shapes that are not constant and ``RegistryError`` for a name
-    that is taken.
+    Raises ``LoweringError`` for symbolic shapes and ``RegistryError`` for a registered name.
     """
     for buffer in (instruction.result, *instruction.operands):
         if buffer.static_shape is None:
@@ -106,7 +105,7 @@ def register_instruction(instruction: Instruction) -> Instruction:
 
 
 def _evaluate(instruction: Instruction, *operands: Any) -> np.ndarray:
-    """The result vector, by running the meaning over the operand vectors."""
+    """The result vector, by interpreting the semantics on the operand vectors."""
     arrays = {
         buffer: np.array(value, buffer.dtype.numpy).reshape(buffer.static_shape or ())
         for buffer, value in zip(instruction.buffers, operands, strict=True)
@@ -114,17 +113,17 @@ def _evaluate(instruction: Instruction, *operands: Any) -> np.ndarray:
     result = instruction.result
     if result not in arrays:
         arrays[result] = np.zeros(result.static_shape or (), result.dtype.numpy)
-    _meaning(instruction)(arrays[result], *(arrays[b] for b in instruction.operands))
+    _semantics(instruction)(arrays[result], *(arrays[b] for b in instruction.operands))
     return arrays[result].reshape(-1)
 
 
 @functools.lru_cache(maxsize=64)
-def _meaning(instruction: Instruction) -> Callable[..., None]:
+def _semantics(instruction: Instruction) -> Callable[..., None]:
     params = (instruction.result, *instruction.operands)
-    return evaluator_of(PrimFunc("meaning", params, instruction.body()))
+    return evaluator_of(PrimFunc("semantics", params, instruction.body()))
 
 
 def call_of(instruction: Instruction, operands: Sequence[PrimExpr]) -> PrimExpr:
-    """The call of ``instruction`` on vectors, in the order of ``instruction.buffers``."""
+    """The call of ``instruction`` on one vector per buffer, in the order of its ``buffers``."""
     result = instruction.result
     return Call(result.dtype.vector(lanes_of(result)), instruction.name, tuple(operands))

@@ -1,4 +1,4 @@
-"""A plain Python function that a loop program calls.
+"""Python functions that loop programs call.
 
 The evaluator runs the function itself over arrays; code generation compiles it
 (``weft.codegen.llvm.python_bodies.link``). A program calls it by ``symbol`` with ``call_extern``;
@@ -16,13 +16,13 @@ import numpy as np
 from weft.ir.dtype import DType
 from weft.tir.func import PrimFunc
 
-# A value known when the program is compiled, or the dtype of one that is not.
+# A compile-time constant, or the dtype of a run-time value.
 Scalar: TypeAlias = "bool | int | float | DType"
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayParam:
-    """A dense array in C order; a size is ``None`` where a run-time value gives it."""
+    """A C-contiguous array; a size is ``None`` if a run-time value gives it."""
 
     dtype: DType
     shape: tuple[int | None, ...]
@@ -31,10 +31,10 @@ class ArrayParam:
 
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
-    """``body(*arrays, *scalars)``, which returns nothing.
+    """A function ``body(*arrays, *scalars) -> None`` under the name ``symbol``.
 
-    Run-time values come in order: the missing sizes of the arrays, then the scalars that are
-    given as a dtype. ``symbol`` is different where machine code would be.
+    Calls pass the run-time values in order: the sizes of the arrays that are ``None``, then the
+    scalars that are dtypes. Functions with different machine code have different symbols.
     """
 
     symbol: str
@@ -43,10 +43,10 @@ class PythonFunction:
     scalars: tuple[Scalar, ...]
 
     def run(self, memory: Sequence[np.ndarray], values: Sequence[Any]) -> None:
-        """Call the body itself. Inputs are read-only views."""
+        """Call the Python function on views of ``memory``, read-only for input arrays."""
         rest = iter(values)
         views = [self._view(p, m, rest) for p, m in zip(self.arrays, memory, strict=True)]
-        # NumPy scalars take part in arithmetic with the types that they are compiled to.
+        # As NumPy scalars, constants have the types in arithmetic that numba gives them.
         scalars = [next(rest) if isinstance(s, DType) else np.asarray(s)[()] for s in self.scalars]
         self.body(*views, *scalars)
 

@@ -1,4 +1,4 @@
-"""Statements of loop programs: frozen, compared by identity."""
+"""Statements of loop programs: immutable, compared by identity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ForKind(enum.Enum):
 
 
 class _Text:
-    """The printer of loop programs hands itself over when ``weft.tir`` is imported."""
+    """The installed printer. It depends on this module, so ``weft.tir`` installs it on import."""
 
     render: Any = staticmethod(object.__repr__)
 
@@ -48,7 +48,7 @@ class Stmt:
         return _Text.render(self)
 
     def replace(self: S, **changes: Any) -> S:
-        """A statement with the fields changed; ``self`` where nothing differs (by identity)."""
+        """A copy with changed fields; ``self`` if all values are identical to the current ones."""
         if all(getattr(self, name) is value for name, value in changes.items()):
             return self
         return dataclasses.replace(self, **changes)
@@ -56,7 +56,7 @@ class Stmt:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BufferStore(Stmt):
-    """``buffer[indices] = value``; ``predicate`` masks lanes (or the whole scalar store)."""
+    """``buffer[indices] = value``; no store where ``predicate`` is false, per lane."""
 
     buffer: Buffer
     value: PrimExpr
@@ -66,7 +66,10 @@ class BufferStore(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class For(Stmt):
-    """``for loop_var in range(min, min + extent)``; iterations of a parallel loop commute."""
+    """``for loop_var in range(min, min + extent)``.
+
+    Iterations of parallel and vectorised loops are independent.
+    """
 
     loop_var: Var
     min: PrimExpr
@@ -91,7 +94,7 @@ class SeqStmt(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Allocate(Stmt):
-    """``buffer`` lives during ``body``; its content is undefined at the start."""
+    """Allocates ``buffer`` for the duration of ``body``, uninitialised."""
 
     buffer: Buffer
     body: Stmt
@@ -106,7 +109,7 @@ class LetStmt(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AttrStmt(Stmt):
-    """A remark for later passes (``pragma_*``) about ``body``."""
+    """Attaches ``key`` and ``value`` to ``body``, for later passes."""
 
     key: str
     value: Any
@@ -115,13 +118,13 @@ class AttrStmt(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Evaluate(Stmt):
-    """An expression for its effect: a call."""
+    """Evaluates an expression for its side effects: a call."""
 
     value: PrimExpr
 
 
 def seq(stmts: Sequence[Stmt | None]) -> Stmt:
-    """The statements in order, nested sequences flattened, ``None`` and empties dropped."""
+    """The statements in order; nested sequences are flattened, ``None`` is dropped."""
     flat: list[Stmt] = []
     for stmt in stmts:
         if isinstance(stmt, SeqStmt):

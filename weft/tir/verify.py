@@ -1,4 +1,4 @@
-"""Rules that a loop program keeps: scopes, dtypes, and what holds from a given pass on."""
+"""The verifier of loop programs: scopes, dtypes, and properties established by passes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Verifier:
                 self._scoped(node.var, node.body)
             case s.Allocate():
                 if node.buffer in self.memory:
-                    self.fail(f"{node.buffer.name} is allocated inside its own allocation", None)
+                    self.fail(f"nested allocation of buffer {node.buffer.name}", None)
                 self.memory.add(node.buffer)
                 self.stmt(node.body)
                 self.memory.discard(node.buffer)
@@ -54,9 +54,9 @@ class _Verifier:
 
     def _loop(self, node: s.For) -> None:
         if node.kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and node.extent.dtype.lanes != 1:
-            self.fail("a loop has a vector as extent", node.extent)
+            self.fail("the extent of a loop is a vector", node.extent)
         if node.loop_var in self.bound:
-            self.fail(f"{node.loop_var} is the variable of a loop inside its own loop", None)
+            self.fail(f"nested loops over the same variable {node.loop_var}", None)
         self._scoped(node.loop_var, node.body)
 
     def _scoped(self, var: Var, body: Stmt) -> None:
@@ -68,34 +68,35 @@ class _Verifier:
         expected = node.buffer.dtype.vector(x.access_lanes(node.indices))
         self._access(node.buffer, node.indices, node.predicate)
         if node.value.dtype is not expected:
-            self.fail(f"a value of {node.value.dtype} is stored as {expected}", node)
+            self.fail(f"store of {node.value.dtype} to elements of {expected}", node)
 
     def _access(self, buffer: Buffer, indices: tuple[PrimExpr, ...], mask: PrimExpr | None) -> None:
         if buffer not in self.memory:
-            self.fail(f"buffer {buffer.name} is used where it is not allocated", None)
+            self.fail(f"buffer {buffer.name} is accessed outside of its allocation", None)
         if len(indices) != buffer.ndim:
-            self.fail(f"buffer {buffer.name} has {buffer.ndim} dimensions", indices)
+            self.fail(f"buffer {buffer.name} of rank {buffer.ndim} with {len(indices)} indices",
+                      indices)
         for index in indices:
             if not index.dtype.is_int:
-                self.fail(f"an index of {buffer.name} is {index.dtype}", index)
+                self.fail(f"index of buffer {buffer.name} has dtype {index.dtype}", index)
         lanes = x.access_lanes(indices)
         if mask is not None and mask.dtype is not x.bool_.vector(lanes):
-            self.fail(f"the mask of {buffer.name} is {mask.dtype}", mask)
+            self.fail(f"predicate of an access to {buffer.name} has dtype {mask.dtype}", mask)
 
     def expr(self, e: PrimExpr, lets: set[Var]) -> None:
         if type(e) is Var:
             if e not in self.bound and e not in lets:
-                self.fail(f"variable {e.name} is not bound", e)
+                self.fail(f"unbound variable: {e.name}", e)
         elif isinstance(e, x.Binary) and e.a.dtype is not e.b.dtype:
-            self.fail(f"operands are {e.a.dtype} and {e.b.dtype}", e)
+            self.fail(f"operands have different dtypes: {e.a.dtype} and {e.b.dtype}", e)
         elif type(e) is x.Select and e.true_value.dtype is not e.false_value.dtype:
-            self.fail(f"sides are {e.true_value.dtype} and {e.false_value.dtype}", e)
+            self.fail(f"select of {e.true_value.dtype} and {e.false_value.dtype}", e)
         elif type(e) is BufferLoad:
             self._access(e.buffer, e.indices, e.predicate)
         elif type(e) is x.Call:
             self._call(e)
         elif isinstance(e, x.ProducerLoad | x.Reduce):
-            self.fail("a tensor expression is left", e)
+            self.fail("tensor expression in a loop program", e)
 
     def _call(self, e: x.Call) -> None:
         record = INTRINSICS.find(e.name)
@@ -109,7 +110,7 @@ def _no_kind(*kinds: ForKind) -> _Check:
     def check(func: PrimFunc) -> str | None:
         for node in post_order_stmts(func.body):
             if isinstance(node, s.For) and node.kind in kinds:
-                return f"a loop is left that is {node.kind.value}"
+                return f"{node.kind.value} loop after the pass that removes them"
         return None
 
     return check
@@ -122,21 +123,21 @@ def _locals_are_registers(func: PrimFunc) -> str | None:
     ]
     for access in accesses:
         if access.buffer.scope == "local" and not is_constant_access(access.indices):
-            return f"local buffer {access.buffer.name} is indexed by {access.indices}"
+            return f"index of local buffer {access.buffer.name} is not constant: {access.indices}"
     return None
 
 
 def _no_transcendentals(func: PrimFunc) -> str | None:
     for e in all_exprs(func.body):
         if type(e) is x.Call and INTRINSICS.get(e.name).is_decomposed:
-            return f"{e.name} is left"
+            return f"transcendental intrinsic after lower_intrinsics: {e.name}"
     return None
 
 
 def _flat(func: PrimFunc) -> str | None:
     for node in post_order_stmts(func.body):
         if isinstance(node, s.BufferStore | s.Allocate) and node.buffer.ndim != 1:
-            return f"buffer {node.buffer.name} has {node.buffer.ndim} dimensions"
+            return f"buffer {node.buffer.name} of rank {node.buffer.ndim} after flatten_buffer"
     return None
 
 
@@ -147,7 +148,7 @@ FACTS: dict[str, _Check] = {
     "locals_are_registers": _locals_are_registers,
     "flat_buffers": _flat,
 }
-# What holds from each pass on.
+# The properties that hold after each pass.
 PHASE_FACTS: dict[str, tuple[str, ...]] = {
     "vectorize_loop": ("no_vectorized_loops",),
     "unroll_loop": ("no_unrolled_loops",),
@@ -158,7 +159,7 @@ PHASE_FACTS: dict[str, tuple[str, ...]] = {
 
 
 def verify_func(func: PrimFunc, facts: Sequence[str] = ()) -> None:
-    """Raise ``WellFormedError`` where ``func`` breaks a rule, or lacks one of ``facts``."""
+    """Raise ``WellFormedError`` if ``func`` is malformed or violates one of ``facts``."""
     _Verifier(func).stmt(func.body)
     for name in facts:
         problem = FACTS[name](func)

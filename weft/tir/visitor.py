@@ -1,8 +1,8 @@
-"""Walking and rebuilding loop programs.
+"""Traversal and rewriting of loop programs.
 
-Expressions are interned, so every walk visits a shared node once and a rebuilt node whose
-children did not change is the node itself. Rebuilding goes through the folding constructors of
-``weft.tir.expr``: putting a constant for a loop variable folds what becomes constant.
+Expressions are interned: a walk visits each distinct node once, and rebuilding a node with
+unchanged children returns the node itself. Rewriting uses the folding constructors of
+``weft.tir.expr``, so that substituting a constant folds all expressions that become constant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BINARY: dict[type, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
 
 
 def rebuild_binary(node: type, a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """``node(a, b)`` through the folding constructor."""
+    """``node(a, b)``, constant-folded."""
     return _BINARY[node](a, b)
 
 
@@ -89,7 +89,7 @@ _MAKE: dict[type, Callable[[Any, tuple[PrimExpr, ...]], PrimExpr]] = {
 
 
 def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
-    """``expr`` over other sub-expressions; itself where they are the same."""
+    """``expr`` with new sub-expressions; ``expr`` itself if they are identical to the old."""
     old = children(expr)
     if all(a is b for a, b in zip(old, new, strict=True)):
         return expr
@@ -145,10 +145,10 @@ def visit_expr(expr: PrimExpr, fn: Callable[[PrimExpr], object]) -> None:
 def transform_expr(
     expr: PrimExpr, fn: ExprFn, memo: dict[PrimExpr, PrimExpr] | None = None
 ) -> PrimExpr:
-    """Rebuild bottom-up: ``fn`` gets each node with its children rewritten.
+    """Rewrite bottom-up: ``fn`` receives each node after its children were rewritten.
 
-    Of a select whose condition becomes constant, the other side is not visited. Pass one ``memo``
-    to several calls with the same ``fn`` to share work between them.
+    If the condition of a select becomes constant, only the chosen side is visited. Calls with the
+    same ``fn`` may share a ``memo``.
     """
     done: dict[PrimExpr, PrimExpr] = {} if memo is None else memo
     if expr in done:
@@ -160,7 +160,7 @@ def transform_expr(
             stack.pop()
             continue
         kind = type(node)
-        if kind in _BINARY:  # most nodes: worth the lines
+        if kind in _BINARY:  # fast path for most nodes
             a, b = done.get(node.a), done.get(node.b)  # type: ignore[attr-defined]
             if a is None or b is None:
                 stack.append(node.b if a is not None else node.a)  # type: ignore[attr-defined]
@@ -185,7 +185,7 @@ def transform_expr(
 
 
 def _chosen_side(node: x.Select, done: dict[PrimExpr, PrimExpr]) -> PrimExpr | None:
-    """The operand of a select that matters next: its condition, or the side that it takes."""
+    """The operand to visit next: the condition, or the side that a constant condition chooses."""
     condition = done.get(node.condition)
     if condition is None:
         return node.condition
@@ -194,7 +194,7 @@ def _chosen_side(node: x.Select, done: dict[PrimExpr, PrimExpr]) -> PrimExpr | N
 
 
 def height(expr: PrimExpr, known: dict[PrimExpr, int]) -> int:
-    """How many levels of nodes are below ``expr``. ``known`` is shared by calls of one walk."""
+    """The height of ``expr`` as a tree; 0 for a leaf. ``known`` memoises heights across calls."""
     found = known.get(expr)
     if found is not None:
         return found
@@ -219,10 +219,10 @@ def height(expr: PrimExpr, known: dict[PrimExpr, int]) -> int:
 def depth_checkpoints(
     expr: PrimExpr, heights: dict[PrimExpr, int] | None = None, spacing: int = 48
 ) -> list[PrimExpr]:
-    """Sub-expressions so many levels apart, operands first; none in an expression of that depth.
+    """Sub-expressions at every ``spacing``-th level, operands first; empty for shallow expressions.
 
-    A memoised recursive walk that visits these first never nests deeper than ``spacing``. One
-    table of ``heights`` for all expressions of a function saves looking at what they share.
+    A memoised recursive walk that visits these first never recurses deeper than ``spacing`` levels.
+    Pass one table of ``heights`` for all expressions of a function.
     """
     heights = {} if heights is None else heights
     if height(expr, heights) < spacing - 1:
@@ -231,7 +231,7 @@ def depth_checkpoints(
 
 
 def map_exprs(stmt: s.Stmt, fn: ExprFn) -> s.Stmt:
-    """``fn`` applied to the expressions that ``stmt`` itself holds (not those of its body)."""
+    """``stmt`` with ``fn`` applied to its own expressions, but not to nested statements."""
     match stmt:
         case s.BufferStore():
             mask = stmt.predicate
@@ -253,7 +253,7 @@ def map_exprs(stmt: s.Stmt, fn: ExprFn) -> s.Stmt:
 
 
 def map_stmts(stmt: s.Stmt, fn: StmtFn) -> s.Stmt:
-    """``fn`` applied to the statements directly inside ``stmt``."""
+    """``stmt`` with ``fn`` applied to its direct child statements."""
     match stmt:
         case s.SeqStmt():
             new = tuple(map(fn, stmt.stmts))
@@ -271,10 +271,10 @@ def map_stmts(stmt: s.Stmt, fn: StmtFn) -> s.Stmt:
 def transform_stmt(
     stmt: s.Stmt, fn_stmt: StmtFn | None = None, fn_expr: ExprFn | None = None
 ) -> s.Stmt:
-    """Rebuild bottom-up. ``fn_stmt`` gets each statement with its insides rewritten.
+    """Rewrite bottom-up: ``fn_stmt`` receives each statement after its children were rewritten.
 
-    ``fn_expr`` gets each whole expression that a statement holds (an index, a value, a
-    condition), not each node of it: combine it with ``transform_expr`` for those.
+    ``fn_expr`` receives each whole expression of a statement (an index, a value, a condition), not
+    each node. Combine it with ``transform_expr`` to rewrite nodes.
     """
 
     def go(node: s.Stmt) -> s.Stmt:
@@ -287,7 +287,7 @@ def transform_stmt(
 
 
 def exprs_of(stmt: s.Stmt) -> Iterator[PrimExpr]:
-    """The whole expressions that ``stmt`` itself holds."""
+    """The whole expressions of ``stmt`` itself, without those of nested statements."""
     match stmt:
         case s.BufferStore():
             yield from stmt.indices
@@ -306,7 +306,7 @@ def exprs_of(stmt: s.Stmt) -> Iterator[PrimExpr]:
 
 
 def stmts_of(stmt: s.Stmt) -> tuple[s.Stmt, ...]:
-    """The statements directly inside ``stmt``."""
+    """The direct child statements."""
     match stmt:
         case s.SeqStmt():
             return stmt.stmts
@@ -318,7 +318,7 @@ def stmts_of(stmt: s.Stmt) -> tuple[s.Stmt, ...]:
 
 
 def post_order_stmts(stmt: s.Stmt) -> Iterator[s.Stmt]:
-    """Every statement, in program order, what is inside before what holds it."""
+    """Every statement in program order, children before their parent."""
     stack: list[tuple[s.Stmt, bool]] = [(stmt, False)]
     while stack:
         node, ready = stack.pop()
@@ -331,7 +331,7 @@ def post_order_stmts(stmt: s.Stmt) -> Iterator[s.Stmt]:
 
 
 def has_annotation(stmt: s.Stmt, key: str) -> bool:
-    """Whether a loop in ``stmt`` carries the annotation ``key``."""
+    """Whether a loop in ``stmt`` has the annotation ``key``."""
     return any(isinstance(n, s.For) and key in n.annotations for n in post_order_stmts(stmt))
 
 
@@ -359,7 +359,7 @@ def substitute(node: PrimExpr, values: Mapping[Var, PrimExpr]) -> PrimExpr: ...
 @overload
 def substitute(node: s.Stmt, values: Mapping[Var, PrimExpr]) -> s.Stmt: ...
 def substitute(node: PrimExpr | s.Stmt, values: Mapping[Var, PrimExpr]) -> PrimExpr | s.Stmt:
-    """``node`` with the variables replaced; what becomes constant is folded."""
+    """``node`` with variables replaced by ``values``, constant-folded."""
     memo: dict[PrimExpr, PrimExpr] = {**values}
 
     def fn(e: PrimExpr) -> PrimExpr:
@@ -371,7 +371,7 @@ def substitute(node: PrimExpr | s.Stmt, values: Mapping[Var, PrimExpr]) -> PrimE
 
 
 def substitute_each(stmt: s.Stmt, var: Var, values: Iterable[PrimExpr]) -> list[s.Stmt]:
-    """One copy of ``stmt`` for each value of ``var``; what is without ``var`` is looked at once."""
+    """One copy of ``stmt`` per value of ``var``; shares the expressions that do not use ``var``."""
     fixed = _nodes_without(stmt, var)
     copies = []
     for value in values:
@@ -382,7 +382,7 @@ def substitute_each(stmt: s.Stmt, var: Var, values: Iterable[PrimExpr]) -> list[
 
 
 def _nodes_without(stmt: s.Stmt, var: Var) -> dict[PrimExpr, PrimExpr]:
-    """The expression nodes of ``stmt`` that do not mention ``var``, each as itself."""
+    """The expression nodes of ``stmt`` that do not use ``var``, as an identity memo."""
     mentions: dict[PrimExpr, bool] = {var: True}
     stack = [root for node in post_order_stmts(stmt) for root in exprs_of(node)]
     while stack:
@@ -398,7 +398,7 @@ def _nodes_without(stmt: s.Stmt, var: Var) -> dict[PrimExpr, PrimExpr]:
 
 
 def replace_buffers(stmt: s.Stmt, buffers: Mapping[Buffer, Buffer]) -> s.Stmt:
-    """``stmt`` with accesses and allocations of each key going to its value."""
+    """``stmt`` with each key of ``buffers`` replaced by its value, in accesses and allocations."""
     memo: dict[PrimExpr, PrimExpr] = {}
 
     def on_expr(e: PrimExpr) -> PrimExpr:
@@ -420,7 +420,7 @@ def map_body(func: PrimFunc, fn: StmtFn) -> PrimFunc:
 
 
 def free_vars(node: PrimExpr | s.Stmt) -> list[Var]:
-    """Variables used but not bound by a loop or a let inside, in order of first use."""
+    """The free variables: used, but not bound by a loop or let inside, in order of first use."""
     roots = [node] if isinstance(node, PrimExpr) else list(all_exprs(node))
     bound: set[PrimExpr] = set()
     if not isinstance(node, PrimExpr):

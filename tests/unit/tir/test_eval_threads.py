@@ -64,7 +64,7 @@ def test_threads_meet_at_a_barrier_before_and_after_the_passes():
 
 
 def test_a_missing_barrier_is_found():
-    with pytest.raises(WellFormedError, match="no barrier between: tile"):
+    with pytest.raises(WellFormedError, match="data race on shared buffer tile"):
         run(reversing(), X)
 
 
@@ -138,7 +138,7 @@ def test_two_threads_that_write_one_element(where):
     x, y = buffer("x", (N,)), buffer("y", (N,))
     tile, t = buffer("tile", (N,), scope="shared"), index("t")
     body = BufferStore(tile, x.load(t), (where(t),))
-    with pytest.raises(WellFormedError, match="writes what another has written"):
+    with pytest.raises(WellFormedError, match="writes an element that another thread wrote"):
         run(PrimFunc("f", (x, y), Allocate(tile, bound(t, N, "threadIdx.x", body))), X)
 
 

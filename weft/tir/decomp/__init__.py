@@ -1,4 +1,4 @@
-"""Elementary functions as polynomials: vector arithmetic of any lane count."""
+"""Elementary functions as polynomial approximations, for scalars and vectors of any width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _rsqrt(x: PrimExpr) -> PrimExpr:
     return const(1.0, x.dtype) / Call(x.dtype, "sqrt", (x,))
 
 
-# Of float32 and float64 operands; narrower types go through float32.
+# For float32 and float64 operands; narrower dtypes are upcast to float32.
 DECOMPOSITIONS: dict[str, Callable[..., PrimExpr]] = {
     "exp": exp, "log": log, "tanh": tanh, "erf": erf, "sigmoid": sigmoid, "sin": sin,
     "cos": cos, "tan": tan, "pow": power, "rsqrt": _rsqrt,

@@ -1,4 +1,4 @@
-"""Writing an elementary function as loop-program arithmetic, for any lane count."""
+"""``Body``: builds the expression of an elementary function as a sequence of lets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.tir.expr import Call, ExprLike, Let, PrimExpr, Var, const
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a function needs to know of a floating type."""
+    """Parameters of a floating-point format."""
 
     mantissa_bits: int
     bias: int
@@ -20,20 +20,20 @@ class Format:
 
     @property
     def round_magic(self) -> float:
-        """Adding it leaves the nearest integer in the low bits."""
+        """Adding it to a number leaves the nearest integer in the low mantissa bits."""
         return 1.5 * 2.0**self.mantissa_bits
 
 
-# Polynomials of so many terms are evaluated in pairs.
+# From this many terms on, polynomials are evaluated in pairs.
 _PAIRED_TERMS = 5
 
 FORMATS = {32: Format(23, 127, "int32"), 64: Format(52, 1023, "int64")}
 
 
 class Body:
-    """Values named by ``let`` in order; ``result`` nests them around the last.
+    """A sequence of values bound by ``let``; ``result`` nests the lets around the last value.
 
-    Naming keeps the expression a tree of linear size: every value is computed once.
+    With lets the expression has linear size, and every value is computed once.
     """
 
     def __init__(self, dtype: DType) -> None:
@@ -44,7 +44,7 @@ class Body:
         self._lets: list[tuple[Var, PrimExpr]] = []
 
     def within(self, dtype: DType) -> Body:
-        """A body for another element type whose values are named among these."""
+        """A body for another element type that appends to the same sequence of lets."""
         inner = Body(dtype.vector(self.lanes))
         inner._lets = self._lets
         return inner
@@ -66,11 +66,11 @@ class Body:
         return const(value, self.integer)
 
     def fma(self, a: ExprLike, b: ExprLike, c: ExprLike) -> PrimExpr:
-        """``a * b + c`` with one rounding, where the result relies on it."""
+        """``a * b + c`` with a single rounding, for results that depend on it."""
         return self._of_three("fma", a, b, c)
 
     def multiply_add(self, a: ExprLike, b: ExprLike, c: ExprLike) -> PrimExpr:
-        """``a * b + c``; CPUs without an instruction for it round the product."""
+        """``a * b + c``; CPUs without FMA instructions round the product too."""
         return self._of_three("multiply_add", a, b, c)
 
     def _of_three(self, name: str, *operands: ExprLike) -> PrimExpr:
@@ -78,8 +78,10 @@ class Body:
         return Call(self.dtype, name, args)
 
     def polynomial(self, name: str, at: PrimExpr, coefficients: Sequence[ExprLike]) -> PrimExpr:
-        """The constant term comes first. Horner's rule over pairs of terms where there are many,
-        which takes one multiplication more and half the time until the result is known.
+        """The polynomial in ``at``; the constant term comes first.
+
+        Many terms are evaluated by Horner's rule over pairs of terms (Estrin): one multiplication
+        more, but half the latency.
         """
         terms = list(coefficients)
         if len(terms) >= _PAIRED_TERMS:
@@ -107,7 +109,7 @@ class Body:
     def table_lookup(
         self, name: str, number: PrimExpr, entries: Sequence[float] | Sequence[int]
     ) -> PrimExpr:
-        """Entry ``number`` of constants, modulo how many there are (a power of two)."""
+        """Entry ``number`` of a table of 2**k constants; the index is taken modulo the length."""
         dtype = self.integer if isinstance(entries[0], int) else self.dtype
         constants = tuple(const(entry, dtype.element) for entry in entries)
         return self.let(name, Call(dtype, "table_lookup", (number, *constants)))
@@ -123,19 +125,19 @@ class Body:
         return self.whole(-(1 << (self.dtype.bits - 1)))
 
     def with_sign_of(self, magnitude: PrimExpr, x: PrimExpr) -> PrimExpr:
-        """``magnitude`` (not negative) with the sign bit of ``x``."""
+        """``magnitude``, which is not negative, with the sign of ``x``."""
         bit = Call(self.integer, "bitwise_and", (self.bits(x), self._sign))
         return self.from_bits(Call(self.integer, "bitwise_or", (self.bits(magnitude), bit)))
 
     def nearest(self, name: str, scaled: tuple[PrimExpr, float]) -> tuple[PrimExpr, PrimExpr]:
-        """The integer nearest to a product, as a float and as bits.
+        """The integer nearest to a product of two values, as a float and as an integer.
 
-        It must be below ``2**(mantissa_bits - 1)``; for NaN both are meaningless.
+        Its magnitude must be below ``2**(mantissa_bits - 1)``. For NaN both are unspecified.
         """
         magic = self.format.round_magic
         shifted = self.let(f"{name}_shifted", self.multiply_add(scaled[0], scaled[1], magic))
         as_float = self.let(name, shifted - self.real(magic))
-        # Only the low bits count: the bits of the magic number differ from it by the integer.
+        # The bits of the shifted number exceed those of the magic number by the integer.
         as_int = self.let(f"{name}_int", self.bits(shifted) - self.bits(self.real(magic)))
         return as_float, as_int
 

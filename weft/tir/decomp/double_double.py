@@ -1,8 +1,8 @@
-"""``y * log(a)`` as an unevaluated sum of two float64, for ``pow``.
+"""``y * log(a)`` in double-double arithmetic, for ``pow``.
 
-The relative error of ``exp`` is the absolute error of its argument, which here reaches 709: the
-logarithm needs some ten bits more than a float64 has. Sums and products of two parts follow
-Dekker and Knuth, with fused multiply-adds for the exact products.
+The relative error of ``exp`` is the absolute error of its argument, which reaches 709 here, so the
+logarithm needs about ten more bits than float64 has. Double-double sums and products follow Dekker
+and Knuth, with FMAs for exact products.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from weft.tir.expr import PrimExpr
 
 Pair: TypeAlias = "tuple[PrimExpr, PrimExpr]"
 
-# Two parts each: ln 2 (the first with a short mantissa, so that e times it is exact), 2/3, 2/5.
+# (high, low) pairs of ln 2, whose high part has a short mantissa so that e * high is exact, 2/3,
+# 2/5.
 _LN2 = (0.6931471803691238, 1.9082149292705877e-10)
 _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
 _TWO_FIFTHS = (0.4, -2.2204460492503132e-17)
 
 
 def _fast_sum(body: Body, a: PrimExpr, b: PrimExpr) -> Pair:
-    """``a + b`` exactly, where ``a`` is the larger."""
+    """``a + b`` exactly, for ``|a| >= |b|`` (Dekker's fast two-sum)."""
     total = body.let("sum", a + b)
     return total, body.let("sum_error", b - (total - a))
 
 
 def _sum(body: Body, a: PrimExpr, b: PrimExpr) -> Pair:
-    """``a + b`` exactly."""
+    """``a + b`` exactly (Knuth's two-sum)."""
     total = body.let("sum", a + b)
     rest = body.let("rest", total - a)
     return total, body.let("sum_error", (a - (total - rest)) + (b - rest))
 
 
 def _product(body: Body, a: PrimExpr, b: PrimExpr) -> Pair:
-    """``a * b`` exactly."""
+    """``a * b`` exactly (two-product by FMA)."""
     total = body.let("product", a * b)
     return total, body.let("product_error", body.fma(a, b, body.real(0.0) - total))
 
@@ -77,7 +78,7 @@ def _log(body: Body, a: PrimExpr) -> Pair:
 
 
 def log_times(body: Body, a: PrimExpr, y: PrimExpr) -> Pair:
-    """``y * log(a)`` for finite ``a`` above zero; meaningless for others."""
+    """``y * log(a)`` for finite positive ``a``; unspecified for others."""
     high, low = _log(body, a)
     first, error = _product(body, high, y)
     return _fast_sum(body, first, body.fma(low, y, error))

@@ -1,9 +1,9 @@
-"""float64 angles of any size less their quarter turns (Payne and Hanek, 1983).
+"""Range reduction of large float64 angles modulo pi/2 (Payne and Hanek, 1983).
 
-``x = m * 2**(16k)`` with ``m`` below 2**69, a whole number unless ``k`` is 0, and ``2**(16k)``
-radians are looked up in quarter turns, without whole turns, which do not count. Four float64 hold
-each to 212 bits: 69 are lost to ``m``, 61 where ``x`` is as near to a quarter turn as a float64 can
-be, and 53 are wanted.
+``x = m * 2**(16k)`` with ``m < 2**69``, an integer unless ``k`` is 0. A table has ``2**(16k)``
+radians in units of pi/2, modulo 4, as four float64 numbers (212 bits). Of these, multiplication by
+``m`` loses 69, cancellation for the ``x`` closest to a multiple of pi/2 loses 61, and 53 are
+needed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import cache
 from weft.tir.decomp.build import Body
 from weft.tir.expr import Call, PrimExpr, maximum
 
-_STEP_BITS = 4  # an entry for each 2**4 exponents
-_FIRST_EXPONENT = 1023 + 52  # biased: of the least float64 that has nothing after its point
-_ENTRIES = 64  # 61 of them are reached
+_STEP_BITS = 4  # one entry per 2**4 exponents
+_FIRST_EXPONENT = 1023 + 52  # biased exponent of 2**52, from which on float64 numbers are integers
+_ENTRIES = 64  # 61 are used
 _PARTS = 4
 _FRACTION_BITS = 1400
 # pi / 2 in two parts.
@@ -25,7 +25,7 @@ _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 
 
 def _inverse_tangent(divisor: int, one: int) -> int:
-    """``atan(1 / divisor) * one``, by its series."""
+    """``atan(1 / divisor) * one``, by its Taylor series in integers."""
     term = total = one // divisor
     n = 1
     while term:
@@ -46,7 +46,7 @@ def _two_over_pi() -> int:
 
 @cache
 def quarter_turns() -> tuple[tuple[float, ...], ...]:
-    """By part, for each ``k``: ``2**(16k)`` radians in quarter turns, between -2 and 2."""
+    """``2**(16k)`` radians in units of pi/2, modulo 4, in [-2, 2]; four tables indexed by ``k``."""
     one = 1 << _FRACTION_BITS
     rows = []
     for k in range(_ENTRIES):
@@ -61,9 +61,9 @@ def quarter_turns() -> tuple[tuple[float, ...], ...]:
 
 
 def reduced(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-    """``(r, t, n)``: ``x`` less ``n`` quarter turns in two parts, and ``n`` as an integer.
+    """``(r, t, n)`` with ``x = n * pi/2 + r + t``; ``n`` is an integer modulo 4.
 
-    For finite ``x`` from 1 on in size; others give any number.
+    For finite ``|x| >= 1``; unspecified for others.
     """
     field = Call(body.integer, "bitwise_and", (body.bits(x), body.whole(0x7FF << 52)))
     first = body.whole(_FIRST_EXPONENT << 52)
@@ -74,7 +74,7 @@ def reduced(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
         part = body.table_lookup("part", step, entries)
         high = body.let("high", m * part)
         low = body.let("low", body.fma(m, part, body.real(0.0) - high))
-        # Further products are below half a turn.
+        # The products with later parts are too small to contain whole turns.
         terms += [_without_turns(body, high), _without_turns(body, low)] if number < 2 else [
             high, low]
     whole = body.let("whole", Call(body.dtype, "round", (terms[0] + terms[1] + terms[2],)))
@@ -95,7 +95,7 @@ def _without_turns(body: Body, quarters: PrimExpr) -> PrimExpr:
 
 
 def _distilled(body: Body, terms: Sequence[PrimExpr]) -> list[PrimExpr]:
-    """Terms of the same sum, the first of them their rounded sum (Ogita, Rump and Oishi, 2005)."""
+    """Terms with the same sum, the first being the rounded sum (Ogita, Rump and Oishi, 2005)."""
     errors: list[PrimExpr] = []
     total = terms[-1]
     for term in reversed(terms[:-1]):

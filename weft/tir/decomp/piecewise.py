@@ -1,8 +1,8 @@
-"""Odd float32 functions that level off: one short polynomial for each interval of ``|x|``.
+"""Piecewise polynomials for odd float32 functions that saturate (tanh, erf).
 
-The intervals are half octaves, so that the leading bits of ``|x|`` number them. Each lane looks up
-the coefficients of its own interval, about a centre in it: no lane computes what another range of
-arguments needs, and nothing is divided.
+The intervals of ``|x|`` are half octaves, so the leading bits of ``|x|`` are the interval number.
+Each lane looks up the coefficients of its interval by a register permute. So there are no
+divisions, and no lane computes the case of another range.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from weft.tir.decomp import tables
 from weft.tir.decomp.build import Body
 from weft.tir.expr import PrimExpr, maximum, select
 
-# The first interval reaches from 0 to 2**-4; its number is that of the half octave below 2**-4.
+# The first interval is [0, 2**-4]; it has the number of the half octave below 2**-4.
 _FIRST_BITS = 0x3D400000
 _NUMBER_SHIFT = 22
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """Where the function stops changing; by interval the centre, and the coefficients, those of
-    one power together and the constant ones first. The first piece is ``f(x) - x``.
+class PiecewisePolynomial:
+    """A piecewise polynomial, constant from ``end`` on.
+
+    ``centres`` has one entry per interval, ``coefficients`` one tuple per power with an entry per
+    interval, constants first. In the first interval the polynomial is ``f(x) - x``.
     """
 
     end: float
@@ -29,27 +31,27 @@ class Pieces:
     coefficients: tuple[tuple[float, ...], ...]
 
 
-TANH = Pieces(tables.TANH_END, tables.TANH_CENTRES, tables.TANH_COEFFICIENTS)
-ERF = Pieces(tables.ERF_END, tables.ERF_CENTRES, tables.ERF_COEFFICIENTS)
+TANH = PiecewisePolynomial(tables.TANH_END, tables.TANH_CENTRES, tables.TANH_COEFFICIENTS)
+ERF = PiecewisePolynomial(tables.ERF_END, tables.ERF_CENTRES, tables.ERF_COEFFICIENTS)
 
 
 def _by_number(entries: tuple[float, ...]) -> tuple[float, ...]:
-    """The entries in the order of the numbers of intervals, modulo how many there are."""
+    """The entries rotated so that interval numbers index them modulo their count."""
     start = (_FIRST_BITS >> _NUMBER_SHIFT) % len(entries)
     return entries[-start:] + entries[:-start]
 
 
-def odd_in(body: Body, x: PrimExpr, pieces: Pieces) -> PrimExpr:
-    """The function at ``x``, within 2 ulp, as values of ``body``; NaN stays."""
+def odd_in(body: Body, x: PrimExpr, function: PiecewisePolynomial) -> PrimExpr:
+    """The function at ``x`` within 2 ulp, as values of ``body``; NaN propagates."""
     a = body.magnitude(x)
-    a = body.let("a", select(a > body.real(pieces.end), body.real(pieces.end), a))
+    a = body.let("a", select(a > body.real(function.end), body.real(function.end), a))
     leading = maximum(body.bits(a), body.whole(_FIRST_BITS))
     number = body.let("number", body.shift_right(leading, _NUMBER_SHIFT))
-    t = body.let("t", a - body.table_lookup("centre", number, _by_number(pieces.centres)))
-    constant, *rest = (body.table_lookup("c", number, _by_number(c)) for c in pieces.coefficients)
+    t = body.let("t", a - body.table_lookup("centre", number, _by_number(function.centres)))
+    constant, *rest = (body.table_lookup("c", number, _by_number(c)) for c in function.coefficients)
     slope = body.polynomial("slope", t, rest)
-    # ``t`` in the first interval, where the constant is 0: there ``f(x) - x`` is added to ``x``,
-    # with one rounding. The constants of the others are larger than ``t``. Floats above zero
-    # compare as integers, and every one is above those below zero.
+    # In the first interval the constant is 0 and the base is ``t``, that is ``x``. In the others
+    # the constant is larger than ``t``. As integers, positive floats compare as such, and above
+    # negative ones, so an integer maximum selects the base.
     base = body.from_bits(maximum(body.bits(constant), body.bits(t)))
     return body.with_sign_of(body.multiply_add(slope, t, base), x)

@@ -13,7 +13,7 @@ from weft.tir.expr import Call, PrimExpr, all_of, any_of, cast, not_, select
 
 
 def _magnitude(body: Body, a: PrimExpr, y: PrimExpr) -> PrimExpr:
-    """``a**y`` for ``a >= 0``: float32 through float64, float64 with a logarithm of two parts."""
+    """``a**y`` for ``a >= 0``: float32 in float64, float64 with a double-double logarithm."""
     if body.dtype.bits == 32:
         wide = body.within(float64)
         product = cast(y, "float64") * log_with_limits_in(wide, cast(a, "float64"))
@@ -22,7 +22,7 @@ def _magnitude(body: Body, a: PrimExpr, y: PrimExpr) -> PrimExpr:
     rough = body.let("rough", y * log_with_limits_in(body, a))
     is_finite = body.magnitude(rough) < body.real(INFINITY)
     e = exp_in(body, select(is_finite, high, rough))
-    # exp(high + low) = exp(high) * (1 + low); infinities and zeros have no second part.
+    # exp(high + low) = exp(high) * (1 + low); for infinities the low part is not used.
     is_ordinary = all_of(is_finite, e < body.real(INFINITY))
     return body.let("power", select(is_ordinary, body.fma(e, low, e), e))
 

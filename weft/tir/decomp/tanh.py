@@ -1,6 +1,7 @@
-"""Hyperbolic tangent. float32: a polynomial for each interval.
+"""Hyperbolic tangent.
 
-float64: an odd polynomial up to 1, ``1 - 2/(exp(2|x|) + 1)`` beyond.
+float32: one polynomial per interval of ``|x|``. float64: an odd polynomial for ``|x| < 1``, and
+``1 - 2/(exp(2|x|) + 1)`` above.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from weft.tir.decomp.exp import lifted_exp_in
 from weft.tir.decomp.piecewise import TANH, odd_in
 from weft.tir.expr import PrimExpr, select
 
-_FAR = 20.0
+_SATURATED = 20.0
 
 
 def tanh(x: PrimExpr) -> PrimExpr:
@@ -24,14 +25,14 @@ def tanh(x: PrimExpr) -> PrimExpr:
 
 def _tanh_64(body: Body, x: PrimExpr) -> PrimExpr:
     a = body.let("a", body.magnitude(x))
-    # Beyond, the polynomial would overflow for nothing.
-    near = body.let("near", select(a < body.real(1.0), a, body.real(0.0)))
-    z = body.let("z", near * near)
+    # Clamp the argument of the polynomial, which would overflow for large |x|.
+    small_x = body.let("small_x", select(a < body.real(1.0), a, body.real(0.0)))
+    z = body.let("z", small_x * small_x)
     p = body.polynomial("p", z, TANH_64)
-    small = body.multiply_add(near * z, p, near)
-    # From here on the result is 1.
-    far = body.let("far", select(a > body.real(_FAR), body.real(_FAR), a))
-    e = lifted_exp_in(body, far + far)
+    small = body.multiply_add(small_x * z, p, small_x)
+    # Above _SATURATED the result rounds to 1.
+    large_x = body.let("large_x", select(a > body.real(_SATURATED), body.real(_SATURATED), a))
+    e = lifted_exp_in(body, large_x + large_x)
     one = body.real(1.0)
     large = one - body.real(2.0) / (e + one)
     return body.with_sign_of(select(a < one, small, large), x)

@@ -1,9 +1,9 @@
-"""Sine, cosine and tangent: the argument less a multiple of a quarter turn, then a polynomial.
+"""Sine, cosine and tangent: range reduction modulo pi/2, then a polynomial.
 
-float32 reduces its argument in float64: ``x = m * 2**(8k)`` with ``m`` below 2**32, and ``2**(8k)``
-radians are looked up as quarter turns to 106 bits, without whole turns, which do not count. float64
-takes away three parts of pi/2; where a lane is larger than that allows, ``large_angles`` reduces
-it. All are within 2 ulp for every finite argument.
+float32 is reduced in float64: ``x = m * 2**(8k)`` with ``m < 2**32``, and a table has ``2**(8k)``
+radians in units of pi/2, modulo 4, to 106 bits. float64 subtracts a multiple of pi/2 in three parts
+(Cody and Waite); ``large_angles`` reduces arguments that are too large for that. Results are within
+2 ulp for all finite arguments.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from weft.tir.decomp.tables import QUARTER_TURNS, QUARTER_TURNS_REST
 from weft.tir.expr import Call, PrimExpr, cast, maximum, select
 
 _TWO_OVER_PI = 0.6366197723675814
-# Up to here a product of a part of pi/2 and the number of quarter turns has one rounding.
+# Up to this magnitude, the product of each part of pi/2 and the quotient is accurate enough.
 _LARGEST_PLAIN = 2.0**30
 _HALF_PI_PARTS = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
 _COEFFICIENTS = {32: (SIN_32, COS_32), 64: (SIN_64, COS_64)}
-# Exponents, with the bias of float64: of the largest float32 for which ``k`` is 0, less 7.
+# Biased float64 exponent up to which ``k`` is 0, less 7.
 _FIRST_EXPONENT = 1023 + 24
-# Infinity and NaN get one of the entries behind the table.
-_BEHIND = (math.nan,) * (16 - len(QUARTER_TURNS))
+# Infinity and NaN select one of these entries behind the table.
+_OUT_OF_RANGE = (math.nan,) * (16 - len(QUARTER_TURNS))
 
 
-# A remainder in two parts, the second below the last digit of the first, and how many quarter
-# turns were taken off, as an integer of the result's width.
+# (r, t, n): the remainder as a double-double number, and the multiple of pi/2 that was subtracted,
+# as an integer of the width of the result.
 Reduced: TypeAlias = "tuple[PrimExpr, PrimExpr, PrimExpr]"
 
 
 def _reduced(body: Body, x: PrimExpr) -> Reduced:
-    """``x`` less quarter turns; float64 up to ``_LARGEST_PLAIN``."""
+    """``x`` modulo pi/2; for float64, up to ``_LARGEST_PLAIN``."""
     if body.dtype.bits == 32:
         inner = body.within(float64)
-        turned, n_int = _reduced_in_float64(inner, cast(x, "float64"))
-        r = body.let("r", cast(turned, "float32"))
-        t = body.let("t", cast(turned - cast(r, "float64"), "float32"))
+        rest, n_int = _reduced_in_float64(inner, cast(x, "float64"))
+        r = body.let("r", cast(rest, "float32"))
+        t = body.let("t", cast(rest - cast(r, "float64"), "float32"))
         return r, t, cast(n_int, body.integer.element)
     n, n_int = body.nearest("n", (x, _TWO_OVER_PI))
     first, second, third = _HALF_PI_PARTS
@@ -53,24 +53,24 @@ def _reduced(body: Body, x: PrimExpr) -> Reduced:
 
 
 def _reduced_in_float64(body: Body, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """The same for a float32 ``x`` of any size, as values of float64."""
+    """The remainder of a float32 ``x`` of any magnitude, in float64, and the quotient."""
     bits = body.let("x_bits", body.bits(x))
     field = Call(body.integer, "bitwise_and", (bits, body.whole(0x7FF << 52)))
     first = body.whole(_FIRST_EXPONENT << 52)
-    # Three bits of the exponent stay with ``m``.
+    # The low three bits of the exponent remain in ``m``.
     step = body.let("step", body.shift_right(maximum(field, first) - first, 52 + 3))
     m = body.let("m", body.from_bits(bits - body.shift_left(step, 52 + 3)))
-    unit = body.table_lookup("unit", step, (*QUARTER_TURNS, *_BEHIND))
-    rest = body.table_lookup("rest", step, (*QUARTER_TURNS_REST, *_BEHIND))
+    unit = body.table_lookup("unit", step, (*QUARTER_TURNS, *_OUT_OF_RANGE))
+    rest = body.table_lookup("rest", step, (*QUARTER_TURNS_REST, *_OUT_OF_RANGE))
     turns = body.let("turns", m * unit)
     lost = body.fma(m, unit, body.real(0.0) - turns)
     n, n_int = body.nearest("n", (turns, 1.0))
     fraction = (turns - n) + body.fma(m, rest, lost)
-    return body.let("turned", fraction * body.real(_HALF_PI_PARTS[0])), n_int
+    return body.let("angle", fraction * body.real(_HALF_PI_PARTS[0])), n_int
 
 
 def _everywhere(x: PrimExpr, of_reduced: Callable[[Body, Reduced], PrimExpr]) -> PrimExpr:
-    """What ``of_reduced`` makes of the reduced ``x``; NaN for infinities."""
+    """``of_reduced`` of the reduced ``x``, for all magnitudes; NaN for infinities."""
     body = Body(x.dtype)
     x = body.let("x", x)
     usual = of_reduced(body, _reduced(body, x))
@@ -79,7 +79,7 @@ def _everywhere(x: PrimExpr, of_reduced: Callable[[Body, Reduced], PrimExpr]) ->
     rare = Body(x.dtype)
     large = of_reduced(rare, large_angles.reduced(rare, x))
     is_large = body.magnitude(x) > body.real(_LARGEST_PLAIN)
-    sides = rare.result(large + (x - x)), usual  # the difference of infinities is NaN
+    sides = rare.result(large + (x - x)), usual  # inf - inf is NaN
     return body.result(Call(body.dtype, "rarely", (is_large, *sides)))
 
 
@@ -88,7 +88,7 @@ def _has_bit(body: Body, number: PrimExpr, bit: int) -> PrimExpr:
 
 
 def _circular(x: PrimExpr, quarter_turns: int) -> PrimExpr:
-    """Sine of ``x`` advanced by so many quarter turns; the sign of a zero may be lost."""
+    """``sin(x + quarter_turns * pi/2)``; the sign of a zero result is unspecified."""
 
     def of_reduced(body: Body, reduced: Reduced) -> PrimExpr:
         r, _, n = reduced
@@ -105,8 +105,9 @@ def _circular(x: PrimExpr, quarter_turns: int) -> PrimExpr:
 
 
 def _quotient(body: Body, reduced: Reduced) -> PrimExpr:
-    """Sine over cosine, each with one rounding that counts: the second part of the remainder and
-    what 1 - z / 2 is rounded by go into the small terms.
+    """Sine over cosine, each with a single significant rounding.
+
+    The low part of the remainder and the rounding error of ``1 - z / 2`` are added to small terms.
     """
     r, t, n = reduced
     z = body.let("z", r * r)

@@ -1,4 +1,4 @@
-"""Simplification of index arithmetic and conditions."""
+"""Simplification of index arithmetic and conditions under known ranges."""
 
 from weft.tir.expr import PrimExpr
 from weft.tir.simplify.analyzer import Analyzer
@@ -7,5 +7,5 @@ __all__ = ["Analyzer", "simplify"]
 
 
 def simplify(e: PrimExpr) -> PrimExpr:
-    """``e`` in canonical form, nothing being known of its variables."""
+    """``e`` in canonical form, without knowledge about its variables."""
     return Analyzer().simplify(e)

@@ -1,10 +1,10 @@
 """The simplifier of loop programs: canonical index arithmetic under known ranges.
 
-int64 scalars (indices, extents, data) become sums in the form of ``linear``; conditions are
-decided from the facts; other types are folded where every value keeps its bits.
+int64 scalars become linear sums (``linear``), and conditions are decided from known facts. Other
+types are folded only where the result has the same bits.
 
-Variables are index arithmetic, which does not overflow, unless they are bound to data: elements of
-buffers, converted floats, bits. Data may overflow. ``facts`` knows which is which.
+Index arithmetic does not overflow; data (elements of buffers, converted floats, bits) may.
+Variables count as index arithmetic unless they are bound to data. ``facts`` tracks which is which.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from weft.tir.simplify.linear import Linear
 from weft.tir.simplify.scalar import fold_float, fold_vector
 from weft.tir.visitor import map_children, post_order
 
-# Products of sums with more terms, or of products with more factors, stay products.
+# Products that would expand to more terms than this stay products.
 _MAX_PRODUCTS = 16
 
 
 class Analyzer:
-    """Simplifies and proves under what ``bind`` and ``constraint`` have said.
+    """Simplifies and proves under the facts of ``bind``, ``bind_value`` and ``constraint``.
 
-    Results are remembered, so use one analyzer for a whole function.
+    Results are memoised, so use one analyzer for a whole function.
     """
 
     def __init__(self) -> None:
         self._facts = Facts()
         self._memo: dict[PrimExpr, PrimExpr] = {}
         self._sums: dict[PrimExpr, Linear] = {}
-        self._ends: dict[Var, list[Linear]] = {}  # facts from symbolic ends of ranges
+        self._ends: dict[Var, list[Linear]] = {}  # facts from symbolic range ends
 
-    # what is known
+    # facts
 
     def bind(self, var: Var, min: PrimExpr | int, extent: PrimExpr | int | None) -> None:
-        """``var`` lies in ``[min, min + extent)``; without an extent, at least at ``min``.
+        """State that ``var`` is in ``[min, min + extent)``; ``extent=None`` means unbounded.
 
-        Binding again replaces the range. Symbolic ends are kept as facts.
+        Binding a variable again replaces its range. Symbolic ends are kept as facts.
         """
         self.release(var)
         start = self._exact(as_prim(min))
@@ -64,7 +64,7 @@ class Analyzer:
         self._set_range(var, (low, high))
 
     def bind_value(self, var: Var, value: PrimExpr) -> None:
-        """``var`` is ``value`` (a let): its bounds are those of the value."""
+        """State that ``var`` equals ``value`` (a let), so that it has the bounds of the value."""
         if var.dtype is int64:
             self._set_range(var, self._facts.of_sum(self._exact(value)))
 
@@ -83,9 +83,9 @@ class Analyzer:
             self._forget()
 
     def release(self, var: Var) -> None:
-        """Drop the symbolic ends of the range of ``var``: its scope is over.
+        """Drop the facts from symbolic range ends of ``var``, at the end of its scope.
 
-        They say that the range is not empty, which holds inside the loop alone.
+        They imply that the range is not empty, which holds only inside the loop.
         """
         ends = self._ends.pop(var, None)
         if ends is not None:
@@ -100,7 +100,7 @@ class Analyzer:
 
     @contextmanager
     def constraint(self, condition: PrimExpr) -> Iterator[None]:
-        """Within the context, ``condition`` is taken to hold."""
+        """Assume ``condition`` inside the block."""
         facts = self._facts
         outer = (dict(facts.ranges), list(facts.not_negative), self._memo, self._sums)
         ends = {var: list(kept) for var, kept in self._ends.items()}
@@ -125,8 +125,8 @@ class Analyzer:
             self._assume(condition.args[0])  # type: ignore[attr-defined]
         elif isinstance(condition, x.Compare) and condition.a.dtype is int64:
             a, b = self._exact(condition.a), self._exact(condition.b)
-            if kind in compare.ORDERED:
-                self._know(compare.as_not_negative(kind, a, b))
+            if kind in compare.INEQUALITIES:
+                self._know(compare.as_nonnegative(kind, a, b))
             elif kind is x.EQ:
                 self._know(a.plus(b, -1))
                 self._know(b.plus(a, -1))
@@ -142,7 +142,7 @@ class Analyzer:
             self._assume_not(condition.args[0])  # type: ignore[attr-defined]
 
     def _know(self, total: Linear) -> None:
-        """``total >= 0``: bounds of its one variable, or of its data, and a fact."""
+        """Record ``total >= 0``, as a bound of its only variable, or as a fact."""
         if total.is_const:
             return
         if len(total.terms) == 1:
@@ -158,7 +158,7 @@ class Analyzer:
         self._forget()
 
     def _narrow(self, atom: PrimExpr, total: Linear) -> None:
-        """What ``total >= 0`` says of the range of one of its terms."""
+        """Narrow the range of one term by ``total >= 0``."""
         c = total.terms[atom]
         rest = self._facts.of_sum(total.plus(Linear.of_atom(atom), -c))[1]
         low, high = self._facts.interval(atom)
@@ -169,10 +169,10 @@ class Analyzer:
             high = iv.least(high, end)
         self._facts.ranges[atom] = (low, high)
 
-    # questions
+    # queries
 
     def simplify(self, e: PrimExpr) -> PrimExpr:
-        """An expression of the same value wherever what is known holds, in canonical form."""
+        """The canonical form of ``e``, equal to it under the current facts."""
         found = self._memo.get(e)
         if found is None:
             found = self._simplify(e)
@@ -181,7 +181,7 @@ class Analyzer:
         return found
 
     def sum_of_products(self, terms: Sequence[tuple[PrimExpr, PrimExpr]]) -> PrimExpr:
-        """``a * b + c * d + …`` of int64 scalars, simplified; partial sums need no node."""
+        """``a * b + c * d + ...`` of int64 scalars, simplified, without nodes for partial sums."""
         factors: dict[PrimExpr, int] = {}
         constant = 0
         for a, b in terms:
@@ -195,11 +195,11 @@ class Analyzer:
         return self._settled(divmod.recombine(self._facts, total)).to_expr()
 
     def can_prove(self, condition: PrimExpr) -> bool:
-        """Whether ``condition`` follows from what is known. ``False``: no proof was found."""
+        """Whether ``condition`` follows from the facts; ``False`` if no proof was found."""
         return self.simplify(condition) is TRUE
 
     def int_bounds(self, e: PrimExpr) -> tuple[int | None, int | None]:
-        """Smallest and largest value, ``None`` where there is no bound."""
+        """Lower and upper bound of ``e``, inclusive; ``None`` for an unknown bound."""
         low, high = self._facts.of_sum(self._exact(e))
         return finite(low), finite(high)
 
@@ -217,15 +217,15 @@ class Analyzer:
         return found
 
     def _exact(self, e: PrimExpr) -> Linear:
-        """``e`` as a sum whose value is that of its terms as numbers."""
+        """``e`` as a linear sum that cannot overflow; a single opaque atom if it might."""
         return self._facts.exact(self._sum(e))
 
     def is_exact(self, e: PrimExpr) -> bool:
-        """Whether the value of an int64 scalar is known not to have overflowed."""
+        """Whether an int64 scalar is known not to overflow."""
         return self._facts.is_exact(self._sum(e))
 
     def _settled(self, total: Linear) -> Linear:
-        """A lone atom that has one possible value is that value."""
+        """``total``; a constant if its only atom has a single possible value."""
         total = total.wrapped()
         if len(total.terms) != 1:
             return total
@@ -233,11 +233,14 @@ class Analyzer:
         return Linear.of_const(int(low)).wrapped() if low == high else total
 
     def nonnegative_form(self, condition: PrimExpr) -> Linear | None:
-        """The sum that is at least zero exactly where an order of int64 scalars holds."""
-        if type(condition) not in compare.ORDERED or condition.a.dtype is not int64:  # type: ignore[attr-defined]
+        """The sum that is >= 0 exactly where ``condition``, an inequality of int64 scalars, holds.
+
+        ``None`` for other conditions.
+        """
+        if type(condition) not in compare.INEQUALITIES or condition.a.dtype is not int64:  # type: ignore[attr-defined]
             return None
         a, b = self._exact(condition.a), self._exact(condition.b)  # type: ignore[attr-defined]
-        return compare.as_not_negative(type(condition), a, b)
+        return compare.as_nonnegative(type(condition), a, b)
 
     def _simplify(self, e: PrimExpr) -> PrimExpr:
         kind = type(e)
@@ -275,7 +278,7 @@ class Analyzer:
         return total.plus(Linear(b.terms, 0), a.const)
 
     def _is_expanded(self, a: Linear, b: Linear) -> bool:
-        """Whether a product becomes a sum of products: of indices, and not of polynomials."""
+        """Whether to expand a product of sums: if it is short, and cannot overflow."""
         factors = (sum(len(product_factors(atom)) for atom in total.terms) for total in (a, b))
         return (math.prod(factors) <= _MAX_PRODUCTS
                 and self._facts.is_exact(a) and self._facts.is_exact(b))
@@ -324,7 +327,7 @@ class Analyzer:
 
     def _compare(self, e: x.Compare) -> PrimExpr:
         if e.a.dtype is int64:
-            decide = compare.ordered if type(e) in compare.ORDERED else compare.equality
+            decide = compare.inequality if type(e) in compare.INEQUALITIES else compare.equality
             return decide(self._facts, type(e), self._exact(e.a), self._exact(e.b))
         new = map_children(e, self.simplify)
         return fold_vector(self, new) if new.dtype.lanes > 1 else new
@@ -367,7 +370,7 @@ class Analyzer:
         return condition, t, f
 
     def _select(self, e: x.Select) -> PrimExpr:
-        """Both sides are evaluated: what they read must be there whichever is chosen."""
+        """A select evaluates both sides, so loads in them may not use the condition."""
         if any(isinstance(n, x.BufferLoad | x.ProducerLoad)
                for side in (e.true_value, e.false_value) for n in post_order(side)):
             return x.select(self.simplify(e.condition), self.simplify(e.true_value),

@@ -1,6 +1,7 @@
-"""Comparisons of sums: decided where the facts suffice, else in one normal spelling.
+"""Comparisons of linear sums: decided by the facts if possible, else in a normal form.
 
-Terms change sides only where both sides stay exact: of data, ``x <= y`` is not ``x < y + 1``.
+Terms move to the other side only if neither side can overflow: for data, ``x <= y`` is not
+equivalent to ``x < y + 1``.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from weft.tir.expr import FALSE, TRUE, PrimExpr
 from weft.tir.simplify.facts import Facts
 from weft.tir.simplify.linear import Linear
 
-ORDERED = (x.LT, x.LE, x.GT, x.GE)
+INEQUALITIES = (x.LT, x.LE, x.GT, x.GE)
 
 
-def as_not_negative(kind: type, a: Linear, b: Linear) -> Linear:
-    """The sum that is at least zero exactly where ``kind(a, b)`` holds."""
+def as_nonnegative(kind: type, a: Linear, b: Linear) -> Linear:
+    """The sum that is >= 0 exactly where ``kind(a, b)`` holds."""
     if kind in (x.GT, x.GE):
         a, b = b, a
     total = b.plus(a, -1)
@@ -22,13 +23,13 @@ def as_not_negative(kind: type, a: Linear, b: Linear) -> Linear:
 
 
 def negated(total: Linear) -> Linear:
-    """The sum that is at least zero exactly where ``total`` is below zero."""
+    """The sum that is >= 0 exactly where ``total`` is negative."""
     return Linear.of_const(-1).plus(total, -1)
 
 
-def ordered(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
-    """``kind(a, b)`` of exact sums."""
-    total = as_not_negative(kind, a, b)
+def inequality(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
+    """The inequality ``kind(a, b)`` of sums that do not overflow."""
+    total = as_nonnegative(kind, a, b)
     if facts.is_not_negative(total):
         return TRUE
     if facts.is_not_negative(negated(total)):
@@ -42,8 +43,10 @@ def ordered(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
 
 
 def _sides(total: Linear) -> tuple[Linear, Linear]:
-    """``(left, right)`` with ``left < right`` where ``total >= 0``, or ``left <= right`` if the
-    left is constant; positive terms only, their coefficients reduced.
+    """``(left, right)`` so that ``left < right`` is equivalent to ``total >= 0``.
+
+    ``left <= right`` if ``left`` is constant. All coefficients are positive and divided by their
+    gcd.
     """
     divisor = total.gcd()
     if divisor > 1:
@@ -56,7 +59,7 @@ def _sides(total: Linear) -> tuple[Linear, Linear]:
 
 
 def equality(facts: Facts, kind: type, a: Linear, b: Linear) -> PrimExpr:
-    """``a == b`` or ``a != b`` of exact sums."""
+    """``a == b`` or ``a != b`` of sums that do not overflow."""
     total = a.plus(b, -1)
     same, other = (TRUE, FALSE) if kind is x.EQ else (FALSE, TRUE)
     if total.is_const:

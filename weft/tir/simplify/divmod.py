@@ -1,10 +1,10 @@
-"""Quotients and remainders of sums.
+"""Floor division and modulo of linear sums.
 
-With ``total = divisor * quotient + rest``, a rest known to stay within one period disappears
-from the quotient and is the remainder: ``(i*16 + j) // 16`` is ``i`` where ``0 <= j < 16``.
+With ``total = divisor * quotient + rest``, if ``0 <= rest < divisor`` then the quotient and the
+rest are the results: ``(i*16 + j) // 16`` is ``i`` where ``0 <= j < 16``.
 
-All of it is true of numbers, so sums must be exact (``weft.tir.simplify.facts``); others are
-divided as they are.
+These rules hold for mathematical integers, so they apply only to exact sums, which cannot overflow
+(``weft.tir.simplify.facts``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weft.tir.simplify.linear import Linear
 
 
 def floordiv(facts: Facts, total: Linear, divisor: int) -> Linear:
-    """``total // divisor`` for a constant divisor above zero."""
-    quotient, rest = total.parted(divisor)
+    """``total // divisor`` for a positive constant divisor."""
+    quotient, rest = total.split_by(divisor)
     if not (facts.is_exact(total) and facts.is_exact(rest)):
         return Linear.of_atom(x.FloorDiv(total.to_expr(), IntImm(divisor, x.int64)))
     period = _period(facts, rest, divisor)
@@ -36,8 +36,8 @@ def floordiv(facts: Facts, total: Linear, divisor: int) -> Linear:
 
 
 def floormod(facts: Facts, total: Linear, divisor: int) -> Linear:
-    """``total % divisor`` for a constant divisor above zero."""
-    _, rest = _drop_inner_mod(facts, total, divisor).parted(divisor)
+    """``total % divisor`` for a positive constant divisor."""
+    _, rest = _drop_inner_mod(facts, total, divisor).split_by(divisor)
     if not (facts.is_exact(total) and facts.is_exact(rest)):
         return Linear.of_atom(x.FloorMod(total.to_expr(), IntImm(divisor, x.int64)))
     period = _period(facts, rest, divisor)
@@ -56,7 +56,7 @@ def floormod(facts: Facts, total: Linear, divisor: int) -> Linear:
 
 
 def _period(facts: Facts, rest: Linear, divisor: int) -> int | None:
-    """The quotient of ``rest``, where its bounds leave one."""
+    """The quotient of ``rest`` if its bounds allow only one; else ``None``."""
     low, high = facts.of_sum(rest)
     if isinstance(low, float) or isinstance(high, float) or low // divisor != high // divisor:
         return None
@@ -68,7 +68,7 @@ def _narrow(facts: Facts, rest: Linear, divisor: int) -> tuple[Linear, Linear, i
     scales = {math.gcd(c, divisor) for c in rest.terms.values()}
     for scale in sorted(scales, reverse=True):
         if scale > 1:
-            coarse, fine = rest.parted(scale)
+            coarse, fine = rest.split_by(scale)
             low, high = facts.of_sum(fine)
             if low >= 0 and high < scale:
                 return coarse, fine, scale
@@ -92,7 +92,7 @@ def _flatten_quotient(facts: Facts, rest: Linear, divisor: int) -> tuple[Linear,
 
 
 def _drop_inner_mod(facts: Facts, total: Linear, divisor: int) -> Linear:
-    """Within ``% divisor``, an atom ``a % c`` may be ``a`` where ``divisor`` divides ``c``."""
+    """``total``, congruent modulo ``divisor``, with ``a`` for ``a % c`` where it divides ``c``."""
     for atom, coefficient in total.terms.items():
         if type(atom) is x.FloorMod:
             inner = x.int_value(atom.b)
@@ -106,14 +106,14 @@ def _drop_inner_mod(facts: Facts, total: Linear, divisor: int) -> Linear:
 
 
 def split_symbolic(facts: Facts, total: Linear, divisor: PrimExpr) -> tuple[Linear, Linear] | None:
-    """Quotient and remainder by a symbolic divisor, where the rest is known to be below it."""
+    """Quotient and remainder by a symbolic divisor; ``None`` unless ``rest < divisor`` is proven."""
     whole, rest = Linear.of_const(0), total
     for atom, coefficient in total.terms.items():
         factors = product_factors(atom)
         if divisor in factors:
             factors.remove(divisor)
-            part = Linear.of_atom(product_atom(tuple(factors))) if factors else Linear.of_const(1)
-            whole = whole.plus(part, coefficient)
+            others = Linear.of_atom(product_atom(tuple(factors))) if factors else Linear.of_const(1)
+            whole = whole.plus(others, coefficient)
             rest = rest.plus(Linear.of_atom(atom), -coefficient)
     if not all(map(facts.is_exact, (total, whole, rest))) or any(
             facts.product_of(product_factors(atom)) is None for atom in total.terms):
@@ -170,7 +170,7 @@ def _remainder_in(
 
 
 def _is_congruent(facts: Facts, a: Linear, b: Linear, divisor: int) -> bool:
-    """Whether the values of two sums are known to differ by a multiple of ``divisor``."""
+    """Whether two sums are known to be congruent modulo ``divisor``."""
     difference = a.plus(b, -1)
     if difference.is_const and difference.const == 0:
         return True
@@ -182,9 +182,9 @@ def _is_congruent(facts: Facts, a: Linear, b: Linear, divisor: int) -> bool:
 def _join_digits(
     facts: Facts, total: Linear, atom: x.FloorMod, coefficient: int
 ) -> Linear | None:
-    """``total`` with digit ``a // c % d`` and the digit ``a % c`` below it as one.
+    """``total`` with the digits ``a // c % d`` and ``a % c`` merged into ``a % (c * d)``.
 
-    The quotient may stand beside a constant: ``a // c + k`` is ``(a + k * c) // c``.
+    A constant may be added to the quotient: ``a // c + k`` is ``(a + k * c) // c``.
     """
     quotient, digits = linear_of_canonical(atom.a), x.int_value(atom.b)
     if len(quotient.terms) != 1 or digits is None or digits <= 0:
@@ -203,7 +203,7 @@ def _join_digits(
     low = _remainder_in(facts, total, numerator, divisor, factor)
     if low is None:
         return None
-    # Once more with what is known of ranges: the digits together may be simpler than each.
+    # Simplify again: the merged digits may be simpler than each one.
     joined = floormod(facts, numerator, divisor * digits)
     return total.plus(Linear.of_atom(atom), -coefficient).plus(
         Linear.of_atom(low), -factor).plus(joined, factor)

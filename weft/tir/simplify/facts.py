@@ -1,9 +1,9 @@
-"""What is known of variables: ranges, and sums known not to be negative; and proofs from it.
+"""Known facts: ranges of variables and sums known to be >= 0, and proofs from them.
 
-A sum is written without regard to overflow, which is right modulo 2**64. Its value as a number
-counts in comparisons, quotients and bounds: these may look into a sum only where it is exact, that
-is where no part of it can leave int64. Index arithmetic is exact by definition, sums of data where
-the intervals of their terms say so.
+Sums are reordered freely, which is correct modulo 2**64. Comparisons, quotients and bounds depend
+on the mathematical value, so they may use the terms of a sum only if it is exact: no partial sum
+can overflow int64. Index arithmetic is exact by definition, sums of data if their intervals prove
+it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from weft.tir.simplify.interval import EVERYTHING, Interval
 from weft.tir.simplify.linear import Linear
 from weft.tir.visitor import children
 
-# A proof combines at most so many facts; index arithmetic of loop nests needs two.
+# Maximum number of facts in a proof; index arithmetic of loop nests needs two.
 _PROOF_DEPTH = 3
 
 
 class Facts:
-    """Ranges by variable, and a list of sums that are at least zero."""
+    """Ranges of variables, and ``not_negative``: sums that are >= 0."""
 
     def __init__(self) -> None:
         self.ranges: dict[PrimExpr, Interval] = {}
@@ -34,18 +34,18 @@ class Facts:
         self._memo: dict[PrimExpr, Interval] = {}
 
     def forget(self) -> None:
-        """Drop what was derived: the facts have changed."""
+        """Drop derived intervals after the facts have changed."""
         self._memo.clear()
 
     def interval(self, e: PrimExpr) -> Interval:
-        """Smallest interval that the facts give for the value of a canonical expression."""
+        """The interval of a canonical expression under the facts."""
         found = self._memo.get(e)
         if found is None:
             found = self._memo[e] = self._interval(e)
         return found
 
     def of_sum(self, total: Linear) -> Interval:
-        """The interval of a sum as a number, which of data may lie beyond int64."""
+        """The interval of the mathematical value of a sum; for data it may exceed int64."""
         low: iv.Bound = total.const
         high: iv.Bound = total.const
         for atom, c in total.terms.items():
@@ -57,7 +57,7 @@ class Facts:
         return low, high
 
     def is_exact(self, total: Linear) -> bool:
-        """Whether neither a sum nor any part of it can leave int64."""
+        """Whether neither the sum nor any partial sum can overflow int64."""
         terms = total.terms
         if len(terms) == 1 and total.const == 0 and 1 in terms.values():
             return True
@@ -79,11 +79,11 @@ class Facts:
                 and high <= (iv.SMALL_DATA if is_open_above else iv.INT64[1]))
 
     def exact(self, total: Linear) -> Linear:
-        """``total`` if it is exact; else its value as one atom."""
+        """``total`` if it is exact; else one opaque atom with its value."""
         return total if self.is_exact(total) else Linear.of_atom(total.to_expr())
 
     def product_of(self, factors: Iterable[PrimExpr]) -> Interval | None:
-        """The interval of a product as a number; ``None`` where it may leave int64."""
+        """The interval of a product; ``None`` if it may overflow int64."""
         result: Interval = (1, 1)
         for factor in factors:
             own = self.interval(factor)
@@ -106,7 +106,7 @@ class Facts:
         found = iv.of_dtype(e.dtype) if rule is None else rule(self, e)
         if e.dtype is not int64 and not iv.is_within(found, iv.of_dtype(e.dtype)):
             found = iv.of_dtype(e.dtype)
-        known = self.ranges.get(e)  # a constraint may have narrowed a quotient, say
+        known = self.ranges.get(e)  # a constraint may have narrowed it
         return found if known is None else iv.common(found, known)
 
     def _of_var(self, var: PrimExpr) -> Interval:
@@ -117,7 +117,7 @@ class Facts:
         return found
 
     def is_not_negative(self, total: Linear, depth: int = _PROOF_DEPTH) -> bool:
-        """Whether ``total >= 0`` follows. ``False`` means that no proof was found."""
+        """Whether ``total >= 0`` follows from the facts; ``False`` if no proof was found."""
         if self.of_sum(total)[0] >= 0:
             return True
         if depth == 0 or total.is_const:
@@ -125,9 +125,9 @@ class Facts:
         return any(self.is_not_negative(rest, depth - 1) for rest in self._weakened(total, depth))
 
     def _weakened(self, total: Linear, depth: int) -> Iterator[Linear]:
-        """Sums that are at most ``total`` (times a positive factor): one fact subtracted.
+        """Lower bounds of ``total`` (times a positive factor): one fact subtracted.
 
-        Only facts that cancel a term are tried.
+        If a lower bound is >= 0, so is ``total``. Only facts that cancel a term are tried.
         """
         for fact in self.not_negative:
             yield from _cancel(total, fact)
@@ -144,7 +144,7 @@ class Facts:
                     yield from _cancel(total, fact)
 
     def _product_facts(self, atom: PrimExpr) -> Iterator[Linear]:
-        """Known facts multiplied by a factor of the product ``atom`` that is not negative."""
+        """Facts multiplied by a nonnegative factor of the product ``atom``."""
         factors = product_factors(atom)
         if self.product_of(factors) is None:
             return
@@ -191,7 +191,7 @@ def _cancel(total: Linear, fact: Linear) -> Iterator[Linear]:
 
 
 def linear_of_canonical(e: PrimExpr) -> Linear:
-    """The sum that a canonical expression spells out, without simplifying its atoms."""
+    """A canonical expression as a linear sum; its atoms are not simplified."""
     kind = type(e)
     if kind is x.IntImm:
         return Linear.of_const(e.value)  # type: ignore[attr-defined]
@@ -206,7 +206,7 @@ def linear_of_canonical(e: PrimExpr) -> Linear:
 
 
 def product_factors(atom: PrimExpr) -> list[PrimExpr]:
-    """The factors of a product of atoms, which is nested to the left."""
+    """The factors of a left-nested product of atoms."""
     factors = []
     while type(atom) is x.Mul:
         factors.append(atom.b)
@@ -214,7 +214,7 @@ def product_factors(atom: PrimExpr) -> list[PrimExpr]:
     return [atom, *reversed(factors)]
 
 
-# The text of a factor with more nodes is too long to order factors by: shared parts repeat in it.
+# Factors with more nodes are not ordered by their text, which repeats shared sub-expressions.
 _SHORT = 64
 
 
@@ -233,7 +233,7 @@ def _is_short(e: PrimExpr) -> bool:
 
 
 def product_atom(factors: tuple[PrimExpr, ...]) -> PrimExpr:
-    """The one atom for a product, whatever the order of its factors (of short ones)."""
+    """The canonical atom of a product, independent of the order of its (short) factors."""
     flat = sorted((f for e in factors for f in product_factors(e)), key=_factor_key)
     result = flat[0]
     for factor in flat[1:]:

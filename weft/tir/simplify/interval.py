@@ -1,8 +1,7 @@
-"""Intervals of integers, and arithmetic on them.
+"""Interval arithmetic on integers.
 
-Index arithmetic does not overflow, data may. An infinite end says which is which: it stands for
-an end of index arithmetic that is not known but lies within ``INDEX_LIMIT``. Data always has
-finite ends, those of its type if nothing better is known.
+An infinite end marks index arithmetic with an unknown bound, which lies within ``INDEX_LIMIT`` and
+does not overflow. Data always has finite ends, at worst those of its dtype.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ Interval: TypeAlias = "tuple[Bound, Bound]"
 EVERYTHING: Interval = (-math.inf, math.inf)
 INT64: Interval = (-(2**63), 2**63 - 1)
 
-# What index arithmetic may reach: the extents, offsets and sizes in bytes of arrays.
+# Bound of index arithmetic: extents, offsets and sizes of arrays in bytes.
 INDEX_LIMIT = 2**62
-# Data up to this size may be added to an index whose own bound is not known, or multiply it.
+# Data of at most this magnitude may be added to or multiplied with an index of unknown bound.
 SMALL_DATA = 2**48
 
 
 def of_dtype(dtype: DType) -> Interval:
-    """Every value of an integer type (or bool); no bounds for other types."""
+    """The range of an integer dtype or bool; unbounded for other dtypes."""
     if dtype.is_bool:
         return 0, 1
     if not dtype.is_int:
@@ -36,14 +35,14 @@ def of_dtype(dtype: DType) -> Interval:
 
 
 def is_within(inner: Interval, outer: Interval) -> bool:
-    """Whether ``inner`` lies in the finite interval ``outer``; infinite ends do."""
+    """Whether ``inner`` lies in the finite interval ``outer``; infinite ends count as inside."""
     low, high = inner
     return (isinstance(low, float) or low >= outer[0]) and (
         isinstance(high, float) or high <= outer[1])
 
 
 def is_small(a: Interval) -> bool:
-    """Whether the finite ends are small enough to be mixed with an unbounded index."""
+    """Whether the finite ends allow arithmetic with an unbounded index."""
     return is_within(a, (-SMALL_DATA, SMALL_DATA))
 
 
@@ -64,7 +63,7 @@ def _size(end: Bound) -> int:
 
 
 def common(a: Interval, b: Interval) -> Interval:
-    """What is in both."""
+    """The intersection."""
     return greatest(a[0], b[0]), least(a[1], b[1])
 
 
@@ -78,12 +77,12 @@ def _quotient(end: Bound, divisor: int) -> Bound:
 
 
 def floordiv(a: Interval, divisor: int) -> Interval:
-    """For a divisor above zero."""
+    """The quotients by a positive divisor."""
     return _quotient(a[0], divisor), _quotient(a[1], divisor)
 
 
 def floormod(a: Interval, divisor: int) -> Interval:
-    """For a divisor above zero."""
+    """The remainders by a positive divisor."""
     low, high = a
     if isinstance(low, float) or isinstance(high, float) or low // divisor != high // divisor:
         return 0, divisor - 1

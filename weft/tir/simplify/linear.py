@@ -1,7 +1,7 @@
-"""Sums ``c0 + c1 * atom1 + …`` over int64: the canonical form of index arithmetic.
+"""Linear sums ``c0 + c1 * atom1 + ...`` over int64: the canonical form of index arithmetic.
 
-Atoms are interned expressions, of index arithmetic none that are sums themselves. Sums modulo
-2**64 may be reordered freely; terms keep the order in which they first appeared.
+Atoms are interned expressions; in index arithmetic none of them is a sum. Reordering is correct
+modulo 2**64; terms keep the order in which they first appeared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HALF = 2**63
 
 
 class Linear:
-    """An immutable sum; ``terms`` maps atoms to coefficients that are never zero."""
+    """An immutable sum; ``terms`` maps atoms to nonzero coefficients."""
 
     __slots__ = ("_expr", "const", "terms")
 
@@ -33,7 +33,7 @@ class Linear:
         return Linear({}, value)
 
     def wrapped(self) -> Linear:
-        """The sum that is equal modulo 2**64 and has every number in the range of int64."""
+        """The sum with constant and coefficients wrapped to int64."""
         if -_HALF <= self.const < _HALF:
             for c in self.terms.values():
                 if not -_HALF <= c < _HALF:
@@ -68,13 +68,13 @@ class Linear:
         return Linear({a: c * factor for a, c in self.terms.items()}, self.const * factor)
 
     def divided(self, divisor: int) -> Linear:
-        """The exact quotient; every coefficient must be a multiple."""
+        """The quotient by ``divisor``, which must divide all coefficients and the constant."""
         return Linear({a: c // divisor for a, c in self.terms.items()}, self.const // divisor)
 
-    def parted(self, divisor: int) -> tuple[Linear, Linear]:
+    def split_by(self, divisor: int) -> tuple[Linear, Linear]:
         """``(quotient, rest)`` with ``self == divisor * quotient + rest`` term by term.
 
-        The rest has the terms that ``divisor`` does not divide, and a constant in
+        The rest contains the terms whose coefficient ``divisor`` does not divide, and a constant in
         ``[0, divisor)``.
         """
         whole = {a: c // divisor for a, c in self.terms.items() if c % divisor == 0}
@@ -83,10 +83,11 @@ class Linear:
         return Linear(whole, quotient), Linear(rest, remainder)
 
     def gcd(self) -> int:
-        """Greatest common divisor of the coefficients, without the constant."""
+        """The greatest common divisor of the coefficients, excluding the constant."""
         return math.gcd(*self.terms.values())
 
     def to_expr(self) -> PrimExpr:
+        """The sum as an expression: positive terms first, then the negative ones."""
         if self._expr is None:
             self._expr = self._build()
         return self._expr

@@ -1,4 +1,4 @@
-"""Folding that is not index arithmetic: float identities that keep every bit, and vectors."""
+"""Folding of floats, where the result has the same bits, and of vector index arithmetic."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Prover(Simplifier, Protocol):
 
 
 def fold_float(e: PrimExpr) -> PrimExpr:
-    """Constants combined in their own precision; ``a * 1``, ``a / 1`` and ``a - 0`` dropped.
+    """Fold constants in their own precision, and ``a * 1``, ``a / 1`` and ``a - 0`` to ``a``.
 
-    ``a + 0`` stays: it turns -0 into 0.
+    ``a + 0`` is not folded: for -0 it is +0.
     """
     fold = _FOLD.get(type(e))
     if fold is None or type(e.b) is not FloatImm:  # type: ignore[attr-defined]
@@ -44,7 +44,7 @@ def fold_float(e: PrimExpr) -> PrimExpr:
 
 
 def fold_vector(simplifier: Prover, e: PrimExpr) -> PrimExpr:
-    """Sums of ramps and broadcasts are one ramp; comparisons that hold in every lane are true."""
+    """Fold arithmetic on ramps and broadcasts to one ramp, and comparisons that are constant."""
     kind = type(e)
     if isinstance(e, x.Compare):
         return _fold_compare(simplifier, e)
@@ -53,36 +53,37 @@ def fold_vector(simplifier: Prover, e: PrimExpr) -> PrimExpr:
     return e
 
 
-def _parts(e: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:
+def _base_and_stride(e: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:
     """``(base, stride)`` of a ramp or a broadcast."""
     if type(e) is Ramp:
         return e.base, e.stride
     return (e.value, x.const(0)) if type(e) is Broadcast else None
 
 
-def _joined(base: PrimExpr, stride: PrimExpr, lanes: int) -> PrimExpr:
+def _ramp(base: PrimExpr, stride: PrimExpr, lanes: int) -> PrimExpr:
     return Broadcast(base, lanes) if stride is x.const(0) else Ramp(base, stride, lanes)
 
 
 def fold_index_vector(simplifier: Simplifier, e: x.Binary) -> PrimExpr:
-    a, b = _parts(e.a), _parts(e.b)
+    """A sum, difference or product of ramps and broadcasts as one ramp or broadcast."""
+    a, b = _base_and_stride(e.a), _base_and_stride(e.b)
     if a is None or b is None or type(e) not in (x.Add, x.Sub, x.Mul):
         return e
     if type(e) is x.Mul:
         if type(e.a) is Broadcast:
             a, b = b, a
         if b[1] is not x.const(0):
-            return e  # a ramp times a ramp is no ramp
+            return e  # the product of two ramps is not a ramp
         base, stride = x.mul(a[0], b[0]), x.mul(a[1], b[0])
     else:
         combine = x.add if type(e) is x.Add else x.sub
         base, stride = combine(a[0], b[0]), combine(a[1], b[1])
-    return _joined(simplifier.simplify(base), simplifier.simplify(stride), e.dtype.lanes)
+    return _ramp(simplifier.simplify(base), simplifier.simplify(stride), e.dtype.lanes)
 
 
 def _fold_compare(simplifier: Prover, e: x.Compare) -> PrimExpr:
-    """Ramps are monotone: an order that holds in the first and last lane holds in all."""
-    a, b = _parts(e.a), _parts(e.b)
+    """Decide an inequality of ramps: they are monotone, so the first and last lane suffice."""
+    a, b = _base_and_stride(e.a), _base_and_stride(e.b)
     if a is None or b is None or e.a.dtype.element is not int64 or type(e) in (x.EQ, x.NE):
         return e
     last = x.const(e.dtype.lanes - 1)
@@ -102,6 +103,6 @@ def _fold_compare(simplifier: Prover, e: x.Compare) -> PrimExpr:
 def _is_straight(
     simplifier: Prover, base: PrimExpr, stride: PrimExpr, lanes: int
 ) -> bool:
-    """Whether no lane of a ramp has overflowed."""
+    """Whether no lane of a ramp can overflow."""
     step = simplifier.simplify(stride * (lanes - 1))
     return all(map(simplifier.is_exact, (step, base + stride * (lanes - 1))))
