@@ -27,7 +27,7 @@ from weft.ir.types import TensorType, TupleType
 from weft.ir.typing.infer import infer_expr, infer_type
 from weft.strategy import implementations, lower_function
 from weft.support.errors import OperatorError, PassError, TypeInferenceError
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 from weft.target import Target
 from weft.tir import eval as tir_eval
 from weft.transform.autodiff.gradient_contract import checked_gradients
@@ -114,10 +114,10 @@ class _CaseCheck:
         if not fits:
             raise OperatorError(
                 f"the relation of {self.op.name} gives another type than its reference",
-                where=place_of(self.op.compute or self._value),
+                where=location_of(self.op.compute or self._value),
                 expected=f"{', '.join(found)}, as the reference",
                 got=", ".join(map(str, types)),
-                notes=(self.where, f"relation: {place_of(self.op.relation or self._value)}"),
+                notes=(self.where, f"relation: {location_of(self.op.relation or self._value)}"),
             )
 
     def _text(self) -> None:
@@ -147,7 +147,7 @@ class _CaseCheck:
                           f"{list(index)} of output {number}")
                 raise OperatorError(
                     f"{what} computes something else than the reference of {self.op.name}",
-                    where=place_of(self._value), expected=wanted[index],
+                    where=location_of(self._value), expected=wanted[index],
                     got=found[index],
                     notes=(self.where, extent),
                 )
@@ -186,7 +186,7 @@ class _CaseCheck:
             if not np.isclose(found, slope, rtol=tolerance, atol=tolerance / 100):
                 raise OperatorError(
                     f"the gradient of {self.op.name} with respect to {self.op.inputs[index]} "
-                    "is not the slope of its reference", where=place_of(self._rule()),
+                    "is not the slope of its reference", where=location_of(self._rule()),
                     expected=f"{slope:.6g} in a random direction", got=f"{found:.6g}",
                     notes=(self.where,),
                 )

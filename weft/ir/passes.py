@@ -19,7 +19,7 @@ from weft.ir.typing.infer import infer_type
 from weft.support.errors import InternalError, PassError, TypeInferenceError, WeftError
 from weft.support.insertion import Insertion, insert
 from weft.support.registry import Registry
-from weft.support.user_code import place_in_traceback, place_of
+from weft.support.user_code import location_in_traceback, location_of
 
 
 class Instrument(Protocol):
@@ -186,7 +186,7 @@ def _transform(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
             raise
         if isinstance(error, TypeInferenceError):
             raise _ill_typed(pass_, error) from error
-        where = place_in_traceback(error.__traceback__)
+        where = location_in_traceback(error.__traceback__)
         raise error.at(where, f"in the pass {pass_.name}") from error
     except Exception as error:
         raise _failure(pass_, "failed", got=f"{type(error).__name__}: {error}") from error
@@ -221,7 +221,7 @@ def _failure(pass_: Pass, what: str, *, expected: object = None, got: object = N
         return InternalError(message, expected=expected, got=got, notes=notes,
                              help="report this with the model; leave the pass out to go on")
     method = getattr(type(pass_), "run", type(pass_).run_module)
-    return PassError(message, where=place_of(method), expected=expected, got=got, notes=notes)
+    return PassError(message, where=location_of(method), expected=expected, got=got, notes=notes)
 
 
 def option_text(value: Any) -> str:

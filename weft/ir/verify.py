@@ -28,7 +28,7 @@ from weft.ir.expr import (
 from weft.ir.module import IRModule
 from weft.ir.op import Op
 from weft.ir.types import FuncType, TensorType, TupleType
-from weft.ir.typing.report import describe, place_of
+from weft.ir.typing.report import describe, location_of
 from weft.ir.visitor import children, evaluated, pattern_vars, post_order
 from weft.support.errors import WellFormedError
 
@@ -105,7 +105,7 @@ class _Rules:
     def fail(self, node: Expr, what: str, expected: object = None, got: object = None) -> None:
         raise WellFormedError(
             what if self.after is None else f"after the pass {self.after}: {what}",
-            where=place_of(node, self.function),
+            where=location_of(node, self.function),
             expected=expected,
             got=got,
         )

@@ -14,7 +14,7 @@ from weft.ir.visitor import post_order
 from weft.strategy.contract import check_compute
 from weft.strategy.implementation import Implementation
 from weft.support.errors import LoweringError
-from weft.support.user_code import place_in_traceback
+from weft.support.user_code import location_in_traceback
 
 Value: TypeAlias = "te.Tensor | tuple[te.Tensor, ...]"
 
@@ -44,6 +44,7 @@ def anchor_of(function: Function) -> Call | None:
 
 
 def _rank(call: Call) -> int:
+    """The operator pattern; casts rank below all patterns, function calls as opaque."""
     if not isinstance(call.op, Op):
         return int(OpPattern.OPAQUE)
     return -1 if call.op.name == "cast" else int(call.op.pattern)
@@ -109,8 +110,8 @@ def _value_of(expr: Expr, values: dict[int, Value], compute: Any) -> Value:
         try:
             result = function(*(values[id(arg)] for arg in expr.args), expr.attrs)
         except LoweringError as error:
-            place = place_in_traceback(error.__traceback__)
-            raise error.at(place, f"in the compute of {expr.op.name}") from error
+            location = location_in_traceback(error.__traceback__)
+            raise error.at(location, f"in the compute of {expr.op.name}") from error
         check_compute(expr, expr.op, function, result)
         return result
     if isinstance(expr, Tuple):
@@ -122,7 +123,7 @@ def _value_of(expr: Expr, values: dict[int, Value], compute: Any) -> Value:
         return _scalar(expr)
     if isinstance(expr, Var):
         raise LoweringError(f"free variable %{expr.name} in a kernel", where=expr.span)
-    raise LoweringError(f"{type(expr).__name__} cannot be part of a kernel", where=expr.span)
+    raise LoweringError(f"{type(expr).__name__} is not allowed in a kernel", where=expr.span)
 
 
 def _single(value: Value) -> te.Tensor:

@@ -16,7 +16,7 @@ from weft.ir.op import Op
 from weft.ir.shape import dims_equal
 from weft.ir.types import TensorType, TupleType
 from weft.support.errors import OperatorError
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 
 
 def check_compute(call: Call, op: Op, compute: Callable[..., Any], result: Any) -> None:
@@ -25,7 +25,7 @@ def check_compute(call: Call, op: Op, compute: Callable[..., Any], result: Any) 
     wrong = [type(t).__name__ for t in tensors if not isinstance(t, te.Tensor)]
     if wrong or not tensors:
         raise OperatorError(
-            f"the compute of {op.name} does not return a tensor", where=place_of(compute),
+            f"the compute of {op.name} does not return a tensor", where=location_of(compute),
             expected="a te.Tensor, or a tuple of them", got=", ".join(wrong) or "nothing",
             help="return the result of te.compute or te.extern",
         )
@@ -36,7 +36,7 @@ def check_compute(call: Call, op: Op, compute: Callable[..., Any], result: Any) 
     if not agree:
         raise OperatorError(
             f"the compute of {op.name} contradicts its type relation",
-            where=place_of(compute),
+            where=location_of(compute),
             expected=f"{', '.join(map(str, declared))}, the relation's result for "
                      f"{_arguments(call)}",
             got=", ".join(map(_type_text, tensors)),
@@ -67,4 +67,4 @@ def _type_text(tensor: te.Tensor) -> str:
 
 
 def _relation_note(op: Op) -> tuple[str, ...]:
-    return () if op.relation is None else (f"relation: {place_of(op.relation)}",)
+    return () if op.relation is None else (f"relation: {location_of(op.relation)}",)

@@ -20,7 +20,7 @@ from weft.strategy.upcast import inline_upcasts
 from weft.strategy.work import count_flops
 from weft.support.config import config
 from weft.support.errors import LoweringError, ScheduleError
-from weft.support.user_code import place_in_traceback
+from weft.support.user_code import location_in_traceback
 from weft.target import Target
 from weft.te.lower import lower
 from weft.tir.func import PrimFunc
@@ -97,7 +97,7 @@ def _apply_schedule(implementation: Implementation, context: ScheduleContext) ->
         implementation.schedule(context)
     except ScheduleError as error:
         note = f"in the schedule of {implementation.name} for {context.call.op}"
-        raise error.at(place_in_traceback(error.__traceback__), note) from error
+        raise error.at(location_in_traceback(error.__traceback__), note) from error
 
 
 def lower_function(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.support.errors import LoweringError
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 
 # Modules whose functions are known by the version of the library.
 _LIBRARIES = frozenset(["math", "cmath", "operator", "builtins", "numpy", "numba"])
@@ -114,7 +114,7 @@ def _value(
     else:
         raise LoweringError(
             f"{function.__qualname__} refers to {name}, whose value cannot be compiled",
-            where=place_of(function), got=type(value).__name__,
+            where=location_of(function), got=type(value).__name__,
             expected="a number, a string, a tuple, an array, a function or a module",
             help="pass what varies as an argument",
         )

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from weft.ir.dtype import DType, handle
 from weft.support.errors import LoweringError
 from weft.support.function_digest import function_digest, plain_function
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 from weft.te.tensor import ExternOp, Index, Tensor, as_shape
 from weft.tir.buffer import Buffer
 from weft.tir.expr import Call, PrimExpr, StringImm, const, int_value
@@ -89,7 +89,7 @@ def _check_parameters(function: FunctionType, expected: int) -> None:
     if kinds or len(parameters) != expected:
         raise LoweringError(
             f"{function.__name__} takes the wrong number of parameters",
-            where=place_of(function),
+            where=location_of(function),
             expected=f"{expected} parameters: inputs, outputs, scratch, scalars",
             got=f"{function.__name__}{inspect.signature(function)}",
         )
@@ -100,7 +100,7 @@ def _param(function: FunctionType, type_: TensorType, *, is_written: bool) -> Ar
     if str(dtype) not in _DTYPES:
         raise LoweringError(
             f"{function.__name__}: compiled Python does not support arrays of {dtype}",
-            where=place_of(function), expected=", ".join(sorted(_DTYPES)),
+            where=location_of(function), expected=", ".join(sorted(_DTYPES)),
             help="convert with .astype in a te.compute before and after the body",
         )
     return ArrayParam(dtype, tuple(int_value(s) for s in shape), is_written)

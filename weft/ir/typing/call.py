@@ -24,7 +24,7 @@ from weft.support.errors import (
     TypeInferenceError,
     WeftError,
 )
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 
 
 class CallContext:
@@ -168,7 +168,7 @@ class CallContext:
 
     def _broken(self, what: str, *, expected: str, got: str) -> OperatorError:
         """The error for a bug in the relation itself."""
-        where = None if self._op.relation is None else place_of(self._op.relation)
+        where = None if self._op.relation is None else location_of(self._op.relation)
         return OperatorError(f"the relation of {self.op_name} {what}", where=where,
                              expected=expected, got=got)
 

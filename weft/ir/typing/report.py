@@ -79,7 +79,7 @@ def _operands(args: Sequence[Expr], inner: _Describe) -> str:
     return ", ".join(shown + [".."] * (len(args) > _SHOWN_ARGUMENTS))
 
 
-def place_of(expr: Expr, function: str | None) -> str:
+def location_of(expr: Expr, function: str | None) -> str:
     """The location of ``expr``: its span, its text, and the enclosing function."""
     inside = f" in @{function}" if function else ""
     text = f"`{describe(expr)}`{inside}"
@@ -100,7 +100,7 @@ def type_error(
     excerpt = expr.span.excerpt() if expr.span else ()
     return TypeInferenceError(
         what,
-        where=place_of(expr, function),
+        where=location_of(expr, function),
         expected=_shortened(expected),
         got=_shortened(got),
         notes=[*excerpt, *map(_shortened, notes)],

@@ -1,4 +1,4 @@
-"""Strategies and schedule families for CPUs; importing a module registers what it holds."""
+"""Strategies and schedules for CPUs, one folder per operator family; importing registers them."""
 
 from weft.strategy.cpu import default
 from weft.strategy.cpu.attention import legalize as attention_legalize

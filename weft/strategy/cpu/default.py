@@ -1,4 +1,4 @@
-"""The schedule of operators that have no strategy of their own, found from their computes."""
+"""The default schedule of operators without a strategy, derived from their computes."""
 
 from __future__ import annotations
 

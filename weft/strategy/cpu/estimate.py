@@ -6,22 +6,28 @@ import math
 from collections.abc import Iterator
 
 from weft.ir.expr import Call
+from weft.ir.op import Op
 from weft.ir.types import TensorType, TupleType, Type
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
 
 
 def roofline_seconds(call: Call, target: CpuTarget) -> float:
-    """Seconds to move all operands and results once, at one operation per element of the largest.
+    """Seconds to move all operands and results once, with one operation per element of the largest.
 
-    Dimensions that are not known count as 1: the estimate is then a lower bound.
+    An expensive operator (``OpTraits.is_expensive``) takes as long per vector as an exponential.
+    Symbolic dimensions count as 1. The estimate is a lower bound.
     """
     tensors = [t for x in (call, *call.args) for t in _tensors(x.checked_type)]
     moved = sum(_elements(t) * t.dtype.itemsize for t in tensors)
     operations = max(map(_elements, tensors), default=0)
     itemsize = max((t.dtype.itemsize for t in tensors), default=1)
     model = machine_model(target)
-    return model.seconds(model.roofline_cycles(operations, itemsize, moved))
+    cycles = model.roofline_cycles(operations, itemsize, moved)
+    if isinstance(call.op, Op) and call.op.traits.is_expensive:
+        vectors = operations * itemsize / model.vector_bytes
+        cycles = max(cycles, vectors * model.exp_vector_cycles)
+    return model.seconds(cycles)
 
 
 def unblocked_seconds(call: Call, target: CpuTarget, multiply_adds: int) -> float:

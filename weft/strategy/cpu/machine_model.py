@@ -45,81 +45,87 @@ class MachineModel:
     l3_bytes: int
 
     # Nominal clock in Hz. Measured 3.2 to 3.3 GHz by a chain of dependent additions; Zen 4 cores
-    # reach 3.6. Estimates are compared with each other, so an error here changes no choice between
-    # two of them.
+    # reach 3.6. All estimates scale by it, so it changes no choice between two of them.
     frequency: float = 3.3e9
 
-    # Execution ports. The vendors' numbers for Zen 5 and for Intel cores with two 512-bit FMA
-    # units; Zen 4 splits 512-bit operations and issues half as many.
+    # Execution ports: the vendors' numbers for Zen 5 and for Intel cores with two 512-bit FMA
+    # units. Zen 4 splits 512-bit operations and issues half as many.
     fma_per_cycle: int = 2
     loads_per_cycle: int = 2
     fma_latency: int = 4
 
-    # Sequential vector loads. L1: measured 126 to 130. L2: fitted for packed panels of B (measured
-    # 47 for reads alone). Beyond L2: fitted for panels that a GEMM reads once (measured 25 from
-    # L3). Memory: measured 10 to 11.
+    # Sequential vector loads from L1. Measured 126 to 130.
     l1_bandwidth: float = 128.0
+    # Sequential vector loads from L2, of packed panels of B. Fitted (measured 47 for loads alone).
     l2_stream_bandwidth: float = 40.0
+    # Vector loads and stores through L2 outside of packed panels: rows of an unpacked image, whose
+    # vectors straddle two cache lines; the data of a depthwise convolution. Fitted.
+    l2_bandwidth: float = 24.0
+    # Sequential vector loads beyond L2, of panels that a GEMM reads once. Fitted (measured 25 from
+    # L3).
     beyond_l2_stream_bandwidth: float = 20.0
-    memory_bandwidth: float = 10.0
-    # Vector loads from L2 that straddle two cache lines (rows of an unpacked image). Fitted.
-    l2_unaligned_bandwidth: float = 24.0
-    # Loads and stores through L2 while sums wait for them (depthwise convolution). Fitted.
-    l2_load_store_bandwidth: float = 26.0
-    # Loads and stores beyond L2 in sequential order (transform domain of a Winograd convolution,
-    # changes of layout). Fitted (measured 25 for a copy within L3, 9 within memory).
+    # Sequential loads and stores beyond L2 (transform domain of a Winograd convolution, changes of
+    # layout). Fitted (measured 25 for a copy within L3, 9 within memory).
     beyond_l2_load_store_bandwidth: float = 16.0
     # Single cache lines beyond L2, which the hardware does not prefetch. Fitted.
     beyond_l2_line_bandwidth: float = 8.0
-    # The first line of a sequential run beyond L2, which starts before the prefetcher. Fitted.
+    # Sequential vector loads from memory. Measured 10 to 11.
+    memory_bandwidth: float = 10.0
+    # The first line of a sequential run beyond L2, before the hardware prefetches. Fitted.
     beyond_l2_run_cycles: float = 1.0
-    # The share of transfers beyond L2 that arithmetic does not hide, where weights are read again
-    # for every tile of a convolution. Fitted.
+    # The fraction of transfers beyond L2 that arithmetic does not hide, where weights are read
+    # again for every tile of a convolution. Fitted.
     unhidden_fraction: float = 0.06
 
-    # L1 geometry: lines whose addresses differ by a multiple of a page fall into one set; the rows
-    # of a tile may fill this share of its ways, the rest serves the other operand. Page: the
-    # architecture's; share: fitted.
+    # Lines whose addresses differ by a multiple of a page fall into one set of L1.
     page_bytes: int = 4096
+    # The share of the ways of an L1 set that the rows of one GEMM operand may fill; the rest
+    # serves the other operand. Fitted.
     l1_set_share: float = 2 / 3
 
-    # What a load adds to an inner loop that is bound by arithmetic. Fitted, on GEMM tiles: one
-    # vector of a packed panel, one broadcast element resident in L2 or beyond it; and for
-    # convolution tiles the share of any load.
+    # What one load adds to a GEMM loop that is bound by arithmetic. Fitted. For a vector of a
+    # packed panel, and for a broadcast element resident in L2 or beyond it:
     vector_load_cycles: float = 0.1
     broadcast_l2_cycles: float = 0.025
     broadcast_beyond_l2_cycles: float = 0.07
+    # The same for the register tiles of other families, as a fraction of a load's issue. Fitted.
     load_contention: float = 0.1
 
-    # Code beside the hot loop. A shorter tail tile is code of its own and its loop starts cold:
-    # relative cost in a GEMM and in other register tiles; a tile that guards its bounds; cycles
-    # until the first sums of a tile are under way; cycles to start the loops over one block of keys
-    # of attention. Fitted.
+    # Relative cost of a shorter tail tile, whose code is separate and whose loop starts cold: in a
+    # GEMM, and in the register tiles of other families. Fitted; with either value for both, the
+    # model ranks some tiles of the benchmarks otherwise.
     gemm_tail_fraction: float = 0.01
     tail_fraction: float = 0.02
+    # A register tile that does not divide its range and guards its bounds. Fitted.
     guarded_tile_factor: float = 1.15
+    # From the start of a register tile to its first sums. Fitted.
     tile_start_cycles: float = 24
+    # Starting the loops over one block of keys in attention. Fitted.
     key_block_cycles: float = 100.0
 
-    # One multiply-add of a contraction that the default schedule runs, without register blocking:
-    # every operand is loaded for each. Measured 0.11 where both operands are contiguous along the
-    # summed axis, 0.9 to 2 where one is not, and 7.5 for a convolution that pads.
+    # One multiply-add of a contraction by the default schedule, which loads every operand for each.
+    # Measured 0.11 if both operands are contiguous along the summed axis, 0.9 to 2 if one is not,
+    # and 7.5 for a convolution with padding.
     unblocked_fma_cycles: float = 1.0
 
-    # Steps of attention. One vector of exponentials with its running maximum and sum; one element
-    # of a horizontal sum in a tree over many vectors; one element of a query packed or of a result
-    # stored transposed; one element packed into panels. Fitted.
+    # One vector of exponentials, with the running maximum and sum of attention. Fitted; measured 13
+    # for exp over 16 KiB. Other expensive elementwise operators are counted as this.
     exp_vector_cycles: float = 10.0
+    # One element of a horizontal sum, where a tree adds several vectors at once. Fitted.
     horizontal_sum_cycles: float = 1.0
+    # One element that is packed or stored in transposed order. Fitted.
     transpose_cycles: float = 0.4
+    # One element that is packed into panels. Fitted.
     pack_cycles: float = 0.28
 
-    # One multiply-add of a depthwise convolution, by how its vector operand is loaded: shared by
-    # neighbouring positions; straddling two cache lines; two loads and a shuffle (stride 2); a
-    # gather (larger strides). Fitted.
+    # One vector multiply-add of a depthwise convolution. Fitted. Neighbouring positions share the
+    # load of the vector operand:
     fma_shared_load_cycles: float = 0.55
+    # The vector operand straddles two cache lines:
     fma_unaligned_load_cycles: float = 1.15
+    # Two loads and a shuffle give the vector operand (stride 2):
     fma_strided_load_cycles: float = 2.4
+    # The vector operand is gathered (larger strides):
     fma_gather_cycles: float = 16.0
 
     # Winograd transforms F(2x2, 3x3) and F(4x4, 3x3): loads, additions and stores of one tile and
@@ -151,7 +157,7 @@ class MachineModel:
         if held <= self.l1_bytes:
             return moved_bytes / self.l1_bandwidth
         if held <= self.l2_bytes:
-            return moved_bytes / self.l2_load_store_bandwidth
+            return moved_bytes / self.l2_bandwidth
         if held <= self.l3_bytes:
             return moved_bytes / self.beyond_l2_load_store_bandwidth
         return moved_bytes / self.memory_bandwidth

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 from weft.support.errors import LoweringError, OptionError, WeftError
 from weft.support.insertion import Insertion, as_insertions, insert, inserted
 from weft.support.registry import Registry
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 from weft.tir.func import PrimFunc
 from weft.tir.verify import verify_func
 
@@ -80,11 +80,11 @@ def _guarded(function: TirPass) -> TirPass:
         except WeftError:
             raise
         except Exception as error:
-            raise LoweringError(f"the tir pass {name} failed", where=place_of(function),
+            raise LoweringError(f"the tir pass {name} failed", where=location_of(function),
                                 got=f"{type(error).__name__}: {error}") from error
         if not isinstance(after, PrimFunc):
             raise LoweringError(f"the tir pass {name} did not return a PrimFunc",
-                                where=place_of(function), got=type(after).__name__)
+                                where=location_of(function), got=type(after).__name__)
         if after is not func:
             _verify(name, function, after)
         return after
@@ -98,4 +98,5 @@ def _verify(name: str, function: TirPass, func: PrimFunc) -> None:
         verify_func(func)
     except WeftError as error:
         raise LoweringError(f"the tir pass {name} left an invalid function",
-                            where=place_of(function), notes=error.render().splitlines()) from error
+                            where=location_of(function),
+                            notes=error.render().splitlines()) from error

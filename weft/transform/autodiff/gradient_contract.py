@@ -11,7 +11,7 @@ from weft.ir.shape import dims_equal
 from weft.ir.types import TensorType, Type
 from weft.ir.typing.infer import infer_expr
 from weft.support.errors import OperatorError
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 
 
 def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) -> list[Expr]:
@@ -25,7 +25,7 @@ def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) ->
     if len(found) != len(call.args) or not all(isinstance(g, Expr) for g in found):
         raise OperatorError(
             f"the gradient of {op.name} must return one expression per argument",
-            where=place_of(rule), expected=f"{len(call.args)} for ({', '.join(op.inputs)})",
+            where=location_of(rule), expected=f"{len(call.args)} for ({', '.join(op.inputs)})",
             got=", ".join(type(g).__name__ for g in found) or "nothing",
         )
     grads = [infer_expr(g, trust=True) for g in found]
@@ -33,7 +33,7 @@ def checked_gradients(call: Call, op: Op, rule: Callable[..., Any], dy: Expr) ->
         if not _same_type(grad.checked_type, argument.checked_type):
             raise OperatorError(
                 f"the gradient of {op.name} with respect to {name} has the wrong type",
-                where=place_of(rule),
+                where=location_of(rule),
                 expected=f"{argument.checked_type}, the type of {name}", got=grad.checked_type,
                 notes=() if call.span is None else (f"for the call at {call.span}",),
             )

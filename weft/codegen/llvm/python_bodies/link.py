@@ -20,7 +20,7 @@ from weft.codegen.llvm.text.writer import FunctionWriter, ModuleWriter
 from weft.ir.dtype import DType, float64, int64
 from weft.support.errors import CodegenError, InternalError
 from weft.support.function_digest import plain_function
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 from weft.target import CpuTarget
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
@@ -62,7 +62,7 @@ def python_function_ir(function: PythonFunction, target: CpuTarget) -> str:
     """
     if target.arch not in _ARCHITECTURES:
         raise CodegenError(f"unsupported architecture for Python bodies: {target.arch}",
-                           where=place_of(plain_function(function.body)),
+                           where=location_of(plain_function(function.body)),
                            expected=", ".join(_ARCHITECTURES))
     code = compile_body(function, target)
     module = llvm.parse_assembly(_assembled(function, code, target))
@@ -172,15 +172,15 @@ def _check_closed(function: PythonFunction, module: llvm.ModuleRef) -> None:
     if not needed:
         return
     if any(name.startswith("NRT_") for name in needed):
-        raise CodegenError(f"{body.__name__} allocates memory", where=place_of(body),
+        raise CodegenError(f"{body.__name__} allocates memory", where=location_of(body),
                            help="take arrays to work in as scratch=[(shape, dtype), ...], and "
                                 "write loops where NumPy would make a new array")
     if _RAISED in needed and "numba_gil_ensure" not in needed:
         raise CodegenError(f"{body.__name__} may raise an exception",
-                           where=place_of(body, raising_line(body)),
+                           where=location_of(body, raising_line(body)),
                            help="compiled code cannot raise; check sizes in the type relation, "
                                 "and report bad data by a marker in an output")
-    raise CodegenError(f"{body.__name__} needs the Python interpreter", where=place_of(body),
+    raise CodegenError(f"{body.__name__} needs the Python interpreter", where=location_of(body),
                        got=", ".join(needed))
 
 

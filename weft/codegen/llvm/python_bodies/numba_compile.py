@@ -14,7 +14,7 @@ from typing import Any
 from weft.ir.dtype import DType
 from weft.support.errors import CodegenError
 from weft.support.function_digest import plain_function
-from weft.support.user_code import place_of
+from weft.support.user_code import location_of
 from weft.target import CpuTarget
 from weft.tir.python_function import ArrayParam, PythonFunction, Scalar
 
@@ -39,7 +39,7 @@ def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
         from numba.core.registry import cpu_target
     except ImportError as error:
         raise CodegenError(f"numba, which compiles {body.__name__}, cannot be imported", got=error,
-                           where=place_of(body), help="pip install numba") from None
+                           where=location_of(body), help="pip install numba") from None
     native: Any = cpu_target
     arguments = (*map(_array_type, function.arrays), *map(_scalar_type, function.scalars))
     flags: Any = compiler.Flags()
@@ -60,7 +60,7 @@ def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
     except Exception as error:  # numba raises more than its own error classes
         raise _refusal(body, error) from error
     if result.signature.return_type is not types.none:
-        raise CodegenError(f"{body.__name__} returns a value", where=place_of(body),
+        raise CodegenError(f"{body.__name__} returns a value", where=location_of(body),
                            got=result.signature.return_type,
                            help="write results into the output arrays")
     return NumbaCode(text, result.fndesc.llvm_func_name)
@@ -104,7 +104,7 @@ def _refusal(body: FunctionType, error: Exception) -> CodegenError:
     elif "Untyped global name" in text:
         help_ = "decorate functions that the body calls with numba.njit"
     return CodegenError(f"numba cannot compile {body.__name__}",
-                        where=place_of(body, _line_of(body, error, text)),
+                        where=location_of(body, _line_of(body, error, text)),
                         got=" ".join(lines[:end]) or type(error).__name__, help=help_)
 
 

@@ -38,7 +38,7 @@ def plain_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int) 
 def arrival_cycles(taps: int, target: CpuTarget) -> float:
     """How long a vector of pixels takes to arrive, which all taps then read."""
     model = machine_model(target)
-    return model.vector_bytes / model.l2_unaligned_bandwidth / taps
+    return model.vector_bytes / model.l2_bandwidth / taps
 
 
 def plain_tile(channels: int, vectors: int, taps: int, target: CpuTarget) -> RegisterTile:

@@ -35,4 +35,4 @@ def plain_depthwise_cycles(size: ConvSize, strides: Sequence[int], target: CpuTa
 def _arrival(model: MachineModel, size: ConvSize, strides: Sequence[int]) -> float:
     """Cycles in which the data arrives and the result is written."""
     moved = size.elements * size.dtype.itemsize * (math.prod(strides) + 1)
-    return moved / model.l2_load_store_bandwidth
+    return moved / model.l2_bandwidth

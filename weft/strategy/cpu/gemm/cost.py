@@ -113,6 +113,6 @@ def generic_cycles(
         return shape.k * step + elements * model.fma_latency + conversion
     is_beyond_l2 = shape.k * shape.n * b_itemsize > target.l2_bytes
     bandwidth = (model.beyond_l2_stream_bandwidth if is_beyond_l2
-                 else model.l2_unaligned_bandwidth)
+                 else model.l2_bandwidth)
     vector_cycles = max(2 / model.loads_per_cycle, lanes * b_itemsize / bandwidth)
     return elements * (-(-shape.k // lanes) * vector_cycles + model.fma_latency)
