@@ -278,7 +278,10 @@ def _dot_product_seconds(
 ) -> float:
     model = machine_model(target)
     cycles = dot_product_cycles(plan, shape.m, shape.n, shape.k, target)
-    cycles += packing_cycles(model, shape.m * shape.k, is_transposed=problem.transpose_a)
+    a_elements, a_itemsizes = shape.m * shape.k, problem.a.dtype.itemsize + plan.dot.left.itemsize
+    # Rows along K are packed by whole cache lines.
+    cycles += (packing_cycles(model, a_elements, is_transposed=True) if problem.transpose_a
+               else model.transfer_cycles(a_elements * a_itemsizes))
     if plan.panels is None:
         cycles += packing_cycles(model, shape.k * shape.n, is_transposed=problem.transpose_b)
     return model.seconds(problem.matrices * cycles)
