@@ -1,4 +1,4 @@
-"""Matrix products and convolutions: the distinct layers of known networks, and drawn shapes."""
+"""GEMMs and convolutions: the distinct layers of known networks, and random shapes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DRAWS = 12
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of any rank; ``sizes`` are those of the data, padding is half the taps."""
+    """A convolution of any rank; ``sizes`` are spatial, the padding is half the kernel size."""
 
     name: str
     inputs: int
@@ -57,7 +57,7 @@ class Convolution:
     transposed: bool = False
 
     def build(self) -> onnx.ModelProto:
-        """The convolution with ReLU, its weights constant."""
+        """The convolution with constant weights, and ReLU."""
         g = GraphBuilder("conv", (self.batch, self.inputs, *self.sizes), seed=3)
         ends = (self.inputs, self.outputs) if self.transposed else (self.outputs, self.inputs)
         w = g.weight((ends[0], ends[1] // self.groups, *self.taps),
@@ -76,7 +76,7 @@ class Convolution:
         return Kernel(self.name, self.build, flops)
 
 
-# The convolutions that networks for sound, video, segmentation and generation are made of.
+# Convolutions of networks for audio, video, segmentation and image generation.
 OTHER_CONVOLUTIONS = (
     Convolution("conv1d 80-384 k3@3000", 80, 384, (3,), (3000,)),
     Convolution("conv1d 384-384 k3/2@3000", 384, 384, (3,), (3000,), stride=2),
@@ -100,12 +100,12 @@ OTHER_CONVOLUTIONS = (
 
 
 def layer(rows: int, outputs: int, inputs: int) -> onnx.ModelProto:
-    """``rows`` activations by a constant weight, as the layers of a model are."""
+    """A dense layer: ``rows`` activations by a constant weight."""
     g = GraphBuilder("layer", (rows, inputs), seed=5)
     return g.build(g.node("MatMul", "x", g.weight((inputs, outputs), inputs)))
 
 
-def _product(m: int, n: int, k: int) -> Kernel:
+def _gemm(m: int, n: int, k: int) -> Kernel:
     return Kernel(f"gemm {m}x{n}x{k}", lambda: matmul(m, n, k), 2.0 * m * n * k)
 
 
@@ -135,7 +135,7 @@ def _drawn() -> Iterator[Kernel]:
 
 
 CONTRACTIONS: list[Kernel] = [
-    *(_product(n, n, n) for n in SQUARES),
+    *(_gemm(n, n, n) for n in SQUARES),
     *(_layer("bert", 128, n, k) for n, k in BERT),
     *(_layer("gpt2", 1, n, k) for n, k in GPT2),
     *(_layer("gpt2", 128, n, k) for n, k in GPT2[:1]),

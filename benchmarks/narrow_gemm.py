@@ -1,4 +1,4 @@
-"""``python -m benchmarks.narrow_gemm``: products of bytes and bfloat16 beside float32."""
+"""``python -m benchmarks.narrow_gemm``: GEMM in int8 and bfloat16 compared with float32."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROWS_OF_BERT = 128
 
 
 @dataclass(frozen=True)
-class Form:
-    """The dtypes of data, weights and sums."""
+class Precision:
+    """The dtypes of A, B and C."""
 
     name: str
     data: str
@@ -31,21 +31,21 @@ class Form:
     result: str
 
 
-FORMS = (
-    Form("fp32", "float32", "float32", "float32"),
-    Form("bf16", "bfloat16", "bfloat16", "float32"),
-    Form("int8", "uint8", "int8", "int32"),
+PRECISIONS = (
+    Precision("fp32", "float32", "float32", "float32"),
+    Precision("bf16", "bfloat16", "bfloat16", "float32"),
+    Precision("int8", "uint8", "int8", "int32"),
 )
 
 
-class Product:
-    """``data[m, k] * weight[n, k]`` with constant weights, compiled and checked."""
+class ConstantWeightGemm:
+    """``C[m, n] = A[m, k] * B[n, k]`` with a constant B, compiled and checked."""
 
-    def __init__(self, m: int, n: int, k: int, form: Form) -> None:
+    def __init__(self, m: int, n: int, k: int, precision: Precision) -> None:
         rng = np.random.default_rng(0)
-        data, weight = _random(rng, (m, k), form.data), _random(rng, (n, k), form.weight)
-        x = var("x", (m, k), form.data)
-        body = op.nn.dense(x, const(weight), out_dtype=form.result)
+        data, weight = _random(rng, (m, k), precision.data), _random(rng, (n, k), precision.weight)
+        x = var("x", (m, k), precision.data)
+        body = op.nn.dense(x, const(weight), out_dtype=precision.result)
         self.module = weft.compile(Function((x,), body))
         self.feeds = {"x": data}
         (found,) = self.module.run(None, self.feeds)
@@ -65,20 +65,20 @@ def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.
 
 
 def measure(size: tuple[int, int, int], rounds: int) -> list[float]:
-    """Median seconds of each form, timed in turn."""
-    products = [Product(*size, form) for form in FORMS]
-    calls = max(2, int(0.05 / min(products[0].seconds(2))))
-    times: list[list[float]] = [[] for _ in FORMS]
+    """Median seconds at each precision, in interleaved rounds."""
+    gemms = [ConstantWeightGemm(*size, precision) for precision in PRECISIONS]
+    calls = max(2, int(0.05 / min(gemms[0].seconds(2))))
+    times: list[list[float]] = [[] for _ in PRECISIONS]
     for _ in range(rounds):
-        for product, seen in zip(products, times, strict=True):
-            seen.extend(product.seconds(calls))
+        for gemm, seen in zip(gemms, times, strict=True):
+            seen.extend(gemm.seconds(calls))
     return [statistics.median(seen) for seen in times]
 
 
 def table_of(sizes: Sequence[tuple[int, int, int]], rounds: int) -> Table:
-    table = Table(title="products with constant weights, us, and the speed-up over fp32")
-    for name in ("rows x columns x depth", *(f.name for f in FORMS),
-                 *(f"{f.name} / fp32" for f in FORMS[1:])):
+    table = Table(title="GEMM with constant weights, us, and the speedup over fp32")
+    for name in ("M x N x K", *(f.name for f in PRECISIONS),
+                 *(f"{f.name} / fp32" for f in PRECISIONS[1:])):
         table.add_column(name, justify="right")
     for size in sizes:
         seconds = measure(size, rounds)
@@ -88,12 +88,12 @@ def table_of(sizes: Sequence[tuple[int, int, int]], rounds: int) -> Table:
 
 
 @click.command()
-@click.option("--rounds", default=5, help="Rounds in turn; the medians are over all calls.")
-@click.option("--largest", default=1024, help="Largest square product.")
+@click.option("--rounds", default=5, help="Interleaved rounds; medians are over all calls.")
+@click.option("--largest", default=1024, help="Largest square GEMM.")
 def main(rounds: int, largest: int) -> None:
-    """Times of products of bytes (sums of 32 bits), bfloat16 (sums of float32) and float32.
+    """Time GEMM in int8 (int32 accumulators), bfloat16 (float32 accumulators) and float32.
 
-    Threads are those of ``WEFT_THREADS``.
+    ``WEFT_THREADS`` sets the number of threads.
     """
     squares = [(n, n, n) for n in SQUARES if n <= largest]
     layers = [(ROWS_OF_BERT, outputs, inputs) for outputs, inputs in BERT]

@@ -1,4 +1,4 @@
-"""Products that are fused with sums keep ``x - x`` zero."""
+"""Contraction of multiply and add into FMA keeps ``x - x`` zero."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 import weft
 
 ZEROS = {
-    "the product less itself": "subtract(%a, %a)",
-    "the product and its opposite": "add(%a, negative(%a))",
-    "a sum less itself": "subtract(add(%a, %x), add(%a, %x))",
-    "the factors in the other order": "subtract(negative(%a), negative(multiply(%y, %x)))",
+    "a product minus itself": "subtract(%a, %a)",
+    "a product plus its negation": "add(%a, negative(%a))",
+    "a sum minus itself": "subtract(add(%a, %x), add(%a, %x))",
+    "factors in the other order": "subtract(negative(%a), negative(multiply(%y, %x)))",
 }
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("opt_level", [0, 3])
 @pytest.mark.parametrize("name", ZEROS)
-def test_a_computed_value_less_itself_is_zero(name, opt_level, dtype):
+def test_a_computed_value_minus_itself_is_zero(name, opt_level, dtype):
     program = (f"def @main(%x: Tensor[(67,), {dtype}], %y: Tensor[(67,), {dtype}]) "
                f"{{ let %a = multiply(%x, %y); sqrt({ZEROS[name]}) }}")
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""``nn.matmul`` follows NumPy for operands of every rank: types, values and gradients."""
+"""``nn.matmul`` agrees with NumPy for operands of every rank: types, values and gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = st.sampled_from([0, 1, 2, 3])
 @st.composite
 def operands(draw: st.DrawFn, sizes: st.SearchStrategy[int] = SIZES
              ) -> tuple[tuple[int, ...], tuple[int, ...], bool, bool]:
-    """Shapes that NumPy multiplies, and which of them is stored transposed."""
+    """Shapes that NumPy accepts, and whether each operand is stored transposed."""
     m, n, k = (draw(sizes) for _ in range(3))
     batch = draw(st.lists(sizes, max_size=2))
     shapes, flags = [], []
@@ -40,8 +40,8 @@ def operands(draw: st.DrawFn, sizes: st.SearchStrategy[int] = SIZES
 def program(a: tuple[int, ...], b: tuple[int, ...], swap_a: bool, swap_b: bool,
             dtype: str = "float32") -> IRModule:
     x, y = var("x", a, dtype), var("y", b, dtype)
-    product = op.nn.matmul(x, y, transpose_a=swap_a, transpose_b=swap_b)
-    return infer_type(IRModule.from_expr(Function((x, y), product)))
+    body = op.nn.matmul(x, y, transpose_a=swap_a, transpose_b=swap_b)
+    return infer_type(IRModule.from_expr(Function((x, y), body)))
 
 
 def expected(x: np.ndarray, y: np.ndarray, swap_a: bool, swap_b: bool) -> np.ndarray:
@@ -49,7 +49,7 @@ def expected(x: np.ndarray, y: np.ndarray, swap_a: bool, swap_b: bool) -> np.nda
 
 
 def whole(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Small whole numbers, whose sums are exact."""
+    """Small integers in float32, whose sums are exact."""
     return rng.integers(-4, 5, shape).astype(np.float32)
 
 
@@ -83,7 +83,7 @@ def summed_to(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 @given(operands(st.sampled_from([1, 2, 3])))
 @settings(max_examples=25, deadline=None)
 def test_gradients_are_those_of_the_definition(drawn: tuple) -> None:
-    """That of the sum of the result: rows of sums of the other operand."""
+    """The gradient of the sum of the result: sums over the other operand."""
     a, b, *swaps = drawn
     rng = np.random.default_rng(1)
     x, y = whole(rng, a), whole(rng, b)
@@ -116,14 +116,14 @@ def test_the_operator_of_python_builds_it() -> None:
     ((3,), (3, 4), {"transpose_a": True}, "vector cannot be stored transposed"),
     ((4, 3), (3,), {"transpose_b": True}, "vector cannot be stored transposed"),
 ])
-def test_shapes_that_numpy_refuses(a: tuple, b: tuple, flags: dict, words: str) -> None:
+def test_shapes_that_numpy_rejects(a: tuple, b: tuple, flags: dict, words: str) -> None:
     x, y = var("x", a), var("y", b)
     with pytest.raises(TypeInferenceError, match=words):
         infer_type(IRModule.from_expr(Function((x, y), op.nn.matmul(x, y, **flags))))
 
 
 def test_dynamic_shapes() -> None:
-    """Stacks of any number are compiled for each that comes; types keep the names."""
+    """A symbolic batch is specialised to each size; types keep its name."""
     mod = weft.parse("""
         def @main(%x: Tensor[(n, 2, 3), float32], %y: Tensor[(n, 3, 4), float32]) {
           nn.matmul(%x, %y)
@@ -137,8 +137,8 @@ def test_dynamic_shapes() -> None:
         weft.grad(mod)
 
 
-def test_stacks_reach_the_kernels_of_the_matrix_product() -> None:
-    """In the pipeline no call of another rank is left: what is fast for matrices is for these."""
+def test_stacks_run_by_the_gemm_of_batch_matmul() -> None:
+    """The pipeline expands calls of higher rank into ``nn.batch_matmul`` and ``nn.dense``."""
     mod = program((2, 8, 64, 32), (8, 32, 48), False, False)
     kernels = [step.implementation for step in weft.compile(mod).manifest.steps]
     assert any(k.startswith("nn.batch_matmul.cpu") and "generic" not in k for k in kernels), kernels

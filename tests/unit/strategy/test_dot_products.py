@@ -1,4 +1,4 @@
-"""Products of bytes and bfloat16 on every kind of CPU: which instruction, and what comes out."""
+"""GEMM and convolution in int8 and bfloat16: the instruction of each CPU, and the results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAIRS = [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"), ("int8", "uint
 
 
 def draw(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """All values of a byte; int16 small enough for sums that do not wrap."""
+    """All values of a byte; int16 in the range of int8, so that sums do not wrap."""
     rng = np.random.default_rng(seed)
     if dtype == "bfloat16":
         return rng.standard_normal(shape).astype(ml_dtypes.bfloat16)
@@ -76,7 +76,7 @@ def test_the_instruction_of_a_cpu(target, left, right, name):
                          [(3, 21, 10, False), (1, 16, 3, True)])
 def test_matmul(target, left, right, rows, columns, depth, swap):
     if plan_dot_product(DType.of(left), DType.of(right), target) is None:
-        pytest.skip("this CPU multiplies them as floats")
+        pytest.skip("this CPU has no dot-product instruction for these dtypes")
     a = var("a", (depth, rows) if swap else (rows, depth), left)
     b = var("b", (columns, depth) if swap else (depth, columns), right)
     out = "float32" if left == "bfloat16" else "int32"
@@ -99,7 +99,7 @@ def test_stacks_of_matrices_broadcast(left, right):
 
 @pytest.mark.parametrize(("left", "right"), PAIRS[:5])
 @pytest.mark.parametrize(("lead", "units", "depth"), [((2, 3), 40, 9), ((33,), 7, 5)])
-def test_weights_in_panels_that_are_filled_up(left, right, lead, units, depth):
+def test_weights_in_padded_panels(left, right, lead, units, depth):
     group = 2 if left == "bfloat16" else 4
     layout = f"NK48n{group}k"
     weight = draw(right, (units, depth), 1)
@@ -126,7 +126,7 @@ def test_bfloat16_sums_are_rounded_once():
 
 
 @pytest.mark.parametrize(("left", "right"), PAIRS[:5])
-def test_compiled_models_use_them(left, right):
+def test_compiled_models_use_dot_products(left, right):
     weight = draw(right, (37, 70), 1)
     x = var("x", (3, 70), left)
     out = "float32" if left == "bfloat16" else "int32"
@@ -200,10 +200,10 @@ def test_threads_change_no_bit(left, right):
 
 @pytest.mark.parametrize("seed", range(24))
 def test_random_convolutions(seed):
-    """Sizes, strides, dilations and borders at random: sums of bytes are exact."""
+    """Random sizes, strides, dilations and paddings: sums of bytes are exact."""
     rng = np.random.default_rng(seed)
     left, right = PAIRS[seed % 5]
-    if seed % 3 == 0:  # one tap, all pixels in a single row
+    if seed % 3 == 0:  # a 1x1 kernel: all pixels form one row
         taps, padding = (1, 1), (0, 0)
     else:
         taps = tuple(int(n) for n in rng.integers(1, 4, 2))

@@ -33,52 +33,52 @@ def test_plans_fit_the_machine(rows, columns, depth, target, dtype):
 
 @pytest.mark.parametrize("size", [256, 384, 768, 1000, 1024, 1536, 2048])
 @pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
-def test_large_products_are_bound_by_arithmetic(size, target):
-    """Enough sums to hide the latency of adding, and fewer loads than the ports take."""
+def test_large_gemms_are_bound_by_arithmetic(size, target):
+    """Enough accumulators to hide the latency of an FMA, and no more loads than the ports take."""
     tile = block_gemm(GemmShape(size, size, size, float32), target).tile
     assert tile.accumulators >= 8
     assert tile.mr + tile.nr_vectors <= tile.accumulators
 
 
-def test_rows_a_page_apart_are_few():
-    """Lines of as many rows share a set of the first-level cache."""
+def test_few_rows_a_page_apart():
+    """Rows that are a page apart share a set of L1."""
     page = block_gemm(GemmShape(448, 512, 1024, float32), WIDE_CPU).tile
     other = block_gemm(GemmShape(448, 512, 1040, float32), WIDE_CPU).tile
     assert page.mr <= 8 < other.mr or page.accumulators < other.accumulators
 
 
-def test_the_depth_is_cut_where_a_panel_leaves_the_cache():
-    def cut(rows: int, depth: int) -> int | None:
+def test_k_is_blocked_if_a_panel_exceeds_l2():
+    def kc(rows: int, depth: int) -> int | None:
         return block_gemm(GemmShape(rows, 1024, depth, float32), WIDE_CPU).kc
 
-    assert cut(512, 1024) is None
-    assert cut(512, 65536) is not None
-    assert cut(4, 65536) is None  # a panel that is used once need not stay
+    assert kc(512, 1024) is None
+    assert kc(512, 65536) is not None
+    assert kc(4, 65536) is None  # a panel that is used once need not stay in L2
 
 
-def test_what_is_in_the_cache_is_read_where_it_is():
-    def copied(rows: int, columns: int, dtype: DType = float32) -> bool:
+def test_a_b_in_l2_is_read_in_place():
+    def packed(rows: int, columns: int, dtype: DType = float32) -> bool:
         size = GemmShape(rows, columns, 512, dtype)
         return worth_packing_b(size, block_gemm(size, WIDE_CPU), WIDE_CPU)
 
-    assert not copied(256, 128)
-    assert copied(512, 2048)
-    assert not copied(8, 2048)
-    assert copied(256, 100)  # the copy fills up the last vector
+    assert not packed(256, 128)
+    assert packed(512, 2048)
+    assert not packed(8, 2048)
+    assert packed(256, 100)  # packing pads the last vector
 
 
-@pytest.mark.parametrize(("target", "copied"), [
+@pytest.mark.parametrize(("target", "packed"), [
     (SMALL_CPU, False), (WIDE_CPU, False),
     (Target.of("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic"), True),
 ])
-def test_odd_columns_of_few_rows_are_copied_where_there_are_no_masks(target, copied):
+def test_partial_vectors_of_few_rows_are_packed_without_masked_loads(target, packed):
     size = GemmShape(3, 101, 64, float32)
-    assert worth_packing_b(size, block_gemm(size, target), target) == copied
+    assert worth_packing_b(size, block_gemm(size, target), target) == packed
 
 
-def test_panels_are_a_multiple_of_those_there_are():
+def test_nr_is_a_multiple_of_the_panels_of_a_packed_weight():
     size = GemmShape(128, 768, 768, float32)
     assert block_gemm(size, WIDE_CPU, panel=32).nr % 32 == 0
     assert block_gemm(size, WIDE_CPU, panel=24).lanes == 24
-    near = dataclasses.replace(size, n=10)
-    assert block_gemm(near, WIDE_CPU).lanes == 16
+    narrow = dataclasses.replace(size, n=10)
+    assert block_gemm(narrow, WIDE_CPU).lanes == 16

@@ -1,4 +1,4 @@
-"""The analytic models: register tiles and channel blocks."""
+"""The cost model of register tiles, and channel blocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_wide_tiles_reach_the_arithmetic_limit():
     assert tile.step_cycles(MODEL) == pytest.approx(tile.accumulators / 2, rel=0.15)
 
 
-def test_rows_divide_where_that_costs_nothing():
+def test_mr_divides_the_rows_if_that_costs_nothing():
     assert 56 % choose_tile(56, 2, WIDE_CPU).mr == 0
     assert choose_tile(7, 4, WIDE_CPU).mr == 7
 

@@ -1,4 +1,4 @@
-"""Results whose innermost axes have one element are written by vectors all the same."""
+"""Transposes whose innermost axes have one element are vectorised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def transposed(shape: tuple[int, ...], axes: list[int]) -> weft.IRModule:
                       f"{{ transpose(exp(%x - %b), axes={axes}) }}")
 
 
-def test_a_transposition_to_rows_of_one_element_is_tiled():
+def test_a_transpose_to_rows_of_one_element_is_tiled():
     text = weft.compile(transposed((1, 32, 48), [2, 1, 0])).as_text("scheduled")
     assert "vectorized" in text
     assert "# transpose = 1" in text

@@ -1,4 +1,4 @@
-"""GEMM: the product of matrices, of stacks of matrices, and of vectors with them."""
+"""Matrix multiplication of matrices, stacks of matrices, and vectors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MATRIX = 2
 
 
 def accumulate_in(dtype: Any) -> type:
-    """The type in which references sum."""
+    """The NumPy dtype that the references sum in: int64 for integers, float64 for floats."""
     return np.int64 if np.issubdtype(dtype, np.integer) else np.float64
 
 
@@ -55,9 +55,9 @@ class BatchMatmulAttrs(Attrs):
 
 
 def _matmul_relation(ctx: RelationContext) -> bool:
-    """As NumPy's ``matmul``: the last two axes are matrices ``(…, M, K)`` and ``(…, K, N)``, the
-    axes before them broadcast. A vector is a row on the left and a column on the right, and that
-    axis is left out of the result.
+    """As NumPy: matrices ``(…, M, K)`` and ``(…, K, N)``, whose leading axes broadcast.
+
+    A vector is a row on the left and a column on the right; the result lacks that axis.
     """
     types = tensors_known(ctx, 2)
     if types is None:
@@ -81,7 +81,7 @@ def _matmul_relation(ctx: RelationContext) -> bool:
 
 
 def _batch_matmul_relation(ctx: RelationContext) -> bool:
-    """Two stacks of matrices of rank 3 whose counts broadcast."""
+    """Two stacks of matrices, of rank 3, whose first axes broadcast."""
     types = tensors_known(ctx, 2)
     if types is None:
         return False
@@ -101,7 +101,7 @@ def _batch_matmul_relation(ctx: RelationContext) -> bool:
 
 def _expect_inner(ctx: RelationContext, a: TensorType, b: TensorType,
                   attrs: MatmulAttrs | BatchMatmulAttrs) -> None:
-    """K is the same in both."""
+    """Check that both operands have the same K."""
     left = a.ndim - (2 if attrs.transpose_a else 1)
     right = b.ndim - (2 if b.ndim > 1 and not attrs.transpose_b else 1)
     expect_dim(ctx, 1, right, b.shape[right], a.shape[left], "the inner sizes do not match",
@@ -110,7 +110,7 @@ def _expect_inner(ctx: RelationContext, a: TensorType, b: TensorType,
 
 
 def _batch(ctx: RelationContext, a: Shape, b: Shape) -> tuple[Dim, ...]:
-    """The axes before the matrices, broadcast."""
+    """The leading axes, broadcast."""
     rank = max(len(a), len(b))
     sizes: list[Dim] = []
     for axis in range(-rank, 0):
@@ -167,10 +167,10 @@ matmul.spec(_matmul_reference, case((3, 5), (5, 4)), case((5, 3), (5, 4), transp
 
 
 @matmul.decomposition
-def _by_products_of_one_rank(call: Call) -> Expr | None:
-    """A product with vectors or stacks by ``nn.dense`` or ``nn.batch_matmul``.
+def _as_dense_or_batch_matmul(call: Call) -> Expr | None:
+    """A matmul with vectors or stacks as ``nn.dense`` or ``nn.batch_matmul``.
 
-    ``None`` for two matrices, and where sizes are not fixed.
+    ``None`` for two matrices, and for symbolic dimensions.
     """
     a_type, b_type = map(tensor_type, call.args)
     if a_type.ndim == b_type.ndim == _MATRIX or not is_static(a_type) or not is_static(b_type):
@@ -184,29 +184,29 @@ def _by_products_of_one_rank(call: Call) -> Expr | None:
         right, b = get_op("expand_dims")(right, axis=1, num_newaxis=1), (*b, 1)
     if len(b) == _MATRIX and not attrs.transpose_a:  # one matrix for all rows
         weight = right if attrs.transpose_b else get_op("transpose")(right)
-        product = get_op("nn.dense")(left, weight, out_dtype=attrs.out_dtype)
+        result = get_op("nn.dense")(left, weight, out_dtype=attrs.out_dtype)
     else:
-        product = _of_stacks(left, right, a, b, attrs)
+        result = _of_stacks(left, right, a, b, attrs)
     single = [-2] * (a_type.ndim == 1) + [-1] * (b_type.ndim == 1)
-    return get_op("squeeze")(product, axis=tuple(single)) if single else product
+    return get_op("squeeze")(result, axis=tuple(single)) if single else result
 
 
-matmul.expansion(_by_products_of_one_rank)
+matmul.expansion(_as_dense_or_batch_matmul)
 
 
 def _of_stacks(left: Expr, right: Expr, a: tuple[int, ...], b: tuple[int, ...],
                attrs: MatmulAttrs) -> Expr:
-    """Of operands of shapes ``a`` and ``b``, of rank 2 or more, through one stack of each."""
+    """A matmul of rank 2 or more by ``nn.batch_matmul``; ``a`` and ``b`` are the shapes."""
     batch = np.broadcast_shapes(a[:-2], b[:-2])
     rows, columns = a[-1 if attrs.transpose_a else -2], b[-2 if attrs.transpose_b else -1]
-    product = get_op("nn.batch_matmul")(
+    result = get_op("nn.batch_matmul")(
         _stacked(left, a, batch), _stacked(right, b, batch), transpose_a=attrs.transpose_a,
         transpose_b=attrs.transpose_b, out_dtype=attrs.out_dtype)
-    return _reshaped(product, (*batch, rows, columns))
+    return _reshaped(result, (*batch, rows, columns))
 
 
 def _stacked(x: Expr, shape: tuple[int, ...], batch: tuple[int, ...]) -> Expr:
-    """One axis of matrices; a single matrix is left to broadcast by itself."""
+    """``x`` with one leading axis, of size 1 for a single matrix, which broadcasts."""
     if math.prod(shape[:-2]) == 1:
         return _reshaped(x, (1, *shape[-2:]))
     if shape[:-2] != batch:
@@ -237,7 +237,7 @@ def _matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 @define_op("nn.batch_matmul", attrs=BatchMatmulAttrs, relation=_batch_matmul_relation,
            pattern=OpPattern.OUT_FUSABLE, level=10, traits=MATMUL)
 def batch_matmul(a: te.Tensor, b: te.Tensor, attrs: BatchMatmulAttrs) -> te.Tensor:
-    """The products of two stacks of matrices; a stack of one is used for all of the other."""
+    """out[i, m, n] = sum over k of a[i, m, k] * b[i, k, n]; a stack of one matrix broadcasts."""
     return topi_dense.matmul(a, b, transpose_a=attrs.transpose_a, transpose_b=attrs.transpose_b,
                              out_dtype=attrs.out_dtype or a.dtype)
 
@@ -253,17 +253,17 @@ def _batch_matmul_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, BatchMatmulAttrs)
     a, b = call.args
     swap_a, swap_b = attrs.transpose_a, attrs.transpose_b
-    product = op.nn.batch_matmul
-    da = (product(b, dy, transpose_a=swap_b, transpose_b=True) if swap_a
-          else product(dy, b, transpose_b=not swap_b))
-    db = (product(dy, a, transpose_a=True, transpose_b=swap_a) if swap_b
-          else product(a, dy, transpose_a=not swap_a, transpose_b=False))
+    bmm = op.nn.batch_matmul
+    da = (bmm(b, dy, transpose_a=swap_b, transpose_b=True) if swap_a
+          else bmm(dy, b, transpose_b=not swap_b))
+    db = (bmm(dy, a, transpose_a=True, transpose_b=swap_a) if swap_b
+          else bmm(a, dy, transpose_a=not swap_a, transpose_b=False))
     batch = tensor_type(call).shape[0]
     return [_one_batch(g, x, batch) for g, x in ((da, a), (db, b))]
 
 
 def _one_batch(grad: Expr, x: Expr, batch: Dim) -> Expr:
-    """The gradient of an operand of batch size 1 that was broadcast to ``batch``."""
+    """The gradient of an operand of batch size 1, summed over the ``batch`` it was broadcast to."""
     type_ = tensor_type(x)
     if type_.shape[0] == batch:
         return grad

@@ -1,9 +1,9 @@
-"""Register tiling shared by convolutions and matrix products.
+"""The microkernel of GEMM, convolutions and pools: a tile of accumulators in registers.
 
-The result of the contraction is computed tile by tile into ``local`` memory (registers): the
-vector axis is contiguous in the packed weights, the row axis supplies broadcast operands, and the
-whole reduction runs inside the tile. What was fused behind the contraction reads the tile while it
-is still in registers.
+A contraction is computed tile by tile into ``local`` memory (registers). The vector axis is
+contiguous in the packed weights, the row axis supplies broadcast operands, and the whole reduction
+runs inside the tile. The operators that are fused behind the contraction read the tile while it is
+still in registers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from weft.strategy.cpu.common.context import CpuContext
 def accumulators(
     ctx: CpuContext, reduction: te.Tensor | None = None, *, scope: str = "local"
 ) -> te.Tensor:
-    """The tensor to keep in registers: the reduction, or a cache of it where it is the output.
+    """Put the accumulators into ``scope``: the reduction, or a cache of it if it is the output.
 
-    ``reduction`` is the anchor unless given. Everything between it and the output is inlined, so
-    that the output's loops are the only ones to tile; lookup tables stay what they are.
+    ``reduction`` is the anchor unless given. The computes between it and the output are inlined, so
+    that only the loops of the output remain to be tiled; lookup tables are not.
     """
     s, output = ctx.schedule, ctx.output
     tensor = ctx.anchor if reduction is None else reduction
@@ -35,7 +35,7 @@ def accumulators(
 
 
 def one_tensor(result: te.Tensor | tuple[te.Tensor, ...]) -> te.Tensor:
-    """The stage that a primitive made of a compute with one output."""
+    """The new tensor that ``cache_write`` or ``rfactor`` returns for a compute with one output."""
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -47,11 +47,11 @@ def register_blocking(
     lane_axis: te.IterVar,
     around: list[te.IterVar],
 ) -> None:
-    """Order the accumulating stage: ``around``, reductions, then the unrolled register tile.
+    """Make ``stage`` a microkernel: loops ``around``, the reductions, the unrolled register tile.
 
-    Vectors go inside rows: a broadcast operand then serves all its vectors at once and its
-    register is free again, while the few vector operands stay. The other way round the
-    broadcasts of a whole tile are alive together, and spill.
+    Vectors are inside rows: a broadcast operand serves all vectors of its row at once, then its
+    register is free, while the few vector operands stay. In the other order the broadcasts of a
+    whole tile are live together, and spill.
     """
     stage.reorder(*around, *reduce_order, *rows, *vectors, lane_axis)
     for axis in (*rows, *vectors):

@@ -86,7 +86,7 @@ def _gemm(name: str, call: Call, plan: GemmPlan) -> Implementation:
 
 
 def _dot_product(name: str, call: Call, plan: DotProductPlan) -> Implementation:
-    schedule = functools.partial(schedule_dot_product, plan=plan.dot, tile=plan.tile,
+    schedule = functools.partial(schedule_dot_product, plan=plan,
                                  flat_rows=isinstance(call.attrs, DenseAttrs))
     if plan.panels is not None:
         return Implementation(name, schedule, functools.partial(prepacked_dot_product, plan=plan))
