@@ -12,6 +12,7 @@ import click
 import weft.op
 import weft.transform  # noqa: F401 - registers the passes
 from weft.cli.common import print_json, print_table
+from weft.codegen import backend_of
 from weft.compiler.options import CompileOptions
 from weft.compiler.phases import Phase
 from weft.compiler.pipeline import phases_of
@@ -19,7 +20,6 @@ from weft.ir import PASSES, Pass
 from weft.ir.passes import option_text
 from weft.ir.rewrite.registered import REGISTERED_RULES
 from weft.support.plugins import load_plugins
-from weft.tir.transform.pipeline import TIR_PIPELINE
 from weft.tir.transform.registered import tir_pass_name, with_insertions
 from weft.transform.rules import SIMPLIFICATIONS
 
@@ -48,8 +48,10 @@ class PassFacts:
 
 @click.command("passes")
 @click.argument("name", required=False)
+@click.option("--target", default=None, metavar="TARGET",
+              help="list the tir passes for this target")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
-def passes_command(name: str | None, *, as_json: bool) -> None:
+def passes_command(name: str | None, target: str | None, *, as_json: bool) -> None:
     """List the passes of the compiler, or describe the pass NAME.
 
     The names are positions for users' passes (weft.insert), steps of `weft opt -p`, and values of
@@ -60,14 +62,15 @@ def passes_command(name: str | None, *, as_json: bool) -> None:
     weft passes fold_constant    what a pass does, its options, its phases
     """
     load_plugins()
-    options = CompileOptions.make()
+    options = CompileOptions.make(target)
     phases = phases_of(options)
     if name is not None:
         _describe(PassFacts.of(PASSES.get(name), phases), as_json=as_json)
         return
     passes = [PassFacts.of(PASSES.get(known), phases) for known in PASSES]
     rules = [*map(REGISTERED_RULES.get, REGISTERED_RULES), *SIMPLIFICATIONS]
-    tir_passes = with_insertions(TIR_PIPELINE, options.extensions.tir_passes)
+    tir_passes = with_insertions(backend_of(options.target).tir_passes,
+                                 options.extensions.tir_passes)
     lists = {"tir_passes": [tir_pass_name(p) for p in tir_passes],
              "rules": [rule.name for rule in rules]}
     if as_json:

@@ -1,1 +1,1 @@
-"""From a model to a module that runs: the one pipeline, the kernel builds, the memory plan."""
+"""From a model to an executable: the pipeline, the kernel builds, the memory plan."""

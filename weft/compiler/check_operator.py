@@ -1,8 +1,8 @@
-"""Checking an operator against its own cases, for operators outside weft's own test suite.
+"""Checking an operator against its specification, also for operators outside weft.
 
 For each case of ``op.spec``: the relation gives the type of the reference's result; every
-implementation that the strategy offers computes that result, without an access out of bounds;
-machine code computes it too; the call survives printing and parsing; the gradient is the slope.
+implementation computes that result without an access out of bounds; so does the machine code; the
+call survives printing and parsing; the gradient agrees with finite differences.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STEP = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """What has been checked, and found right."""
+    """The checks that passed."""
 
     name: str
     cases: int
@@ -54,13 +54,13 @@ class OperatorReport:
 def check_operator(op: Op | str, target: str | Target | None = None) -> OperatorReport:
     """Check ``op`` (or the operator of that name) on its own cases; random numbers are seeded.
 
-    Raises ``OperatorError`` that names the case and what differs from what, and where in the
-    user's file that is.
+    Raises ``OperatorError`` with the case, the expected and the found value, and the line in the
+    user's file.
     """
     operator = get_op(op) if isinstance(op, str) else op
     machine = Target.of(target)
     if operator.reference is None or not operator.cases:
-        raise OperatorError(f"{operator.name} has no cases to check",
+        raise OperatorError(f"{operator.name} states no cases to check",
                             help="state them: op.spec(numpy_reference, case((3, 5)), ...)")
     checks = [_CaseCheck(operator, one, number, machine)
               for number, one in enumerate(operator.cases)]
@@ -70,7 +70,7 @@ def check_operator(op: Op | str, target: str | Target | None = None) -> Operator
 
 
 class _CaseCheck:
-    """One case: its inputs, the typed call, and what the reference says."""
+    """One case: its inputs, the typed call, and the results of the reference."""
 
     def __init__(self, op: Op, one: Case, number: int, target: Target) -> None:
         self.op, self.one, self.target = op, one, target
@@ -87,7 +87,7 @@ class _CaseCheck:
         return self.op.reference
 
     def run(self) -> list[str]:
-        """The names of the implementations that have been checked."""
+        """The names of the implementations that were checked."""
         self._types()
         self._text()
         names = [] if depends_on_data(self.op) else self._loop_programs()
@@ -98,7 +98,7 @@ class _CaseCheck:
         return names
 
     def _is_differentiable(self) -> bool:
-        """Whether the gradient is compared: one tensor of float32 from tensors of float32."""
+        """Whether the gradient is compared: a float tensor from float32 tensors."""
         return (self.op.gradient_rule is not None and self.one.dtypes == ("float32",)
                 and isinstance(self.call.checked_type, TensorType)
                 and self.call.checked_type.dtype.is_float
@@ -156,10 +156,10 @@ class _CaseCheck:
         """The gradient in one random direction against central differences, in float64."""
         try:
             self._compare_slopes("float64", tolerance=1e-5)
-        except TypeInferenceError:  # numbers in the gradient are of float32
+        except TypeInferenceError:  # the gradient contains float32 constants
             self._compare_slopes("float32", tolerance=1e-3)
         except PassError:
-            return  # it says that it is not for such calls (blocks of channels, say)
+            return  # it refuses such calls (blocked channels, for example)
 
     def _compare_slopes(self, dtype: str, tolerance: float) -> None:
         arrays = random_arguments(dataclasses.replace(self.one, dtypes=(dtype,)))
@@ -176,7 +176,7 @@ class _CaseCheck:
         grads = checked_gradients(call, self.op, self._rule(), dy)
         for index, grad in enumerate(grads):
             if arrays[index].dtype.kind != "f":
-                continue  # positions and shapes do not move
+                continue  # indices and shapes are not differentiable
             compiled = compile(Function((*variables_of(call), dy), grad), target=self.target)
             direction = rng.uniform(-1, 1, arrays[index].shape)
             ahead, behind = (value(index, exact[index] + sign * _STEP * direction)
@@ -196,7 +196,7 @@ class _CaseCheck:
 
 
 def random_arguments(one: Case, seed: int = 0) -> list[Any]:
-    """An array, or a tuple of arrays, for each argument, as the case bounds and types them."""
+    """A random array, or a tuple of arrays, per argument, with the case's dtypes and bounds."""
     rng = np.random.default_rng(seed)
     names = one.dtypes + (one.dtypes[-1],) * len(one.inputs)
 
@@ -215,7 +215,7 @@ def random_arguments(one: Case, seed: int = 0) -> list[Any]:
 
 
 def typed_call(op: Op, one: Case, arrays: Sequence[Any]) -> Call:
-    """The call of a case over variables of its arguments' types, typed."""
+    """The typed call of a case, over variables with the types of ``arrays``."""
     def variable(name: str, value: Any) -> Expr:
         if isinstance(value, tuple):
             return Tuple(tuple(variable(f"{name}_{i}", v) for i, v in enumerate(value)))
@@ -224,12 +224,12 @@ def typed_call(op: Op, one: Case, arrays: Sequence[Any]) -> Call:
     args = [variable(name.lstrip("*"), a) for name, a in zip(op.inputs, arrays, strict=True)]
     typed = infer_expr(op(*args, **one.attrs))
     if not isinstance(typed, Call):
-        raise OperatorError(f"{op.name}(...) does not give a call", got=type(typed).__name__)
+        raise OperatorError(f"{op.name}(...) is not a call", got=type(typed).__name__)
     return typed
 
 
 def variables_of(call: Call) -> tuple[Var, ...]:
-    """The arguments of such a call, tuples taken apart."""
+    """The variables of a ``typed_call``, with tuples flattened."""
     fields = (f for a in call.args for f in (a.fields if isinstance(a, Tuple) else (a,)))
     return tuple(f for f in fields if isinstance(f, Var))
 

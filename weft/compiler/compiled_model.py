@@ -1,4 +1,4 @@
-"""What ``weft.compile`` returns: a module that still knows what it was made of."""
+"""The executables that ``weft.compile`` makes of models with fixed shapes."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ from weft.support.errors import ArtifactError, OptionError, TargetError
 
 
 class Compiled:
-    """The surface that does not run anything."""
+    """What all executables share: export, and text and graphs of every stage."""
 
     _code: ModelCode
     _stages: Stages
 
     @property
     def options(self) -> CompileOptions:
-        """What the model was compiled for."""
+        """The options that the model was compiled with."""
         return self._stages.options
 
     def as_text(self, stage: str = "optimized") -> str:
         """A stage as text: import, canonical, optimized, lowered, vm, te, scheduled, tir, llvm
         or asm.
 
-        The way there is run again, so it costs a compilation. Raises ``OptionError`` for an
-        unknown stage.
+        The compilation runs again up to that stage. Raises ``OptionError`` for an unknown stage.
         """
         return self._stages.as_text(stage)
 
@@ -56,32 +55,32 @@ class Compiled:
         return as_dot(self._stages.module_at(phase))
 
     def drawing(self, phase: str = "lowered") -> str | None:
-        """The graph of ``main`` as SVG; ``None`` where it is too large to be looked at."""
+        """The graph of ``main`` as SVG; ``None`` if it is too large to draw."""
         nodes = drawn_nodes(self._stages.module_at(phase)["main"])
         return graph_svg(nodes) if len(nodes) <= MAX_NODES else None
 
     def export(self, path: str | os.PathLike[str], *, kind: str = "weft") -> None:
-        """Write the model for where no compiler is.
+        """Write the model as an artifact that runs without a compiler.
 
-        ``kind="weft"`` is one file that ``weft.load`` runs. ``kind="c"`` makes the folder ``path``
-        with an object, a header and a ``main.c``, for programs without Python; the folder names
-        the functions. Raises ``LinkerError`` where no linker is found, ``OptionError`` for another
-        kind, and ``ArtifactError`` for a model whose kernels are compiled for the sizes they meet.
+        ``kind="weft"`` writes one file for ``weft.load``. ``kind="c"`` makes the folder ``path``
+        with an object, a header and a ``main.c``, for programs without Python; the name of the
+        folder is the prefix of the functions. Raises ``LinkerError`` if no linker is found,
+        ``OptionError`` for another kind, and ``ArtifactError`` for a model with dynamic shapes.
         """
         if kind not in ("weft", "c"):
-            raise OptionError("kind cannot be used", got=repr(kind), expected="'weft' or 'c'")
+            raise OptionError("unknown kind of artifact", got=repr(kind), expected="'weft' or 'c'")
         self._code.check_portable()
         program = self._code.manifest.vm
         if program is not None and program.has_dynamic_kernels:
             raise ArtifactError(
-                "the model has sizes that are not fixed, and an artifact has no compiler",
+                "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
                 got=self._code.manifest.signature(),
                 help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
             )
         code, target = self._code, self.options.target
         backend = backend_of(target)
         if kind == "c":
-            # The last objects are the runtime support, which is for weft.load.
+            # The last objects are the runtime support of weft.load, not of C programs.
             own = code.objects[: len(code.objects) - len(backend.support_objects(target))]
             export_c(path, code.manifest, own, code.constants, target)
         else:
@@ -89,13 +88,13 @@ class Compiled:
             export_artifact(path, code.manifest, linked, code.constants)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Code and weights; not the model that they were made of, so stages are left behind.
+        """Pickle code and weights, without the model: the copy cannot show its stages.
 
-        Raises ``ArtifactError`` for a model that is compiled as sizes come.
+        Raises ``ArtifactError`` for a model with dynamic shapes.
         """
         if getattr(self, "_code", None) is None:
-            raise ArtifactError("a model with sizes that are not fixed cannot be pickled",
-                                help="give all sizes, or hand on the model and compile it there")
+            raise ArtifactError("a model with dynamic shapes cannot be pickled",
+                                help="give all sizes, or compile the model in each process")
         self._code.check_portable()
         program = self._code.manifest.vm
         if program is not None and program.has_dynamic_kernels and self.options.extensions:
@@ -106,7 +105,7 @@ class Compiled:
 
 
 class CompiledModel(Compiled, CompiledModule):
-    """A model compiled for this machine: call it, profile it, export it, look inside."""
+    """A model compiled for this machine. See ``Executable``."""
 
     def __init__(self, code: ModelCode, stages: Stages) -> None:
         self._code = code
@@ -116,7 +115,7 @@ class CompiledModel(Compiled, CompiledModule):
 
 
 class VmModel(CompiledModel, VmModule):
-    """A compiled model with control flow or sizes that vary."""
+    """A compiled model with control flow or data-dependent shapes."""
 
     def __init__(self, code: ModelCode, stages: Stages) -> None:
         self._code = code
@@ -131,7 +130,7 @@ class StepModel(CompiledModel, StepModule):
 
 
 class _CallsPython(CompiledModule):
-    """Raises what the Python functions of a model raised, once compiled code has returned."""
+    """Raises the exceptions of a model's Python functions after compiled code has returned."""
 
     _code: ModelCode
 
@@ -150,21 +149,21 @@ class _CallsPython(CompiledModule):
         return run_and_raise
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
-        """Time every kernel, as ``CompiledModule.profile``; runs that fail are not measured."""
+        """Time every kernel, as ``CompiledModule.profile``; an exception ends the measurement."""
         with errors_raised(self._code.callbacks):
             return super().profile(*args, repeat=repeat, **kwargs)
 
 
 class PythonCallingModel(_CallsPython, CompiledModel):
-    """A compiled model, parts of which are Python functions."""
+    """A compiled model that calls Python functions."""
 
 
 class PythonCallingVmModel(_CallsPython, VmModel):
-    """The same with control flow or sizes that vary."""
+    """A compiled model with control flow or data-dependent shapes that calls Python functions."""
 
 
 class PythonCallingStepModel(_CallsPython, StepModel):
-    """The same with kernels that the runtime launches."""
+    """A ``StepModel`` that calls Python functions."""
 
 
 # By the class that runs the program: the model, and the model that calls Python functions.
@@ -176,9 +175,9 @@ _MODELS: dict[type[CompiledModule], tuple[type[CompiledModel], type[CompiledMode
 
 
 class ForeignModel(Compiled):
-    """A model compiled for a machine that this one cannot imitate: export it, look inside.
+    """A model compiled for a CPU whose code this machine cannot run: export it, print it.
 
-    Calling it raises ``TargetError``; running its code would end the process.
+    Calling it raises ``TargetError``; running the code would kill the process.
     """
 
     def __init__(self, code: ModelCode, stages: Stages, reason: ArtifactError) -> None:
@@ -212,7 +211,7 @@ def _unpickled(payload: bytes, options: CompileOptions) -> CompiledModel | Forei
 
 
 def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
-    """A module that runs where this machine can run it."""
+    """The executable of a model's code: a ``ForeignModel`` if this machine cannot run it."""
     try:
         check_target(code.manifest.target)
     except ArtifactError as reason:

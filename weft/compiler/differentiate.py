@@ -1,4 +1,4 @@
-"""``weft.grad``: the gradient of whatever can be compiled."""
+"""``weft.grad``: the gradient of a model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft.compiler.options import CompileOptions
-from weft.compiler.sources import import_model, prepare
+from weft.compiler.sources import ModelLike, import_model, prepare
 from weft.ir.module import IRModule
 from weft.support.plugins import load_plugins
 from weft.transform.autodiff.gradient import Gradient
 
 
 def grad(
-    model: Any,
+    model: ModelLike,
     *,
     with_respect_to: Sequence[str] = (),
     training: bool | None = None,
@@ -24,19 +24,19 @@ def grad(
     """The module that returns ``(value, (gradient of each floating-point parameter, ..))``.
 
     ``model``, ``inputs`` and ``example_inputs`` are those of ``weft.compile``; the weights of an
-    ONNX or torch model are constants, and its parameters the inputs of its graph.
-    ``with_respect_to`` names the parameters wanted. Compile the result like any other module.
+    ONNX or torch model are constants; its parameters are the inputs of the graph.
+    ``with_respect_to`` names the parameters to differentiate by (default: all). Compile the result
+    like any other module.
 
-    Operators mean in a gradient what they compute. ``nn.batch_norm`` normalises by the statistics
-    that it is given, which are inputs or constants like others; with ``training=True`` it
-    normalises by mean and biased variance of the batch, through which gradients flow, and gives
-    these two as its second and third result. ``nn.dropout`` with a rate above 0 drops nothing at
-    inference, and its gradient there is hardly ever what is wanted: it raises ``PassError``,
-    unless ``training=False`` asks for that gradient. For training, multiply by a mask that
-    ``random.bernoulli`` draws from a key. ``annotation.stop_gradient`` ends the flow of gradients.
+    ``nn.batch_norm`` normalises by the statistics that it is given; with ``training=True`` it
+    normalises by the mean and biased variance of the batch, through which gradients flow, and
+    returns these two as its second and third result. ``nn.dropout`` with a rate above 0 raises
+    ``PassError``, because it is the identity at inference; ``training=False`` asks for the gradient
+    of that identity. For training, multiply by a mask that ``random.bernoulli`` draws from a key.
+    ``annotation.stop_gradient`` makes a gradient zero.
 
-    Raises ``PassError`` for what has no gradient, all of it listed, and what importing the model
-    raises.
+    Raises ``PassError`` with a list of all operators that cannot be differentiated, and what
+    importing the model raises.
     """
     load_plugins()
     options = CompileOptions.make(inputs=inputs)

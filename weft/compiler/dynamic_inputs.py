@@ -1,15 +1,14 @@
-"""The signature of a model whose inputs have open sizes, before any program of it is compiled."""
+"""The signature of a model whose inputs have dynamic shapes, before it is compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import weft
 from weft.codegen import backend_of
 from weft.compiler.options import CompileOptions
 from weft.compiler.program.program import Port
-from weft.compiler.sources import is_onnx
+from weft.compiler.sources import Source, is_onnx
 from weft.compiler.vm.build import spec_of
 from weft.compiler.vm.lower_module import input_ports, is_flat, output_ports
 from weft.frontend.onnx import onnx_signature
@@ -22,12 +21,12 @@ from weft.transform.analysis.graph import type_of
 
 
 def has_dynamic_inputs(mod: IRModule) -> bool:
-    """Whether a size of a parameter of ``main`` is not known."""
+    """Whether a parameter of ``main`` has a symbolic dimension."""
     return not all(is_static(type_of(p)) for p in mod["main"].params)
 
 
 def manifest_of_module(mod: IRModule, options: CompileOptions) -> Manifest:
-    """Inputs and outputs of ``main``; no outputs where the result is no tuple of tensors."""
+    """The signature of ``main``; without outputs if the result is not a tuple of tensors."""
     main = mod["main"]
     result = type_of(main.body)
     outputs = output_ports(mod, result) if is_flat(result) else ()
@@ -35,8 +34,8 @@ def manifest_of_module(mod: IRModule, options: CompileOptions) -> Manifest:
                      output_is_tuple=isinstance(result, TupleType))
 
 
-def manifest_of_program(model: Any, options: CompileOptions) -> Manifest | None:
-    """The signature of a traced torch program of open sizes; ``None`` for anything else."""
+def manifest_of_program(model: Source, options: CompileOptions) -> Manifest | None:
+    """The signature of a torch program with dynamic shapes; ``None`` for other models."""
     if not is_torch_program(model) or not model.is_dynamic:
         return None
     inputs, outputs = ([Port(p.name, p.type) for p in ports]
@@ -44,13 +43,13 @@ def manifest_of_program(model: Any, options: CompileOptions) -> Manifest | None:
     return _manifest(inputs, outputs, options, output_is_tuple=len(outputs) != 1)
 
 
-def manifest_of_onnx(model: Any, options: CompileOptions) -> Manifest | None:
-    """The signature of an ONNX model of open sizes; ``None`` for anything else."""
+def manifest_of_onnx(model: Source, options: CompileOptions) -> Manifest | None:
+    """The signature of an ONNX model with dynamic shapes; ``None`` for other models."""
     if not is_onnx(model):
         return None
     try:
         signature = onnx_signature(model, inputs=options.input_shapes)
-    except UnsupportedModelError:  # why the model cannot be imported says more
+    except UnsupportedModelError:  # the error of importing the model says more
         return None
     ports = [[Port(name, type_) for name, type_ in declared] for declared in signature]
     inputs, outputs = ports

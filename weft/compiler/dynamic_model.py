@@ -1,8 +1,8 @@
-"""A model with sizes that are open: one program of fixed sizes for each that it meets.
+"""Models with dynamic shapes: one program of fixed shapes per set of input shapes.
 
-Fixed sizes are what makes code fast: layouts, tiles, the memory plan and the native main all rest
-on them. So a model whose inputs have open sizes is compiled as a whole when sizes arrive for the
-first time, and that program is kept for the next call with the same ones.
+Layouts, tiles, the memory plan and the native main all need fixed shapes to be fast. So a model
+whose inputs have dynamic shapes is compiled as a whole at the first call with each set of input
+shapes, and the program is cached for later calls.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ CompileAt: TypeAlias = "Callable[[CompileOptions], Executable]"
 
 
 class DynamicModel(Compiled):
-    """Called as any compiled model; sizes met for the first time cost a compilation.
+    """An executable that compiles at the first call with each set of input shapes.
 
-    Calls may come from several threads at once. The programs of the sizes used last are kept, as
-    many as ``WEFT_DYNAMIC_PROGRAMS`` says.
+    Several threads may call it at once. It keeps the ``WEFT_DYNAMIC_PROGRAMS`` programs used last.
     """
 
     def __init__(self, manifest: Manifest, stages: Stages, compile_at: CompileAt) -> None:
@@ -51,25 +50,25 @@ class DynamicModel(Compiled):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of every input; open sizes are names."""
+        """Name, dtype and shape of every input; dynamic dimensions are names."""
         return self.manifest.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of every output, as far as it is known before sizes are."""
+        """Name, dtype and shape of every output, as far as known without input shapes."""
         return self.manifest.outputs
 
     @property
     def sizes(self) -> tuple[Sizes, ...]:
-        """The shapes of the inputs for which programs are kept, those used last at the end."""
+        """The input shapes of the cached programs, most recently used last."""
         with self._table_lock:
             return tuple(self._programs)
 
     def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run on inputs given by position or by name; one output alone, several as a tuple.
 
-        ``out`` is what results are written to, as in ``CompiledModule``. Raises
-        ``InvalidInputError`` for arguments that do not fit.
+        ``out`` gives the arrays to write, as in ``CompiledModule``. Raises ``InvalidInputError``
+        for arguments that do not fit.
         """
         if out is not None and self._signature.takes("out"):
             kwargs, out = {**kwargs, "out": out}, None
@@ -98,27 +97,27 @@ class DynamicModel(Compiled):
         return self._program_for(values).profile(*values, repeat=repeat)
 
     def at(self, inputs: Mapping[str, Sequence[int]]) -> Executable:
-        """The program for inputs of these shapes, to export, to print, or to have it ready.
+        """The program for these input shapes: to export it, print it, or compile it ahead of time.
 
-        An input with fixed sizes may be left out. Raises ``InvalidInputError`` for unknown inputs,
-        for shapes of another rank and for sizes that the model does not take.
+        An input with a fixed shape may be left out. Raises ``InvalidInputError`` for unknown
+        inputs, for shapes of another rank, and for sizes that contradict the model.
         """
         if not isinstance(inputs, Mapping):
-            raise InvalidInputError("the shapes are not given by name", got=repr(inputs),
+            raise InvalidInputError("at() takes shapes by input name", got=repr(inputs),
                                     expected='such as at({"x": (1, 3, 224, 224)})')
         known = {spec.name: spec.shape for spec in self.inputs}
         unknown = [name for name in inputs if name not in known]
         if unknown:
-            raise InvalidInputError(f"the model has no input {', '.join(map(repr, unknown))}",
+            raise InvalidInputError(f"unknown input {', '.join(map(repr, unknown))}",
                                     expected=self.manifest.signature())
         sizes: dict[str, int] = {}
         return self._program(tuple(_fixed(spec, inputs.get(spec.name, spec.shape), sizes)
                                    for spec in self.inputs))
 
     def export(self, path: object, *, kind: str = "weft") -> None:  # noqa: ARG002
-        """Refused: an artifact has no compiler. ``at(...)`` gives a program to export."""
+        """Raises ``ArtifactError``: artifacts contain no compiler. Export ``at(...)`` instead."""
         raise ArtifactError(
-            "the model has sizes that are not fixed, and an artifact has no compiler",
+            "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
             where=path, got=self.manifest.signature(),
             help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)}), '
                  'or export model.at({"x": (1, 3, 224, 224)})',
@@ -135,7 +134,7 @@ class DynamicModel(Compiled):
             return found
         sizes: dict[str, int] = {}
         for value, spec in zip(values, self.inputs, strict=True):
-            to_numpy(value, with_sizes(spec, value, sizes))  # refused before anything is compiled
+            to_numpy(value, with_sizes(spec, value, sizes))  # raises before any compilation
         return self._program(shapes)
 
     def _find(self, shapes: Sizes) -> Executable | None:
@@ -146,7 +145,7 @@ class DynamicModel(Compiled):
             return found
 
     def _program(self, shapes: Sizes) -> Executable:
-        with self._compile_lock:  # several threads may meet new sizes at once
+        with self._compile_lock:  # several threads may call with one new shape
             found = self._find(shapes)
             if found is not None:
                 return found
@@ -160,19 +159,19 @@ class DynamicModel(Compiled):
 
 
 def _fixed(spec: TensorSpec, shape: Sequence[Any], sizes: dict[str, int]) -> tuple[int, ...]:
-    """``shape`` as that of an input; ``sizes`` has the sizes known so far, by name."""
+    """``shape`` checked against an input; ``sizes`` are the dimensions known so far, by name."""
     def refuse(what: str, help: str | None = None) -> NoReturn:
         raise InvalidInputError(f"input {spec.name!r} {what}", expected=spec, got=repr(shape),
                                 help=help)
 
     if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
-        refuse("needs a shape that is a tuple of sizes")
+        refuse("needs a tuple of sizes as its shape")
     given = tuple(shape)
     if len(given) != len(spec.shape):
         refuse(f"has rank {len(spec.shape)}, the shape given has rank {len(given)}")
     for axis, (size, declared) in enumerate(zip(given, spec.shape, strict=True)):
         if isinstance(size, str):
-            refuse("has sizes that are open", help="give the shape of every open input")
+            refuse("has a dynamic shape", help="give the shape of every such input")
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
             refuse(f"cannot have size {size!r} (axis {axis})")
         if isinstance(declared, int) and size != declared:

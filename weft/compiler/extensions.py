@@ -1,4 +1,4 @@
-"""Users' additions to the compiler: passes, rules, tir passes, operators and strategies.
+"""Users' additions to the compiler: passes, rules, tir passes, operators, strategies, targets.
 
 The cache of whole models is keyed by weft's sources, not by users'. So a model whose code a user's
 addition may decide is not kept whole, and its kernels are kept by what they compute, after the
@@ -80,9 +80,9 @@ def _check_pass(item: object) -> None:
 def is_self_contained(function: Function, target: Target) -> bool:
     """Whether weft's sources alone decide the code of ``function``.
 
-    They do not if it calls a user's operator, or an operator with a user's strategy. Only
-    self-contained kernels may be looked up in the cache before they are lowered, and built in
-    worker processes, which do not run the user's program.
+    They do not if it calls a user's operator, or an operator with a user's strategy, or if the back
+    end is a user's. Only self-contained kernels may be looked up in the cache before they are
+    lowered, and built in worker processes, which do not run the user's program.
     """
     if not _is_own(backend_of(target)):
         return False
@@ -92,10 +92,10 @@ def is_self_contained(function: Function, target: Target) -> bool:
 
 
 def may_use_extensions(content: bytes, target: Target) -> bool:
-    """Whether a user's operators, strategies or layout hooks may decide the code of a model file.
+    """Whether a user's operator, strategy, layout hook or back end may decide a model's code.
 
-    They may if ``content`` names a user's operator, or if there is a user's strategy or layout
-    hook for any operator.
+    They may if ``content`` names a user's operator, if any operator has a user's strategy or
+    layout hook, and if the back end of the target is a user's.
     """
     foreign = [name for name in OPS if not _is_own_op(OPS.get(name))]
     makers = [backend_of(target), *layout_hooks(target).values(), *(

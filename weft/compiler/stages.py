@@ -1,15 +1,14 @@
-"""Every stage of a compilation as text, computed when someone asks.
+"""Every stage of a compilation as text, computed on demand.
 
-A compiled module keeps the model it was made of, not the programs in between: looking at a stage
-runs the way there again, which takes seconds and no memory until then. This also works for a
-module whose code came from the cache.
+A compiled model keeps the source model, not the intermediate programs: showing a stage runs the
+compilation again up to that stage. So stages cost no memory, and also work for a model whose code
+came from the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from weft.codegen import CPU_BACKEND, backend_of
 from weft.compiler.build.kernel import lower_kernel
@@ -24,7 +23,7 @@ from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import PHASE_NAMES, run_pipeline
 from weft.compiler.program.lowering import try_lower_program
 from weft.compiler.program.program import KernelSource
-from weft.compiler.sources import import_model
+from weft.compiler.sources import Source, import_model
 from weft.compiler.vm.build import has_fixed_sizes, program_text
 from weft.compiler.vm.lower_module import lower_module
 from weft.ir.instruments import readable
@@ -42,16 +41,16 @@ STAGES = (*_COMMON_STAGES, *CPU_BACKEND.text_stages)
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The way of one model through the compiler; ``None`` is a model that is not at hand."""
+    """The stages of one model's compilation; ``model`` is ``None`` after unpickling."""
 
-    model: Any
+    model: Source | None
     options: CompileOptions
 
     def module_at(self, phase: str, *instruments: Instrument) -> IRModule:
         """The program at the end of a phase of the pipeline."""
         if self.model is None:
-            raise OptionError("a module that was pickled has left its model behind", got=phase,
-                              help="ask for the text where the model was compiled")
+            raise OptionError("an unpickled model cannot show its stages", got=phase,
+                              help="use as_text in the process that compiled it")
         return run_pipeline(import_model(self.model, self.options), self.options, stop_at=phase,
                             instruments=instruments)
 
@@ -87,7 +86,7 @@ def stages_of(target: Target) -> tuple[str, ...]:
 
 
 def kernels_of(mod: IRModule) -> tuple[KernelSource, ...]:
-    """The kernels of a module that have code before it runs."""
+    """The kernels of a module that are built ahead of time."""
     program = try_lower_program(mod)
     if program is not None:
         return program.kernels
@@ -97,7 +96,7 @@ def kernels_of(mod: IRModule) -> tuple[KernelSource, ...]:
 def kernel_texts(
     kernels: tuple[KernelSource, ...], options: CompileOptions, stage: str
 ) -> Iterator[str]:
-    """One text per kernel, headed by its operators and the implementation chosen."""
+    """One text per kernel, below a comment with its operators and implementation."""
     target = options.target
     texts = backend_of(target).text_stages
     comment = texts[stage].comment if stage in texts else "#"

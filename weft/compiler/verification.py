@@ -1,4 +1,4 @@
-"""``WEFT_VERIFY``: a pass must not change what a program computes, nor what it does."""
+"""``WEFT_VERIFY``: checks that a pass keeps the results and side effects of a program."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from weft.transform.analysis.effects import touches_references
 
 
 def compare_modules(before: IRModule, after: IRModule) -> None:
-    """Level 3: evaluate both on the same random inputs; ``InternalError`` where they differ.
+    """Level 3: evaluate both on the same random inputs; ``InternalError`` if results differ.
 
-    Programs whose inputs have no random values (tuples, open sizes) are not compared.
+    Programs whose inputs are tuples or have dynamic shapes are not compared.
     """
     check_same_values(before, after, seed=config.seed)
 
 
 def compare_effects(before: IRModule, after: IRModule) -> None:
-    """Level 2: the same, of programs with references alone, whose effects no type speaks of."""
+    """Level 2: ``compare_modules`` of programs with references, whose effects have no types."""
     if touches_references(before) or touches_references(after):
         compare_modules(before, after)

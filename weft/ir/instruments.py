@@ -19,7 +19,7 @@ Show = Callable[[IRModule], str]
 
 
 def readable(mod: IRModule) -> str:
-    """The module as text for people: types as comments, no bytes of large constants."""
+    """The module as text for reading: types as comments, large constants without their data."""
     return as_text(mod, metadata=False, types=True)
 
 
@@ -56,8 +56,8 @@ def _named(pass_: Pass, names: Collection[str]) -> bool:
 class ExplainInstrument:
     """Prints after each pass how often rewrite rules were tried, applied and refused, and why.
 
-    ``names`` are rules (``"all"``: every rule that matched anything). Passes count into ``stats``
-    where the context hands it on: ``config={"rewrite_stats": instrument.stats}``.
+    ``names`` are rules (``"all"``: every rule that matched). Passes count into ``stats`` if the
+    context has it: ``config={"rewrite_stats": instrument.stats}``.
     """
 
     names: Collection[str] = ("all",)
@@ -105,7 +105,7 @@ class TimingInstrument:
     runs: dict[str, int] = field(default_factory=dict)
 
     def before_pass(self, pass_: Pass, mod: IRModule) -> None:
-        """Nothing to note: the manager measures."""
+        """``after_pass`` gets the measured time."""
 
     def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:  # noqa: ARG002
         self.seconds[pass_.name] = self.seconds.get(pass_.name, 0.0) + seconds
@@ -134,7 +134,7 @@ class VerifyInstrument:
     compare: Callable[[IRModule, IRModule], None] | None = None
 
     def before_pass(self, pass_: Pass, mod: IRModule) -> None:
-        """Nothing to check: the pass before left it verified."""
+        """The module was verified after the pass before."""
 
     def after_pass(self, pass_: Pass, before: IRModule, after: IRModule, seconds: float) -> None:  # noqa: ARG002
         if after is before:

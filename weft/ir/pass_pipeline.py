@@ -1,7 +1,7 @@
 """Pipelines of passes as text: ``fold_constant,fuse_ops{max_depth=8},dead_code_elimination``.
 
-Options stand in braces, separated by commas; a tuple is written in parentheses with spaces
-between its items (``skip=(nn.dropout nn.lrn)``), and a single item may stand alone.
+Options are in braces, separated by commas. A tuple is in parentheses, with spaces between its items
+(``skip=(nn.dropout nn.lrn)``); a single item needs no parentheses.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ _REFUSED = object()
 
 
 def parse_pipeline(text: str) -> Sequential:
-    """The passes that ``text`` names; raises ``PassError`` or ``RegistryError``."""
+    """The passes of ``text``.
+
+    Raises ``PassError`` for wrong syntax or options, ``RegistryError`` for unknown passes.
+    """
     passes: list[Pass] = []
     position = 0
     while position < len(text):
         match = _ITEM.match(text, position)
         if match is None:
             raise PassError(
-                "the pipeline cannot be read",
+                "syntax error in a pipeline of passes",
                 where=f"column {position + 1}",
                 expected="name or name{option=value,option=value}, separated by commas",
                 got=repr(text[position : position + 30]),
@@ -42,11 +45,11 @@ def _make(name: str, options: str) -> Pass:
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     values: dict[str, Any] = {}
-    for option in filter(None, (part.strip() for part in options.split(","))):
-        key, equals, text = (piece.strip() for piece in option.partition("="))
+    for option in filter(None, (item.strip() for item in options.split(","))):
+        key, equals, text = (field.strip() for field in option.partition("="))
         if key not in fields:
             raise PassError(
-                f"the pass {name} has no option {key!r}",
+                f"unknown option {key!r} of the pass {name}",
                 expected=", ".join(fields) or "no options",
             )
         # ``verbose`` alone means ``verbose=true``.

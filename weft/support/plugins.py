@@ -1,8 +1,8 @@
-"""Plug-ins: packages that add operators, strategies and passes to weft when it is used.
+"""Plug-ins: installed packages that register operators, strategies, passes, rules and targets.
 
-A package names itself in the entry-point group ``weft.plugins``; the entry refers to a module,
-whose import registers what it has, or to a function without parameters. Plug-ins are loaded once,
-when the first program is parsed or compiled. One that fails is reported and left out.
+A package adds an entry to the entry-point group ``weft.plugins``, which refers to a module that
+registers things when it is imported, or to a function without parameters. weft loads plug-ins once,
+when the first program is parsed or compiled. A plug-in that fails to load is reported and skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _loading = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """An entry point of the group; ``error`` says why it is left out."""
+    """An entry point of the group; ``error`` is the reason why loading it failed."""
 
     name: str
     value: str
@@ -36,14 +36,14 @@ class Plugin:
 
 
 def load_plugins() -> tuple[Plugin, ...]:
-    """Load every plug-in that is installed, the first time; returns all of them, by name.
+    """Load every installed plug-in at the first call; returns all of them, by name.
 
-    Failures are written to standard error once. ``WEFT_NO_PLUGINS=1`` loads none. What begins to
-    use weft comes by here, so unknown settings are reported as well.
+    Failures are written to standard error once. ``WEFT_NO_PLUGINS=1`` loads none. Every entry into
+    the compiler calls this, so it also reports unknown settings.
     """
     report_unknown_variables()
     if config.no_plugins or getattr(_loading, "now", False):
-        return ()  # a plug-in that parses a program while it is loaded
+        return ()  # a plug-in that is being loaded parses a program
     return _load_once()
 
 
@@ -57,7 +57,7 @@ def _load_once() -> tuple[Plugin, ...]:
 
 
 def _installed() -> Iterator[EntryPoint]:
-    """The entry points in an order that does not depend on the path."""
+    """The entry points, in an order that does not depend on ``sys.path``."""
     return iter(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)))
 
 
@@ -67,7 +67,7 @@ def _load(entry: EntryPoint) -> Plugin:
         target = entry.load()
         if callable(target):
             target()
-    except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises
+    except Exception as error:  # noqa: BLE001 - a user's module may raise anything
         plugin = Plugin(entry.name, entry.value, package, f"{type(error).__name__}: {error}")
         logger("plugins").debug("plug-in %s", entry.name, exc_info=True)
         sys.stderr.write(f"weft: plug-in {plugin}\n")

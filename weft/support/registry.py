@@ -1,8 +1,8 @@
-"""A named table whose mistakes are errors with a suggestion.
+"""Tables of named values, with suggestions in the errors for unknown names.
 
-Most entries are made while modules are imported. An import that is cut short (by Ctrl-C, say) is
-run again by the next ``import`` of the module, which registers the same names once more: those
-entries take the place of the earlier ones. Two definitions of one name are an error all the same.
+Most entries are made while modules are imported. If an import is interrupted (Ctrl-C), the next
+``import`` of the module runs it again and registers the same names again: the new entries replace
+those of the earlier import. Registering one name from two definitions is an error.
 """
 
 from __future__ import annotations
@@ -20,27 +20,30 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The import that a registration is part of; ``spec`` is another object for each import."""
+    """The import that a registration is part of; each import has its own ``spec`` object."""
 
     module: str
     spec: Any
 
     @staticmethod
     def of_caller() -> Origin:
-        """The innermost module whose top level is being executed."""
-        frame: Any = sys._getframe(1)  # noqa: SLF001 - what the interpreter has for this
+        """The innermost module whose top level is being run."""
+        frame: Any = sys._getframe(1)  # noqa: SLF001 - the interpreter's own interface
         while frame.f_back is not None and frame.f_code.co_name != "<module>":
             frame = frame.f_back
         names = frame.f_globals
         return Origin(str(names.get("__name__")), names.get("__spec__"))
 
     def repeats(self, other: Origin) -> bool:
-        """Whether this is a later import of the module that ``other`` is an import of."""
+        """Whether this is another import of the module of ``other``."""
         return self.module == other.module and self.spec is not other.spec
 
 
 class Registry(Generic[V]):
-    """Maps names to values; a duplicate or an unknown name raises ``RegistryError``."""
+    """A table from names to values, iterated in the order of names.
+
+    A duplicate or unknown name raises ``RegistryError``.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

@@ -234,13 +234,13 @@ def bad_annotation(x: [1]):
     ("source", "what", "offset"),
     [
         (no_result, "ends without a result", 1),
-        (breaks, "left at its condition alone", 1),
-        (raises, "has no meaning in the IR", 1),
-        (guard, "a case has no guard", 2),
-        (literal_case, "this pattern has no meaning", 2),
-        (subscript, "only names can be assigned", 1),
+        (breaks, "not supported in loops", 1),
+        (raises, "unsupported statement", 1),
+        (guard, "unsupported guard of a case", 2),
+        (literal_case, "unsupported pattern", 2),
+        (subscript, "unsupported assignment target", 1),
         (default, "without defaults", 0),
-        (nothing_carried, "the loop changes nothing", 1),
+        (nothing_carried, "the loop assigns no variable from outside", 1),
         (some_branch, "not every branch returns", 1),
         (bad_annotation, "no type", 0),
     ],
@@ -314,10 +314,10 @@ def test_scopes_with_branches():
 
 def test_scopes_are_closed_in_order():
     scope = ScopeBuilder()
-    with pytest.raises(WellFormedError, match="has no result"):
+    with pytest.raises(WellFormedError, match="a block without a result"):
         scope.get()
-    with pytest.raises(WellFormedError, match="comes after an if_scope"), scope.else_scope():
+    with pytest.raises(WellFormedError, match="else_scope without an if_scope"), scope.else_scope():
         pass
     scope.ret(const(1))
-    with pytest.raises(WellFormedError, match="one result"):
+    with pytest.raises(WellFormedError, match="ret was called twice"):
         scope.ret(const(2))

@@ -1,8 +1,8 @@
 """The backend API of the ``onnx`` package: ``weft.onnx_backend.prepare(model).run(inputs)``.
 
-ONNX graphs may compute shapes from run-time inputs (a ``Reshape`` target, ``ReduceSum`` axes). A
-prepared model that needs such values is compiled when they arrive, once for each combination, with
-these values as constants; ``WeftRep.bound_inputs`` says which inputs that were.
+ONNX graphs may compute shapes from run-time inputs (a ``Reshape`` target, ``ReduceSum`` axes). If a
+prepared model needs such values, it is compiled when they arrive, once for each combination, with
+the values as constants; ``WeftRep.bound_inputs`` names these inputs.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from weft.frontend.onnx import from_onnx
 from weft.support.config import config
 from weft.support.errors import InvalidInputError, UnsupportedModelError
 
-# Shapes, axes, sizes and ratios: what decides the shapes of other tensors is short.
+# Only inputs up to this size are bound: shapes, axes, sizes and ratios are short.
 MAX_SHAPE_ELEMENTS = 64
 _Key: TypeAlias = tuple[tuple[tuple[int, bytes], ...], tuple[tuple[str, str], ...]]
 _Value: TypeAlias = np.ndarray | list[np.ndarray] | None
 
 
 class WeftRep(BackendRep):
-    """A model that is ready to run; compiled at once where its shapes do not depend on inputs.
+    """A prepared model; compiled at once if its shapes do not depend on the values of inputs.
 
-    Of programs that are compiled for the values of inputs or the lengths of sequences, those used
-    last are kept, as many as ``WEFT_DYNAMIC_PROGRAMS`` says.
+    Programs for values of inputs or lengths of sequences are kept in a least-recently-used cache of
+    ``WEFT_DYNAMIC_PROGRAMS`` entries.
     """
 
     def __init__(self, model: ModelProto, **options: Any) -> None:
@@ -59,9 +59,9 @@ class WeftRep(BackendRep):
 
     @property
     def bound_inputs(self) -> tuple[str, ...]:
-        """The inputs whose values are constants in the programs that are kept, in order.
+        """The inputs whose values are constants in the cached programs, in order.
 
-        Nothing for a model that is compiled as it is given: the same program then takes any values.
+        Empty for a model that was compiled as given, whose program takes any values.
         """
         with self._lock:
             numbers = {i for fixed, _ in self._compiled for i, _ in fixed}
@@ -69,16 +69,15 @@ class WeftRep(BackendRep):
 
     @property
     def programs(self) -> int:
-        """How many programs are kept."""
+        """The number of cached programs."""
         with self._lock:
             return len(self._compiled)
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """The outputs for one value for each input, in order; they can be looked up by name too.
+        """The outputs, as a named tuple, for one value per input.
 
-        A sequence is a list of arrays, an optional value without an element ``None``. Raises
-        ``InvalidInputError`` and, where the values were needed to compile, what ``weft.compile``
-        raises.
+        A sequence is a list of arrays, an empty optional ``None``. Raises ``InvalidInputError``
+        and, if the program is compiled for these values, what ``weft.compile`` raises.
         """
         values = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
         if len(values) > len(self._inputs):
@@ -106,7 +105,7 @@ class WeftRep(BackendRep):
         return named
 
     def _module_for(self, values: Sequence[_Value], bound: Sequence[int]) -> Executable:
-        """Compiled once for each combination of bound values and shapes within sequences."""
+        """The program for these bound values and shapes within sequences, compiled at first use."""
         shapes = {} if self._is_plain else {
             self._inputs[i].name: _shapes_of(v) for i, v in enumerate(values) if i not in bound
         }
@@ -143,7 +142,7 @@ class WeftRep(BackendRep):
         source = from_onnx(model, inputs=shapes) if shapes else model
         compiled = compile_model(source, **self._options)
         if isinstance(compiled, ForeignModel):
-            raise InvalidInputError("the backend runs models on this machine alone",
+            raise InvalidInputError("the ONNX backend only runs models on this machine",
                                     help="leave out the option 'target'")
         return compiled
 
@@ -159,21 +158,21 @@ def _as_value(value: Any) -> _Value:
 
 
 def _shapes_of(value: _Value) -> Any:
-    """What ``from_onnx`` wants to know of an input."""
+    """The shape of an input in the form that ``from_onnx`` takes."""
     if value is None:
         return None
     return [v.shape for v in value] if isinstance(value, list) else value.shape
 
 
 def _gathered(outputs: Sequence[ValueInfoProto], found: Mapping[str, Any]) -> list[Any]:
-    """The tensors of a sequence, ``y[0]`` and so on, as a list again."""
+    """The outputs by name; the tensors ``y[0]``, ``y[1]``, .. of a sequence become a list."""
     result: list[Any] = []
     for value in outputs:
         if value.name in found:
             result.append(found[value.name])
             continue
-        places = itertools.count()
-        names = itertools.takewhile(found.__contains__, (f"{value.name}[{i}]" for i in places))
+        indices = itertools.count()
+        names = itertools.takewhile(found.__contains__, (f"{value.name}[{i}]" for i in indices))
         items = [found[name] for name in names]
         result.append(items if items or _kind(value) == "sequence_type" else None)
     return result
@@ -191,18 +190,19 @@ class WeftBackend(Backend):
     def is_compatible(
         cls, model: ModelProto, device: str = "CPU", **_: Any
     ) -> bool:
-        """Whether a model may be prepared; whether weft has all its operators, ``prepare`` says."""
-        del model  # the interface asks with a model; the answer needs compiling it
+        """Whether the device is supported; ``prepare`` reports unsupported operators."""
+        del model  # only compiling it could tell more
         return cls.supports_device(device)
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **options: Any) -> WeftRep:
         """Compile ``model``; ``options`` are those of ``weft.compile``.
 
-        Raises what ``weft.compile`` raises, but shapes that depend on inputs wait for ``run``.
+        Raises what ``weft.compile`` raises, except for shapes that depend on the values of inputs:
+        those are left to ``run``.
         """
         if not cls.supports_device(device):
-            raise InvalidInputError("the backend has no such device", expected="CPU", got=device)
+            raise InvalidInputError("unknown device", expected="CPU", got=device)
         return WeftRep(model, **options)
 
     @classmethod
@@ -214,7 +214,7 @@ class WeftBackend(Backend):
         outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
         **options: Any,
     ) -> tuple[Any, ...]:
-        """The outputs of one node; ``opset_version`` among ``options`` says how to read it."""
+        """The outputs of one node, of the operator set ``opset_version`` in ``options``."""
         opset = int(options.pop("opset_version", onnx.defs.onnx_opset_version()))
         arrays = [np.asarray(v) for v in inputs]
         names = [n for n in node.input if n]
@@ -235,7 +235,7 @@ class WeftBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """``CPU`` alone."""
+        """Whether ``device`` is a CPU."""
         return Device(device).type == DeviceType.CPU
 
 

@@ -1,7 +1,7 @@
-"""Building programs by hand: Python's operators on expressions, and scopes of lets.
+"""Building programs in Python: Python's operators on expressions, and scopes of lets.
 
-``x + 1`` builds ``add(x, 1)``, ``x @ y`` builds ``nn.matmul(x, y)``. The operators are looked up
-by name when they are used: the catalogue of operators stands above this layer.
+``x + 1`` builds ``add(x, 1)``, ``x @ y`` builds ``nn.matmul(x, y)``. Operators are looked up by
+name when they are used, because this layer is below the catalogue of operators.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _UNARY = {"neg": "negative", "invert": "logical_not", "abs": "abs"}
 
 
 def install_operators() -> None:
-    """Hand the meaning of Python's operators to ``Expr``."""
+    """Make ``apply_operator`` the implementation of Python's operators on ``Expr``."""
     OPERATORS.apply = apply_operator
 
 
 def apply_operator(name: str, *operands: Any) -> Any:
-    """``operands`` combined by the Python operator ``name`` (``add``, ``neg``, ``getitem``).
+    """The expression of the Python operator ``name`` (``add``, ``neg``, ``getitem``) on operands.
 
-    Raises ``RegistryError`` where the catalogue of operators is not imported.
+    Raises ``RegistryError`` if the catalogue of operators is not imported.
     """
     if name == "getitem":
         value, index = operands
@@ -61,12 +61,12 @@ def apply_operator(name: str, *operands: Any) -> Any:
 
 
 def _fields(expr: Expr) -> list[Expr]:
-    """The fields of a tuple, or projections of what has the type of one."""
+    """The fields of a tuple, or projections of an expression with a tuple type."""
     if isinstance(expr, Tuple):
         return list(expr.fields)
     type_ = expr.checked_type or (expr.annotation if isinstance(expr, Var) else None)
     if type_ is None:
-        with contextlib.suppress(WeftError):  # its own error comes where the program is inferred
+        with contextlib.suppress(WeftError):  # type inference of the program reports it
             type_ = infer_expr(expr).checked_type
     if not isinstance(type_, TupleType):
         raise TypeError(f"a {type(expr).__name__} expression cannot be iterated over"
@@ -76,7 +76,7 @@ def _fields(expr: Expr) -> list[Expr]:
 
 
 def _argument(value: Any) -> Expr:
-    """Lambdas become functions, by calling them with variables."""
+    """A lambda becomes a function: it is called with variables."""
     if not isinstance(value, FunctionType):
         return as_expr(value)
     here = Span.of_caller()
@@ -100,23 +100,24 @@ class ScopeBuilder:
         self._blocks: list[_Block] = [_Block()]
 
     def let(self, name: str | Var, value: Any) -> Var:
-        """Bind ``value`` and return the variable that stands for it from here on."""
+        """Bind ``value`` to a new variable, and return the variable."""
         variable = name if isinstance(name, Var) else Var(name, span=Span.of_caller())
         self._blocks[-1].lets.append((variable, as_expr(value), Span.of_caller()))
         return variable
 
     def ret(self, value: Any) -> None:
-        """State the result of the block that is open."""
+        """Set the result of the innermost block."""
         block = self._blocks[-1]
         if block.result is not None or block.cond is not None:
             raise WellFormedError(
-                "a block has one result", where=Span.of_caller(), help="call ret once a branch"
+                "ret was called twice in a block", where=Span.of_caller(),
+                help="call ret once per branch",
             )
         block.result = as_expr(value)
 
     @contextmanager
     def if_scope(self, cond: Any) -> Iterator[None]:
-        """What is bound and returned inside happens where ``cond`` holds; ends the block."""
+        """The branch for a true ``cond``; ends the enclosing block."""
         outer = self._blocks[-1]
         outer.cond, outer.cond_span = as_expr(cond), Span.of_caller()
         self._blocks.append(_Block())
@@ -128,7 +129,7 @@ class ScopeBuilder:
         """The other branch of the ``if_scope`` before it."""
         outer = self._blocks[-1]
         if outer.true_branch is None or outer.result is not None:
-            raise WellFormedError("an else_scope comes after an if_scope", where=Span.of_caller())
+            raise WellFormedError("else_scope without an if_scope", where=Span.of_caller())
         self._blocks.append(_Block())
         yield
         false_branch = self._blocks.pop().close()
@@ -137,7 +138,7 @@ class ScopeBuilder:
         outer.result = If(cond, true_branch, false_branch, span=outer.cond_span)  # type: ignore[arg-type]
 
     def get(self, result: Any = None) -> Expr:
-        """``result``, or what ``ret`` was given, under all the lets."""
+        """The block: all lets around ``result``, or around the value given to ``ret``."""
         block = self._blocks[-1]
         if result is None:
             return block.close()
@@ -145,7 +146,7 @@ class ScopeBuilder:
 
 
 class _Block:
-    """The lets of one block, and its result once that is known."""
+    """The lets of one block, and its result."""
 
     def __init__(self) -> None:
         self.lets: list[tuple[Var, Expr, Span | None]] = []
@@ -157,7 +158,7 @@ class _Block:
     def close(self) -> Expr:
         if self.result is None:
             raise WellFormedError(
-                "a block has no result",
+                "a block without a result",
                 expected="ret(value), or an if_scope and an else_scope that return",
                 where=Span.of_caller(),
             )
@@ -175,9 +176,9 @@ def while_loop(
     *init: Any,
     names: Sequence[str] | None = None,
 ) -> Expr:
-    """The tuple of loop variables once ``cond(*variables)`` no longer holds.
+    """The tuple of loop variables after the last iteration of ``while cond(*variables)``.
 
-    ``body(*variables)`` gives their next values; ``init`` are the first ones. The loop is a
+    ``body(*variables)`` gives their next values, ``init`` their initial ones. The loop is a
     recursive function bound by a let, called in tail position::
 
         last = while_loop(lambda i, s: i < n, lambda i, s: (i + 1, s + x), const(0), x)

@@ -10,8 +10,8 @@
             n = n - 1
         return result
 
-Statements become lets, conditionals, matches and loops (recursive functions); expressions are
-evaluated by Python itself over IR variables, on their own lines, so that spans are the user's.
+Statements become lets, conditionals, matches and loops (recursive functions). Python evaluates the
+expressions over IR variables, with the line numbers of the user's file, which spans then show.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Tensor:
 class PythonFunction:
     """A function of the IR, read from Python when it is first used.
 
-    Calling it inside another such function calls it by name, also before its definition; the
-    module then holds both.
+    A call in another such function refers to it by name, also before its definition; the module of
+    the caller then contains both.
     """
 
     def __init__(self, python: Callable[..., Any]) -> None:
@@ -63,7 +63,7 @@ class PythonFunction:
 
     @property
     def function(self) -> Function:
-        """The function; raises ``ParseError`` for what the IR has no meaning for."""
+        """The function; raises ``ParseError`` for Python that cannot be translated."""
         if self._function is None:
             source = PythonSource(self._python)
             outer = inspect.getclosurevars(self._python)
@@ -80,20 +80,17 @@ class PythonFunction:
 
     @property
     def module(self) -> IRModule:
-        """A module whose ``@main`` this is, with all that it calls.
-
-        The prelude is part of it where something of the prelude is used.
-        """
-        parts: dict[str, PythonFunction] = {}
+        """A module with this function as ``@main``, its callees, and the prelude if it is used."""
+        found: dict[str, PythonFunction] = {}
         pending: list[PythonFunction] = [self]
         while pending:
             current = pending.pop()
-            if current.__name__ not in parts:
-                parts[current.__name__] = current
-                current.function  # noqa: B018 - reads it, which finds its names
+            if current.__name__ not in found:
+                found[current.__name__] = current
+                current.function  # noqa: B018 - reading it finds its names
                 pending.extend(reversed(current.callees()))
-        functions = {name: part.function for name, part in parts.items()}
-        if not any(self in part.callees() for part in parts.values()):
+        functions = {name: one.function for name, one in found.items()}
+        if not any(self in one.callees() for one in found.values()):
             functions = {"main": functions.pop(self.__name__), **functions}
         elif self.__name__ != "main":
             functions["main"] = _forwarding(self)
@@ -128,12 +125,12 @@ def _annotation(source: PythonSource, tree: ast.expr, names: Names) -> Type:
     except (WeftError, TypeError):
         source.fail(
             tree,
-            "this annotation is no type",
+            "this annotation is not a type",
             expected='Tensor[(2, "n"), "float32"], a text such as "List[int32]", or a dtype',
-            help="a parameter without annotation is inferred",
+            help="the type of a parameter without annotation is inferred",
         )
 
 
 def function(python: Callable[..., Any]) -> PythonFunction:
-    """Make a function of the IR of a typed Python function (see the text of this module)."""
+    """Make a function of the IR from a Python function; see the docstring of this module."""
     return PythonFunction(python)

@@ -31,13 +31,13 @@ from weft.ir.span import Span
 from weft.ir.types import Type
 
 Names: TypeAlias = dict[str, Any]
-# What a block that does not return ends with, of the names as they are then.
+# Makes the value of a block that does not return, from the names at its end.
 Tail: TypeAlias = Callable[[Names], Expr]
 _LOOPS = (ast.Return, ast.Break, ast.Continue)
 
 
 class BlockReader:
-    """Reads statements; ``annotation`` turns a syntax tree into a type."""
+    """Reads statements; ``annotation`` makes a type of a syntax tree."""
 
     def __init__(
         self, source: PythonSource, annotation: Callable[[ast.expr, Names], Type | None]
@@ -46,12 +46,13 @@ class BlockReader:
         self.annotation = annotation
 
     def function(self, tree: ast.FunctionDef, names: Names) -> Function:
-        """The function that ``tree`` defines, where ``names`` are in scope."""
+        """The function that ``tree`` defines, with ``names`` in scope."""
         inner = dict(names)
         params = []
         args = tree.args
         if args.vararg or args.kwarg or args.kwonlyargs or args.defaults:
-            self.source.fail(tree, "parameters are positional, without defaults", help="name each")
+            self.source.fail(tree, "unsupported parameters", help="name each, without defaults",
+                             expected="positional parameters without defaults")
         for arg in (*args.posonlyargs, *args.args):
             type_ = self.annotation(arg.annotation, names) if arg.annotation else None
             params.append(Var(arg.arg, type_, span=self.source.span(arg)))
@@ -65,12 +66,12 @@ class BlockReader:
         return _Block(self, names, tail).read(statements)
 
     def value(self, node: ast.expr, names: Names) -> Any:
-        """What Python makes of an expression: a node of the IR, or a value of its own."""
+        """The value of an expression in Python: a node of the IR or a Python object."""
         return eval(self.source.compiled(node), names)  # noqa: S307 - the user's own code
 
 
 class _Block:
-    """One block under way: its lets so far, and what its names stand for."""
+    """A block being read: its lets so far, and the values of its names."""
 
     def __init__(self, reader: BlockReader, names: Names, tail: Tail | None) -> None:
         self.reader = reader
@@ -100,7 +101,7 @@ class _Block:
                 return as_expr(self._value(statement.value))
             if isinstance(statement, ast.If):
                 cond = self._value(statement.test)
-                if not isinstance(cond, Expr):  # Python has decided
+                if not isinstance(cond, Expr):  # known while the program is built
                     pending.extendleft(reversed(statement.body if cond else statement.orelse))
                     continue
                 result = self._branches(statement, cond, list(pending))
@@ -132,13 +133,13 @@ class _Block:
         elif isinstance(statement, ast.Expr):
             value = self._value(statement.value)
             if isinstance(value, Expr):
-                self._let("_", value, statement)  # for what it does
+                self._let("_", value, statement)  # for its side effects
         elif not isinstance(statement, ast.Pass):
             self.source.fail(
                 statement,
-                "this statement has no meaning in the IR",
+                "unsupported statement",
                 expected="assignments, if, while, for, match, def, return",
-                help="do it outside of the function",
+                help="move it out of the function",
             )
 
     def _value(self, node: ast.expr) -> Any:
@@ -158,7 +159,8 @@ class _Block:
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value)
         else:
-            self.source.fail(target, "only names can be assigned", help="values do not change")
+            self.source.fail(target, "unsupported assignment target", expected="a name",
+                             help="values are immutable")
 
     def _unpack(self, target: ast.Tuple | ast.List, value: Any) -> None:
         if isinstance(value, Expr):
@@ -166,9 +168,10 @@ class _Block:
             span = self.source.span(target)
             value = [TupleGetItem(whole, i, span=span) for i in range(len(target.elts))]
         if len(value) != len(target.elts):
-            self.source.fail(target, f"{len(value)} values for these names", help="name each one")
-        for part, item in zip(target.elts, value, strict=True):
-            self._assign(part, item)
+            self.source.fail(target, f"cannot unpack {len(value)} values", help="name each one",
+                             expected=f"{len(target.elts)} values")
+        for name, item in zip(target.elts, value, strict=True):
+            self._assign(name, item)
 
     def _inner_function(self, tree: ast.FunctionDef) -> None:
         variable = Var(tree.name, span=self.source.span(tree))
@@ -184,7 +187,7 @@ class _Block:
         """An ``if`` or ``match``; the value of the block if a branch returns."""
         bodies = _bodies(statement)
         if contains([s for body in bodies for s in body], ast.Return):
-            # What follows belongs to every branch that gets there.
+            # The statements that follow are copied into every branch that does not return.
             return self._choose(statement, subject, rest, self.tail)
         joined = self._joined(bodies)
         chosen = self._choose(statement, subject, (), lambda names: _pack(names, joined))
@@ -195,7 +198,7 @@ class _Block:
         return None
 
     def _joined(self, bodies: Sequence[Sequence[ast.stmt]]) -> list[str]:
-        """Names that have a value after the branches, whichever is taken."""
+        """Names with a value after every branch."""
         stored = [stored_names(body) for body in bodies]
         every = dict.fromkeys(name for names in stored for name in names)
         return [n for n in every if n in self.names or all(n in names for names in stored)]
@@ -224,7 +227,8 @@ class _Block:
         clauses = []
         for case in statement.cases:
             if case.guard is not None:
-                self.source.fail(case.guard, "a case has no guard", help="test inside the case")
+                self.source.fail(case.guard, "unsupported guard of a case",
+                                 help="test inside the case")
             bound: Names = {}
             pattern = self._pattern(case.pattern, bound)
             body = self._branch([*case.body, *rest], bound, tail, statement)
@@ -253,7 +257,7 @@ class _Block:
                 return PatternConstructor(constructor, inner)
         return self.source.fail(
             tree,
-            "this pattern has no meaning in the IR",
+            "unsupported pattern",
             expected="a constructor, a tuple, a name, or _",
             help="compare values with if",
         )
@@ -278,7 +282,8 @@ class _Block:
                 self._run(statement.body)
             return
         if not isinstance(statement.target, ast.Name):
-            self.source.fail(statement.target, "a range has one variable", help="name it")
+            self.source.fail(statement.target, "unsupported loop target", expected="a name",
+                             help="a range gives one number")
         counter, (start, stop, step) = statement.target.id, bounds
         self.names[counter] = start
 
@@ -292,7 +297,7 @@ class _Block:
         self._loop(statement, carried, lambda names: names[counter] < stop, body)
 
     def _dynamic_range(self, tree: ast.expr) -> tuple[Any, Any, Any] | None:
-        """The bounds of ``range(..)`` if one of them is known at run time only."""
+        """Start, stop and step of ``range(..)`` if one of them is an expression of the IR."""
         if not isinstance(tree, ast.Call) or self.names.get("range", range) is not range:
             return None
         if not isinstance(tree.func, ast.Name) or tree.func.id != "range":
@@ -303,16 +308,16 @@ class _Block:
         start, stop = (0, values[0]) if len(values) == 1 else values[:2]
         step = values[2] if len(values) > 2 else 1
         if isinstance(step, Expr) or step < 1:
-            self.source.fail(tree, "the step of a loop is a number above 0", help="use while")
+            self.source.fail(tree, "unsupported step of range", help="use while",
+                             expected="a number above 0")
         return start, stop, step
 
     def _refuse_jumps(self, statement: ast.While | ast.For) -> None:
         if statement.orelse or contains(statement.body, *_LOOPS):
             self.source.fail(
                 statement,
-                "a loop is left at its condition alone",
-                expected="no return, break, continue or else in it",
-                help="put what ends the loop in the condition of a while",
+                "return, break, continue and else are not supported in loops",
+                help="put the exit into the condition of a while",
             )
 
     def _loop(
@@ -324,7 +329,8 @@ class _Block:
     ) -> None:
         carried = [n for n in dict.fromkeys(stored) if n in self.names]
         if not carried:
-            self.source.fail(statement, "the loop changes nothing", help="assign a variable in it")
+            self.source.fail(statement, "the loop assigns no variable from outside",
+                             help="assign one in its body")
         span = self.source.span(statement)
         loop = Var("loop", span=span)
         params = tuple(Var(name, span=span) for name in carried)
@@ -347,7 +353,7 @@ def _bodies(statement: ast.If | ast.Match) -> list[list[ast.stmt]]:
 
 
 def _spelled_out(statement: ast.AugAssign) -> ast.expr:
-    """``x += y`` as ``x + y``."""
+    """The expression ``x + y`` of ``x += y``."""
     target = statement.target
     left = ast.Name(target.id, ast.Load()) if isinstance(target, ast.Name) else target
     whole = ast.BinOp(ast.copy_location(left, target), statement.op, statement.value)

@@ -1,4 +1,4 @@
-"""The source of a Python function as a syntax tree, and errors that point into it."""
+"""The source of a Python function as a syntax tree, and errors with its lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.support.errors import ParseError
 
 
 class PythonSource:
-    """One function: ``tree`` is its definition, with the line numbers of its file."""
+    """The source of a function; ``tree`` is its definition, with the line numbers of the file."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
@@ -25,7 +25,7 @@ class PythonSource:
             text = "".join(lines)
             statements = ast.parse(textwrap.dedent(text)).body
         except (OSError, TypeError, SyntaxError, tokenize.TokenError):
-            # A lambda may begin or end in the middle of a statement.
+            # The lines of a lambda may be an incomplete statement.
             raise _unreadable(function) from None
         self.filename = inspect.getsourcefile(function) or function.__code__.co_filename
         self.indent = len(text) - len(text.lstrip())
@@ -36,13 +36,13 @@ class PythonSource:
         definition = statements[0]
         ast.increment_lineno(definition, first - 1)
         if not isinstance(definition, ast.FunctionDef):
-            self.fail(definition, "only plain functions can be read", help="use def")
+            self.fail(definition, "not a plain function", help="use def")
         if not _defines(definition, function):
             raise _unreadable(function)
         self.tree: ast.FunctionDef = definition
 
     def span(self, node: ast.AST) -> Span:
-        """Where ``node`` is."""
+        """The source location of ``node``."""
         line, column = getattr(node, "lineno", self._first), getattr(node, "col_offset", 0)
         return Span(self.filename, line, column + self.indent + 1, text=self._line(line))
 
@@ -63,7 +63,7 @@ class PythonSource:
         )
 
     def compiled(self, node: ast.expr) -> CodeType:
-        """Code that evaluates ``node``, with conditions that work on expressions of the IR."""
+        """Code that evaluates ``node``; conditions in it accept expressions of the IR."""
         rewritten = ast.fix_missing_locations(ast.Expression(_Conditions().visit(node)))
         return compile(rewritten, self.filename, "eval")
 
@@ -77,10 +77,10 @@ def _unreadable(function: Callable[..., Any]) -> ParseError:
 
 
 def _defines(definition: ast.FunctionDef, function: Callable[..., Any]) -> bool:
-    """Whether this is the source of ``function``, and not another text of the same name.
+    """Whether the source that ``inspect`` found is that of ``function``.
 
-    Code that ``exec`` or ``eval`` made is of the file ``<string>``. Since Python 3.13 so is the
-    text of ``python -c``, which a program may find there in place of its own.
+    Code made by ``exec`` or ``eval`` has the file name ``<string>``. Since Python 3.13 so has the
+    text of ``python -c``, which ``inspect`` may return instead.
     """
     code: CodeType = function.__code__
     named = definition.args
@@ -90,7 +90,7 @@ def _defines(definition: ast.FunctionDef, function: Callable[..., Any]) -> bool:
 
 
 def stored_names(statements: Sequence[ast.stmt]) -> list[str]:
-    """Names that ``statements`` assign, in order, those of inner functions left out."""
+    """Names that ``statements`` assign, in order, without those of inner functions."""
     found = {
         node.id: None
         for node in _own_nodes(statements)
@@ -100,7 +100,7 @@ def stored_names(statements: Sequence[ast.stmt]) -> list[str]:
 
 
 def contains(statements: Sequence[ast.stmt], *kinds: type[ast.stmt]) -> bool:
-    """Whether a statement of one of ``kinds`` is among ``statements`` or inside them."""
+    """Whether ``statements`` contain a statement of one of ``kinds``, at any depth."""
     return any(isinstance(node, kinds) for node in _own_nodes(statements))
 
 
@@ -114,7 +114,7 @@ def _own_nodes(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
 
 
 class _Conditions(ast.NodeTransformer):
-    """Python decides ``if``, ``and``, ``==`` at once; here they may have to build a program."""
+    """Replaces ``if``, ``and``, ``==`` by calls of helpers, which build nodes for expressions."""
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         self.generic_visit(node)
@@ -192,7 +192,7 @@ def _same(left: Any, right: Any) -> Any:
 
 
 PREFIX = "__weft_"
-# What compiled expressions find under these names.
+# The names that the compiled expressions use.
 HELPERS: dict[str, Any] = {
     PREFIX + "select": _select,
     PREFIX + "both": _both,

@@ -75,7 +75,7 @@ class Backend:
         try:
             _check_classes(example_inputs)
             return traced(graph, example_inputs)
-        except RestartAnalysis:  # TorchDynamo asks itself to begin again
+        except RestartAnalysis:  # TorchDynamo's own request to trace again
             raise
         except Exception as error:
             if self.strict:
@@ -114,7 +114,7 @@ class Backend:
         return split(graph, taken, make)
 
     def _taken(self, graph: torch.fx.Graph, report: GraphReport) -> set[torch.fx.Node]:
-        """The nodes that weft takes; ``report`` gets the others."""
+        """The nodes that weft compiles; the others are noted in ``report``."""
         taken: set[torch.fx.Node] = set()
         for node in graph.nodes:
             if node.op in ("placeholder", "output"):
@@ -122,7 +122,7 @@ class Backend:
             reason = self.trial.refusal(node)
             if not reason:
                 taken.add(node)
-            if node.target is operator.getitem:  # its call is counted
+            if node.target is operator.getitem:  # the call that it projects is counted
                 continue
             report.calls += 1
             if not reason:
@@ -136,7 +136,7 @@ class Backend:
 
 
 def _check_classes(inputs: Sequence[Any]) -> None:
-    """AOTAutograd takes some subclasses of tensors apart, and traces the others as tensors."""
+    """Refuse tensor subclasses that AOTAutograd would trace as plain tensors."""
     for value in inputs:
         if isinstance(value, torch.Tensor) and not is_known_class(value) \
                 and not is_traceable_wrapper_subclass(value):
@@ -145,14 +145,14 @@ def _check_classes(inputs: Sequence[Any]) -> None:
 
 
 def _static_inputs() -> frozenset[int]:
-    """Which inputs of the graph being compiled are parameters and buffers of a module."""
+    """The positions of parameters and buffers among the inputs of the graph being compiled."""
     context = TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     return frozenset(metadata.static_input_indices or ()) if metadata is not None else frozenset()
 
 
 def _boxed(graph: torch.fx.GraphModule) -> Compiled:
-    """AOTAutograd hands over a list, which is emptied so that no argument outlives its use."""
+    """The function that AOTAutograd calls with a list, emptied so that arguments can be freed."""
     forward = graph.forward
 
     def run(args: list[Any]) -> Any:

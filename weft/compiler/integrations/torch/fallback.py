@@ -1,4 +1,4 @@
-"""What was left to torch: one warning for each compiled graph, or an error for those who ask."""
+"""Operators that run in torch: one warning per compiled graph, or an error with ``strict``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class FallbackWarning(UserWarning):
 
 @dataclass(slots=True)
 class GraphReport:
-    """What weft did with one graph.
+    """How one graph was divided between weft and torch.
 
-    ``left`` counts the calls of each operator that run in torch, ``reasons`` says why, by the
-    same names. ``drawn`` are those among them that draw random numbers: they are left to torch
-    for its seed to hold, and are nothing to warn of. ``failed`` lists the errors of regions that
-    weft took and could not compile.
+    ``left`` counts the calls of each operator that run in torch; ``reasons`` gives the reason for
+    each of these operators. ``drawn`` are those that draw random numbers: they run in torch so that
+    its seed decides the numbers, and no warning names them. ``failed`` lists the errors of regions
+    that weft could not compile.
     """
 
     kind: str
@@ -36,12 +36,12 @@ class GraphReport:
 
     @property
     def unsupported(self) -> list[str]:
-        """The operators that weft would have to support to take the whole graph, in order."""
+        """The operators without which weft would compile the whole graph, in order."""
         return sorted(self.left.keys() - self.drawn)
 
     @property
     def is_whole(self) -> bool:
-        """Whether weft took everything but random numbers."""
+        """Whether weft compiles every operator except those that draw random numbers."""
         return not self.unsupported and not self.failed
 
 
@@ -50,9 +50,9 @@ _WATCHERS: ContextVar[tuple[list[GraphReport], ...]] = ContextVar("watchers", de
 
 @contextmanager
 def left_to_torch() -> Iterator[list[GraphReport]]:
-    """The reports of all graphs that are compiled inside the ``with``, in order.
+    """Collects the reports of all graphs that are compiled in the ``with`` block, in order.
 
-    A report is complete once the graph has run.
+    A report is complete once its graph has run.
     """
     reports: list[GraphReport] = []
     token = _WATCHERS.set((*_WATCHERS.get(), reports))
@@ -63,20 +63,20 @@ def left_to_torch() -> Iterator[list[GraphReport]]:
 
 
 def publish(report: GraphReport) -> None:
-    """Hand a report to everyone who watches."""
+    """Append a report to the list of every enclosing ``left_to_torch``."""
     for reports in _WATCHERS.get():
         reports.append(report)
 
 
 def notes_of(report: GraphReport) -> list[str]:
-    """One line for each operator that was left to torch."""
+    """One line for each operator that runs in torch, with the reason."""
     counts = [(name, report.left[name]) for name in report.unsupported]
     return [f"{name}: {count} time{'s' if count != 1 else ''} ({report.reasons[name]})"
             for name, count in counts]
 
 
 def refuse(report: GraphReport) -> None:
-    """The error of ``strict=True``."""
+    """Raise the ``UnsupportedModelError`` of ``strict=True``."""
     count = len(report.unsupported)
     raise UnsupportedModelError(
         f"the model uses {count} operator{'s' if count != 1 else ''} that weft does not support",
@@ -86,7 +86,7 @@ def refuse(report: GraphReport) -> None:
 
 
 def warn(reports: list[GraphReport]) -> None:
-    """One warning for the graphs of one compilation, where something was left to torch."""
+    """One ``FallbackWarning`` for the graphs of one compilation, if an operator runs in torch."""
     notes = {note: None for report in reports for note in notes_of(report)}
     if notes:
         warnings.warn("torch runs the operators that weft does not support:\n  "
@@ -94,7 +94,7 @@ def warn(reports: list[GraphReport]) -> None:
 
 
 def warn_of_failure(report: GraphReport, error: Exception) -> None:
-    """A region that weft took could not be compiled, and runs in torch."""
+    """Warn that torch runs a region which weft could not compile."""
     reason = f"{type(error).__name__}: {error}"
     report.failed.append(reason)
     warnings.warn(f"torch runs a part of the graph that weft could not compile: {reason}",

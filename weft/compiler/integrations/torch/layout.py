@@ -1,8 +1,8 @@
-"""The order in which the axes of a tensor lie in memory.
+"""The memory order of a tensor's axes.
 
-weft computes with row-major tensors. A tensor whose axes lie in another order (channels last, a
-transposed weight) is row-major once transposed, so it is passed and returned that way, without a
-copy, and the transposition is part of the compiled program.
+weft computes on row-major tensors. A dense tensor with another order of axes (channels last, a
+transposed weight) becomes row-major by a transposition. It is passed and returned in that form,
+without a copy, and the compiled program contains the transposition.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements lie as in a dense tensor; the strides of single elements do not matter."""
+    """Whether the strides are those of a dense tensor; axes of size 1 may have any stride."""
     dense = row_major_strides(shape)
     return 0 in shape or all(n == 1 or s == d
                              for n, s, d in zip(shape, strides, dense, strict=True))
 
 
 def memory_order(shape: Sequence[int], strides: Sequence[int]) -> Axes | None:
-    """The axes from the outermost in memory to the innermost; ``None`` for a row-major tensor.
+    """The axes from the outermost in memory to the innermost.
 
-    ``None`` also where elements overlap or leave gaps: no order makes such a tensor row-major.
+    ``None`` for a row-major tensor, and for one whose elements overlap or leave gaps, which no
+    transposition makes row-major.
     """
     if is_row_major(shape, strides):
         return None
@@ -41,5 +42,5 @@ def memory_order(shape: Sequence[int], strides: Sequence[int]) -> Axes | None:
 
 
 def inverse(axes: Axes) -> Axes:
-    """The transposition that undoes another."""
+    """The inverse permutation."""
     return tuple(axes.index(axis) for axis in range(len(axes)))

@@ -1,4 +1,4 @@
-"""Results of a region as tensors with the strides that torch traced."""
+"""Results of a region: arrays become tensors with the strides that torch traced."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weft.compiler.integrations.torch.layout import (
     row_major_strides,
 )
 
-# Takes the next array that a program returns, or none of them, and gives the result.
+# Takes the iterator over the arrays that a program returned, and gives one result.
 Maker = Callable[[Iterator[np.ndarray]], Any]
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def layout_of(traced: torch.Tensor, symbols: Mapping[Any, Any]) -> Layout | None:
-    """The sizes and strides that a tensor was traced with; ``None`` where data decides them."""
+    """The sizes and strides of a traced tensor; ``None`` if they depend on data."""
     shape = [_known(size, symbols) for size in traced.shape]
     strides = [_known(stride, symbols) for stride in traced.stride()]
     if None in shape or None in strides:
@@ -32,19 +32,19 @@ def layout_of(traced: torch.Tensor, symbols: Mapping[Any, Any]) -> Layout | None
 
 
 def order_of(layout: Layout | None) -> Axes | None:
-    """By which axes the program transposes an output, so that no copy is needed afterwards."""
+    """The order in which the program transposes an output, so that the tensor needs no copy."""
     return None if layout is None else memory_order(*layout)
 
 
 def maker_of(layout: Layout | None, dtype: torch.dtype) -> Maker:
-    """How a tensor of ``layout`` is made of an array that was transposed by its order."""
+    """A function that makes a tensor with ``layout`` of an array transposed by ``order_of``."""
     tensor = tensor_maker(dtype)
     if layout is None or layout[1] == row_major_strides(layout[0]):
         return lambda arrays: tensor(next(arrays))
     shape, strides = layout
     if order_of(layout) is not None or (0 not in shape and is_row_major(shape, strides)):
         return lambda arrays: tensor(next(arrays)).as_strided(shape, strides)
-    if 0 in strides:  # elements share memory, which no operator but a view gives
+    if 0 in strides:  # elements share memory: only views have such results
         return lambda arrays: tensor(next(arrays))
 
     def spread(arrays: Iterator[np.ndarray]) -> torch.Tensor:
@@ -54,12 +54,12 @@ def maker_of(layout: Layout | None, dtype: torch.dtype) -> Maker:
 
 
 def number_maker(value: Any) -> Maker:
-    """How a result is made that is no tensor."""
+    """A function that gives a result which is not a tensor."""
     return lambda _: value
 
 
 def symbols_of(placeholders: Sequence[torch.fx.Node], args: Sequence[Any]) -> dict[Any, Any]:
-    """What the symbols of a trace are in a call."""
+    """The values of a trace's symbols in a call with ``args``."""
     symbols: dict[Any, Any] = {}
     for node, value in zip(placeholders, args, strict=True):
         traced = node.meta.get("val")
@@ -85,7 +85,7 @@ def _known(size: Any, symbols: Mapping[Any, Any]) -> int | None:
 
 
 def tensor_maker(dtype: torch.dtype) -> Callable[[np.ndarray], torch.Tensor]:
-    """What makes a tensor of ``dtype`` over the memory of an array."""
-    if dtype is torch.bfloat16:  # torch does not know the dtype that NumPy arrays have for it
+    """A function that makes a tensor of ``dtype`` over the memory of an array."""
+    if dtype is torch.bfloat16:  # from_numpy rejects ml_dtypes.bfloat16
         return lambda array: torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy

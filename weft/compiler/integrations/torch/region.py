@@ -1,7 +1,7 @@
-"""One region of a traced graph: compiled for the sizes that it meets, run by torch if it must be.
+"""One region of a traced graph: compiled per input shape, with torch as the fallback.
 
-Parameters and buffers are constants where no gradients are recorded, so that they are folded and
-packed; a change to one of them is noticed, and the region compiled again.
+If no gradients are recorded, parameters and buffers are compiled as constants, so that they are
+folded and packed. When one of them changes, the region is compiled again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from weft.compiler.integrations.torch.specialize import Specialized, specialize
 from weft.compiler.integrations.torch.weights import Weights
 from weft.support.config import config
 
-# A region whose weights change again and again takes them as inputs.
+# After so many changes of its weights a region takes them as inputs.
 MAX_FREEZES = 3
 
 
 class Region:
-    """Called with tensors and numbers; ``static`` are the positions of weights.
+    """Called with tensors and numbers; ``static`` are the argument positions of weights.
 
-    ``strict`` raises what compiling and running raise; else torch runs the region then.
+    If compiling or running fails, ``strict`` raises the error; otherwise torch runs the region.
     """
 
     def __init__(self, graph: torch.fx.GraphModule, static: frozenset[int],
@@ -91,9 +91,9 @@ class Region:
 
 
 def _varying(graph: torch.fx.Graph) -> tuple[int, ...]:
-    """The positions of arguments with sizes that were traced as symbols, and of numbers.
+    """The positions of numbers, and of tensors with sizes traced as symbols.
 
-    TorchDynamo sees to it that all other sizes are those that were traced.
+    TorchDynamo guards all other sizes.
     """
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     return tuple(p for p, n in enumerate(placeholders) if not _is_fixed(n.meta.get("val")))

@@ -1,9 +1,9 @@
-"""A graph in regions: weft compiles them, torch runs the operators between them.
+"""Splitting a graph into regions that weft compiles; torch runs the operators between them.
 
-Every node has a level: how many times the longest way to it changes from torch to weft. The nodes
-of one level that weft takes are one region. So no two regions need each other, there are as few as
-there can be, they are found in two walks, and operators that torch runs keep their order: random
-numbers are drawn as the program draws them.
+The level of a node is the largest number of changes from torch to weft on a path to it. The nodes
+of one level that weft supports form one region. Hence no two regions depend on each other, their
+number is minimal, two walks find them, and operators that torch runs keep their order, so random
+numbers are drawn in the order of the program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 import torch.fx
 
-from weft.compiler.integrations.torch.views import crossing, is_view
+from weft.compiler.integrations.torch.views import is_view, results_and_views
 from weft.frontend.torch.calls import is_check, is_size_query, size_function
 
 _EMPTY = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default,
@@ -27,10 +27,10 @@ MakeRegion: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[torch.fx.Node]]
 
 def split(graph: torch.fx.GraphModule, taken: set[torch.fx.Node], make: MakeRegion
           ) -> torch.fx.GraphModule:
-    """The graph with a call in the place of every region.
+    """The graph with every region replaced by a call.
 
-    ``taken`` are the nodes that weft takes. ``make`` gets a region as a graph module and the nodes
-    that its placeholders stand for; what it gives is called in its place, and returns a list.
+    ``taken`` are the nodes that weft compiles. ``make`` takes a region as a graph module, and the
+    nodes that its placeholders stand for; it returns the function to call, which gives a list.
     """
     levels = _levels(graph.graph, taken)
     result, moved = torch.fx.Graph(), {}
@@ -51,10 +51,10 @@ def split(graph: torch.fx.GraphModule, taken: set[torch.fx.Node], make: MakeRegi
 
 def _add_region(graph: torch.fx.GraphModule, inside: Sequence[torch.fx.Node], make: MakeRegion,
                 result: torch.fx.Graph, moved: dict[torch.fx.Node, torch.fx.Node]) -> None:
-    """Adds the region of the nodes ``inside`` to ``result``; ``moved`` are the nodes there."""
+    """Add the region of the nodes ``inside`` to ``result``; ``moved`` maps nodes to it."""
     members = set(inside)
     inputs = list(dict.fromkeys(a for n in inside for a in n.all_input_nodes if a not in members))
-    outputs, views = crossing(inside)
+    outputs, views = results_and_views(inside)
     own, inner = torch.fx.Graph(), {}
     for node in inputs:
         inner[node] = own.placeholder(node.name)
@@ -75,7 +75,7 @@ def _add_region(graph: torch.fx.GraphModule, inside: Sequence[torch.fx.Node], ma
 
 def _ensure_attribute(graph: torch.fx.GraphModule, node: torch.fx.Node, root: torch.nn.Module
                       ) -> None:
-    """Tensors and modules that belong to the graph, in the graph that is made of it."""
+    """Copy the tensor or module that ``node`` refers to into the new graph's root."""
     if node.op not in ("get_attr", "call_module"):
         return
     *path, last = str(node.target).split(".")
@@ -89,9 +89,9 @@ def _ensure_attribute(graph: torch.fx.GraphModule, node: torch.fx.Node, root: to
 
 
 def _levels(graph: torch.fx.Graph, taken: set[torch.fx.Node]) -> dict[torch.fx.Node, int]:
-    """The level of every node: calls whose order matters come early, all others late.
+    """The level of every node: as early as possible if its order matters, else as late.
 
-    So what two calls of torch need is not computed apart from what comes after both.
+    The latter puts the operands of two torch calls into the region that follows both.
     """
     levels: dict[torch.fx.Node, int] = {}
     ordered, pinned = 0, set()
@@ -101,7 +101,7 @@ def _levels(graph: torch.fx.Graph, taken: set[torch.fx.Node]) -> dict[torch.fx.N
                                 for a in node.all_input_nodes), default=0)
             continue
         levels[node] = max((levels[a] for a in node.all_input_nodes), default=0)
-        if _keeps_its_place(node):
+        if _is_ordered(node):
             ordered = levels[node] = max(levels[node], ordered)
             pinned.add(node)
     last = max(levels.values(), default=0)
@@ -110,21 +110,21 @@ def _levels(graph: torch.fx.Graph, taken: set[torch.fx.Node]) -> dict[torch.fx.N
             levels[node] = min((_latest(node, u, taken, levels, last) for u in node.users),
                                default=levels[node])
     for node in graph.nodes:
-        if node in taken and node.target is operator.getitem:  # an item is taken where the call is
+        if node in taken and node.target is operator.getitem:  # with the call it projects
             levels[node] = levels[node.args[0]]
     return levels
 
 
 def _latest(node: torch.fx.Node, user: torch.fx.Node, taken: set[torch.fx.Node],
             levels: Mapping[torch.fx.Node, int], last: int) -> int:
-    """The last level at which ``node`` is there for ``user``."""
+    """The last level at which ``node`` is still available to ``user``."""
     if user.op == "output":
         return last
     return levels[user] - (user in taken and node not in taken)
 
 
-def _keeps_its_place(node: torch.fx.Node) -> bool:
-    """Whether a call draws random numbers or changes something."""
+def _is_ordered(node: torch.fx.Node) -> bool:
+    """Whether a call draws random numbers or has side effects."""
     if node.op in ("placeholder", "get_attr", "output"):
         return False
     if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - has no other name
@@ -136,7 +136,7 @@ def _keeps_its_place(node: torch.fx.Node) -> bool:
 def _by_level(graph: torch.fx.Graph, taken: set[torch.fx.Node],
               levels: Mapping[torch.fx.Node, int]
               ) -> list[tuple[list[torch.fx.Node], list[torch.fx.Node]]]:
-    """For every level its nodes in their order: those of the region, and those after it."""
+    """The nodes of every level in order: those of the region, and those that torch runs after."""
     count = max(levels.values(), default=0) + 1
     order: list[tuple[list[torch.fx.Node], list[torch.fx.Node]]] = [([], []) for _ in range(count)]
     for node in graph.nodes:
@@ -147,9 +147,9 @@ def _by_level(graph: torch.fx.Graph, taken: set[torch.fx.Node],
 
 def without_trivial_regions(graph: torch.fx.Graph, taken: set[torch.fx.Node]
                             ) -> set[torch.fx.Node]:
-    """``taken`` without the regions that compute nothing: torch makes views in less time."""
+    """``taken`` without regions that only make views, which torch does in less time."""
     kept = set(taken)
-    for node in reversed(graph.nodes):  # nor is anything worth a region that torch alone asks for
+    for node in reversed(graph.nodes):  # views whose users all run in torch
         is_item = node.target is operator.getitem
         if node in kept and not is_item and is_trivial(node) and not kept & node.users.keys():
             kept.discard(node)
@@ -163,6 +163,6 @@ def without_trivial_regions(graph: torch.fx.Graph, taken: set[torch.fx.Node]
 
 
 def is_trivial(node: torch.fx.Node) -> bool:
-    """Whether the node computes nothing: a view, a size, an item, a tensor of the graph's."""
+    """Whether the node computes no elements: a view, a size, an item, a stored tensor."""
     return (node.op == "get_attr" or is_check(node) or is_size_query(node) or is_view(node)
             or size_function(node) is not None or node.target in _EMPTY)

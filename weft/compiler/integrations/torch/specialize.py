@@ -1,4 +1,4 @@
-"""A region compiled for the sizes and weights of one call."""
+"""Compiling a region for the shapes and weights of one call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ Specialized = Callable[[Sequence[Any]], list[Any]]
 
 def specialize(graph: torch.fx.Graph, args: Sequence[Any], weights: frozenset[int],
                settings: Mapping[str, Any]) -> Specialized:
-    """``graph`` for arguments like ``args``; those at the positions ``weights`` are constants.
+    """A compiled function for arguments of the shapes of ``args``.
+
+    The arguments at the positions ``weights`` become constants.
 
     Raises what ``weft.compile`` raises.
     """
@@ -82,7 +84,7 @@ def _order(value: Any) -> Axes | None:
 
 
 def _port(name: str, value: torch.Tensor, order: Axes | None) -> Port:
-    # The sizes of a traced output are not asked for: the program finds its own.
+    # Symbolic sizes of outputs may be anything here: type inference gives the program its own.
     sizes = tuple(s if isinstance(s, int) else 0 for s in value.shape)
     shape = sizes if order is None else tuple(sizes[axis] for axis in order)
     return Port(name, TensorType(shape, dtype_of(value.dtype, f"tensor {name!r}")))

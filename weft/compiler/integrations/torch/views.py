@@ -1,7 +1,7 @@
-"""Views at the border of a region: torch makes them, in the memory that weft computed.
+"""Views among the results of a region: torch makes them of the arrays that weft computed.
 
-AOTAutograd expects outputs with the strides and the offset that it traced, and those that lie in
-one memory to do so still: a program may write to one and read the other.
+AOTAutograd expects outputs with the strides and offsets that it traced. Outputs that shared memory
+must share it still, since a program may write to one and read the other.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from weft.frontend.torch.trial import hint
 
 
 def is_view(node: torch.fx.Node) -> bool:
-    """Whether the operator gives views of an argument."""
+    """Whether the operator returns views of an argument."""
     if node.target is torch.ops.aten._unsafe_view.default:  # noqa: SLF001 - a view all the same
         return True
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view  # noqa: SLF001
 
 
 def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The node whose memory the result lies in, where the node is a view or one of several."""
+    """The node whose memory a view (or an item of a tuple of views) shares, else ``None``."""
     if node.target is operator.getitem:
         source = node.args[0]
         is_item = isinstance(source, torch.fx.Node) and is_view(source)
@@ -37,8 +37,9 @@ def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
     return next(tensors, None)
 
 
-def crossing(inside: Sequence[torch.fx.Node]) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
-    """What a region gives, and the views that are made of it outside, both in order."""
+def results_and_views(inside: Sequence[torch.fx.Node]
+                      ) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
+    """The results of a region, and the views that torch makes of them outside, both in order."""
     members = set(inside)
     wanted = {n for n in inside if any(u not in members for u in n.users)}
     roots = Counter(_root(n, members) for n in wanted)
@@ -48,7 +49,7 @@ def crossing(inside: Sequence[torch.fx.Node]) -> tuple[list[torch.fx.Node], list
             continue
         root = _root(node, members)
         if root in members and roots[root] == 1 and node in wanted and _is_whole(node, root):
-            continue  # nobody else sees the memory, so the region may write it in this shape
+            continue  # no other result shares the memory: the region may return this shape
         views.append(node)
         needed.update(a for a in node.all_input_nodes if a in members)
     made = set(views)
@@ -56,7 +57,7 @@ def crossing(inside: Sequence[torch.fx.Node]) -> tuple[list[torch.fx.Node], list
 
 
 def _root(node: torch.fx.Node, members: set[torch.fx.Node]) -> torch.fx.Node:
-    """The node outside, or that is no view, in whose memory ``node`` lies."""
+    """The first node up the chain of views that is outside the region or not a view."""
     while node in members:
         source = viewed(node)
         if source is None:
@@ -66,7 +67,7 @@ def _root(node: torch.fx.Node, members: set[torch.fx.Node]) -> torch.fx.Node:
 
 
 def _is_whole(node: torch.fx.Node, root: torch.fx.Node) -> bool:
-    """Whether a view is all of a dense memory in order, and not a part of a tuple."""
+    """Whether a view has all elements of a dense tensor, in order."""
     value, base = node.meta.get("val"), root.meta.get("val")
     if not isinstance(value, torch.Tensor) or not isinstance(base, torch.Tensor):
         return False

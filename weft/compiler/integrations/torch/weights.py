@@ -1,4 +1,4 @@
-"""Weights that are compiled in while they stay what they are."""
+"""Weights that a region was compiled with as constants, and whether they have changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _version = attrgetter("_version")  # counts the changes that torch makes to a te
 
 
 class Weights:
-    """Tensors at ``positions`` of the arguments, as they are now."""
+    """The tensors at ``positions`` of the arguments, with their present versions."""
 
     def __init__(self, args: Sequence[Any], positions: Iterable[int]) -> None:
         self.positions = tuple(p for p in sorted(positions) if isinstance(args[p], torch.Tensor)
