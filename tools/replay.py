@@ -38,6 +38,7 @@ TARGETS = (
 _NAME = re.compile(r'[%@#!][\w.$]+|[%@]"[^"]*"')
 _LABEL = re.compile(r"^([\w.$]+):", re.MULTILINE)
 _COMMENT = re.compile(r";.*$", re.MULTILINE)
+_SOURCE = re.compile(r"^source_filename.*$", re.MULTILINE)  # a kernel is named by its content
 
 
 def corpus() -> Iterator[tuple[str, Any]]:
@@ -94,7 +95,7 @@ def _digest(text: str) -> str:
             return name
         return names.setdefault(name[1:], f"v{len(names)}")
 
-    body = _COMMENT.sub("", text)
+    body = _SOURCE.sub("", _COMMENT.sub("", text))
     body = _LABEL.sub(lambda m: names.setdefault(m.group(1), f"v{len(names)}") + ":",
                       _NAME.sub(number, body))
     return hashlib.sha256(body.encode()).hexdigest()[:16]

@@ -35,7 +35,7 @@ from weft.ir import (
 from weft.ir.instruments import readable
 from weft.ir.passes import Instrument
 from weft.ir.rewrite.driver import KNOWN_RULES, RuleSet
-from weft.strategy import layout_hooks, legalizations, multiplies_bytes
+from weft.strategy import layout_conversion_seconds, layout_hooks, legalizations, multiplies_bytes
 from weft.support import progress, trace
 from weft.support.config import config
 from weft.support.errors import OptionError
@@ -187,6 +187,7 @@ def make_context(options: CompileOptions, *further: Instrument) -> PassContext:
         instruments.append(VerifyInstrument(compare))
     facts: dict[str, Any] = {
         "alter_layout": layout_hooks(options.target),
+        "layout_conversion": partial(layout_conversion_seconds, target=options.target),
         "legalize": legalizations(options.target),
         "multiplies_bytes": partial(multiplies_bytes, target=options.target),
         "winograd": options.winograd,

@@ -120,6 +120,12 @@ def _fields_of(cls: type[Attrs]) -> tuple[tuple[str, Any, Any], ...]:
 
 
 def _hint_text(hint: Any) -> str:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(map(_hint_text, typing.get_args(hint)))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return f"one of {', '.join(hint)}"
+    if hint is type(None):
+        return "None"
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 

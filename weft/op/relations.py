@@ -138,7 +138,7 @@ def layout_attr(ctx: RelationContext, name: str) -> Layout:
 def to_layout(ctx: RelationContext, src: Layout, dst: Layout, shape: Shape, *, arg: int) -> Shape:
     """``shape`` in another layout; fails where a block does not divide its axis."""
     if sorted(src.primal_axes) != sorted(dst.primal_axes):
-        ctx.fail(f"layout {src} cannot become {dst}", arg=arg,
+        ctx.fail(f"cannot convert layout {src} to {dst}", arg=arg,
                  expected="two layouts of the same axes", got=f"{src} and {dst}")
     if len(shape) != src.ndim:
         ctx.fail(f"the argument is not of layout {src}", arg=arg,

@@ -4,6 +4,7 @@ Importing the package registers the strategies that ship with weft.
 """
 
 from weft.strategy import cpu
+from weft.strategy.cpu.common.layout_conversion import layout_conversion_seconds
 from weft.strategy.cpu.dot_product.instruction import multiplies_bytes
 from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.lower_function import (
@@ -29,6 +30,7 @@ __all__ = [
     "alter_layout",
     "cpu",
     "implementations",
+    "layout_conversion_seconds",
     "layout_hooks",
     "legalizations",
     "legalize",

@@ -96,15 +96,20 @@ def choose(candidates: Iterable[Candidate[P]], rejected: Iterable[Rejected] = ()
 
 
 # (call with typed arguments, target of the registered kind) -> the decision.
-Decide: TypeAlias = Callable[[Call, Any], Decision[object]]
+Decide: TypeAlias = Callable[[Call, Any], Decision[object] | None]
 DECISIONS: Registry[Decide] = Registry("decision")
+F = TypeVar("F", bound=Decide)
 
 
-def decides(op_name: str, *, target: str) -> Callable[[Decide], Decide]:
-    """Register the function that decides for calls of ``op_name`` on targets of kind ``target``."""
+def decides(op_name: str, *, target: str) -> Callable[[F], F]:
+    """Register the function that decides for calls of ``op_name`` on targets of kind ``target``.
 
-    def wrap(function: Decide) -> Decide:
-        return DECISIONS.register(f"{target}:{op_name}", function)
+    It returns ``None`` for calls that it cannot decide yet, because a size is not fixed.
+    """
+
+    def wrap(function: F) -> F:
+        DECISIONS.register(f"{target}:{op_name}", function)
+        return function
 
     return wrap
 

@@ -72,21 +72,21 @@ class Layout:
         return all(a.is_primal for a in self.axes)
 
     def index_of(self, letter: str) -> int:
-        """The position of a primal axis; raises ``AttrsError`` where the layout has none."""
+        """The position of a primal axis; raises ``AttrsError`` for a letter not in the layout."""
         for i, axis in enumerate(self.axes):
             if axis.is_primal and axis.letter == letter:
                 return i
         raise AttrsError(f"layout {self} has no axis {letter!r}")
 
     def block_index_of(self, letter: str) -> int | None:
-        """The position of the block of ``letter``, ``None`` where it is not split."""
+        """The position of the block of ``letter``, ``None`` if it is not split."""
         for i, axis in enumerate(self.axes):
             if not axis.is_primal and axis.letter == letter:
                 return i
         return None
 
     def factor_of(self, letter: str) -> int:
-        """The block size of ``letter``; 1 where it is not split."""
+        """The block size of ``letter``; 1 if it is not split."""
         position = self.block_index_of(letter)
         return 1 if position is None else self.axes[position].factor or 1
 
@@ -100,7 +100,7 @@ class Layout:
     def _index(self, axis: LayoutAxis, primal: Any) -> Any:
         factor = self.factor_of(axis.letter)
         if isinstance(primal, BlockedIndex):
-            return primal.part(axis, factor)
+            return primal.along(axis, factor)
         if axis.is_primal:
             return primal if factor == 1 else primal // factor
         return primal % factor
@@ -124,7 +124,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockedIndex:
-    """The index ``outer * factor + inner`` kept as its parts."""
+    """The index ``outer * factor + inner``, kept as ``outer`` and ``inner``."""
 
     outer: Any
     inner: Any
@@ -134,7 +134,7 @@ class BlockedIndex:
     def value(self) -> Any:
         return self.outer * self.factor + self.inner
 
-    def part(self, axis: LayoutAxis, factor: int) -> Any:
+    def along(self, axis: LayoutAxis, factor: int) -> Any:
         """The index along ``axis`` of a layout that blocks the letter by ``factor``."""
         if factor == self.factor:
             return self.outer if axis.is_primal else self.inner
@@ -172,14 +172,14 @@ def _check(name: str, axes: Sequence[LayoutAxis]) -> None:
 
 
 def _bad_layout(name: str, expected: str) -> AttrsError:
-    return AttrsError(f"{name!r} is not a layout", expected=expected,
+    return AttrsError(f"malformed layout {name!r}", expected=expected,
                       help="layouts look like NCHW, NHWC, NCHW16c, OIHW16i16o")
 
 
 def check_convertible(src: Layout, dst: Layout) -> None:
     """Raise ``AttrsError`` unless both layouts have the same primal axes."""
     if sorted(src.primal_axes) != sorted(dst.primal_axes):
-        raise AttrsError(f"layout {src} cannot become {dst}",
+        raise AttrsError(f"cannot convert layout {src} to {dst}",
                          expected=f"a layout of the axes {', '.join(src.primal_axes)}",
                          got=str(dst))
 
@@ -194,8 +194,8 @@ def convert_shape(
 ) -> tuple[Any, ...]:
     """The shape in ``dst`` of a tensor that has ``shape`` in ``src``.
 
-    ``mul`` and ``div`` are those of the dimensions' kind (integers, expressions, symbolic dims);
-    that blocks divide is the caller's to check.
+    ``mul`` and ``div`` serve sizes without operators. The caller checks that blocks divide their
+    axes. Raises ``AttrsError`` if the rank differs from that of ``src``.
     """
     if len(shape) != src.ndim:
         raise AttrsError(f"layout {src} has {src.ndim} axes", got=f"a shape of {len(shape)}")
@@ -216,9 +216,9 @@ def convert_shape(
 
 
 def transform_array(array: np.ndarray, src: Layout, dst: Layout) -> np.ndarray:
-    """``array`` from ``src`` to ``dst`` as reshapes and transposes, so at most one copy of each.
+    """``array`` converted from ``src`` to ``dst``, by reshapes and transposes.
 
-    Raises ``AttrsError`` where a block does not divide its axis.
+    Raises ``AttrsError`` if a block does not divide its axis.
     """
     for kind, argument in transform_steps(src, dst, array.shape):
         array = array.reshape(argument) if kind == "reshape" else array.transpose(argument)

@@ -109,7 +109,7 @@ def starting(results: dict[str, Any]) -> Callable[..., Contestant | None]:
         if peer not in results:
             return None
         return FakeContestant(peer, FakeProcess(), results[peer], 0.1,  # type: ignore[arg-type]
-                              implementations=("nn.winograd_conv2d.cpu.nchwc",))
+                              implementations=("nn.winograd_conv2d.cpu.blocked",))
     return start
 
 
@@ -142,8 +142,8 @@ def test_kernels_by_winograd_say_so(monkeypatch, tmp_path) -> None:
     assert str(share).startswith("W ")
     assert "Winograd" in str(table.caption)
     assert failures.texts == []
-    assert by_winograd(["nn.dense.cpu.prepacked_gemm", "nn.winograd_conv2d.cpu.nchwc"])
-    assert not by_winograd(["nn.conv2d.cpu.nchwc"])
+    assert by_winograd(["nn.dense.cpu.prepacked_gemm", "nn.winograd_conv2d.cpu.blocked"])
+    assert not by_winograd(["nn.conv2d.cpu.direct_blocked"])
 
 
 class FakePeer(kernels.Peer):

@@ -39,7 +39,7 @@ def test_values(target, c_in, c_out, sizes, taps, block, attrs) -> None:
         kernel_layout=f"O{''.join(rows)}I{column}{block}o",
     )
     kernel = check(primitive([x, w], op.nn.relu(y)), target)
-    assert kernel.implementation.endswith(f"direct_n{spatial.lower()}c")
+    assert kernel.implementation.endswith(".cpu.direct_blocked")
 
 
 def test_constant_kernels_are_packed_and_images_are_left() -> None:

@@ -16,7 +16,7 @@ from weft.ir.expr import Call, Constant, Function, var
 from weft.ir.module import IRModule
 from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
-from weft.op.nn.conv_reference import conv_plain
+from weft.op.nn.conv_reference import conv_reference
 
 
 def _module(outputs: int, inputs: int = 6, kernel: int = 1, **attrs) -> IRModule:
@@ -65,6 +65,6 @@ def test_values(outputs, kernel) -> None:
                  if isinstance(n, Constant)}
     weight, bias = constants[outputs, 6, kernel, kernel], constants[outputs, 1, 1]
     x = np.random.default_rng(2).standard_normal((1, 6, 9, 7)).astype(np.float32)
-    sums = conv_plain(x, weight, (1, 1), (kernel // 2,) * 4, (1, 1), 1)
+    sums = conv_reference(x, weight, (1, 1), (kernel // 2,) * 4, (1, 1), 1)
     np.testing.assert_allclose(weft.compile(module)(x), np.maximum(sums + bias, 0),
                                rtol=1e-4, atol=1e-4)

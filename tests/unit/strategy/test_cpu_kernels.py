@@ -46,7 +46,7 @@ def blocked_conv(c_in, c_out, size, kernel, stride, *, blocks=(8, 8), padding=No
 def test_direct_convolution(target, c_in, c_out, size, kernel, stride, blocks):
     function = blocked_conv(c_in, c_out, size, kernel, stride, blocks=blocks)
     kernel = check(function, target)
-    assert kernel.implementation == "nn.conv2d.cpu.direct_nchwc"
+    assert kernel.implementation == "nn.conv2d.cpu.direct_blocked"
 
 
 @TARGETS
@@ -75,7 +75,7 @@ def test_depthwise_convolution(target, channels, block, size, stride):
         out_layout=f"NCHW{block}c",
     )
     kernel = check(primitive([x, w], op.clip(y, a_min=0.0, a_max=6.0)), target)
-    assert kernel.implementation == "nn.conv2d.cpu.depthwise_nchwc"
+    assert kernel.implementation == "nn.conv2d.cpu.depthwise_blocked"
 
 
 @TARGETS
@@ -145,7 +145,7 @@ def test_plain_convolution_in_register_tiles(target, c_in, c_out, groups, stride
     y = op.nn.conv2d(x, w, strides=(stride, stride), padding=(1, 1, 1, 1), groups=groups,
                      channels=c_out, kernel_size=(3, 3))
     kernel = check(primitive([x, w], op.nn.relu(y)), target)
-    assert kernel.implementation == "nn.conv2d.cpu.direct_nchw"
+    assert kernel.implementation == "nn.conv2d.cpu.direct_unblocked"
 
 
 @TARGETS

@@ -1,4 +1,4 @@
-"""Convolution by minimal filtering: values, rounding errors, and where it is chosen."""
+"""Winograd convolution: values, rounding errors, and where it is chosen."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
+from weft.ir.dtype import float32
 from weft.ir.expr import Call, Constant, Expr, Function, var
 from weft.ir.module import IRModule
 from weft.ir.visitor import post_order
-from weft.op.nn.conv_reference import conv_plain
-from weft.strategy.cpu.winograd.cost import WinogradSize, plan_winograd
+from weft.op.nn.conv_reference import conv_reference
+from weft.strategy.cpu.winograd.cost import WinogradShape, plan_winograd
 from weft.topi.nn.winograd import TILES, transforms
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
@@ -31,7 +32,7 @@ def test_the_transforms_are_exact(tile: int) -> None:
     points = [
         sum(k * t for k, t in zip(kernel, taps, strict=True))
         * sum(d * v for d, v in zip(data, x, strict=True))
-        for kernel, data in zip(matrices.kernel, matrices.data, strict=True)
+        for kernel, data in zip(matrices.filter, matrices.input, strict=True)
     ]
     got = [sum(a * p for a, p in zip(row, points, strict=True)) for row in matrices.output]
     assert got == [sum(taps[k] * x[i + k] for k in range(3)) for i in range(tile)]
@@ -63,7 +64,7 @@ def test_kernel(target, tile, size, blocks, channels, behind) -> None:
     else:  # the result is used twice
         function = primitive([data, weight], op.multiply(y, op.sigmoid(y)))
     kernel = check(function, target, rtol=1e-3)
-    assert kernel.implementation == "nn.winograd_conv2d.cpu.nchwc"
+    assert kernel.implementation == "nn.winograd_conv2d.cpu.blocked"
 
 
 def _convolution(channels: int, size: int, **attrs) -> IRModule:
@@ -116,15 +117,16 @@ def test_relative_error_of_a_compiled_layer() -> None:
     module = _convolution(64, 27, padding=(1, 1))
     x = np.random.default_rng(5).standard_normal((1, 64, 27, 27)).astype(np.float32)
     weight = next(n.data for n in post_order(module["main"]) if isinstance(n, Constant))
-    exact = conv_plain(x.astype(np.float64), weight.astype(np.float64), (1, 1), (1,) * 4, (1, 1), 1)
+    exact = conv_reference(x.astype(np.float64), weight.astype(np.float64), (1, 1), (1,) * 4,
+                           (1, 1), 1)
     got = weft.compile(module)(x)
     assert np.abs(got - exact).max() / np.abs(exact).max() < 1e-4
 
 
 def test_a_plan_covers_odd_sizes() -> None:
     for tall, wide, blocks in [(1, 1, 1), (13, 37, 3), (5, 2, 7)]:
-        plan = plan_winograd(WinogradSize(4, 1, tall, wide, 48, blocks, 16), WIDE_CPU)
-        assert 1 <= plan.band <= tall
-        assert blocks % plan.parts == 0
-        assert plan.tile_columns <= wide
-        assert plan.work <= plan.cycles
+        plan = plan_winograd(WinogradShape(4, 1, tall, wide, 48, blocks, 16, float32), WIDE_CPU)
+        assert 1 <= plan.row_block <= tall
+        assert blocks % plan.channel_splits == 0
+        assert plan.register_columns <= wide
+        assert plan.total_cycles <= plan.balanced_cycles

@@ -14,7 +14,7 @@ from weft.ir.shape import dim_add
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr, steps_attr
-from weft.op.nn.conv_reference import images_in, pad_spatial, plain_images, windows
+from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -85,7 +85,8 @@ def _reference(data: np.ndarray, weight: np.ndarray, **values: Any) -> np.ndarra
     attrs = Dilation2DAttrs(**values)
     layout = Layout.parse(attrs.data_layout)
     taps = transform_array(weight, Layout.parse(attrs.kernel_layout), Layout.parse("IHW"))
-    padded = pad_spatial(plain_images(data, layout, "HW"), full_padding(attrs.padding, 2), -np.inf)
+    images = unblocked_images(data, layout, "HW")
+    padded = pad_spatial(images, full_padding(attrs.padding, 2), -np.inf)
     view = windows(padded, taps.shape[1:], attrs.strides, attrs.dilations)
     found = (view + taps[None, :, None, None]).max(axis=(4, 5))
     return images_in(found.astype(data.dtype), layout, "HW")

@@ -15,7 +15,7 @@ from weft.ir.shape import Dim, dim_add, dim_floordiv
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr, steps_attr
-from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
+from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -241,10 +241,10 @@ def bitserial_conv2d(data: te.Tensor, kernel: te.Tensor, attrs: BinaryConv2DAttr
 def _conv_reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np.ndarray:
     attrs = BinaryConv2DAttrs(**values)
     layout = Layout.parse(attrs.data_layout)
-    a = _meant(plain_images(data, layout, "HW"), attrs.activation_bits, signed=False)
+    a = _meant(unblocked_images(data, layout, "HW"), attrs.activation_bits, signed=False)
     taps = transform_array(kernel, Layout.parse(attrs.kernel_layout), kernel_axes("HW"))
     w = _meant(taps, attrs.weight_bits, signed=attrs.unipolar)
-    result = conv_plain(a, w, attrs.strides, full_padding(attrs.padding, 2), (1, 1), 1)
+    result = conv_reference(a, w, attrs.strides, full_padding(attrs.padding, 2), (1, 1), 1)
     return images_in(result.astype(attrs.out_dtype.numpy), layout, "HW")
 
 

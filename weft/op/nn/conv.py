@@ -1,4 +1,4 @@
-"""What convolutions over one, two and three spatial axes share: attributes, types, meaning.
+"""Convolutions over one, two and three spatial axes: attributes, types, compute, reference.
 
 The members of the family are ``nn.conv1d``, ``nn.conv2d`` and ``nn.conv3d``, each in its file.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from weft.ir.traits import CONVOLUTION, MixedPrecision
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv_gradients import convolution_gradient
-from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
+from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.relations import (
     attrs_as,
     expect_dim,
@@ -68,6 +69,27 @@ def padding_attr(axes: int, doc: str) -> Any:
     return attr((0,) * axes, doc, check=is_padding, expected=expected)
 
 
+class ConvAlgorithm(StrEnum):
+    """How a convolution is computed."""
+
+    DIRECT_BLOCKED = "direct_blocked"
+    """Vectors are blocks of output channels (kernel OIHW16o); data and result NCHW16c or not."""
+    DIRECT_UNBLOCKED = "direct_unblocked"
+    """Vectors are positions of a row, in the original layouts NCHW and OIHW."""
+    DEPTHWISE_BLOCKED = "depthwise_blocked"
+    """One channel in each group, vectors are blocks of channels (NCHW16c)."""
+    DEPTHWISE_UNBLOCKED = "depthwise_unblocked"
+    """One channel in each group, vectors are positions of a row (NCHW)."""
+    DOT_PRODUCT = "dot_product"
+    """Instructions that add up several products of narrow operands in each lane."""
+    WINOGRAD_F2 = "winograd_f2"
+    """Winograd F(2 x 2, 3 x 3)."""
+    WINOGRAD_F4 = "winograd_f4"
+    """Winograd F(4 x 4, 3 x 3)."""
+    GENERIC = "generic"
+    """The schedule that any compute gets."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConvAttrs(Attrs):
     """Attributes of every convolution; the members of the family fix the number of axes."""
@@ -85,6 +107,8 @@ class ConvAttrs(Attrs):
     out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for the data's")
     finite_kernel: bool = attr(False, "the kernel is known to hold neither infinity nor NaN, so "
                                       "that taps on padding may be left out")
+    algorithm: ConvAlgorithm | None = attr(None, "how it is computed, as the layout pass decided; "
+                                                 "None before it")
 
     @property
     def spatial(self) -> str:
@@ -107,11 +131,11 @@ def conv_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 1, kernel, kernel_layout.ndim)
     expect_number(ctx, 0, data)
     expect_factor(ctx, kernel, data, attrs.out_dtype)
-    plain = to_layout(ctx, data_layout, data_axes(attrs.spatial), data.shape, arg=0)
+    images = to_layout(ctx, data_layout, data_axes(attrs.spatial), data.shape, arg=0)
     taps = to_layout(ctx, kernel_layout, kernel_axes(attrs.spatial), kernel.shape, arg=1)
     expect_whole_axes(ctx, data_layout, attrs.spatial)
-    _check_channels(ctx, attrs, plain, taps)
-    out = (plain[0], taps[0], *_spatial_sizes(ctx, attrs, plain, taps))
+    _check_channels(ctx, attrs, images, taps)
+    out = (images[0], taps[0], *_spatial_sizes(ctx, attrs, images, taps))
     wanted = layout_attr(ctx, "out_layout") if attrs.out_layout else data_layout
     shape = to_layout(ctx, data_axes(attrs.spatial), wanted, out, arg=1)
     ctx.output(TensorType(shape, output_dtype(attrs, data.dtype)))
@@ -157,7 +181,7 @@ def expect_kernel_size(
 
 
 def _layout_hint(attrs: ConvAttrs, data: Shape, kernel: Shape) -> str:
-    """What the kernel looks like, and the other layout where it would fit."""
+    """The shape of the kernel, and another layout if the kernel would fit that."""
     if attrs.kernel_layout == "OI" + attrs.spatial and kernel[-2] == data[1]:
         sizes = ", ".join(map(str, kernel))
         return (f"the kernel layout is {attrs.kernel_layout}; pass "
@@ -207,8 +231,8 @@ def define_conv(name: str, attrs_type: type[ConvAttrs], doc: str, cases: Sequenc
     def reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np.ndarray:
         attrs = attrs_type(**values)
         spatial = attrs.spatial
-        result = conv_plain(
-            plain_images(data, Layout.parse(attrs.data_layout), spatial),
+        result = conv_reference(
+            unblocked_images(data, Layout.parse(attrs.data_layout), spatial),
             transform_array(kernel, Layout.parse(attrs.kernel_layout), kernel_axes(spatial)),
             attrs.strides, full_padding(attrs.padding, len(spatial)), attrs.dilation, attrs.groups,
         )

@@ -88,7 +88,7 @@ def conv2d_backward_weight(
 
 @conv2d_backward_weight.decomposition
 def _as_convolution(call: Call) -> Expr | None:
-    """The data convolved with the gradient, images in the place of channels."""
+    """The data convolved with the gradient, images and channels exchanged."""
     attrs: Any = call.attrs
     if attrs.groups > 1:
         return None

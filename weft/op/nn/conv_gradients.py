@@ -19,8 +19,9 @@ def convolution_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     data, kernel = call.args
     for layout in (attrs.data_layout, attrs.kernel_layout, attrs.result_layout):
         if not Layout.parse(layout).is_primal:
-            raise PassError("a convolution in blocks has no gradient", where=call.span,
-                            got=layout, help="differentiate before layouts are chosen")
+            raise PassError("a convolution in a blocked layout cannot be differentiated",
+                            where=call.span, got=layout,
+                            help="differentiate before layouts are chosen")
     images, kernels = "NC" + attrs.spatial, "OI" + attrs.spatial
     x, w = to_order(data, attrs.data_layout, images), to_order(kernel, attrs.kernel_layout, kernels)
     dy = to_order(dy, attrs.result_layout, images)
@@ -33,7 +34,7 @@ def _convolution_of(axes: int) -> Op:
 
 
 def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
-    """``dy``, its elements ``strides`` apart, convolved with the kernel turned round."""
+    """``dy``, its elements ``strides`` apart, convolved with the kernel flipped along its taps."""
     sizes, taps, steps = (static_shape(t, call)[2:] for t in (x, w, dy))
     axes = tuple(range(2, 2 + len(sizes)))
     wide = dy
@@ -46,12 +47,12 @@ def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     flipped = op.strided_slice(w, begin=tuple(t - 1 for t in taps),
                                end=tuple(-t - 1 for t in taps), strides=(-1,) * len(taps),
                                axes=axes)
-    turned = _turned(infer_expr(flipped, trust=True), attrs.groups, call)
-    dx = _convolution_of(len(sizes))(wide, turned, dilation=attrs.dilation, groups=attrs.groups)
+    swapped = _swapped(infer_expr(flipped, trust=True), attrs.groups, call)
+    dx = _convolution_of(len(sizes))(wide, swapped, dilation=attrs.dilation, groups=attrs.groups)
     return infer_expr(dx, trust=True)
 
 
-def _turned(w: Expr, groups: int, call: Call) -> Expr:
+def _swapped(w: Expr, groups: int, call: Call) -> Expr:
     """A kernel (O, I / groups, taps…) with inputs and outputs exchanged in each group."""
     outputs, inputs, *taps = static_shape(w, call)
     axes = tuple(range(3, 3 + len(taps)))
@@ -63,7 +64,7 @@ def _turned(w: Expr, groups: int, call: Call) -> Expr:
 
 
 def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
-    """``size`` elements along ``axis`` from ``first`` on, zeros where there are no more."""
+    """``size`` elements along ``axis`` from ``first`` on, zeros beyond the end of ``x``."""
     shape = static_shape(x, call)
     if shape[axis] < first + size:
         missing = first + size - shape[axis]

@@ -32,7 +32,7 @@ def pad_spatial(x: np.ndarray, padding: Sequence[int], value: float = 0.0) -> np
     return np.pad(x, widths, constant_values=value)
 
 
-def conv_plain(
+def conv_reference(
     data: np.ndarray,
     kernel: np.ndarray,
     strides: Sequence[int],
@@ -40,7 +40,10 @@ def conv_plain(
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """Convolution as one matrix product for each group, summed in float64 or int64."""
+    """Convolution as one GEMM for each group, in float64 or int64.
+
+    ``padding`` has all numbers before the axes, then all after them.
+    """
     wide = np.int64 if np.issubdtype(data.dtype, np.integer) else np.float64
     taps = windows(pad_spatial(data.astype(wide), padding), kernel.shape[2:], strides, dilation)
     spatial = len(strides)
@@ -48,18 +51,18 @@ def conv_plain(
     out_channels, group_size = kernel.shape[:2]
     result = np.empty((n, out_channels, *sizes), wide)
     outputs = out_channels // groups
-    places = tuple(range(2, 2 + spatial))
+    positions = tuple(range(2, 2 + spatial))
     for g in range(groups):
-        part = taps[:, g * group_size:(g + 1) * group_size]
-        order = (0, *places, 1, *(p + spatial for p in places))
-        columns = part.transpose(order).reshape(n * math.prod(sizes), math.prod(kernel.shape[1:]))
+        group = taps[:, g * group_size:(g + 1) * group_size]
+        order = (0, *positions, 1, *(p + spatial for p in positions))
+        columns = group.transpose(order).reshape(n * math.prod(sizes), math.prod(kernel.shape[1:]))
         rows = kernel[g * outputs:(g + 1) * outputs].reshape(outputs, columns.shape[1]).astype(wide)
-        product = (columns @ rows.T).reshape(n, *sizes, outputs)
-        result[:, g * outputs:(g + 1) * outputs] = np.moveaxis(product, -1, 1)
+        sums = (columns @ rows.T).reshape(n, *sizes, outputs)
+        result[:, g * outputs:(g + 1) * outputs] = np.moveaxis(sums, -1, 1)
     return result
 
 
-def plain_images(x: np.ndarray, layout: Layout, spatial: str) -> np.ndarray:
+def unblocked_images(x: np.ndarray, layout: Layout, spatial: str) -> np.ndarray:
     """``x`` of ``layout`` as (N, C, spatial axes…)."""
     return transform_array(x, layout, data_axes(spatial))
 

@@ -22,7 +22,7 @@ from weft.op.nn.conv import (
     padding_attr,
     steps_attr,
 )
-from weft.op.nn.conv_reference import images_in, plain_images
+from weft.op.nn.conv_reference import images_in, unblocked_images
 from weft.op.nn.subpixel import transposed_as_convolution
 from weft.op.relations import (
     attrs_as,
@@ -102,11 +102,11 @@ def _relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 1, kernel, kernel_layout.ndim)
     expect_number(ctx, 0, data)
     expect_same_dtype(ctx, 1, kernel, data.dtype)
-    plain = to_layout(ctx, data_layout, data_axes(spatial), data.shape, arg=0)
+    images = to_layout(ctx, data_layout, data_axes(spatial), data.shape, arg=0)
     taps = to_layout(ctx, kernel_layout, transposed_kernel_axes(spatial), kernel.shape, arg=1)
     expect_whole_axes(ctx, data_layout, spatial)
-    channels = _check_channels(ctx, attrs, plain, taps)
-    out = (plain[0], channels, *_sizes(ctx, attrs, plain, taps))
+    channels = _check_channels(ctx, attrs, images, taps)
+    out = (images[0], channels, *_sizes(ctx, attrs, images, taps))
     wanted = layout_attr(ctx, "out_layout") if attrs.out_layout else data_layout
     shape = to_layout(ctx, data_axes(spatial), wanted, out, arg=1)
     ctx.output(TensorType(shape, output_dtype(attrs, data.dtype)))
@@ -152,7 +152,7 @@ def _sizes(
         whole = dim_add(dim_mul(dim_add(size, -1), attrs.strides[i]), span)
         out = dim_add(whole, extra - before - after)
         if isinstance(out, int) and out < 1:
-            ctx.fail("the padding takes the whole result away", arg=0,
+            ctx.fail("the padding removes the whole result", arg=0,
                      axis=layout.index_of(letter), expected=f"padding below {whole}",
                      got=before + after)
         result.append(out)
@@ -160,10 +160,10 @@ def _sizes(
 
 
 def _reference(data: np.ndarray, kernel: np.ndarray, attrs: ConvTransposeAttrs) -> np.ndarray:
-    """Scatters one product of matrices for each tap, summed in float64 or int64."""
+    """Scatters the result of one GEMM for each tap, in float64 or int64."""
     spatial = attrs.spatial
     wide = np.int64 if np.issubdtype(data.dtype, np.integer) else np.float64
-    x = plain_images(data, Layout.parse(attrs.data_layout), spatial).astype(wide)
+    x = unblocked_images(data, Layout.parse(attrs.data_layout), spatial).astype(wide)
     w = transform_array(kernel, Layout.parse(attrs.kernel_layout),
                         transposed_kernel_axes(spatial)).astype(wide)
     n, sizes, groups = x.shape[0], x.shape[2:], attrs.groups
@@ -175,11 +175,11 @@ def _reference(data: np.ndarray, kernel: np.ndarray, attrs: ConvTransposeAttrs) 
     grouped = x.reshape(n, groups, inputs, *sizes)
     weights = w.reshape(groups, inputs, outputs, *taps)
     for tap in np.ndindex(*taps):
-        places = tuple(slice(k * step, k * step + (size - 1) * stride + 1, stride)
-                       for k, step, size, stride
-                       in zip(tap, attrs.dilation, sizes, attrs.strides, strict=True))
+        positions = tuple(slice(k * step, k * step + (size - 1) * stride + 1, stride)
+                          for k, step, size, stride
+                          in zip(tap, attrs.dilation, sizes, attrs.strides, strict=True))
         share = np.einsum("ngi...,gio->ngo...", grouped, weights[(..., *tap)])
-        result[(..., *places)] += share
+        result[(..., *positions)] += share
     result = result.reshape(n, groups * outputs, *whole)
     cut = tuple(slice(before, size - after) for size, (before, after)
                 in zip(whole, side_padding(attrs.padding, len(spatial)), strict=True))
@@ -198,9 +198,9 @@ def _define(name: str, attrs_type: type[ConvTransposeAttrs], cases: Sequence[Cas
         )
 
     run.__doc__ = (
-        "The gradient of a convolution with regard to its data.\n\n"
+        "The gradient of a convolution with respect to its data.\n\n"
         "Every element of the data adds the kernel, scaled by it, to the result at ``strides``\n"
-        "times its place; ``padding`` is cut off around, ``output_padding`` added at the end."
+        "times its index; ``padding`` is cut off on all sides, ``output_padding`` added at the end."
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
                    level=2, inputs=("data", "kernel"), traits=CONVOLUTION)(run)

@@ -20,7 +20,7 @@ from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.layout_inference import image_layout
 from weft.op.nn.conv import positive
-from weft.op.nn.conv_reference import images_in, pad_spatial, plain_images, windows
+from weft.op.nn.conv_reference import images_in, pad_spatial, unblocked_images, windows
 from weft.op.nn.pool_gradients import avg_pool_gradient, max_pool_gradient
 from weft.op.relations import (
     attrs_as,
@@ -138,13 +138,13 @@ def _tap_axes(window: PoolWindow) -> tuple[int, ...]:
 def max_reference(x: np.ndarray, attrs: PoolAttrs) -> np.ndarray:
     layout, window = Layout.parse(attrs.layout), attrs.window
     fill = np.iinfo(x.dtype).min if np.issubdtype(x.dtype, np.integer) else -np.inf
-    found = _windows_of(plain_images(x, layout, window.spatial), window, fill)
+    found = _windows_of(unblocked_images(x, layout, window.spatial), window, fill)
     return images_in(found.max(axis=_tap_axes(window)), layout, window.spatial)
 
 
 def avg_reference(x: np.ndarray, attrs: Any) -> np.ndarray:
     layout, window = Layout.parse(attrs.layout), attrs.window
-    plain = plain_images(x, layout, window.spatial).astype(np.float64)
+    plain = unblocked_images(x, layout, window.spatial).astype(np.float64)
     taps = _tap_axes(window)
     total = _windows_of(plain, window, 0.0).sum(axis=taps)
     counted = np.ones((1, 1, *plain.shape[2:]))

@@ -11,7 +11,7 @@ from weft import te
 from weft.ir.op import OpPattern, case, define_op
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv_reference import images_in, plain_images
+from weft.op.nn.conv_reference import images_in, unblocked_images
 from weft.op.nn.pool import PoolAttrs, expect_windows, layout_of_images
 from weft.op.nn.pool2d import AvgPool2DAttrs, MaxPool2DAttrs
 from weft.op.relations import (
@@ -76,7 +76,7 @@ def _taps_inside(window: PoolWindow, place: tuple[int, ...], sizes: tuple[int, .
 def _max_reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndarray:
     attrs = MaxPool2DAttrs(**values)
     layout = Layout.parse(attrs.layout)
-    x, dy = plain_images(data, layout, "HW"), plain_images(grad, layout, "HW")
+    x, dy = unblocked_images(data, layout, "HW"), unblocked_images(grad, layout, "HW")
     result = np.zeros_like(x)
     for place in np.ndindex(*dy.shape[2:]):
         taps = list(_taps_inside(attrs.window, place, x.shape[2:]))
@@ -90,7 +90,7 @@ def _max_reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndar
 def _avg_reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndarray:
     attrs = AvgPool2DAttrs(**values)
     layout = Layout.parse(attrs.layout)
-    x, dy = plain_images(data, layout, "HW"), plain_images(grad, layout, "HW")
+    x, dy = unblocked_images(data, layout, "HW"), unblocked_images(grad, layout, "HW")
     result = np.zeros(x.shape)
     for place in np.ndindex(*dy.shape[2:]):
         taps = list(_taps_inside(attrs.window, place, x.shape[2:]))

@@ -13,7 +13,7 @@ from weft.ir.op import OpPattern, case, define_op
 from weft.ir.shape import dim_add, dim_mul
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
-from weft.op.nn.conv_reference import conv_plain, images_in, plain_images
+from weft.op.nn.conv_reference import conv_reference, images_in, unblocked_images
 from weft.op.nn.sparse import dense_of, expect_rows
 from weft.op.relations import attrs_as, expect_float, expect_rank, expect_same_dtype, tensors_known
 from weft.topi.layout import Layout
@@ -71,12 +71,12 @@ def _reference(
 ) -> np.ndarray:
     attrs = SparseConv2DAttrs(**values)
     layout, size = Layout.parse(attrs.layout), attrs.kernel_size
-    images = plain_images(data, layout, "HW")
+    images = unblocked_images(data, layout, "HW")
     channels = images.shape[1]
     matrix = dense_of(weights, indices, indptr, channels * size * size)
     kernel = matrix.reshape(len(matrix), size, size, channels).transpose(0, 3, 1, 2)
     around = size // 2
-    result = conv_plain(images, kernel, (1, 1), (around,) * 4, (1, 1), 1)
+    result = conv_reference(images, kernel, (1, 1), (around,) * 4, (1, 1), 1)
     return images_in(result.astype(data.dtype), layout, "HW")
 
 

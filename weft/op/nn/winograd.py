@@ -1,7 +1,7 @@
-"""Convolution by minimal filtering, in two parts: the kernel's, and what is left to run.
+"""Winograd convolution as two operators: the filter transform, and the rest.
 
-A model does not use these: the legalization of ``nn.conv2d`` does, where it pays, with constant
-kernels whose part is computed at compile time.
+Models do not use them: legalization of ``nn.conv2d`` does where it is faster, with constant kernels
+that are transformed when the model is compiled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.ir.traits import OpTraits
 from weft.ir.types import TensorType
 from weft.ir.typing.relation import RelationContext
 from weft.op.nn.conv import padding_attr
-from weft.op.nn.conv_reference import images_in, plain_images, windows
+from weft.op.nn.conv_reference import images_in, unblocked_images, windows
 from weft.op.nn.conv_reference import pad_spatial as pad_array
 from weft.op.relations import (
     attrs_as,
@@ -53,7 +53,8 @@ class WinogradConv2DAttrs(Attrs):
                      expected="2 or 4")
     padding: tuple[int, ...] = padding_attr(2, "zeros around the data")
     data_layout: str = attr("NCHW", "layout of the data")
-    kernel_layout: str = attr("HWOI", "layout of the kernel; H and W count its points")
+    kernel_layout: str = attr("HWOI", "layout of the transformed kernel; H and W count the "
+                              "points of the transform domain")
     out_layout: str = attr("", "layout of the result; empty for that of the data")
 
 
@@ -74,9 +75,9 @@ def _weight_relation(ctx: RelationContext) -> bool:
 @define_op("nn.winograd_weight", attrs=WinogradWeightAttrs, relation=_weight_relation,
            pattern=OpPattern.OPAQUE, level=10)
 def winograd_weight(weight: te.Tensor, attrs: WinogradWeightAttrs) -> te.Tensor:
-    """3 x 3 kernels (O, I, 3, 3) at the points of minimal filtering: (points, points, O, I).
+    """Winograd's filter transform of 3 x 3 kernels (O, I, 3, 3): (tile + 2, tile + 2, O, I).
 
-    out[:, :, o, i] = K @ weight[o, i] @ K.T, where K is the transform of kernels for the tile.
+    out[:, :, o, i] = G @ weight[o, i] @ G.T, where G is the filter transform of F(tile, 3).
     """
     return topi_winograd.winograd_weight(weight, attrs.tile)
 
@@ -86,12 +87,12 @@ def _matrix(rows: Any) -> np.ndarray:
 
 
 def _weight_reference(weight: np.ndarray, *, tile: int = 4) -> np.ndarray:
-    kernel = _matrix(transforms(tile).kernel)
-    # One product over both directions: the taps of a kernel lie side by side.
+    matrix = _matrix(transforms(tile).filter)
+    # One GEMM for both dimensions: the taps of a kernel are contiguous.
     outputs, inputs = weight.shape[:2]
     taps = weight.reshape(outputs * inputs, TAPS * TAPS).astype(np.float64)
-    points = np.kron(kernel, kernel) @ taps.T
-    return points.astype(weight.dtype).reshape(len(kernel), len(kernel), outputs, inputs)
+    points = np.kron(matrix, matrix) @ taps.T
+    return points.astype(weight.dtype).reshape(len(matrix), len(matrix), outputs, inputs)
 
 winograd_weight.spec(
     _weight_reference,
@@ -112,21 +113,21 @@ def _conv2d_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 1, weight, kernel_layout.ndim)
     expect_float(ctx, 0, data)
     expect_same_dtype(ctx, 1, weight, data.dtype)
-    plain = to_layout(ctx, data_layout, NCHW, data.shape, arg=0)
+    images = to_layout(ctx, data_layout, NCHW, data.shape, arg=0)
     taps = to_layout(ctx, kernel_layout, OIHW, weight.shape, arg=1)
-    expect_dim(ctx, 1, kernel_layout.index_of("I"), taps[1], plain[1],
+    expect_dim(ctx, 1, kernel_layout.index_of("I"), taps[1], images[1],
                "input channels do not match")
     for axis, letter in enumerate("HW"):
         expect_dim(ctx, 1, kernel_layout.index_of(letter), taps[2 + axis], attrs.tile + TAPS - 1,
-                   "the number of points does not match", why=f" (a tile of {attrs.tile})")
+                   "the kernel is not transformed for this tile", why=f" (a tile of {attrs.tile})")
     top, left, bottom, right = full_padding(attrs.padding, 2)
-    sizes = [dim_add(plain[2], top + bottom), dim_add(plain[3], left + right)]
+    sizes = [dim_add(images[2], top + bottom), dim_add(images[3], left + right)]
     for axis, size in enumerate(sizes):
         if isinstance(size, int) and size < TAPS:
             ctx.fail("the kernel is larger than the padded data", arg=0,
                      axis=data_layout.index_of("HW"[axis]), expected=f"a size of {TAPS} or more",
                      got=f"{size} (padding included)")
-    out = (plain[0], taps[0], *(dim_add(size, 1 - TAPS) for size in sizes))
+    out = (images[0], taps[0], *(dim_add(size, 1 - TAPS) for size in sizes))
     wanted = layout_attr(ctx, "out_layout") if attrs.out_layout else data_layout
     ctx.output(TensorType(to_layout(ctx, NCHW, wanted, out, arg=1), data.dtype))
     return True
@@ -135,10 +136,11 @@ def _conv2d_relation(ctx: RelationContext) -> bool:
 @define_op("nn.winograd_conv2d", attrs=WinogradConv2DAttrs, relation=_conv2d_relation,
            pattern=OpPattern.OUT_FUSABLE, level=10, traits=OpTraits(is_contraction=True))
 def winograd_conv2d(data: te.Tensor, kernel: te.Tensor, attrs: WinogradConv2DAttrs) -> te.Tensor:
-    """``nn.conv2d`` with stride 1 and the result of ``nn.winograd_weight`` for its kernel.
+    """Winograd's F(tile x tile, 3 x 3): ``nn.conv2d`` with stride 1 and a transformed kernel.
 
-    Of each tile of the data (tile + 2 positions in each direction, as many as points) the values
-    at the points are multiplied with those of the kernel, summed over channels, and interpolated.
+    Each tile of the data, tile + 2 positions in each direction, goes through the input transform,
+    is multiplied with the kernel (the result of ``nn.winograd_weight``), summed over channels, and
+    goes through the output transform.
     """
     return topi_winograd.winograd_conv2d(
         data, kernel, tile=attrs.tile, padding=attrs.padding,
@@ -152,17 +154,17 @@ def _conv2d_reference(data: np.ndarray, kernel: np.ndarray, **values: Any) -> np
     """The definition, tile by tile, in float64."""
     attrs = WinogradConv2DAttrs(**values)
     matrices, m = transforms(attrs.tile), attrs.tile
-    plain = plain_images(data, Layout.parse(attrs.data_layout), "HW").astype(np.float64)
-    points = transform_array(kernel, Layout.parse(attrs.kernel_layout), OIHW).astype(np.float64)
-    padded = pad_array(plain, full_padding(attrs.padding, 2))
+    images = unblocked_images(data, Layout.parse(attrs.data_layout), "HW").astype(np.float64)
+    weights = transform_array(kernel, Layout.parse(attrs.kernel_layout), OIHW).astype(np.float64)
+    padded = pad_array(images, full_padding(attrs.padding, 2))
     rows, columns = padded.shape[2] - 2, padded.shape[3] - 2
     more = pad_array(padded, (0, 0, -rows % m, -columns % m))
     tiles = windows(more, (m + 2, m + 2), (m, m), (1, 1))
-    transform = _matrix(matrices.data)
-    values_at = np.einsum("ei,ncyxij,fj->ncyxef", transform, tiles, transform, optimize=True)
-    products = np.einsum("ncyxef,ocef->noyxef", values_at, points, optimize=True)
+    transform = _matrix(matrices.input)
+    inputs = np.einsum("ei,ncyxij,fj->ncyxef", transform, tiles, transform, optimize=True)
+    sums = np.einsum("ncyxef,ocef->noyxef", inputs, weights, optimize=True)
     output = _matrix(matrices.output)
-    result = np.einsum("ae,noyxef,bf->noyaxb", output, products, output, optimize=True)
+    result = np.einsum("ae,noyxef,bf->noyaxb", output, sums, output, optimize=True)
     n, o, y, _, x, _ = result.shape
     result = result.reshape(n, o, y * m, x * m)[:, :, :rows, :columns]
     layout = Layout.parse(attrs.out_layout or attrs.data_layout)

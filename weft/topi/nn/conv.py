@@ -22,19 +22,19 @@ SPATIAL_AXES = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def data_axes(spatial: str) -> Layout:
-    """The plain layout of images: ``NCHW`` for the spatial axes ``HW``."""
+    """The unblocked layout of images: ``NCHW`` for the spatial axes ``HW``."""
     return Layout.parse("NC" + spatial)
 
 
 def kernel_axes(spatial: str) -> Layout:
-    """The plain layout of kernels: ``OIHW`` for the spatial axes ``HW``."""
+    """The unblocked layout of kernels: ``OIHW`` for the spatial axes ``HW``."""
     return Layout.parse("OI" + spatial)
 
 
 def full_padding(padding: Sequence[int], axes: int) -> tuple[int, ...]:
-    """All numbers before the data, then all after it, for ``axes`` axes.
+    """The padding before each of ``axes`` axes, then the padding after each.
 
-    From one number for all sides, one for each axis, or both for each axis (as returned).
+    ``padding`` is one number for all sides, one for each axis, or two for each axis as returned.
     """
     if len(padding) == 1:
         return tuple(padding) * (2 * axes)
@@ -61,7 +61,7 @@ def window_counts(
     sizes: Sequence[PrimExpr], sides: Sequence[tuple[int, int]], taps: Sequence[PrimExpr],
     dilation: Sequence[int], strides: Sequence[int],
 ) -> list[PrimExpr]:
-    """How many results there are along each spatial axis."""
+    """The size of the result along each spatial axis."""
     return [
         window_count(size + (before + after), window_span(tap, step), stride)
         for size, (before, after), tap, step, stride in zip(
@@ -86,16 +86,17 @@ def conv(
 ) -> te.Tensor:
     """Cross-correlation of ``data`` (axes N, C, H, W) with ``kernel`` (axes O, I, H, W).
 
-    There are as many spatial axes as strides. The last stage is the sum, with ``reduce_axis``
+    The number of strides is that of the spatial axes. The last stage is the sum (``conv2d``, or
+    the name for another rank), with ``reduce_axis``
 
-    - ``(ic, kh, kw)`` where the kernel's I is not split (stage ``conv2d``, and so for the other
-      ranks);
-    - ``(ic_outer, kh, kw, ic_inner)`` where it is;
-    - ``(kh, kw)`` for a depthwise convolution, one input channel for each group (stage
-      ``depthwise_conv2d``).
+    - ``(ic, kh, kw)`` if the kernel's I is not blocked;
+    - ``(ic_outer, kh, kw, ic_inner)`` if it is;
+    - ``(kh, kw)`` for a depthwise convolution (stage ``depthwise_conv2d``), which has one input
+      channel and one output channel in each group.
 
-    Where the data is padded, a stage ``data_pad`` goes before it. Along the axes ``skipped`` it is
-    not: there the sum leaves out the taps that lie beside the data.
+    A stage ``data_pad`` precedes it if the data is padded. Along the axes in ``skipped`` the data
+    is not padded: there the sum skips the taps outside of the data. Raises ``LoweringError`` for a
+    grouped convolution with a kernel of open size.
     """
     spatial = SPATIAL_AXES[len(strides)]
     out_channels, group_size, *taps = convert_shape(
@@ -118,9 +119,9 @@ def conv(
         for letter, (stride, step) in steps.items():
             source[letter] = out[letter] * stride + reduction.taps[letter] * step
             source[letter] -= border.before[letter]
-        place = {"O": out["C"], "I": reduction.channel, **reduction.taps}
+        tap = {"O": out["C"], "I": reduction.channel, **reduction.taps}
         value = padded[data_layout.indices(source)].astype(out_dtype)
-        weight = kernel[kernel_layout.indices(place)].astype(out_dtype)
+        weight = kernel[kernel_layout.indices(tap)].astype(out_dtype)
         return te.sum(value * weight, reduction.axes, where=border.inside(source))
 
     shape = convert_shape(data_axes(spatial), out_layout, (batch, out_channels, *extents))
@@ -129,27 +130,27 @@ def conv(
 
 
 class _Border:
-    """What lies around the data: zeros that are copied, or taps to be left out (``skipped``)."""
+    """The padding of each axis: zeros that are copied, or taps that are skipped (``skipped``)."""
 
     def __init__(self, spatial: str, sides: Sequence[tuple[int, int]], sizes: Sequence[PrimExpr],
                  skipped: str) -> None:
         around = dict(zip(spatial, zip(sides, sizes, strict=True), strict=True))
         self.skipped = {a: around[a] for a in skipped if any(around[a][0])}
         self.before = {a: around[a][0][0] if a in self.skipped else 0 for a in spatial}
-        left = [(0, 0) if a in self.skipped else around[a][0] for a in spatial]
-        self.copied = (*(before for before, _ in left), *(after for _, after in left))
+        copied = [(0, 0) if a in self.skipped else around[a][0] for a in spatial]
+        self.copied = (*(before for before, _ in copied), *(after for _, after in copied))
 
     def inside(self, source: dict[str, Any]) -> PrimExpr | None:
         """Whether a tap reads data."""
-        orders: list[PrimExpr] = []
+        bounds: list[PrimExpr] = []
         for letter, ((before, after), size) in self.skipped.items():
-            orders += [source[letter] >= 0] if before else []
-            orders += [source[letter] < size] if after else []
-        return te.likely(all_of(*orders)) if orders else None
+            bounds += [source[letter] >= 0] if before else []
+            bounds += [source[letter] < size] if after else []
+        return te.likely(all_of(*bounds)) if bounds else None
 
 
 class _Reduction:
-    """The reduction axes of a convolution, the input channels split as the kernel's I is.
+    """The reduction axes of a convolution; input channels are blocked as the kernel's I is.
 
     ``channels`` is ``None`` for a depthwise convolution, which does not reduce over them.
     """

@@ -1,4 +1,4 @@
-"""Transposed convolution: every element of the data puts a scaled kernel into the result."""
+"""Transposed convolution: every element of the data adds a scaled kernel to the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.topi.nn.conv import SPATIAL_AXES, data_axes, side_padding
 
 
 def transposed_kernel_axes(spatial: str) -> Layout:
-    """The plain layout of kernels: ``IOHW`` for the spatial axes ``HW``."""
+    """The unblocked layout of kernels: ``IOHW`` for the spatial axes ``HW``."""
     return Layout.parse("IO" + spatial)
 
 
@@ -32,11 +32,11 @@ def conv_transpose(
     out_layout: Layout,
     out_dtype: DType,
 ) -> te.Tensor:
-    """The gradient of a convolution with regard to its data, as a compute of its own.
+    """The gradient of a convolution with respect to its data, as one compute.
 
-    Stage ``conv2d_transpose``: each element of the result sums the products of those taps that
-    data lies under. What lies between and around the data is left out, not multiplied by zero,
-    which makes NaN of an infinite tap.
+    Stage ``conv2d_transpose`` (or the name for another rank): each element of the result sums the
+    taps that meet an element of the data. Taps between two elements (stride) or outside of the data
+    are skipped instead of multiplied by zero, which would make NaN of an infinite tap.
     """
     spatial = SPATIAL_AXES[len(strides)]
     inputs, group_outputs, *taps = convert_shape(

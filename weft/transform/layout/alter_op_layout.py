@@ -1,4 +1,4 @@
-"""Data layouts that the kernels want, carried through the program as far as they reach."""
+"""The layouts that kernels want, kept through the program as far as operators can run in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft import op
 from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, const
 from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
-from weft.ir.types import TupleType, Type
+from weft.ir.types import TensorType, TupleType, Type
 from weft.ir.visitor import post_order
 from weft.op.layout_inference import LayoutResult
 from weft.topi.layout import Layout
@@ -22,7 +22,7 @@ from weft.transform.analysis.graph import (
     type_of,
 )
 from weft.transform.layout.layout_choice import AlterLayoutHook, LayoutChoice
-from weft.transform.layout.layout_cost import LayoutPrices
+from weft.transform.layout.layout_cost import ConversionCost, LayoutCosts
 
 
 @register_pass
@@ -31,11 +31,12 @@ class AlterOpLayout(FunctionPass):
     """Give anchors their preferred layouts, and keep values in them between anchors.
 
     ``config["alter_layout"]`` of the context maps operator names to hooks that return a
-    ``LayoutChoice``; the arguments are converted as it says. Of several the one is taken that is
-    cheapest with the conversions before and behind it (``LayoutPrices``). Operators with a
-    ``layout`` hook then run in the layout in which their data arrives, and the others get it back
-    as it was written, as do the results of the function. Conversions of constants are left to
-    ``fold_constant``, so weights are packed at compile time. Without hooks nothing changes.
+    ``LayoutChoice``; the arguments are converted as it says. Of several, the pass takes the one
+    that is fastest together with the conversions before and after it (``LayoutCosts``;
+    ``config["layout_conversion"]`` estimates a conversion). Operators with a ``layout`` hook then
+    run in the layout in which their data arrives; the others, and the results of the function, get
+    the original layout back. ``fold_constant`` converts constants, so weights are packed when the
+    model is compiled. Without hooks nothing changes.
 
     With a hook that wants blocks of 8 channels:
 
@@ -58,14 +59,20 @@ class AlterOpLayout(FunctionPass):
         hooks: Mapping[str, AlterLayoutHook] = ctx.config.get("alter_layout", {})
         if not hooks:
             return fn
-        return _Relayout(hooks, ctx.target).run(fn)
+        conversion: ConversionCost = ctx.config.get("layout_conversion", _free)
+        return _Relayout(hooks, ctx.target, conversion).run(fn)
+
+
+def _free(_: TensorType) -> float:
+    """The cost of conversions in a context without a cost model."""
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A rewritten value; ``layout`` is ``None`` where it is laid out as it was written.
+    """A rewritten value; ``layout`` is ``None`` if it has its original layout.
 
-    The primal axes of ``layout`` are in the order of the value as written.
+    The primal axes of ``layout`` are in the order of the original value.
     """
 
     expr: Expr
@@ -74,7 +81,7 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """A rewritten tuple whose fields have layouts of their own."""
+    """A rewritten tuple, each field with its layout."""
 
     fields: tuple[_Value, ...]
 
@@ -86,18 +93,21 @@ _Layouts: TypeAlias = Any  # Layout, None, or a tuple of these for an argument t
 class _Relayout:
     """One rewriting of one function."""
 
-    def __init__(self, hooks: Mapping[str, AlterLayoutHook], target: Any) -> None:
+    def __init__(
+        self, hooks: Mapping[str, AlterLayoutHook], target: Any, conversion: ConversionCost
+    ) -> None:
         self.hooks = hooks
+        self.conversion = conversion
         self.target = target
         self.values: dict[Expr, _Value] = {}
         self.converted: dict[tuple[Expr, str, str], Expr] = {}
 
     def run(self, fn: Function) -> Function:
         nodes = list(post_order(fn, enter=enters))
-        self.prices = LayoutPrices(nodes, self._choices)
+        self.costs = LayoutCosts(nodes, self._choices, self.conversion)
         for node in nodes:
             self.values[node] = self._visit(node)
-        return as_function(self._plain(self.values[fn]))
+        return as_function(self._original(self.values[fn]))
 
     def _visit(self, node: Expr) -> _Value:
         if isinstance(node, Call) and isinstance(node.op, Op):
@@ -117,11 +127,11 @@ class _Relayout:
         return _Fields(fields)
 
     def _rebuilt(self, node: Expr) -> Expr:
-        """The node over operands that are laid out as written."""
-        return over_new_children(node, lambda c: self._plain(self.values[c]))
+        """The node over operands in their original layouts."""
+        return over_new_children(node, lambda c: self._original(self.values[c]))
 
     def _choices(self, call: Call, operator: Op) -> Sequence[LayoutChoice]:
-        """What the hook of an operator offers for a call."""
+        """The choices that the hook of an operator offers for a call."""
         hook = self.hooks.get(operator.name)
         if hook is None:
             return ()
@@ -133,10 +143,10 @@ class _Relayout:
     # -- calls -------------------------------------------------------------------------------
 
     def _call(self, call: Call, operator: Op) -> _Value:
-        if self.prices.has_choices(call):
+        if self.costs.has_choices(call):
             arriving = self.values[call.args[0]]
             is_blocked = isinstance(arriving, _Tensor) and arriving.layout is not None
-            return self._anchor(call, self.prices.cheapest(call, is_blocked))
+            return self._anchor(call, self.costs.cheapest(call, is_blocked))
         types = [type_of(a) for a in call.args]
         result = self._propagated(call, operator, types)
         return _Tensor(self._rebuilt(call)) if result is None else result
@@ -144,7 +154,7 @@ class _Relayout:
     def _anchor(self, call: Call, choice: LayoutChoice) -> _Value:
         paddings = choice.paddings or (None,) * len(call.args)
         args = tuple(
-            self._plain(self.values[arg]) if pair is None
+            self._original(self.values[arg]) if pair is None
             else self._from_to(arg, *pair) if padding is None
             else self._convert(self._padded(arg, padding), *pair)
             for arg, pair, padding in zip(call.args, choice.input_layouts, paddings, strict=True)
@@ -156,26 +166,26 @@ class _Relayout:
         if choice.cut is None:
             return result
         axis, size = choice.cut
-        kept = op.strided_slice(self._plain(result), begin=(0,), end=(size,), axes=(axis,),
+        kept = op.strided_slice(self._original(result), begin=(0,), end=(size,), axes=(axis,),
                                 span=call.span)
         return _Tensor(kept)
 
     def _padded(self, arg: Expr, zeros: Sequence[int]) -> Expr:
-        """``arg`` as written, with so many zeros behind each axis."""
-        value = self._plain(self.values[arg])
+        """``arg`` in its original layout, with so many zeros appended along each axis."""
+        value = self._original(self.values[arg])
         zero = const(0, tensor_type_of(arg).dtype)
         return op.nn.pad(value, zero, pad_width=tuple((0, n) for n in zeros), span=arg.span)
 
-    def _from_to(self, arg: Expr, written: str, wanted: str) -> Expr:
+    def _from_to(self, arg: Expr, original: str, wanted: str) -> Expr:
         value = self.values[arg]
         if isinstance(value, _Tensor) and value.layout is not None:
             present = value.layout
-            if present.primal.name == written:
+            if present.primal.name == original:
                 return self._convert(value.expr, present.name, wanted)
-        return self._convert(self._plain(value), written, wanted)
+        return self._convert(self._original(value), original, wanted)
 
     def _propagated(self, call: Call, operator: Op, types: Sequence[Type]) -> _Value | None:
-        """The call in the layout of its data, ``None`` where it cannot run in it."""
+        """The call in the layout of its data, ``None`` if it cannot run in it."""
         infer = operator.hook("layout")
         arriving = tuple(_layouts_of(self.values[a]) for a in call.args)
         if infer is None or not any(map(_is_blocked, arriving)):
@@ -191,23 +201,23 @@ class _Relayout:
     # -- conversions -------------------------------------------------------------------------
 
     def _in(self, value: _Value, layouts: _Layouts) -> Expr:
-        """``value`` in the given layouts, ``None`` standing for "as written"."""
+        """``value`` in the given layouts; ``None`` is the original layout."""
         if layouts is None:
-            return self._plain(value)
+            return self._original(value)
         if isinstance(layouts, tuple):
             fields = _fields_of(value, len(layouts))
-            parts = [self._in(f, want) for f, want in zip(fields, layouts, strict=True)]
-            return Tuple(tuple(parts))
+            wanted = zip(fields, layouts, strict=True)
+            return Tuple(tuple(self._in(f, layout) for f, layout in wanted))
         if isinstance(value, _Fields):
             return self._in(value, (layouts,) * len(value.fields))
         if value.layout is None or value.layout.primal != layouts.primal:
-            # Letters are names that the producer chose; only the order of axes is shared.
-            return self._convert(self._plain(value), layouts.primal.name, layouts.name)
+            # The producer chose the letters: only the order of the axes means the same to both.
+            return self._convert(self._original(value), layouts.primal.name, layouts.name)
         return self._convert(value.expr, value.layout.name, layouts.name)
 
-    def _plain(self, value: _Value) -> Expr:
+    def _original(self, value: _Value) -> Expr:
         if isinstance(value, _Fields):
-            return Tuple(tuple(self._plain(f) for f in value.fields))
+            return Tuple(tuple(self._original(f) for f in value.fields))
         if value.layout is None:
             return value.expr
         return self._convert(value.expr, value.layout.name, value.layout.primal.name)
@@ -241,8 +251,8 @@ def _fields_of(value: _Value, count: int) -> tuple[_Value, ...]:
     return tuple(_Tensor(TupleGetItem(value.expr, i)) for i in range(count))
 
 
-def _value_of(call: Call, written: Type, layouts: Sequence[Layout | None]) -> _Value:
-    if not isinstance(written, TupleType):
+def _value_of(call: Call, original: Type, layouts: Sequence[Layout | None]) -> _Value:
+    if not isinstance(original, TupleType):
         return _Tensor(call, layouts[0])
     fields = tuple(_Tensor(TupleGetItem(call, i), layout) for i, layout in enumerate(layouts))
     return _Fields(fields)

@@ -29,9 +29,9 @@ class ConvertLayout(FunctionPass):
     """Run operators in the layouts that ``layouts`` asks for.
 
     An entry is ``operator:data`` or ``operator:data:kernel``, such as ``nn.conv2d:NHWC:HWIO``.
-    Values stay in the new order of axes as far as the operators behind can take it (elementwise
-    and broadcasting ones, pools, reductions, concatenation, ..), so that transposes remain at
-    the edges alone. Operators named in ``skip`` keep what they have.
+    Values keep the new order of axes as far as the operators after them can run in it (elementwise
+    and broadcasting ones, pools, reductions, concatenation, ...), so that transposes remain only at
+    the edges. Operators named in ``skip`` keep their layouts.
 
     With ``layouts=("nn.conv2d:NHWC:HWIO",)``:
 
@@ -66,13 +66,13 @@ def _parsed(entry: str) -> tuple[str, _Wanted]:
     name, *layouts = entry.split(":")
     names = [Layout.parse(text) for text in layouts]
     if len(names) not in (1, 2) or not all(layout.is_primal for layout in names):
-        raise OptionError("a layout option cannot be read", expected="operator:NHWC[:HWIO]",
+        raise OptionError("malformed layout option", expected="operator:NHWC[:HWIO]",
                           got=entry)
     return name, (names[0].name, names[1].name if len(names) == 2 else None)
 
 
 class _Conversion:
-    """One rewriting; ``values`` has every node as rewritten, with the order of its axes."""
+    """One rewriting; ``values`` maps each node to the rewritten one and the order of its axes."""
 
     def __init__(self, wanted: Mapping[str, _Wanted], skip: frozenset[str]) -> None:
         self.wanted = wanted
@@ -83,7 +83,7 @@ class _Conversion:
     def run(self, fn: Function) -> Function:
         for node in post_order(fn, enter=enters):
             self.values[node] = self._visit(node)
-        return as_function(self.plain(fn))
+        return as_function(self.original(fn))
 
     def _visit(self, node: Expr) -> Permuted:
         name = op_name(node)
@@ -99,15 +99,15 @@ class _Conversion:
         return Permuted(self._rebuilt(node))
 
     def _rebuilt(self, node: Expr) -> Expr:
-        return over_new_children(node, self.plain)
+        return over_new_children(node, self.original)
 
-    def plain(self, original: Expr) -> Expr:
-        """The rewritten node with its axes as they were written."""
-        value = self.values[original]
-        return value.expr if value.order is None else self.ordered(original, None)
+    def original(self, node: Expr) -> Expr:
+        """The rewritten node with its axes in their original order."""
+        value = self.values[node]
+        return value.expr if value.order is None else self.ordered(node, None)
 
     def ordered(self, original: Expr, order: Permutation | None) -> Expr:
-        """The rewritten node with its axes in ``order`` (of the axes as written)."""
+        """The rewritten node with its axes in ``order``; ``None`` is the original order."""
         value = self.values[original]
         ndim = getattr(known_type(original), "ndim", 0)
         have = value.order or tuple(range(ndim))
@@ -139,7 +139,7 @@ class _Conversion:
             if not _are_permuted((now, data)):
                 return None
         else:
-            raise OptionError(f"{op_name(call)} has no layout to convert",
+            raise OptionError(f"{op_name(call)} takes no layout",
                               help="name operators such as nn.conv2d or nn.max_pool2d")
         args[0] = self.ordered(call.args[0], permutation(now, data))
         moved = call.replace(args=tuple(args), attrs=attrs.replace(**changes))

@@ -1,16 +1,16 @@
-"""What it takes to change layouts, and the choice among layouts with that in view.
+"""The layout cost model: which of the layouts that hooks offer make a function fastest.
 
-A value may be laid out as written ("plain") or in blocks. From the results of the function back to
-its parameters, each value is given two prices: what the operators behind it take if it is plain,
-and if it is in blocks, beyond the cheaper of both. For a chain of operators that is exact; where a
-value has several users, each is charged as if it were alone.
+A value is either unblocked, in its original layout, or blocked. From the results of the function
+back to its parameters, each value gets two costs: the seconds of the operators that depend on it
+if it is unblocked, and if it is blocked, above the cheaper of the two. For a chain of operators
+this is exact; if a value has several users, each is charged as if it were the only one.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from weft.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from weft.ir.op import Op
@@ -18,35 +18,38 @@ from weft.ir.types import TensorType, is_static
 from weft.transform.analysis.graph import known_type
 from weft.transform.layout.layout_choice import LayoutChoice
 
-# To read an element and write it elsewhere: eight bytes, at 16 a cycle.
-CONVERSION_CYCLES = 0.5
+# The seconds to change the layout of a tensor of this type, whose sizes are fixed. The pass context
+# holds that of the target: ``config["layout_conversion"]``.
+ConversionCost: TypeAlias = Callable[[TensorType], float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Prices:
-    """Cycles behind a value that is laid out as written, and behind one in blocks."""
+class _Costs:
+    """Seconds of the users of a value if it is unblocked, and if it is blocked."""
 
-    plain: float = 0.0
+    unblocked: float = 0.0
     blocked: float = 0.0
 
     def of(self, blocked: bool) -> float:
-        return self.blocked if blocked else self.plain
+        return self.blocked if blocked else self.unblocked
 
-    def __add__(self, other: _Prices) -> _Prices:
-        return _Prices(self.plain + other.plain, self.blocked + other.blocked)
+    def __add__(self, other: _Costs) -> _Costs:
+        return _Costs(self.unblocked + other.unblocked, self.blocked + other.blocked)
 
 
-class LayoutPrices:
-    """The prices of one function, whose ``nodes`` come with operands before their users.
+class LayoutCosts:
+    """The costs of one function, whose ``nodes`` are in topological order, operands first.
 
-    ``choices`` gives what the hook of an operator offers for a call, nothing for most.
+    ``choices`` returns what the hook of an operator offers for a call, empty for most calls.
     """
 
     def __init__(
-        self, nodes: Sequence[Expr], choices: Callable[[Call, Op], Sequence[LayoutChoice]]
+        self, nodes: Sequence[Expr], choices: Callable[[Call, Op], Sequence[LayoutChoice]],
+        conversion: ConversionCost,
     ) -> None:
         self._choices: dict[Expr, Sequence[LayoutChoice]] = {}
-        self._behind: dict[Expr, _Prices] = {}
+        self._users: dict[Expr, _Costs] = {}
+        self._conversion = conversion
         for node in nodes:
             if isinstance(node, Call) and isinstance(node.op, Op):
                 offered = choices(node, node.op)
@@ -60,29 +63,36 @@ class LayoutPrices:
         return call in self._choices
 
     def cheapest(self, call: Call, arrives_blocked: bool) -> LayoutChoice:
-        """The choice for data that arrives in blocks or as written; the first of equals."""
+        """The choice for data that arrives blocked or unblocked; the first of equals."""
         return min(self._choices[call], key=lambda c: self._cost(call, c, arrives_blocked))
 
     def _cost(self, call: Call, choice: LayoutChoice, arrives_blocked: bool) -> float:
-        behind = self._behind.get(call, _Prices()).of(choice.gives_blocks)
-        converted = choice.takes_blocks != arrives_blocked
-        return choice.cycles + behind + (_conversion(call.args[0]) if converted else 0.0)
+        users = self._users.get(call, _Costs()).of(choice.gives_blocks)
+        converts = choice.takes_blocks != arrives_blocked
+        return choice.seconds + users + (self._conversion_of(call.args[0]) if converts else 0.0)
 
     def _charge_operands(self, node: Expr) -> None:
-        behind = self._behind.get(node, _Prices())
+        users = self._users.get(node, _Costs())
         if node in self._choices and isinstance(node, Call):
             costs = [min(self._cost(node, c, arrives) for c in self._choices[node])
                      for arrives in (False, True)]
-            self._charge(node.args[0], _Prices(costs[0] - min(costs), costs[1] - min(costs)))
-        elif _passes_blocks(node):
+            self._charge(node.args[0], _Costs(costs[0] - min(costs), costs[1] - min(costs)))
+        elif _keeps_layout(node):
             for operand in _operands(node):
-                self._charge(operand, behind)
+                self._charge(operand, users)
         else:
             for operand in _operands(node):
-                self._charge(operand, _Prices(0.0, _conversion(operand)))
+                self._charge(operand, _Costs(0.0, self._conversion_of(operand)))
 
-    def _charge(self, node: Expr, prices: _Prices) -> None:
-        self._behind[node] = self._behind.get(node, _Prices()) + prices
+    def _charge(self, node: Expr, costs: _Costs) -> None:
+        self._users[node] = self._users.get(node, _Costs()) + costs
+
+    def _conversion_of(self, value: Expr) -> float:
+        """Seconds to change the layout of ``value``; 0 if its size is not known."""
+        type_ = known_type(value)
+        if not isinstance(type_, TensorType) or not is_static(type_):
+            return 0.0
+        return self._conversion(type_)
 
 
 def _operands(node: Expr) -> tuple[Expr, ...]:
@@ -98,16 +108,8 @@ def _operands(node: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def _passes_blocks(node: Expr) -> bool:
-    """Whether the node may run in the layout of its data, which then is that of its result."""
+def _keeps_layout(node: Expr) -> bool:
+    """Whether the node may run in the layout of its data, which its result then has too."""
     if isinstance(node, Call):
         return isinstance(node.op, Op) and node.op.hook("layout") is not None
     return isinstance(node, Tuple | TupleGetItem)
-
-
-def _conversion(value: Expr) -> float:
-    """Cycles to change the layout of ``value``; nothing where its size is not known."""
-    type_ = known_type(value)
-    if not isinstance(type_, TensorType) or not is_static(type_):
-        return 0.0
-    return CONVERSION_CYCLES * math.prod(type_.concrete_shape)

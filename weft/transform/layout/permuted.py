@@ -1,4 +1,4 @@
-"""How operators run when the axes of their data arrive in another order."""
+"""How operators run on data whose axes arrive in another order."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from weft.ir.types import TensorType
 from weft.op.reduce import reduced_axes
 from weft.transform.analysis.graph import known_type
 
-# order[i] is the axis, as written, that lies at position i.
+# order[i] is the original axis at position i.
 Permutation: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Permuted:
-    """A rewritten value and the order of its axes; ``None`` where that is as written."""
+    """A rewritten value and the order of its axes; ``None`` is the original order."""
 
     expr: Expr
     order: Permutation | None = None
 
 
 Values: TypeAlias = Mapping[Expr, Permuted]
-# A node as written, the order wanted (None: as written) -> its rewritten value in that order.
+# An original node, the wanted order (None: the original) -> its rewritten value in that order.
 Ordered: TypeAlias = Callable[[Expr, "Permutation | None"], Expr]
-# The call in the order in which its data arrives; None where it needs it as written.
+# The call in the order in which its data arrives; None if it needs the original order.
 Rule: TypeAlias = Callable[[Call, Values, Ordered], "Permuted | None"]
 
 
@@ -49,7 +49,7 @@ def _unary(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
 
 
 def _broadcast(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
-    """All operands in the order of the first that has one; smaller ones are widened first."""
+    """All operands in the order of the first that is permuted; lower ranks get leading axes."""
     type_ = known_type(call)
     orders = [values[a].order for a in call.args]
     order = next((o for o in orders if o is not None and len(o) == _ndim(type_)), None)
@@ -67,17 +67,18 @@ def _operand(arg: Expr, order: Permutation, ordered: Ordered) -> Expr:
     ndim = _ndim(known_type(arg))
     if ndim == len(order):
         return ordered(arg, order)
-    plain = ordered(arg, None)
+    original = ordered(arg, None)
     if ndim == 0:
-        return plain
-    wide = len(order) - ndim
-    if isinstance(plain, Constant):
-        return Constant(plain.data.reshape((1,) * wide + plain.data.shape).transpose(order))
-    return op.transpose(op.expand_dims(plain, axis=0, num_newaxis=wide), axes=order)
+        return original
+    added = len(order) - ndim
+    if isinstance(original, Constant):
+        data = original.data
+        return Constant(data.reshape((1,) * added + data.shape).transpose(order))
+    return op.transpose(op.expand_dims(original, axis=0, num_newaxis=added), axes=order)
 
 
 def _image(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
-    """Functions of images name the order of their axes themselves."""
+    """Operators with a ``layout`` attribute, which names the order of the axes."""
     attrs: Any = call.attrs
     order = values[call.args[0]].order
     if order is None or len(attrs.layout) != len(order) or not attrs.layout.isalpha():
@@ -123,8 +124,8 @@ def _concatenate(call: Call, values: Values, ordered: Ordered) -> Permuted | Non
     if order is None:
         return None
     axis = order.index(attrs.axis % len(order))
-    parts = Tuple(tuple(ordered(f, order) for f in fields.fields), span=fields.span)
-    return Permuted(call.replace(args=(parts,), attrs=attrs.replace(axis=axis)), order)
+    permuted = Tuple(tuple(ordered(f, order) for f in fields.fields), span=fields.span)
+    return Permuted(call.replace(args=(permuted,), attrs=attrs.replace(axis=axis)), order)
 
 
 def _pad(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
@@ -138,7 +139,7 @@ def _pad(call: Call, values: Values, ordered: Ordered) -> Permuted | None:
 
 
 def _transpose(call: Call, values: Values, _: Ordered) -> Permuted | None:
-    """A transpose only renames axes: the value stays, its order is told differently."""
+    """A transpose only renames axes: the value stays, and its order changes."""
     attrs: Any = call.attrs
     value = values[call.args[0]]
     if value.order is None:

@@ -1,4 +1,4 @@
-"""How many rows of an image a task of a convolution walks."""
+"""How many rows of an image one task of a convolution computes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.target import CpuTarget
 
 
 @dataclass(frozen=True, slots=True)
-class BandSize:
+class RowBlockShape:
     """``images`` of ``rows`` rows, each row convolved with ``slices`` slices of the weights.
 
     ``row_bytes`` are the pixels that one row of the result reads, ``weight_bytes`` all weights,
@@ -24,24 +24,25 @@ class BandSize:
     cycles: float
 
 
-def choose_band(size: BandSize, target: CpuTarget) -> int:
-    """How many rows to walk with one slice of the weights: a divisor of the image's height.
+def choose_row_block(shape: RowBlockShape, target: CpuTarget) -> int:
+    """How many rows to compute with one slice of the weights: a divisor of the image's height.
 
-    Within a band the pixels are read once for each slice of the weights, so they should fit the
-    second-level cache; between bands all weights are read again. Against the traffic from beyond
-    that cache stands the balance: few tasks leave some threads waiting for others. Both are
-    estimated in cycles. Of equals the tallest band wins that still leaves two of them.
+    Within a row block the pixels are read once for each slice of the weights, so they should fit
+    L2; between row blocks all weights are read again. Against this traffic beyond L2 stands the
+    load balance: with few tasks some threads wait for others. Of equals the tallest row block wins
+    that still leaves two of them.
     """
-    near, bandwidth = target.l2_bytes // 2, machine_model(target).beyond_l2_line_bandwidth
+    bandwidth = machine_model(target).beyond_l2_line_bandwidth
+    resident_limit = target.l2_bytes // 2
 
     def cost(rows: int) -> tuple[float, bool, int]:
-        bands = size.rows // rows
-        pixels = size.row_bytes * size.rows
-        pixels *= size.slices if size.row_bytes * rows > near else 1
-        weights = size.weight_bytes * (bands if size.weight_bytes > near else 1)
-        far = size.images * (pixels + weights) / bandwidth
-        tasks = max(1, size.images * bands * size.slices)
-        return size.cycles * imbalance(tasks) + far, bands < 2, -rows
+        blocks = shape.rows // rows
+        pixels = shape.row_bytes * shape.rows
+        pixels *= shape.slices if shape.row_bytes * rows > resident_limit else 1
+        weights = shape.weight_bytes * (blocks if shape.weight_bytes > resident_limit else 1)
+        transfer = shape.images * (pixels + weights) / bandwidth
+        tasks = max(1, shape.images * blocks * shape.slices)
+        return shape.cycles * imbalance(tasks) + transfer, blocks < 2, -rows
 
-    height = max(1, size.rows)  # there may be no rows at all
+    height = max(1, shape.rows)  # an empty image has no rows
     return min((rows for rows in range(1, height + 1) if height % rows == 0), key=cost)

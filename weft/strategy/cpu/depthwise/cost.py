@@ -1,38 +1,34 @@
-"""Estimates, in cycles of one core, of depthwise convolutions in blocks and as they are written."""
+"""Estimates of depthwise convolutions, in cycles of one core."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from weft.strategy.cpu.common.blocking import registers
-from weft.strategy.cpu.convolution.cost import ConvSize
+from weft.strategy.cpu.convolution.problem import ConvShape
 from weft.strategy.cpu.machine_model import MachineModel, machine_model
 from weft.target import CpuTarget
 
 
-def blocked_depthwise_cycles(
-    size: ConvSize, strides: Sequence[int], block: int, target: CpuTarget
-) -> float:
-    """Lanes are channels of a block, of which the last register may hold few."""
+def blocked_depthwise_cycles(shape: ConvShape, block: int, target: CpuTarget) -> float:
+    """Lanes are the channels of a block; the last register of a block may hold few."""
     model = machine_model(target)
-    vectors = size.elements // block * registers(block, target.lanes(size.dtype))
-    taps = math.prod(size.taps) * model.fma_shared_load_cycles
-    return max(vectors * taps, _arrival(model, size, strides))
+    vectors = shape.elements // block * registers(block, target.lanes(shape.dtype))
+    taps = math.prod(shape.taps) * model.fma_shared_load_cycles
+    return max(vectors * taps, _transfer_cycles(model, shape))
 
 
-def plain_depthwise_cycles(size: ConvSize, strides: Sequence[int], target: CpuTarget) -> float:
-    """Lanes are positions along a row, of which the last vector may hold few."""
+def unblocked_depthwise_cycles(shape: ConvShape, target: CpuTarget) -> float:
+    """Lanes are positions along a row; the last vector of a row may hold few."""
     model = machine_model(target)
-    lanes, width = target.lanes(size.dtype), size.extents[-1]
-    vectors = size.elements // width * -(-width // lanes)
+    lanes, width = target.lanes(shape.dtype), shape.extents[-1]
+    vectors = shape.elements // width * -(-width // lanes)
     by_stride = {1: model.fma_unaligned_load_cycles, 2: model.fma_strided_load_cycles}
-    tap = by_stride.get(strides[-1], model.fma_gather_cycles)
-    taps = math.prod(size.taps) * tap
-    return max(vectors * taps, _arrival(model, size, strides))
+    tap = by_stride.get(shape.strides[-1], model.fma_gather_cycles)
+    return max(vectors * math.prod(shape.taps) * tap, _transfer_cycles(model, shape))
 
 
-def _arrival(model: MachineModel, size: ConvSize, strides: Sequence[int]) -> float:
+def _transfer_cycles(model: MachineModel, shape: ConvShape) -> float:
     """Cycles in which the data arrives and the result is written."""
-    moved = size.elements * size.dtype.itemsize * (math.prod(strides) + 1)
+    moved = shape.elements * shape.dtype.itemsize * (math.prod(shape.strides) + 1)
     return moved / model.l2_bandwidth

@@ -10,74 +10,32 @@ instruction reads then lies in one piece, whatever the tap.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft import te
-from weft.ir.dtype import float32, int32
-from weft.ir.expr import Call
-from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.common.register_tile import RegisterTile, choose_tile
-from weft.strategy.cpu.dot_product.instruction import DotPlan, plan_dot_product
+from weft.strategy.cpu.common.register_tile import RegisterTile
+from weft.strategy.cpu.dot_product.instruction import DotPlan
 from weft.strategy.cpu.dot_product.schedule import schedule_sums
 from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.implementation import Implementation
-from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
 from weft.topi.nn.conv import side_padding, window_counts
 
-_DATA = "NCHW"
 
+def dot_product_conv(
+    plan: DotPlan, tile: RegisterTile, *, is_flat: bool
+) -> tuple[Callable[..., te.Tensor], Callable[[CpuContext], None]]:
+    """Compute and schedule of ``nn.conv2d`` with a packed kernel (``OHWI4i``).
 
-def conv_plan(call: Call, types: tuple[Type | None, ...], target: CpuTarget) -> DotPlan | None:
-    """The plan for an ungrouped 2-D convolution of known sizes with sums of 32 bits.
-
-    ``types`` are those of the data and the kernel; the kernel is in any layout.
+    ``tile`` is output channels by vectors of positions. With ``is_flat`` each result reads one
+    pixel, and an image is a single row of all its positions.
     """
-    data, kernel = types
-    attrs, result = call.attrs, call.checked_type
-    fixed = [t for t in (data, kernel, result) if isinstance(t, TensorType) and is_static(t)]
-    if len(fixed) < 3 or not isinstance(attrs, ConvAttrs) or attrs.spatial != "HW":
-        return None
-    x, w, y = fixed
-    if attrs.groups != 1 or attrs.data_layout != _DATA or attrs.result_layout != _DATA:
-        return None
-    plan = plan_dot_product(w.dtype, x.dtype, target, keeps_left=True)
-    if plan is None or 0 in (*x.shape, *w.shape, *y.shape):
-        return None
-    return plan if y.dtype in ((int32,) if plan.accumulator.is_int else (float32,)) else None
-
-
-def kernel_layout(plan: DotPlan) -> str:
-    """The layout of kernels that the instructions read as they are."""
-    return f"OHWI{plan.group}i"
-
-
-def dot_convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
-    """The implementation of ``nn.conv2d`` with a kernel in ``kernel_layout``."""
-    plan = conv_plan(call, tuple(a.checked_type for a in call.args), target)
-    if plan is None or getattr(call.attrs, "kernel_layout", "") != kernel_layout(plan):
-        return
-    _, outputs, height, width = call.checked_type.concrete_shape  # type: ignore[union-attr]
-    flat = _is_flat(call)
-    columns = height * width if flat else width
-    tile = choose_tile(outputs, -(-columns // plan.lanes), target)
-    rows = max(n for n in range(1, tile.mr + 1) if outputs % n == 0)
-    tile = RegisterTile(rows, tile.nr_vectors)
-    compute = functools.partial(_convolution, plan=plan, tile=tile, flat=flat)
-    schedule = functools.partial(_schedule, plan=plan, tile=tile, flat=flat)
-    yield Implementation(f"nn.conv2d.cpu.{plan.instruction.name}", schedule, compute)
-
-
-def _is_flat(call: Call) -> bool:
-    """Whether every result reads one pixel: then an image is a single row of all its positions."""
-    attrs, kernel = call.attrs, call.args[1].checked_type
-    taps = kernel.concrete_shape[1:3] if isinstance(kernel, TensorType) else ()
-    return isinstance(attrs, ConvAttrs) and taps == (1, 1) and not any(attrs.padding)
+    return (functools.partial(_convolution, plan=plan, tile=tile, flat=is_flat),
+            functools.partial(_schedule, plan=plan, tile=tile, flat=is_flat))
 
 
 @dataclass(frozen=True, slots=True)

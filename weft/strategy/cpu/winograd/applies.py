@@ -1,104 +1,62 @@
-"""Which convolutions run by minimal filtering: those whose estimate is clearly shorter."""
+"""Which convolutions Winograd's algorithm applies to; the reasons for the others."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
-from weft import op
-from weft.ir.expr import Call, Constant, Expr
-from weft.ir.passes import PassContext
-from weft.ir.types import TensorType, Type, is_static
-from weft.op.nn.conv import ConvAttrs
-from weft.op.nn.winograd import WinogradConv2DAttrs
-from weft.strategy.cpu.common.blocking import block_for
-from weft.strategy.cpu.machine_model import machine_model
-from weft.strategy.cpu.winograd.cost import WinogradSize, plan_winograd
-from weft.strategy.implementation import attrs_of
-from weft.strategy.registry import alter_layout
+from weft.ir.dtype import float32
+from weft.strategy.cpu.common.blocking import block_for, channel_block, registers
+from weft.strategy.cpu.convolution.problem import ConvProblem
 from weft.target import CpuTarget
-from weft.topi.nn.conv import full_padding
-from weft.topi.nn.winograd import TAPS, TILES
-from weft.transform.layout.layout_choice import LayoutChoice
+from weft.topi.nn.winograd import TAPS
 
-WORTH = 0.8  # of the direct time: less is not worth the larger weights and rounding errors
+# Registers that padded output channels must save: the cut is another pass over the result.
+PADDING_LIMIT = 0.9
 
 
-def use_winograd(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:
-    """``nn.winograd_conv2d`` for 3 x 3 kernels with stride 1, constant weights and float32.
+def why_not_winograd(problem: ConvProblem, target: CpuTarget) -> str | None:
+    """The reason against F(m x m, 3 x 3), ``None`` if it applies.
 
-    Rounding differs: relative errors, to the largest result, stay below 1e-4 (about 1e-6 for a
-    direct sum). ``WEFT_WINOGRAD=0`` forbids it.
+    It takes 3 x 3 kernels in float32 that are known when the model is compiled, with stride and
+    dilation 1 and one group, over NCHW images whose channels fill at least half a vector.
     """
-    if not context.config.get("winograd", True) or not isinstance(call.args[1], Constant):
-        return None
-    attrs, data, weight = attrs_of(call, ConvAttrs), types[0], types[1]
-    if not (isinstance(data, TensorType) and isinstance(weight, TensorType)):
-        return None
-    if not _applies(attrs, data, weight) or not isinstance(context.target, CpuTarget):
-        return None
-    tile = _cheapest_tile(attrs, data, weight, context.target)
-    if tile is None:
-        return None
-    points = op.nn.winograd_weight(call.args[1], tile=tile, span=call.span)
-    return op.nn.winograd_conv2d(call.args[0], points, tile=tile, padding=attrs.padding,
-                                 span=call.span)
+    attrs, shape = problem.attrs, problem.shape
+    if attrs.spatial != "HW":
+        return f"{len(attrs.spatial)} spatial axes, not 2"
+    if shape.taps != (TAPS, TAPS):
+        return f"the kernel is {'x'.join(map(str, shape.taps))}, not 3x3"
+    if attrs.groups != 1:
+        return f"{attrs.groups} groups"
+    if max(attrs.strides) != 1:
+        return f"stride {max(attrs.strides)}"
+    if max(attrs.dilation) != 1:
+        return f"dilation {max(attrs.dilation)}"
+    if problem.data.dtype != float32 or (attrs.out_dtype or float32) != float32:
+        return f"dtype {problem.data.dtype}, not float32"
+    if not problem.is_unblocked:
+        return f"the layouts are {attrs.data_layout} and {attrs.kernel_layout}, not NCHW and OIHW"
+    if not problem.is_constant:
+        return "the kernel is computed at run time"
+    if shape.is_empty:
+        return "an operand is empty"
+    outputs = shape.outputs + channels_to_add(problem, target)
+    if min(block_for(outputs, target), block_for(shape.inputs, target)) < _half_a_vector(target):
+        return "blocks of channels fill less than half a vector"
+    return None
 
 
-def _applies(attrs: ConvAttrs, data: TensorType, weight: TensorType) -> bool:
-    if not (is_static(data) and is_static(weight)) or 0 in data.concrete_shape:
-        return False
-    plain = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
-    return (
-        weight.concrete_shape[2:] == (TAPS, TAPS)
-        and attrs.groups == 1
-        and tuple(attrs.strides) == tuple(attrs.dilation) == (1, 1)
-        and plain == ("NCHW", "OIHW", "NCHW")
-        and str(data.dtype) == "float32"
-        and (attrs.out_dtype is None or attrs.out_dtype == data.dtype)
-    )
+def channels_to_add(problem: ConvProblem, target: CpuTarget) -> int:
+    """Output channels of zeros that make whole vectors; 0 where that saves few registers.
+
+    85 channels would run in blocks of 17, two registers each; 96 take six registers.
+    """
+    outputs, lanes = problem.shape.outputs, target.lanes(problem.shape.dtype)
+    if outputs < lanes // 4:
+        return 0
+    block = channel_block(outputs, lanes)
+    whole = -(-outputs // lanes)
+    if whole > PADDING_LIMIT * (outputs // block) * registers(block, lanes):
+        return 0
+    return whole * lanes - outputs
 
 
-def _cheapest_tile(
-    attrs: ConvAttrs, data: TensorType, weight: TensorType, target: CpuTarget
-) -> int | None:
-    """The tile that takes the least time, ``None`` where that is not clearly less than direct."""
-    batch, channels, height, width = data.concrete_shape
-    outputs = weight.concrete_shape[0]
-    top, left, bottom, right = full_padding(attrs.padding, 2)
-    rows, columns = height + top + bottom - 2, width + left + right - 2
-    lanes = target.lanes("float32")
-    block = block_for(outputs, target)
-    if min(block, block_for(channels, target)) < lanes // 2 or min(rows, columns) < 1:
-        return None  # mostly empty registers
-    products = math.prod((batch, rows, columns, TAPS * TAPS, channels, outputs))
-    weights = 4 * TAPS * TAPS * channels * outputs
-    model = machine_model(target)
-    direct = products / (model.fma_per_cycle * lanes)
-    if weights > target.l2_bytes // 2:
-        direct += weights / model.beyond_l2_load_store_bandwidth
-    costs = {}
-    for tile in TILES:
-        size = WinogradSize(tile, batch, -(-rows // tile), -(-columns // tile), channels,
-                            outputs // block, block)
-        costs[tile] = plan_winograd(size, target).work
-    best = min(TILES, key=lambda tile: (costs[tile], tile))
-    return best if costs[best] < WORTH * direct else None
-
-
-@alter_layout("nn.winograd_conv2d", target="cpu")
-def winograd_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
-    """Blocked channels for data and result, and the weights of a block side by side."""
-    attrs, data, weight = attrs_of(call, WinogradConv2DAttrs), types[0], types[1]
-    if attrs.data_layout != "NCHW" or not isinstance(data, TensorType) or not is_static(data):
-        return None
-    if not isinstance(weight, TensorType) or not is_static(weight):
-        return None
-    block = block_for(weight.concrete_shape[2], target)
-    data_layout = f"NCHW{block_for(data.concrete_shape[1], target)}c"
-    kernel_layout, out_layout = f"HWOI{block}o", f"NCHW{block}c"
-    return LayoutChoice(
-        attrs.replace(data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout),
-        (("NCHW", data_layout), ("HWOI", kernel_layout)),
-        out_layout,
-    )
+def _half_a_vector(target: CpuTarget) -> int:
+    return target.lanes(float32) // 2

@@ -1,8 +1,9 @@
-"""How a convolution by minimal filtering is cut into tasks and register tiles, and what it costs.
+"""The blocking of a Winograd convolution into tasks and register tiles, and its estimate.
 
-The estimate is in cycles of one core and has three parts: the products, at the rate of their
-register tile; the transforms, a fixed number of vector instructions for each tile and channel
-vector; and the traffic from beyond the second-level cache.
+The estimate is in cycles of one core: the matrix multiplications in the transform domain, at the
+rate of their register tile; the input and output transforms, a fixed number of vector instructions
+for each tile and vector of channels; and the traffic beyond L2. The filter transform is not part of
+it, for the weights are constants and transformed when the model is compiled.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from weft.ir.dtype import DType
 from weft.strategy.cpu.common.blocking import registers
 from weft.strategy.cpu.common.register_tile import RegisterTile, fits_registers
 from weft.strategy.cpu.machine_model import imbalance, machine_model
@@ -19,58 +21,70 @@ from weft.topi.nn.winograd import TAPS
 
 
 @dataclass(frozen=True, slots=True)
-class WinogradSize:
-    """A convolution in tiles of ``tile`` x ``tile`` outputs; channels come in blocks."""
+class WinogradShape:
+    """F(m x m, 3 x 3) over ``tile_rows`` by ``tile_columns`` output tiles, m = ``tile``.
+
+    ``channels`` are input channels; the output channels are ``blocks`` blocks of ``block``.
+    """
 
     tile: int
     batch: int
-    tall: int
-    wide: int
+    tile_rows: int
+    tile_columns: int
     channels: int
     blocks: int
     block: int
+    dtype: DType
 
     @property
     def points(self) -> int:
+        """Elements of a tile in the transform domain, each of which is a GEMM over channels."""
         return (self.tile + TAPS - 1) ** 2
 
     @property
     def outputs(self) -> int:
         return self.blocks * self.block
 
+    @property
+    def multiply_adds(self) -> int:
+        """Those of all GEMMs in the transform domain."""
+        tiles = self.batch * self.tile_rows * self.tile_columns
+        return self.points * tiles * self.channels * self.outputs
+
 
 @dataclass(frozen=True, slots=True)
 class WinogradPlan:
-    """A task is ``band`` tile rows by one of ``parts`` of the channels.
+    """A task is ``row_block`` tile rows by one of ``channel_splits`` shares of the outputs.
 
-    Register tiles are ``tile_rows`` x ``tile_columns`` tile positions by ``vectors`` channel
-    blocks. ``by_slice``: the products of so many blocks are interpolated before the next are
-    begun, and stay near; else all of a task are computed first, and each point's weights are read
-    once for the whole band. ``work`` is the estimate of all tasks one after another, ``cycles``
-    that on several threads.
+    Register tiles are ``register_rows`` x ``register_columns`` tiles by ``register_blocks`` blocks
+    of output channels. With ``fuses_output`` the output transform of so many channel blocks follows
+    their GEMMs at once, while these results are resident in L2; otherwise all GEMMs of a task come
+    first, and the weights of each point are read once per task. ``total_cycles`` estimates all
+    tasks on one core, ``balanced_cycles`` adds the load imbalance of several.
     """
 
-    band: int
-    parts: int
-    tile_rows: int
-    tile_columns: int
-    vectors: int
-    by_slice: bool
-    work: float
-    cycles: float
+    row_block: int
+    channel_splits: int
+    register_rows: int
+    register_columns: int
+    register_blocks: int
+    fuses_output: bool
+    total_cycles: float
+    balanced_cycles: float
 
 
 @functools.lru_cache(maxsize=256)
-def plan_winograd(size: WinogradSize, target: CpuTarget) -> WinogradPlan:
-    """The cheapest plan; of equals the one with the tallest bands and fewest parts."""
+def plan_winograd(shape: WinogradShape, target: CpuTarget) -> WinogradPlan:
+    """The fastest plan; of equals the one with the tallest row blocks and fewest splits."""
     return min(
         (
             plan
-            for band in sorted({-(-size.tall // bands) for bands in range(1, size.tall + 1)})
-            for parts in _divisors(size.blocks)
-            for plan in _plans(size, band, parts, target)
+            for row_block in sorted({-(-shape.tile_rows // count)
+                                     for count in range(1, shape.tile_rows + 1)})
+            for splits in _divisors(shape.blocks)
+            for plan in _plans(shape, row_block, splits, target)
         ),
-        key=lambda plan: (plan.cycles, -plan.band, plan.parts),
+        key=lambda plan: (plan.balanced_cycles, -plan.row_block, plan.channel_splits),
     )
 
 
@@ -79,80 +93,88 @@ def _divisors(number: int) -> list[int]:
 
 
 def _plans(
-    size: WinogradSize, band: int, parts: int, target: CpuTarget
+    shape: WinogradShape, row_block: int, splits: int, target: CpuTarget
 ) -> Iterator[WinogradPlan]:
-    model = machine_model(target)
-    tile, rate = _register_tile(size, band, size.blocks // parts, target)
-    bands = -(-size.tall // band)
-    lanes = target.lanes("float32")
-    tiles = size.batch * bands * band * size.wide
-    products = size.points * tiles * size.channels * size.outputs
-    products /= model.fma_per_cycle * lanes
-    transform = model.winograd_transforms(size.tile)
-    transforms = tiles * (parts * size.channels * transform.input_cycles
-                          + size.outputs * transform.output_cycles) / lanes
-    for by_slice in (True, False):
-        far = _far_bytes(size, band, parts, tile.vectors, target, by_slice=by_slice)
-        transfer = size.batch * bands * far / model.beyond_l2_load_store_bandwidth
-        cycles = products * rate + transforms + transfer
-        balanced = cycles * imbalance(size.batch * bands * parts)
-        yield WinogradPlan(band, parts, tile.rows, tile.columns, tile.vectors, by_slice,
+    tile, rate = _register_tile(shape, row_block, shape.blocks // splits, target)
+    row_blocks = -(-shape.tile_rows // row_block)
+    model, lanes = machine_model(target), target.lanes(shape.dtype)
+    # The last row block may reach beyond the image: it is computed as a whole.
+    tiles = shape.batch * row_blocks * row_block * shape.tile_columns
+    gemm = shape.points * tiles * shape.channels * shape.outputs
+    gemm /= model.fma_per_cycle * lanes
+    transform = model.winograd_transforms(shape.tile)
+    # Every split of the output channels transforms the whole input again.
+    transforms = tiles * (splits * shape.channels * transform.input_cycles
+                          + shape.outputs * transform.output_cycles) / lanes
+    for fuses_output in (True, False):
+        moved = _bytes_beyond_l2(shape, row_block, splits, tile.blocks, target,
+                                 fuses_output=fuses_output)
+        transfer = shape.batch * row_blocks * moved / model.beyond_l2_load_store_bandwidth
+        cycles = gemm * rate + transforms + transfer
+        balanced = cycles * imbalance(shape.batch * row_blocks * splits)
+        yield WinogradPlan(row_block, splits, tile.rows, tile.columns, tile.blocks, fuses_output,
                            cycles, balanced)
 
 
-def _far_bytes(size: WinogradSize, band: int, parts: int, vectors: int, target: CpuTarget, *,
-               by_slice: bool) -> float:
-    """Bytes that one band moves from and to beyond the second-level cache.
+def _bytes_beyond_l2(
+    shape: WinogradShape, row_block: int, splits: int, register_blocks: int, target: CpuTarget, *,
+    fuses_output: bool,
+) -> float:
+    """Bytes that one row block moves from and to beyond L2.
 
-    The data at the points and the products stay there if they leave a quarter of it; the weights
-    too, from band to band, if all fit together.
+    The transformed input and the results of the GEMMs stay in L2 if they fill at most three
+    quarters of it; the weights too, from row block to row block, if all fit together.
     """
-    near = target.l2_bytes * 3 // 4
-    positions = 4 * size.points * band * size.wide
-    weights = 4 * size.points * size.channels * size.outputs
-    data, results = positions * size.channels, positions * size.outputs // parts
-    if by_slice:
-        slices = -(-size.blocks // (parts * vectors))
-        resident = data + positions * vectors * size.block
-        moved = data * (1 + slices)
+    resident_limit = target.l2_bytes * 3 // 4
+    positions = shape.dtype.itemsize * shape.points * row_block * shape.tile_columns
+    weights = shape.dtype.itemsize * shape.points * shape.channels * shape.outputs
+    inputs, results = positions * shape.channels, positions * shape.outputs // splits
+    if fuses_output:
+        slices = -(-shape.blocks // (splits * register_blocks))
+        resident = inputs + positions * register_blocks * shape.block
+        moved = inputs * (1 + slices)
     else:
-        resident = data + results
-        moved = 2 * (data + results)
-    far = parts * moved if resident > near else 0.0
-    return far + (weights if resident + weights // parts > target.l2_bytes else 0.0)
+        resident = inputs + results
+        moved = 2 * (inputs + results)
+    beyond = splits * moved if resident > resident_limit else 0.0
+    return beyond + (weights if resident + weights // splits > target.l2_bytes else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
+    """Tiles of so many rows and columns of the image by blocks of output channels."""
+
     rows: int
     columns: int
-    vectors: int
+    blocks: int
 
 
 def _register_tile(
-    size: WinogradSize, band: int, blocks: int, target: CpuTarget
+    shape: WinogradShape, row_block: int, blocks: int, target: CpuTarget
 ) -> tuple[_Tile, float]:
-    """The register tile that covers a band and its channels fastest, and its cycles per ideal one.
+    """The register tile that covers a row block and its channels in the fewest cycles.
 
-    Tile positions of one row come first, then whole rows: these are neighbours in memory.
+    Also returns its cycles relative to the FMA peak. Tiles of one row of the image come first, then
+    whole rows: these are neighbours in memory.
     """
-    model, step = machine_model(target), registers(size.block, target.lanes("float32"))
+    model, step = machine_model(target), registers(shape.block, target.lanes(shape.dtype))
+    wide = shape.tile_columns
     best: tuple[float, _Tile] | None = None
     for vectors in range(1, min(blocks, 8) + 1):
         most = (target.vector_registers - 1) // (vectors * step)
-        for columns in range(1, min(size.wide, most) + 1):
-            for rows in range(1, min(band, most) + 1 if columns == size.wide else 2):
+        for columns in range(1, min(wide, most) + 1):
+            for rows in range(1, min(row_block, most) + 1 if columns == wide else 2):
                 tile = RegisterTile(rows * columns, vectors * step)
                 if not fits_registers(tile, target):
                     break
-                covers = -(-band // rows) * -(-size.wide // columns) * -(-blocks // vectors)
-                start = (model.tile_start_cycles + tile.accumulators) / size.channels
-                uneven = band % rows or size.wide % columns or blocks % vectors
+                covers = -(-row_block // rows) * -(-wide // columns) * -(-blocks // vectors)
+                start = (model.tile_start_cycles + tile.accumulators) / shape.channels
+                has_guards = row_block % rows or wide % columns or blocks % vectors
                 cycles = covers * (tile.step_cycles(model) + start)
-                cycles *= model.guarded_tile_factor if uneven else 1.0
+                cycles *= model.guarded_tile_factor if has_guards else 1.0
                 if best is None or cycles < best[0]:
                     best = cycles, _Tile(rows, columns, vectors)
     if best is None:
-        best = float(band * size.wide * blocks * step), _Tile(1, 1, 1)
-    ideal = band * size.wide * blocks * size.block / target.lanes("float32") / model.fma_per_cycle
-    return best[1], best[0] / ideal
+        best = float(row_block * wide * blocks * step), _Tile(1, 1, 1)
+    peak = row_block * wide * blocks * shape.block / target.lanes(shape.dtype) / model.fma_per_cycle
+    return best[1], best[0] / peak

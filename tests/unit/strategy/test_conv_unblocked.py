@@ -1,4 +1,4 @@
-"""Convolutions over images as they are written, against the reference and in the form they take."""
+"""Convolutions in the original layout, against the reference and in the form they take."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy import lower_function
-from weft.strategy.cpu.convolution.cost import ConvSize, blocked_cycles, plain_cycles
-from weft.strategy.cpu.convolution.layouts import conv_layout
-from weft.strategy.cpu.convolution.row_block import BandSize, choose_band
+from weft.strategy.cpu.convolution.cost import estimate_blocked, estimate_unblocked
+from weft.strategy.cpu.convolution.layouts import conv_layouts
+from weft.strategy.cpu.convolution.problem import ConvShape
+from weft.strategy.cpu.convolution.row_block import RowBlockShape, choose_row_block
 from weft.strategy.implementation import attrs_of
 
 TARGETS = pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
 CONVS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
 
-def plain_function(c_in, c_out, sizes, taps, *, fused=True, batch=1, groups=1, **attrs) -> Function:
+def unblocked_function(
+    c_in, c_out, sizes, taps, *, fused=True, batch=1, groups=1, **attrs
+) -> Function:
     x = var("x", (batch, c_in, *sizes))
     w = var("w", (c_out, c_in // groups, *taps))
     y = CONVS[len(sizes)](x, w, groups=groups, **attrs)
@@ -50,14 +53,14 @@ def call_of(function: Function) -> Call:
     ],
 )
 def test_values(target, c_in, c_out, sizes, taps, attrs) -> None:
-    kernel = check(plain_function(c_in, c_out, sizes, taps, **attrs), target)
-    assert ".cpu.direct_nc" in kernel.implementation
+    kernel = check(unblocked_function(c_in, c_out, sizes, taps, **attrs), target)
+    assert ".cpu.direct_unblocked" in kernel.implementation
 
 
 @TARGETS
 def test_convolution_that_is_the_output(target) -> None:
-    check(plain_function(3, 5, (6, 10), (1, 1), fused=False), target)
-    check(plain_function(3, 5, (6, 10), (3, 3), fused=False, padding=(1, 1)), target)
+    check(unblocked_function(3, 5, (6, 10), (1, 1), fused=False), target)
+    check(unblocked_function(3, 5, (6, 10), (3, 3), fused=False, padding=(1, 1)), target)
 
 
 @TARGETS
@@ -67,7 +70,7 @@ def test_convolution_that_is_the_output(target) -> None:
 ])
 def test_sums_have_whole_vectors(target, sizes, taps, attrs) -> None:
     """Only what is written is masked; the hot loop is not."""
-    kernel = lower_function(plain_function(4, 8, sizes, taps, **attrs), target)
+    kernel = lower_function(unblocked_function(4, 8, sizes, taps, **attrs), target)
     sums = [line for line in str(kernel.func).splitlines() if " * broadcast(" in line]
     assert sums
     assert not [line for line in sums if " if " in line or "select(" in line]
@@ -77,60 +80,67 @@ def test_sums_have_whole_vectors(target, sizes, taps, attrs) -> None:
 def test_taps_above_and_below_the_image_are_left_out(target) -> None:
     shape = (3, 8, (5, 20), (3, 3))
     border = {"padding": (2, 0), "dilation": (2, 1)}
-    text = str(check(plain_function(*shape, **border, finite_kernel=True), target).func)
+    text = str(check(unblocked_function(*shape, **border, finite_kernel=True), target).func)
     assert "for kh in range(max(" in text
-    kept = str(check(plain_function(*shape, **border), target).func)
+    kept = str(check(unblocked_function(*shape, **border), target).func)
     assert "for kh in range(3)" in kept, "infinity times a zero of the padding is no zero"
 
 
 @TARGETS
 def test_pixels_of_a_volume_are_one_row(target) -> None:
     """Vectors of positions are loads from one place, wherever they begin."""
-    kernel = lower_function(plain_function(3, 16, (5, 7, 13), (1, 1, 1)), target)
+    kernel = lower_function(unblocked_function(3, 16, (5, 7, 13), (1, 1, 1)), target)
     products = [line for line in str(kernel.func).splitlines() if " * broadcast(" in line]
     assert products
     assert not [line for line in products if "// broadcast" in line]
 
 
-def size_of(c_in, c_out, sizes, taps, **attrs) -> ConvSize:
-    call = call_of(plain_function(c_in, c_out, sizes, taps, **attrs))
+def shape_of(c_in, c_out, sizes, taps, **attrs) -> ConvShape:
+    call = call_of(unblocked_function(c_in, c_out, sizes, taps, **attrs))
     data, kernel = (a.checked_type for a in call.args)
     assert isinstance(data, TensorType)
     assert isinstance(kernel, TensorType)
-    return ConvSize.of(attrs_of(call, ConvAttrs), data, kernel)
+    return ConvShape.of(attrs_of(call, ConvAttrs), data, kernel)
+
+
+def cycles_of(shape: ConvShape, block: int) -> tuple[float, float]:
+    """Of the unblocked and of the blocked algorithm."""
+    return (estimate_unblocked(shape, WIDE_CPU).cycles,
+            estimate_blocked(shape, block, WIDE_CPU).cycles)
 
 
 def test_estimates_are_near_the_arithmetic_where_all_lanes_are_used() -> None:
-    size = size_of(64, 64, (56, 56), (1, 1))
     ideal = 64 * 64 * 56 * 56 / 32
-    assert ideal < plain_cycles(size, WIDE_CPU) < 1.1 * ideal
-    assert ideal < blocked_cycles(size, 64, 16, WIDE_CPU) < 1.1 * ideal
+    for cycles in cycles_of(shape_of(64, 64, (56, 56), (1, 1)), 16):
+        assert ideal < cycles < 1.1 * ideal
 
 
-def test_short_rows_are_dear_as_vectors_and_few_channels_as_blocks() -> None:
-    short = size_of(64, 64, (7, 7), (3, 3), padding=(1, 1))
-    assert plain_cycles(short, WIDE_CPU) > 2 * blocked_cycles(short, 64, 16, WIDE_CPU)
-    few = size_of(64, 6, (64, 64), (3, 3), padding=(1, 1))
-    assert plain_cycles(few, WIDE_CPU) < 0.6 * blocked_cycles(few, 16, 16, WIDE_CPU)
+def test_short_rows_are_slow_as_vectors_and_few_channels_as_blocks() -> None:
+    unblocked, blocked = cycles_of(shape_of(64, 64, (7, 7), (3, 3), padding=(1, 1)), 16)
+    assert unblocked > 2 * blocked
+    few = shape_of(64, 6, (64, 64), (3, 3), padding=(1, 1))
+    unblocked, blocked = cycles_of(few.with_outputs(16), 16)
+    assert estimate_unblocked(few, WIDE_CPU).cycles < 0.6 * blocked
 
 
-def test_a_hook_offers_images_as_written_and_blocks() -> None:
-    call = call_of(plain_function(32, 64, (14, 14), (3, 3), padding=(1, 1)))
-    choices = conv_layout(call, [a.checked_type for a in call.args], WIDE_CPU)
+def test_the_layout_pass_chooses_between_unblocked_and_blocked() -> None:
+    call = call_of(unblocked_function(32, 64, (14, 14), (3, 3), padding=(1, 1)))
+    choices = conv_layouts(call, [a.checked_type for a in call.args], WIDE_CPU)
     found = {(c.attrs.data_layout, c.attrs.result_layout) for c in choices}
     assert found == {("NCHW16c", "NCHW16c"), ("NCHW", "NCHW16c"), ("NCHW", "NCHW")}
 
 
 def test_the_layouts_of_a_depthwise_convolution_keep_it_one() -> None:
-    call = call_of(plain_function(32, 32, (14, 14), (3, 3), padding=(1, 1), groups=32))
-    choices = conv_layout(call, [a.checked_type for a in call.args], WIDE_CPU)
+    call = call_of(unblocked_function(32, 32, (14, 14), (3, 3), padding=(1, 1), groups=32))
+    choices = conv_layouts(call, [a.checked_type for a in call.args], WIDE_CPU)
     choice = next(c for c in choices if c.gives_blocks)
     x, w = var("x", (1, 2, 14, 14, 16)), var("w", (2, 1, 3, 3, 1, 16))
     function = primitive([x, w], call.replace(args=(x, w), attrs=choice.attrs, checked_type=None))
     assert "depthwise" in lower_function(function, WIDE_CPU).implementation
 
 
-def test_bands_are_short_where_pixels_would_leave_the_cache() -> None:
-    size = BandSize(images=1, rows=64, slices=8, row_bytes=20_000, weight_bytes=4096, cycles=1e9)
-    assert choose_band(size, WIDE_CPU) * size.row_bytes <= WIDE_CPU.l2_bytes // 2
-    assert choose_band(BandSize(1, 0, 1, 0.0, 0, 0.0), WIDE_CPU) == 1
+def test_row_blocks_are_short_where_pixels_would_leave_the_cache() -> None:
+    shape = RowBlockShape(images=1, rows=64, slices=8, row_bytes=20_000, weight_bytes=4096,
+                          cycles=1e9)
+    assert choose_row_block(shape, WIDE_CPU) * shape.row_bytes <= WIDE_CPU.l2_bytes // 2
+    assert choose_row_block(RowBlockShape(1, 0, 1, 0.0, 0, 0.0), WIDE_CPU) == 1

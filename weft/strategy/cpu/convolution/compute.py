@@ -1,12 +1,12 @@
-"""Convolution over images as they are written (NCHW), in a form whose vectors run along a row.
+"""The compute of convolutions in the original layout (NCHW), whose vectors run along a row.
 
-The sum is that of ``topi.nn.conv``; what is different is how it sees the data.
+The sum is that of ``topi.nn.conv``, over a view of the data that suits vectors:
 
-- Where all taps are one, an image is a single row of all its positions.
-- Where the columns of a row are read ``s`` apart, the row is parted by the remainder modulo ``s``
-  first: neighbours of the result then read neighbours of one part.
-- Rows of the sum have whole vectors, of which the result leaves out what is too many. So neither
-  the sums nor the weights are ever masked.
+- A pointwise convolution sees an image as a single row of all its positions.
+- Where a stride of ``s`` skips columns, each row is split by the column index modulo ``s`` first:
+  neighbours of the result then read neighbours in memory.
+- Rows of the sum are rounded up to whole vectors; the result leaves out the excess. So neither the
+  sums nor the weights are masked.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft import te
+from weft.ir.attrs import Attrs
 from weft.ir.dtype import DType
+from weft.op.nn.conv import ConvAttrs
 from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
+from weft.support.errors import InternalError
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import (
@@ -27,6 +30,16 @@ from weft.topi.nn.conv import (
     window_counts,
 )
 from weft.topi.nn.window import window_count
+
+
+def unblocked_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int) -> te.Tensor:
+    """The compute that ``schedule_unblocked`` takes; ``lanes`` are those of the accumulators."""
+    if not isinstance(attrs, ConvAttrs):
+        raise InternalError(f"a convolution got {type(attrs).__name__}")
+    return conv_rows(data, kernel, strides=attrs.strides, padding=attrs.padding,
+                     dilation=attrs.dilation, groups=attrs.groups,
+                     out_dtype=attrs.out_dtype or data.dtype, lanes=lanes,
+                     skips=attrs.finite_kernel)
 
 
 def conv_rows(

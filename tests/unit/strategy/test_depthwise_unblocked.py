@@ -1,4 +1,4 @@
-"""Depthwise convolutions of images as they are written, and when they are not put into blocks."""
+"""Depthwise convolutions in the original layout, and when they are not blocked."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.ir.expr import Call, Constant, Function, var
+from weft.ir.types import TensorType
 from weft.ir.typing.infer import infer_expr
-from weft.strategy.cpu.convolution.layouts import conv_layout
-from weft.strategy.cpu.depthwise.rows import RowTile, row_tile
-from weft.transform.layout.layout_choice import LayoutChoice
+from weft.strategy.cpu.common.layout_conversion import layout_conversion_seconds
+from weft.strategy.cpu.convolution.layouts import conv_layouts
+from weft.strategy.cpu.depthwise.schedule_unblocked import RowTile, row_tile
 
 
 @pytest.mark.parametrize(("shape", "attrs"), [
@@ -27,7 +28,7 @@ def test_images(shape, attrs):
     x, w, b = var("x", shape), var("w", (channels, 1, *taps)), var("b", (channels, 1, 1))
     y = op.nn.conv2d(x, w, groups=channels, channels=channels, **attrs)
     kernel = check(primitive([x, w, b], op.nn.relu(op.add(y, b))), WIDE_CPU)
-    assert kernel.implementation == "nn.conv2d.cpu.depthwise_nchw"
+    assert kernel.implementation == "nn.conv2d.cpu.depthwise_unblocked"
 
 
 def test_signals_and_volumes():
@@ -45,21 +46,22 @@ def choices_of(shape, taps, target, **attrs):
     y = op.nn.conv2d(x, w, kernel_size=taps, groups=shape[1], channels=shape[1], **attrs)
     call = infer_expr(Function((x,), y)).body
     assert isinstance(call, Call)
-    return conv_layout(call, [a.checked_type for a in call.args], target)
+    return conv_layouts(call, [a.checked_type for a in call.args], target)
 
 
 def test_few_taps_are_worth_no_change_of_layout():
     shape = (1, 96, 56, 56)
-    change = 2 * 0.5 * 96 * 56 * 56
-    blocked, plain = choices_of(shape, (3, 3), WIDE_CPU, padding=(1, 1))
+    change = 2 * layout_conversion_seconds(TensorType.of(shape), WIDE_CPU)
+    blocked, unblocked = choices_of(shape, (3, 3), WIDE_CPU, padding=(1, 1))
     assert blocked.takes_blocks
-    assert blocked.cycles < plain.cycles < blocked.cycles + change
-    blocked, plain = choices_of(shape, (7, 7), WIDE_CPU, padding=(3, 3))
-    assert blocked.cycles + change < plain.cycles
+    assert blocked.seconds < unblocked.seconds < blocked.seconds + change
+    blocked, unblocked = choices_of(shape, (7, 7), WIDE_CPU, padding=(3, 3))
+    assert blocked.seconds + change < unblocked.seconds
 
 
 def test_without_masks_there_is_one_way():
-    assert isinstance(choices_of((1, 96, 56, 56), (3, 3), SMALL_CPU), LayoutChoice)
+    (only,) = choices_of((1, 96, 56, 56), (3, 3), SMALL_CPU)
+    assert only.takes_blocks
 
 
 def test_tiles_fill_registers():

@@ -1,8 +1,8 @@
-"""Depthwise convolution of images as they are written: lanes are positions along a row.
+"""The schedule of depthwise convolutions in the original layout: lanes are positions of a row.
 
-A tile is some vectors of one row of the result, in registers while the taps go by: each is a weight
-in all lanes times the row, shifted. There is no padded copy. Lanes beyond the border are masked,
-and the rows of the kernel that lie beyond it are loops of their own.
+A tile is some vectors of one or more rows of the result, in registers for the whole reduction: each
+tap adds a broadcast weight times the shifted row. There is no padded copy. Lanes beyond the border
+are masked, and kernel rows that lie beyond it are loops of their own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def row_tile(height: int, width: int, lanes: int) -> RowTile:
     return RowTile(-(-height // -(-height // rows)), vectors)
 
 
-def schedule_depthwise_rows(ctx: CpuContext) -> None:
+def schedule_unblocked_depthwise(ctx: CpuContext) -> None:
     """Parallel over channels, and over rows where these are few."""
     s, stage = ctx.schedule, ctx.schedule[ctx.output]
     pad, acc = padding_of(ctx), accumulators(ctx)

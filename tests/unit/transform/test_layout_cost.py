@@ -1,8 +1,9 @@
-"""Of several layouts the one is taken that is cheapest with the conversions around it."""
+"""Of several layouts the pass takes the one that is fastest with the conversions around it."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
@@ -20,22 +21,21 @@ from weft.ir.passes import PassContext
 from weft.ir.visitor import post_order
 from weft.transform.layout.alter_op_layout import AlterOpLayout
 from weft.transform.layout.layout_choice import LayoutChoice
-from weft.transform.layout.layout_cost import CONVERSION_CYCLES
 
-ELEMENTS = 8 * 4 * 4
-CONVERSION = CONVERSION_CYCLES * ELEMENTS
+CONVERSION = 8 * 4 * 4e-9  # seconds for one tensor of the convolutions below
 
 
-def context(plain_cycles: float) -> PassContext:
-    """Blocks take no time, the layout as it is written ``plain_cycles``."""
+def context(unblocked_seconds: float) -> PassContext:
+    """Blocked convolutions take no time, unblocked ones ``unblocked_seconds``."""
 
     def hook(call, types, target):
         blocked = blocked_convolution(call, types, target)
         return blocked and (
-            blocked, LayoutChoice(call.attrs, (("NCHW", "NCHW"), None), cycles=plain_cycles)
+            blocked, LayoutChoice(call.attrs, (("NCHW", "NCHW"), None), seconds=unblocked_seconds)
         )
 
-    return PassContext(config={"alter_layout": {"nn.conv2d": hook}})
+    return PassContext(config={"alter_layout": {"nn.conv2d": hook},
+                               "layout_conversion": lambda type_: 1e-9 * math.prod(type_.shape)})
 
 
 def blocked_convolutions(mod) -> list[bool]:
@@ -43,20 +43,20 @@ def blocked_convolutions(mod) -> list[bool]:
             if isinstance(node, Call) and node.op is op.nn.conv2d]
 
 
-@pytest.mark.parametrize(("plain_cycles", "blocked"), [(1.9, False), (2.1, True)])
-def test_a_lone_convolution_pays_for_both_conversions(plain_cycles, blocked):
+@pytest.mark.parametrize(("unblocked_seconds", "blocked"), [(1.9, False), (2.1, True)])
+def test_a_lone_convolution_pays_for_both_conversions(unblocked_seconds, blocked):
     x = var("x", (1, 8, 4, 4))
     mod = module(x, op.nn.relu(conv(x, 8, 8)))
-    after = AlterOpLayout()(mod, context(plain_cycles * CONVERSION))
+    after = AlterOpLayout()(mod, context(unblocked_seconds * CONVERSION))
     assert blocked_convolutions(after) == [blocked]
     assert op_calls(after).count("layout_transform") == (3 if blocked else 0)  # with the weights
 
 
-@pytest.mark.parametrize(("plain_cycles", "blocked"), [(0.9, False), (1.1, True)])
-def test_a_chain_shares_them(plain_cycles, blocked):
+@pytest.mark.parametrize(("unblocked_seconds", "blocked"), [(0.9, False), (1.1, True)])
+def test_a_chain_shares_them(unblocked_seconds, blocked):
     x = var("x", (1, 8, 4, 4))
     body = conv(op.nn.relu(conv(x, 8, 8)), 8, 8)
-    after = AlterOpLayout()(module(x, body), context(plain_cycles * CONVERSION))
+    after = AlterOpLayout()(module(x, body), context(unblocked_seconds * CONVERSION))
     assert blocked_convolutions(after) == [blocked, blocked]
 
 

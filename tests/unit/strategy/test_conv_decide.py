@@ -1,0 +1,137 @@
+"""The decision for a convolution: algorithm, estimates, and the reasons against the others."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU
+from weft import op
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import run_pipeline
+from weft.ir.expr import Call, Constant, Function, var
+from weft.ir.module import IRModule
+from weft.ir.typing.infer import infer_expr
+from weft.ir.visitor import post_order
+from weft.op.nn.conv import ConvAlgorithm
+from weft.strategy.cpu.convolution.decide import decide_convolution
+from weft.strategy.decision import Decision, decision_of
+from weft.strategy.selection import implementations
+from weft.support.errors import AttrsError
+
+
+def conv_call(inputs=64, outputs=64, size=28, taps=3, dtype="float32", constant=True,
+              **attrs) -> Call:
+    x = var("x", (1, inputs, size, size), dtype=dtype)
+    shape = (outputs, inputs // attrs.get("groups", 1), taps, taps)
+    wide = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    w = Constant(np.ones(shape, wide)) if constant else var("w", shape, dtype=dtype)
+    params = (x,) if constant else (x, w)
+    call = infer_expr(Function(params, op.nn.conv2d(x, w, **attrs))).body
+    assert isinstance(call, Call)
+    return call
+
+
+def decide(target=WIDE_CPU, *, keep_layouts=False, winograd=True, **conv) -> Decision:
+    found = decide_convolution(conv_call(**conv), target, keep_layouts=keep_layouts,
+                               winograd=winograd)
+    assert found is not None
+    return found
+
+
+def reason_against(decision: Decision, algorithm: ConvAlgorithm) -> str:
+    return next(r.reason for r in decision.rejected if r.algorithm == algorithm)
+
+
+def test_the_fastest_candidate_is_chosen_and_the_others_have_estimates() -> None:
+    decision = decide(padding=(1, 1))
+    assert decision.plan.algorithm is ConvAlgorithm.WINOGRAD_F4
+    estimates = {r.algorithm: r.seconds for r in decision.rejected if r.seconds is not None}
+    assert {"winograd_f2", "direct_unblocked", "generic"} <= set(estimates)
+    assert decision.seconds < min(estimates.values())
+
+
+@pytest.mark.parametrize(("conv", "reason"), [
+    ({"strides": (2, 2)}, "stride 2"),
+    ({"dilation": (2, 2)}, "dilation 2"),
+    ({"taps": 5}, "the kernel is 5x5, not 3x3"),
+    ({"groups": 2}, "2 groups"),
+    ({"constant": False}, "the kernel is computed at run time"),
+    ({"dtype": "float64"}, "dtype float64, not float32"),
+    ({"inputs": 3}, "blocks of channels fill less than half a vector"),
+    ({"winograd": False}, "the option winograd is off"),
+])
+def test_reasons_against_winograd(conv, reason) -> None:
+    decision = decide(**conv)
+    assert decision.plan.winograd_tile is None
+    assert reason_against(decision, ConvAlgorithm.WINOGRAD_F4) == reason
+
+
+def test_reasons_against_dot_products() -> None:
+    against = reason_against(decide(), ConvAlgorithm.DOT_PRODUCT)
+    assert against == "the CPU has no dot product instruction for float32 by float32"
+    against = reason_against(decide(dtype="int8", out_dtype="int32", constant=False),
+                             ConvAlgorithm.DOT_PRODUCT)
+    assert against == "the kernel is computed at run time"
+
+
+def test_bytes_run_by_dot_products_and_their_channels_make_whole_groups() -> None:
+    plan = decide(inputs=30, dtype="int8", out_dtype="int32").plan
+    assert plan.algorithm is ConvAlgorithm.DOT_PRODUCT
+    assert (plan.kernel_layout, plan.added_inputs) == ("OHWI4i", 2)
+    assert plan.dot is not None
+
+
+def test_narrow_floats_are_converted_unless_an_instruction_takes_them() -> None:
+    assert decide(dtype="bfloat16", taps=1).plan.algorithm is ConvAlgorithm.DOT_PRODUCT
+    in_float32 = decide(SMALL_CPU, dtype="bfloat16", taps=1)
+    assert in_float32.plan.upcasts
+    assert not decide(dtype="bfloat16", groups=64).plan.upcasts, "depthwise converts as it reads"
+
+
+def test_depthwise_convolutions_are_not_run_as_direct_ones() -> None:
+    decision = decide(groups=64)
+    assert decision.plan.algorithm is ConvAlgorithm.DEPTHWISE_BLOCKED
+    masks = decide(SMALL_CPU, groups=64)
+    assert "does not mask" in reason_against(masks, ConvAlgorithm.DEPTHWISE_UNBLOCKED)
+
+
+def test_without_changes_of_layout_only_the_own_layouts_count() -> None:
+    decision = decide(taps=1, keep_layouts=True)
+    assert decision.plan.algorithm is ConvAlgorithm.DIRECT_UNBLOCKED
+    assert {r.reason for r in decision.rejected if str(r.algorithm).startswith("direct_blocked")} \
+        == {"it needs another layout"}
+
+
+def test_open_sizes_are_not_decided() -> None:
+    x, w = var("x", ("n", 8, 9, 9)), var("w", (8, 8, 3, 3))
+    call = infer_expr(Function((x, w), op.nn.conv2d(x, w))).body
+    assert isinstance(call, Call)
+    assert decision_of(call, WIDE_CPU) is None
+
+
+def test_the_layout_pass_records_what_it_took_and_the_strategy_reads_it() -> None:
+    x = var("x", (1, 64, 28, 28))
+    weight = Constant(np.ones((64, 64, 3, 3), np.float32))
+    body = op.nn.conv2d(x, weight, padding=(1, 1), strides=(2, 2))
+    module = IRModule.from_expr(Function((x,), body))
+    after = run_pipeline(module, CompileOptions.make(WIDE_CPU), stop_at="optimized")
+    call = next(n for n in post_order(after["main"])
+                if isinstance(n, Call) and n.op is op.nn.conv2d)
+    assert call.attrs.algorithm is ConvAlgorithm.DIRECT_BLOCKED
+    assert 'algorithm="direct_blocked"' in str(after)
+    names = [each.name for each in implementations(call, WIDE_CPU)]
+    assert names[0] == "nn.conv2d.cpu.direct_blocked"
+
+
+def test_a_recorded_algorithm_survives_the_text_form() -> None:
+    x, w = var("x", (1, 8, 9, 9)), var("w", (8, 8, 3, 3))
+    body = op.nn.conv2d(x, w, algorithm="direct_unblocked")
+    module = IRModule.from_expr(infer_expr(Function((x, w), body)))
+    read = weft.parse(str(module))["main"].body
+    assert isinstance(read, Call)
+    assert read.attrs.algorithm is ConvAlgorithm.DIRECT_UNBLOCKED
+    with pytest.raises(AttrsError, match="one of direct_blocked, direct_unblocked"):
+        op.nn.conv2d(x, w, algorithm="fastest")

@@ -1,0 +1,58 @@
+"""Which algorithms can run a convolution, and the reasons of those that cannot."""
+
+from __future__ import annotations
+
+from weft.ir.dtype import float32, int32
+from weft.strategy.cpu.common.blocking import block_for
+from weft.strategy.cpu.convolution.problem import ConvProblem
+from weft.strategy.cpu.dot_product.instruction import DotPlan, plan_dot_product
+from weft.strategy.cpu.machine_model import has_masks
+from weft.target import CpuTarget
+from weft.topi.layout import Layout
+
+RUNTIME_KERNEL = "the kernel is computed at run time"
+EMPTY = "an operand is empty"
+
+
+def plan_dots(problem: ConvProblem, target: CpuTarget) -> DotPlan | str:
+    """The dot product instruction for an ungrouped 2-D convolution of NCHW images, or the reason
+    why there is none.
+
+    The kernel may be in any layout: it is packed when the model is compiled.
+    """
+    attrs, data, kernel = problem.attrs, problem.data, problem.kernel
+    if attrs.spatial != "HW":
+        return f"{len(attrs.spatial)} spatial axes, not 2"
+    if attrs.groups != 1:
+        return f"{attrs.groups} groups"
+    if (attrs.data_layout, attrs.result_layout) != ("NCHW", "NCHW"):
+        return f"the data layout is {attrs.data_layout}, not NCHW"
+    plan = plan_dot_product(kernel.dtype, data.dtype, target, keeps_left=True)
+    if plan is None:
+        return f"the CPU has no dot product instruction for {data.dtype} by {kernel.dtype}"
+    wanted = int32 if plan.accumulator.is_int else float32
+    if (attrs.out_dtype or data.dtype) != wanted:
+        return f"the result is {attrs.out_dtype or data.dtype}, not {wanted}"
+    return EMPTY if problem.shape.is_empty else plan
+
+
+def why_not_unblocked_depthwise(target: CpuTarget) -> str | None:
+    """The reason, if any. Rows of the image are vectors, masked beyond the border."""
+    if has_masks(target):
+        return None
+    return "the CPU does not mask vector loads and stores (AVX512-VL, AVX512-BW)"
+
+
+def block_of(channels: int, problem: ConvProblem, target: CpuTarget) -> int | None:
+    """The channels in a block; ``None`` if no block fills a vector at least in part.
+
+    Lanes along the row of an image are better filled then.
+    """
+    block = block_for(channels, target, str(problem.shape.dtype))
+    return block if block >= target.lanes(problem.shape.dtype) // 4 else None
+
+
+def has_blocked_result(problem: ConvProblem) -> bool:
+    """Whether the result is in a layout such as NCHW16c."""
+    layout = Layout.parse(problem.attrs.result_layout)
+    return layout.name.startswith(problem.unblocked_data) and layout.factor_of("C") > 1

@@ -1,0 +1,74 @@
+"""How a convolution is run: algorithm, layouts, padding of channels, register tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weft.op.nn.conv import ConvAlgorithm
+from weft.strategy.cpu.common.register_tile import RegisterTile
+from weft.strategy.cpu.convolution.problem import ConvProblem
+from weft.strategy.cpu.dot_product.instruction import DotPlan
+from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.decision import Candidate, Rejected
+from weft.target import CpuTarget
+
+
+@dataclass(frozen=True, slots=True)
+class ConvPlan:
+    """The parameters of one algorithm for one convolution.
+
+    The layouts are those in which the algorithm runs; where they differ from those of the call, the
+    layout pass converts. ``added_inputs`` and ``added_outputs`` channels of zeros are appended
+    first; the added outputs are sliced off the result. With ``upcasts`` both operands are converted
+    to float32 ahead of the convolution. ``tile`` counts positions by channel blocks where channels
+    are the vectors, and channels by vectors of positions elsewhere.
+    """
+
+    algorithm: ConvAlgorithm
+    data_layout: str
+    kernel_layout: str
+    out_layout: str
+    tile: RegisterTile | None = None
+    added_inputs: int = 0
+    added_outputs: int = 0
+    upcasts: bool = False
+    winograd_tile: int | None = None
+    dot: DotPlan | None = None
+
+    @staticmethod
+    def in_own_layouts(problem: ConvProblem, algorithm: ConvAlgorithm,
+                       tile: RegisterTile | None = None) -> ConvPlan:
+        """The algorithm in the layouts of the call."""
+        attrs = problem.attrs
+        return ConvPlan(algorithm, attrs.data_layout, attrs.kernel_layout, attrs.result_layout,
+                        tile)
+
+    def keeps_layouts(self, problem: ConvProblem) -> bool:
+        """Whether the call runs so as it is, without any conversion of its operands."""
+        attrs = problem.attrs
+        layouts = (attrs.data_layout, attrs.kernel_layout, attrs.result_layout)
+        return (self.layouts == layouts and not self.upcasts and self.winograd_tile is None
+                and not self.added_inputs and not self.added_outputs)
+
+    @property
+    def layouts(self) -> tuple[str, str, str]:
+        """Those of data, kernel and result."""
+        return self.data_layout, self.kernel_layout, self.out_layout
+
+    @property
+    def label(self) -> str:
+        """The algorithm, with the layouts where several candidates of it differ by them."""
+        if self.algorithm is not ConvAlgorithm.DIRECT_BLOCKED:
+            return str(self.algorithm)
+        added = f", {self.added_outputs} channels added" if self.added_outputs else ""
+        return f"{self.algorithm} {self.data_layout} to {self.out_layout}{added}"
+
+
+# What a generator of offers yields: an algorithm that applies, or the reason why one does not.
+Offer: TypeAlias = Candidate[ConvPlan] | Rejected
+
+
+def candidate(plan: ConvPlan, cycles: float, target: CpuTarget) -> Candidate[ConvPlan]:
+    """The plan with its estimate in seconds."""
+    return Candidate(plan.label, machine_model(target).seconds(cycles), plan)

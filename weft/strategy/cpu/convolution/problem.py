@@ -1,0 +1,173 @@
+"""What the choice of an algorithm for a convolution depends on, as values that can be compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.ir.dtype import DType, float32
+from weft.ir.expr import Call, Constant, Expr
+from weft.ir.types import TensorType, Type, is_static
+from weft.op.nn.conv import ConvAttrs
+from weft.strategy.implementation import attrs_of
+from weft.support.errors import InternalError
+from weft.topi.layout import Layout, convert_shape
+from weft.topi.nn.conv import data_axes, kernel_axes, side_padding
+from weft.topi.nn.dense import accumulator_dtype
+from weft.topi.nn.window import window_count, window_span
+
+
+@dataclass(frozen=True, slots=True)
+class ConvShape:
+    """The sizes of a convolution, whatever the layouts of its operands.
+
+    ``inputs`` and ``outputs`` count all channels; ``extents`` are the spatial sizes of the result,
+    ``dtype`` is that of the accumulators, ``itemsize`` the bytes of one element of an operand.
+    """
+
+    batch: int
+    inputs: int
+    outputs: int
+    groups: int
+    taps: tuple[int, ...]
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    pointwise: bool
+    dtype: DType
+    itemsize: int
+
+    @staticmethod
+    def of(attrs: ConvAttrs, data: TensorType, kernel: TensorType) -> ConvShape:
+        """From types of fixed sizes, in the layouts that ``attrs`` name."""
+        spatial = attrs.spatial
+        batch, inputs, *sizes = convert_shape(Layout.parse(attrs.data_layout), data_axes(spatial),
+                                              data.concrete_shape)
+        outputs, _, *taps = convert_shape(Layout.parse(attrs.kernel_layout), kernel_axes(spatial),
+                                          kernel.concrete_shape)
+        extents = [
+            window_count(size + sum(sides), window_span(tap, dilation), stride)
+            for size, sides, tap, dilation, stride in zip(
+                sizes, side_padding(attrs.padding, len(spatial)), taps, attrs.dilation,
+                attrs.strides, strict=True)
+        ]
+        pointwise = math.prod(taps) == 1 and not any(attrs.padding)
+        return ConvShape(batch, inputs, outputs, attrs.groups, tuple(taps), tuple(extents),
+                         tuple(attrs.strides), pointwise,
+                         accumulator_dtype(attrs.out_dtype or data.dtype), data.dtype.itemsize)
+
+    @property
+    def group_inputs(self) -> int:
+        return self.inputs // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        return self.outputs // self.groups
+
+    @property
+    def depth(self) -> int:
+        """Multiply-adds for one element of the result."""
+        return self.group_inputs * math.prod(self.taps)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.outputs * math.prod(self.extents)
+
+    @property
+    def is_empty(self) -> bool:
+        return 0 in (self.batch, self.inputs, self.outputs, *self.taps, *self.extents)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each group has one input channel and one output channel."""
+        return self.groups > 1 and self.groups == self.inputs == self.outputs
+
+    def with_outputs(self, outputs: int) -> ConvShape:
+        return replace(self, outputs=outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvProblem:
+    """A convolution with fixed sizes.
+
+    ``is_constant``: the kernel is known when the model is compiled, so its layout may change and
+    zeros may be appended for free. ``is_finite``: it is known to hold numbers only.
+    """
+
+    op_name: str
+    attrs: ConvAttrs
+    data: TensorType
+    kernel: TensorType
+    is_constant: bool
+    is_finite: bool
+
+    @staticmethod
+    def of(call: Call, types: Sequence[Type | None] | None = None) -> ConvProblem | None:
+        """From a typed call; ``None`` if a size is not fixed.
+
+        ``types`` replaces the types of the arguments while these are being rewritten.
+        """
+        data, kernel = types or [argument.checked_type for argument in call.args]
+        if not (isinstance(data, TensorType) and isinstance(kernel, TensorType)):
+            return None
+        if not (is_static(data) and is_static(kernel)):
+            return None
+        attrs, weights = attrs_of(call, ConvAttrs), call.args[1]
+        return ConvProblem(getattr(call.op, "name", ""), attrs, data, kernel,
+                           isinstance(weights, Constant), is_finite(weights))
+
+    @property
+    def shape(self) -> ConvShape:
+        return ConvShape.of(self.attrs, self.data, self.kernel)
+
+    @property
+    def unblocked_data(self) -> str:
+        """``NCHW``, or its counterpart for other numbers of axes."""
+        return "NC" + self.attrs.spatial
+
+    @property
+    def unblocked_kernel(self) -> str:
+        """``OIHW``, or its counterpart for other numbers of axes."""
+        return "OI" + self.attrs.spatial
+
+    @property
+    def is_unblocked(self) -> bool:
+        """Whether all layouts are the usual ones with channels first: NCHW, OIHW and NCHW."""
+        attrs = self.attrs
+        return ((attrs.data_layout, attrs.kernel_layout, attrs.result_layout)
+                == (self.unblocked_data, self.unblocked_kernel, self.unblocked_data))
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether data and result are in NHWC (or its counterpart) and the kernel unblocked."""
+        attrs, wanted = self.attrs, f"N{self.attrs.spatial}C"
+        return (attrs.data_layout == attrs.result_layout == wanted
+                and Layout.parse(attrs.kernel_layout).is_primal)
+
+    @property
+    def has_narrow_floats(self) -> bool:
+        """Whether both operands are floats of at most 16 bits."""
+        return self.data.dtype.is_narrow_float and self.kernel.dtype.is_narrow_float
+
+    def in_float32(self) -> ConvProblem:
+        """The same convolution with both operands converted to float32."""
+        return replace(self, attrs=self.attrs.replace(out_dtype=None),
+                       data=TensorType(self.data.shape, float32),
+                       kernel=TensorType(self.kernel.shape, float32))
+
+
+def is_finite(kernel: Expr) -> bool:
+    """Whether the kernel is a constant without infinities and NaN."""
+    return (isinstance(kernel, Constant) and kernel.data.dtype.kind == "f"
+            and bool(np.isfinite(kernel.data).all()))
+
+
+def operand_itemsize(call: Call) -> int:
+    """Bytes of one element of the data of a typed convolution."""
+    data = call.args[0].checked_type
+    if not isinstance(data, TensorType):
+        raise InternalError("a convolution of untyped data", where=call.span)
+    return data.dtype.itemsize

@@ -1,0 +1,119 @@
+"""The schedule of direct convolutions over blocked channels (NCHW16c), tiled in registers.
+
+It serves signals, images and volumes: the last spatial axis is the row that tiles run along.
+
+A tile is some output positions of one row by some blocks of output channels. Its input pixels are
+broadcast one at a time, its weights are vectors, and the reduction over input channels and kernel
+positions runs inside it. Rows are first copied into a buffer with zeros at their ends, so that the
+hot loop needs no guards; kernel rows above or below the image are skipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from weft import te
+from weft.op.nn.conv import ConvAttrs
+from weft.strategy.analysis import size_of, work_of
+from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
+from weft.strategy.cpu.common.padding import schedule_padding
+from weft.strategy.cpu.common.register_tile import RegisterTile
+from weft.strategy.cpu.convolution.problem import operand_itemsize
+from weft.strategy.cpu.convolution.row_block import RowBlockShape, choose_row_block
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
+from weft.strategy.implementation import attrs_of, compute_of
+from weft.topi.layout import Layout
+
+
+def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile) -> None:
+    """Register tiles of positions by channel blocks; parallel over row blocks and channels.
+
+    A task is one slice of the weights over one block of rows (of tiles, if there is one row). Row
+    blocks come first, so that a thread reads the rows that it wrote in the layer before.
+    """
+    s = ctx.schedule
+    schedule_padding(ctx)
+    acc = accumulators(ctx)
+    stage = s[ctx.output]
+    axes = _axes(ctx, stage)
+    blocks, block = stage.split(axes.oc, factor=tile.nr_vectors)
+    columns, column = stage.split(axes.ow, factor=tile.mr)
+    *outer, row = axes.rows or [columns]
+    row_blocks, row = stage.split(row, factor=_row_block(ctx, axes, tile))
+    inner = [row, columns] if axes.rows else [row]
+    stage.reorder(axes.n, *outer, row_blocks, blocks, *inner, block, column, axes.lane)
+    stage.unroll(block)
+    stage.unroll(column)
+    stage.vectorize(axes.lane)
+    task = stage.fuse(axes.n, *outer, row_blocks, blocks)
+    if work_of(compute_of(ctx.anchor)) >= PARALLEL_THRESHOLD:
+        stage.parallel(task)
+    s[acc].compute_at(stage, inner[-1])
+    _order_reduction(ctx, s[acc])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Axes:
+    """The axes of a stage by meaning: ``blocks`` blocks of ``block`` channels, ``lane`` in each."""
+
+    n: te.IterVar
+    oc: te.IterVar
+    rows: list[te.IterVar]
+    ow: te.IterVar
+    lane: te.IterVar
+    blocks: int
+    block: int
+
+
+def _axes(ctx: CpuContext, stage: te.Stage) -> _Axes:
+    """Channels of an unblocked result are split into the blocks of the kernel."""
+    attrs = attrs_of(ctx.call, ConvAttrs)
+    layout, axes = Layout.parse(attrs.result_layout), stage.axis
+    *rows, ow = (axes[layout.index_of(letter)] for letter in attrs.spatial)
+    n, oc = axes[layout.index_of("N")], axes[layout.index_of("C")]
+    lane_index = layout.block_index_of("C")
+    if lane_index is not None:
+        lane = axes[lane_index]
+        return _Axes(n, oc, rows, ow, lane, size_of(oc.extent), size_of(lane.extent))
+    block = Layout.parse(attrs.kernel_layout).factor_of("O")
+    blocks = size_of(oc.extent) // block
+    oc, lane = stage.split(oc, factor=block)
+    return _Axes(n, oc, rows, ow, lane, blocks, block)
+
+
+def _order_reduction(ctx: CpuContext, stage: te.Stage) -> None:
+    """Kernel rows are outside of the input channels.
+
+    A kernel row that is skipped then skips one long run of weights, and the others remain long
+    runs, which the hardware prefetches.
+    """
+    axes = _axes(ctx, stage)
+    channels, *taps = stage.reduce_axis
+    above = len(axes.rows)
+    reduction = [*taps[:above], channels, *taps[above:]]
+    register_blocking(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
+
+
+def _row_block(ctx: CpuContext, axes: _Axes, tile: RegisterTile) -> int:
+    """The rows of a task; a signal is one row, whose blocks are counted in tiles."""
+    attrs, anchor = attrs_of(ctx.call, ConvAttrs), compute_of(ctx.anchor)
+    depth = math.prod(size_of(axis.extent) for axis in anchor.reduce_axis)
+    taps = math.prod(attrs.kernel_size or ())
+    itemsize = operand_itemsize(ctx.call)
+    rows, width = [size_of(axis.extent) for axis in axes.rows], size_of(axes.ow.extent)
+    if not rows:
+        rows, width = [-(-width // tile.mr)], tile.mr
+    *images, height = rows
+    batch = size_of(axes.n.extent) * math.prod(images)
+    outputs = axes.blocks * axes.block
+    multiply_adds = batch * outputs * height * width * depth
+    lanes = ctx.target.lanes(ctx.output.dtype)
+    row_bytes = itemsize * depth // taps * width * math.prod(attrs.strides)
+    cycles = multiply_adds / (machine_model(ctx.target).fma_per_cycle * lanes)
+    slices = -(-axes.blocks // tile.nr_vectors)
+    return choose_row_block(
+        RowBlockShape(batch, height, slices, row_bytes, itemsize * outputs * depth, cycles),
+        ctx.target,
+    )

@@ -1,0 +1,80 @@
+"""The implementations of convolutions: one for each algorithm that runs in the call's layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from weft.ir.expr import Call
+from weft.op.nn.conv import ConvAlgorithm, ConvAttrs, conv_compute
+from weft.strategy.cpu.common.register_tile import RegisterTile
+from weft.strategy.cpu.convolution.compute import unblocked_conv
+from weft.strategy.cpu.convolution.decide import conv_offers
+from weft.strategy.cpu.convolution.plan import ConvPlan
+from weft.strategy.cpu.convolution.problem import ConvProblem
+from weft.strategy.cpu.convolution.schedule import schedule_blocked
+from weft.strategy.cpu.convolution.schedule_unblocked import schedule_unblocked
+from weft.strategy.cpu.default import schedule_default
+from weft.strategy.cpu.depthwise.schedule import schedule_blocked_depthwise
+from weft.strategy.cpu.depthwise.schedule_unblocked import schedule_unblocked_depthwise
+from weft.strategy.cpu.dot_product.convolution import dot_product_conv
+from weft.strategy.decision import Candidate
+from weft.strategy.implementation import Implementation
+from weft.strategy.registry import strategy
+from weft.support.errors import InternalError
+from weft.target import CpuTarget
+
+
+@strategy("nn.conv1d", target="cpu", complete=True)
+@strategy("nn.conv2d", target="cpu", complete=True)
+@strategy("nn.conv3d", target="cpu", complete=True)
+def convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
+    """What ``decide`` offers in the layouts of the call, the fastest and those it was chosen from.
+
+    Raises ``InternalError`` for open sizes: a kernel has fixed ones.
+    """
+    problem = ConvProblem.of(call)
+    if problem is None:
+        raise InternalError("a kernel needs fixed sizes", where=call.span)
+    for offer in conv_offers(problem, target, keep_layouts=True).candidates:
+        yield _implementation(problem, offer, target)
+
+
+def _implementation(
+    problem: ConvProblem, offer: Candidate[ConvPlan], target: CpuTarget
+) -> Implementation:
+    plan, name = offer.plan, f"{problem.op_name}.cpu.{offer.plan.algorithm}"
+    match plan.algorithm:
+        case ConvAlgorithm.DIRECT_BLOCKED:
+            return Implementation(name, partial(schedule_blocked, tile=_tile_of(plan)),
+                                  partial(conv_compute, skipped=_skipped_axes(problem.attrs)),
+                                  seconds=offer.seconds)
+        case ConvAlgorithm.DIRECT_UNBLOCKED:
+            lanes = target.lanes(problem.attrs.out_dtype or problem.data.dtype)
+            return Implementation(name, partial(schedule_unblocked, tile=_tile_of(plan)),
+                                  partial(unblocked_conv, lanes=lanes), seconds=offer.seconds)
+        case ConvAlgorithm.DEPTHWISE_BLOCKED:
+            return Implementation(name, schedule_blocked_depthwise, seconds=offer.seconds)
+        case ConvAlgorithm.DEPTHWISE_UNBLOCKED:
+            return Implementation(name, schedule_unblocked_depthwise, seconds=offer.seconds)
+        case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None:
+            compute, schedule = dot_product_conv(plan.dot, _tile_of(plan),
+                                                 is_flat=problem.shape.pointwise)
+            return Implementation(f"{problem.op_name}.cpu.{plan.dot.instruction.name}", schedule,
+                                  compute, seconds=offer.seconds)
+        case ConvAlgorithm.GENERIC:
+            return Implementation(name, schedule_default, seconds=offer.seconds)
+    raise InternalError(f"{plan.algorithm} has no schedule for {problem.op_name}")
+
+
+def _tile_of(plan: ConvPlan) -> RegisterTile:
+    if plan.tile is None:
+        raise InternalError(f"the plan of {plan.algorithm} has no register tile")
+    return plan.tile
+
+
+def _skipped_axes(attrs: ConvAttrs) -> str:
+    """The axes along which taps on the padding are left out, which needs a finite kernel: zero
+    times infinity is not zero. Rows stay whole, for their columns are vectors.
+    """
+    return attrs.spatial[:-1] if attrs.finite_kernel else ""

@@ -1,0 +1,62 @@
+"""The schedule of depthwise convolutions over blocked channels: lanes are channels.
+
+No operand is broadcast: each step multiplies a vector of pixels by a vector of weights. A tile is a
+run of positions along a row, long enough to hide the latency of the accumulators. The taps along a
+row are unrolled, so that neighbouring positions share the pixels they load. There is no padded
+copy: the tiles and kernel rows that reach the border are loops of their own.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.strategy.analysis import size_of
+from weft.strategy.cpu.common.blocking import registers
+from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
+from weft.strategy.cpu.common.padding import padding_of, schedule_padding
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
+
+ROW_TILES = (14, 8, 7, 6, 5, 4)  # positions of a tile; 7 and 14 divide the usual image sizes
+ROWS_PER_TASK = 8
+
+
+def schedule_blocked_depthwise(ctx: CpuContext) -> None:
+    """Parallel over channel blocks and row blocks."""
+    s = ctx.schedule
+    pad = padding_of(ctx)
+    schedule_padding(ctx) if pad is None else None
+    acc = accumulators(ctx)
+    stage = s[ctx.output]
+    n, oc, *rows, ow, lane = stage.axis
+    width = size_of(ow.extent)
+    work = size_of(n.extent) * size_of(oc.extent) * math.prod(size_of(a.extent) for a in rows)
+    outer, inner = rows[:-1], rows[-1:]
+    if inner:
+        row_blocks, row = stage.split(inner[0], factor=ROWS_PER_TASK)
+        outer, inner = [*outer, row_blocks], [row]
+    columns, column = stage.split(ow, factor=_row_tile(width, registers(
+        size_of(lane.extent), ctx.target.lanes(acc.dtype)), ctx.target.vector_registers))
+    stage.reorder(n, oc, *outer, *inner, columns, column, lane)
+    stage.unroll(column)
+    stage.vectorize(lane)
+    task = stage.fuse(n, oc, *outer)
+    if work * width >= PARALLEL_THRESHOLD // 64:
+        stage.parallel(task)
+    s[acc].compute_at(stage, columns)
+    acc_stage = s[acc]
+    an, ac, *a_rows, aw, alane = acc_stage.axis
+    taps = list(acc_stage.reduce_axis)
+    register_blocking(acc_stage, taps, [aw], [], alane, [an, ac, *a_rows])
+    for tap in taps[len(rows):]:  # kernel rows stay loops, shorter at the border
+        acc_stage.unroll(tap)
+    if pad is not None:  # taps on the padding are skipped or masked where they are read
+        s[pad.output(0)].compute_inline()
+
+
+def _row_tile(width: int, step: int, vector_registers: int) -> int:
+    """Positions per tile: the longest of those with the fewest positions beyond the row."""
+    fitting = [t for t in ROW_TILES if t * step <= vector_registers // 2 and t <= width]
+    if not fitting:
+        return min(width, max(1, vector_registers // (2 * step)))
+    return min(fitting, key=lambda t: (-(-width // t) * t - width, -t))

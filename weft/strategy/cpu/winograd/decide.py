@@ -1,0 +1,100 @@
+"""The choice of Winograd's algorithm for a convolution, and the blocking of what it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.ir.expr import Call
+from weft.ir.types import TensorType, is_static
+from weft.op.nn.conv import ConvAlgorithm
+from weft.op.nn.winograd import WinogradConv2DAttrs
+from weft.strategy.cpu.common.blocking import block_for
+from weft.strategy.cpu.convolution.cost import direct_roofline_cycles, multiply_add_cycles
+from weft.strategy.cpu.convolution.plan import ConvPlan, Offer, candidate
+from weft.strategy.cpu.convolution.problem import ConvProblem
+from weft.strategy.cpu.machine_model import machine_model
+from weft.strategy.cpu.winograd.applies import channels_to_add, why_not_winograd
+from weft.strategy.cpu.winograd.cost import WinogradPlan, WinogradShape, plan_winograd
+from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.strategy.implementation import attrs_of
+from weft.target import CpuTarget
+from weft.topi.layout import Layout, convert_shape
+from weft.topi.nn.conv import side_padding
+from weft.topi.nn.window import window_count
+from weft.topi.nn.winograd import NCHW, OIHW, TAPS, TILES
+
+ALGORITHMS = {2: ConvAlgorithm.WINOGRAD_F2, 4: ConvAlgorithm.WINOGRAD_F4}
+# How much faster than a direct convolution at the roofline Winograd must be: less does not pay for
+# weights up to four times as large, and for larger rounding errors.
+MINIMUM_SPEEDUP = 1 / 0.8
+
+
+def offer_winograd(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
+    """F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), where they are clearly faster than a direct one."""
+    reason = why_not_winograd(problem, target)
+    for tile in TILES:
+        if reason is None:
+            yield _offer_tile(problem, tile, target)
+        else:
+            yield Rejected(ALGORITHMS[tile], reason)
+
+
+def _offer_tile(problem: ConvProblem, tile: int, target: CpuTarget) -> Offer:
+    shape = problem.shape
+    added = channels_to_add(problem, target)
+    shape = shape.with_outputs(shape.outputs + added)
+    block = block_for(shape.outputs, target)
+    rows, columns = shape.extents
+    cycles = plan_winograd(
+        WinogradShape(tile, shape.batch, -(-rows // tile), -(-columns // tile), shape.inputs,
+                      shape.outputs // block, block, shape.dtype), target).total_cycles
+    direct = direct_roofline_cycles(shape, target)
+    if cycles * MINIMUM_SPEEDUP >= direct:
+        return Rejected(ALGORITHMS[tile], f"{direct / cycles:.2f} times the speed of a direct "
+                        f"convolution at the roofline, not {MINIMUM_SPEEDUP} times",
+                        machine_model(target).seconds(cycles))
+    attrs = problem.attrs
+    plan = ConvPlan(ALGORITHMS[tile], attrs.data_layout, attrs.kernel_layout, attrs.result_layout,
+                    added_outputs=added, winograd_tile=tile)
+    return candidate(plan, cycles, target)
+
+
+# -- nn.winograd_conv2d ------------------------------------------------------------------------
+
+
+@decides("nn.winograd_conv2d", target="cpu")
+def decide_winograd_conv2d(call: Call, target: CpuTarget) -> Decision[WinogradPlan | None] | None:
+    """The blocking of a convolution whose weights are transformed already, in its own layouts.
+
+    The plan is ``None`` for the default schedule; the decision is ``None`` if a size is not fixed.
+    """
+    data, weight = (argument.checked_type for argument in call.args)
+    if not (isinstance(data, TensorType) and isinstance(weight, TensorType)):
+        return None
+    if not (is_static(data) and is_static(weight)):
+        return None
+    attrs, model = attrs_of(call, WinogradConv2DAttrs), machine_model(target)
+    shape = _shape_of(attrs, data, weight)
+    layout = Layout.parse(attrs.out_layout or attrs.data_layout)
+    candidates: list[Candidate[WinogradPlan | None]] = []
+    rejected = []
+    if layout.name.startswith("NCHW") and shape.block > 1:
+        plan = plan_winograd(shape, target)
+        candidates.append(Candidate("blocked", model.seconds(plan.total_cycles), plan))
+    else:
+        rejected.append(Rejected("blocked", f"the layout of the result is {layout}"))
+        cycles = shape.multiply_adds * multiply_add_cycles(model)
+        candidates.append(Candidate("generic", model.seconds(cycles), None))
+    return choose(candidates, rejected)
+
+
+def _shape_of(attrs: WinogradConv2DAttrs, data: TensorType, weight: TensorType) -> WinogradShape:
+    batch, channels, *sizes = convert_shape(
+        Layout.parse(attrs.data_layout), NCHW, data.concrete_shape)
+    outputs, *_ = convert_shape(Layout.parse(attrs.kernel_layout), OIHW, weight.concrete_shape)
+    block = Layout.parse(attrs.out_layout or attrs.data_layout).factor_of("C")
+    tile_rows, tile_columns = (
+        -(-window_count(size + before + after, TAPS, 1) // attrs.tile)
+        for size, (before, after) in zip(sizes, side_padding(attrs.padding, 2), strict=True))
+    return WinogradShape(attrs.tile, batch, tile_rows, tile_columns, channels, outputs // block,
+                         block, data.dtype)

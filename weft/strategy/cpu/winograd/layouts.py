@@ -1,0 +1,32 @@
+"""The layouts that a Winograd convolution wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.ir.expr import Call
+from weft.ir.types import TensorType, Type, is_static
+from weft.op.nn.winograd import WinogradConv2DAttrs
+from weft.strategy.cpu.common.blocking import block_for
+from weft.strategy.implementation import attrs_of
+from weft.strategy.registry import alter_layout
+from weft.target import CpuTarget
+from weft.transform.layout.layout_choice import LayoutChoice
+
+
+@alter_layout("nn.winograd_conv2d", target="cpu")
+def winograd_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
+    """Blocked channels for data and result, and the weights of a block side by side."""
+    attrs, data, weight = attrs_of(call, WinogradConv2DAttrs), types[0], types[1]
+    if attrs.data_layout != "NCHW" or not isinstance(data, TensorType) or not is_static(data):
+        return None
+    if not isinstance(weight, TensorType) or not is_static(weight):
+        return None
+    block = block_for(weight.concrete_shape[2], target)
+    data_layout = f"NCHW{block_for(data.concrete_shape[1], target)}c"
+    kernel_layout, out_layout = f"HWOI{block}o", f"NCHW{block}c"
+    return LayoutChoice(
+        attrs.replace(data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout),
+        (("NCHW", data_layout), ("HWOI", kernel_layout)),
+        out_layout,
+    )
