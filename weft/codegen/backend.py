@@ -1,8 +1,9 @@
-"""``Backend``: all that the compiler asks of a kind of target. One back end per kind.
+"""``Backend``: the interface between the compiler and the code generation of a kind of target.
 
-A kind of target consists of a ``Target`` subclass (``weft.target``), a back end and schedules
-(``weft.strategy``); docs/tutorials/add_target.md adds one. The rest of the compiler finds the back
-end by ``backend_of(target)`` and imports none of its modules.
+A kind of target consists of a ``Target`` subclass (``weft.target``), a back end, and schedules with
+their cost estimates (``weft.strategy``: ``default_schedule`` and ``strategy``).
+docs/tutorials/add_target.md adds one. The rest of the compiler finds the back end by
+``backend_of(target)`` and imports none of its modules.
 """
 
 from __future__ import annotations
@@ -125,10 +126,6 @@ class Backend(abc.ABC, Generic[T]):
     def text_stages(self) -> Mapping[str, TextStage[T]]:
         """The texts between loop program and object code, by the name that ``--emit`` takes."""
         return {}
-
-    def estimate(self, flops: int, bytes_moved: int, target: T) -> float | None:
-        """Seconds of a kernel without a more exact cost model; ``None``: unknown."""
-        return None
 
     def _unsupported(self, what: str, target: T) -> TargetError:
         return TargetError(f"targets of kind {self.kind!r} do not support {what}", got=target)

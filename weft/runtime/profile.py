@@ -97,10 +97,15 @@ class Profile:
         flops = sum(k.flops for k in kernels)
         hidden = len(kernels) - len(rows)
         more = f", {hidden} more kernels not shown" if hidden > 0 else ""
+        rate = flops * 1e-9 / self.module_seconds
         return (f"{text}\nkernels {total * 1e3:.3f} ms{more}; whole call "
-                f"{self.module_seconds * 1e3:.3f} ms, {flops * 1e-9 / self.module_seconds:.1f} "
-                f"GFLOP/s; FMA peak {self.peak_gflops:.1f} GFLOP/s on {self.num_threads} "
-                f"thread{'s' if self.num_threads > 1 else ''}")
+                f"{self.module_seconds * 1e3:.3f} ms, {rate:.1f} GFLOP/s{self._peak()}")
+
+    def _peak(self) -> str:
+        if math.isnan(self.peak_gflops):
+            return ""
+        threads = f"{self.num_threads} thread{'s' if self.num_threads > 1 else ''}"
+        return f"; FMA peak {self.peak_gflops:.1f} GFLOP/s on {threads}"
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the calls in sequence as a trace for chrome://tracing or Perfetto."""

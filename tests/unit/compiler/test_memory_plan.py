@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from weft.compiler.program.memory_plan import ALIGNMENT, FreeList, aligned, lifetimes, plan_memory
 from weft.compiler.program.program import BufferKind, BufferRef, Program, Step
+from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
+from weft.support.errors import InternalError
 
 
 def temporary(number):
@@ -121,3 +123,28 @@ def test_best_fit(freed, wanted, offset):
     for start, size in freed:
         free.give_back(start, size)
     assert free.take(wanted) == offset
+
+
+SIDE = Device("side", 0)
+
+
+def test_each_memory_space_has_an_arena():
+    steps = (Step(0, (BufferRef(BufferKind.INPUT, 0), temporary(0)), 1),
+             Step(0, (BufferRef(BufferKind.INPUT, 0), temporary(1)), 1, device=SIDE, stream=3),
+             Step(1, (temporary(1), temporary(2)), 1, device=SIDE),
+             Step(0, (temporary(0), BufferRef(BufferKind.OUTPUT, 0)), 1))
+    program = Program((), (), False, (), (100, 200, 300), (), steps)
+    spaces = (HOST_MEMORY, MemorySpace("side", SIDE, alignment=256))
+    plan = plan_memory(program, {1: 10}, spaces=spaces)
+    assert plan.spaces == (0, 1, 1)
+    assert plan.arena_bytes == (128, 256 + 512 + 256)
+    assert plan.temporaries[1:] == (0, 256)
+    assert plan.workspaces == (0, 0, 768, 0)
+
+
+@pytest.mark.parametrize("spaces", [(HOST_MEMORY,), (HOST_MEMORY, MemorySpace("side", SIDE))])
+def test_memory_of_another_device_is_refused(spaces):
+    steps = (Step(0, (BufferRef(BufferKind.INPUT, 0), temporary(0)), 1),
+             Step(0, (temporary(0), BufferRef(BufferKind.OUTPUT, 0)), 1, device=SIDE))
+    with pytest.raises(InternalError, match=r"no memory space|memory of another device"):
+        plan_memory(Program((), (), False, (), (100,), (), steps), {}, spaces=spaces)

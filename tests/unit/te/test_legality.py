@@ -218,7 +218,7 @@ def test_bind(net):
     with refused("unknown index 'threadIdx.w'"):
         net.s[net.a].bind(i, "threadIdx.w")
     net.s[net.a].bind(i, "threadIdx.x")
-    with refused("threadIdx.x, which i has"):
+    with refused("threadIdx.x, to which i is bound"):
         net.s[net.a].bind(j, "threadIdx.x")
 
 

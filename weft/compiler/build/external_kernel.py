@@ -15,6 +15,7 @@ import numpy as np
 from weft.codegen import backend_of
 from weft.ir.expr import Function
 from weft.ir.types import TensorType, TupleType, Type
+from weft.runtime.arena import array_at
 from weft.support.errors import CodegenError, InternalError, WeftError
 from weft.target import Target
 from weft.transform.analysis.graph import type_of
@@ -136,12 +137,7 @@ def _fill(name: str, wanted: Sequence[np.ndarray], results: Sequence[Any]) -> No
 
 def _array(address: int | None, type_: TensorType) -> np.ndarray:
     """The memory at ``address`` as an array."""
-    shape, dtype = type_.concrete_shape, type_.dtype.numpy
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if size == 0 or address is None:
-        return np.empty(shape, dtype)
-    raw = np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(address)), np.uint8)
-    return raw.view(dtype).reshape(shape)
+    return array_at(address or 0, type_.concrete_shape, type_.dtype.numpy)
 
 
 def _tensors(type_: Type) -> list[TensorType]:

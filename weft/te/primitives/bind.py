@@ -1,4 +1,4 @@
-"""``bind``: a loop becomes an index of the GPU's grid."""
+"""``bind``: the iterations of a loop become the blocks or threads of a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ THREAD_TAGS = tuple(f"{level}Idx.{d}" for level in ("block", "thread") for d in 
 
 
 def bind(self: StageState, axis: IterVar, tag: str) -> None:
-    """Run a data axis over the blocks or threads that ``tag`` (``threadIdx.x``, …) names.
+    """Run the iterations of a data axis in the blocks or threads that ``tag`` names.
+
+    ``tag`` is one of ``blockIdx.x`` to ``threadIdx.z``. Lowering raises ``LoweringError`` on a
+    target whose back end does not support it (``weft.tir.limits``), such as a CPU.
 
     >>> B = te.compute((100,), lambda i: A[i] + 1.0, name="B")
     >>> s = te.create_schedule(B)
@@ -29,6 +32,6 @@ def bind(self: StageState, axis: IterVar, tag: str) -> None:
                          help=f"one of {', '.join(THREAD_TAGS)}")
     for other, used in self.thread_tags.items():
         if used == tag and other is not axis:
-            raise self.error(f"bind of axis {axis.name} to {tag}, which {other.name} has")
+            raise self.error(f"bind of axis {axis.name} to {tag}, to which {other.name} is bound")
     self.set_kind(axis, ForKind.THREAD_BINDING)
     self.thread_tags[axis] = tag

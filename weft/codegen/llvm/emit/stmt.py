@@ -10,7 +10,7 @@ from weft.codegen.llvm.emit.register_slots import allocate_local
 from weft.codegen.llvm.emit.state import FunctionState, is_bounded, is_nonnegative
 from weft.codegen.llvm.emit.store import emit_store
 from weft.ir.dtype import int64
-from weft.support.errors import InternalError
+from weft.support.errors import InternalError, LoweringError
 from weft.tir import stmt as s
 from weft.tir.expr import int_value
 from weft.tir.stmt import ForKind, Stmt
@@ -81,6 +81,10 @@ def _emit_if(state: FunctionState, node: s.IfThenElse) -> None:
 
 
 def _emit_for(state: FunctionState, node: s.For) -> None:
+    if node.kind is ForKind.THREAD_BINDING:  # of a program that no back end has lowered
+        raise LoweringError(
+            f"a loop bound to {node.thread_tag} is not supported on targets of kind 'cpu'",
+            where=state.kernel.name, got=f"loop {node.loop_var.name}")
     if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or node.loop_var.dtype is not int64:
         raise InternalError(
             f"a {node.kind.value} loop over {node.loop_var.dtype} reached code generation",

@@ -1,0 +1,261 @@
+"""Back ends by target kind: a user's own runs models, and limits are checked with a reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+from weft import op, te
+from weft.codegen import BACKENDS, CPU_BACKEND, Backend, backend_of, register_backend
+from weft.codegen.llvm.build import build_object
+from weft.ir import Function, Tuple, const, var
+from weft.ir.python.builder import while_loop
+from weft.runtime.library import LOADERS
+from weft.strategy import Implementation, strategy
+from weft.strategy.registry import STRATEGIES
+from weft.support.errors import (
+    ArtifactError,
+    LoweringError,
+    OptionError,
+    RegistryError,
+    TargetError,
+)
+from weft.target import TARGET_KINDS, CpuTarget, Target, register_target_kind
+from weft.tir.limits import Limits, check_limits
+from weft.tir.transform.pipeline import lower_prim_func
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "toy_target.py"
+MOST_LINES = 150
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """The example as a module; its registrations end with the tests of this file."""
+    pytest.importorskip("onnx")
+    spec = importlib.util.spec_from_file_location("toy_target", EXAMPLE)
+    module = sys.modules["toy_target"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    for registry in (TARGET_KINDS, BACKENDS, LOADERS):
+        registry.remove("toy")
+    del sys.modules["toy_target"]
+
+
+def test_the_example_is_short():
+    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+def test_models_of_the_example_give_the_results_of_the_cpu(toy, capsys):
+    toy.compare("perceptron", weft.parse(toy.MLP))
+    toy.compare("convolution", toy.onnx_model())
+    assert capsys.readouterr().out.count("give the results of the CPU") == 2
+
+
+def rounds() -> Function:
+    """A loop with a branch-free body and two outputs."""
+    n, x = var("n", (), "int32"), var("x", (2, 16))
+    weights = np.random.default_rng(0).standard_normal((16, 16), np.float32)
+    loop = while_loop(lambda i, _: op.less(i, n),
+                      lambda i, s: (i + 1, op.nn.softmax(op.nn.dense(s, const(weights)))),
+                      const(0), x)
+    return Function((n, x), Tuple((loop[1], op.greater(x, const(0.0)))))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_loops_are_launched_step_by_step(toy, count):
+    ours, cpu = weft.compile(rounds(), target="toy"), weft.compile(rounds())
+    x = np.random.default_rng(1).standard_normal((2, 16), np.float32)
+    for a, b in zip(ours(np.int32(count), x), cpu(np.int32(count), x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_module_of_another_target_has_the_whole_surface(toy):
+    module = weft.compile(rounds(), target="toy")
+    n, x = np.array(2, np.int32), np.ones((2, 16), np.float32)
+    want = module(n, x)
+    run = module.bind(n, x)
+    assert all(np.array_equal(a, b) for a, b in zip(run(), want, strict=True))
+    again = pickle.loads(pickle.dumps(module))
+    assert np.array_equal(again(n, x)[0], want[0])
+    assert np.array_equal(module.run(None, {"n": n, "x": x})[1], want[1])
+    profile = module.profile(n, x, repeat=1)
+    assert len(profile.steps) > 5
+    assert "FMA peak" not in profile.table()
+    assert module.manifest.launched_by == "steps"
+    assert "for toy" in repr(module)
+
+
+def test_the_stages_are_those_of_the_back_end(toy):
+    module = weft.compile(weft.parse(toy.MLP), target="toy")
+    assert "def weft_nn_dense" in module.as_text("toy")
+    with pytest.raises(OptionError, match="unknown stage 'llvm'") as caught:
+        module.as_text("llvm")
+    assert "toy" in caught.value.expected
+
+
+def test_symbolic_dimensions_and_the_virtual_machine(toy):
+    dynamic = weft.compile(weft.parse(
+        "def @main(%x: Tensor[(n, 4), float32]) { nn.softmax(%x) }"), target="toy")
+    np.testing.assert_allclose(dynamic(np.ones((3, 4), np.float32)), np.full((3, 4), 0.25))
+    positive = weft.compile(weft.parse(
+        "def @main(%x: Tensor[(4), float32]) { argwhere(greater(%x, 0f)) }"), target="toy")
+    assert positive(np.float32([1, -1, 2, 0])).tolist() == [[0], [2]]
+
+
+def test_a_strategy_for_another_kind_of_target(toy):
+    @strategy("nn.relu", target="toy")
+    def relu(call, target):
+        yield Implementation("nn.relu.toy.mine", lambda ctx: None)
+
+    try:
+        program = weft.parse("def @main(%x: Tensor[(4), float32]) { nn.relu(%x) }")
+        assert "nn.relu.toy.mine" in weft.compile(program, target="toy").as_text("tir")
+        assert "toy" not in weft.compile(program).as_text("tir")
+    finally:
+        STRATEGIES.remove("toy:nn.relu")
+
+
+def test_features_that_a_back_end_lacks_are_refused(toy, tmp_path):
+    module = weft.compile(weft.parse(toy.MLP), target="toy")
+    with pytest.raises(TargetError, match="'toy' do not support a C object"):
+        module.export(tmp_path / "net", kind="c")
+    with pytest.raises(TargetError, match="unknown option of target 'toy'"):
+        weft.compile(weft.parse(toy.MLP), target="toy -fast")
+
+
+def test_an_artifact_needs_the_loader_of_its_kind(toy, tmp_path, monkeypatch):
+    path = tmp_path / "net.weft"
+    weft.compile(weft.parse(toy.MLP), target="toy").export(path)
+    monkeypatch.delitem(LOADERS._entries, "toy")
+    with pytest.raises(ArtifactError, match="no loader is registered for targets of kind 'toy'"):
+        weft.load(path)
+
+
+def test_a_kind_without_a_back_end_is_refused():
+    class Bare(Target):
+        kind = "bare"
+
+        def __str__(self):
+            return "bare"
+
+        @classmethod
+        def parse(cls, text):
+            return cls()
+
+    register_target_kind(Bare)
+    try:
+        with pytest.raises(RegistryError, match="'bare' is registered twice"):
+            register_target_kind(Bare)
+        with pytest.raises(TargetError, match="no back end is registered") as caught:
+            backend_of(Target.of("bare"))
+        assert "cpu" in caught.value.expected
+    finally:
+        TARGET_KINDS.remove("bare")
+
+
+def test_a_target_of_another_kind_is_not_a_cpu(toy):
+    assert backend_of(CpuTarget.host()) is CPU_BACKEND
+    with pytest.raises(TargetError, match="the target is of kind 'toy'"):
+        CpuTarget.of("toy")
+    with pytest.raises(RegistryError, match="'cpu' is registered twice"):
+        register_backend(CPU_BACKEND)
+
+
+def bound_to_threads():
+    x = te.placeholder((64,), name="x")
+    y = te.compute((64,), lambda i: x[i] + 1.0, name="y")
+    schedule = te.create_schedule(y)
+    schedule[y].bind(y.op.axis[0], "threadIdx.x")
+    return te.lower(schedule, [x, y], "threads")
+
+
+def test_te_bind_is_refused_on_a_cpu():
+    with pytest.raises(LoweringError, match=r"bound to threadIdx\.x is not supported on targets of "
+                                            "kind 'cpu'") as caught:
+        CPU_BACKEND.lower(bound_to_threads())
+    assert caught.value.where == "threads"
+    with pytest.raises(LoweringError, match=r"bound to threadIdx\.x"):
+        build_object(lower_prim_func(bound_to_threads()), CpuTarget.host())
+
+
+def test_a_strategy_that_binds_threads_is_refused_at_compilation():
+    @strategy("nn.relu", target="cpu")
+    def threads(call, target):
+        def schedule(ctx):
+            ctx.schedule[ctx.output].bind(ctx.output.op.axis[0], "threadIdx.x")
+
+        yield Implementation("nn.relu.cpu.threads", schedule)
+
+    try:
+        with pytest.raises(LoweringError, match="not supported on targets of kind 'cpu'"):
+            weft.compile(weft.parse("def @main(%x: Tensor[(4), float32]) { nn.relu(%x) }"))
+    finally:
+        STRATEGIES.remove("cpu:nn.relu")
+
+
+def test_a_back_end_may_support_threads(toy):
+    class Threads(toy.ToyBackend):
+        limits = Limits(thread_axes=("threadIdx.x",))
+
+    func = Threads().lower(bound_to_threads())
+    code = Threads().load([Threads().build_kernel(func, toy.ToyTarget())], toy.ToyTarget())
+    x, y = np.arange(64, dtype=np.float32), np.empty(64, np.float32)
+    code.kernel("threads", 2)(x.ctypes.data, y.ctypes.data)
+    np.testing.assert_array_equal(y, x + 1)
+
+
+def vectorized(lanes):
+    x = te.placeholder((64,), name="x")
+    y = te.compute((64,), lambda i: x[i] + 1.0, name="y")
+    schedule = te.create_schedule(y)
+    _, inner = schedule[y].split(y.op.axis[0], factor=lanes)
+    schedule[y].vectorize(inner)
+    return te.lower(schedule, [x, y], "vectors")
+
+
+def test_limits_of_vectors():
+    check_limits(vectorized(8), Limits(max_lanes=8), "small")
+    with pytest.raises(LoweringError, match="a vector of 16 lanes is not supported on targets of "
+                                            "kind 'small'"):
+        check_limits(vectorized(16), Limits(max_lanes=8), "small")
+
+
+def staged():
+    x = te.placeholder((64,), name="x")
+    t = te.compute((64,), lambda i: x[i] + 1.0, name="t")
+    y = te.compute((64,), lambda i: t[63 - i] * 2.0, name="y")
+    return te.lower(te.create_schedule(y), [x, y], "staged")
+
+
+def test_limits_of_memory():
+    check_limits(staged(), Limits(max_alignment=64), "aligned")
+    with pytest.raises(LoweringError, match="an alignment of 64 bytes is not supported"):
+        check_limits(staged(), Limits(max_alignment=32), "aligned")
+    with pytest.raises(LoweringError, match="global memory is not supported"):
+        check_limits(staged(), Limits(scopes=("local",)), "registers")
+
+
+def test_the_interface_says_what_it_lacks(toy):
+    class Nothing(Backend):
+        kind = "nothing"
+
+        def build_kernel(self, func, target):
+            return b""
+
+        def load(self, objects, target):
+            return toy.ToyLibrary(b"")
+
+    backend, target = Nothing(), toy.ToyTarget()
+    assert backend.build_main(None, target) is None
+    assert backend.kernel_key(None, target) is None
+    for call in (lambda: backend.link([], target),
+                 lambda: backend.callback_kernel("f", 1, 2, target),
+                 lambda: backend.check_object(b"", "f", "here")):
+        with pytest.raises(TargetError, match="support"):
+            call()
