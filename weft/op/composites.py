@@ -69,6 +69,6 @@ def segment_sum(data: Any, segment_ids: Any, *, num_segments: int) -> Expr:
                          got=str(ids))
     shape = rows.concrete_shape
     column = reshape(segment_ids, newshape=(shape[0], *(1,) * (len(shape) - 1)))
-    places = broadcast_to(column, shape=shape)
+    positions = broadcast_to(column, shape=shape)
     start = zeros(shape=(num_segments, *shape[1:]), dtype=rows.dtype)
-    return scatter_elements(start, places, data, axis=0, reduction="add")
+    return scatter_elements(start, positions, data, axis=0, reduction="add")

@@ -45,12 +45,12 @@ def _einsum_relation(ctx: RelationContext) -> bool:
     axes = topi.parse(equation, [t.ndim for t in operands])
     sizes: dict[str, Dim] = {}
     for names, type_ in zip(axes.inputs, operands, strict=True):
-        for place, (name, size) in enumerate(zip(names, type_.shape, strict=True)):
+        for position, (name, size) in enumerate(zip(names, type_.shape, strict=True)):
             known = sizes.get(name, size)
             if known == 1 and topi.is_broadcast(name):
                 known = size
             if not (size == 1 and topi.is_broadcast(name)):
-                known = expect_dim(ctx, 0, place, size, known, f"axis {name!r} has two sizes")
+                known = expect_dim(ctx, 0, position, size, known, f"axis {name!r} has two sizes")
             sizes[name] = known
     ctx.output(TensorType(tuple(sizes[name] for name in axes.output), operands[0].dtype))
     return True
@@ -86,7 +86,7 @@ einsum.spec(
 
 @einsum.gradient
 def _einsum_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """For each operand the sum in which it and the result change places."""
+    """For each operand the einsum with it and the result exchanged."""
     type_ = call.args[0].checked_type
     fields = type_.fields if isinstance(type_, TupleType) else ()
     types = [t for t in fields if isinstance(t, TensorType)]

@@ -75,7 +75,7 @@ def fixed_point_multiply(x: te.Tensor, attrs: FixedPointMultiplyAttrs) -> te.Ten
 def _scaled(
     x: np.ndarray, multiplier: np.ndarray, left: np.ndarray, right: np.ndarray
 ) -> np.ndarray:
-    """As TFLite's reference: shifted left first, the product rounded at its final place."""
+    """As TFLite's reference: shifted left first, the product rounded at its final position."""
     product = (x.astype(np.int64) << left) * multiplier.astype(np.int64)
     total = right + 31
     return ((product + (np.int64(1) << (total - 1))) >> total).astype(np.int32)
@@ -113,8 +113,8 @@ def _per_axis_relation(ctx: RelationContext) -> bool:
         _expect_int32(ctx, arg, type_)
         if arg:
             expect_rank(ctx, arg, type_, len(axes))
-            for place, axis in enumerate(axes):
-                expect_dim(ctx, arg, place, type_.shape[place], source.shape[axis],
+            for position, axis in enumerate(axes):
+                expect_dim(ctx, arg, position, type_.shape[position], source.shape[axis],
                            "the factors do not fit the data")
     ctx.output(source)
     return True

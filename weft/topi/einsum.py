@@ -101,9 +101,9 @@ def _join(operands: Sequence[tuple[te.Tensor, str]], output: str) -> te.Tensor:
     inner = {n: te.reduce_axis(s, name=f"k{n}") for n, s in sizes.items() if n not in output}
 
     def element(*i: PrimExpr) -> PrimExpr:
-        place = dict(zip(output, i, strict=True)) | {n: k.var for n, k in inner.items()}
+        position = dict(zip(output, i, strict=True)) | {n: k.var for n, k in inner.items()}
         first, *rest = (
-            tensor[tuple(const(0) if int_value(s) == 1 else place[n]
+            tensor[tuple(const(0) if int_value(s) == 1 else position[n]
                          for n, s in zip(names, tensor.shape, strict=True))]
             for tensor, names in operands
         )

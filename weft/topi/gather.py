@@ -37,9 +37,9 @@ def gather_nd(x: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
     first = batch_dims + length
 
     def element(*i: PrimExpr) -> PrimExpr:
-        place = i[:len(outer)]
+        coord = i[:len(outer)]
         looked_up = tuple(
-            within(indices[(k, *place)], x.shape[batch_dims + k]) for k in range(length)
+            within(indices[(k, *coord)], x.shape[batch_dims + k]) for k in range(length)
         )
         return x[(*i[:batch_dims], *looked_up, *i[len(outer):])]
 

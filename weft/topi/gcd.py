@@ -29,7 +29,7 @@ def gcd(lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
     return te.extern([shape], [lhs, rhs], build, [dtype], "gcd")[0]
 
 
-def _euclid(a: PrimExpr, b: PrimExpr, target: Buffer, place: tuple[PrimExpr, ...]) -> Stmt:
+def _euclid(a: PrimExpr, b: PrimExpr, target: Buffer, position: tuple[PrimExpr, ...]) -> Stmt:
     dtype = target.dtype
     larger, smaller = (Buffer(name, (const(1),), dtype, "local") for name in ("a", "b"))
     rest = Buffer("rest", (const(1),), dtype, "local")
@@ -44,7 +44,7 @@ def _euclid(a: PrimExpr, b: PrimExpr, target: Buffer, place: tuple[PrimExpr, ...
     loop = For(Var("step", int64), const(0), const(steps), ForKind.SERIAL, more)
     body = seq([BufferStore(larger, _magnitude(a), _ONLY),
                 BufferStore(smaller, _magnitude(b), _ONLY), loop,
-                BufferStore(target, _magnitude(larger.load(*_ONLY)), place)])
+                BufferStore(target, _magnitude(larger.load(*_ONLY)), position)])
     for buffer in (larger, smaller, rest):
         body = Allocate(buffer, body)
     return body

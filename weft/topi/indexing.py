@@ -51,27 +51,27 @@ def repeat(x: te.Tensor, repeats: int, axis: int) -> te.Tensor:
 def sliding_window(
     x: te.Tensor, axis: int, window: Sequence[int], strides: Sequence[int]
 ) -> te.Tensor:
-    """Axes of places from ``axis`` on, then those of the window that stands there."""
+    """Axes of positions from ``axis`` on, then those of the window that stands there."""
     count = len(window)
-    places = [window_count(x.shape[axis + n], w, s)
+    positions = [window_count(x.shape[axis + n], w, s)
               for n, (w, s) in enumerate(zip(window, strides, strict=True))]
 
     def element(*i: PrimExpr) -> PrimExpr:
-        place, inside = i[axis:axis + count], i[axis + count:]
-        seen = [p * s + k for p, s, k in zip(place, strides, inside, strict=True)]
+        coord, inside = i[axis:axis + count], i[axis + count:]
+        seen = [p * s + k for p, s, k in zip(coord, strides, inside, strict=True)]
         return x[(*i[:axis], *seen)]
 
-    shape = (*x.shape[:axis], *places, *(const(w) for w in window))
+    shape = (*x.shape[:axis], *positions, *(const(w) for w in window))
     return te.compute(shape, element, name="sliding_window")
 
 
 def reverse_sequence(x: te.Tensor, lengths: te.Tensor, seq: int, batch: int) -> te.Tensor:
-    """The first ``lengths[b]`` elements along ``seq`` turned round, the others in their place."""
+    """The first ``lengths[b]`` elements along ``seq`` reversed, the others unchanged."""
 
     def element(*i: PrimExpr) -> PrimExpr:
         length = minimum(lengths[i[batch]].astype(int64), x.shape[seq])
-        place = select(i[seq] < length, length - 1 - i[seq], i[seq])
-        return x[(*i[:seq], place, *i[seq + 1:])]
+        coord = select(i[seq] < length, length - 1 - i[seq], i[seq])
+        return x[(*i[:seq], coord, *i[seq + 1:])]
 
     return te.compute(x.shape, element, name="reverse_sequence")
 

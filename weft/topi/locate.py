@@ -31,13 +31,13 @@ def adv_index(x: te.Tensor, positions: Sequence[te.Tensor]) -> te.Tensor:
     shape = broadcast_shape(*(p.shape for p in positions))
 
     def element(*i: PrimExpr) -> PrimExpr:
-        places = []
+        coords = []
         for axis, tensor in enumerate(positions):
             size = x.shape[axis]
             found = tensor[broadcast_index(tensor, i[:len(shape)])].astype(int64)
             found = select(found < 0, found + size, found)
-            places.append(minimum(maximum(found, 0), size - 1))
-        return x[(*places, *i[len(shape):])]
+            coords.append(minimum(maximum(found, 0), size - 1))
+        return x[(*coords, *i[len(shape):])]
 
     return te.compute((*shape, *x.shape[len(positions):]), element, name="adv_index")
 
@@ -112,7 +112,7 @@ def strided_set(
     """``x`` with ``values`` in the slice; its bounds are read when the kernel runs."""
 
     def element(*i: PrimExpr) -> PrimExpr:
-        places, inside = [], []
+        coords, inside = [], []
         for axis, p in enumerate(i):
             at, size = as_prim(axis), x.shape[axis]
             step = strides[at].astype(int64)
@@ -121,12 +121,12 @@ def strided_set(
             last = _bound(end[at].astype(int64), size, back)
             ahead = select(back, first - p, p - first)
             stride = maximum(select(back, -step, step), 1)
-            place = ahead // stride
+            coord = ahead // stride
             before_end = select(back, p > last, p < last)
             inside += [ahead >= 0, before_end, (ahead % stride).equal(0),
-                       place < values.shape[axis]]
-            places.append(place)
-        return if_then_else(all_of(*inside), values[tuple(places)], x[i])
+                       coord < values.shape[axis]]
+            coords.append(coord)
+        return if_then_else(all_of(*inside), values[tuple(coords)], x[i])
 
     return te.compute(x.shape, element, name="strided_set")
 
@@ -151,9 +151,9 @@ def strided_slice(
                       BufferStore(counts, count, (n,))]
 
         def take(i: tuple[PrimExpr, ...]) -> Stmt:
-            places = tuple(first.load(cut[a]) + p * step.load(cut[a]) if a in cut else p
+            coords = tuple(first.load(cut[a]) + p * step.load(cut[a]) if a in cut else p
                            for a, p in enumerate(i))
-            return BufferStore(result, source.load(*places), i)
+            return BufferStore(result, source.load(*coords), i)
 
         sizes = [counts.load(cut[a]) if a in cut else s for a, s in enumerate(source.shape)]
         return Allocate(first, Allocate(step, seq([*start, nest(sizes, take)])))

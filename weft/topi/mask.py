@@ -55,9 +55,9 @@ def matrix_set_diag(
         along = minimum(row, column)
         upper = along + (longest - length if upper_right else 0)
         lower = along + (longest - length if lower_right else 0)
-        place = select(k >= 0, upper, lower)
+        position = select(k >= 0, upper, lower)
         line = () if k1 == k2 else (k2 - k,)
         inside = all_of(k >= k1, k <= k2)
-        return if_then_else(inside, diagonal[(*i[:-2], *line, place)], x[i])
+        return if_then_else(inside, diagonal[(*i[:-2], *line, position)], x[i])
 
     return te.compute(x.shape, element, name="matrix_set_diag")

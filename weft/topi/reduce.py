@@ -133,7 +133,7 @@ def arg_reduce(
         reducer = te.max if select_last else te.min
         return reducer(select(found, position.astype(counter), nowhere), inner)
 
-    place = te.compute(best.shape, body, name=name)
+    coord = te.compute(best.shape, body, name=name)
     if counter is dtype:
-        return place
-    return te.compute(best.shape, lambda *i: place[i].astype(dtype), name=f"{name}_position")
+        return coord
+    return te.compute(best.shape, lambda *i: coord[i].astype(dtype), name=f"{name}_position")

@@ -78,8 +78,8 @@ class _Scan:
         return _COMBINE[self.combine]
 
     def _at(self, i: Sequence[PrimExpr], step: PrimExpr) -> tuple[PrimExpr, ...]:
-        place = self.size - 1 - step if self.reverse else step
-        return (*i[:self.axis], place, *i[self.axis + 1:])
+        position = self.size - 1 - step if self.reverse else step
+        return (*i[:self.axis], position, *i[self.axis + 1:])
 
     def _first(self, i: Sequence[PrimExpr]) -> PrimExpr:
         """The result of step 0."""
@@ -89,8 +89,8 @@ class _Scan:
 
     def _taken(self, i: Sequence[PrimExpr], step: PrimExpr) -> PrimExpr:
         """What a step adds."""
-        place = self._at(i, step - 1 if self.exclusive else step)
-        return self.source.load(*place).astype(self.target.dtype)
+        position = self._at(i, step - 1 if self.exclusive else step)
+        return self.source.load(*position).astype(self.target.dtype)
 
     def _one_step(self, i: tuple[PrimExpr, ...]) -> Stmt:
         """Any step, for sizes that are not known."""

@@ -23,15 +23,15 @@ COMBINE: Mapping[str, Combine] = {
 
 
 def _store(
-    target: Buffer, place: tuple[PrimExpr, ...], looked_up: tuple[int, ...], value: PrimExpr,
+    target: Buffer, position: tuple[PrimExpr, ...], looked_up: tuple[int, ...], value: PrimExpr,
     combine: Combine,
 ) -> Stmt:
-    """``target[place]`` combined with ``value``, unless a looked-up position lies beyond."""
+    """``target[position]`` combined with ``value``, unless a looked-up position lies beyond."""
     inside = [
         c for axis in looked_up
-        for c in (place[axis] >= 0, place[axis] < target.shape[axis])
+        for c in (position[axis] >= 0, position[axis] < target.shape[axis])
     ]
-    store = BufferStore(target, combine(target.load(*place), value), place)
+    store = BufferStore(target, combine(target.load(*position), value), position)
     return IfThenElse(all_of(*inside), store) if inside else store
 
 
@@ -48,8 +48,8 @@ def scatter_elements(
 
         def update(i: tuple[PrimExpr, ...]) -> Stmt:
             found = index.load(*i).astype(int64)
-            place = (*i[:axis], found, *i[axis + 1:])
-            return _store(outputs[0], place, (axis,), values.load(*i), COMBINE[reduction])
+            position = (*i[:axis], found, *i[axis + 1:])
+            return _store(outputs[0], position, (axis,), values.load(*i), COMBINE[reduction])
 
         return seq([copy(source, outputs[0]), nest(index.shape, update)])
 
@@ -70,8 +70,8 @@ def scatter_nd(
             found = tuple(
                 index.load(as_prim(k), *i[:outer]).astype(int64) for k in range(length)
             )
-            place = (*found, *i[outer:])
-            return _store(outputs[0], place, tuple(range(length)), values.load(*i),
+            position = (*found, *i[outer:])
+            return _store(outputs[0], position, tuple(range(length)), values.load(*i),
                           COMBINE[reduction])
 
         return seq([copy(source, outputs[0]), nest(values.shape, update)])

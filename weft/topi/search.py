@@ -54,7 +54,7 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
         def goes_before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
             return before(source.load(a), source.load(b))
 
-        def place(rank: PrimExpr, position: PrimExpr) -> Stmt:
+        def coord(rank: PrimExpr, position: PrimExpr) -> Stmt:
             """Sorted positions come one by one; the first of a group opens it."""
             value = source.load(position)
             opened = seq([BufferStore(values, value, (group,)),
@@ -66,7 +66,7 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
                         BufferStore(inverse, group - 1, (position,)),
                         _add_one(counts, group - 1)])
 
-        return seq([_clear(number), merge_sort(size, goes_before, place)])
+        return seq([_clear(number), merge_sort(size, goes_before, coord)])
 
     shapes = [x.shape, x.shape, x.shape, x.shape, (1,)]
     dtypes = [x.dtype, int64, int64, int64, int64]

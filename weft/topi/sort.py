@@ -54,11 +54,11 @@ def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int |
     return te.compute(shape, lambda *i: order[i].astype(dtype), name="positions")
 
 
-def at_positions(x: te.Tensor, place: te.Tensor, axis: int) -> te.Tensor:
+def at_positions(x: te.Tensor, coord: te.Tensor, axis: int) -> te.Tensor:
     """``x`` in the order that ``argsort`` gives."""
     return te.compute(
-        place.shape,
-        lambda *i: x[(*i[:axis], place[i].astype(int64), *i[axis + 1:])],
+        coord.shape,
+        lambda *i: x[(*i[:axis], coord[i].astype(int64), *i[axis + 1:])],
         name="sorted",
     )
 
@@ -71,7 +71,7 @@ def before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def _ranks(x: te.Tensor, axis: int, *, is_ascend: bool) -> te.Tensor:
-    """The place of every element in the sorted order: how many others come before it."""
+    """The position of every element in the sorted order: how many others come before it."""
     k = te.reduce_axis(x.shape[axis], name="k")
 
     def rank(*i: PrimExpr) -> Any:
@@ -148,7 +148,7 @@ def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt
     at = slot.load(zero)
 
     def take(position: PrimExpr, last: PrimExpr) -> Stmt:
-        """From place ``last`` towards the first, as long as it goes before its neighbour."""
+        """From position ``last`` towards the first, as long as it goes before its neighbour."""
         move = IfThenElse(goes_before(position, best.load(at - 1)), seq([
             BufferStore(best, best.load(at - 1), (at,)), BufferStore(slot, at - 1, (zero,))]))
         sink = For(Var("k", int64), zero, last, ForKind.SERIAL, IfThenElse(at > 0, move))

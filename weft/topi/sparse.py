@@ -24,9 +24,9 @@ def sparse_to_dense(
         dense = outputs[0]
 
         def put(i: tuple[PrimExpr, ...]) -> Stmt:
-            place = tuple(rows.load(i[0], as_prim(a)).astype(int64) for a in range(len(shape)))
-            inside = [c for p, size in zip(place, shape, strict=True) for c in (p >= 0, p < size)]
-            store = BufferStore(dense, numbers.load(*i), place)
+            target = tuple(rows.load(i[0], as_prim(a)).astype(int64) for a in range(len(shape)))
+            inside = [c for p, size in zip(target, shape, strict=True) for c in (p >= 0, p < size)]
+            store = BufferStore(dense, numbers.load(*i), target)
             return IfThenElse(all_of(*inside), store) if inside else store
 
         clear = nest(dense.shape, lambda i: BufferStore(dense, other.load(), i))

@@ -166,7 +166,7 @@ def affine_grid(data: te.Tensor, attrs: AffineGridAttrs) -> te.Tensor:
 
 
 def _base_grid(size: tuple[int, int]) -> np.ndarray:
-    """(x, y, 1) of every place, as a matrix."""
+    """(x, y, 1) of every position, as a matrix."""
     rows, columns = (np.linspace(-1, 1, n) if n > 1 else np.array([-1.0]) for n in size)
     x, y = np.meshgrid(columns, rows)
     return np.stack([x.ravel(), y.ravel(), np.ones(x.size)])
@@ -176,9 +176,9 @@ def _base_grid(size: tuple[int, int]) -> np.ndarray:
 def _affine_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     type_, attrs = tensor_type(call.args[0]), call.attrs
     size = attrs.target_shape  # type: ignore[attr-defined]
-    places = const(_base_grid(size).astype(type_.dtype.numpy))
+    positions = const(_base_grid(size).astype(type_.dtype.numpy))
     rows = get_op("reshape")(dy, newshape=(0, 2, size[0] * size[1]))
-    return [get_op("nn.dense")(rows, places)]
+    return [get_op("nn.dense")(rows, positions)]
 
 
 affine_grid.spec(

@@ -99,8 +99,8 @@ def _bitpack_reference(data: np.ndarray, **values: Any) -> np.ndarray:
     lines = np.moveaxis(data, pack_axis, -1)
     filled = np.pad(lines, [(0, 0)] * (data.ndim - 1) + [(0, -lines.shape[-1] % width)])
     words = filled.reshape(*lines.shape[:-1], filled.shape[-1] // width, width)
-    places = np.arange(width - 1, -1, -1, dtype=np.uint64)
-    planes = [((words.astype(np.uint64) >> np.uint64(b) & np.uint64(1)) << places).sum(axis=-1)
+    positions = np.arange(width - 1, -1, -1, dtype=np.uint64)
+    planes = [((words.astype(np.uint64) >> np.uint64(b) & np.uint64(1)) << positions).sum(axis=-1)
               for b in range(attrs.bits)]
     packed = [np.moveaxis(p, -1, pack_axis).astype(attrs.pack_dtype.numpy) for p in planes]
     return np.ascontiguousarray(np.stack(packed, axis=bit_axis))

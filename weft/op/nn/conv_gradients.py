@@ -75,7 +75,7 @@ def _from(x: Expr, axis: int, first: int, size: int, call: Call) -> Expr:
 
 
 def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
-    """The data convolved with ``dy``, images taking the place of channels.
+    """The data convolved with ``dy``, with the batch axis as channels.
 
     Channel (group, c) of the data becomes image c with the channels (group, image).
     """

@@ -54,8 +54,8 @@ def fifo_buffer(data: te.Tensor, buffer: te.Tensor, attrs: FifoBufferAttrs) -> t
     held = buffer.shape[axis] - step
 
     def element(*index: PrimExpr) -> PrimExpr:
-        def at(place: PrimExpr) -> tuple[PrimExpr, ...]:
-            return (*index[:axis], place, *index[axis + 1:])
+        def at(position: PrimExpr) -> tuple[PrimExpr, ...]:
+            return (*index[:axis], position, *index[axis + 1:])
 
         return if_then_else(index[axis] < held, buffer[at(index[axis] + step)],
                             data[at(index[axis] - held)])

@@ -63,10 +63,10 @@ def avg_pool2d_grad(grad: te.Tensor, data: te.Tensor, attrs: AvgPool2DAttrs) -> 
                                    count_include_pad=attrs.count_include_pad)
 
 
-def _taps_inside(window: PoolWindow, place: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+def _taps_inside(window: PoolWindow, position: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
     """The elements of a window that lie in the data, in order."""
     ranges = []
-    for axis, i, size in zip(axis_windows(window), place, sizes, strict=True):
+    for axis, i, size in zip(axis_windows(window), position, sizes, strict=True):
         start = i * axis.stride - axis.before
         taps = range(start, start + axis.span, axis.step)
         ranges.append([t for t in taps if 0 <= t < size])
@@ -78,12 +78,12 @@ def _max_reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndar
     layout = Layout.parse(attrs.layout)
     x, dy = unblocked_images(data, layout, "HW"), unblocked_images(grad, layout, "HW")
     result = np.zeros_like(x)
-    for place in np.ndindex(*dy.shape[2:]):
-        taps = list(_taps_inside(attrs.window, place, x.shape[2:]))
+    for position in np.ndindex(*dy.shape[2:]):
+        taps = list(_taps_inside(attrs.window, position, x.shape[2:]))
         values_ = np.stack([x[(..., *t)] for t in taps])
         best = values_.argmax(axis=0)
         for k, tap in enumerate(taps):
-            result[(..., *tap)] += np.where(best == k, dy[(..., *place)], 0)
+            result[(..., *tap)] += np.where(best == k, dy[(..., *position)], 0)
     return images_in(result, layout, "HW")
 
 
@@ -92,18 +92,19 @@ def _avg_reference(grad: np.ndarray, data: np.ndarray, **values: Any) -> np.ndar
     layout = Layout.parse(attrs.layout)
     x, dy = unblocked_images(data, layout, "HW"), unblocked_images(grad, layout, "HW")
     result = np.zeros(x.shape)
-    for place in np.ndindex(*dy.shape[2:]):
-        taps = list(_taps_inside(attrs.window, place, x.shape[2:]))
+    for position in np.ndindex(*dy.shape[2:]):
+        taps = list(_taps_inside(attrs.window, position, x.shape[2:]))
         count = len(taps)
         if attrs.count_include_pad:
             count = 1
-            for axis, i, size in zip(axis_windows(attrs.window), place, x.shape[2:], strict=True):
+            windows = axis_windows(attrs.window)
+            for axis, i, size in zip(windows, position, x.shape[2:], strict=True):
                 start = i * axis.stride
                 inside = range(start, min(start + axis.span, size + axis.before + axis.after),
                                axis.step)
                 count *= len(inside)
         for tap in taps:
-            result[(..., *tap)] += dy[(..., *place)] / count
+            result[(..., *tap)] += dy[(..., *position)] / count
     return images_in(result.astype(data.dtype), layout, "HW")
 
 

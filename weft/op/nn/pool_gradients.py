@@ -71,7 +71,7 @@ class _Windows:
         return infer_expr(cut, trust=True)
 
     def write(self, values: Expr, tap: _Tap) -> Expr:
-        """``values``, one for each window, at the places of a tap in the padded data."""
+        """``values``, one for each window, at the positions of a tap in the padded data."""
         for i, axis in enumerate(self.axes):
             values = spread_along(values, axis, tap[i], self.attrs.strides[i], self.padded[i],
                            self.counts[i])
@@ -97,8 +97,8 @@ def max_pool_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     for tap in windows.taps():
         won = op.logical_and(left, op.equal(windows.read(padded, tap), best))
         share = infer_expr(op.where(won, grad, scalar(0.0, grad)), trust=True)
-        placed = windows.write(share, tap)
-        total = placed if total is None else op.add(total, placed)
+        scattered = windows.write(share, tap)
+        total = scattered if total is None else op.add(total, scattered)
         left = infer_expr(op.logical_and(left, op.logical_not(won)), trust=True)
     return [windows.unpad(total)] if total is not None else [dy]
 
@@ -111,8 +111,8 @@ def avg_pool_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     share = infer_expr(op.divide(grad, Constant(counts.astype(_grad_dtype(grad)))), trust=True)
     total: Expr | None = None
     for tap in windows.taps():
-        placed = windows.write(share, tap)
-        total = placed if total is None else op.add(total, placed)
+        scattered = windows.write(share, tap)
+        total = scattered if total is None else op.add(total, scattered)
     return [windows.unpad(total)] if total is not None else [dy]
 
 

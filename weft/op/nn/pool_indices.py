@@ -125,10 +125,10 @@ def _expect_shape(ctx: RelationContext, arg: int, type_: TensorType, shape: Shap
         expect_dim(ctx, arg, axis, got, size, what)
 
 
-def _window_taps(window: PoolWindow, place: Sequence[int], sizes: Sequence[int]) -> _Taps:
-    """The places along each axis that a window reads in the data."""
+def _window_taps(window: PoolWindow, position: Sequence[int], sizes: Sequence[int]) -> _Taps:
+    """The positions along each axis that a window reads in the data."""
     taps = []
-    for axis, i, size in zip(axis_windows(window), place, sizes, strict=True):
+    for axis, i, size in zip(axis_windows(window), position, sizes, strict=True):
         start = i * axis.stride - axis.before
         taps.append([t for t in range(start, start + axis.span, axis.step) if 0 <= t < size])
     return taps
@@ -137,8 +137,8 @@ def _window_taps(window: PoolWindow, place: Sequence[int], sizes: Sequence[int])
 def _adaptive_taps(counts: Sequence[int], sizes: Sequence[int]
                    ) -> Iterator[tuple[tuple[int, ...], _Taps]]:
     bounds = [list(window_bounds(s, n)) for s, n in zip(sizes, counts, strict=True)]
-    for place in np.ndindex(*counts):
-        yield place, [range(*bounds[axis][i]) for axis, i in enumerate(place)]
+    for position in np.ndindex(*counts):
+        yield position, [range(*bounds[axis][i]) for axis, i in enumerate(position)]
 
 
 def _first_largest(x: np.ndarray, taps: _Taps) -> np.ndarray:
@@ -150,16 +150,16 @@ def _first_largest(x: np.ndarray, taps: _Taps) -> np.ndarray:
 
 def _reference(x: np.ndarray, attrs: PoolAttrs, counts: Sequence[int]) -> np.ndarray:
     result = np.zeros((*x.shape[:2], *counts), np.int64)
-    for place in np.ndindex(*counts):
-        taps = _window_taps(attrs.window, place, x.shape[2:])
-        result[(..., *place)] = _first_largest(x, taps)
+    for position in np.ndindex(*counts):
+        taps = _window_taps(attrs.window, position, x.shape[2:])
+        result[(..., *position)] = _first_largest(x, taps)
     return result
 
 
 def _adaptive_reference(x: np.ndarray, counts: Sequence[int]) -> np.ndarray:
     result = np.zeros((*x.shape[:2], *counts), np.int64)
-    for place, taps in _adaptive_taps(counts, x.shape[2:]):
-        result[(..., *place)] = _first_largest(x, taps)
+    for position, taps in _adaptive_taps(counts, x.shape[2:]):
+        result[(..., *position)] = _first_largest(x, taps)
     return result
 
 
@@ -167,11 +167,12 @@ def _grad_reference(grad: np.ndarray, indices: np.ndarray, attrs: Any) -> np.nda
     """Each window adds its gradient at its position, where that is one of its taps."""
     sizes = attrs.size
     result = np.zeros((*grad.shape[:2], math.prod(sizes)), np.float64)
-    for place in np.ndindex(*grad.shape[2:]):
-        taps = _window_taps(attrs.window, place, sizes)
+    for position in np.ndindex(*grad.shape[2:]):
+        taps = _window_taps(attrs.window, position, sizes)
         for tap in itertools.product(*taps):
             here = np.ravel_multi_index(tap, sizes)
-            result[..., here] += np.where(indices[(..., *place)] == here, grad[(..., *place)], 0)
+            is_chosen = indices[(..., *position)] == here
+            result[..., here] += np.where(is_chosen, grad[(..., *position)], 0)
     return result.reshape(*grad.shape[:2], *sizes).astype(grad.dtype)
 
 

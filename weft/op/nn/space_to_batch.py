@@ -103,7 +103,7 @@ def _to_space_relation(ctx: RelationContext) -> bool:
 def space_to_batch_nd(x: te.Tensor, attrs: SpaceToBatchNDAttrs) -> te.Tensor:
     """The padded data with the elements of every block of axes 1, 2, .. in the batch.
 
-    The number in the batch is (place in the block, batch before).
+    The number in the batch is (position in the block, batch before).
     """
     return topi_space.space_to_batch(x, attrs.block_shape, attrs.paddings, attrs.pad_value)
 
@@ -124,8 +124,8 @@ def _to_batch_reference(
     sizes = [s // b for s, b in zip(x.shape[1:], block_shape, strict=False)]
     split = x.reshape(len(x), *(n for pair in zip(sizes, block_shape, strict=True) for n in pair),
                       *rest)
-    places = [2 + 2 * i for i in range(rank)]
-    order = [*places, 0, *(p - 1 for p in places), *range(1 + 2 * rank, split.ndim)]
+    positions = [2 + 2 * i for i in range(rank)]
+    order = [*positions, 0, *(p - 1 for p in positions), *range(1 + 2 * rank, split.ndim)]
     return np.ascontiguousarray(split.transpose(order)).reshape(
         len(x) * math.prod(block_shape), *sizes, *rest)
 

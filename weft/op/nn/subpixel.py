@@ -38,7 +38,7 @@ class _Group:
     """Phases of one axis with the same number of taps, ``step`` apart in the data.
 
     ``taps[p][j]`` is the tap of the kernel that phase ``phases[p]`` applies to the data at
-    ``q - offset - (count - 1 - j) * step`` for place q: the order of a convolution.
+    ``q - offset - (count - 1 - j) * step`` for position q: the order of a convolution.
     """
 
     phases: tuple[int, ...]
@@ -52,13 +52,13 @@ class _Group:
 
     @property
     def reach(self) -> int:
-        """How far before place q the data is read."""
+        """How far before position q the data is read."""
         return self.offset + (self.count - 1) * self.step
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One spatial axis: ``size`` elements of data, the phases in groups, and the places computed.
+    """One spatial axis: ``size`` elements of data, grouped phases, and the computed positions.
 
     Of the interleaved result, ``wanted`` elements from ``start`` on are the result of the call.
     """
@@ -67,7 +67,7 @@ class _Axis:
     stride: int
     groups: tuple[_Group, ...]
     first: int
-    places: int
+    positions: int
     start: int
     wanted: int
 
@@ -82,7 +82,7 @@ class _Axis:
     def padding(self, group: _Group) -> tuple[int, int]:
         """Zeros before and after the data for one group; neither is negative."""
         before = group.reach - self.first
-        return before, self.first + self.places - group.offset - self.size
+        return before, self.first + self.positions - group.offset - self.size
 
 
 def _phase_groups(taps: int, stride: int, step: int) -> tuple[_Group, ...]:
@@ -170,21 +170,21 @@ class _Builder:
     zero: Expr
 
     def phases(self, chosen: tuple[_Group, ...]) -> Expr:
-        """(N, channels, strides…, places…) with all phases of the axes after the ``chosen``."""
+        """(N, channels, strides…, positions…) with all phases of the axes after the ``chosen``."""
         if len(chosen) == len(self.axes):
             return self._convolved(chosen)
-        axis, place = self.axes[len(chosen)], 2 + len(chosen)
+        axis, position = self.axes[len(chosen)], 2 + len(chosen)
         parts = [self.phases((*chosen, g)) for g in axis.groups]
-        joined = parts[0] if len(parts) == 1 else concatenate(Tuple(tuple(parts)), axis=place)
+        joined = parts[0] if len(parts) == 1 else concatenate(Tuple(tuple(parts)), axis=position)
         order = [p for g in axis.groups for p in g.phases]
         if len(order) < axis.stride:  # a phase without taps is zero
             width = [(0, 0)] * (2 + 2 * len(self.axes))
-            width[place] = (0, axis.stride - len(order))
+            width[position] = (0, axis.stride - len(order))
             joined = pad(joined, self.zero, pad_width=tuple(width))
             order += [p for p in range(axis.stride) if p not in order]
         if order == sorted(order):
             return joined
-        return take(joined, const(np.argsort(order)), axis=place)
+        return take(joined, const(np.argsort(order)), axis=position)
 
     def _convolved(self, chosen: tuple[_Group, ...]) -> Expr:
         """The phases of one group for each axis, as axes behind the channels."""
@@ -206,11 +206,11 @@ class _Builder:
             out_dtype=attrs.out_dtype, span=self.call.span,
         )
         return reshape(result, newshape=(0, groups * outputs, *counts,
-                                         *(a.places for a in self.axes)))
+                                         *(a.positions for a in self.axes)))
 
     def interleaved(self, x: Expr) -> Expr:
-        """(N, channels, strides…, places…) as (N, channels, places * strides…)."""
+        """(N, channels, strides…, positions…) as (N, channels, positions * strides…)."""
         rank = len(self.axes)
         pairs = (axis for i in range(rank) for axis in (2 + rank + i, 2 + i))
         return reshape(transpose(x, axes=(0, 1, *pairs)),
-                       newshape=(0, 0, *(a.places * a.stride for a in self.axes)))
+                       newshape=(0, 0, *(a.positions * a.stride for a in self.axes)))

@@ -56,9 +56,9 @@ def gather(x: te.Tensor, indices: te.Tensor, attrs: GatherAttrs) -> te.Tensor:
 
 
 def _gather_reference(x: np.ndarray, indices: np.ndarray, axis: int = 0) -> np.ndarray:
-    places = list(np.indices(indices.shape, sparse=True))
-    places[axis] = np.clip(indices, 0, x.shape[axis] - 1)
-    return np.ascontiguousarray(x[tuple(places)])
+    coords = list(np.indices(indices.shape, sparse=True))
+    coords[axis] = np.clip(indices, 0, x.shape[axis] - 1)
+    return np.ascontiguousarray(x[tuple(coords)])
 
 
 gather.spec(

@@ -156,9 +156,9 @@ def invert_permutation(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
 
 def _invert_reference(x: np.ndarray) -> np.ndarray:
     result = np.zeros_like(x)
-    for place, number in enumerate(x.tolist()):
+    for position, number in enumerate(x.tolist()):
         if 0 <= number < len(x):
-            result[number] = place
+            result[number] = position
     return result
 
 
@@ -250,7 +250,7 @@ def strided_set(
     x: te.Tensor, values: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor,
     _attrs: Attrs,
 ) -> te.Tensor:
-    """``x`` with ``values`` at ``x[begin:end:strides]``; values without a place are dropped."""
+    """``x`` with ``values`` at ``x[begin:end:strides]``; values without a position are dropped."""
     return topi.strided_set(x, values, begin, end, strides)
 
 

@@ -64,8 +64,8 @@ def _one_hot_reference(
     indices: np.ndarray, on_value: np.ndarray, off_value: np.ndarray, depth: int, axis: int = -1
 ) -> np.ndarray:
     hit = np.expand_dims(indices, axis if axis >= 0 else axis + indices.ndim + 1)
-    places = np.moveaxis(np.arange(depth).reshape(*(1,) * indices.ndim, depth), -1, axis)
-    return np.where(hit == places, on_value, off_value)
+    positions = np.moveaxis(np.arange(depth).reshape(*(1,) * indices.ndim, depth), -1, axis)
+    return np.where(hit == positions, on_value, off_value)
 
 
 _NUMBERS = np.array([[0, 2, 1], [3, -1, 7]], np.int32)

@@ -145,8 +145,8 @@ def _sort_relation(ctx: RelationContext) -> bool:
 def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
     """The elements of every line along an axis in order; NaN counts as the largest."""
     axis = attrs.axis % x.ndim
-    place = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend)
-    return topi_sort.at_positions(x, place, axis)
+    position = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend)
+    return topi_sort.at_positions(x, position, axis)
 
 
 @define_op("argsort", attrs=ArgsortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE,
@@ -161,9 +161,9 @@ def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
 def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
     """The k largest (or smallest) elements of every line along an axis, and where they are."""
     axis = attrs.axis % x.ndim
-    place = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend, count=attrs.k)
-    values = topi_sort.at_positions(x, place, axis)  # by positions that no narrow type wraps
-    return values, converted(place, attrs.dtype)
+    position = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend, count=attrs.k)
+    values = topi_sort.at_positions(x, position, axis)  # by positions that no narrow type wraps
+    return values, converted(position, attrs.dtype)
 
 
 def _order(x: np.ndarray, axis: int, is_ascend: bool) -> np.ndarray:
@@ -187,10 +187,10 @@ def _sort_reference(x: np.ndarray, axis: int = -1, is_ascend: bool = True) -> np
 def _topk_reference(
     x: np.ndarray, axis: int = -1, is_ascend: bool = False, dtype: DType = int64, k: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    place = np.take(_order(x, axis, is_ascend), range(k), axis)
-    values = np.take_along_axis(x, place, axis)
+    position = np.take(_order(x, axis, is_ascend), range(k), axis)
+    values = np.take_along_axis(x, position, axis)
     return (np.ascontiguousarray(values),
-            np.ascontiguousarray(place.astype(DType.of(dtype).numpy)))
+            np.ascontiguousarray(position.astype(DType.of(dtype).numpy)))
 
 
 _TIES = np.array([[2, 1, 2, 0, 1], [5, 5, 5, -1, 7]], np.int32)

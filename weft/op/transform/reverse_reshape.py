@@ -41,7 +41,7 @@ def _relation(ctx: RelationContext) -> bool:
     lead = len(newshape) - source.ndim
     if any(size == 0 and axis < lead for axis, size in enumerate(newshape)):
         ctx.fail("newshape copies an axis that the argument has not", arg=0,
-                 expected=f"0 at most in the last {source.ndim} places", got=newshape)
+                 expected=f"0 at most in the last {source.ndim} positions", got=newshape)
     shape = _copied(newshape, source.shape)
     total = dim_product(source.shape)
     if -1 in newshape:

@@ -95,8 +95,8 @@ def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
     is_here = logical_or(equal(x, y), isnan(x)) if tensor_type(x).dtype.is_float else equal(x, y)
     nowhere, last = (Constant(np.asarray(n, np.int64)) for n in (-1, shape[axis] - 1))
     rank = cummax(where(is_here, ranks, nowhere), axis=axis, reverse=attrs.reverse)
-    place = subtract(last, rank) if attrs.reverse else rank
-    return [scatter_elements(zeros_like(x), place, dy, axis=axis, reduction="add")]
+    position = subtract(last, rank) if attrs.reverse else rank
+    return [scatter_elements(zeros_like(x), position, dy, axis=axis, reduction="add")]
 
 
 def _log_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:

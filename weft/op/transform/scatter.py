@@ -32,7 +32,7 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 @dataclass(frozen=True, kw_only=True)
 class ScatterElementsAttrs(Attrs):
     axis: int = attr(0, "axis whose index is looked up")
-    reduction: str = attr("update", "what a second value for one place does",
+    reduction: str = attr("update", "what a second value for one position does",
                           check=one_of(*_MODES), expected=", ".join(_MODES))
 
 
@@ -75,12 +75,12 @@ def _scatter_elements_reference(
     reduction: str = "update",
 ) -> np.ndarray:
     result = np.array(x)
-    for place in np.ndindex(indices.shape):
-        target = list(place)
-        target[axis] = int(indices[place])
+    for position in np.ndindex(indices.shape):
+        target = list(position)
+        target[axis] = int(indices[position])
         if 0 <= target[axis] < x.shape[axis]:
             at = tuple(target)
-            result[at] = _COMBINE[reduction](result[at], updates[place])
+            result[at] = _COMBINE[reduction](result[at], updates[position])
     return result
 
 
@@ -98,7 +98,7 @@ scatter_elements.spec(
 
 @scatter_elements.gradient
 def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Of several values for one place the last one stays, or all are added."""
+    """Of several values for one position the last one stays, or all are added."""
     attrs = attrs_of(call, ScatterElementsAttrs)
     x, indices, updates = call.args
     axis = attrs.axis % tensor_type(x).ndim
@@ -125,7 +125,7 @@ def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterNDAttrs(Attrs):
-    mode: str = attr("update", "what a second value for one place does", check=one_of(*_MODES),
+    mode: str = attr("update", "what a second value for one position does", check=one_of(*_MODES),
                      expected=", ".join(_MODES))
 
 
@@ -163,10 +163,10 @@ def _scatter_nd_reference(
     x: np.ndarray, indices: np.ndarray, updates: np.ndarray, mode: str = "update"
 ) -> np.ndarray:
     result = np.array(x)
-    for place in np.ndindex(indices.shape[1:]):
-        target = tuple(int(k) for k in indices[(slice(None), *place)])
+    for position in np.ndindex(indices.shape[1:]):
+        target = tuple(int(k) for k in indices[(slice(None), *position)])
         if all(0 <= t < size for t, size in zip(target, x.shape, strict=False)):
-            result[target] = _COMBINE[mode](result[target], updates[place])
+            result[target] = _COMBINE[mode](result[target], updates[position])
     return result
 
 

@@ -78,8 +78,8 @@ def unique(x: te.Tensor, attrs: UniqueAttrs) -> tuple[te.Tensor, ...]:
 @unique.bounds
 def _unique_bounds(_attrs: Attrs, types: Sequence[Type]) -> Bounds:
     source = tensor_of(types[0])
-    places = TensorType(source.shape, int64)
-    return Bounds((source, places, places, places), ((0, 0, 0), (1, 0, 0), (3, 0, 0)))
+    positions = TensorType(source.shape, int64)
+    return Bounds((source, positions, positions, positions), ((0, 0, 0), (1, 0, 0), (3, 0, 0)))
 
 
 def _unique_reference(x: np.ndarray, is_sorted: bool = True) -> tuple[np.ndarray, ...]:

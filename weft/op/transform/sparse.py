@@ -139,7 +139,7 @@ def sparse_fill_empty_rows(
     indices: te.Tensor, values: te.Tensor, _dense_shape: te.Tensor, default: te.Tensor,
     attrs: FillEmptyRowsAttrs,
 ) -> tuple[te.Tensor, ...]:
-    """Indices and values with ``default`` at the first place of each empty row; which were empty.
+    """Indices and values with ``default`` in column 0 of each empty row; which rows were empty.
 
     The result is in order of rows, and within a row in the order of the argument. Indices in no
     row are left out.

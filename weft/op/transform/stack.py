@@ -137,13 +137,13 @@ def _sliding_window_relation(ctx: RelationContext) -> bool:
         ctx.fail("the window does not cover the axes from its first one on", arg=0,
                  expected=f"{source.ndim - axis} sizes and as many strides",
                  got=f"window_shape {window}, strides {attrs.strides}")
-    places = tuple(_places(ctx, axis + n, source.shape[axis + n], size, stride)
+    positions = tuple(_positions(ctx, axis + n, source.shape[axis + n], size, stride)
                    for n, (size, stride) in enumerate(zip(window, attrs.strides, strict=True)))
-    ctx.output(TensorType((*source.shape[:axis], *places, *window), source.dtype))
+    ctx.output(TensorType((*source.shape[:axis], *positions, *window), source.dtype))
     return True
 
 
-def _places(ctx: RelationContext, axis: int, size: Dim, window: int, stride: int) -> Dim:
+def _positions(ctx: RelationContext, axis: int, size: Dim, window: int, stride: int) -> Dim:
     if isinstance(size, int) and size < window:
         ctx.fail("the window is larger than the data", arg=0, axis=axis,
                  expected=f"{window} or more", got=size)
@@ -153,7 +153,7 @@ def _places(ctx: RelationContext, axis: int, size: Dim, window: int, stride: int
 @define_op("sliding_window", attrs=SlidingWindowAttrs, relation=_sliding_window_relation,
            pattern=OpPattern.INJECTIVE, level=10)
 def sliding_window(x: te.Tensor, attrs: SlidingWindowAttrs) -> te.Tensor:
-    """What a window sees at each of its places: axes of places, then those of the window."""
+    """What a window sees at each of its positions: axes of positions, then those of the window."""
     return indexing.sliding_window(x, attrs.axis % x.ndim, attrs.window_shape, attrs.strides)
 
 

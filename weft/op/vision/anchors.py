@@ -34,9 +34,9 @@ class MultiBoxPriorAttrs(Attrs):
     sizes: tuple[float, ...] = _numbers_attr((1.0,), "heights of the anchors, in shares of the "
                                              "image")
     ratios: tuple[float, ...] = _numbers_attr((1.0,), "widths over heights")
-    steps: tuple[float, float] = attr((-1.0, -1.0), "distances of the places along height and "
+    steps: tuple[float, float] = attr((-1.0, -1.0), "distances of the positions along height and "
                                       "width, in shares of the image; even where not positive")
-    offsets: tuple[float, float] = attr((0.5, 0.5), "centre of the first place, in steps")
+    offsets: tuple[float, float] = attr((0.5, 0.5), "centre of the first position, in steps")
     clip: bool = attr(False, "cut the anchors at the image")
 
 
@@ -48,17 +48,17 @@ def _prior_relation(ctx: RelationContext) -> bool:
     expect_float(ctx, 0, data)
     attrs = attrs_as(ctx, MultiBoxPriorAttrs)
     count = len(attrs.sizes) + len(attrs.ratios) - 1
-    places = dim_mul(data.shape[2], data.shape[3])
-    ctx.output(TensorType((1, dim_mul(places, count), 4), data.dtype))
+    positions = dim_mul(data.shape[2], data.shape[3])
+    ctx.output(TensorType((1, dim_mul(positions, count), 4), data.dtype))
     return True
 
 
 @define_op("vision.multibox_prior", attrs=MultiBoxPriorAttrs, relation=_prior_relation,
            pattern=OpPattern.OPAQUE, level=5)
 def multibox_prior(data: te.Tensor, attrs: MultiBoxPriorAttrs) -> te.Tensor:
-    """The anchors (x0, y0, x1, y1) around every place of a map of features (NCHW).
+    """The anchors (x0, y0, x1, y1) around every position of a map of features (NCHW).
 
-    Those of a place are all sizes with the first ratio, then the first size with the others.
+    Those of a position are all sizes with the first ratio, then the first size with the others.
     """
     return topi.multibox_prior(data.shape[2], data.shape[3], data.dtype, sizes=attrs.sizes,
                                ratios=attrs.ratios, steps=attrs.steps, offsets=attrs.offsets,
@@ -169,7 +169,7 @@ class ProposalAttrs(Attrs):
     scales: tuple[float, ...] = _numbers_attr((4.0, 8.0, 16.0, 32.0), "sizes of the anchors, in "
                                               "strides")
     ratios: tuple[float, ...] = _numbers_attr((0.5, 1.0, 2.0), "heights over widths")
-    feature_stride: int = attr(16, "pixels of the image for a place", check=lambda n: n > 0,
+    feature_stride: int = attr(16, "pixels of the image for a position", check=lambda n: n > 0,
                                expected="1 or more")
     threshold: float = attr(0.7, "shared area above which a box goes")
     rpn_pre_nms_top_n: int = attr(6000, "how many of the best boxes take part; all where not "
@@ -200,7 +200,7 @@ def _proposal_relation(ctx: RelationContext) -> bool:
                why=" (height, width, scale)")
     for axis in (2, 3):
         if scores.shape[axis] == 0:
-            ctx.fail("there are no places", arg=0, axis=axis, expected="1 or more", got=0)
+            ctx.fail("there are no positions", arg=0, axis=axis, expected="1 or more", got=0)
     total = dim_mul(scores.shape[0], attrs.rpn_post_nms_top_n)
     ctx.output(TensorType((total, 5), scores.dtype))
     return True

@@ -194,8 +194,8 @@ def _suppression_reference(
         classes = None if alike else data[b, :, attrs.id_index]
         kept = keep_best(boxes, order, np.asarray(overlap, data.dtype).item(),
                          int(np.asarray(most).item()), classes=classes)
-        places = range(len(kept)) if attrs.invalid_to_bottom else [order.index(k) for k in kept]
-        rows[b, list(places)] = data[b, kept]
+        positions = range(len(kept)) if attrs.invalid_to_bottom else [order.index(k) for k in kept]
+        rows[b, list(positions)] = data[b, kept]
         found[b, :len(kept)], counts[b] = numbers[b, kept], len(kept)
     return (found, counts) if attrs.return_indices else rows
 

@@ -32,8 +32,8 @@ def dilation2d(
         source: dict[str, PrimExpr] = {"N": at["N"], "C": at["C"]}
         for letter, (stride, dilation) in steps.items():
             source[letter] = at[letter] * stride + taps[letter].var * dilation
-        place = {"I": at["C"], **{letter: k.var for letter, k in taps.items()}}
-        value = padded[data_layout.indices(source)] + weight[kernel_layout.indices(place)]
+        position = {"I": at["C"], **{letter: k.var for letter, k in taps.items()}}
+        value = padded[data_layout.indices(source)] + weight[kernel_layout.indices(position)]
         return te.max(value, list(taps.values()))
 
     return te.compute(shape, element, name="dilation2d")

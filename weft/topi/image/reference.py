@@ -14,8 +14,8 @@ def taps_matrix(axis: Resampling, size: int) -> np.ndarray:
     """The matrix (new size, size) that resampling an axis multiplies by."""
     matrix = np.zeros((axis.new_size, size))
     for i, row in enumerate(taps_of(axis, size)):
-        for place, weight in row:
-            matrix[i, place] += weight
+        for position, weight in row:
+            matrix[i, position] += weight
     return matrix
 
 
@@ -47,7 +47,7 @@ def beyond(axes: Mapping[int, Resampling], shape: Sequence[int]) -> np.ndarray:
     for a, axis in axes.items():
         if axis.transform != "tf_crop_and_resize":
             continue
-        places = [axis.source(float(i), float(shape[a])) for i in range(axis.new_size)]
-        outside = np.array([not 0 <= p <= shape[a] - 1 for p in places])
+        positions = [axis.source(float(i), float(shape[a])) for i in range(axis.new_size)]
+        outside = np.array([not 0 <= p <= shape[a] - 1 for p in positions])
         found = found | outside.reshape([-1 if i == a else 1 for i in range(len(shape))])
     return found

@@ -93,7 +93,7 @@ def _order(axis: Resampling, size: PrimExpr, position: int) -> tuple[bool, int]:
     return grows, -position if grows else position
 
 
-def _place(axis: Resampling, i: PrimExpr, size: PrimExpr) -> PrimExpr:
+def _coord(axis: Resampling, i: PrimExpr, size: PrimExpr) -> PrimExpr:
     return as_prim(axis.source(i.astype(float64), size.astype(float64)))
 
 
@@ -101,8 +101,8 @@ def _outside(axis: Resampling, size: PrimExpr) -> te.Tensor:
     """1 for the output positions that lie beyond the data."""
 
     def flag(i: PrimExpr) -> PrimExpr:
-        place = _place(axis, i, size)
-        inside = all_of(place >= const(0, float64), place <= (size - 1).astype(float64))
+        coord = _coord(axis, i, size)
+        inside = all_of(coord >= const(0, float64), coord <= (size - 1).astype(float64))
         return select(not_(inside), const(1, int64), const(0, int64))
 
     return te.compute((axis.new_size,), flag, name="outside", role=te.StageRole.LOOKUP_TABLE)
@@ -117,16 +117,16 @@ def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.
 
     if axis.method == "nearest_neighbor":
         nearest = _table(axis, lambda i, _: _clamped(
-            axis.nearest(_place(axis, i, size), EXPRESSIONS), size), 1, "nearest")
+            axis.nearest(_coord(axis, i, size), EXPRESSIONS), size), 1, "nearest")
         return te.compute(shape, lambda *i: read(i, nearest[i[position], 0]), name="resample",
                           role=te.StageRole.RESAMPLING)
-    places, weights, count = _linear_combination(axis, size, work)
+    positions, weights, count = _linear_combination(axis, size, work)
 
     def element(*index: PrimExpr) -> Any:
         i = index[position]
 
         def term(k: PrimExpr) -> PrimExpr:
-            return read(index, places[i, k]).astype(work) * weights[i, k]
+            return read(index, positions[i, k]).astype(work) * weights[i, k]
 
         if count <= MAX_WRITTEN_OUT:
             return functools.reduce(operator.add, (term(const(k)) for k in range(count)))
@@ -140,8 +140,8 @@ def _table(axis: Resampling, value: Any, count: int, name: str) -> te.Tensor:
     return te.compute((axis.new_size, count), value, name=name, role=te.StageRole.LOOKUP_TABLE)
 
 
-def _clamped(place: PrimExpr, size: PrimExpr) -> PrimExpr:
-    return maximum(minimum(place.astype(int64), size - 1), 0)
+def _clamped(coord: PrimExpr, size: PrimExpr) -> PrimExpr:
+    return maximum(minimum(coord.astype(int64), size - 1), 0)
 
 
 def _linear_combination(
@@ -153,27 +153,28 @@ def _linear_combination(
     count = axis.count(shrink)
 
     def tap(i: PrimExpr, k: PrimExpr) -> PrimExpr:
-        first = axis.first(_place(axis, i, size), shrink, EXPRESSIONS)
+        first = axis.first(_coord(axis, i, size), shrink, EXPRESSIONS)
         return first + k.astype(float64)
 
     def weight(i: PrimExpr, k: PrimExpr) -> PrimExpr:
         at = tap(i, k)
-        away = te.abs(_place(axis, i, size) - at) * const(shrink, float64)
+        away = te.abs(_coord(axis, i, size) - at) * const(shrink, float64)
         value = as_prim(axis.weigh(away, EXPRESSIONS))
         if not axis.exclude_outside:
             return value
         inside = all_of(at >= const(0, float64), at < size.astype(float64))
         return select(inside, value, const(0, float64))
 
-    places = _table(axis, lambda i, k: _clamped(tap(i, k), size), count, "places")
+    positions = _table(axis, lambda i, k: _clamped(tap(i, k), size), count, "positions")
     if not axis.is_normalised:
-        return places, _table(axis, lambda i, k: weight(i, k).astype(work), count, "weights"), count
+        weights = _table(axis, lambda i, k: weight(i, k).astype(work), count, "weights")
+        return positions, weights, count
     raw = _table(axis, weight, count, "raw_weights")
     k = te.reduce_axis(count, name="k")
     total = te.compute((axis.new_size,), lambda i: te.sum(raw[i, k.var], k), name="total",
                        role=te.StageRole.LOOKUP_TABLE)
     weights = _table(axis, lambda i, k: (raw[i, k] / total[i]).astype(work), count, "weights")
-    return places, weights, count
+    return positions, weights, count
 
 
 def repeat_nearest(x: te.Tensor, factors: Mapping[int, int]) -> te.Tensor:

@@ -1,7 +1,7 @@
 """Sampling of images at positions that other tensors give.
 
 For each axis, the elements around a position and their weights are lookup tables,
-computed once for all channels: ``places`` with -1 for what counts as zero, and ``weights``, both
+computed once for all channels: ``positions`` with -1 for what counts as zero, and ``weights``, both
 (taps, …). Positions may be anything, NaN included: every read is inside the data.
 """
 
@@ -31,10 +31,10 @@ Position = Callable[..., PrimExpr]
 
 @dataclass(frozen=True, slots=True)
 class AxisTaps:
-    """The taps of one axis: how many, their places, and their weights (``None``: all 1)."""
+    """The taps of one axis: how many, their positions, and their weights (``None``: all 1)."""
 
     count: int
-    places: te.Tensor
+    positions: te.Tensor
     weights: te.Tensor | None
 
 
@@ -56,7 +56,7 @@ def axis_taps(
         found = as_prim(kernel.first(base, 1.0, EXPRESSIONS)) + k.astype(base.dtype)
         return fold(found) if method == "bicubic" else found
 
-    def place(k: PrimExpr, *index: PrimExpr) -> PrimExpr:
+    def coord(k: PrimExpr, *index: PrimExpr) -> PrimExpr:
         return index_of(tap(k, index), size, outside=-1 if padding == "zeros" else None)
 
     def weight(k: PrimExpr, *index: PrimExpr) -> PrimExpr:
@@ -65,25 +65,25 @@ def axis_taps(
         return as_prim(kernel.weigh(te.abs(base - first), EXPRESSIONS))
 
     count = kernel.count(1.0)
-    places = te.compute((count, *shape), place, name="places", role=te.StageRole.LOOKUP_TABLE)
+    positions = te.compute((count, *shape), coord, name="positions", role=te.StageRole.LOOKUP_TABLE)
     if method == "nearest":
-        return AxisTaps(count, places, None)
-    return AxisTaps(count, places, te.compute((count, *shape), weight, name="weights",
+        return AxisTaps(count, positions, None)
+    return AxisTaps(count, positions, te.compute((count, *shape), weight, name="weights",
                                               role=te.StageRole.LOOKUP_TABLE))
 
 
-def index_of(place: PrimExpr, size: PrimExpr, *, outside: int | None) -> PrimExpr:
+def index_of(coord: PrimExpr, size: PrimExpr, *, outside: int | None) -> PrimExpr:
     """A whole position as an index; beyond the data ``outside``, or the nearest element.
 
     Compared before it is converted, so that infinities and NaN are beyond the data too.
     """
-    last = (size - 1).astype(place.dtype)
-    low = place >= const(0, place.dtype)
+    last = (size - 1).astype(coord.dtype)
+    low = coord >= const(0, coord.dtype)
     if outside is None:
-        kept = select(low, minimum(place, last), const(0, place.dtype))
+        kept = select(low, minimum(coord, last), const(0, coord.dtype))
         return kept.astype(int64)
-    inside = all_of(low, place <= last)
-    kept = select(inside, place, const(0, place.dtype))
+    inside = all_of(low, coord <= last)
+    kept = select(inside, coord, const(0, coord.dtype))
     return select(inside, kept.astype(int64), const(outside, int64))
 
 
@@ -94,9 +94,9 @@ def mix(
     """The sum over all combinations of taps of what they read, times their weights."""
 
     def corner(numbers: tuple[int, ...]) -> PrimExpr:
-        places = [t.places[(k, *index)] for t, k in zip(taps, numbers, strict=True)]
-        value = read(tuple(maximum(p, 0) for p in places))
-        inside = all_of(*(p >= 0 for p in places))
+        positions = [t.positions[(k, *index)] for t, k in zip(taps, numbers, strict=True)]
+        value = read(tuple(maximum(p, 0) for p in positions))
+        inside = all_of(*(p >= 0 for p in positions))
         value = select(inside, value, const(0, value.dtype))
         for t, k in zip(taps, numbers, strict=True):
             value = value if t.weights is None else value * t.weights[(k, *index)]
@@ -109,7 +109,7 @@ def mix(
 def grid_sample(
     x: te.Tensor, grid: te.Tensor, *, method: str, padding: str, align_corners: bool
 ) -> te.Tensor:
-    """``x`` (N, C, axes…) at the positions ``grid`` (N, axes, places…), which are from -1 to 1.
+    """``x`` (N, C, axes…) at the positions ``grid`` (N, axes, positions…), which are from -1 to 1.
 
     The first coordinate is along the last axis of ``x``.
     """
@@ -124,8 +124,8 @@ def grid_sample(
             fold=_fold(padding, size, align_corners),
         ))
 
-    def element(n: PrimExpr, c: PrimExpr, *place: PrimExpr) -> PrimExpr:
-        return mix(lambda at: x[(n, c, *at)], taps, (n, *place))
+    def element(n: PrimExpr, c: PrimExpr, *coord: PrimExpr) -> PrimExpr:
+        return mix(lambda at: x[(n, c, *at)], taps, (n, *coord))
 
     return te.compute((x.shape[0], x.shape[1], *grid.shape[2:]), element, name="grid_sample",
                       role=te.StageRole.RESAMPLING)
@@ -137,8 +137,8 @@ def _unnormalised(
     """Where the outermost positions, -1 and 1, are the outermost elements or their far edges."""
     one, half = const(1, grid.dtype), const(0.5, grid.dtype)
 
-    def position(n: PrimExpr, *place: PrimExpr) -> PrimExpr:
-        value = grid[(n, coordinate, *place)]
+    def position(n: PrimExpr, *coord: PrimExpr) -> PrimExpr:
+        value = grid[(n, coordinate, *coord)]
         if align_corners:
             return (value + one) * half * (size - 1).astype(grid.dtype)
         return ((value + one) * size.astype(grid.dtype) - one) * half
@@ -196,8 +196,8 @@ def crop_and_resize(
         image = maximum(minimum(box_indices[b].astype(int64), x.shape[0] - 1), 0)
 
         def read(at: tuple[PrimExpr, ...]) -> PrimExpr:
-            place = {0: image, channels: index[channels], rows: at[0], columns: at[1]}
-            return x[tuple(place[a] for a in range(4))].astype(dtype)
+            coord = {0: image, channels: index[channels], rows: at[0], columns: at[1]}
+            return x[tuple(coord[a] for a in range(4))].astype(dtype)
 
         total = _mix_rows_columns(read, taps, b, y, x_)
         found = all_of(flags[0][b, y].equal(1), flags[1][b, x_].equal(1))
@@ -229,11 +229,11 @@ def _crop_taps(
         return axis_taps(position, shape, extent, method=method, padding="border",
                          fold=lambda p: p)
 
-    def place(_: PrimExpr, b: PrimExpr, j: PrimExpr) -> PrimExpr:
+    def coord(_: PrimExpr, b: PrimExpr, j: PrimExpr) -> PrimExpr:
         at = position(b, j)
         return index_of(te.floor(at + const(0.5, at.dtype)), extent, outside=None)
 
-    return AxisTaps(1, te.compute((1, *shape), place, name="places",
+    return AxisTaps(1, te.compute((1, *shape), coord, name="positions",
                                   role=te.StageRole.LOOKUP_TABLE), None)
 
 
@@ -244,7 +244,7 @@ def _mix_rows_columns(
     """As ``mix``, but rows and columns have tables of their own."""
 
     def corner(numbers: tuple[int, int]) -> PrimExpr:
-        value = read((taps[0].places[numbers[0], b, y], taps[1].places[numbers[1], b, x]))
+        value = read((taps[0].positions[numbers[0], b, y], taps[1].positions[numbers[1], b, x]))
         for t, k, i in zip(taps, numbers, (y, x), strict=True):
             value = value if t.weights is None else value * t.weights[k, b, i]
         return value

@@ -47,24 +47,24 @@ class Resampling:
     start: float = 0.0
     end: float = 1.0
 
-    def source(self, place: Any, size: Any) -> Any:
-        """Where the output position ``place`` lies on an axis of ``size`` elements (floats)."""
+    def source(self, position: Any, size: Any) -> Any:
+        """Where the output position ``position`` lies on an axis of ``size`` elements (floats)."""
         scaled = float(self.new_size) if self.scale is None else size * self.scale
         scale = scaled / size if self.scale is None else self.scale
         if self.transform == "align_corners":
-            return place * (size - 1.0) / max(self.new_size - 1.0, 1.0)
+            return position * (size - 1.0) / max(self.new_size - 1.0, 1.0)
         if self.transform == "asymmetric":
-            return place / scale
+            return position / scale
         if self.transform == "tf_half_pixel_for_nn":
-            return (place + 0.5) / scale
+            return (position + 0.5) / scale
         if self.transform == "tf_crop_and_resize":
             width = (self.end - self.start) * (size - 1.0)
             if self.new_size == 1:
-                return place * 0.0 + (size - 1.0) * (0.5 * (self.start + self.end))
-            return (size - 1.0) * self.start + place * width / (self.new_size - 1.0)
+                return position * 0.0 + (size - 1.0) * (0.5 * (self.start + self.end))
+            return (size - 1.0) * self.start + position * width / (self.new_size - 1.0)
         if self.transform == "pytorch_half_pixel" and self.new_size == 1:
-            return place * 0.0 - 0.5
-        half = (place + 0.5) / scale - 0.5
+            return position * 0.0 - 0.5
+        half = (position + 0.5) / scale - 0.5
         if self.transform != "half_pixel_symmetric":
             return half
         return half + size / 2.0 * (1.0 - self.new_size / scaled)
@@ -139,8 +139,8 @@ def taps_of(axis: Resampling, size: int) -> list[list[tuple[int, float]]]:
     """(input position, weight) of the taps of each output position, for an axis of ``size``."""
     result = []
     shrink = axis.shrink(size)
-    for place in range(axis.new_size):
-        x = axis.source(float(place), float(size))
+    for position in range(axis.new_size):
+        x = axis.source(float(position), float(size))
         if axis.method == "nearest_neighbor":
             result.append([(min(max(axis.nearest(x, NUMBERS), 0), size - 1), 1.0)])
             continue

@@ -71,6 +71,6 @@ def lu(x: te.Tensor) -> tuple[te.Tensor, ...]:
 
 
 def pivot_order(pivots: te.Tensor, rows: PrimExpr | int) -> te.Tensor:
-    """Which row of the matrix stands in each place after its exchanges: (batch, rows), int64."""
+    """Which row of the matrix stands in each position after its exchanges: (batch, rows), int64."""
     return te.python_extern([(pivots.shape[0], rows)], [pivots], exchange, [int64],
                             name="pivot_order")[0]

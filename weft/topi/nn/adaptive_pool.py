@@ -86,13 +86,13 @@ def _reduce(
     taps = {p: te.reduce_axis(w.longest, name=f"k{p}") for p, w in windows.items()}
 
     def element(*index: PrimExpr) -> Any:
-        place = list(index)
+        coord = list(index)
         inside = []
         for p, window in windows.items():
-            place[p] = window.start(index[p]) + taps[p].var
+            coord[p] = window.start(index[p]) + taps[p].var
             if not window.is_regular:
                 inside.append(taps[p].var < window.length(index[p]))
-        value: PrimExpr = x[tuple(place)]
+        value: PrimExpr = x[tuple(coord)]
         value = if_then_else(all_of(*inside), value, neutral) if inside else value
         return reducer(value, list(taps.values()))
 

@@ -30,10 +30,10 @@ def bitpack(x: te.Tensor, bits: int, pack_axis: int, bit_axis: int, pack_dtype: 
 
     def element(*index: PrimExpr) -> Any:
         plane = index[bit_axis]
-        place = [*index[:bit_axis], *index[bit_axis + 1:]]
-        at = place[pack_axis] * width + k.var
-        place[pack_axis] = at
-        value = if_then_else(at < size, x[tuple(place)], const(0, x.dtype))
+        position = [*index[:bit_axis], *index[bit_axis + 1:]]
+        at = position[pack_axis] * width + k.var
+        position[pack_axis] = at
+        value = if_then_else(at < size, x[tuple(position)], const(0, x.dtype))
         bit = te.bitwise_and(te.shift_right(value, plane.astype(x.dtype)), const(1, x.dtype))
         shift = (const(width - 1) - k.var).astype(pack_dtype)
         return te.sum(te.shift_left(bit.astype(pack_dtype), shift), k)
@@ -99,9 +99,9 @@ def bitserial_conv2d(
         out = data_layout.blocked_indices(index)
         source = {"N": out["N"], "C": words.var, "H": out["H"] * strides[0] + taps["H"].var,
                   "W": out["W"] * strides[1] + taps["W"].var}
-        place = {"O": out["C"], "I": words.var, "H": taps["H"].var, "W": taps["W"].var}
+        position = {"O": out["C"], "I": words.var, "H": taps["H"].var, "W": taps["W"].var}
         value = a[(*data_layout.indices(source), i.var)]
-        weight = w[(*kernel_layout.indices(place), j.var)]
+        weight = w[(*kernel_layout.indices(position), j.var)]
         product = _bit_product(value, weight, i.var + j.var, out_dtype, unipolar=unipolar)
         return te.sum(product, (words, taps["H"], taps["W"], i, j))
 

@@ -19,12 +19,12 @@ def deformable_conv2d(
 ) -> te.Tensor:
     """Data NCHW, offset (N, deformable groups * taps * 2, height, width), kernel OIHW.
 
-    Tables say which elements each moved tap mixes; stages ``deformed`` (all taps of all places)
+    Tables say which elements each moved tap mixes; stages ``deformed`` (all taps of all positions)
     and ``deformable_conv2d`` (their product with the kernel).
     """
     batch, channels, *sizes = data.shape
     outputs, inputs, rows, columns = kernel.shape
-    places = offset.shape[2:]
+    positions = offset.shape[2:]
     taps = _moved_taps(offset, sizes, (rows, columns), strides, side_padding(padding, 2), dilation,
                        deformable_groups)
     per_group = channels // deformable_groups
@@ -34,7 +34,7 @@ def deformable_conv2d(
         group = c // per_group if deformable_groups > 1 else const(0)
         return mix(lambda at: data[(n, c, *at)], taps, (n, group, i, j, y, x))
 
-    sampled = te.compute((batch, channels, rows, columns, *places), deformed, name="deformed",
+    sampled = te.compute((batch, channels, rows, columns, *positions), deformed, name="deformed",
                          role=te.StageRole.RESAMPLING)
     ic = te.reduce_axis(inputs, name="ic")
     kh, kw = te.reduce_axis(rows, name="kh"), te.reduce_axis(columns, name="kw")
@@ -44,7 +44,7 @@ def deformable_conv2d(
         value = sampled[n, first + ic.var, kh.var, kw.var, y, x].astype(out_dtype)
         return te.sum(value * kernel[o, ic.var, kh.var, kw.var].astype(out_dtype), (ic, kh, kw))
 
-    return te.compute((batch, outputs, *places), element, name="deformable_conv2d")
+    return te.compute((batch, outputs, *positions), element, name="deformable_conv2d")
 
 
 def _moved_taps(

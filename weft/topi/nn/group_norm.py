@@ -63,8 +63,8 @@ def _group_sum(
 
     def element(n: PrimExpr, g: PrimExpr) -> Any:
         channel = g if inside is None else g * group_size + inside.var
-        place = [over[p].var if p in over else channel for p in range(x.ndim)]
-        value: PrimExpr = x[(n, *place[1:])]
+        coord = [over[p].var if p in over else channel for p in range(x.ndim)]
+        value: PrimExpr = x[(n, *coord[1:])]
         if mean is not None:
             difference = value - mean[n, g]
             value = difference * difference

@@ -201,14 +201,14 @@ def _pool_by_columns(
         return reducer(padded[tuple(source)], taps[:-1])
 
     columns = te.compute(shape, column, name="pool_columns")
-    last, place = axes[-1], positions[-1]
+    last, coord = axes[-1], positions[-1]
 
     def element(*index: PrimExpr) -> Any:
         source = list(index)
-        source[place] = index[place] * last.stride + taps[-1].var * last.step
+        source[coord] = index[coord] * last.stride + taps[-1].var * last.step
         return reducer(columns[tuple(source)], taps[-1:])
 
-    result = [*shape[:place], last.count(sizes[-1]), *shape[place + 1:]]
+    result = [*shape[:coord], last.count(sizes[-1]), *shape[coord + 1:]]
     return te.compute(result, element, name=name)
 
 

@@ -37,8 +37,8 @@ def max_pool_grad(
 
     winner = te.compute(grad.shape, first_of_largest, name="pool_winner")[0]
 
-    def share(place: tuple[PrimExpr, ...], tap: PrimExpr) -> PrimExpr:
-        return if_then_else(winner[place].equal(tap.astype(int32)), grad[place],
+    def share(coord: tuple[PrimExpr, ...], tap: PrimExpr) -> PrimExpr:
+        return if_then_else(winner[coord].equal(tap.astype(int32)), grad[coord],
                             const(0, grad.dtype))
 
     return _gather(grad, x, window, layout, share)
@@ -50,11 +50,11 @@ def avg_pool_grad(
     """Every tap takes an equal share of its window's gradient; stage ``pool_grad``."""
     axes, positions = axis_windows(window), _positions(window, layout)
 
-    def share(place: tuple[PrimExpr, ...], _: PrimExpr) -> PrimExpr:
+    def share(coord: tuple[PrimExpr, ...], _: PrimExpr) -> PrimExpr:
         count: PrimExpr = const(1)
         for axis, p in zip(axes, positions, strict=True):
-            count = count * axis.valid_taps(place[p], x.shape[p], include_pad=count_include_pad)
-        return divide_by_count(grad[place], count)
+            count = count * axis.valid_taps(coord[p], x.shape[p], include_pad=count_include_pad)
+        return divide_by_count(grad[coord], count)
 
     return _gather(grad, x, window, layout, share)
 
@@ -80,15 +80,15 @@ def _gather(
     def element(*index: PrimExpr) -> PrimExpr:
         total: PrimExpr = const(0, grad.dtype)
         for tap in itertools.product(*(range(a.taps) for a in axes)):
-            place = list(index)
+            coord = list(index)
             inside = []
             for axis, p, k in zip(axes, positions, tap, strict=True):
                 offset = index[p] + (axis.before - k * axis.step)
-                place[p] = offset // axis.stride
+                coord[p] = offset // axis.stride
                 inside += [offset >= 0, (offset % axis.stride).equal(0),
-                           place[p] < grad.shape[p]]
+                           coord[p] < grad.shape[p]]
             number = _number(axes, [const(k) for k in tap])
-            total = total + if_then_else(all_of(*inside), share(tuple(place), number),
+            total = total + if_then_else(all_of(*inside), share(tuple(coord), number),
                                          const(0, grad.dtype))
         return total
 

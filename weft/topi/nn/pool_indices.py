@@ -33,25 +33,25 @@ def max_pool_indices(x: te.Tensor, window: PoolWindow) -> te.Tensor:
             for a, letter in zip(axes, window.spatial, strict=True)]
 
     def winner(*index: PrimExpr) -> Any:
-        place = [i * a.stride + k.var * a.step
+        coord = [i * a.stride + k.var * a.step
                  for i, a, k in zip(index[_FIRST_SPATIAL:], axes, taps, strict=True)]
         number = _flat([k.var for k in taps], [const(a.taps) for a in axes])
-        return te.argmax((number.astype(int32), padded[(*index[:_FIRST_SPATIAL], *place)]), taps)
+        return te.argmax((number.astype(int32), padded[(*index[:_FIRST_SPATIAL], *coord)]), taps)
 
     counts = [a.count(s) for a, s in zip(axes, sizes, strict=True)]
     winners = te.compute((*x.shape[:_FIRST_SPATIAL], *counts), winner, name="pool_winner")[0]
 
     def position(*index: PrimExpr) -> PrimExpr:
         numbers = _unflat(winners[index].astype(int64), [a.taps for a in axes])
-        places = [_inside(a, i, k, s) for a, i, k, s
+        positions = [_inside(a, i, k, s) for a, i, k, s
                   in zip(axes, index[_FIRST_SPATIAL:], numbers, sizes, strict=True)]
-        return _flat(places, sizes).astype(int64)
+        return _flat(positions, sizes).astype(int64)
 
     return te.compute(winners.shape, position, name="pool_indices")
 
 
 def _inside(axis: AxisWindow, index: PrimExpr, tap: PrimExpr, size: PrimExpr) -> PrimExpr:
-    """The place of a tap; taps in the padding count as the nearest in the data.
+    """The position of a tap; taps in the padding count as the nearest in the data.
 
     These win only where all of the window is the smallest value that there is.
     """
@@ -71,9 +71,9 @@ def adaptive_max_pool_indices(x: te.Tensor, counts: Sequence[int]) -> te.Tensor:
         # Taps beyond the end of a shorter window read its last element again, which is no first.
         offsets = [minimum(k.var, w.length(i) - 1)
                    for w, i, k in zip(windows, spatial, taps, strict=True)]
-        places = [w.start(i) + k for w, i, k in zip(windows, spatial, offsets, strict=True)]
-        return te.argmax((_flat(places, sizes).astype(int64),
-                          x[(*index[:_FIRST_SPATIAL], *places)]), taps)
+        positions = [w.start(i) + k for w, i, k in zip(windows, spatial, offsets, strict=True)]
+        return te.argmax((_flat(positions, sizes).astype(int64),
+                          x[(*index[:_FIRST_SPATIAL], *positions)]), taps)
 
     shape = (*x.shape[:_FIRST_SPATIAL], *map(as_prim, counts))
     winners = te.compute(shape, winner, name="pool_winner")[0]
@@ -93,8 +93,8 @@ def max_pool_indices_grad(
         here = _flat(index[_FIRST_SPATIAL:], [const(s) for s in sizes]).astype(int64)
         total: PrimExpr = const(0, grad.dtype)
         for tap in itertools.product(*(range(a.taps) for a in axes)):
-            inside, place = _window_of(axes, index, tap, grad.shape)
-            chosen = if_then_else(indices[place].astype(int64).equal(here), grad[place],
+            inside, coord = _window_of(axes, index, tap, grad.shape)
+            chosen = if_then_else(indices[coord].astype(int64).equal(here), grad[coord],
                                   const(0, grad.dtype))
             total = total + if_then_else(all_of(*inside), chosen, const(0, grad.dtype))
         return total
@@ -108,26 +108,26 @@ def _window_of(
     shape: Sequence[PrimExpr],
 ) -> tuple[list[PrimExpr], tuple[PrimExpr, ...]]:
     """The window in which an element is a given tap, and what must hold for it to exist."""
-    inside, place = [], list(index)
+    inside, coord = [], list(index)
     for p, (axis, k) in enumerate(zip(axes, tap, strict=True), start=_FIRST_SPATIAL):
         offset = index[p] + (axis.before - k * axis.step)
-        place[p] = offset // axis.stride
-        inside += [offset >= 0, (offset % axis.stride).equal(0), place[p] < shape[p]]
-    return inside, tuple(place)
+        coord[p] = offset // axis.stride
+        inside += [offset >= 0, (offset % axis.stride).equal(0), coord[p] < shape[p]]
+    return inside, tuple(coord)
 
 
-def _flat(places: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
-    """The number of a place in row-major order."""
+def _flat(positions: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
+    """The number of a position in row-major order."""
     number: PrimExpr = const(0)
-    for place, size in zip(places, sizes, strict=True):
-        number = number * size + place
+    for coord, size in zip(positions, sizes, strict=True):
+        number = number * size + coord
     return number
 
 
 def _unflat(number: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
-    """The place that ``_flat`` numbers."""
-    places: list[PrimExpr] = []
+    """The position that ``_flat`` numbers."""
+    positions: list[PrimExpr] = []
     for size in reversed(sizes):
-        places.insert(0, number % size)
+        positions.insert(0, number % size)
         number = number // size
-    return places
+    return positions

@@ -51,7 +51,7 @@ def _square_sum(x: te.Tensor, axes: Sequence[int], name: str) -> te.Tensor:
 
     def element(*index: PrimExpr) -> Any:
         rest = iter(index)
-        place = tuple(over[p].var if p in over else next(rest) for p in range(x.ndim))
-        return te.sum(x[place] * x[place], list(over.values()))
+        position = tuple(over[p].var if p in over else next(rest) for p in range(x.ndim))
+        return te.sum(x[position] * x[position], list(over.values()))
 
     return te.compute(_without(x.shape, axes), element, name=name)

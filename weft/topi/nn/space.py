@@ -11,16 +11,16 @@ from weft.topi.layout import Layout
 
 
 def space_to_depth(x: te.Tensor, block: int, layout: Layout) -> te.Tensor:
-    """Every ``block`` x ``block`` pixels become the channels of one, the block's place first."""
+    """Every ``block`` x ``block`` pixels become the channels of one, the block's position first."""
     sizes = dict(zip(layout.primal_axes, x.shape, strict=True))
     channels = sizes["C"]
 
     def element(*index: PrimExpr) -> PrimExpr:
         at = layout.blocked_indices(index)
-        place = at["C"] // channels
+        coord = at["C"] // channels
         return x[layout.indices({
             "N": at["N"], "C": at["C"] % channels,
-            "H": at["H"] * block + place // block, "W": at["W"] * block + place % block,
+            "H": at["H"] * block + coord // block, "W": at["W"] * block + coord % block,
         })]
 
     shape = layout.indices(sizes | {"C": channels * (block * block), "H": sizes["H"] // block,
@@ -39,8 +39,8 @@ def depth_to_space(x: te.Tensor, block: int, layout: Layout, mode: str) -> te.Te
 
     def element(*index: PrimExpr) -> PrimExpr:
         at = layout.blocked_indices(index)
-        place = at["H"] % block * block + at["W"] % block
-        channel = place * left + at["C"] if mode == "DCR" else at["C"] * (block * block) + place
+        coord = at["H"] % block * block + at["W"] % block
+        channel = coord * left + at["C"] if mode == "DCR" else at["C"] * (block * block) + coord
         return x[layout.indices({"N": at["N"], "C": channel, "H": at["H"] // block,
                                  "W": at["W"] // block})]
 
@@ -51,14 +51,14 @@ def depth_to_space(x: te.Tensor, block: int, layout: Layout, mode: str) -> te.Te
 def space_to_batch(
     x: te.Tensor, block: Sequence[int], paddings: Sequence[tuple[int, int]], value: float
 ) -> te.Tensor:
-    """The padded data with every ``block`` of axes 1, 2, … in the batch, its place first."""
+    """The padded data with every ``block`` of axes 1, 2, … in the batch, its position first."""
     batch, whole = x.shape[0], maximum(x.shape[0], 1)
     rank = len(block)
     padded = [s + (b + a) for s, (b, a) in zip(x.shape[1:], paddings, strict=False)]
 
     def element(*index: PrimExpr) -> PrimExpr:
-        place, source = index[0] // whole, [index[0] % whole]
-        offsets = _digits(place, block)
+        coord, source = index[0] // whole, [index[0] % whole]
+        offsets = _digits(coord, block)
         inside = []
         for i in range(rank):
             position = index[1 + i] * block[i] + offsets[i] - paddings[i][0]
@@ -82,13 +82,13 @@ def batch_to_space(
     batch = x.shape[0] // math.prod(block)
 
     def element(*index: PrimExpr) -> PrimExpr:
-        place: PrimExpr = const(0)
+        coord: PrimExpr = const(0)
         source = []
         for i in range(rank):
             position = index[1 + i] + crops[i][0]
-            place = place * block[i] + position % block[i]
+            coord = coord * block[i] + position % block[i]
             source.append(position // block[i])
-        return x[(place * batch + index[0], *source, *index[1 + rank:])]
+        return x[(coord * batch + index[0], *source, *index[1 + rank:])]
 
     sizes = (s * b - (first + last) for s, b, (first, last)
              in zip(x.shape[1:], block, crops, strict=False))
@@ -96,12 +96,12 @@ def batch_to_space(
     return te.compute(shape, element, name="batch_to_space")
 
 
-def _digits(place: PrimExpr, block: Sequence[int]) -> list[PrimExpr]:
-    """``place`` in the mixed base of the block."""
+def _digits(coord: PrimExpr, block: Sequence[int]) -> list[PrimExpr]:
+    """``coord`` in the mixed base of the block."""
     digits: list[PrimExpr] = []
     for b in reversed(block):
-        digits.insert(0, place % b)
-        place = place // b
+        digits.insert(0, coord % b)
+        coord = coord // b
     return digits
 
 

@@ -69,7 +69,7 @@ def add_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any) -> None
 
 
 def turned_rows(
-    data: Any, indices: Any, indptr: Any, out: Any, columns: Any, starts: Any, places: Any
+    data: Any, indices: Any, indptr: Any, out: Any, columns: Any, starts: Any, positions: Any
 ) -> None:
     """The rows of the transpose: count each column, then deal the entries out in order."""
     size = starts.shape[0] - 1
@@ -80,7 +80,7 @@ def turned_rows(
             starts[indices[p] + 1] += 1
     for k in range(size):
         starts[k + 1] += starts[k]
-        places[k] = starts[k]
+        positions[k] = starts[k]
     for p in range(starts[size], data.shape[0]):
         out[p] = 0
         columns[p] = 0
@@ -89,10 +89,10 @@ def turned_rows(
         last = min(max(indptr[row + 1], first), data.shape[0])
         for p in range(first, last):
             k = indices[p]
-            if 0 <= k < size and places[k] < data.shape[0]:
-                out[places[k]] = data[p]
-                columns[places[k]] = row
-                places[k] += 1
+            if 0 <= k < size and positions[k] < data.shape[0]:
+                out[positions[k]] = data[p]
+                columns[positions[k]] = row
+                positions[k] += 1
 
 
 def sparse_dense(
@@ -140,21 +140,21 @@ def sparse_conv2d(
 ) -> te.Tensor:
     """A convolution by a sparse matrix (O, taps * C), taps by rows; the size of the image stays.
 
-    Stage ``columns`` has the pixels that each place of the result sees, one row a place.
+    Stage ``columns`` has the pixels that each position of the result sees, one row a position.
     """
     sizes = {letter: data.shape[layout.index_of(letter)] for letter in "NCHW"}
     around = kernel_size // 2
     padded = pad_spatial(data, layout, "HW", (around,), const(0, data.dtype))
     rows, columns, channels = sizes["H"], sizes["W"], sizes["C"]
 
-    def pixel(place: PrimExpr, k: PrimExpr) -> PrimExpr:
-        tap, x, y = k // channels, place % columns, place // columns % rows
+    def pixel(position: PrimExpr, k: PrimExpr) -> PrimExpr:
+        tap, x, y = k // channels, position % columns, position // columns % rows
         return padded[layout.indices({
-            "N": place // (rows * columns), "C": k % channels, "H": y + tap // kernel_size,
+            "N": position // (rows * columns), "C": k % channels, "H": y + tap // kernel_size,
             "W": x + tap % kernel_size})]
 
-    places = sizes["N"] * rows * columns
-    seen = te.compute((places, channels * (kernel_size * kernel_size)), pixel, name="columns")
+    positions = sizes["N"] * rows * columns
+    seen = te.compute((positions, channels * (kernel_size * kernel_size)), pixel, name="columns")
     product = sparse_dense(seen, weights, indices, indptr, is_left=False)
 
     def element(*index: PrimExpr) -> PrimExpr:

@@ -28,7 +28,7 @@ def multibox_prior(
 ) -> te.Tensor:
     """(1, height * width * anchors, 4): x0, y0, x1, y1 in shares of the image.
 
-    The anchors of a place are the sizes with the first ratio, then the first size with the rest.
+    The anchors of a position are the sizes with the first ratio, then the first size with the rest.
     """
     pairs = [(s, ratios[0]) for s in sizes] + [(sizes[0], r) for r in ratios[1:]]
     count = len(pairs)
@@ -36,8 +36,8 @@ def multibox_prior(
     half_widths = [s * math.sqrt(r) / 2 for s, r in pairs]
 
     def element(_: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
-        anchor, place = i % count, i // count
-        y, x = (place // width).astype(dtype), (place % width).astype(dtype)
+        anchor, position = i % count, i // count
+        y, x = (position // width).astype(dtype), (position % width).astype(dtype)
         step_y = const(1, dtype) / height.astype(dtype) if steps[0] <= 0 else const(steps[0], dtype)
         step_x = const(1, dtype) / width.astype(dtype) if steps[1] <= 0 else const(steps[1], dtype)
         centre_y = (y + const(offsets[0], dtype)) * step_y
@@ -115,9 +115,9 @@ def decode(
     scores: Any, moves: Any, info: Any, bases: Any, boxes: Any, found: Any, stride: int,
     min_size: float, iou_loss: bool
 ) -> None:
-    """Boxes (batch, places * anchors, 4) of all anchors, moved and clipped, and their scores.
+    """Boxes (batch, positions * anchors, 4) of all anchors, moved and clipped, and their scores.
 
-    ``bases`` are the anchors around the first place. Boxes below ``min_size`` (at the scale of
+    ``bases`` are the anchors around the first position. Boxes below ``min_size`` (at the scale of
     the image) and beyond the image get the score -1.
     """
     count = bases.shape[0]
@@ -152,7 +152,7 @@ def decode(
 def base_anchors(
     stride: int, ratios: Sequence[float], scales: Sequence[float]
 ) -> list[tuple[float, float, float, float]]:
-    """The anchors around the first place, ratio by ratio, with sides of whole pixels."""
+    """The anchors around the first position, ratio by ratio, with sides of whole pixels."""
     centre = 0.5 * (stride - 1.0)
     anchors = []
     for ratio in ratios:
@@ -189,11 +189,11 @@ def proposal(
     kept, found = kept_by_rank(
         boxes, order, full((batch,), limit.astype(int64)), None,
         full((batch,), const(threshold, dtype)), full((batch,), const(post_nms, int64)), edge=1.0)
-    place = ranks_kept(kept, post_nms)
+    position = ranks_kept(kept, post_nms)
 
     def element(i: PrimExpr, k: PrimExpr) -> PrimExpr:
         b = i // post_nms
-        rank = place[b, i % post_nms % maximum(found[b], 1)]
+        rank = position[b, i % post_nms % maximum(found[b], 1)]
         corner = boxes[b, order[b, maximum(rank, 0)], maximum(k - 1, 0)]
         return select(k.equal(0), b.astype(dtype), corner).astype(cls_prob.dtype)
 

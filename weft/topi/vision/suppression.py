@@ -90,16 +90,16 @@ def kept_by_rank(
     )
 
 
-def compact_ranks(kept: Any, places: Any) -> None:
-    """``places`` (group, n): the ranks that are kept, in order, then -1."""
+def compact_ranks(kept: Any, positions: Any) -> None:
+    """``positions`` (group, n): the ranks that are kept, in order, then -1."""
     for group in range(kept.shape[0]):
         found = 0
         for rank in range(kept.shape[1]):
-            if kept[group, rank] != 0 and found < places.shape[1]:
-                places[group, found] = rank
+            if kept[group, rank] != 0 and found < positions.shape[1]:
+                positions[group, found] = rank
                 found += 1
-        for rest in range(found, places.shape[1]):
-            places[group, rest] = -1
+        for rest in range(found, positions.shape[1]):
+            positions[group, rest] = -1
 
 
 def ranks_kept(kept: te.Tensor, size: PrimExpr | int) -> te.Tensor:
@@ -136,19 +136,20 @@ def non_max_suppression(
     overlap, most = spread(iou_threshold, batch, wide.dtype), spread(max_output_size, batch, int64)
     kept, count = kept_by_rank(boxes, order, valid, classes, overlap, most)
     if return_indices:
-        place = ranks_kept(kept, size)
+        position = ranks_kept(kept, size)
         found = te.compute((batch, size), lambda b, i: select(
-            place[b, i] >= 0, indices[b, order[b, maximum(place[b, i], 0)]].astype(int32),
+            position[b, i] >= 0, indices[b, order[b, maximum(position[b, i], 0)]].astype(int32),
             const(-1, int32)), name="kept_indices")
         return found, te.compute((batch, 1), lambda b, _: count[b].astype(int32),
                                  name="valid_box_count")
     if invalid_to_bottom:
-        place = ranks_kept(kept, size)
+        position = ranks_kept(kept, size)
     else:
-        place = te.compute((batch, size), lambda b, i: select(
-            kept[b, i].not_equal(0), i, const(-1, int64)), name="place")
+        position = te.compute((batch, size), lambda b, i: select(
+            kept[b, i].not_equal(0), i, const(-1, int64)), name="position")
     return (te.compute((batch, size, elements), lambda b, i, k: select(
-        place[b, i] >= 0, data[b, order[b, maximum(place[b, i], 0)], k], const(-1, data.dtype)),
+        position[b, i] >= 0, data[b, order[b, maximum(position[b, i], 0)], k],
+        const(-1, data.dtype)),
         name="suppressed"),)
 
 
