@@ -88,11 +88,16 @@ def choose(candidates: Iterable[Candidate[P]], rejected: Iterable[Rejected] = ()
                             got="; ".join(f"{r.algorithm}: {r.reason}" for r in rejected))
     best = min(offered, key=lambda c: c.seconds)
     lost = tuple(
-        Rejected(c.algorithm, f"{c.seconds / best.seconds:.2f} times as long" if best.seconds
-                 else "no faster", c.seconds)
+        Rejected(c.algorithm, _compared(c.seconds, best.seconds), c.seconds)
         for c in offered if c is not best
     )
     return Decision(best, (*rejected, *lost))
+
+
+def _compared(seconds: float, best: float) -> str:
+    if seconds == best:
+        return "as long; the first of equals is taken"
+    return f"{seconds / best:.3g} times as long" if best else "the best takes no time"
 
 
 # (call with typed arguments, target of the registered kind) -> the decision.
