@@ -12,8 +12,8 @@ from weft import op, te
 from weft.ir.expr import const, var
 from weft.strategy import lower_function
 from weft.strategy.access import stride_along
-from weft.strategy.cpu.elementwise.transpose import Crossing, find_crossing
-from weft.strategy.cpu.reduction.column_blocks import Strips
+from weft.strategy.cpu.elementwise.transpose import TransposedAccess, find_transposed_access
+from weft.strategy.cpu.reduction.column_blocks import ColumnBlocks
 from weft.strategy.cpu.reduction.rows import RowBlocks
 from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows
 from weft.target import Target
@@ -157,8 +157,8 @@ def test_no_crossing_where_reads_agree_with_the_result():
     same = te.compute((32, 32), lambda i, j: a[i, j] + 1.0, name="same")
     turned = te.compute((32, 32), lambda i, j: a[j, i] + 1.0, name="turned")
     groups = [[[axis] for axis in t.op.axis] for t in (same, turned)]
-    assert find_crossing(groups[0], same.op.body, 16) is None
-    assert find_crossing(groups[1], turned.op.body, 16) == Crossing(0, 16)
+    assert find_transposed_access(groups[0], same.op.body, 16) is None
+    assert find_transposed_access(groups[1], turned.op.body, 16) == TransposedAccess(0, 16)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -279,7 +279,7 @@ def test_groups_of_one_image_run_in_parallel():
 @TARGETS
 @pytest.mark.parametrize("shape", [(2, 12, 3, 40), (3, 5, 70), (1, 4, 2, 33), (2, 6, 5, 7)])
 def test_groups_that_reduce_channels_run_in_strips(target, shape):
-    """Positions of whole strips, of a part of one, and too few for any."""
+    """Positions of whole blocks, of a part of one, and too few for any."""
     x, gamma, beta = var("x", shape), var("gamma", shape[1:2]), var("beta", shape[1:2])
     check(primitive([x], op.nn.log_softmax(x, axis=1)), target)
     check(primitive([x], op.subtract(x, op.mean(x, axis=(1,), keepdims=True))), target)
@@ -294,10 +294,10 @@ def test_groups_that_reduce_channels_run_in_strips(target, shape):
 @pytest.mark.parametrize(("shape", "axis", "expected"), [
     ((2, 19, 64, 64), 1, (0, 2, 3)), ((2, 19, 64, 64), 2, (0, 1, 3)), ((40, 128), 0, (1,)),
     ((2, 19, 64, 64), 3, None), ((2, 19, 64, 20), 1, None), ((1, 4000, 64), 1, None)])
-def test_strips_where_they_are_wide_enough(shape, axis, expected):
+def test_column_blocks_where_they_are_wide_enough(shape, axis, expected):
     kept = KeptStages.of((softmax(te.placeholder(shape, name="x"), axis),))
-    strips = Strips.of(kept, WIDE_CPU)
-    assert (None if strips is None else strips.places) == expected
+    blocks = ColumnBlocks.of(kept, WIDE_CPU)
+    assert (None if blocks is None else blocks.positions) == expected
 
 
 @pytest.mark.parametrize("shape", [(6, 31), (4, 197), (9, 10)])

@@ -10,6 +10,7 @@ from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, check, primitive
 from weft import op
 from weft.ir.expr import Function, var
 from weft.ir.module import IRModule
+from weft.strategy.decision import decision_of
 from weft.tir.expr import BufferLoad
 from weft.tir.visitor import all_exprs
 from weft.transform.analysis.reference import evaluate
@@ -71,3 +72,19 @@ def test_not_a_number_wins_every_maximum():
     data[0, 1, 6, 5] = np.nan
     data[0, 0, 0, 20] = np.nan
     np.testing.assert_array_equal(weft.compile(module)(data), evaluate(module, [data]))
+
+
+@pytest.mark.parametrize(("shape", "attrs", "algorithm", "reason"), [
+    ((1, 64, 112, 112), {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1)}, "columns",
+     "times as long"),
+    ((1, 64, 28, 28), {"pool_size": (2, 2), "strides": (2, 2)}, "window", "do not overlap"),
+    ((1, 64, 28, 28), {"pool_size": (3, 1)}, "window", "one axis only"),
+    ((28, 64, 28, 1), {"pool_size": (3, 3), "layout": "WHCN"}, "window", "outermost axis"),
+])
+def test_one_decision_names_the_algorithm_and_why_the_other_lost(shape, attrs, algorithm, reason):
+    x = var("x", shape)
+    decision = decision_of(primitive([x], op.nn.avg_pool2d(x, **attrs)).body, WIDE_CPU)
+    assert decision.algorithm == algorithm
+    (other,) = decision.rejected
+    assert reason in other.reason
+    assert decision.seconds > 0

@@ -3,12 +3,12 @@
 from weft.strategy.cpu import default
 from weft.strategy.cpu.attention import legalize as attention_legalize
 from weft.strategy.cpu.attention import strategy as attention
-from weft.strategy.cpu.common import stages as staged
 from weft.strategy.cpu.convolution import layouts as conv_layouts
 from weft.strategy.cpu.convolution import legalize as conv_legalize
 from weft.strategy.cpu.convolution import strategy as conv
 from weft.strategy.cpu.gemm import strategy as gemm
-from weft.strategy.cpu.pooling import schedule as pool
+from weft.strategy.cpu.pooling import strategy as pooling
+from weft.strategy.cpu.resampling import strategy as resampling
 from weft.strategy.cpu.winograd import layouts as winograd_layouts
 from weft.strategy.cpu.winograd import strategy as winograd
 
@@ -20,8 +20,8 @@ __all__ = [
     "conv_legalize",
     "default",
     "gemm",
-    "pool",
-    "staged",
+    "pooling",
+    "resampling",
     "winograd",
     "winograd_layouts",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft import te
 from weft.strategy.analysis import computes_below, is_reduction
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.elementwise.injective import schedule_injective
+from weft.strategy.cpu.elementwise.schedule import schedule_injective
 from weft.strategy.cpu.estimate import roofline_seconds
 from weft.strategy.cpu.reduction.schedule import schedule_reductions
 from weft.strategy.registry import default_schedule
@@ -17,12 +17,12 @@ from weft.te.walk import input_tensors
 
 @default_schedule(target="cpu", seconds=roofline_seconds)
 def schedule_default(ctx: CpuContext) -> None:
-    """Injective where nothing is reduced, else the reduction family.
+    """The injective schedule, or the reduction schedule if a stage reduces.
 
-    Bodies that are loops already, which no group fuses, stay as they are written, and so does
-    all around those that read computed tensors: these must be in memory as a whole.
+    Extern bodies have hand-written loops and stay unchanged. So does a kernel in which an extern
+    body reads computed tensors: these must be materialized as a whole.
     """
-    if any(isinstance(t.op, ExternOp) for t in ctx.outputs) or _feeds_a_body(ctx.outputs):
+    if any(isinstance(t.op, ExternOp) for t in ctx.outputs) or _feeds_an_extern_body(ctx.outputs):
         return
     if any(is_reduction(op) for op in computes_below(ctx.outputs)):
         schedule_reductions(ctx)
@@ -30,8 +30,8 @@ def schedule_default(ctx: CpuContext) -> None:
         schedule_injective(ctx)
 
 
-def _feeds_a_body(outputs: Sequence[te.Tensor]) -> bool:
-    """Whether loops written as statements read something that is computed."""
+def _feeds_an_extern_body(outputs: Sequence[te.Tensor]) -> bool:
+    """Whether an extern body reads the result of a compute."""
     pending, seen = [t.op for t in outputs], set[int]()
     while pending:
         op = pending.pop()

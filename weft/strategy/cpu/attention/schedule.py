@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import te
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.elementwise.injective import schedule_loops
+from weft.strategy.cpu.elementwise.schedule import schedule_loops
 from weft.strategy.implementation import compute_of
 from weft.te.tensor import ExternOp
 

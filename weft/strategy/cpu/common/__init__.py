@@ -1,1 +1,1 @@
-"""What several schedule families share."""
+"""Helpers shared by several operator families."""

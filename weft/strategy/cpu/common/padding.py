@@ -1,17 +1,17 @@
-"""Padding ahead of a windowed operator: a vectorised copy into a buffer with a border."""
+"""Padding before a windowed operator: a vectorized copy into a buffer with a border."""
 
 from __future__ import annotations
 
 from weft import te
 from weft.strategy.analysis import computes_below, elements
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
+from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.te.walk import loads_of
 
 
 def padding_of(ctx: CpuContext) -> te.ComputeOp | None:
-    """The stage that pads the anchor's input, if there is one."""
+    """The stage that pads the anchor's input; ``None`` without padding."""
     for op in computes_below((ctx.anchor,)):
         if op.role is te.StageRole.PADDING:
             return op
@@ -19,12 +19,12 @@ def padding_of(ctx: CpuContext) -> te.ComputeOp | None:
 
 
 def pads_innermost(pad: te.ComputeOp) -> bool:
-    """Whether the border is also along the axis that lies contiguously in memory."""
+    """Whether the contiguous axis is padded."""
     return any(load.producer.shape[-1] is not pad.axis[-1].extent for load in loads_of(pad.body))
 
 
 def schedule_padding(ctx: CpuContext) -> None:
-    """Compute the padded input ahead of the anchor; inline whatever else produces its operands."""
+    """Materialize the padded input before the anchor; inline all other producers of operands."""
     pad = padding_of(ctx)
     for op in computes_below((ctx.anchor,)):
         if op is not pad and op is not ctx.anchor.op:

@@ -1,7 +1,8 @@
-"""What an injective group would compute again and again, where all of it were inlined.
+"""Recompute or materialize: which stages of an injective group are computed once into memory.
 
-An element that a broadcast, a resampling or a gather reads many times is better computed once:
-the scale of a row, an interpolation along the other axis, a table of angles.
+Inlining recomputes an element for each of its reads. An element that a broadcast, a resampling or
+a gather reads many times is better materialized: the scale of a row, an interpolation along the
+other axis, a table of angles.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from weft.tir.expr import Call, PrimExpr, ProducerLoad, Var
 from weft.tir.node import FloatImm, IntImm
 from weft.tir.visitor import post_order
 
-# An element is kept that is read so often, and costs so many operations, if so much is saved.
-READS, OPERATIONS, SAVED = 4, 3, 20_000
-CALL = 10  # operations of an intrinsic, most of which are polynomials
+# A stage is materialized from this many reads per element, this many operations per element, and
+# this many operations saved in all. Rules of thumb.
+MIN_READS, MIN_OPERATIONS, MIN_SAVED = 4, 3, 20_000
+CALL_OPERATIONS = 10  # operations of an intrinsic call; most lower to polynomials
 
 
-def repeated_stages(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
-    """The computes of a group without reductions that are worth memory of their own."""
+def stages_to_materialize(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
+    """The computes of a group without reductions that should be materialized."""
     ops = computes_below(outputs)
     results = {id(t.op) for t in outputs}
     readers = consumers_of(ops)
-    computed: dict[int, int] = {}  # how often an element of each would be, in all
+    computed: dict[int, int] = {}  # by id: element computations in total if inlined
     kept: list[te.ComputeOp] = []
     for op in reversed(ops):
         size = elements(op)
@@ -33,9 +35,9 @@ def repeated_stages(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
             computed[id(op)] = size
             continue
         times = sum(_loads_of(op, reader) * computed[id(reader)] for reader in readers[id(op)])
-        if times >= READS * size:
+        if times >= MIN_READS * size:
             cost = _operations(inlined_body(op, lambda _: True))
-            if cost >= OPERATIONS and (times - size) * cost >= SAVED:
+            if cost >= MIN_OPERATIONS and (times - size) * cost >= MIN_SAVED:
                 kept.append(op)
                 times = size
         computed[id(op)] = times
@@ -47,7 +49,7 @@ def _loads_of(op: te.ComputeOp, reader: te.ComputeOp) -> int:
 
 
 def _operations(body: tuple[PrimExpr, ...]) -> int:
-    """Operations on values and on indices; distinct ones, as common ones are computed once."""
+    """Distinct operations on values and indices; common subexpressions are computed once."""
     nodes = {e for root in body for e in post_order(root)}
-    return sum(CALL if isinstance(e, Call) else 1 for e in nodes
+    return sum(CALL_OPERATIONS if isinstance(e, Call) else 1 for e in nodes
                if not isinstance(e, Var | IntImm | FloatImm | ProducerLoad))

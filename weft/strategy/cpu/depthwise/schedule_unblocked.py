@@ -16,7 +16,7 @@ from weft.strategy.analysis import size_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import accumulators
 from weft.strategy.cpu.common.padding import padding_of
-from weft.strategy.cpu.elementwise.injective import parallelize
+from weft.strategy.cpu.elementwise.schedule import parallelize
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.tir.transform.masked_tail import MASKED_TAIL
 

@@ -20,7 +20,7 @@ from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.instruction import DotPlan
 from weft.strategy.cpu.dot_product.schedule import schedule_sums
-from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
+from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
 from weft.topi.nn.conv import side_padding, window_counts

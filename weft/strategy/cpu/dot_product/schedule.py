@@ -7,7 +7,7 @@ from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.dot_product.cost import DotProductPlan
 from weft.strategy.cpu.dot_product.instruction import DotPlan
-from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
+from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 
 CHUNK = 16  # groups of a row that are adjacent in a packed A: a cache line of 64 bytes

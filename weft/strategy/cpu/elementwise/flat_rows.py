@@ -1,4 +1,4 @@
-"""A tensor of any rank as one matrix: its leading axes together are the rows."""
+"""A tensor of any rank viewed as a matrix whose rows are all leading axes flattened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.tir.expr import PrimExpr, const
 
 
 def row_count(sizes: Sequence[PrimExpr]) -> PrimExpr:
-    """How many rows leading axes of these sizes make."""
+    """The number of rows: the product of the leading sizes."""
     total: PrimExpr = const(1)
     for size in sizes:
         total = total * size
@@ -16,7 +16,7 @@ def row_count(sizes: Sequence[PrimExpr]) -> PrimExpr:
 
 
 def ravel(indices: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
-    """The number of the row at ``indices``."""
+    """The row-major flat index of ``indices``."""
     flat: PrimExpr = const(0)
     for index, size in zip(indices, sizes, strict=True):
         flat = flat * size + index
@@ -24,7 +24,7 @@ def ravel(indices: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
 
 
 def unravel(flat: PrimExpr, sizes: Sequence[PrimExpr]) -> list[PrimExpr]:
-    """The indices of row number ``flat``."""
+    """The indices of the row with flat index ``flat``."""
     indices: list[PrimExpr] = []
     for size in reversed(sizes[1:]):
         indices.insert(0, flat % size)

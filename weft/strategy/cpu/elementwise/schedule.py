@@ -1,49 +1,120 @@
-"""How many vectors of an elementwise chain are computed at a time.
+"""The schedule of injective groups: elementwise chains, broadcasts, transposes, slices.
 
-A polynomial is a chain of dependent operations: a processor that sees one vector after the other
-waits for results. Several independent vectors fill the gaps. Cheap bodies wait for memory instead.
+All stages are inlined but the outputs and the stages that ``recompute`` materializes. Axes that all
+loads traverse as one are fused, the innermost axis is vectorized at register width, and the outer
+ones run in parallel if there is enough work.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
-from weft.ir.dtype import DType, float32
-from weft.strategy.cpu.machine_model import has_masks
+from weft import te
+from weft.strategy.analysis import (
+    coalesce_axes,
+    computes_below,
+    elements,
+    inlined_body,
+    size_of,
+)
+from weft.strategy.cpu.common.axis_split import split_innermost
+from weft.strategy.cpu.common.context import CpuContext
+from weft.strategy.cpu.common.recompute import stages_to_materialize
+from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile_transpose
+from weft.strategy.cpu.elementwise.vectors_per_iteration import polynomials, vectors_per_iteration
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, has_masks
+from weft.strategy.implementation import compute_of
 from weft.target import CpuTarget
-from weft.tir.expr import Call, PrimExpr
-from weft.tir.intrinsics import INTRINSICS
-from weft.tir.visitor import post_order
+from weft.tir.expr import PrimExpr
+from weft.tir.transform.masked_tail import MASKED_TAIL
 
-_VECTORS = 4
-# Of more polynomials the code would be long, and they overlap among themselves.
-_MOST_POLYNOMIALS = 4
-# One of so many steps may be partly in vain.
-_MANY_STEPS = 16
-# In fewer registers one vector and the constants of a polynomial fill them all.
-_ENOUGH_REGISTERS = 32
+MIN_PARALLEL_EXTENT = 8  # tasks; fewer cannot keep common thread counts busy
 
 
-def polynomials(body: Sequence[PrimExpr]) -> int:
-    """How many functions the body calls that are computed by polynomials."""
-    calls = {e for root in body for e in post_order(root)
-             if isinstance(e, Call) and INTRINSICS.get(e.name).is_decomposed}
-    return len(calls)
+def schedule_injective(ctx: CpuContext) -> None:
+    """Schedule a group without reductions."""
+    shared = [op.output(0) for op in stages_to_materialize(ctx.outputs)]
+    kept = {id(t.op) for t in (*ctx.outputs, *shared)}
+    for op in computes_below(ctx.outputs):
+        if id(op) not in kept:
+            ctx.schedule[op.output(0)].compute_inline()
+    for tensor in (*shared, *ctx.outputs):
+        if not isinstance(tensor.op, te.ComputeOp):
+            continue  # an extern body has hand-written loops
+        body = inlined_body(compute_of(tensor), lambda op: id(op) not in kept)
+        schedule_loops(ctx.schedule[tensor], tensor, body, ctx.target)
 
 
-def vectors_at_a_time(count: int, extent: int, dtype: DType, target: CpuTarget) -> int:
-    """Vectors of ``dtype`` for a body of ``count`` polynomials over ``extent`` elements.
+def schedule_loops(
+    stage: te.Stage, tensor: te.Tensor, body: tuple[PrimExpr, ...], target: CpuTarget
+) -> None:
+    """Fuse, vectorize and parallelize the data axes of one stage without reductions.
 
-    They divide the extent, or take many steps with one at the end that masks switch partly off:
-    vectors of each smaller width would repeat the body. Narrow types are computed as float32, in
-    more vectors than hold their elements.
+    ``body`` is the stage's body with inlined producers substituted.
     """
-    if not 0 < count <= _MOST_POLYNOMIALS or target.vector_registers < _ENOUGH_REGISTERS:
-        return 1
-    lanes = target.lanes(dtype)
-    vectors = _VECTORS * min(target.lanes(float32), lanes) // lanes
-    fewest = _MANY_STEPS if has_masks(target) else math.inf
-    while vectors > 1 and extent % (vectors * lanes) and extent < fewest * vectors * lanes:
-        vectors //= 2
-    return max(vectors, 1)
+    axes, body = split_innermost(stage, body)
+    axes = _without_unit_rows(stage, axes)
+    groups = coalesce_axes(axes, body)
+    loops = [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
+    if not loops:
+        return
+    lanes = target.lanes(tensor.dtype)
+    transposed = find_transposed_access(groups, body, lanes)
+    if transposed is not None:
+        outer = tile_transpose(stage, loops, transposed, lanes)
+    else:
+        *outer, inner = loops
+        count = polynomials(body)
+        lanes *= vectors_per_iteration(count, size_of(inner.extent), tensor.dtype, target)
+        outer += vectorize_innermost(stage, inner, lanes, masks=has_masks(target))
+    if elements(compute_of(tensor)) * max(1, len(body)) >= PARALLEL_THRESHOLD:
+        parallelize(stage, outer)
+
+
+def _without_unit_rows(stage: te.Stage, axes: list[te.IterVar]) -> list[te.IterVar]:
+    """``axes`` without trailing axes of extent 1, whose loops move outermost.
+
+    ``(128, 16, 1)`` must vectorize as ``(128, 16)`` does, not over rows of one element.
+    """
+    count = len(axes)
+    while count > 1 and size_of(axes[count - 1].extent) == 1:
+        count -= 1
+    if count == len(axes) or size_of(axes[count - 1].extent) == 1:
+        return axes
+    stage.reorder(*axes[count:], *axes[:count])
+    return axes[:count]
+
+
+def vectorize_innermost(
+    stage: te.Stage, axis: te.IterVar, lanes: int, *, masks: bool = False
+) -> list[te.IterVar]:
+    """Vectorize ``axis``; returns the loops around the vector that the split creates.
+
+    With ``masks`` the tail of a row is one masked vector instead of several narrower ones.
+    """
+    extent = size_of(axis.extent)
+    if extent == 1:
+        return [axis]
+    if extent > lanes or (masks and extent.bit_count() > 1):
+        outer, vector = stage.split(axis, factor=lanes)
+        around = [outer]
+    else:
+        around, vector = [], axis
+    stage.vectorize(vector)
+    if masks:
+        stage.pragma(vector, MASKED_TAIL, lanes)
+    return around
+
+
+def parallelize(stage: te.Stage, loops: list[te.IterVar]) -> list[te.IterVar]:
+    """Fuse outermost loops until there are enough tasks for threads, and run them in parallel.
+
+    Returns the new loops, outermost first.
+    """
+    count, chosen = 1, 0
+    while chosen < len(loops) and count < MIN_PARALLEL_EXTENT:
+        count *= size_of(loops[chosen].extent)
+        chosen += 1
+    if count <= 1:
+        return loops
+    task = stage.fuse(*loops[:chosen]) if chosen > 1 else loops[0]
+    stage.parallel(task)
+    return [task, *loops[chosen:]]

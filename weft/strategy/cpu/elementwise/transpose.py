@@ -1,9 +1,9 @@
-"""Results that are read along one axis and written along another: tiles, transposed in registers.
+"""Transposed accesses: a source that is contiguous along another axis than the result.
 
-Both sides of a tile are whole vectors, so every cache line is read once and written once. The axis
-that the source walks contiguously may be part of an axis of the result, as the block of ``NCHW16c``
-is a part of the channels of ``NCHW``. Two or three columns are no vector: they are computed along
-the rows, and interleaved.
+The loops become tiles that are transposed in registers: both sides of a tile are whole vectors, so
+every cache line is read once and written once. The source may be contiguous along part of an axis
+of the result, as the block of ``NCHW16c`` is part of the channels of ``NCHW``. Two or three columns
+are too few for a vector: they are computed along the rows and interleaved in registers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from weft.tir.expr import PrimExpr, ProducerLoad
 from weft.tir.transform.interleave_tile import ANNOTATION as INTERLEAVE
 from weft.tir.transform.transpose_tile import ANNOTATION
 
-MIN_TILE = 4
+MIN_TILE = 4  # rows or columns of a tile; fewer do not pay for the shuffles
 FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """Loop ``index`` is the one that the source walks contiguously, in runs of ``run``.
+class TransposedAccess:
+    """Along loop ``index`` the source is contiguous, in runs of ``run`` elements.
 
-    ``narrow``: the innermost loop has so few iterations that they are no vector.
+    ``narrow``: the innermost loop has too few iterations for a vector.
     """
 
     index: int
@@ -35,18 +35,18 @@ class Crossing:
     narrow: bool = False
 
 
-def find_crossing(
+def find_transposed_access(
     groups: Sequence[Sequence[te.IterVar]], body: tuple[PrimExpr, ...], lanes: int
-) -> Crossing | None:
-    """The loop, other than the innermost, along which the largest read is contiguous.
+) -> TransposedAccess | None:
+    """The first load that is contiguous along another loop than the innermost one.
 
-    ``groups`` are the axes that each loop fuses. ``None`` where every read agrees with the
-    result about the contiguous axis, or ignores it.
+    ``groups`` are the axes that each loop fuses. ``None`` if every load is contiguous along the
+    innermost loop or does not depend on it.
     """
     if len(groups) < 2 or len(body) != 1:
         return None
     if 1 < _extent(groups[-1]) < MIN_TILE:
-        return _narrow_crossing(groups, body, lanes)
+        return _narrow_transpose(groups, body, lanes)
     columns = groups[-1][-1]
     for load in loads_of(body):
         across = stride_along(load, columns, size=lanes if _extent(groups[-1]) > lanes else None)
@@ -55,22 +55,22 @@ def find_crossing(
         for index, group in enumerate(groups[:-1]):
             run = _run(load, group, lanes)
             if run:
-                return Crossing(index, run)
+                return TransposedAccess(index, run)
     return None
 
 
-def _narrow_crossing(
+def _narrow_transpose(
     groups: Sequence[Sequence[te.IterVar]], body: tuple[PrimExpr, ...], lanes: int
-) -> Crossing | None:
+) -> TransposedAccess | None:
     """Two or three columns: every read must be contiguous along the rows, or ignore them."""
     steps = [stride_along(load, groups[-2][-1]) for load in loads_of(body)]
     is_row = 1 in steps and all(step in (0, 1) for step in steps)
     long_enough = _extent(groups[-2]) >= MIN_TILE
-    return Crossing(len(groups) - 2, lanes, narrow=True) if is_row and long_enough else None
+    return TransposedAccess(len(groups) - 2, lanes, narrow=True) if is_row and long_enough else None
 
 
 def _run(load: ProducerLoad, group: Sequence[te.IterVar], lanes: int) -> int:
-    """How many neighbours a load reads along a loop, up to ``lanes``; 0 for too few."""
+    """The contiguous elements that a load reads along a loop, up to ``lanes``; 0 for too few."""
     axis, extent = group[-1], _extent(group)
     if extent < MIN_TILE:
         return 0
@@ -91,20 +91,20 @@ def _extent(group: Sequence[te.IterVar]) -> int:
     return total
 
 
-def tile_crossing(
-    stage: te.Stage, loops: list[te.IterVar], crossing: Crossing, lanes: int
+def tile_transpose(
+    stage: te.Stage, loops: list[te.IterVar], access: TransposedAccess, lanes: int
 ) -> list[te.IterVar]:
-    """Tile the crossing and the innermost loop of ``loops``; returns the loops around the tiles."""
-    rows, columns = loops[crossing.index], loops[-1]
-    if crossing.narrow:
-        tiles, row = stage.split(rows, factor=crossing.run)
+    """Tile the transposed loop and the innermost one; returns the loops around the tiles."""
+    rows, columns = loops[access.index], loops[-1]
+    if access.narrow:
+        tiles, row = stage.split(rows, factor=access.run)
         for axis in (row, columns):
             stage.pragma(axis, INTERLEAVE, 1)
         return [*loops[:-2], tiles]
     outside = [axis for axis in loops[:-1] if axis is not rows]
-    row_tile, row = stage.split(rows, factor=crossing.run)
+    row_tile, row = stage.split(rows, factor=access.run)
     column_tile, column = stage.split(columns, factor=lanes)
-    # Few rows are read whole, one after the other; of many, the result's are written whole.
+    # With few rows, tiles proceed along the source's rows; with many, along the result's.
     tiles = [row_tile, column_tile]
     if size_of(rows.extent) <= FEW_ROWS:
         tiles.reverse()

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from weft.op.nn.dense import WeightPanels
 from weft.strategy.cpu.common.register_tile import RegisterTile, fastest_first, tiles_that_fit
-from weft.strategy.cpu.elementwise.injective import MIN_PARALLEL_EXTENT
+from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.gemm.cost import GemmShape, gemm_step_cycles
 from weft.strategy.cpu.machine_model import (
     PARALLEL_THRESHOLD,

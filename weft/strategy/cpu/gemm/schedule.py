@@ -12,8 +12,8 @@ from weft.strategy.analysis import computes_below, elements, is_reduction, size_
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import accumulators, one_tensor, register_blocking
 from weft.strategy.cpu.common.register_tile import RegisterTile
-from weft.strategy.cpu.elementwise.injective import parallelize, vectorize_innermost
-from weft.strategy.cpu.elementwise.transpose import find_crossing, tile_crossing
+from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
+from weft.strategy.cpu.elementwise.transpose import find_transposed_access, tile_transpose
 from weft.strategy.cpu.gemm.blocking import SPLIT_K_WAYS, GemmBlocking, GemmLoops, GemmPlan
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
 from weft.target import CpuTarget
@@ -205,11 +205,11 @@ def _schedule_packing(ctx: CpuContext, op: te.ComputeOp, attach: AttachPoint | N
     """
     stage, lanes = ctx.schedule[op.output(0)], ctx.target.lanes(op.output(0).dtype)
     *outer, inner = op.axis
-    crossing = find_crossing([[axis] for axis in op.axis], op.body, lanes)
-    loops = (tile_crossing(stage, list(op.axis), crossing, lanes) if crossing is not None
+    transposed = find_transposed_access([[axis] for axis in op.axis], op.body, lanes)
+    loops = (tile_transpose(stage, list(op.axis), transposed, lanes) if transposed is not None
              else [*outer, *vectorize_innermost(stage, inner, lanes)])
     if attach is not None:
-        if crossing is not None and not crossing.narrow:
+        if transposed is not None and not transposed.narrow:
             stage.reorder(loops[-1], loops[-2])  # a vector of rows at a time, read front to back
         stage.compute_at(*attach)
     elif elements(op) >= PARALLEL_THRESHOLD:

@@ -1,1 +1,1 @@
-"""Pooling."""
+"""Pooling over windows: whole windows, or separable ones."""

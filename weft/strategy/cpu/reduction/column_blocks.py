@@ -1,8 +1,8 @@
-"""Groups that reduce along an outer axis run in strips of the contiguous one.
+"""Groups that reduce an outer axis run by blocks of columns, along the contiguous axis.
 
-A softmax over channels shares with its maxima and sums all axes but the channels. A strip of
-neighbouring positions, all channels of it, goes through every stage while it is in the nearest
-cache; maxima and sums of the strip are vectors in registers.
+A softmax over channels shares all axes but the channels with its maxima and sums. A block of
+adjacent positions, with all its channels, goes through every stage while it is in L1; the maxima
+and sums of a block are vectors in registers.
 """
 
 from __future__ import annotations
@@ -19,75 +19,76 @@ from weft.strategy.cpu.reduction.stages import KeptStages
 from weft.target import CpuTarget
 from weft.tir.expr import PrimExpr
 
-# A strip is so many vectors wide: they are the accumulators.
-LEAST_VECTORS, MOST_VECTORS = 2, 8
-# Lanes that are computed for each one needed. Where a row leaves more of them empty, vectors
-# that run on into the next row are faster.
-MOST_LANES = 1.3
+# The width of a block in vectors, which are the accumulators of a reduction.
+MIN_VECTORS, MAX_VECTORS = 2, 8
+# Computed lanes per used lane. If rows leave more lanes unused, vectors that run across rows are
+# faster.
+MAX_LANE_OVERHEAD = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Strips:
-    """The axes of the result, by place, that its reductions have too; the last is contiguous.
+class ColumnBlocks:
+    """The axes that the result shares with its reductions; the last one is contiguous.
 
-    An axis of one element in a reduction has no place.
+    ``positions`` has, for each axis of a reduction, its position among the axes of the result;
+    ``None`` for an axis of extent 1 that indexes nothing.
     """
 
-    places: tuple[int | None, ...]
+    positions: tuple[int | None, ...]
 
     @staticmethod
-    def of(kept: KeptStages, target: CpuTarget) -> Strips | None:
-        """``None`` for a group of another form, and where strips would be too narrow."""
+    def of(kept: KeptStages, target: CpuTarget) -> ColumnBlocks | None:
+        """``None`` for a group of another form, or if blocks would be too narrow."""
         result = kept.output
         read = [load for load in kept.loads_inside(result) if is_reduction(load.producer.op)]
         if is_reduction(result) or not read:
             return None
-        found = {_places(load.indices, result.axis) for load in read}
-        places = found.pop() if len(found) == 1 else None
-        if places is None or places[-1] != len(result.axis) - 1:
+        found = {_positions(load.indices, result.axis) for load in read}
+        positions = found.pop() if len(found) == 1 else None
+        if positions is None or positions[-1] != len(result.axis) - 1:
             return None
-        strips = Strips(places)
-        is_inside = len(strips.shared) < len(result.axis)
-        fits = is_inside and all(strips._fits(kept, op) for op in kept.ops)
-        return strips if fits and strips._is_wide(kept, target) else None
+        blocks = ColumnBlocks(positions)
+        is_inside = len(blocks.shared) < len(result.axis)
+        fits = is_inside and all(blocks._fits(kept, op) for op in kept.ops)
+        return blocks if fits and blocks._is_wide(kept, target) else None
 
     def _is_wide(self, kept: KeptStages, target: CpuTarget) -> bool:
-        """Whether a strip has vectors enough to hide latency, and few empty lanes."""
+        """Whether a block has enough vectors to hide latency, and few unused lanes."""
         columns, width = size_of(kept.output.axis[-1].extent), self.width(kept, target)
-        if width < LEAST_VECTORS:
+        if width < MIN_VECTORS:
             return False
-        strip = width * target.lanes(kept.output.output(0).dtype)
-        return -(-columns // strip) * strip <= MOST_LANES * columns
+        block = width * target.lanes(kept.output.output(0).dtype)
+        return -(-columns // block) * block <= MAX_LANE_OVERHEAD * columns
 
     @property
     def shared(self) -> list[int]:
-        return [place for place in self.places if place is not None]
+        return [position for position in self.positions if position is not None]
 
     def _fits(self, kept: KeptStages, op: te.ComputeOp) -> bool:
-        """Whether ``op`` walks the shared axes as the result does, and reads others at its own."""
+        """Whether ``op`` has the shared axes, and reads other stages at its own indices."""
         if is_reduction(op):
-            own = op.axis
-            if len(own) != len(self.places) or kept.contiguous_axis(op) is not own[-1]:
+            shared = op.axis
+            if len(shared) != len(self.positions) or kept.contiguous_axis(op) is not shared[-1]:
                 return False
         else:
             if len(op.axis) != len(kept.output.axis):
                 return False
-            own = tuple(op.axis[0 if p is None else p] for p in self.places)
+            shared = tuple(op.axis[0 if p is None else p] for p in self.positions)
         for load in kept.loads_inside(op):
             at = load.indices
             if not is_reduction(load.producer.op):
                 if len(at) != len(kept.output.axis):
                     return False
-                at = tuple(at[0 if p is None else p] for p in self.places)
+                at = tuple(at[0 if p is None else p] for p in self.positions)
             if any(i is not axis.var
-                   for i, axis, p in zip(at, own, self.places, strict=True) if p is not None):
+                   for i, axis, p in zip(at, shared, self.positions, strict=True) if p is not None):
                 return False
         return True
 
     def width(self, kept: KeptStages, target: CpuTarget) -> int:
-        """Vectors of a strip: as many as leave all that it goes through in the first cache.
+        """The width of a block in vectors: all its stages must fit in L1 together.
 
-        There may be none such.
+        0 if not even one vector fits.
         """
         result = kept.output
         lanes = target.lanes(result.output(0).dtype)
@@ -95,31 +96,32 @@ class Strips:
         depth = max(1, max(work_of(op) for op in kept.ops) // max(1, positions))
         vectors = target.l1_bytes // (2 * depth * lanes * result.output(0).dtype.itemsize)
         across = -(-size_of(result.axis[-1].extent) // lanes)
-        widest = min(vectors, across, MOST_VECTORS)
+        widest = min(vectors, across, MAX_VECTORS)
         if not widest:
             return 0
-        strips = -(-across // widest)
-        return -(-across // strips)  # all about as wide
+        blocks = -(-across // widest)
+        return -(-across // blocks)  # blocks of nearly equal width
 
 
-def _places(indices: Sequence[PrimExpr], axes: Sequence[te.IterVar]) -> (
+def _positions(indices: Sequence[PrimExpr], axes: Sequence[te.IterVar]) -> (
         tuple[int | None, ...] | None):
-    """Which of ``axes`` each index is, in order; ``None`` for any other index but a constant."""
+    """The position in ``axes`` of each index, ascending; ``None`` unless all are axes or 0."""
     variables = [axis.var for axis in axes]
-    places = tuple(variables.index(i) if i in variables else None for i in indices)
-    known = [p for p in places if p is not None]
-    constant = all(p is not None or size_of(i) == 0 for p, i in zip(places, indices, strict=True))
-    return places if known == sorted(set(known)) and known and constant else None
+    positions = tuple(variables.index(i) if i in variables else None for i in indices)
+    known = [p for p in positions if p is not None]
+    constant = all(p is not None or size_of(i) == 0
+                   for p, i in zip(positions, indices, strict=True))
+    return positions if known == sorted(set(known)) and known and constant else None
 
 
-def schedule_by_strips(ctx: CpuContext, kept: KeptStages, strips: Strips) -> None:
-    """All stages inside one loop over strips."""
+def schedule_by_column_blocks(ctx: CpuContext, kept: KeptStages, blocks: ColumnBlocks) -> None:
+    """Compute all stages inside one loop over blocks of columns."""
     s, result = ctx.schedule, kept.output
     lanes = ctx.target.lanes(result.output(0).dtype)
     stage = s[result.output(0)]
-    shared = [stage.axis[p] for p in strips.shared]
+    shared = [stage.axis[p] for p in blocks.shared]
     data = [axis for axis in stage.axis if axis not in shared]
-    block, inside = stage.split(shared[-1], factor=strips.width(kept, ctx.target) * lanes)
+    block, inside = stage.split(shared[-1], factor=blocks.width(kept, ctx.target) * lanes)
     vector, lane = stage.split(inside, factor=lanes)
     stage.reorder(*shared[:-1], block, *data, vector, lane)
     stage.unroll(vector)
@@ -134,7 +136,7 @@ def schedule_by_strips(ctx: CpuContext, kept: KeptStages, strips: Strips) -> Non
 
 
 def _schedule_inside(stage: te.Stage, lanes: int) -> None:
-    """Vectors along the last axis; those of a reduction stay in registers."""
+    """Vectorize the last axis; the accumulators of a reduction stay in registers."""
     *others, last = stage.axis
     vector, lane = stage.split(last, factor=lanes)
     stage.reorder(*others, *stage.reduce_axis, vector, lane)

@@ -1,6 +1,6 @@
-"""Groups whose stages share leading axes run row by row, so that rows stay in the nearest cache.
+"""Groups whose stages share leading axes run row by row, so that rows stay in L1.
 
-A few rows run side by side where they are short: the end of a reduction is a chain of dependent
+Short rows are interleaved: the horizontal reduction at the end of a row is a chain of dependent
 operations on ever narrower vectors, and the chains of several rows overlap.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from weft import te
 from weft.strategy.analysis import is_reduction, size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
-from weft.strategy.cpu.elementwise.injective import MIN_PARALLEL_EXTENT
+from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.cpu.reduction.columns import vectorize_data
-from weft.strategy.cpu.reduction.lanes import (
+from weft.strategy.cpu.reduction.partial_vectors import (
     LONG_REDUCTION,
     innermost_vectors,
     lanes_along,
@@ -27,35 +27,35 @@ from weft.target import CpuTarget
 from weft.te.tensor import PlaceholderOp
 from weft.te.walk import loads_of
 
-# Rows side by side, best first: as many as hide the latency of combining, fewer where more would
-# leave a rest.
+# Interleaved rows, best first: enough to hide the latency of the horizontal reduction; others if
+# these do not divide the number of rows.
 HEIGHTS = (4, 3, 5, 2)
-# From this many rows on, a rest of them costs little.
+# From this many rows on, a tail of fewer rows costs little.
 MANY_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlocks:
-    """Blocks of the shared rows; ``height`` along the axis at ``place`` run together."""
+    """Blocks of the shared rows; ``height`` rows along axis ``axis_index`` are interleaved."""
 
     rows: SharedRows
-    place: int
+    axis_index: int
     height: int = 1
 
     @staticmethod
     def of(kept: KeptStages, rows: SharedRows, target: CpuTarget) -> RowBlocks:
-        """Blocks that take a part of the first cache, and enough of them for threads.
+        """The largest block that fits in half of L1 and leaves enough blocks for threads.
 
-        Longer rows hide latency themselves, and a lone reduction gets one stream of memory
-        faster than several.
+        Long rows hide the latency themselves. A lone reduction gets a quarter of L1: several
+        concurrent streams of memory are slower than one.
         """
         extents = [size_of(axis.extent) for axis in kept.ops[0].axis[: rows.count]]
-        place = max((i for i, extent in enumerate(extents) if extent > 1), default=0)
-        alone = RowBlocks(rows, place)
+        axis_index = max((i for i, extent in enumerate(extents) if extent > 1), default=0)
+        single = RowBlocks(rows, axis_index)
         along = any(kept.contiguous_axis(op) in op.reduce_axis for op in kept.reductions)
         if rows.group > 1 or not along:
-            return alone
-        count, extent = max(1, math.prod(extents)), extents[place]
+            return single
+        count, extent = max(1, math.prod(extents)), extents[axis_index]
         longest = max(work_of(op) // count * op.output(0).dtype.itemsize for op in kept.ops)
         is_parallel = sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD
         room = target.l1_bytes // (2 if len(kept.ops) > 1 else 4)
@@ -63,30 +63,30 @@ class RowBlocks:
             fits = height * longest <= room
             enough = not is_parallel or count // height >= MIN_PARALLEL_EXTENT
             if fits and enough and extent % height == 0:
-                return RowBlocks(rows, place, height)
+                return RowBlocks(rows, axis_index, height)
         fits = HEIGHTS[0] * longest <= room
-        return RowBlocks(rows, place, HEIGHTS[0]) if fits and extent >= MANY_ROWS else alone
+        return RowBlocks(rows, axis_index, HEIGHTS[0]) if fits and extent >= MANY_ROWS else single
 
     def loops(self, stage: te.Stage) -> tuple[te.IterVar, te.IterVar | None, list[te.IterVar]]:
-        """The loop over blocks of the result, that over the rows of one, and those over data."""
+        """The loop over blocks of the result, the loop over rows of one block, the data loops."""
         outer, data = list(stage.axis[: self.rows.count]), list(stage.axis[self.rows.count:])
         inside = None
         if self.rows.group > 1:
             outer[-1], member = stage.split(outer[-1], factor=self.rows.group)
             data = [member, *data]
         if self.height > 1:
-            outer[self.place], inside = stage.split(outer[self.place], factor=self.height)
+            outer[self.axis_index], inside = stage.split(outer[self.axis_index], factor=self.height)
             stage.reorder(*outer, inside)
         return stage.fuse(*outer) if len(outer) > 1 else outer[0], inside, data
 
     @property
-    def side_by_side(self) -> int | None:
-        """The place of the axis whose rows run side by side."""
-        return self.place if self.height > 1 else None
+    def interleaved_axis(self) -> int | None:
+        """The index of the axis whose rows are interleaved; ``None`` without interleaving."""
+        return self.axis_index if self.height > 1 else None
 
 
 def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> None:
-    """All stages inside one loop over blocks of rows."""
+    """Compute all stages inside one loop over blocks of rows."""
     s = ctx.schedule
     blocks = RowBlocks.of(kept, rows, ctx.target)
     out_stage = s[kept.output.output(0)]
@@ -98,32 +98,32 @@ def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> Non
             inside, data = rows_of_result, data_of_result
         else:
             stage.compute_at(out_stage, task)
-            inside = stage.axis[blocks.place] if blocks.height > 1 else None
+            inside = stage.axis[blocks.axis_index] if blocks.height > 1 else None
             data = list(op.axis[rows.count:])
         if is_reduction(op):
             partial = _schedule_reduction(ctx, kept, op, (out_stage, task), blocks)
             if partial is not None and op is last_reader:
-                _fetch_next_row(kept, op, partial, partial.reduce_axis[0], ctx.target)
+                _prefetch_next_row(kept, op, partial, partial.reduce_axis[0], ctx.target)
         elif data:
             data = kept.fused_data(stage, op, data)
             innermost_vectors(stage, data, inside, ctx.target)
-            if op is not kept.output and _belongs_in_result(kept, op, blocks, ctx.target):
+            if op is not kept.output and _fits_in_result(kept, op, blocks, ctx.target):
                 stage.store_in(out_stage)
             if op is last_reader and op is not kept.output:
-                _fetch_next_row(kept, op, stage, stage.leaf_iter_vars[-2], ctx.target)
+                _prefetch_next_row(kept, op, stage, stage.leaf_iter_vars[-2], ctx.target)
         if inside is not None:
             stage.unroll(inside)
     if sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD and size_of(task.extent) > 1:
         out_stage.parallel(task)
 
 
-def _belongs_in_result(
+def _fits_in_result(
     kept: KeptStages, op: te.ComputeOp, blocks: RowBlocks, target: CpuTarget
 ) -> bool:
-    """Whether ``op`` is what the result is made of, element by element, and too large for the
-    first cache: memory of its own would only be more to write and to read.
+    """Whether ``op`` should be stored in the result's buffer, which overwrites it elementwise.
 
-    Not along a short axis: there a masked load would wait for the masked store before it.
+    Only if a block exceeds L1: a separate buffer would then add traffic to L2. Not along a short
+    axis, where a masked load would have to wait for the masked store before it.
     """
     result = kept.output
     dtype = op.output(0).dtype
@@ -140,7 +140,7 @@ def _belongs_in_result(
 
 
 def _reads_rows(kept: KeptStages, op: te.ComputeOp) -> bool:
-    """Whether ``op`` reads whole rows of an input, along memory, and takes its time over them."""
+    """Whether ``op`` reads contiguous rows of an input and spends much arithmetic on them."""
     load, along = kept.contiguous_load(op) or (None, None)
     if load is None or along is None or not isinstance(load.producer.op, PlaceholderOp):
         return False
@@ -148,21 +148,21 @@ def _reads_rows(kept: KeptStages, op: te.ComputeOp) -> bool:
     return is_last and load.producer.shape[-1] is along.extent and is_costly(kept.body(op))
 
 
-def _fetch_next_row(
+def _prefetch_next_row(
     kept: KeptStages, op: te.ComputeOp, stage: te.Stage, loop: te.IterVar, target: CpuTarget
 ) -> None:
-    """Ask for the next row of what ``op`` reads while ``loop`` of its ``stage`` computes.
+    """Prefetch the next row that ``op`` reads while ``loop`` of its ``stage`` computes.
 
-    That pays where the second cache has room for both rows and the result, and the third has not
-    much for all of them. An element of the next row lies as far behind as a row is long.
+    Worth it if two rows and the result fit in L2 and the whole operand is large against L3. The
+    prefetch distance is one row.
     """
     load, along = kept.contiguous_load(op) or (None, None)
     if load is None or along is None:
         return
     row_bytes = size_of(along.extent) * load.producer.dtype.itemsize
     is_long = target.l1_bytes < 2 * row_bytes and 3 * row_bytes <= target.l2_bytes
-    is_far = 4 * work_of(op) * load.producer.dtype.itemsize >= target.l3_bytes
-    if is_long and is_far:
+    exceeds_l3 = 4 * work_of(op) * load.producer.dtype.itemsize >= target.l3_bytes
+    if is_long and exceeds_l3:
         stage.prefetch(load.producer, loop, offset=size_of(loop.extent))
 
 
@@ -173,9 +173,9 @@ def _schedule_reduction(
     attach: tuple[te.Stage, te.IterVar],
     blocks: RowBlocks,
 ) -> te.Stage | None:
-    """One reduction inside the loop over rows: along its lanes, or along data beside it.
+    """One reduction inside the loop over rows, vectorized along itself or along a data axis.
 
-    Returns the stage of its partial results along lanes.
+    Returns the stage of its partial results, if it has vectors of them.
     """
     stage = ctx.schedule[op.output(0)]
     lanes = ctx.target.lanes(op.output(0).dtype)
@@ -192,4 +192,4 @@ def _schedule_reduction(
         return None
     return partial_vectors(ctx.schedule, op, along, lanes=lanes,
                            vectors=vectors_along(op, extent, blocks.height), attach=attach,
-                           row=blocks.side_by_side)
+                           row=blocks.interleaved_axis)

@@ -1,46 +1,50 @@
-"""The reduction family: softmax, normalisations, means, pools without a layout of their own.
+"""The schedule of groups with reductions: softmax, normalisations, means, global pooling.
 
-Where all stages share their leading axes ("rows"), the whole group runs row by row, so that
-intermediate results stay in the nearest cache; where they share the contiguous axis and reduce
-another one, it runs in strips. Otherwise each reduction is a loop nest of its own.
-A reduction along the contiguous axis keeps a vector of partial results (``rfactor``) and adds its
-lanes up at the end; one along an outer axis is vectorised over the contiguous data axis.
+``decide`` chooses the loop structure. If all stages share their leading axes ("rows"), the group
+runs row by row, so that intermediate results stay in L1; if they share the contiguous axis and
+reduce an outer one, it runs by blocks of columns; otherwise each reduction gets its own loop nest.
+A reduction along the contiguous axis keeps vectors of partial results (``rfactor``), which a
+horizontal reduction combines; one along an outer axis is vectorized over the contiguous data axis.
 """
 
 from __future__ import annotations
 
 from weft import te
-from weft.strategy.analysis import computes_below, elements, is_reduction, size_of, work_of
+from weft.strategy.analysis import computes_below, is_reduction, size_of, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import one_tensor
-from weft.strategy.cpu.elementwise.injective import MIN_PARALLEL_EXTENT, parallelize, schedule_loops
+from weft.strategy.cpu.elementwise.schedule import parallelize, schedule_loops
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
-from weft.strategy.cpu.reduction.column_blocks import Strips, schedule_by_strips
-from weft.strategy.cpu.reduction.columns import PARTS, schedule_columns, vectorize_data
-from weft.strategy.cpu.reduction.lanes import (
-    combine_in_a_tree,
+from weft.strategy.cpu.reduction.column_blocks import schedule_by_column_blocks
+from weft.strategy.cpu.reduction.columns import PARTIALS, schedule_columns, vectorize_data
+from weft.strategy.cpu.reduction.decide import (
+    ReductionAlgorithm,
+    decide_reduction,
+    has_few_results,
+)
+from weft.strategy.cpu.reduction.partial_vectors import (
     lanes_along,
     partial_vectors,
+    reduce_horizontally,
     vectors_along,
 )
 from weft.strategy.cpu.reduction.rows import schedule_by_rows
-from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows
+from weft.strategy.cpu.reduction.stages import KeptStages
 from weft.strategy.implementation import compute_of
 
 
 def schedule_reductions(ctx: CpuContext) -> None:
     """Schedule a group that holds at least one reduction."""
-    kept = KeptStages.of(ctx.outputs)
+    decision = decide_reduction(ctx.outputs, ctx.target)
+    plan, kept = decision.plan, decision.plan.stages
     for op in computes_below(ctx.outputs):
         if kept.is_inlined(op):
             ctx.schedule[op.output(0)].compute_inline()
-    rows = kept.shared_rows() if len(ctx.outputs) == 1 else SharedRows(0)
-    strips = Strips.of(kept, ctx.target) if len(ctx.outputs) == 1 else None
-    if strips is not None and len(strips.shared) > rows.count:
-        schedule_by_strips(ctx, kept, strips)
+    if decision.algorithm == ReductionAlgorithm.COLUMN_BLOCKS and plan.column_blocks is not None:
+        schedule_by_column_blocks(ctx, kept, plan.column_blocks)
         return
-    if rows.count and (len(kept.ops) > 1 or not _is_much_to_little(kept.output)):
-        schedule_by_rows(ctx, kept, rows)
+    if decision.algorithm == ReductionAlgorithm.ROWS:
+        schedule_by_rows(ctx, kept, plan.rows)
         return
     for op in kept.ops:
         if is_reduction(op):
@@ -49,13 +53,8 @@ def schedule_reductions(ctx: CpuContext) -> None:
             schedule_loops(ctx.schedule[op.output(0)], op.output(0), kept.body(op), ctx.target)
 
 
-def _is_much_to_little(op: te.ComputeOp) -> bool:
-    """Whether there are too few results for threads to share."""
-    return elements(op) < MIN_PARALLEL_EXTENT and work_of(op) >= PARTS * PARALLEL_THRESHOLD
-
-
 def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None:
-    if _is_much_to_little(op):
+    if has_few_results(op):
         op = _split_among_threads(ctx, kept, op) or op
     stage = ctx.schedule[op.output(0)]
     load, contiguous = kept.contiguous_load(op) or (None, None)
@@ -82,16 +81,16 @@ def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None
 def _split_among_threads(
     ctx: CpuContext, kept: KeptStages, op: te.ComputeOp
 ) -> te.ComputeOp | None:
-    """A reduction of much to little as a fixed number of partial ones, which run in parallel.
+    """A large reduction with few results as partial reductions that run in parallel.
 
-    The number does not depend on the threads there are, so neither does the result's last bit.
+    Their number is fixed, so that the result does not depend on the number of threads.
     """
     tensor = op.output(0)
     stage = ctx.schedule[tensor]
     outermost = kept.fused_reduction(stage, op)[0]
-    if size_of(outermost.extent) < PARTS:
+    if size_of(outermost.extent) < PARTIALS:
         return None
-    part, _ = stage.split(outermost, nparts=PARTS)
-    partial = compute_of(one_tensor(ctx.schedule.rfactor(tensor, part, 0)))
-    combine_in_a_tree(stage, ctx.target.lanes(tensor.dtype))
+    chunk, _ = stage.split(outermost, nparts=PARTIALS)
+    partial = compute_of(one_tensor(ctx.schedule.rfactor(tensor, chunk, 0)))
+    reduce_horizontally(stage, ctx.target.lanes(tensor.dtype))
     return partial

@@ -1,4 +1,4 @@
-"""The stages of a group with reductions: which get memory, and along what they run."""
+"""The stages of a group with reductions: which are materialized, and the axes that they share."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from weft.tir.visitor import post_order
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
-    """The first ``count`` axes of all stages are rows; of the result's last one of these,
-    ``group`` neighbours belong to one row.
+    """The first ``count`` axes of all stages are rows.
+
+    ``group`` adjacent indices of the result along the last of these axes belong to one row.
     """
 
     count: int
@@ -31,13 +32,13 @@ class SharedRows:
 
 @dataclass(frozen=True, slots=True)
 class KeptStages:
-    """The computes of a group that are not inlined, producers before consumers."""
+    """The materialized computes of a group (the others are inlined), producers first."""
 
     ops: tuple[te.ComputeOp, ...]
 
     @staticmethod
     def of(outputs: tuple[te.Tensor, ...]) -> KeptStages:
-        """Outputs, reductions, and what several of them would otherwise compute again."""
+        """Outputs, reductions, and costly stages with several readers."""
         ops = computes_below(outputs)
         results = {id(t.op) for t in outputs}
         readers = consumers_of(ops)
@@ -60,11 +61,11 @@ class KeptStages:
         return all(op is not kept for kept in self.ops)
 
     def body(self, op: te.ComputeOp) -> tuple[PrimExpr, ...]:
-        """The body of ``op`` as it reads with what is inlined."""
+        """The body of ``op`` with inlined producers substituted."""
         return inlined_body(op, self.is_inlined)
 
     def contiguous_load(self, op: te.ComputeOp) -> tuple[ProducerLoad, te.IterVar] | None:
-        """The read of the largest operand that some axis walks along memory, and that axis."""
+        """The load of the largest operand that is contiguous along some axis, and that axis."""
         loads = [load for load in loads_of(_sources(self.body(op))) if load.indices]
         loads.sort(key=lambda load: -_tensor_elements(load.producer))
         for load in loads:
@@ -74,54 +75,54 @@ class KeptStages:
         return None
 
     def contiguous_axis(self, op: te.ComputeOp) -> te.IterVar | None:
-        """The axis along which the largest operand lies contiguously in memory."""
+        """The axis along which the largest operand is contiguous in memory."""
         found = self.contiguous_load(op)
         return None if found is None else found[1]
 
     def fused_reduction(self, stage: te.Stage, op: te.ComputeOp) -> list[te.IterVar]:
-        """The reduction axes, those fused that all reads walk as one."""
+        """The reduction axes; axes that all loads traverse as one are fused."""
         groups = coalesce_axes(op.reduce_axis, _sources(self.body(op)))
         return [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
 
     def fused_data(
         self, stage: te.Stage, op: te.ComputeOp, data: list[te.IterVar]
     ) -> list[te.IterVar]:
-        """Loops over plain elements, those fused that all reads walk as one."""
+        """The data loops; axes that all loads traverse as one are fused."""
         whole = [axis for axis in data if axis in op.axis]
         others = [axis for axis in data if axis not in op.axis]
         groups = coalesce_axes(whole, self.body(op))
         return others + [stage.fuse(*group) if len(group) > 1 else group[0] for group in groups]
 
     def shared_rows(self) -> SharedRows:
-        """The leading axes that all stages share, each reading the others at its own.
+        """The leading axes that all stages share and at which they read each other.
 
-        A result that reads the others at a quotient of its next axis has groups along it, which
-        are rows as well: those of a group norm.
+        If the result reads the other stages at a quotient of its next axis, as a group norm does,
+        the groups along that axis are rows too.
         """
         rows = self._same_rows()
         group = self._group_size(rows)
         return SharedRows(rows, 1) if group == 1 else SharedRows(rows + 1, group)
 
-    def _group_size(self, place: int) -> int:
-        """How many neighbours along axis ``place`` of the result read one element of the rest."""
+    def _group_size(self, axis_index: int) -> int:
+        """Adjacent indices of the result along an axis that read the same element of the rest."""
         *others, result = self.ops
-        is_inner = place >= len(result.axis) - 1
-        if is_inner or is_reduction(result) or any(len(op.axis) <= place for op in others):
+        is_inner = axis_index >= len(result.axis) - 1
+        if is_inner or is_reduction(result) or any(len(op.axis) <= axis_index for op in others):
             return 1
         alike = all(
-            op.axis[place].extent is others[0].axis[place].extent
-            and all(_leading_identity(load, op) > place for load in self.loads_inside(op))
+            op.axis[axis_index].extent is others[0].axis[axis_index].extent
+            and all(_leading_identity(load, op) > axis_index for load in self.loads_inside(op))
             for op in others
         )
-        sizes = {_divisor(load.indices[place], result.axis[place])
+        sizes = {_divisor(load.indices[axis_index], result.axis[axis_index])
                  for load in self.loads_inside(result)}
         size = sizes.pop() if alike and len(sizes) == 1 else 1
-        covers = size > 1 and size_of(result.axis[place].extent) == size * size_of(
-            others[0].axis[place].extent)
+        covers = size > 1 and size_of(result.axis[axis_index].extent) == size * size_of(
+            others[0].axis[axis_index].extent)
         return size if covers else 1
 
     def loads_inside(self, op: te.ComputeOp) -> list[ProducerLoad]:
-        """The reads of other stages by ``op``."""
+        """The loads of other materialized stages by ``op``."""
         return [load for load in loads_of(self.body(op))
                 if any(load.producer.op is kept for kept in self.ops)]
 
@@ -138,10 +139,10 @@ class KeptStages:
         return self._without_vectors(rows)
 
     def _without_vectors(self, rows: int) -> int:
-        """``rows`` less the axes along which memory is contiguous and nothing is reduced.
+        """``rows`` without data axes along which an operand is contiguous: those are vectorized.
 
-        Such an axis is the vectors'. A sole reduction down columns needs no rows at all: its
-        strips of columns stay in registers, and what follows reads its small result.
+        A single reduction along an outer axis gets no rows at all: its accumulators stay in
+        registers, and later stages read its small result.
         """
         for op in self.reductions:
             contiguous = self.contiguous_axis(op)
@@ -155,7 +156,7 @@ def _sources(body: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
 
 
 def is_costly(body: tuple[PrimExpr, ...]) -> bool:
-    """Whether computing an element again costs more than reading it: a transcendental does."""
+    """Whether recomputing an element costs more than loading it: intrinsic calls do."""
     return any(isinstance(e, Call) for root in _sources(body) for e in post_order(root))
 
 
@@ -169,7 +170,7 @@ def _leading_identity(load: ProducerLoad, op: te.ComputeOp) -> int:
 
 
 def _divisor(index: PrimExpr, axis: te.IterVar) -> int:
-    """``n`` where ``index`` is ``axis // n``; 1 for any other."""
+    """``n`` if ``index`` is ``axis // n``, else 1."""
     if isinstance(index, FloorDiv) and index.a is axis.var:
         return int_value(index.b) or 1
     return 1

@@ -1,4 +1,4 @@
-"""A reduction along contiguous memory: vectors of partial results, combined at the end."""
+"""Reductions along the contiguous axis: vectors of partial results, reduced horizontally."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Sequence
 
 from weft import te
 from weft.strategy.cpu.common.microkernel import one_tensor
-from weft.strategy.cpu.elementwise.injective import vectorize_innermost
+from weft.strategy.cpu.elementwise.schedule import vectorize_innermost
 from weft.strategy.cpu.machine_model import has_masks
 from weft.target import CpuTarget
 
-# A reduction this long gets several vectors of partial results, to hide the latency of adding.
+# A reduction this long gets several vectors of partial results, which hide the add latency.
 LONG_REDUCTION = 128
 PARTIAL_VECTORS = 4
-# A shorter reduction is a chain of scalars.
-SHORTEST_VECTOR = 4
+# With fewer lanes a chain of scalar operations is as fast.
+MIN_LANES = 4
 
 
 def lanes_along(extent: int, lanes: int) -> int:
-    """The lanes of partial results for a reduction of ``extent``; 1 where it is too short.
+    """The lanes of partial results for a reduction of ``extent``; 1 if it is too short.
 
-    Narrower vectors than the target's serve a short reduction: lanes beyond its end would do
-    nothing.
+    A short reduction gets vectors narrower than the target's: lanes beyond its end would idle.
     """
     while lanes > extent:
         lanes //= 2
-    return lanes if lanes >= SHORTEST_VECTOR else 1
+    return lanes if lanes >= MIN_LANES else 1
 
 
 def vectors_along(op: te.ComputeOp, extent: int, rows: int) -> int:
-    """How many vectors of partial results one row gets where ``rows`` run side by side."""
+    """The vectors of partial results per row if ``rows`` rows are interleaved."""
     is_long = extent >= LONG_REDUCTION and len(op.body) == 1
     return max(1, PARTIAL_VECTORS // rows) if is_long else 1
 
@@ -44,37 +43,37 @@ def partial_vectors(
     attach: tuple[te.Stage, te.IterVar] | None = None,
     row: int | None = None,
 ) -> te.Stage:
-    """Keep ``vectors`` of partial results along ``axis`` in registers; combine them in a tree.
+    """Keep ``vectors`` vectors of partial results along ``axis`` in registers.
 
-    They are computed at ``attach``. ``row`` is the place of the data axis whose rows run side by
-    side: their chains of dependent operations overlap. Returns their stage.
+    They are computed at ``attach`` and combined by a horizontal (tree) reduction. ``row`` is the
+    index of the data axis whose rows are interleaved, so that their dependency chains overlap.
+    Returns the stage of the partial results.
     """
     tensor = op.output(0)
     _, chunk = s[tensor].split(axis, factor=lanes * vectors)
-    parts = s.rfactor(tensor, chunk, -1)
-    stage = s[one_tensor(parts)]
+    stage = s[one_tensor(s.rfactor(tensor, chunk, -1))]
     around, vector = stage.split(stage.axis[-1], factor=lanes)
-    beside = [] if row is None else [stage.axis[row]]
-    stage.reorder(*stage.reduce_axis, *beside, around, vector)
+    interleaved = [] if row is None else [stage.axis[row]]
+    stage.reorder(*stage.reduce_axis, *interleaved, around, vector)
     stage.vectorize(vector)
-    for loop in (*beside, around):
+    for loop in (*interleaved, around):
         stage.unroll(loop)
     stage.set_scope("local")
     if attach is not None:
         stage.compute_at(*attach)
-    combine_in_a_tree(s[tensor], lanes)
+    reduce_horizontally(s[tensor], lanes)
     return stage
 
 
-def combine_in_a_tree(stage: te.Stage, lanes: int) -> None:
-    """Combine the partial results that ``stage`` reduces vector by vector, then by halves."""
+def reduce_horizontally(stage: te.Stage, lanes: int) -> None:
+    """Reduce the partial results of ``stage`` vector by vector, then by halves of one vector."""
     stage.pragma(stage.reduce_axis[0], "horizontal_reduce", lanes)
 
 
 def innermost_vectors(
     stage: te.Stage, data: Sequence[te.IterVar], row: te.IterVar | None, target: CpuTarget
 ) -> None:
-    """The last of ``data`` as vectors, with rows side by side just around them."""
+    """Vectorize the last of ``data``; the loop over interleaved rows goes directly around it."""
     *others, last = data
     lanes = target.lanes(stage.tensors[0].dtype)
     around = vectorize_innermost(stage, last, lanes, masks=has_masks(target))

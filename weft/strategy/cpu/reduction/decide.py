@@ -1,0 +1,115 @@
+"""The decision for a group with reductions: one loop nest by rows or by columns, or several.
+
+It is taken on the tensor expressions of the fused group, because the stages decide and not the
+operators; ``decide_reduction_call`` gives the decision for an operator alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft import te
+from weft.ir.expr import Call
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.strategy.analysis import elements, is_reduction, work_of
+from weft.strategy.cpu.elementwise.schedule import MIN_PARALLEL_EXTENT
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
+from weft.strategy.cpu.reduction.column_blocks import ColumnBlocks
+from weft.strategy.cpu.reduction.columns import PARTIALS
+from weft.strategy.cpu.reduction.cost import fused_cycles, separate_cycles
+from weft.strategy.cpu.reduction.stages import KeptStages, SharedRows
+from weft.strategy.decision import Candidate, Decision, Rejected, choose, decides
+from weft.support.errors import InternalError
+from weft.target import CpuTarget
+
+REDUCTION_OPS = (
+    "all", "any", "argmax", "argmin", "max", "mean", "min", "nn.group_norm", "nn.instance_norm",
+    "nn.l2_normalize", "nn.layer_norm", "nn.log_softmax", "nn.rms_norm", "nn.softmax", "prod",
+    "sum",
+)  # fmt: skip
+
+
+class ReductionAlgorithm(enum.StrEnum):
+    """The loop structure of a group with reductions."""
+
+    COLUMN_BLOCKS = "column_blocks"  # blocks of the contiguous axis; an outer axis is reduced
+    ROWS = "rows"  # all stages row by row, so that rows stay in L1
+    SEPARATE = "separate"  # one loop nest per reduction
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionPlan:
+    """The materialized stages, and what they share: leading rows, or blocks of columns."""
+
+    stages: KeptStages
+    rows: SharedRows
+    column_blocks: ColumnBlocks | None
+
+
+def decide_reduction(outputs: Sequence[te.Tensor], target: CpuTarget) -> Decision[ReductionPlan]:
+    """The loop structure of the group that computes ``outputs``."""
+    kept = KeptStages.of(tuple(outputs))
+    rows = kept.shared_rows() if len(outputs) == 1 else SharedRows(0)
+    blocks = ColumnBlocks.of(kept, target) if len(outputs) == 1 else None
+    plan, model = ReductionPlan(kept, rows, blocks), machine_model(target)
+    fused = model.seconds(fused_cycles(kept, target))
+    separate = model.seconds(separate_cycles(kept, target))
+    candidates, rejected = list[Candidate[ReductionPlan]](), list[Rejected]()
+    for algorithm, objection in (
+        (ReductionAlgorithm.COLUMN_BLOCKS, _why_not_column_blocks(plan)),
+        (ReductionAlgorithm.ROWS, _why_not_rows(plan)),
+    ):
+        if objection is None:
+            candidates.append(Candidate(algorithm, fused, plan))
+        else:
+            rejected.append(Rejected(algorithm, objection))
+    candidates.append(Candidate(ReductionAlgorithm.SEPARATE, separate, plan))
+    return choose(candidates, rejected)
+
+
+def _why_not_column_blocks(plan: ReductionPlan) -> str | None:
+    if plan.column_blocks is None:
+        return "the stages do not share a contiguous axis that is wide enough"
+    if len(plan.column_blocks.shared) <= plan.rows.count:
+        return "the stages share as many leading axes"
+    return None
+
+
+def _why_not_rows(plan: ReductionPlan) -> str | None:
+    if not plan.rows.count:
+        return "the stages share no leading axis that is not contiguous"
+    if len(plan.stages.ops) == 1 and has_few_results(plan.stages.output):
+        return "too few results for threads: the reduction itself is split"
+    if _why_not_column_blocks(plan) is None:
+        return "blocks of columns share more axes"
+    return None
+
+
+def has_few_results(op: te.ComputeOp) -> bool:
+    """Whether a large reduction has too few results to share among threads."""
+    return elements(op) < MIN_PARALLEL_EXTENT and work_of(op) >= PARTIALS * PARALLEL_THRESHOLD
+
+
+def decide_reduction_call(call: Call, target: CpuTarget) -> Decision[ReductionPlan]:
+    """The loop structure of one operator that is not fused; dynamic dimensions count as 1."""
+    if not isinstance(call.op, Op) or call.op.compute is None:
+        raise InternalError("only operators with a compute have a reduction schedule")
+    inputs = [te.placeholder(_sizes(arg.checked_type), dtype) for arg in call.args
+              if (dtype := getattr(arg.checked_type, "dtype", None)) is not None]
+    result = call.op.compute(*inputs, call.attrs)
+    outputs = result if isinstance(result, tuple) else (result,)
+    if not any(is_reduction(op) for op in KeptStages.of(outputs).ops):
+        raise InternalError(f"{call.op.name} reduces nothing")
+    return decide_reduction(outputs, target)
+
+
+def _sizes(type_: object) -> list[int]:
+    shape = type_.shape if isinstance(type_, TensorType) else ()
+    return [dim if isinstance(dim, int) else 1 for dim in shape]
+
+
+for _name in REDUCTION_OPS:
+    decides(_name, target="cpu")(decide_reduction_call)

@@ -1,0 +1,1 @@
+"""Resampling: resizing, sampling at positions, deformable convolution."""
