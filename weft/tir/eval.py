@@ -1,10 +1,10 @@
-"""The living definition of loop programs: a slow, checked evaluator over NumPy arrays.
+"""The reference evaluator of loop programs over NumPy arrays: slow, with checks.
 
-A function becomes Python source, one line per operation, over NumPy-typed scalars (vectors are
-arrays of their lanes). Every access is checked against its buffer's shape; fresh memory holds
-NaN (a bit pattern for integers), so that reading what was never written shows; iterations of
-parallel loops run backwards, so that depending on their order shows. It takes programs before
-and after every pass.
+It translates a function to Python source, one line per operation, on NumPy scalars; vectors are
+arrays of their lanes. Accesses are checked against the shapes of buffers. Fresh memory is filled
+with NaN (a bit pattern for integers), to expose reads of uninitialised elements. Iterations of
+parallel loops run in reverse order, to expose dependences between them. It accepts programs before
+and after any pass.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from weft.tir.intrinsics import INTRINSICS
 from weft.tir.python_function import PythonFunction, functions_of
 
 _POISON_BYTE = 0xA5
-# CPython allows 20 nested loops in one function; deeper nests continue in an inner function.
+# CPython allows 20 nested blocks per function; deeper nests continue in an inner function.
 _LOOPS_PER_FUNCTION = 15
 
-# Literals below this are Python integers: what they are added to or multiplied by is an index.
+# Literals below this are Python integers: their other operand is index arithmetic.
 _SMALL_LITERAL = 1 << 16
 
 _INFIX: dict[type, str] = {
@@ -46,7 +46,7 @@ _INFIX: dict[type, str] = {
 
 
 def _alloc(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Fresh memory, poisoned."""
+    """Fresh memory, filled with NaN or a bit pattern."""
     if "float" in dtype.name:
         return np.full(shape, np.nan).astype(dtype)
     if dtype.kind == "b":
@@ -57,7 +57,7 @@ def _alloc(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 def _out_of_bounds(name: str, shape: tuple[int, ...], indices: tuple[Any, ...]) -> None:
     raise WellFormedError(
-        f"access of {name} is out of bounds",
+        f"out-of-bounds access of buffer {name}",
         expected=f"indices within {tuple(map(int, shape))}",
         got=str(tuple(np.asarray(i).tolist() for i in indices)),
     )
@@ -66,7 +66,7 @@ def _out_of_bounds(name: str, shape: tuple[int, ...], indices: tuple[Any, ...]) 
 def _lanes(
     memory: np.ndarray, name: str, indices: tuple[Any, ...], mask: Any
 ) -> tuple[Any, np.ndarray]:
-    """Indices broadcast to one row per lane, masked lanes at element 0, and the mask."""
+    """Indices broadcast to all lanes, 0 for masked-off lanes, and the mask."""
     rows = np.broadcast_arrays(*(np.asarray(i) for i in indices))
     keep = np.broadcast_to(True if mask is None else np.asarray(mask), rows[0].shape)
     for row, size in zip(rows, memory.shape, strict=True):
@@ -98,7 +98,7 @@ class _Source:
         self.loops = 0
         self.constants: dict[str, Any] = {}
         self._names: dict[object, str] = {}
-        self._known: list[dict[PrimExpr, str]] = [{}]  # by branch, innermost last
+        self._known: list[dict[PrimExpr, str]] = [{}]  # one dictionary per enclosing branch
         self._count = 0
         self._in_threads = False
 
@@ -122,7 +122,7 @@ class _Source:
     # expressions
 
     def value(self, e: PrimExpr) -> str:
-        """The name (or literal) that holds ``e``; computed once per statement and branch."""
+        """The variable or literal with the value of ``e``; computed once per branch."""
         if type(e) is Var:
             return self.name(e)
         if type(e) is x.IntImm and e.dtype.is_bool:
@@ -146,7 +146,7 @@ class _Source:
             return f"{self.value(e.a)} {infix} {self.value(e.b)}"  # type: ignore[attr-defined]
         rule = self._RULES.get(type(e))
         if rule is None:
-            raise LoweringError(f"{type(e).__name__} has no value in a loop program", got=e)
+            raise LoweringError(f"cannot evaluate {type(e).__name__}", got=e)
         return rule(self, e)
 
     def _immediate(self, e: x.IntImm | x.FloatImm) -> str:
@@ -206,7 +206,7 @@ class _Source:
         return f"_load({buffer}, {e.buffer.name!r}, {self.values(e.indices)}, {mask})"
 
     def checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> str:
-        """The scalar indices, after a line that checks them."""
+        """The scalar indices; emits a bounds check."""
         name, where = self.name(buffer), self.values(indices)
         tests = [f"0 <= {self.value(i)} < {name}.shape[{d}]" for d, i in enumerate(indices)]
         if tests:
@@ -227,20 +227,20 @@ class _Source:
             return self._call_extern(e)
         meaning = INTRINSICS.get(e.name).evaluate
         if meaning is None:
-            raise LoweringError(f"{e.name} cannot be evaluated", got=e)
+            raise LoweringError(f"cannot evaluate the intrinsic {e.name}", got=e)
         return f"{self.constant(meaning)}({', '.join(self.value(a) for a in e.args)})"
 
     def _barrier(self, e: x.Call) -> str:
         if not self._in_threads:
-            raise LoweringError("a barrier stands outside the threads of a block", got=e)
+            raise LoweringError("barrier outside of the threads of a block", got=e)
         return f"yield {len(self.lines)}"
 
     def _call_extern(self, e: x.Call) -> str:
-        """A Python function over whole buffers, which its address operands name."""
+        """A call of a Python function with the buffers whose addresses are operands."""
         symbol, *operands = e.args
         found = self.functions.get(symbol.value) if isinstance(symbol, x.StringImm) else None
         if found is None:
-            raise LoweringError("a function of another library cannot be evaluated", got=e)
+            raise LoweringError("cannot evaluate a call of an external function", got=e)
         count = len(found.arrays)
         memory = [a.args[0].buffer for a in operands[:count]]  # type: ignore[attr-defined]
         arrays = "".join(f"{self.name(b)}, " for b in memory)
@@ -250,7 +250,7 @@ class _Source:
         condition, *sides = e.args
         if condition.dtype.lanes > 1:
             raise LoweringError(
-                "if_then_else has a vector condition", got=e, help="use a select and masked loads"
+                "if_then_else with a vector condition", got=e, help="use a select and masked loads"
             )
         result = self.fresh()
         for head, side in zip((f"if {self.value(condition)}:", "else:"), sides, strict=True):
@@ -268,7 +268,7 @@ class _Source:
     # statements
 
     def stmt(self, node: s.Stmt) -> None:
-        # Loads must not be shared between statements: a store may lie between them.
+        # Do not reuse loads of earlier statements: memory may have changed.
         outer, self._known = self._known, [{}]
         self._STATEMENTS[type(node)](self, node)
         self._known = outer
@@ -303,9 +303,9 @@ class _Source:
         return f"range({start}, {start} + {self.value(loop.extent)})"
 
     def _thread_block(self, outermost: s.For) -> None:
-        """A function that is one thread, and a run of it for each; see ``eval_threads``."""
+        """A function of one thread, and a call that runs it for all; see ``eval_threads``."""
         if self._in_threads:
-            raise LoweringError("threads start threads", got=outermost.thread_tag)
+            raise LoweringError("thread loop inside of a thread", got=outermost.thread_tag)
         loops, body = thread_nest(outermost)
         spans = "".join(f"{self._span(loop)}, " for loop in loops)
         name = self.fresh()
@@ -340,7 +340,7 @@ class _Source:
         fresh = f"_alloc({shape}, {dtype})"
         if node.buffer.scope == "shared":
             if self._in_threads:
-                raise LoweringError("a thread has shared memory of its own", got=node.buffer.name,
+                raise LoweringError("shared buffer allocated inside a thread", got=node.buffer.name,
                                     help="allocate it around the threadIdx loops")
             fresh = f"SharedMemory({node.buffer.name!r}, {fresh}, threads)"
         self.emit(f"{self.name(node.buffer)} = {fresh}")
@@ -374,11 +374,12 @@ def _is_small_literal(e: PrimExpr) -> bool:
 
 def _refuse_strides(buffer: Buffer) -> None:
     if buffer.strides is not None:
-        raise LoweringError(f"buffer {buffer.name} is strided", help="flatten it before evaluating")
+        raise LoweringError(f"unsupported strided buffer: {buffer.name}",
+                            help="copy it into a compact buffer")
 
 
 def to_python(func: PrimFunc) -> tuple[str, dict[str, Any]]:
-    """Python source of ``run(...)`` for ``func``, and the names that it refers to."""
+    """Python source of ``run(...)`` for ``func``, and the globals that it needs."""
     source = _Source(functions_of(func))
     params = ", ".join(source.name(p) for p in func.params)
     with deep_recursion():
@@ -389,12 +390,12 @@ def to_python(func: PrimFunc) -> tuple[str, dict[str, Any]]:
 
 
 def evaluate(func: PrimFunc, *arguments: Any) -> None:
-    """Run ``func``; outputs are written into the arrays passed for them.
+    """Run ``func`` on ``arguments``; results are written into the output arrays.
 
-    Arguments in the order of ``func.params``: contiguous arrays of the buffer's dtype and number
-    of elements, integers for symbolic sizes. Raises ``InvalidInputError`` for others,
-    ``WellFormedError`` for an access out of bounds, ``LoweringError`` for
-    what has no value here (``address_of``, ``call_extern`` but of Python functions).
+    Arguments correspond to ``func.params``: contiguous arrays with the dtype and number of elements
+    of the buffer, integers for symbolic sizes. Raises ``InvalidInputError`` for other arguments,
+    ``WellFormedError`` for out-of-bounds accesses, and ``LoweringError`` for operations that cannot
+    be evaluated (external functions other than Python functions).
     """
     if len(arguments) != len(func.params):
         raise InvalidInputError(
@@ -409,7 +410,7 @@ def evaluate(func: PrimFunc, *arguments: Any) -> None:
 
 
 def evaluator_of(func: PrimFunc) -> Callable[..., None]:
-    """``func`` over arrays that have the shapes of its buffers, and integers for its sizes."""
+    """``func`` as a Python function of arrays in the shapes of its buffers, and of sizes."""
     code, names = to_python(func)
     exec(compile(code, f"<{func.name}>", "exec"), names)  # noqa: S102 - our own source
     run = names["run"]
@@ -422,18 +423,18 @@ def evaluator_of(func: PrimFunc) -> Callable[..., None]:
 
 
 def _bind(buffer: Buffer, array: Any, sizes: dict[Any, int]) -> np.ndarray:
-    """``array`` seen with the shape of ``buffer``."""
+    """``array``, reshaped to the shape of ``buffer``."""
     _refuse_strides(buffer)
     shape = tuple(_size(e, sizes) for e in buffer.shape)
     if not isinstance(array, np.ndarray) or array.dtype != buffer.dtype.numpy:
         raise InvalidInputError(
-            f"argument {buffer.name} has the wrong type",
+            f"wrong dtype of argument {buffer.name}",
             expected=f"array of {buffer.dtype}",
             got=getattr(array, "dtype", type(array).__name__),
         )
     if not array.flags.c_contiguous or array.size != int(np.prod(shape)):
         raise InvalidInputError(
-            f"argument {buffer.name} does not fit",
+            f"wrong shape of argument {buffer.name}",
             expected=f"a contiguous array of shape {shape}",
             got=array.shape,
         )
@@ -441,7 +442,7 @@ def _bind(buffer: Buffer, array: Any, sizes: dict[Any, int]) -> np.ndarray:
 
 
 def evaluate_expr(e: PrimExpr, values: dict[Var, Any] | None = None) -> Any:
-    """The value of an expression without loads; ``values`` gives those of its variables."""
+    """The value of an expression without loads; ``values`` maps its variables to values."""
     source = _Source()
     values = values or {}
     params = ", ".join(source.name(v) for v in values)
@@ -452,7 +453,6 @@ def evaluate_expr(e: PrimExpr, values: dict[Var, Any] | None = None) -> Any:
     exec("\n".join([f"def run({params}):", *source.lines]), names)  # noqa: S102 - our own source
     with np.errstate(all="ignore"):
         return names["run"](*values.values())
-
 
 
 

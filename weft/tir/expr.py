@@ -1,7 +1,7 @@
-"""All expressions of loop programs, and the functions that build them.
+"""The expressions of loop programs and their folding constructors.
 
-The arithmetic core is in ``weft.tir.node`` and is exported from here with the rest: conditions,
-vectors, loads, calls, reductions.
+The arithmetic core is in ``weft.tir.node``; this module re-exports it, and adds conditions,
+vectors, loads, calls and reductions.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Not(PrimExpr):
 
 @expr_node
 class Select(PrimExpr):
-    """Both values are evaluated; for a guarded load use ``Call(.., "if_then_else", ..)``."""
+    """Select by condition. Both values are evaluated; use ``if_then_else`` to guard loads."""
 
     condition: PrimExpr
     true_value: PrimExpr
@@ -170,7 +170,7 @@ class Select(PrimExpr):
 
 @expr_node
 class Ramp(PrimExpr):
-    """The vector ``base, base + stride, …`` of ``lanes`` elements."""
+    """The vector ``base, base + stride, ...`` of ``lanes`` elements."""
 
     base: PrimExpr
     stride: PrimExpr
@@ -184,7 +184,7 @@ class Ramp(PrimExpr):
 
 @expr_node
 class Shuffle(PrimExpr):
-    """Lanes ``indices`` of the concatenation of ``vectors``."""
+    """The lanes ``indices`` of the concatenated ``vectors``."""
 
     vectors: tuple[PrimExpr, ...]
     indices: tuple[int, ...]
@@ -214,9 +214,9 @@ def access_lanes(indices: Sequence[PrimExpr]) -> int:
 
 @expr_node
 class BufferLoad(PrimExpr):
-    """An element of ``buffer``; a vector where the last index is one (a ``Ramp`` or a gather).
+    """An element of ``buffer``, or a vector of elements if an index is a vector.
 
-    ``predicate`` (bool, as many lanes) masks lanes that must not be read; they are zero.
+    Lanes where ``predicate`` (bool, as many lanes) is false are not read, and are zero.
     """
 
     buffer: Any  # weft.tir.buffer.Buffer
@@ -236,10 +236,10 @@ class BufferLoad(PrimExpr):
 
 @expr_node
 class Call(PrimExpr):
-    """An intrinsic by name: ``exp``, ``fma``, ``if_then_else``, ``address_of``, ``call_extern``.
+    """A call of the intrinsic ``name`` (see ``weft.tir.intrinsics``): ``exp``, ``fma``, ...
 
-    ``if_then_else(cond, a, b)`` evaluates one side only. ``call_extern`` has the symbol as a
-    ``StringImm`` first. The table of names is ``weft.tir.intrinsics``.
+    ``if_then_else(condition, a, b)`` evaluates only one of ``a`` and ``b``. The first operand of
+    ``call_extern`` is the symbol, a ``StringImm``.
     """
 
     dtype: DType
@@ -249,7 +249,7 @@ class Call(PrimExpr):
 
 @expr_node
 class ProducerLoad(PrimExpr):
-    """An element of a tensor expression (``weft.te.Tensor``); lowering turns it into a load."""
+    """An element of a tensor expression (``weft.te.Tensor``); lowering makes it a load."""
 
     producer: Any
     indices: tuple[PrimExpr, ...]
@@ -262,7 +262,10 @@ class ProducerLoad(PrimExpr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommReducer:
-    """A commutative reduction over tuples: ``result = fold(combine, source, identity)``."""
+    """The combiner of a commutative reduction over tuples.
+
+    ``result`` combines ``lhs`` and ``rhs``; ``identity`` is the initial value.
+    """
 
     lhs: tuple[Var, ...]
     rhs: tuple[Var, ...]
@@ -272,10 +275,9 @@ class CommReducer:
 
 @expr_node
 class Reduce(PrimExpr):
-    """Element ``index`` of the reduction of ``source`` over ``axes`` where ``condition`` holds.
+    """Result ``index`` of the reduction of ``source`` over ``axes`` where ``condition`` holds.
 
-    ``axes`` are ``weft.te`` iteration variables; only a compute body may hold this node, at its
-    root.
+    ``axes`` are ``weft.te`` iteration variables. Allowed only as the root of a compute body.
     """
 
     combiner: CommReducer
@@ -309,7 +311,7 @@ def _extremum(node: type, fold: Any, a: ExprLike, b: ExprLike) -> PrimExpr:
 
 
 def all_of(*conditions: PrimExpr) -> PrimExpr:
-    """Conjunction; the true condition of none."""
+    """The conjunction of all conditions; true if there are none."""
     result = TRUE
     for c in conditions:
         if c is FALSE:
@@ -320,7 +322,7 @@ def all_of(*conditions: PrimExpr) -> PrimExpr:
 
 
 def any_of(*conditions: PrimExpr) -> PrimExpr:
-    """Disjunction; the false condition of none."""
+    """The disjunction of all conditions; false if there are none."""
     result = FALSE
     for c in conditions:
         if c is TRUE:
@@ -337,14 +339,14 @@ def not_(a: PrimExpr) -> PrimExpr:
 
 
 def truth_of(condition: PrimExpr) -> bool | None:
-    """The outcome of a condition that is a constant, the same in every lane; else ``None``."""
+    """The value of a constant condition that is the same in all lanes; else ``None``."""
     if type(condition) is Broadcast:
         condition = condition.value
     return bool(condition.value) if type(condition) is IntImm else None
 
 
 def select(condition: PrimExpr, true_value: ExprLike, false_value: ExprLike) -> PrimExpr:
-    """Choose by value; both sides are evaluated."""
+    """``true_value`` or ``false_value`` by ``condition``, per lane; both are evaluated."""
     t, f = _sides(true_value, false_value)
     known = truth_of(condition)
     if known is not None or t is f:
@@ -355,7 +357,7 @@ def select(condition: PrimExpr, true_value: ExprLike, false_value: ExprLike) -> 
 
 
 def if_then_else(condition: PrimExpr, true_value: ExprLike, false_value: ExprLike) -> PrimExpr:
-    """Choose lazily: the other side, and its loads, are not evaluated."""
+    """``true_value`` or ``false_value``; the other one, including its loads, is not evaluated."""
     t, f = _sides(true_value, false_value)
     if condition is TRUE or condition is FALSE:
         return f if condition is FALSE else t
@@ -371,7 +373,7 @@ def _sides(true_value: ExprLike, false_value: ExprLike) -> tuple[PrimExpr, PrimE
 
 
 def call(dtype: DType | str, name: str, *args: ExprLike) -> PrimExpr:
-    """An intrinsic call; numbers among ``args`` become immediates."""
+    """A call of an intrinsic with a given result dtype; Python numbers become immediates."""
     return Call(DType.of(dtype), name, tuple(as_prim(a) for a in args))
 
 

@@ -1,8 +1,8 @@
-"""The intrinsics of loop programs: names, arity, result type, and what they mean.
+"""The intrinsics of loop programs: names, arity, operand kinds and semantics.
 
-``evaluate`` is the meaning, over NumPy scalars and arrays: transcendentals are computed in
-float64 and rounded once. ``lower_intrinsics`` replaces those marked ``is_decomposed`` by
-polynomials; code generation knows the rest.
+``evaluate`` defines the semantics on NumPy scalars and arrays: transcendentals are computed in
+float64 and rounded once. ``lower_intrinsics`` replaces intrinsics marked ``is_decomposed`` by
+polynomials; code generation implements the others.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from weft.support.errors import InternalError, LoweringError
 from weft.support.registry import Registry
 from weft.tir.expr import Call, ExprLike, PrimExpr, as_prim, if_then_else, match_operands
 
-Value = Any  # a NumPy scalar, or an array of the lanes
+Value = Any  # a NumPy scalar, or an array with one element per lane
 
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """One intrinsic. ``arity`` ``None``: any number of arguments.
+    """One intrinsic. ``arity`` is ``None`` for a variable number of operands.
 
-    ``kind`` says which operands are legal: ``float``, ``int``, ``number`` (either) or ``any``.
+    ``kind`` is the legal kind of operand: ``float``, ``int``, ``number`` (either) or ``any``.
     """
 
     name: str
@@ -69,8 +69,10 @@ def _exact_fma(a: float, b: float, c: float) -> float:
 
 
 def _fma(a: Value, b: Value, c: Value) -> Value:
-    """One rounding. Up to 32 bits through float64, whose second rounding is harmless in practice
-    (the product is exact; the sum is off only in ties within 2**-29 of a rounding boundary).
+    """``a * b + c`` with one rounding.
+
+    Up to 32 bits it is computed in float64: the product is exact, and double rounding of the sum
+    matters only within 2**-29 of a tie.
     """
     kind = np.asarray(a).dtype
     if kind == np.float64:
@@ -79,7 +81,7 @@ def _fma(a: Value, b: Value, c: Value) -> Value:
 
 
 def _times_power_of_two(x: Value, n: Value) -> Value:
-    """One rounding, where the result is too small for a normal number; NaN in either is NaN."""
+    """``x * 2**floor(n)``; rounds only denormal results. NaN if an operand is NaN."""
     exponent = np.asarray(n)
     known = np.floor(np.where(np.isfinite(exponent), exponent, 0)).astype(np.int32)
     with np.errstate(all="ignore"):
@@ -87,7 +89,7 @@ def _times_power_of_two(x: Value, n: Value) -> Value:
 
 
 def _table_lookup(number: Value, *entries: Value) -> Value:
-    """Lane by lane, one of the entries."""
+    """Per lane, the entry with that index modulo the number of entries."""
     table = np.stack(np.broadcast_arrays(number, *entries)[1:])
     return np.take_along_axis(table, np.asarray(number % len(entries))[None], axis=0)[0]
 
@@ -169,7 +171,7 @@ def intrinsic(name: str, *args: ExprLike) -> PrimExpr:
     """
     record = INTRINSICS.get(name)
     if record.arity is None or name == "reinterpret":
-        raise InternalError(f"the result type of {name} is not implied by its operands")
+        raise InternalError(f"intrinsic {name} needs an explicit result dtype; use call")
     if len(args) != record.arity:
         raise LoweringError(f"{name} takes {record.arity} operands", got=len(args))
     if name == "if_then_else":
@@ -186,7 +188,7 @@ def intrinsic(name: str, *args: ExprLike) -> PrimExpr:
 
 
 def _unify(args: tuple[ExprLike, ...]) -> tuple[PrimExpr, ...]:
-    """Operands of one dtype: numbers take that of the first expression among them."""
+    """Operands of one dtype; Python numbers take the dtype of the first expression."""
     if len(args) == 1:
         return (as_prim(args[0]),)
     first = next((a for a in args if isinstance(a, PrimExpr)), None)

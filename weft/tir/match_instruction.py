@@ -1,9 +1,8 @@
-"""Whether a loop nest is what a tensor instruction computes, and the call that replaces it.
+"""Matches a loop nest against the semantics of a tensor instruction, and builds its call.
 
-The store inside the nest must have the form of the instruction's, up to the order of sums and
-products. Its accesses must be affine in the loop variables and walk memory as those of the
-instruction walk their compact operands: a stride of 1 where theirs is 1, and 0 where an operand
-is shared by all iterations.
+The store in the nest must have the form of the instruction's store, up to commutativity. Accesses
+must be affine in the loop variables, with the strides of the instruction's compact operands: 1
+along the contiguous axis, and 0 where an operand is invariant.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ _COMMUTATIVE = (x.Add, x.Mul, x.Min, x.Max)
 
 
 class NoMatchError(Exception):
-    """Why a nest is not the instruction; callers make it an error or a remark."""
+    """The reason why a nest does not match; callers report it as an error or annotation."""
 
 
 def match_instruction(
     loops: Sequence[tuple[Var, int]], store: BufferStore, instruction: Instruction,
     analyzer: Analyzer,
 ) -> BufferStore:
-    """The store of the instruction's call that does what ``store`` inside ``loops`` does.
+    """The store of the instruction's call that is equivalent to ``loops`` around ``store``.
 
-    Loops count from zero, outermost first; ``analyzer`` knows their ranges. Raises
-    ``NoMatchError`` with the reason.
+    ``loops`` are (variable, extent) from zero, outermost first; ``analyzer`` knows their ranges.
+    Raises ``NoMatchError`` with the reason.
     """
     if store.predicate is not None:
         raise NoMatchError("its store is masked")
@@ -60,7 +59,10 @@ def _times(loops: Sequence[tuple[Var, int]]) -> str:
 
 @dataclass(slots=True)
 class _Matcher:
-    """``variables`` are the nest's, in the order of the instruction's loops."""
+    """``variables`` are those of the nest, in the order of the instruction's loops.
+
+    ``bound`` maps buffers of the instruction to the accesses of the nest.
+    """
 
     instruction: Instruction
     variables: Sequence[Var]
@@ -89,15 +91,15 @@ class _Matcher:
         same = type(pattern) is type(e) and pattern.dtype is e.dtype
         if not same or (type(pattern) is x.Call and pattern.name != e.name):  # type: ignore[attr-defined]
             raise NoMatchError(f"it computes {e} where the instruction computes {pattern}")
-        parts = children(pattern)
-        if not parts and pattern is not e:
+        operands = children(pattern)
+        if not operands and pattern is not e:
             raise NoMatchError(f"it has {e} where the instruction has {pattern}")
         before = dict(self.bound)
         try:
-            self._all(parts, children(e))
+            self._all(operands, children(e))
         except NoMatchError as reason:
             self.bound = before
-            if type(pattern) not in _COMMUTATIVE or not self._matches(parts, children(e)[::-1]):
+            if type(pattern) not in _COMMUTATIVE or not self._matches(operands, children(e)[::-1]):
                 raise reason from None
 
     def _matches(self, patterns: Sequence[PrimExpr], exprs: Sequence[PrimExpr]) -> bool:
@@ -130,7 +132,7 @@ class _Matcher:
                 f"{pattern.buffer.name} by {_named(wanted, self.variables)}")
 
     def _strides(self, load: BufferLoad, variables: Sequence[Var]) -> list[int | None]:
-        """Elements from one access to the next along each variable; ``None`` where it varies."""
+        """The stride in elements along each variable; ``None`` where it is not constant."""
         total: dict[Var, PrimExpr] = {var: const(0) for var in variables}
         step: PrimExpr = const(1)
         for index, size in reversed(list(zip(load.indices, load.buffer.shape, strict=True))):
@@ -140,7 +142,7 @@ class _Matcher:
         return [int_value(self.analyzer.simplify(total[var])) for var in variables]
 
     def _affine(self, e: PrimExpr, variables: Sequence[Var]) -> tuple[PrimExpr, Mapping[Var, int]]:
-        """``e`` as a base and the coefficient of each variable."""
+        """``e`` as a base plus a coefficient per variable; ``NoMatchError`` if it is not affine."""
         simplify = self.analyzer.simplify
         base = simplify(substitute(e, {var: const(0) for var in variables}))
         rest, coefficients = base, dict[Var, int]()
@@ -161,7 +163,7 @@ class _Matcher:
         return BufferLoad(load.buffer, self._lanes(buffer, load))
 
     def _lanes(self, buffer: Buffer, load: BufferLoad) -> Indices:
-        """The indices of all elements of operand ``buffer``, which ``load`` accesses one of."""
+        """Vector indices of all elements of operand ``buffer``, of which ``load`` accesses one."""
         lanes = lanes_of(buffer)
         if lanes == 1:
             return tuple(self._affine(i, self.variables)[0] for i in load.indices)
@@ -169,7 +171,7 @@ class _Matcher:
         return tuple(self._lanes_of_index(i, at_lane, lanes) for i in load.indices)
 
     def _variables_of_lanes(self, buffer: Buffer) -> dict[Var, tuple[int, int]]:
-        """For each variable the stride and the extent by which the lane number gives it."""
+        """The (stride, extent) with which each variable contributes to the lane number."""
         pattern = self._pattern_access(buffer)
         ours = [var for var, _ in self.instruction.loops]
         strides = self._strides(pattern, ours)

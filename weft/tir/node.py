@@ -1,9 +1,9 @@
-"""Scalar (and vector) expressions of loop programs: interned, so ``is`` is structural equality.
+"""The arithmetic core of expressions: interned nodes, operators, constant folding.
 
-Building the same expression twice gives the same object, which makes memo tables cheap and
-``a is b`` a comparison of structure. Variables are the exception: each ``Var(...)`` is its own.
-Loop variables and indices are int64. ``a + b`` folds constants and drops neutral elements; all
-further simplification is in ``weft.tir.simplify``. Integers wrap around.
+Building the same expression twice gives the same object, so ``a is b`` is structural equality, and
+memo tables are cheap. Variables are the exception: each ``Var(...)`` is distinct. Loop variables
+and indices are int64. ``a + b`` folds constants and neutral elements; ``weft.tir.simplify`` does
+the rest. Integers wrap on overflow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ExprLike: TypeAlias = "PrimExpr | int | float | bool"
 
 
 class _Ref(weakref.ref):  # type: ignore[type-arg]
-    """As ``weakref.KeyedRef``, whose constructor in Python costs as much as the node."""
+    """A weak reference with a key. ``weakref.KeyedRef`` is as slow to construct as a node."""
 
     __slots__ = ("key",)
     key: tuple[Any, ...]
@@ -39,7 +39,7 @@ def _forget(ref: _Ref) -> None:
 
 
 class _Interned(type):
-    """Looks a node up by class and fields before building it."""
+    """Metaclass that returns the existing node with the same class and fields, if there is one."""
 
     def __call__(cls, *args: Any) -> Any:
         key = cls.intern_key(cls, *args)  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def _fields_key(*key: Any) -> tuple[Any, ...]:
 
 
 class PrimExpr(metaclass=_Interned):
-    """Base of scalar and vector expressions; every node has a ``dtype``."""
+    """Base of all expressions. ``dtype`` includes the number of lanes."""
 
     __slots__ = ("__weakref__",)
     if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class PrimExpr(metaclass=_Interned):
         return compare(GE, self, other)
 
     def equal(self, other: ExprLike) -> PrimExpr:
-        """The expression ``self == other`` (Python's ``==`` is identity)."""
+        """The expression ``self == other``; Python's ``==`` compares identity."""
         return compare(EQ, self, other)
 
     def not_equal(self, other: ExprLike) -> PrimExpr:
@@ -122,8 +122,8 @@ class PrimExpr(metaclass=_Interned):
 
     def __bool__(self) -> bool:
         raise TypeError(
-            "an expression of a loop program has no truth value; use .equal(), all_of, any_of "
-            "or select to state conditions"
+            "the truth value of a symbolic expression is unknown; build conditions with .equal(), "
+            "all_of, any_of or select"
         )
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class PrimExpr(metaclass=_Interned):
 
 
 class _Text:
-    """The printer of loop programs hands itself over when ``weft.tir`` is imported."""
+    """The installed printer. It depends on this module, so ``weft.tir`` installs it on import."""
 
     render: Any = staticmethod(object.__repr__)
 
@@ -144,8 +144,8 @@ def install_printer(function: Any) -> None:
 
 
 def expr_node(cls: type) -> type:
-    # Not ``frozen``: that triples the cost of building a node, and lowering builds a hundred
-    # thousand. Nobody assigns to a field; interning relies on it.
+    # Not ``frozen``, which triples the time to build a node, and lowering builds 100,000. Fields
+    # must not be assigned nevertheless: interning relies on it.
     return dataclass(slots=True, eq=False, repr=False)(cls)
 
 
@@ -189,7 +189,7 @@ class FloatImm(PrimExpr):
 
 @expr_node
 class Binary(PrimExpr):
-    """Base of arithmetic with two operands of one dtype."""
+    """Base of operations with two operands of the same dtype."""
 
     a: PrimExpr
     b: PrimExpr
@@ -217,32 +217,32 @@ class Mul(Binary):
 
 @expr_node
 class Div(Binary):
-    """Division of floats; of integers, towards zero."""
+    """Division; for integers, rounded towards zero."""
 
 
 @expr_node
 class FloorDiv(Binary):
-    """The quotient rounded down; by zero it is 0, the smallest integer by -1 is itself."""
+    """Floor division. By zero it is 0; the smallest integer by -1 is itself."""
 
 
 @expr_node
 class FloorMod(Binary):
-    """The remainder with the sign of the divisor; of integers, by zero it is 0."""
+    """The remainder with the sign of the divisor; for integers, 0 if the divisor is 0."""
 
 
 @expr_node
 class Min(Binary):
-    """The smaller one; NaN if either is NaN."""
+    """The minimum; NaN if either operand is NaN."""
 
 
 @expr_node
 class Max(Binary):
-    """The larger one; NaN if either is NaN."""
+    """The maximum; NaN if either operand is NaN."""
 
 
 @expr_node
 class Compare(Binary):
-    """Base of comparisons; the result is bool with the lanes of the operands."""
+    """Base of comparisons; the result is bool, with as many lanes as the operands."""
 
     def __post_init__(self) -> None:
         self.dtype = bool_.vector(self.a.dtype.lanes)
@@ -280,7 +280,7 @@ class GE(Compare):
 
 @expr_node
 class Cast(PrimExpr):
-    """Value conversion: floats to integers truncate, integers wrap."""
+    """Conversion of values: floats truncate to integers, integers wrap."""
 
     dtype: DType
     value: PrimExpr
@@ -304,7 +304,7 @@ FALSE = IntImm(0, bool_)
 
 
 def const(value: float | bool, dtype: DType | str = int64) -> PrimExpr:
-    """An immediate of ``dtype``, broadcast if that is a vector; integers wrap around."""
+    """A constant of ``dtype``, broadcast if it has lanes; integers wrap."""
     dtype = DType.of(dtype)
     if dtype.lanes > 1:
         return Broadcast(const(value, dtype.element), dtype.lanes)
@@ -312,7 +312,7 @@ def const(value: float | bool, dtype: DType | str = int64) -> PrimExpr:
 
 
 def wrap(value: int, dtype: DType) -> int:
-    """The value of an integer type (or bool) that arithmetic has for an integer of any size."""
+    """``value`` wrapped to an integer dtype; for bool, whether it is nonzero."""
     if dtype.code == "bool":
         return int(value != 0)
     low = value & ((1 << dtype.bits) - 1)
@@ -329,10 +329,10 @@ def is_real(dtype: DType) -> bool:
 
 
 def as_prim(value: ExprLike, dtype: DType | str | None = None) -> PrimExpr:
-    """Python numbers as immediates (of ``dtype``, else int64, float32 or bool)."""
+    """``value`` as an expression; a number becomes a constant (int64, float32 or bool)."""
     if isinstance(value, PrimExpr):
         return value
-    if hasattr(value, "var"):  # an iteration variable stands for its variable
+    if hasattr(value, "var"):  # an iteration variable of te
         return value.var
     if dtype is not None:
         return const(value, dtype)
@@ -343,12 +343,15 @@ def as_prim(value: ExprLike, dtype: DType | str | None = None) -> PrimExpr:
     if hasattr(value, "__index__"):
         return const(value.__index__(), int64)
     raise LoweringError(
-        f"{value!r} cannot be used in an expression", expected="a number or an expression"
+        f"not an expression: {value!r}", expected="a number or an expression"
     )
 
 
 def match_operands(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """Broadcast a scalar to the lanes of the other operand; refuse different element types."""
+    """Broadcast a scalar operand to the lanes of the other.
+
+    ``LoweringError`` for different element types.
+    """
     if a.dtype is not b.dtype and a.dtype != b.dtype:
         if a.dtype.lanes == 1 and b.dtype.lanes > 1:
             a = Broadcast(a, b.dtype.lanes)
@@ -365,7 +368,7 @@ def match_operands(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
 
 
 def int_value(e: PrimExpr) -> int | None:
-    """The value of an integer immediate, else ``None``."""
+    """The value of an integer constant; ``None`` for other expressions."""
     return e.value if type(e) is IntImm else None
 
 
@@ -447,7 +450,7 @@ def compare(node: type, a: PrimExpr, b: ExprLike) -> PrimExpr:
 
 
 def _rounded(value: float, dtype: DType) -> float:
-    """``value`` as a number of a floating type."""
+    """``value`` rounded to a floating dtype."""
     if dtype is float64:
         return value
     with np.errstate(all="ignore"):
@@ -455,7 +458,7 @@ def _rounded(value: float, dtype: DType) -> float:
 
 
 def cast(value: PrimExpr, dtype: DType | str) -> PrimExpr:
-    """``value`` as ``dtype`` (the lanes stay those of the value)."""
+    """``value`` converted to the element type of ``dtype``; it keeps its lanes."""
     target = DType.of(dtype).element.vector(value.dtype.lanes)
     if value.dtype == target:
         return value

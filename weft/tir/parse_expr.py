@@ -1,4 +1,4 @@
-"""Expressions of loop programs from their text: the inverse of ``weft.tir.printer``."""
+"""Parser of expressions of loop programs, the inverse of ``weft.tir.printer``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:e[+-]?\d+)?)|(?P<name>[A-Za-z_][\w.]*)"
     r"|(?P<string>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<symbol>//|<=|>=|==|!=|[-+*/%<>()\[\],:=]))"
 )
-# Operators by how strongly they bind, as the printer has them.
+# Binary operators with their precedence, as in the printer.
 _BINARY: dict[str, tuple[int, type]] = {
     "or": (1, x.Or), "and": (2, x.And), "==": (4, x.EQ), "!=": (4, x.NE), "<": (4, x.LT),
     "<=": (4, x.LE), ">": (4, x.GT), ">=": (4, x.GE), "+": (6, x.Add), "-": (6, x.Sub),
@@ -31,7 +31,7 @@ _NOT = 3
 
 @dataclass(slots=True)
 class Names:
-    """What the names of a text stand for; loops, lets and allocations add to it."""
+    """The variables and buffers in scope, by name."""
 
     variables: dict[str, Var] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
@@ -39,20 +39,20 @@ class Names:
 
 @dataclass(slots=True)
 class Line:
-    """The tokens of one line, read from left to right."""
+    """The tokens of one line and the position of the next one; a recursive-descent parser."""
 
     text: str
     number: int
     names: Names
     tokens: list[tuple[str, str]] = field(default_factory=list)
-    place: int = 0
+    position: int = 0
 
     def __post_init__(self) -> None:
         at, text = 0, self.text.rstrip()
         while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None:
-                raise self.error("no word of a loop program", got=text[at:].strip()[:20])
+                raise self.error("unexpected character", got=text[at:].strip()[:20])
             self.tokens.append((found.lastgroup or "", found[found.lastgroup or 0]))
             at = found.end()
 
@@ -66,41 +66,41 @@ class Line:
     @property
     def ahead(self) -> str:
         """The next token; empty at the end of the line."""
-        return self.tokens[self.place][1] if self.place < len(self.tokens) else ""
+        return self.tokens[self.position][1] if self.position < len(self.tokens) else ""
 
     @property
     def kind(self) -> str:
-        return self.tokens[self.place][0] if self.place < len(self.tokens) else "end"
+        return self.tokens[self.position][0] if self.position < len(self.tokens) else "end"
 
     def next(self) -> str:
         token = self.ahead
-        self.place += 1
+        self.position += 1
         return token
 
     def accept(self, token: str) -> bool:
         if self.ahead != token or self.kind == "string":
             return False
-        self.place += 1
+        self.position += 1
         return True
 
     def expect(self, token: str) -> None:
         if not self.accept(token):
-            raise self.error("something is missing", expected=repr(token),
+            raise self.error("unexpected token", expected=repr(token),
                              got=self.ahead or "the end of the line")
 
     def name(self) -> str:
         if self.kind != "name":
-            raise self.error("a name is missing", got=self.ahead or "the end of the line")
+            raise self.error("expected a name", got=self.ahead or "the end of the line")
         return self.next()
 
     def end(self) -> None:
         if self.ahead:
-            raise self.error("something is left over", got=self.ahead)
+            raise self.error("unexpected token at the end of the line", got=self.ahead)
 
     # expressions
 
     def expr(self, level: int = 0) -> PrimExpr:
-        """An expression whose operators bind at least as strongly as ``level``."""
+        """An expression whose operators have at least precedence ``level``."""
         if self.accept("not"):
             left: PrimExpr = x.Not(self.expr(_NOT))
         else:
@@ -112,13 +112,13 @@ class Line:
             symbol = self.next()
             right = self.expr(binding + 1)
             if left.dtype is not right.dtype:
-                raise self.error(f"operands of {symbol} differ", expected=str(left.dtype),
-                                 got=str(right.dtype))
+                raise self.error(f"operands of {symbol} have different dtypes",
+                                 expected=str(left.dtype), got=str(right.dtype))
             left = node(left, right)
         return left
 
     def list(self, close: str) -> tuple[PrimExpr, ...]:
-        """Expressions with commas between them, up to ``close``."""
+        """Comma-separated expressions up to ``close``."""
         items: list[PrimExpr] = []
         while not self.accept(close):
             if items:
@@ -143,7 +143,7 @@ class Line:
         if self.ahead in ("(", "["):
             return self._call(name)
         if name not in self.names.variables:
-            raise self.error(f"the name {name} is not known here")
+            raise self.error(f"undefined name: {name}")
         return self.names.variables[name]
 
     def _number(self) -> PrimExpr:
@@ -152,7 +152,7 @@ class Line:
         return x.IntImm(int(text)) if text.lstrip("-").isdigit() else x.FloatImm(float(text))
 
     def access(self, buffer: Buffer) -> x.BufferLoad:
-        """The indices, and the mask, behind the name of a buffer."""
+        """An access of ``buffer``: indices, and optionally a predicate."""
         self.expect("[")
         indices: list[PrimExpr] = []
         mask = None
@@ -171,7 +171,7 @@ class Line:
             return self._typed(dtype)
         if name not in _FORMS and name not in INTRINSICS:
             kind = "name" if self.ahead == "[" else "intrinsic"
-            raise self.error(f"the {kind} {name} is not known here")
+            raise self.error(f"undefined {kind}: {name}")
         result = None
         if self.accept("["):
             result = self.dtype()
@@ -190,20 +190,20 @@ class Line:
         name = self.name()
         dtype = _dtype(name)
         if dtype is None:
-            raise self.error(f"{name} is no dtype")
+            raise self.error(f"unknown dtype: {name}")
         return dtype
 
     def _typed(self, dtype: DType) -> PrimExpr:
-        """An immediate of another dtype, or a conversion."""
+        """``dtype(value)``: a constant, or a cast."""
         self.expect("(")
         if self.kind == "string":
             value: PrimExpr = x.FloatImm(float(ast.literal_eval(self.next())), dtype)
         else:
             value = self.expr()
-            is_plain = type(value) is x.IntImm and value.dtype is x.int64
+            is_literal = type(value) is x.IntImm and value.dtype is x.int64
             if type(value) is x.FloatImm and value.dtype is x.float32 and is_real(dtype):
                 value = x.FloatImm(value.value, dtype)
-            elif is_plain and not is_real(dtype):
+            elif is_literal and not is_real(dtype):
                 value = x.IntImm(value.value, dtype)  # type: ignore[attr-defined]
             else:
                 value = x.Cast(dtype, value)
@@ -211,10 +211,10 @@ class Line:
         return value
 
     def integer(self) -> int:
-        """A number that is known."""
+        """A constant integer."""
         value = x.int_value(self.expr())
         if value is None:
-            raise self.error("an integer is missing", got=self.ahead)
+            raise self.error("expected a constant integer", got=self.ahead)
         return value
 
 

@@ -1,7 +1,7 @@
-"""Loop programs from their text: ``parse_func(str(func))`` prints as ``func`` does.
+"""Parser of loop programs: ``parse_func(str(func))`` prints like ``func``.
 
-The text is what ``weft.tir.printer`` writes. An allocation, a let and a remark hold for the rest
-of their block.
+It reads the text format of ``weft.tir.printer``. Allocations, lets and ``attr`` statements extend
+to the end of their block.
 """
 
 from __future__ import annotations
@@ -28,37 +28,36 @@ _KINDS = {"range": ForKind.SERIAL, **{kind.value: kind for kind in ForKind}}
 
 
 def parse_func(text: str) -> PrimFunc:
-    """The function that prints as ``text``.
+    """The function whose text is ``text``.
 
-    Raises ``ParseError`` with the line for text that is no loop program, or that names a variable
-    or buffer before it is there.
+    Raises ``ParseError`` with the line for a syntax error or an undefined name.
     """
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
-        raise ParseError("an empty text is no loop program")
+        raise ParseError("empty loop program")
     return _Parser(lines).func()
 
 
 class _Parser:
     def __init__(self, lines: list[tuple[int, str]]) -> None:
         self.lines = lines
-        self.place = 0
+        self.position = 0
         self.names = Names()
         self.offsets: list[tuple[str, int]] = []
 
     def func(self) -> PrimFunc:
         head = self._line(self.lines[0][1])
         if head.next() != "def":
-            raise head.error("a function starts with 'def'")
+            raise head.error("expected 'def'")
         name = head.name()
         params = self._params(head)
         head.expect(":")
         head.end()
-        self.place = 1
+        self.position = 1
         attrs: dict[str, Any] = self._attributes()
         body = self._block(_INDENT)
-        if self.place < len(self.lines):
-            raise self._line(self.lines[self.place][1]).error("the text goes on after the function")
+        if self.position < len(self.lines):
+            raise self._line(self._text).error("unexpected text after the function")
         if self.offsets:
             attrs["workspace_offsets"] = {self.names.buffers[b]: at for b, at in self.offsets}
         return PrimFunc(name, params, body, attrs)
@@ -66,13 +65,13 @@ class _Parser:
     # the head
 
     def _params(self, head: Line) -> tuple[Buffer | Var, ...]:
-        """Sizes first: shapes of buffers before them in the list use them."""
+        """The parameters. Symbolic sizes are declared first, since earlier shapes may use them."""
         head.expect("(")
-        start = head.place
+        start = head.position
         for token, after, kind in zip(head.tokens, head.tokens[1:], head.tokens[2:], strict=False):
             if token[0] == "name" and after[1] == ":" and kind[1] == "int64":
                 self.names.variables.setdefault(token[1], Var(token[1]))
-        head.place = start
+        head.position = start
         params: list[Buffer | Var] = []
         while not head.accept(")"):
             if params:
@@ -85,7 +84,7 @@ class _Parser:
     def _param(self, head: Line, name: str) -> Buffer | Var:
         dtype = head.dtype()
         if head.ahead == "[":
-            head.place -= 1
+            head.position -= 1
             made = self.names.buffers[name] = self._buffer(head, name)
             return made
         known = self.names.variables.get(name)
@@ -106,13 +105,13 @@ class _Parser:
         if line.kind == "name":
             scope = line.next()
         if scope not in SCOPES:
-            raise line.error("there is no such scope", expected=", ".join(SCOPES), got=scope)
+            raise line.error("unknown memory scope", expected=", ".join(SCOPES), got=scope)
         return Buffer(name, shape, dtype, scope, strides)
 
     def _attributes(self) -> dict[str, Any]:
         attrs: dict[str, Any] = {}
-        while self.place < len(self.lines):
-            text = self.lines[self.place][1].strip()
+        while self.position < len(self.lines):
+            text = self._text.strip()
             holds, found = _HOLDS.match(text), _ATTRIBUTE.match(text)
             if holds is not None:
                 self.offsets.append((holds[2], int(holds[1])))
@@ -120,38 +119,42 @@ class _Parser:
                 attrs[found[1]] = _value(found[2])
             else:
                 break
-            self.place += 1
+            self.position += 1
         return attrs
 
     # statements
 
     def _block(self, indent: int) -> Stmt:
         stmts: list[Stmt] = []
-        while self.place < len(self.lines) and self._indent() >= indent:
+        while self.position < len(self.lines) and self._indent() >= indent:
             if self._indent() > indent:
-                raise self._line(self.lines[self.place][1]).error("the line is indented too far")
+                raise self._line(self._text).error("unexpected indentation")
             stmts.append(self._stmt(indent))
         return s.seq(stmts)
 
     def _inner(self, line: Line, indent: int) -> Stmt:
         """The block under the head of a loop or a branch."""
-        start = self.place
+        start = self.position
         body = self._block(indent + _INDENT)
-        if self.place == start:
-            raise line.error("a block is empty", expected="pass, or a statement")
+        if self.position == start:
+            raise line.error("empty block", expected="pass, or a statement")
         return body
 
+    @property
+    def _text(self) -> str:
+        """The current line."""
+        return self.lines[self.position][1]
+
     def _indent(self) -> int:
-        text = self.lines[self.place][1]
-        return len(text) - len(text.lstrip())
+        return len(self._text) - len(self._text.lstrip())
 
     def _line(self, text: str) -> Line:
-        return Line(text, self.lines[min(self.place, len(self.lines) - 1)][0], self.names)
+        return Line(text, self.lines[min(self.position, len(self.lines) - 1)][0], self.names)
 
     def _stmt(self, indent: int) -> Stmt:
-        text, *notes = _NOTE.split(self.lines[self.place][1].rstrip())
+        text, *notes = _NOTE.split(self._text.rstrip())
         line = self._line(text)
-        self.place += 1
+        self.position += 1
         if line.accept("pass"):
             line.end()
             return s.SeqStmt(())
@@ -160,7 +163,7 @@ class _Parser:
         if line.accept("if"):
             return self._branch(line, indent)
         if line.ahead == "attr" and line.tokens[1:2] == [("symbol", "(")]:
-            return self._remark(line, indent)
+            return self._attr(line, indent)
         is_name = line.kind == "name"
         if is_name and line.ahead in self.names.buffers and line.tokens[1:2] == [("symbol", "[")]:
             return self._store(line)
@@ -183,7 +186,7 @@ class _Parser:
         line.expect("in")
         kind = line.name()
         if kind not in _KINDS:
-            raise line.error("there is no such kind of loop", expected=", ".join(_KINDS), got=kind)
+            raise line.error("unknown kind of loop", expected=", ".join(_KINDS), got=kind)
         line.expect("(")
         arguments = line.list(")")
         line.expect(":")
@@ -197,7 +200,7 @@ class _Parser:
         return s.For(var, start, extent, _KINDS[kind], body, tag, notes)
 
     def _variable(self, name: str, dtype: x.DType) -> Var:
-        """The variable of that name, which several loops may use one after the other."""
+        """The variable with that name and dtype; consecutive loops may share one."""
         known = self.names.variables.get(name)
         if known is None or known.dtype is not dtype:
             known = self.names.variables[name] = Var(name, dtype)
@@ -208,12 +211,12 @@ class _Parser:
         line.expect(":")
         line.end()
         then_case, other = self._inner(line, indent), None
-        if self.place < len(self.lines) and self.lines[self.place][1] == " " * indent + "else:":
-            self.place += 1
+        if self.position < len(self.lines) and self._text == " " * indent + "else:":
+            self.position += 1
             other = self._inner(line, indent)
         return s.IfThenElse(condition, then_case, other)
 
-    def _remark(self, line: Line, indent: int) -> Stmt:
+    def _attr(self, line: Line, indent: int) -> Stmt:
         line.next()
         line.expect("(")
         key = line.expr()
@@ -222,7 +225,7 @@ class _Parser:
         line.expect(")")
         line.end()
         if not isinstance(key, x.StringImm):
-            raise line.error("the key of a remark is a string")
+            raise line.error("the key of attr is not a string")
         plain = value.value if isinstance(value, x.StringImm) else value
         return s.AttrStmt(key.value, plain, self._block(indent))
 
@@ -243,7 +246,7 @@ class _Parser:
         line.expect(")")
         line.end()
         known = self.names.buffers.get(name)
-        # Copies of one statement allocate one buffer several times.
+        # Copies of a statement allocate the same buffer several times.
         if known is None or (known.shape, known.dtype, known.scope) != (made.shape, made.dtype,
                                                                       made.scope):
             known = self.names.buffers[name] = made
@@ -251,7 +254,7 @@ class _Parser:
 
 
 def _difference(stop: x.PrimExpr, start: x.PrimExpr) -> x.PrimExpr:
-    """The extent whose sum with ``start`` is ``stop``, as the printer adds them."""
+    """The extent ``stop - start``, inverting the printer's addition."""
     if isinstance(stop, x.Add) and stop.a is start:
         return stop.b
     return stop - start
@@ -263,7 +266,7 @@ def _note(text: str) -> tuple[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A literal, else the text itself."""
+    """The value of a Python literal; other text as it is."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

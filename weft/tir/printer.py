@@ -1,4 +1,4 @@
-"""Text of loop programs, for people: Python-like, one statement a line."""
+"""Printer of loop programs: Python-like text, one statement per line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT = 3
 
 
 class _Namer:
-    """Distinct names for distinct variables and buffers of one text."""
+    """Assigns distinct names to the variables and buffers of one program."""
 
     def __init__(self) -> None:
         self._names: dict[object, str] = {}
@@ -35,7 +35,7 @@ class _Namer:
         if found is None:
             count = self._taken.get(thing.name, 0)
             found = f"{thing.name}_{count}" if count else thing.name
-            while count and found in self._taken:  # a name that looks like a numbered one
+            while count and found in self._taken:  # a variable may already have this name
                 count += 1
                 found = f"{thing.name}_{count}"
             self._taken[thing.name] = count + 1
@@ -51,7 +51,7 @@ class _ExprText:
         self._is_inside = False
 
     def __call__(self, e: PrimExpr, level: int = 0) -> str:
-        """The text, in parentheses where it binds weaker than ``level``."""
+        """The text of ``e``, in parentheses if its precedence is lower than ``level``."""
         if not self._is_inside:
             return self._outermost(e, level)
         found = self._memo.get(e)

@@ -172,10 +172,11 @@ def test_misplaced_things_are_refused():
     copy = BufferStore(y, x.load(t), (t,))
     tile = buffer("tile", (N,), scope="shared")
     cases = [
-        (seq([barrier(), bound(t, N, "threadIdx.x", copy)]), "outside the threads"),
-        (bound(t, N, "threadIdx.x", Allocate(tile, copy)), "shared memory of its own"),
-        (bound(t, N, "threadIdx.y", seq([copy, bound(u, 2, "threadIdx.x", copy)])), "between"),
-        (bound(t, N, "threadIdx.y", bound(u, t + 1, "threadIdx.x", copy)), "differs"),
+        (seq([barrier(), bound(t, N, "threadIdx.x", copy)]), "barrier outside of the threads"),
+        (bound(t, N, "threadIdx.x", Allocate(tile, copy)), "allocated inside a thread"),
+        (bound(t, N, "threadIdx.y", seq([copy, bound(u, 2, "threadIdx.x", copy)])),
+         "statements between thread loops"),
+        (bound(t, N, "threadIdx.y", bound(u, t + 1, "threadIdx.x", copy)), "another thread index"),
     ]
     for body, message in cases:
         with pytest.raises(LoweringError, match=message):

@@ -97,16 +97,16 @@ def test_random_expressions(tree):
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [
-    ("a[i,", "missing[i,", "line 9: the name missing is not known here"),
-    ("2.0 *", "2 *", r"operands of \* differ"),
-    ("range(n):", "around(n):", "there is no such kind of loop"),
-    ("bool[8]", "bool[8] register", "there is no such scope"),
-    ("likely(", "likelier(", "the intrinsic likelier is not known here"),
-    ("        for k in", "            for k in", "line 12: a block is empty"),
-    ("pass", "pass pass", "something is left over"),
-    ("2.0 *", "2.0 ? *", "no word of a loop program"),
-    ("def f", "f", "starts with 'def'"),
-    ("(k, 2, 4)", "(k, 2, k)", "an integer is missing"),
+    ("a[i,", "missing[i,", "line 9: undefined name: missing"),
+    ("2.0 *", "2 *", r"operands of \* have different dtypes"),
+    ("range(n):", "around(n):", "unknown kind of loop"),
+    ("bool[8]", "bool[8] register", "unknown memory scope"),
+    ("likely(", "likelier(", "undefined intrinsic: likelier"),
+    ("        for k in", "            for k in", "line 12: empty block"),
+    ("pass", "pass pass", "unexpected token at the end of the line"),
+    ("2.0 *", "2.0 ? *", "unexpected character"),
+    ("def f", "f", "expected 'def'"),
+    ("(k, 2, 4)", "(k, 2, k)", "expected a constant integer"),
 ])
 def test_mistakes_name_the_line(old, new, message):
     assert old in TEXT

@@ -106,7 +106,9 @@ def _drop_inner_mod(facts: Facts, total: Linear, divisor: int) -> Linear:
 
 
 def split_symbolic(facts: Facts, total: Linear, divisor: PrimExpr) -> tuple[Linear, Linear] | None:
-    """Quotient and remainder by a symbolic divisor; ``None`` unless ``rest < divisor`` is proven."""
+    """Quotient and remainder by a symbolic divisor; ``None`` unless the rest is provably
+    in ``[0, divisor)``.
+    """
     whole, rest = Linear.of_const(0), total
     for atom, coefficient in total.terms.items():
         factors = product_factors(atom)
