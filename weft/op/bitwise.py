@@ -23,9 +23,9 @@ _SHIFTS = (case((3, 4), np.array([0, 1, 5, 31], np.int32), dtypes="int32", low=-
 
 
 def _shift(name: str, a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """Shifts by the width or more give what as many shifts by one give, not what the CPU does.
+    """Shift; an amount of the bit width or more acts like repeated shifts by one, on any CPU.
 
-    Negative amounts, read as unsigned, are as large.
+    Negative amounts, read as unsigned, count as too large.
     """
     zero, last = const(0, b.dtype), const(a.dtype.bits - 1, b.dtype)
     beyond = any_of(b < zero, b > last)
@@ -41,7 +41,7 @@ bitwise_or = binary("bitwise_or", np.bitwise_or, te.bitwise_or, relation=_intege
 bitwise_xor = binary("bitwise_xor", np.bitwise_xor, te.bitwise_xor, relation=_integers,
                      doc="The bits that differ.", cases=_INT, traits=COMMUTATIVE)
 left_shift = binary("left_shift", np.left_shift, lambda a, b: _shift("shift_left", a, b),
-                    relation=_integers, doc="lhs * 2**rhs, the bits above the top dropped.",
+                    relation=_integers, doc="lhs * 2**rhs; bits shifted out at the top are lost.",
                     cases=_SHIFTS)
 right_shift = binary("right_shift", np.right_shift, lambda a, b: _shift("shift_right", a, b),
                      relation=_integers, doc="The largest integer not above lhs / 2**rhs.",
@@ -52,6 +52,6 @@ bitwise_not = unary("bitwise_not", np.invert, doc="All bits of x flipped.",
                     cases=(case((3, 5), dtypes="int32", low=-9, high=9),
                            case((), dtypes="uint8", low=0, high=255)))
 logical_xor = binary("logical_xor", np.logical_xor, lambda a, b: a.not_equal(b), relation=logical,
-                     doc="Whether one of two booleans holds, and not both.",
+                     doc="Whether exactly one of two booleans is true.",
                      cases=(case((3, 5), (5,), dtypes="bool"), case((), (2,), dtypes="bool")),
                      traits=COMMUTATIVE)

@@ -54,7 +54,7 @@ multiply = binary("multiply", np.multiply, operator.mul, doc="lhs * rhs",
                   grad=lambda call, _y, dy: broadcast_gradients(
                       call, dy * call.args[1], dy * call.args[0]), traits=_ARITHMETIC)
 divide = binary("divide", truncated_divide, broadcast.divide,
-                doc="lhs / rhs; of integers the quotient towards zero",
+                doc="lhs / rhs; integer division truncates towards zero",
                 cases=(*_FLOAT_DIVISION, *_INT_DIVISION),
                 grad=lambda call, y, dy: broadcast_gradients(
                     call, dy / call.args[1], -dy * y / call.args[1]), traits=SENSITIVE)
@@ -68,10 +68,10 @@ floor_mod = binary("floor_mod", np.mod, broadcast.floor_mod,
                    doc="The remainder of division with the sign of rhs, as Python's %.",
                    cases=(*_FLOAT_DIVISION, *_INT_DIVISION))
 trunc_divide = binary("trunc_divide", truncated_quotient, broadcast.truncated_divide,
-                      doc="lhs / rhs without its fraction.",
+                      doc="lhs / rhs, truncated towards zero.",
                       cases=(*_FLOAT_DIVISION, *_INT_DIVISION), traits=ZERO_GRADIENT)
 trunc_mod = binary("trunc_mod", np.fmod, broadcast.truncated_mod,
-                   doc="What trunc_divide leaves: the remainder with the sign of lhs.",
+                   doc="The remainder of trunc_divide, with the sign of lhs.",
                    cases=(*_FLOAT_DIVISION, *_INT_DIVISION),
                    grad=lambda call, _y, dy: broadcast_gradients(
                        call, dy, -dy * trunc_divide(*call.args)))
@@ -79,9 +79,9 @@ power = binary("power", np.power, lambda a, b: call(a.dtype, "pow", a, b),
                doc="lhs ** rhs, of floating-point numbers", relation=float_arithmetic,
                cases=(case((3, 5), (5,), low=0.1, high=3.0), case((2, 3), (), low=0.5, high=2.0)),
                traits=replace(SENSITIVE, is_expensive=True))
-maximum = binary("maximum", np.maximum, prim_maximum, doc="The larger one; NaN if either is.",
+maximum = binary("maximum", np.maximum, prim_maximum, doc="The larger operand; NaN if either is.",
                  cases=(*BINARY_CASES, *_INT), traits=_EXTREME)
-minimum = binary("minimum", np.minimum, prim_minimum, doc="The smaller one; NaN if either is.",
+minimum = binary("minimum", np.minimum, prim_minimum, doc="The smaller operand; NaN if either is.",
                  cases=(*BINARY_CASES, *_INT), traits=_EXTREME)
 
 
@@ -90,7 +90,7 @@ def _power_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     base, exponent = call.args
     one = scalar(1.0, exponent)
     slope = op.multiply(exponent, op.power(base, op.subtract(exponent, one)))
-    # 0 ** e does not move with e, though log 0 is infinite.
+    # The derivative of 0 ** e by e is 0, although log 0 is infinite.
     positive = op.greater(base, scalar(0.0, base))
     grown = op.multiply(y, op.log(op.where(positive, base, scalar(1.0, base))))
     return broadcast_gradients(call, op.multiply(dy, slope), op.multiply(dy, grown))

@@ -1,4 +1,4 @@
-"""Functions that build several calls: they have names in the catalogue and no records."""
+"""Functions of the catalogue that build several calls; they are not operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mean_variance(
     x: Any, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False,
     exclude: bool = False, unbiased: bool = False,
 ) -> tuple[Expr, Expr]:
-    """The mean, and the mean square of the distance from it."""
+    """The mean, and the variance (the mean squared distance from the mean)."""
     named = {"axis": axis, "exclude": exclude}
     kept = mean(x, keepdims=True, **named)
     spread = variance(x, kept, keepdims=keepdims, unbiased=unbiased, **named)
@@ -46,9 +46,9 @@ def std(x: Any, **attrs: Any) -> Expr:
 def logsumexp(
     x: Any, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> Expr:
-    """log(sum(exp(x))), from which the largest element is taken first, so that nothing overflows.
+    """log(sum(exp(x))); the maximum is subtracted first, so that nothing overflows.
 
-    An infinite largest element is left alone: infinity less itself is no number.
+    An infinite maximum is not subtracted, because the difference would be NaN.
     """
     top = maximum_of(x, axis=axis, keepdims=True)
     shift = where(isfinite(top), top, zeros_like(top))
@@ -61,7 +61,7 @@ def logsumexp(
 
 
 def segment_sum(data: Any, segment_ids: Any, *, num_segments: int) -> Expr:
-    """Rows of ``data`` (along axis 0) added up in the rows of the result that their ids name."""
+    """Sums of the rows of ``data`` (along axis 0) with equal ids, at the row given by the id."""
     rows = tensor_type(infer_expr(as_expr(data)))
     ids = tensor_type(infer_expr(as_expr(segment_ids)))
     if ids.ndim != 1 or rows.ndim < 1 or dims_equal(ids.shape[0], rows.shape[0]) is False:

@@ -1,8 +1,8 @@
 """Operators with a shape, axes or a count as an operand: ``op.dyn.reshape(x, newshape)``.
 
-Each is the operator of that name with an attribute moved to an operand. What is not known of its
-result is ``?``. Once the operand is known, the call becomes one of the ordinary operator, so there
-is no compute here but where arguments bound the result (see ``weft.ir.dynamic``).
+Each is the operator of that name with an attribute moved to an operand; unknown sizes of its result
+are ``?``. Once the operand is known, the call becomes one of the static operator. So these have a
+compute only where arguments bound the result (see ``weft.ir.dynamic``).
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def _dynamic(
 ) -> Op:
     """``static`` with the attributes in ``given`` as operands (attribute to position).
 
-    ``rank`` is that of these operands, which are integers unless ``static`` takes other numbers.
-    ``result(ctx, types)`` is the type as far as the types of arguments give it. With ``compute``,
-    which reads the operands, the operator has bounds too.
+    ``rank`` is the rank of these operands, which are integers unless ``static`` takes other
+    numbers. ``result(ctx, types)`` is the type as far as argument types determine it. With
+    ``compute``, which reads the operands, the operator also has bounds.
     """
     operands = tuple(sorted(given.values()))
 
     def run(*tensors: Any) -> Any:
         if compute is not None:
             return compute(*tensors)
-        raise LoweringError(f"dyn.{static.name} has a kernel only once its shape is known",
+        raise LoweringError(f"dyn.{static.name} cannot be compiled before its shape is known",
                             help="run it on the virtual machine, or make the operand constant")
 
     def relation(ctx: RelationContext) -> bool:
@@ -98,21 +98,21 @@ def _attribute(operand: Any) -> Any:
 
 
 def _unknown(ctx: RelationContext, arg: int, rank: object, dtype: DType) -> TensorType:
-    """A tensor of ``rank`` unknown sizes; the rank is the length of an operand."""
+    """A tensor with ``rank`` unknown sizes; the rank is the length of an operand."""
     if not isinstance(rank, int) or rank < 0:
-        ctx.fail("the rank of the result is not known", arg=arg,
-                 expected="an operand of fixed size", got=ctx.args[arg])
+        ctx.fail("unknown rank of the result", arg=arg,
+                 expected="an operand of static size", got=ctx.args[arg])
         return TensorType((), dtype)
     return TensorType((ANY,) * rank, dtype)
 
 
 def _as_long_as(operand: int) -> ResultOf:
-    """As many axes as an operand has elements, in the dtype of the first argument."""
+    """As many axes as an operand has elements, with the dtype of the first argument."""
     return lambda ctx, types: _unknown(ctx, operand, types[operand].shape[0], types[0].dtype)
 
 
 def _attrs_of(ctx: RelationContext) -> Any:
-    """The attributes; their record is made of that of the static operator."""
+    """The attributes; their record is derived from that of the static operator."""
     return ctx.attrs
 
 
@@ -150,7 +150,7 @@ def _slice_type(ctx: RelationContext, types: Known) -> Type:
         axes is not None and len(axes) != count
     ):
         ctx.fail("the bounds do not fit the axes", arg=1,
-                 expected=f"one number for each cut axis, at most {source.ndim}", got=types[1])
+                 expected=f"one number per sliced axis, at most {source.ndim}", got=types[1])
         return source
     cut = normalize_axes(ctx, range(count) if axes is None else axes, source.ndim, name="axes")
     return TensorType(tuple(ANY if a in cut else d for a, d in enumerate(source.shape)),
@@ -158,7 +158,7 @@ def _slice_type(ctx: RelationContext, types: Known) -> Type:
 
 
 def _cut_axes(axes: Sequence[int] | None, bounds: Sequence[int] | None, ndim: int) -> list[int]:
-    """The axes that are cut; ``bounds`` is the shape of an operand with one number for each."""
+    """The sliced axes; ``bounds`` is the shape of an operand with one number for each."""
     named = range(bounds[0]) if axes is None and bounds is not None else axes or ()
     return [axis % ndim for axis in named]
 
@@ -278,7 +278,7 @@ upsampling3d = _dynamic(
 
 
 def _reshaped_like_argument(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """The gradient of a change of shape; shapes and axes have none."""
+    """The gradient of a reshape; the shape operand has none."""
     return [op.reshape_like(dy, call.args[0]), typed_zeros(call.args[1])]
 
 

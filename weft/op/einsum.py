@@ -33,7 +33,7 @@ def _einsum_relation(ctx: RelationContext) -> bool:
     equation = attrs_as(ctx, EinsumAttrs).equation
     terms = equation.replace(" ", "").partition("->")[0].split(",")
     if len(terms) != len(operands):
-        ctx.fail("the equation is for another number of operands", arg=0,
+        ctx.fail("the equation has another number of operands", arg=0,
                  expected=f"{len(terms)} tensors", got=f"{len(operands)}")
     for term, type_ in zip(terms, operands, strict=True):
         expect_number(ctx, 0, type_)
@@ -59,10 +59,10 @@ def _einsum_relation(ctx: RelationContext) -> bool:
 @define_op("einsum", attrs=EinsumAttrs, relation=_einsum_relation, pattern=OpPattern.OPAQUE,
            inputs=("*tensors",), level=11, traits=CONTINUOUS)
 def einsum(tensors: tuple[te.Tensor, ...], attrs: EinsumAttrs) -> te.Tensor:
-    """Einstein's sum: products of elements, summed over the letters that the result lacks.
+    """Einstein summation: products of elements, summed over the letters missing in the result.
 
-    Operands are taken from left to right, two at a time. Without ``->`` the result has the letters
-    that come once, in alphabetical order.
+    Operands are contracted from left to right, two at a time. Without ``->`` the result has the
+    letters that occur once, in alphabetical order.
     """
     return topi.einsum(tensors, attrs.equation)
 
@@ -86,7 +86,7 @@ einsum.spec(
 
 @einsum.gradient
 def _einsum_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """For each operand the einsum with it and the result exchanged."""
+    """The gradient of each operand is an einsum with the operand and the result exchanged."""
     type_ = call.args[0].checked_type
     fields = type_.fields if isinstance(type_, TupleType) else ()
     types = [t for t in fields if isinstance(t, TensorType)]
@@ -103,7 +103,7 @@ def _einsum_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A tensor with names for its axes, and their sizes."""
+    """A tensor with the names and sizes of its axes."""
 
     names: str
     value: Expr
@@ -111,7 +111,7 @@ class _Operand:
 
 
 def _without_broadcast(names: str, value: Expr, type_: TensorType) -> _Operand:
-    """The operand without those axes of ``...`` that have size 1."""
+    """The operand without the axes of ``...`` that have size 1."""
     shape = type_.concrete_shape
     ones = tuple(a for a, n in enumerate(names) if topi.is_broadcast(n) and shape[a] == 1)
     kept = [a for a in range(len(names)) if a not in ones]
@@ -120,9 +120,9 @@ def _without_broadcast(names: str, value: Expr, type_: TensorType) -> _Operand:
 
 
 def _operand_gradient(operand: _Operand, others: Sequence[_Operand]) -> Expr:
-    """``others`` summed over what ``operand`` has not.
+    """The einsum of ``others``, summed over the letters that ``operand`` lacks.
 
-    A tensor of ones has the letters of the operand alone, and an identity matrix stands for a
+    A tensor of ones supplies letters that only the operand has, and an identity matrix represents a
     repeated letter.
     """
     terms = [(o.names, o.value) for o in others]

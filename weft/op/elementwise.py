@@ -82,13 +82,13 @@ round = unary("round", in_dtype(np.round), doc="The nearest integer, halves to e
               compute=lambda x: elementwise.rounding(x, "round"), relation=numeric,
               cases=(case((3, 5), low=-4, high=4),
                      case(np.array([0.5, 1.5, -0.5, 2.5], np.float32))), traits=ZERO_GRADIENT)
-sign = unary("sign", np.sign, doc="-1, 0 or 1 as x is negative, zero or positive.",
+sign = unary("sign", np.sign, doc="-1, 0 or 1 for negative, zero or positive x.",
              compute=elementwise.sign, relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
              traits=ZERO_GRADIENT)
 logical_not = unary("logical_not", np.logical_not, doc="not x, of booleans.",
                     compute=elementwise.logical_not, relation=boolean,
                     cases=(case((3, 5), dtypes="bool"), case((), dtypes="bool")))
-copy = unary("copy", np.copy, doc="x itself, in memory of its own.",
+copy = unary("copy", np.copy, doc="A copy of x.",
              compute=elementwise.identity, relation=identity_relation,
              grad=lambda _call, _y, dy: [dy], traits=COPIES_ELEMENTS)
 relu = unary("nn.relu", lambda x: np.maximum(x, np.zeros((), np.asarray(x).dtype)),
@@ -113,7 +113,7 @@ def _cast_relation(ctx: RelationContext) -> bool:
 @define_op("cast", attrs=CastAttrs, relation=_cast_relation, pattern=OpPattern.ELEMWISE, level=3,
            traits=OpTraits(is_identity_at_same_type=True))
 def cast(x: te.Tensor, attrs: CastAttrs) -> te.Tensor:
-    """``x`` converted to another dtype: towards zero from float to integer, x != 0 to bool."""
+    """``x`` converted to another dtype; floats are truncated to integers, bool is x != 0."""
     return elementwise.cast(x, attrs.dtype)
 
 
@@ -178,7 +178,7 @@ class LeakyReluAttrs(Attrs):
            relation=checked(expect_number, identity_relation), pattern=OpPattern.ELEMWISE, level=3,
            traits=_RECTIFIER)
 def leaky_relu(x: te.Tensor, attrs: LeakyReluAttrs) -> te.Tensor:
-    """``x`` where it is positive, else alpha * x"""
+    """``x`` where it is positive, otherwise alpha * x"""
     return elementwise.leaky_relu(x, attrs.alpha)
 
 

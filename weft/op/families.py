@@ -1,4 +1,4 @@
-"""Families of operators: what the members share, so that a member is one line."""
+"""Families of operators: definitions that members of a family share."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ boolean: Relation = checked(expect_bool, identity_relation)
 
 
 def in_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A reference whose result keeps the dtype of its first argument."""
+    """Make a reference return the dtype of its first argument."""
 
     def run(x: np.ndarray, *rest: Any, **attrs: Any) -> np.ndarray:
         return np.asarray(function(x, *rest, **attrs)).astype(np.asarray(x).dtype, copy=False)

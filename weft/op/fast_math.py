@@ -1,4 +1,4 @@
-"""Quick functions of float32: fast_exp, fast_tanh, fast_erf."""
+"""Fast approximations for float32: fast_exp, fast_tanh, fast_erf."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.topi import fast_math as topi
 def _expect_float32(ctx: RelationContext, arg: int, type_: TensorType) -> None:
     if type_.dtype != float32:
         ctx.fail("defined for float32 only", arg=arg, expected="float32", got=type_.dtype,
-                 help="other types have the exact function")
+                 help="use the exact function for other dtypes")
 
 
 _CASES = (
@@ -45,9 +45,11 @@ def _fast(
 
 
 fast_exp = _fast("fast_exp", np.exp, topi.fast_exp,
-                 "e**x to a relative error of 3e-6, for x between -87 and 88.",
+                 "e**x with a relative error of 3e-6, for x between -87 and 88.",
                  lambda _call, y, dy: [dy * y])
-fast_tanh = _fast("fast_tanh", np.tanh, topi.fast_tanh, "The hyperbolic tangent to 5e-7.",
+fast_tanh = _fast("fast_tanh", np.tanh, topi.fast_tanh,
+                  "The hyperbolic tangent with an error of 5e-7.",
                   tanh.hook("gradient"))
-fast_erf = _fast("fast_erf", erf_reference, topi.fast_erf, "The error function to 5e-7.",
+fast_erf = _fast("fast_erf", erf_reference, topi.fast_erf,
+                 "The error function with an error of 5e-7.",
                  erf.hook("gradient"))

@@ -1,4 +1,4 @@
-"""Bits and scaled integers: reinterpret, fixed_point_multiply, fixed_point_multiply_per_axis."""
+"""Bit casts and fixed-point arithmetic: reinterpret, fixed_point_multiply(_per_axis)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _reinterpret_relation(ctx: RelationContext) -> bool:
         return False
     dtype = attrs_as(ctx, ReinterpretAttrs).dtype
     if dtype.bits != source.dtype.bits or dtype.bits < 8 or dtype.is_bool or source.dtype.is_bool:
-        ctx.fail("the bits of one type are no element of the other", arg=0,
+        ctx.fail("the dtypes have different sizes", arg=0,
                  expected=f"a dtype of {source.dtype.bits} bits", got=dtype)
     ctx.output(TensorType(source.shape, dtype))
     return True
@@ -38,7 +38,7 @@ def _reinterpret_relation(ctx: RelationContext) -> bool:
 @define_op("reinterpret", attrs=ReinterpretAttrs, relation=_reinterpret_relation,
            pattern=OpPattern.ELEMWISE, level=3)
 def reinterpret(x: te.Tensor, attrs: ReinterpretAttrs) -> te.Tensor:
-    """The bits of each element as a number of another type of that size."""
+    """The bits of each element, read as another dtype of the same size (a bit cast)."""
     return topi.reinterpret(x, attrs.dtype)
 
 
@@ -56,7 +56,7 @@ reinterpret.spec(
 class FixedPointMultiplyAttrs(Attrs):
     multiplier: int = attr(doc="the factor as a fraction of 2**31", expected="an int32",
                            check=lambda m: -(2**31) <= m < 2**31)
-    shift: int = attr(0, "power of two by which the product is scaled as well",
+    shift: int = attr(0, "power of two by which the product is scaled in addition",
                       check=lambda s: -31 <= s <= 31, expected="-31 to 31")
 
 
@@ -75,7 +75,7 @@ def fixed_point_multiply(x: te.Tensor, attrs: FixedPointMultiplyAttrs) -> te.Ten
 def _scaled(
     x: np.ndarray, multiplier: np.ndarray, left: np.ndarray, right: np.ndarray
 ) -> np.ndarray:
-    """As TFLite's reference: shifted left first, the product rounded at its final position."""
+    """As TFLite's reference: shift left first, and round the product once, when shifting right."""
     product = (x.astype(np.int64) << left) * multiplier.astype(np.int64)
     total = right + 31
     return ((product + (np.int64(1) << (total - 1))) >> total).astype(np.int32)
@@ -126,7 +126,7 @@ def fixed_point_multiply_per_axis(
     x: te.Tensor, multiplier: te.Tensor, lshift: te.Tensor, rshift: te.Tensor,
     attrs: FixedPointMultiplyPerAxisAttrs,
 ) -> te.Tensor:
-    """``fixed_point_multiply`` with a factor and shifts of its own at each index of some axes."""
+    """``fixed_point_multiply`` with a separate factor and shifts per index of some axes."""
     axes = [a % x.ndim for a in attrs.axes]
     left = lshift if attrs.is_lshift_required else None
     right = rshift if attrs.is_rshift_required else None

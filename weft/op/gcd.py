@@ -15,7 +15,7 @@ from weft.topi import gcd as topi
 @define_op("gcd", relation=checked(expect_int, broadcast_binary(), args=2),
            pattern=OpPattern.OPAQUE, level=3, inputs=("lhs", "rhs"))
 def gcd(lhs: te.Tensor, rhs: te.Tensor, _attrs: Attrs) -> te.Tensor:
-    """The largest integer that divides both, never negative; of two zeros 0."""
+    """The largest integer that divides both, never negative; 0 for two zeros."""
     return topi.gcd(lhs, rhs)
 
 

@@ -1,7 +1,7 @@
-"""What gradients of operators are written with.
+"""Helpers for the gradient rules of operators.
 
-A gradient hook gets the call (typed), its result ``y`` and the gradient ``dy`` of that result,
-and returns one gradient for each argument, as an expression of that argument's type.
+A gradient rule takes the typed call, its result ``y`` and the gradient ``dy`` of that result, and
+returns one gradient for each argument, as an expression of that argument's type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def tensor_type(expr: Expr) -> TensorType:
 
 
 def attrs_of(call: Call, kind: type[A]) -> A:
-    """The attributes of a call as the record that its operator was declared with."""
+    """The attributes of a call, as the record type that its operator declares."""
     if not isinstance(call.attrs, kind):
         raise InternalError("a call has attributes of another operator",
                             expected=kind.__name__, got=type(call.attrs).__name__)
@@ -41,8 +41,8 @@ def scalar(value: float, like: Expr) -> Constant:
 
 
 def sum_to(gradient: Expr, source: TensorType, target: TensorType) -> Expr:
-    """``gradient``, of the shape of ``source``, summed over the axes along which ``target`` was
-    broadcast to it.
+    """Sum ``gradient``, of the shape of ``source``, over the axes along which ``target`` was
+    broadcast.
     """
     if source.shape == target.shape:
         return gradient
@@ -56,26 +56,26 @@ def sum_to(gradient: Expr, source: TensorType, target: TensorType) -> Expr:
 
 
 def broadcast_gradients(call: Call, left: Expr, right: Expr) -> list[Expr]:
-    """The gradients of a broadcasting call from those of the broadcast operands."""
+    """The gradients of the operands of a broadcasting call, given those before broadcasting."""
     source = tensor_type(call)
     return [sum_to(g, source, tensor_type(a)) for g, a in zip((left, right), call.args,
                                                               strict=True)]
 
 
 def typed_zeros(expr: Expr) -> Expr:
-    """A zero of the type of a typed expression."""
+    """Zeros of the type of a typed expression: a tensor, or a tuple of such."""
     return run(_filled(expr, expr.checked_type, {}, one=False))
 
 
 def typed_ones(expr: Expr) -> Expr:
-    """A tensor of ones, or a tuple of such, of the type of a typed expression."""
+    """Ones of the type of a typed expression: a tensor, or a tuple of such."""
     return run(_filled(expr, expr.checked_type, {}, one=True))
 
 
 def _filled(
     expr: Expr, type_: Type | None, made: dict[object, Expr], *, one: bool
 ) -> Routine[Expr]:
-    """``made`` has what is filled already, by type where that fixes it: types share parts."""
+    """``made`` memoizes results by type (by expression for dynamic shapes): types may share."""
     key: object = type_ if type_ is not None and is_static(type_) else expr
     known = made.get(key)
     if known is not None:
@@ -94,12 +94,12 @@ def _filled(
 def _filled_tensor(expr: Expr, type_: Type | None, *, one: bool) -> Expr:
     if not isinstance(type_, TensorType):
         raise PassError("only tensors and tuples of them have gradients", where=expr.span,
-                        got=type_, help="leave other values out of what is differentiated")
+                        got=type_, help="exclude other values from differentiation")
     if is_static(type_):
         create = op.ones if one else op.zeros
         made: Expr = create(shape=type_.shape, dtype=type_.dtype, span=expr.span)
     else:
-        never = op.less(expr, expr, span=expr.span)  # of the right shape, and false for NaN too
+        never = op.less(expr, expr, span=expr.span)  # all false, also for NaN, in the right shape
         made = op.cast(op.logical_not(never) if one else never, dtype=type_.dtype)
     return made.with_type(type_)
 
@@ -114,18 +114,19 @@ def field_of(expr: Expr, index: int) -> Expr:
 
 
 def static_shape(expr: Expr, call: Call) -> tuple[int, ...]:
-    """The shape of ``expr``; raises ``PassError`` if the gradient of ``call`` cannot know it."""
+    """The shape of ``expr``; raises ``PassError`` if it is dynamic."""
     type_ = tensor_type(expr)
     if not is_static(type_):
-        raise PassError("the gradient needs fixed sizes", where=call.span, got=type_,
-                        help="compile for sizes that are known")
+        raise PassError("the gradient needs static shapes", where=call.span, got=type_,
+                        help="compile for known sizes")
     return type_.concrete_shape
 
 
 def spread_along(x: Expr, axis: int, first: int, stride: int, size: int, count: int) -> Expr:
-    """``count`` elements along ``axis`` put at ``first``, ``first + stride``, .. of ``size``.
+    """``x`` along ``axis``, written into zeros of ``size`` at ``first``, ``first + stride``, ...
 
-    The axis is followed by one of size 1 that is padded to ``stride``, and merged with it.
+    ``count`` is the size of ``x`` along the axis. A new axis of size 1 after it is padded to
+    ``stride`` and merged with it.
     """
     shape = list(_shape_of(x))
     shape[axis] = count
@@ -158,7 +159,7 @@ def cut_to(x: Expr, axis: int, size: int) -> Expr:
 
 
 def to_order(x: Expr, source: str, wanted: str) -> Expr:
-    """``x`` with its axes in another order, typed."""
+    """``x`` (axes named by ``source``) transposed to the order ``wanted``, typed."""
     if source == wanted:
         return x
     return infer_expr(op.transpose(x, axes=tuple(source.index(a) for a in wanted)), trust=True)

@@ -1,4 +1,4 @@
-"""Gradients that operators of gathering and scattering share."""
+"""Gradients shared by operators that gather or scatter elements."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from weft.op.gradients import scalar, static_shape, tensor_type, typed_zeros
 
 
 def gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """For any operator that hands on elements of its first argument, once or several times.
+    """The gradient of an operator whose result copies elements of its first argument.
 
-    Applied to the positions of the elements it says where each element of the result is from;
-    what arrives there is added up. The other arguments are positions and have no gradient.
+    Applied to the flat positions of the elements, the operator tells where each element of the
+    result comes from; the gradients are added up there. The other arguments are positions, which
+    have a zero gradient.
     """
     x, *others = call.args
     shape = static_shape(x, call)
@@ -30,10 +31,10 @@ def gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 
 def write_gradient(values_at: int) -> GradientRule:
-    """For an operator that writes argument ``values_at`` over elements of its first argument.
+    """The gradient of an operator that writes argument ``values_at`` over its first argument.
 
-    Applied to the numbers of the values, over zeros, it says which value each element of the
-    result is, if any. Other arguments are positions and have no gradient.
+    Applied to zeros and to the numbers of the values (from 1), the operator tells which value, if
+    any, each element of the result is. The other arguments are positions, with a zero gradient.
     """
 
     def rule(call: Call, _y: Expr, dy: Expr) -> list[Expr]:

@@ -1,4 +1,4 @@
-"""Trigonometric and hyperbolic functions and their inverses, and tests of floats."""
+"""Trigonometric and hyperbolic functions and their inverses, and classification of floats."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ acosh = _function("acosh", np.arccosh, topi.acosh, "The inverse of the hyperboli
                       dy * rsqrt(call.args[0] * call.args[0] - scalar(1, call.args[0]))])
 atanh = _function("atanh", np.arctanh, topi.atanh, "The inverse of the hyperbolic tangent.", _UNIT,
                   lambda call, _y, dy: [dy / _one_minus_square(call.args[0])])
-log1p = _function("log1p", np.log1p, topi.log1p, "log(1 + x), without loss near 0.",
+log1p = _function("log1p", np.log1p, topi.log1p, "log(1 + x), accurate near 0.",
                   (case((3, 5), low=-0.9, high=9.0), case((), low=0.1, high=0.2), case((0, 4)),
                    case((4,), low=-1e-6, high=1e-6)),
                   lambda call, _y, dy: [dy / (call.args[0] + scalar(1, call.args[0]))])
-expm1 = _function("expm1", np.expm1, topi.expm1, "e**x - 1, without loss near 0.", _WIDE,
+expm1 = _function("expm1", np.expm1, topi.expm1, "e**x - 1, accurate near 0.", _WIDE,
                   lambda _call, y, dy: [dy * (y + scalar(1, y))])
-trunc = unary("trunc", in_dtype(np.trunc), doc="The integer next to x towards zero.",
+trunc = unary("trunc", in_dtype(np.trunc), doc="x truncated towards zero.",
               compute=lambda x: elementwise.rounding(x, "trunc"), relation=numeric,
               cases=(case((3, 5), low=-4, high=4), case(()), case((0, 4))), traits=ZERO_GRADIENT)
 
@@ -109,5 +109,6 @@ def _is_finite(x: PrimExpr) -> PrimExpr:
 
 
 isnan = _float_test("isnan", np.isnan, te.isnan, "Whether x is NaN.")
-isinf = _float_test("isinf", np.isinf, _is_infinite, "Whether x is an infinity.")
-isfinite = _float_test("isfinite", np.isfinite, _is_finite, "Whether x is no infinity or NaN.")
+isinf = _float_test("isinf", np.isinf, _is_infinite, "Whether x is infinite.")
+isfinite = _float_test("isfinite", np.isfinite, _is_finite,
+                       "Whether x is neither infinite nor NaN.")

@@ -1,11 +1,11 @@
-"""Which layouts an operator runs in, once its data arrives in one of them.
+"""Layout inference: the layouts in which an operator can run, given those of its arguments.
 
-``op.layout`` registers ``infer(attrs, input_layouts, input_types) -> LayoutResult | None``. For
-each argument ``input_layouts`` has the layout in which it arrives, or ``None`` where it is laid
-out as it was written (for an argument that is a tuple: a tuple of these). ``input_types`` are the
-types as written. The primal axes of a layout are in the order of the tensor as written, so axis
-``i`` of the program is the letter ``layout.primal_axes[i]``. ``None`` as the answer means that
-the operator must have its arguments as they were written.
+``op.layout`` registers ``infer(attrs, input_layouts, input_types) -> LayoutResult | None``.
+``input_layouts`` holds the current layout of each argument, or ``None`` for its original layout (a
+tuple of these for a tuple argument). ``input_types`` are the original types. The primal axes of a
+layout are in the original order, so axis ``i`` of the program is the letter
+``layout.primal_axes[i]``. A result of ``None`` means that the operator needs all arguments in
+their original layout.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ InputLayout: TypeAlias = "Layout | tuple[Layout | None, ...] | None"
 
 @dataclass(frozen=True, slots=True)
 class LayoutResult:
-    """The layouts that a call wants of its arguments and those of its results.
+    """The layouts that a call takes its arguments in, and those of its results.
 
-    ``inputs`` has one entry for each argument (``None``: as written; a tuple for an argument that
-    is a tuple), ``outputs`` one for each result, and ``attrs`` are the attributes of the call
-    over tensors laid out so.
+    ``inputs`` has one entry per argument (``None``: original layout; a tuple for a tuple argument),
+    ``outputs`` one per result, and ``attrs`` are the attributes of the call on tensors in these
+    layouts.
     """
 
     inputs: tuple[InputLayout, ...]
@@ -43,12 +43,12 @@ LayoutInference: TypeAlias = Callable[
 
 
 def data_layout(inputs: Sequence[InputLayout]) -> Layout | None:
-    """The layout in which the first argument arrives."""
+    """The current layout of the first argument."""
     return inputs[0] if isinstance(inputs[0], Layout) else None
 
 
 def data_shape(types: Sequence[Type]) -> Shape:
-    """The shape of the first argument as written."""
+    """The original shape of the first argument."""
     first = types[0]
     return first.shape if isinstance(first, TensorType) else ()
 
@@ -56,7 +56,7 @@ def data_shape(types: Sequence[Type]) -> Shape:
 def keep_layout(
     attrs: Attrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """For elementwise functions of one tensor: the result is laid out as the argument."""
+    """For unary elementwise functions: the result has the layout of the argument."""
     layout = data_layout(inputs)
     return None if layout is None else LayoutResult((layout,), (layout,), attrs)
 
@@ -64,11 +64,11 @@ def keep_layout(
 def join_layouts(
     attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """For broadcasting functions: one layout for all arguments, of those that arrive.
+    """For broadcasting functions: one layout for all arguments.
 
-    Of the layouts that every argument can take, the one with the largest blocks is taken, of
-    equals the first. Arguments of lower rank take the part of it that their axes have, arguments
-    of size 1 along a split axis a block of 1, and scalars stay as they are.
+    Among the current layouts that every argument can take, the one with the largest blocks, and
+    of equal ones the first. Arguments of lower rank take the layout restricted to their axes,
+    arguments of size 1 along a split axis a block of 1, and scalars stay as they are.
     """
     rank = max(t.ndim for t in types if isinstance(t, TensorType))
     arriving = [i for i in inputs if isinstance(i, Layout) and len(i.primal_axes) == rank]
@@ -80,12 +80,12 @@ def join_layouts(
 
 
 def block_size(layout: Layout) -> int:
-    """Elements of one block of ``layout``."""
+    """The number of elements of one block of ``layout``."""
     return math.prod(axis.factor or 1 for axis in layout.axes)
 
 
 def fits(layout: Layout, type_: Type) -> bool:
-    """Whether a tensor can broadcast against one of ``layout``: its blocks divide the sizes."""
+    """Whether a tensor can broadcast against one in ``layout``: blocks must divide its sizes."""
     if not isinstance(type_, TensorType) or type_.ndim > len(layout.primal_axes):
         return False
     if all(d == 1 for d in type_.shape):
@@ -100,7 +100,7 @@ def fits(layout: Layout, type_: Type) -> bool:
 
 
 def operand_layout(layout: Layout, type_: Type) -> Layout | None:
-    """The layout of an operand that ``fits``; ``None`` if it broadcasts as it was written."""
+    """The layout of an operand that ``fits``; ``None`` if it broadcasts in its original layout."""
     if not isinstance(type_, TensorType) or all(d == 1 for d in type_.shape):
         return None
     sizes = _sizes(layout, type_.shape)
@@ -122,24 +122,24 @@ def divides(factor: int, size: Dim | None) -> bool:
 
 
 def axis_letter(layout: Layout, axis: int) -> str:
-    """The letter of an axis of the program, which may be counted from the end."""
+    """The letter of an axis of the program; negative axes count from the end."""
     return layout.primal_axes[axis]
 
 
 def unsplit_axis(layout: Layout, axis: int) -> int | None:
-    """Where an axis of the program lies in ``layout``; ``None`` if it is split."""
+    """The position of an axis of the program in ``layout``; ``None`` if it is split."""
     letter = axis_letter(layout, axis)
     return None if layout.block_index_of(letter) is not None else layout.index_of(letter)
 
 
 def without_letters(layout: Layout, letters: str) -> Layout | None:
-    """``layout`` without some axes; ``None`` where nothing remains split."""
+    """``layout`` without some axes; ``None`` if no split axis remains."""
     rest = Layout(tuple(a for a in layout.axes if a.letter not in letters))
     return None if rest.is_primal else rest
 
 
 def along_axis(outputs: int = 1) -> LayoutInference:
-    """For functions along the attribute ``axis``, which must not be split."""
+    """For functions along the axis in the attribute ``axis``, which must not be split."""
 
     def infer(
         attrs: Attrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
@@ -159,10 +159,10 @@ def along_axis(outputs: int = 1) -> LayoutInference:
 def image_layout(
     attrs: Attrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """For functions of images, whose attribute ``layout`` names their axes (H, W unsplit).
+    """For functions of images whose attribute ``layout`` names the axes; H and W must be unsplit.
 
-    The layout of a tensor names its axes by the convention of the operator that made it, so it
-    must agree with the attribute but for blocks.
+    The attribute must agree with the current layout up to blocks, because each producer names axes
+    by its own convention.
     """
     layout = data_layout(inputs)
     if layout is None or layout.primal_axes != getattr(attrs, "layout", None):
@@ -182,9 +182,9 @@ def tuple_types(types: Sequence[Type]) -> tuple[TensorType, ...] | None:
 
 
 def keeps_order(layout: Layout, shape: Shape) -> bool:
-    """Whether a tensor of ``shape`` (as written) has its elements in the same order in ``layout``.
+    """Whether ``layout`` keeps the elements of a tensor of the original ``shape`` in order.
 
-    That is so where every split axis is followed by axes of size 1 alone until its block.
+    It does if only axes of size 1 lie between every split axis and its block.
     """
     sizes = dict(zip(layout.primal_axes, shape, strict=True))
     order = [a for a in layout.axes if not _is_unit(layout, a, sizes[a.letter])]

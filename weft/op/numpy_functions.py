@@ -8,10 +8,10 @@ import numpy as np
 
 
 def erf(x: np.ndarray) -> np.ndarray:
-    """The error function, to a few units of float64's precision.
+    """The error function, to a few ulps of float64.
 
     The series erf x = 2/sqrt(pi) exp(-x^2) sum 2^n x^(2n+1) / (2n+1)!! (DLMF 7.6.2) has terms of
-    one sign, so nothing cancels; beyond |x| = 6 the value is 1 to the last bit.
+    one sign, so there is no cancellation; for |x| > 6 the value rounds to 1.
     """
     array = np.asarray(x)
     v = np.clip(array.astype(np.float64), -6.0, 6.0)
@@ -26,7 +26,7 @@ def erf(x: np.ndarray) -> np.ndarray:
 
 
 def _erf_terms(x: float) -> int:
-    """How many terms of the series matter for arguments up to ``x``."""
+    """The number of significant terms of the series for arguments up to ``x``."""
     term, total, n = x, x, 1
     while term > total * 1e-18:
         term *= 2.0 * x * x / (2 * n + 1)
@@ -36,14 +36,14 @@ def _erf_terms(x: float) -> int:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), written without overflow."""
+    """1 / (1 + exp(-x)), computed without overflow."""
     array = np.asarray(x)
     decay = np.exp(-np.abs(array))
     return np.where(array >= 0, 1 / (1 + decay), decay / (1 + decay)).astype(array.dtype)
 
 
 def truncated_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The quotient, towards zero for integers; an integer divided by zero is zero."""
+    """The quotient, truncated for integers; an integer divided by zero is zero."""
     a, b = np.asarray(a), np.asarray(b)
     if not np.issubdtype(a.dtype, np.integer):
         return a / b
@@ -53,12 +53,12 @@ def truncated_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def truncated_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The quotient without its fraction, also of floats."""
+    """The truncated quotient, also of floats."""
     quotient = truncated_divide(a, b)
     return quotient if np.issubdtype(quotient.dtype, np.integer) else np.trunc(quotient)
 
 
 def _exact_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Towards zero without floating point, which cannot hold 64 bits."""
+    """Integer division truncated towards zero, without floating point, which lacks 64 bits."""
     quotient, remainder = np.divmod(a, b)
     return quotient + ((remainder != 0) & ((a < 0) != (b < 0)))

@@ -1,4 +1,4 @@
-"""Reductions over axes, in the manner of NumPy."""
+"""Reductions over axes, with NumPy's semantics."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class ArgReduceAttrs(Attrs):
     axis: int | tuple[int, ...] | None = attr(None, "axes searched; None for all of them")
     keepdims: bool = attr(False, "keep the searched axes with size 1")
     exclude: bool = attr(False, "search all axes except those named")
-    dtype: DType = attr(int64, "dtype of the positions",
+    dtype: DType = attr(int64, "dtype of the indices",
                         check=lambda d: DType.of(d).is_int, expected="an integer dtype")
-    select_last_index: bool = attr(False, "of equal elements take the last, not the first")
+    select_last_index: bool = attr(False, "select the last of equal elements, not the first")
 
 
 def reduced_axes(attrs: ReduceAttrs | ArgReduceAttrs, ndim: int) -> tuple[int, ...]:
-    """The axes that the attributes name, counted from the front and ascending."""
+    """The reduced axes, counted from the front, in ascending order."""
     if attrs.axis is None:
         return tuple(range(ndim))
     given = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
@@ -70,14 +70,14 @@ def reduced_axes(attrs: ReduceAttrs | ArgReduceAttrs, ndim: int) -> tuple[int, .
 def reduce_layout(
     attrs: ReduceAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """Whole axes go, a split one with its block; ``keepdims`` allows no split one."""
+    """Reduced axes leave the layout with their blocks; ``keepdims`` needs them unsplit."""
     layout = data_layout(inputs)
     if layout is None:
         return None
     letters = "".join(layout.primal_axes[a] for a in reduced_axes(attrs, len(data_shape(types))))
     axes = tuple(i for i, axis in enumerate(layout.axes) if axis.letter in letters)
     is_split = [layout.block_index_of(a) is not None for a in letters]
-    if attrs.keepdims and True in is_split:  # the name of the builtin is an operator's here
+    if attrs.keepdims and True in is_split:  # ``any`` is an operator in this module
         return None
     result = layout if attrs.keepdims else without_letters(layout, letters)
     return LayoutResult((layout,), (result,), attrs.replace(axis=axes, exclude=False))
@@ -152,7 +152,7 @@ mean = _reduction(
 
 
 def _with_axes(call: Call, value: Expr) -> Expr:
-    """``value``, of the type of the result, with the reduced axes as axes of size 1."""
+    """``value``, of the result's type, with the reduced axes inserted as axes of size 1."""
     attrs = attrs_of(call, ReduceAttrs)
     axes = reduced_axes(attrs, tensor_type(call.args[0]).ndim)
     if attrs.keepdims:
@@ -192,7 +192,7 @@ def _mean_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 @max.gradient
 @min.gradient
 def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
-    """Elements that equal the extreme share its gradient."""
+    """Elements equal to the extreme share its gradient equally."""
     x, attrs = call.args[0], attrs_of(call, ReduceAttrs)
     winners = op.cast(op.equal(x, _with_axes(call, y)), dtype=tensor_type(x).dtype)
     axes = reduced_axes(attrs, tensor_type(x).ndim)
@@ -202,7 +202,7 @@ def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
 
 @prod.gradient
 def _prod_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
-    """Of a product with one zero, only that factor has a gradient: the product of the others."""
+    """The product of the other factors; with one zero, only the zero has a gradient."""
     x, attrs = call.args[0], attrs_of(call, ReduceAttrs)
     axes = reduced_axes(attrs, tensor_type(x).ndim)
     zero, one = scalar(0.0, x), scalar(1.0, x)
@@ -222,7 +222,7 @@ all = _reduction("all", np.all, _with(te.all, "all"), doc="Whether all of the bo
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceAttrs(ReduceAttrs):
-    unbiased: bool = attr(False, "divide by the count less one")
+    unbiased: bool = attr(False, "divide by the count minus one")
 
 
 def _variance_relation(ctx: RelationContext) -> bool:
@@ -234,7 +234,7 @@ def _variance_relation(ctx: RelationContext) -> bool:
     kept = tuple(1 if a in reduced_axes(attrs_as(ctx, VarianceAttrs), source.ndim) else d
                  for a, d in enumerate(source.shape))
     if mean_type.ndim != source.ndim:
-        ctx.fail("the mean has another rank than the data", arg=1, expected=TensorType(
+        ctx.fail("wrong rank of the mean", arg=1, expected=TensorType(
             kept, source.dtype), got=mean_type, help="take mean(x, keepdims=True)")
     for axis, size in enumerate(kept):
         expect_dim(ctx, 1, axis, mean_type.shape[axis], size, "the mean does not fit the data")
@@ -244,7 +244,7 @@ def _variance_relation(ctx: RelationContext) -> bool:
 @define_op("variance", attrs=VarianceAttrs, relation=_variance_relation,
            pattern=OpPattern.COMM_REDUCE, level=4, traits=CONTINUOUS)
 def variance(x: te.Tensor, mean: te.Tensor, attrs: VarianceAttrs) -> te.Tensor:
-    """The mean square of the distance from ``mean``, which has the reduced axes with size 1."""
+    """The mean squared distance from ``mean``, which has the reduced axes with size 1."""
     axes = reduced_axes(attrs, x.ndim)
     return topi_reduce.variance(x, mean, axes, keepdims=attrs.keepdims, unbiased=attrs.unbiased)
 
@@ -268,7 +268,7 @@ variance.spec(
 
 @variance.gradient
 def _variance_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """2 (x - mean) / count for x, and less its sum for the mean."""
+    """2 (x - mean) / count for x, and minus its sum for the mean."""
     x, mean_value = call.args
     attrs = attrs_of(call, VarianceAttrs)
     axes = reduced_axes(attrs, tensor_type(x).ndim)
@@ -321,5 +321,5 @@ def _arg_reduction(name: str, *, largest: bool, doc: str) -> Op:
     return op
 
 
-argmax = _arg_reduction("argmax", largest=True, doc="Where the largest element is.")
-argmin = _arg_reduction("argmin", largest=False, doc="Where the smallest element is.")
+argmax = _arg_reduction("argmax", largest=True, doc="The index of the largest element.")
+argmin = _arg_reduction("argmin", largest=False, doc="The index of the smallest element.")

@@ -1,8 +1,8 @@
-"""Pieces that the type relations of operators are made of.
+"""Helpers for the type relations of operators.
 
-The combinators for whole families are in ``weft.ir.typing.relations``; these helpers word the
-failures of the operator-specific ones. Each takes the relation context first, and fails (raises)
-where its fact does not hold.
+The combinators for whole families are in ``weft.ir.typing.relations``. These helpers check single
+facts for operator-specific relations; each takes the relation context first, and fails (raises)
+if the fact does not hold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ A = TypeVar("A", bound=Attrs)
 
 
 def attrs_as(ctx: RelationContext, kind: type[A]) -> A:
-    """The attributes as the record that the operator was declared with."""
+    """The attributes, as the record type that the operator declares."""
     if not isinstance(ctx.attrs, kind):
         raise InternalError(f"{ctx.op_name} has attributes of another operator",
                             expected=kind.__name__, got=type(ctx.attrs).__name__)
@@ -37,9 +37,9 @@ def tensors_known(ctx: RelationContext, count: int) -> list[TensorType] | None:
 
 
 def tensor_of(type_: Type) -> TensorType:
-    """An argument's type outside a relation (in a ``bounds`` hook), which has checked it."""
+    """The type of a tensor argument outside a relation (in a ``bounds`` hook)."""
     if not isinstance(type_, TensorType):
-        raise InternalError("an operator on tensors has another argument", got=str(type_))
+        raise InternalError("expected a tensor argument", got=str(type_))
     return type_
 
 
@@ -68,8 +68,8 @@ def expect_same_dtype(ctx: RelationContext, arg: int, type_: TensorType, dtype: 
 def expect_factor(
     ctx: RelationContext, right: TensorType, left: TensorType, out_dtype: DType | None
 ) -> None:
-    """The right operand of a product is of the left one's dtype; signed and unsigned bytes go
-    together where the sum is wider.
+    """Check the dtype of the right operand of a contraction: that of the left one; signed and
+    unsigned bytes may be mixed if ``out_dtype`` is wider.
     """
     bytes_ = all(t.dtype.is_int and t.dtype.bits == 8 for t in (left, right))
     if not (bytes_ and out_dtype is not None and out_dtype.bits > 8):
@@ -104,7 +104,7 @@ Check = Callable[[RelationContext, int, TensorType], None]
 
 
 def checked(check: Check, relation: Relation, *, args: int = 1) -> Relation:
-    """``relation`` after ``check`` of each known of the first ``args`` arguments."""
+    """``relation`` after ``check`` of each known argument among the first ``args``."""
 
     def relate(ctx: RelationContext) -> bool:
         for i in range(args):
@@ -120,14 +120,14 @@ def expect_dim(
     ctx: RelationContext, arg: int, axis: int, got: Dim, expected: Dim, message: str,
     *, why: str = "", help: str | None = None,
 ) -> Dim:
-    """Refuse a dimension known to differ; the better known one of the two comes back."""
+    """Fail if the dimension is known to differ; return the better known of the two."""
     if dims_equal(got, expected) is False:
         ctx.fail(message, arg=arg, axis=axis, expected=f"{expected}{why}", got=got, help=help)
     return expected if got is ANY else got
 
 
 def layout_attr(ctx: RelationContext, name: str) -> Layout:
-    """The layout in attribute ``name``, the failure worded as this call's."""
+    """The layout in attribute ``name``; fails with the name of the attribute."""
     try:
         return Layout.parse(getattr(ctx.attrs, name))
     except AttrsError as error:
@@ -136,7 +136,7 @@ def layout_attr(ctx: RelationContext, name: str) -> Layout:
 
 
 def to_layout(ctx: RelationContext, src: Layout, dst: Layout, shape: Shape, *, arg: int) -> Shape:
-    """``shape`` in another layout; fails where a block does not divide its axis."""
+    """``shape`` in another layout; fails if a block does not divide its axis."""
     if sorted(src.primal_axes) != sorted(dst.primal_axes):
         ctx.fail(f"cannot convert layout {src} to {dst}", arg=arg,
                  expected="two layouts of the same axes", got=f"{src} and {dst}")
@@ -163,5 +163,5 @@ def _check_blocks(ctx: RelationContext, layout: Layout, shape: Shape, arg: int) 
 
 
 def output_dtype(attrs: Attrs, default: DType) -> DType:
-    """The ``out_dtype`` attribute, where empty the dtype of the data."""
+    """The ``out_dtype`` attribute; if unset, the dtype of the data."""
     return getattr(attrs, "out_dtype", None) or default

@@ -1,4 +1,4 @@
-"""Operators of images: ``op.image.resize2d``, ``op.image.grid_sample``, …"""
+"""Image operators: ``op.image.resize2d``, ``op.image.grid_sample``, …"""
 
 from weft.op.image.dilation2d import Dilation2DAttrs, dilation2d
 from weft.op.image.resize import (

@@ -33,8 +33,8 @@ from weft.topi.nn.window import window_count, window_span
 @dataclass(frozen=True, kw_only=True)
 class Dilation2DAttrs(Attrs):
     strides: tuple[int, int] = steps_attr(2, "steps along height and width")
-    padding: tuple[int, ...] = padding_attr(2, "elements around the data that never win")
-    dilations: tuple[int, int] = steps_attr(2, "distance of the taps")
+    padding: tuple[int, ...] = padding_attr(2, "padding, whose elements never win")
+    dilations: tuple[int, int] = steps_attr(2, "distance between neighbouring taps")
     data_layout: str = attr("NCHW", "layout of the data and the result")
     kernel_layout: str = attr("IHW", "layout of the structuring element")
 
@@ -73,7 +73,7 @@ def _relation(ctx: RelationContext) -> bool:
 @define_op("image.dilation2d", attrs=Dilation2DAttrs, relation=_relation,
            pattern=OpPattern.OUT_FUSABLE, level=2)
 def dilation2d(data: te.Tensor, weight: te.Tensor, attrs: Dilation2DAttrs) -> te.Tensor:
-    """The largest sum of a window of each channel and the channel's structuring element."""
+    """The maximum over a window of each channel of the data plus its structuring element."""
     return topi_dilation2d(
         data, weight, strides=attrs.strides, padding=attrs.padding, dilations=attrs.dilations,
         data_layout=Layout.parse(attrs.data_layout),

@@ -36,24 +36,25 @@ def _choice_attr(default: str, choices: Sequence[str], doc: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ResizeAttrs(Attrs):
-    """Attributes of resampling; the members of the family fix the number of axes."""
+    """Attributes of resizing; the members of the family fix the number of axes."""
 
     size: tuple[int, ...] = attr(doc=_SIZE_DOC)
-    roi: tuple[float, ...] = attr((), "region that tf_crop_and_resize reads, in shares of the "
+    roi: tuple[float, ...] = attr((), "region that tf_crop_and_resize reads, as fractions of the "
                                   "axes: all starts, then all ends; empty for the whole")
     layout: str = attr(doc=_LAYOUT_DOC)
-    method: str = _choice_attr("linear", METHODS, "how positions between elements are filled")
+    method: str = _choice_attr("linear", METHODS, "interpolation between elements")
     coordinate_transformation_mode: str = _choice_attr(
-        "half_pixel", TRANSFORMS, "where an output position lies on the input"
+        "half_pixel", TRANSFORMS, "coordinate of an output element on the input"
     )
     rounding_method: str = _choice_attr("round_prefer_floor", ROUNDINGS,
                                         "which element is nearest to a position")
     cubic_alpha: float = attr(-0.75, "parameter of the cubic kernel")
-    cubic_exclude: bool = attr(False, "leave positions beyond the data out of the sums")
-    antialias: bool = attr(False, "stretch the kernel where an axis shrinks")
-    extrapolation_value: float = attr(0.0, "value beyond the data for tf_crop_and_resize")
-    scales: tuple[float, ...] = attr((), "factors as stated, where they are not the ratio of the "
-                                     "sizes; empty for that", check=lambda s: all(v > 0 for v in s),
+    cubic_exclude: bool = attr(False, "exclude elements outside the data from the sums")
+    antialias: bool = attr(False, "widen the kernel where an axis shrinks")
+    extrapolation_value: float = attr(0.0, "value outside the data for tf_crop_and_resize")
+    scales: tuple[float, ...] = attr((), "scale factors, if they are not the ratio of the "
+                                     "sizes; empty otherwise",
+                                     check=lambda s: all(v > 0 for v in s),
                                      expected="numbers > 0")
     out_dtype: DType | None = attr(None, "dtype of the result; None for the data's")
 
@@ -62,7 +63,7 @@ class ResizeAttrs(Attrs):
         return SPATIAL_AXES[len(self.size)]
 
     def axes(self) -> dict[str, Resampling]:
-        """How each spatial axis is resampled, by its letter."""
+        """The resampling of each spatial axis, by its letter."""
         rank = len(self.size)
         starts = self.roi[:rank] or (0.0,) * rank
         ends = self.roi[rank:] or (1.0,) * rank
@@ -116,10 +117,10 @@ def _relation(ctx: RelationContext) -> bool:
     for letter, size in zip(attrs.spatial, attrs.size, strict=True):
         axis = layout.index_of(letter)
         if shape[axis] == 0:
-            ctx.fail("there is nothing to resample", arg=0, axis=axis,
+            ctx.fail("cannot resize an empty axis", arg=0, axis=axis,
                      expected="a size of 1 or more", got=0)
         if attrs.antialias and not isinstance(shape[axis], int):
-            ctx.fail("antialias needs a fixed size", arg=0, axis=axis, got=shape[axis])
+            ctx.fail("antialias needs a static size", arg=0, axis=axis, got=shape[axis])
         shape[axis] = size
     ctx.output(TensorType(tuple(shape), output_dtype(attrs, source.dtype)))
     return True
@@ -131,7 +132,7 @@ def _by_position(attrs: ResizeAttrs) -> dict[int, Resampling]:
 
 
 def _as_products(call: Call) -> Expr | None:
-    """Each axis is a product with the matrix of its weights, which has a gradient."""
+    """Each axis as a matrix multiplication with its weights, which has a gradient."""
     attrs: Any = call.attrs
     x, type_ = call.args[0], tensor_type(call.args[0])
     axes = _by_position(attrs)
@@ -142,9 +143,9 @@ def _as_products(call: Call) -> Expr | None:
         matrix = taps_matrix(axis, shape[a])
         order = (*(i for i in range(type_.ndim) if i != a), a)
         back = tuple(order.index(i) for i in range(type_.ndim))
-        turned = get_op("transpose")(x, axes=order)
+        transposed = get_op("transpose")(x, axes=order)
         weights = const(matrix.astype(type_.dtype.numpy))
-        x = get_op("transpose")(get_op("nn.dense")(turned, weights), axes=back)
+        x = get_op("transpose")(get_op("nn.dense")(transposed, weights), axes=back)
     outside = beyond(axes, shape)
     if outside.any():
         fill = const(attrs.extrapolation_value, type_.dtype)
@@ -164,9 +165,9 @@ def _define(name: str, attrs_type: type[ResizeAttrs], cases: Sequence[Case]) -> 
 
     run.__doc__ = (
         "The data resampled to ``size`` along its spatial axes.\n\n"
-        "Every output position lies somewhere on the input, as the coordinate transformation\n"
-        "says, and takes the nearest element or mixes those around it, axis by axis (the formulas\n"
-        "are those of ONNX's Resize). Interpolated integers are rounded."
+        "The coordinate transformation maps every output element to a position on the input. The\n"
+        "result is the nearest element or an interpolation, axis by axis, with the formulas of\n"
+        "ONNX's Resize. Interpolated integers are rounded."
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
                    level=5, inputs=("x",), traits=CONTINUOUS)(run)

@@ -38,15 +38,15 @@ def _positive_sizes(sizes: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class GridSampleAttrs(Attrs):
-    method: str = attr("bilinear", "how positions between elements are filled",
+    method: str = attr("bilinear", "interpolation between elements",
                        check=one_of("nearest", "bilinear", "bicubic"),
                        expected='"nearest", "bilinear" or "bicubic"')
     layout: str = attr("NCHW", "layout of the data and the result",
                        check=one_of("NCHW", "NCDHW"), expected='"NCHW" or "NCDHW"')
-    padding_mode: str = attr("zeros", "what lies beyond the data",
+    padding_mode: str = attr("zeros", "values outside the data",
                              check=one_of("zeros", "border", "reflection"),
                              expected='"zeros", "border" or "reflection"')
-    align_corners: bool = attr(True, "-1 and 1 are the outermost elements, not their far edges")
+    align_corners: bool = attr(True, "-1 and 1 are the centres of the outermost elements")
 
 
 def _grid_relation(ctx: RelationContext) -> bool:
@@ -61,10 +61,10 @@ def _grid_relation(ctx: RelationContext) -> bool:
     expect_same_dtype(ctx, 1, grid, data.dtype)
     expect_dim(ctx, 1, 0, grid.shape[0], data.shape[0], "the batches differ")
     expect_dim(ctx, 1, 1, grid.shape[1], rank - 2, "the grid does not fit the data",
-               why=" (one coordinate for each axis)")
+               why=" (one coordinate per axis)")
     for axis in range(2, rank):
         if data.shape[axis] == 0:
-            ctx.fail("there is nothing to sample", arg=0, axis=axis,
+            ctx.fail("cannot sample an empty axis", arg=0, axis=axis,
                      expected="a size of 1 or more", got=0)
     ctx.output(TensorType((*data.shape[:2], *grid.shape[2:]), data.dtype))
     return True
@@ -73,7 +73,7 @@ def _grid_relation(ctx: RelationContext) -> bool:
 @define_op("image.grid_sample", attrs=GridSampleAttrs, relation=_grid_relation,
            pattern=OpPattern.OUT_FUSABLE, level=5, traits=CONTINUOUS)
 def grid_sample(data: te.Tensor, grid: te.Tensor, attrs: GridSampleAttrs) -> te.Tensor:
-    """The data at the positions of a grid (N, coordinates, height, width) from -1 to 1.
+    """The data sampled at the positions of a grid (N, coordinates, height, width), from -1 to 1.
 
     The first coordinate is along the width, the last along the first spatial axis.
     """
@@ -90,7 +90,7 @@ def _reflected(p: np.ndarray, size: int, align_corners: bool) -> np.ndarray:
 
 
 def _axis_taps(p: np.ndarray, size: int, attrs: GridSampleAttrs) -> list[Any]:
-    """(index, weight, whether it exists) of every tap along an axis."""
+    """(index, weight, whether it is in range) of every tap along an axis."""
     p = ((p + 1) / 2 * (size - 1) if attrs.align_corners else ((p + 1) * size - 1) / 2)
     fold = {"zeros": lambda q: q, "border": lambda q: np.clip(q, 0, size - 1),
             "reflection": lambda q: _reflected(q, size, attrs.align_corners)}[attrs.padding_mode]
@@ -152,7 +152,7 @@ def _affine_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 0, theta, 3)
     expect_float(ctx, 0, theta)
     for axis, size in ((1, 2), (2, 3)):
-        expect_dim(ctx, 0, axis, theta.shape[axis], size, "not an affine map of the plane")
+        expect_dim(ctx, 0, axis, theta.shape[axis], size, "not a 2 x 3 affine map")
     size = attrs_as(ctx, AffineGridAttrs).target_shape
     ctx.output(TensorType((theta.shape[0], 2, *size), theta.dtype))
     return True
@@ -161,12 +161,12 @@ def _affine_relation(ctx: RelationContext) -> bool:
 @define_op("image.affine_grid", attrs=AffineGridAttrs, relation=_affine_relation,
            pattern=OpPattern.INJECTIVE, level=5)
 def affine_grid(data: te.Tensor, attrs: AffineGridAttrs) -> te.Tensor:
-    """A regular grid of positions from -1 to 1, moved by the affine map ``data`` (N, 2, 3)."""
+    """A regular grid of positions in -1 to 1, transformed by the affine map ``data`` (N, 2, 3)."""
     return topi_sample.affine_grid(data, attrs.target_shape)
 
 
 def _base_grid(size: tuple[int, int]) -> np.ndarray:
-    """(x, y, 1) of every position, as a matrix."""
+    """(x, y, 1) of every grid point, as a matrix."""
     rows, columns = (np.linspace(-1, 1, n) if n > 1 else np.array([-1.0]) for n in size)
     x, y = np.meshgrid(columns, rows)
     return np.stack([x.ravel(), y.ravel(), np.ones(x.size)])
@@ -193,10 +193,10 @@ class CropAndResizeAttrs(Attrs):
     crop_size: tuple[int, int] = attr(doc="height and width of the results",
                                       check=_positive_sizes, expected="two numbers >= 1")
     layout: str = attr("NCHW", "layout of the data and the result")
-    method: str = attr("bilinear", "how positions between elements are filled",
+    method: str = attr("bilinear", "interpolation between elements",
                        check=one_of("bilinear", "nearest_neighbor"),
                        expected='"bilinear" or "nearest_neighbor"')
-    extrapolation_value: float = attr(0.0, "value beyond the data")
+    extrapolation_value: float = attr(0.0, "value outside the data")
 
 
 def _crop_relation(ctx: RelationContext) -> bool:
@@ -214,10 +214,10 @@ def _crop_relation(ctx: RelationContext) -> bool:
     expect_dim(ctx, 1, 1, boxes.shape[1], 4, "a box has four numbers", why=" (y1, x1, y2, x2)")
     expect_rank(ctx, 2, numbers, 1)
     expect_int(ctx, 2, numbers)
-    expect_dim(ctx, 2, 0, numbers.shape[0], boxes.shape[0], "there must be one image for each box")
+    expect_dim(ctx, 2, 0, numbers.shape[0], boxes.shape[0], "expected one image index per box")
     shape = list(data.shape)
     if 0 in shape and boxes.shape[0] != 0:
-        ctx.fail("there is nothing to crop", arg=0, expected="sizes of 1 or more", got=data)
+        ctx.fail("cannot crop an empty image", arg=0, expected="sizes of 1 or more", got=data)
     shape[0] = boxes.shape[0]
     for letter, size in zip("HW", attrs.crop_size, strict=True):
         shape[layout.index_of(letter)] = size
@@ -230,9 +230,9 @@ def _crop_relation(ctx: RelationContext) -> bool:
 def crop_and_resize(
     data: te.Tensor, boxes: te.Tensor, box_indices: te.Tensor, attrs: CropAndResizeAttrs
 ) -> te.Tensor:
-    """Each box (y1, x1, y2, x2 in shares of its image) resampled to one size.
+    """Each box (y1, x1, y2, x2 as fractions of its image), resized to one size.
 
-    ``box_indices`` names the image of each box. The result has the dtype of the boxes.
+    ``box_indices`` holds the image of each box. The result has the dtype of the boxes.
     """
     layout = Layout.parse(attrs.layout)
     return topi_sample.crop_and_resize(

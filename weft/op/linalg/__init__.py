@@ -1,4 +1,4 @@
-"""Factorisations of batches of matrices: ``op.linalg.lu``, ``op.linalg.cholesky``, …"""
+"""Factorizations of batches of matrices: ``op.linalg.lu``, ``op.linalg.cholesky``, …"""
 
 from weft.op.linalg.factors import (
     PivotOrderAttrs,

@@ -1,4 +1,4 @@
-"""LU, Cholesky and QR factors of batches of matrices, in the forms that LAPACK stores."""
+"""LU, Cholesky and QR factorizations of batches of matrices, in LAPACK's storage formats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.topi import linalg as topi
 
 
 def matrices(ctx: RelationContext, arg: int) -> TensorType | None:
-    """The type of an argument that is a batch of matrices of floats."""
+    """The type of an argument that is a batch of floating-point matrices."""
     source = ctx.tensor(arg)
     if source is not None:
         expect_float(ctx, arg, source)
@@ -35,7 +35,7 @@ def matrices(ctx: RelationContext, arg: int) -> TensorType | None:
 
 
 def _smaller(source: TensorType) -> Dim:
-    """The smaller one of rows and columns."""
+    """The minimum of rows and columns."""
     rows, columns = source.shape[1:]
     if rows == columns or (isinstance(rows, int) and isinstance(columns, int)):
         return rows if rows == columns else min(rows, columns)  # type: ignore[type-var]
@@ -55,9 +55,9 @@ def _lu_relation(ctx: RelationContext) -> bool:
 @define_op("linalg.lu", relation=_lu_relation, pattern=OpPattern.OPAQUE, level=3,
            inputs=("x",))
 def lu(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
-    """LU factors with partial pivoting: packed factors, pivots from 1, order of rows, info.
+    """LU factors with partial pivoting: packed factors, pivots (from 1), row permutation, info.
 
-    ``x[order] = L U``; ``info`` counts from 1 to the first zero on the diagonal of U.
+    ``x[order] = L U``; ``info`` is the position (from 1) of the first zero on U's diagonal, or 0.
     """
     return topi.lu(x)
 
@@ -88,7 +88,7 @@ lu.spec(_lu_reference, case((2, 4, 4)), case((1, 5, 3)), case((2, 3, 5)), case(_
 
 @dataclass(frozen=True, kw_only=True)
 class PivotOrderAttrs(Attrs):
-    rows: int = attr(1, "how many rows the matrix has", check=lambda n: n >= 0,
+    rows: int = attr(1, "number of rows of the matrix", check=lambda n: n >= 0,
                      expected="0 or more")
 
 
@@ -105,7 +105,7 @@ def _pivot_relation(ctx: RelationContext) -> bool:
 @define_op("linalg.pivot_order", attrs=PivotOrderAttrs, relation=_pivot_relation,
            pattern=OpPattern.OPAQUE, level=3)
 def pivot_order(pivots: te.Tensor, attrs: PivotOrderAttrs) -> te.Tensor:
-    """The order of rows after the exchanges that the pivots of ``linalg.lu`` name."""
+    """The row permutation that the pivots of ``linalg.lu`` describe."""
     return topi.pivot_order(pivots, attrs.rows)
 
 
@@ -134,9 +134,9 @@ def _cholesky_relation(ctx: RelationContext) -> bool:
 @define_op("linalg.cholesky", relation=_cholesky_relation, pattern=OpPattern.OPAQUE, level=3,
            inputs=("x",))
 def cholesky(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
-    """The lower factor L of ``x = L L'`` from the lower triangle, and info.
+    """The lower factor L of ``x = L L'``, computed from the lower triangle, and info.
 
-    ``info`` counts from 1 to the first leading minor that is not positive.
+    ``info`` is the order (from 1) of the first leading minor that is not positive, or 0.
     """
     return topi.cholesky(x)
 
@@ -183,7 +183,7 @@ def _qr_relation(ctx: RelationContext) -> bool:
 @define_op("linalg.qr", relation=_qr_relation, pattern=OpPattern.OPAQUE, level=3,
            inputs=("x",))
 def qr(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
-    """R on and above the diagonal, reflections below it, and their scales."""
+    """R on and above the diagonal, Householder vectors below it, and their scales."""
     return topi.qr(x)
 
 
@@ -201,7 +201,7 @@ qr.spec(_qr_reference, case((2, 4, 4)), case((1, 5, 3)), case((2, 3, 5)), case((
 
 @dataclass(frozen=True, kw_only=True)
 class ReflectAttrs(Attrs):
-    transpose: bool = attr(False, "multiply by the transposed factor")
+    transpose: bool = attr(False, "multiply by the transpose of Q")
 
 
 def _reflect_relation(ctx: RelationContext) -> bool:
@@ -214,7 +214,7 @@ def _reflect_relation(ctx: RelationContext) -> bool:
         expect_same_dtype(ctx, arg, types[arg], packed.dtype)
     expect_same_dtype(ctx, 1, scales, packed.dtype)
     expect_rank(ctx, 1, scales, 2)
-    expect_dim(ctx, 2, 1, c.shape[1], packed.shape[1], "the matrices have other rows")
+    expect_dim(ctx, 2, 1, c.shape[1], packed.shape[1], "the matrices differ in rows")
     ctx.output(c)
     return True
 
@@ -222,7 +222,7 @@ def _reflect_relation(ctx: RelationContext) -> bool:
 @define_op("linalg.reflect", attrs=ReflectAttrs, relation=_reflect_relation,
            pattern=OpPattern.OPAQUE, level=3)
 def reflect(packed: te.Tensor, scales: te.Tensor, c: te.Tensor, attrs: ReflectAttrs) -> te.Tensor:
-    """``Q c`` of the orthogonal factor that ``linalg.qr`` packs."""
+    """``Q c`` for the orthogonal factor Q that ``linalg.qr`` packs."""
     return topi.reflect(packed, scales, c, transpose=attrs.transpose)
 
 

@@ -1,4 +1,4 @@
-"""Systems of equations with triangular matrices, and the exponential function of matrices."""
+"""Triangular systems of equations, and the matrix exponential."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from weft.topi import linalg as topi
 
 @dataclass(frozen=True, kw_only=True)
 class TriangularSolveAttrs(Attrs):
-    lower: bool = attr(True, "read the lower triangle, else the upper one")
-    unit: bool = attr(False, "take ones for the diagonal")
+    lower: bool = attr(True, "read the lower triangle, not the upper one")
+    unit: bool = attr(False, "assume ones on the diagonal")
 
 
 def _solve_relation(ctx: RelationContext) -> bool:
@@ -31,7 +31,7 @@ def _solve_relation(ctx: RelationContext) -> bool:
     expect_same_dtype(ctx, 1, b, a.dtype)
     expect_dim(ctx, 0, 2, a.shape[2], a.shape[1], "the matrices are not square")
     expect_dim(ctx, 1, 0, b.shape[0], a.shape[0], "the batches differ")
-    expect_dim(ctx, 1, 1, b.shape[1], a.shape[1], "the right side has other rows")
+    expect_dim(ctx, 1, 1, b.shape[1], a.shape[1], "the right-hand side has another number of rows")
     ctx.output(b)
     return True
 
@@ -39,7 +39,7 @@ def _solve_relation(ctx: RelationContext) -> bool:
 @define_op("linalg.triangular_solve", attrs=TriangularSolveAttrs, relation=_solve_relation,
            pattern=OpPattern.OPAQUE, level=3)
 def triangular_solve(a: te.Tensor, b: te.Tensor, attrs: TriangularSolveAttrs) -> te.Tensor:
-    """``x`` with ``a x = b``, of which one triangle of ``a`` is read."""
+    """``x`` with ``a x = b`` for triangular ``a``; the other triangle is not read."""
     return topi.triangular_solve(a, b, lower=attrs.lower, unit=attrs.unit)
 
 
@@ -72,12 +72,12 @@ def _square_relation(ctx: RelationContext) -> bool:
 @define_op("linalg.matrix_exp", relation=_square_relation, pattern=OpPattern.OPAQUE, level=3,
            inputs=("x",))
 def matrix_exp(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
-    """The sum of all ``x**n / n!``."""
+    """The matrix exponential: the sum of all ``x**n / n!``."""
     return topi.matrix_exp(x)
 
 
 def _exp_reference(x: np.ndarray) -> np.ndarray:
-    """The series of x / 2**8, squared eight times."""
+    """Scaling and squaring: the series of x / 2**8, squared eight times."""
     wide = x.astype(np.float64) / 256.0
     term = total = np.broadcast_to(np.eye(x.shape[1]), x.shape)
     for n in range(1, 25):

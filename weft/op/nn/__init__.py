@@ -1,4 +1,4 @@
-"""Operators of neural networks: ``op.nn.conv2d``, ``op.nn.relu``, …"""
+"""Neural network operators: ``op.nn.conv2d``, ``op.nn.relu``, …"""
 
 from weft.op.elementwise import leaky_relu, relu
 from weft.op.nn.adaptive_pool import (

@@ -1,4 +1,4 @@
-"""Pooling to a given size over signals, images and volumes."""
+"""Adaptive pooling of signals, images and volumes: pooling to a given output size."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _relation(ctx: RelationContext) -> bool:
     for letter, count in zip(attrs.spatial, attrs.output_size, strict=True):
         axis = layout.index_of(letter)
         if shape[axis] == 0:
-            ctx.fail("there is nothing to pool", arg=0, axis=axis, expected="a size of 1 or more",
+            ctx.fail("cannot pool an empty axis", arg=0, axis=axis, expected="a size of 1 or more",
                      got=0)
         shape[axis] = count
     ctx.output(TensorType(tuple(shape), source.dtype))
@@ -78,12 +78,12 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 def window_bounds(size: int, count: int) -> Iterator[tuple[int, int]]:
-    """Where each of ``count`` even windows over ``size`` elements starts and ends."""
+    """The start and end of each of ``count`` even windows over ``size`` elements."""
     return ((i * size // count, -(-(i + 1) * size // count)) for i in range(count))
 
 
 def _reference(x: np.ndarray, attrs: AdaptivePoolAttrs, reduce: Callable[..., Any]) -> np.ndarray:
-    """Axis by axis: windows of all axes are products of windows of each."""
+    """Reduces axis by axis, because windows are separable."""
     layout, dtype = Layout.parse(attrs.layout), x.dtype
     x = x.astype(np.float64) if reduce is np.mean else x
     for letter, count in zip(attrs.spatial, attrs.output_size, strict=True):
@@ -96,7 +96,7 @@ def _reference(x: np.ndarray, attrs: AdaptivePoolAttrs, reduce: Callable[..., An
 
 def _as_pool(kind: str) -> Callable[[Call], Expr | None]:
     def decompose(call: Call) -> Expr | None:
-        """Windows of one length are those of a plain pool, which has a schedule of its own."""
+        """Windows of equal length are those of ordinary pooling, which has its own schedule."""
         attrs: Any = call.attrs
         layout, shape = Layout.parse(attrs.layout), tensor_type(call.args[0]).shape
         sizes = [shape[layout.index_of(letter)] for letter in attrs.spatial]
@@ -117,7 +117,7 @@ def _as_pool(kind: str) -> Callable[[Call], Expr | None]:
 
 def _as_slices(reduce: str) -> Callable[[Call], Expr | None]:
     def expand(call: Call) -> Expr | None:
-        """Each window along an axis is a slice that is reduced; they are joined again."""
+        """Each window along an axis becomes a reduced slice; the results are concatenated."""
         attrs: Any = call.attrs
         layout, x = Layout.parse(attrs.layout), call.args[0]
         shape = tensor_type(x).shape

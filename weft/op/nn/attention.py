@@ -28,7 +28,7 @@ from weft.op.relations import (
 )
 from weft.topi.nn import attention as topi_attention
 
-# A score this low is as good as minus infinity beside any score that is seen: its exponential is 0.
+# A score this low acts as minus infinity beside any visible score: its exponential is 0.
 AS_GOOD_AS_INFINITE = -1e30
 UNDEFINED = ("nan", "zero_if_hidden", "zero")
 
@@ -36,9 +36,9 @@ UNDEFINED = ("nan", "zero_if_hidden", "zero")
 @dataclass(frozen=True, kw_only=True)
 class AttentionAttrs(Attrs):
     scale: float = attr(1.0, "factor of the scores")
-    causal: bool = attr(False, "query l sees the keys up to l + offset alone")
-    offset: int = attr(0, "how many keys the first query sees, less one, where causal")
-    fill: float | None = attr(None, "score of what is not seen; None for minus infinity")
+    causal: bool = attr(False, "query l sees only the keys up to l + offset")
+    offset: int = attr(0, "number of keys that the first query sees, minus one, if causal")
+    fill: float | None = attr(None, "score of hidden keys; None for minus infinity")
     undefined: str = attr(
         "nan", 'queries without a softmax: "nan"; "zero_if_hidden" gives zeros where all scores '
         'are minus infinity, "zero" in any case', check=lambda how: how in UNDEFINED,
@@ -50,7 +50,7 @@ class AttentionAttrs(Attrs):
 
     @property
     def last_key(self) -> int | None:
-        """The last key that the first query sees; ``None`` for all."""
+        """The last key that the first query sees; ``None`` for no limit."""
         return self.offset if self.causal else None
 
 
@@ -133,7 +133,7 @@ def masked_attention(q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor,
                      attrs: AttentionAttrs) -> te.Tensor:
     """``nn.attention`` with a mask that broadcasts to the scores, (…, heads, L, S).
 
-    A boolean mask is true for what is seen; numbers are added to the scores.
+    A boolean mask is true for visible keys; numbers are added to the scores.
     """
     return _compute(q, k, v, mask, attrs)
 
@@ -169,7 +169,7 @@ def _reference(
 @attention.expansion
 @masked_attention.expansion
 def expand_attention(call: Call) -> Expr | None:
-    """Two batched products around a softmax; heads of a group become rows of one product."""
+    """Two batched matmuls around a softmax; the heads of a group become rows of one matmul."""
     attrs = attrs_of(call, AttentionAttrs)
     types = [tensor_type(arg) for arg in call.args]
     if not all(map(is_static, types)):
@@ -216,7 +216,7 @@ def _masked(scores: Expr, mask: Expr | None, attrs: AttentionAttrs, dtype: DType
 
 def _defined(scores: Expr, weights: Expr, mask: Expr | None, attrs: AttentionAttrs,
              dtype: DType) -> Expr:
-    """Zeros for the weights of queries without a softmax, as the attributes want it."""
+    """Zero weights for queries without a softmax, as the attributes demand."""
     zero, sees_always = const(0.0, dtype), not attrs.causal or attrs.offset >= 0
     if attrs.undefined == "zero":
         return get_op("where")(get_op("isnan")(weights), zero, weights)

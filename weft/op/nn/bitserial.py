@@ -1,4 +1,4 @@
-"""Products of integers of few bits: bitpack, bitserial_dense, bitserial_conv2d."""
+"""GEMM and convolution of low-bit integers: bitpack, bitserial_dense, bitserial_conv2d."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def _is_word(dtype: DType) -> bool:
 _WORD = DType.of("uint32")
 _PACK: dict[str, Any] = {"doc": "dtype of the words", "check": _is_word,
                          "expected": "an unsigned integer dtype"}
-_OUT: dict[str, Any] = {"doc": "dtype of the sums", "check": lambda d: d.is_int,
+_OUT: dict[str, Any] = {"doc": "dtype of the accumulator and result", "check": lambda d: d.is_int,
                         "expected": "an integer dtype"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BitPackAttrs(Attrs):
-    bits: int = _bits_attr("how many bits an element has")
-    pack_axis: int = attr(1, "axis whose elements are packed in words")
-    bit_axis: int = attr(-1, "axis of the planes in the result")
+    bits: int = _bits_attr("bits per element")
+    pack_axis: int = attr(1, "axis whose elements are packed into words")
+    bit_axis: int = attr(-1, "axis of the bit planes in the result")
     pack_dtype: DType = attr(_WORD, **_PACK)
 
 
@@ -85,9 +85,9 @@ def _bitpack_relation(ctx: RelationContext) -> bool:
 @define_op("nn.bitpack", attrs=BitPackAttrs, relation=_bitpack_relation,
            pattern=OpPattern.OUT_FUSABLE, level=2)
 def bitpack(data: te.Tensor, attrs: BitPackAttrs) -> te.Tensor:
-    """The bits of integers as planes along a new axis, packed in words along another.
+    """The bits of integers as planes along a new axis, packed into words along another.
 
-    The first element of a word is its highest bit; the last word is filled with zeros.
+    The first element of a word is its highest bit; the last word is padded with zeros.
     """
     return topi.bitpack(data, attrs.bits, *_axes(attrs, data.ndim), attrs.pack_dtype)
 
@@ -122,7 +122,7 @@ class BitserialDenseAttrs(Attrs):
     weight_bits: int = _bits_attr("bits of the weight")
     pack_dtype: DType = attr(_WORD, **_PACK)
     out_dtype: DType = attr(int32, **_OUT)
-    unipolar: bool = attr(True, "bits of the weight that are not set stand for -1, not 0")
+    unipolar: bool = attr(True, "cleared bits of the weight mean -1, not 0")
 
 
 def _dense_relation(ctx: RelationContext) -> bool:
@@ -147,8 +147,8 @@ def _dense_relation(ctx: RelationContext) -> bool:
 def bitserial_dense(data: te.Tensor, weight: te.Tensor, attrs: BitserialDenseAttrs) -> te.Tensor:
     """``data`` (M, K) times the transpose of ``weight`` (N, K), by counting bits.
 
-    Only the lowest ``data_bits`` and ``weight_bits`` count. With ``unipolar`` the bits of the
-    weight are 1 and -1.
+    Only the lowest ``data_bits`` and ``weight_bits`` are used. With ``unipolar`` the bits of the
+    weight mean 1 and -1.
     """
     return topi.bitserial_dense(
         data, weight, data_bits=attrs.data_bits, weight_bits=attrs.weight_bits,
@@ -157,7 +157,7 @@ def bitserial_dense(data: te.Tensor, weight: te.Tensor, attrs: BitserialDenseAtt
 
 
 def _meant(x: np.ndarray, bits: int, *, signed: bool) -> np.ndarray:
-    """What the lowest bits of ``x`` stand for."""
+    """The values that the lowest bits of ``x`` represent."""
     value = x.astype(np.int64) & (2**bits - 1)
     return 2 * value - (2**bits - 1) if signed else value
 
@@ -180,14 +180,14 @@ bitserial_dense.spec(
 @dataclass(frozen=True, kw_only=True)
 class BinaryConv2DAttrs(Attrs):
     strides: tuple[int, int] = steps_attr(2, "steps along height and width")
-    padding: tuple[int, ...] = padding_attr(2, "elements around the data that count nothing")
+    padding: tuple[int, ...] = padding_attr(2, "padding, whose elements count as nothing")
     activation_bits: int = _bits_attr("bits of the data")
     weight_bits: int = _bits_attr("bits of the kernel")
     data_layout: str = attr("NCHW", "layout of the data and the result")
     kernel_layout: str = attr("OIHW", "layout of the kernel")
     pack_dtype: DType = attr(_WORD, **_PACK)
     out_dtype: DType = attr(int32, **_OUT)
-    unipolar: bool = attr(True, "bits of the kernel that are not set stand for -1, not 0")
+    unipolar: bool = attr(True, "cleared bits of the kernel mean -1, not 0")
 
 
 def _conv_relation(ctx: RelationContext) -> bool:
@@ -224,10 +224,10 @@ def _conv_relation(ctx: RelationContext) -> bool:
 @define_op("nn.bitserial_conv2d", attrs=BinaryConv2DAttrs, relation=_conv_relation,
            pattern=OpPattern.OUT_FUSABLE, level=2)
 def bitserial_conv2d(data: te.Tensor, kernel: te.Tensor, attrs: BinaryConv2DAttrs) -> te.Tensor:
-    """A convolution of integers of few bits, by counting bits.
+    """A convolution of low-bit integers, by counting bits.
 
-    Only the lowest ``activation_bits`` and ``weight_bits`` count. With ``unipolar`` the bits of
-    the kernel are 1 and -1.
+    Only the lowest ``activation_bits`` and ``weight_bits`` are used. With ``unipolar`` the bits of
+    the kernel mean 1 and -1.
     """
     return topi.bitserial_conv2d(
         data, kernel, strides=attrs.strides, padding=attrs.padding,

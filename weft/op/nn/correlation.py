@@ -1,4 +1,4 @@
-"""Correlation of two maps of features at shifts, the heart of FlowNet."""
+"""Correlation of two feature maps at displacements, as in FlowNet."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ def _step_attr(doc: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelationAttrs(Attrs):
-    kernel_size: int = attr(1, "side of the windows that are compared",
+    kernel_size: int = attr(1, "side of the compared windows",
                             check=lambda k: k > 0 and k % 2 == 1, expected="an odd number")
-    max_displacement: int = attr(1, "largest shift of the second map", check=lambda d: d >= 0,
+    max_displacement: int = attr(1, "maximum displacement of the second map",
+                                 check=lambda d: d >= 0,
                                  expected="0 or more")
     stride1: int = _step_attr("distance of the windows in the first map")
-    stride2: int = _step_attr("distance of the shifts")
+    stride2: int = _step_attr("distance of the displacements")
     padding: tuple[int, ...] = padding_attr(2, "zeros around both maps")
-    is_multiply: bool = attr(True, "multiply, not the absolute difference")
+    is_multiply: bool = attr(True, "multiply, instead of the absolute difference")
 
 
 def _relation(ctx: RelationContext) -> bool:
@@ -57,13 +58,13 @@ def _relation(ctx: RelationContext) -> bool:
     for axis in range(4):
         expect_dim(ctx, 1, axis, b.shape[axis], a.shape[axis], "the maps have different shapes")
     if a.shape[1] == 0:
-        ctx.fail("there are no channels", arg=0, axis=1, expected="1 or more", got=0)
+        ctx.fail("the number of channels is 0", arg=0, axis=1, expected="1 or more", got=0)
     span = 2 * (attrs.max_displacement + (attrs.kernel_size - 1) // 2) + 1
     sizes = []
     for i, (before, after) in enumerate(side_padding(attrs.padding, 2)):
         padded = dim_add(a.shape[2 + i], before + after)
         if isinstance(padded, int) and padded < span:
-            ctx.fail("the windows and their shifts do not fit the padded data", arg=0, axis=2 + i,
+            ctx.fail("windows and displacements exceed the padded data", arg=0, axis=2 + i,
                      expected=f"a size of {span} or more", got=padded)
         sizes.append(window_count(padded, span, attrs.stride1))
     shifts = 2 * (attrs.max_displacement // attrs.stride2) + 1
@@ -74,9 +75,9 @@ def _relation(ctx: RelationContext) -> bool:
 @define_op("nn.correlation", attrs=CorrelationAttrs, relation=_relation,
            pattern=OpPattern.OUT_FUSABLE, level=2)
 def correlation(data1: te.Tensor, data2: te.Tensor, attrs: CorrelationAttrs) -> te.Tensor:
-    """The mean product of windows of one map (NCHW) and those of another, at each shift.
+    """The mean product of windows of one map (NCHW) with those of another, per displacement.
 
-    The channels of the result are the shifts, row by row from the upper left one.
+    The channels of the result are the displacements in row-major order.
     """
     return topi_correlation(
         data1, data2, kernel_size=attrs.kernel_size, max_displacement=attrs.max_displacement,

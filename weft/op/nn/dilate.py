@@ -1,4 +1,4 @@
-"""Elements put apart, and mirrored at the ends: dilate, mirror_pad."""
+"""Dilation and mirror padding: dilate, mirror_pad."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.topi.nn import space as topi_space
 class DilateAttrs(Attrs):
     strides: tuple[int, ...] = attr(doc="distance of neighbours along each axis", check=positive,
                                     expected="numbers >= 1")
-    dilation_value: float = attr(0.0, "what lies between them")
+    dilation_value: float = attr(0.0, "value between the elements")
 
 
 def _dilate_relation(ctx: RelationContext) -> bool:
@@ -35,12 +35,12 @@ def _dilate_relation(ctx: RelationContext) -> bool:
         return False
     strides = attrs_as(ctx, DilateAttrs).strides
     if len(strides) != source.ndim:
-        ctx.fail("strides do not fit the argument", arg=0, expected=f"{source.ndim} numbers",
+        ctx.fail("wrong number of strides", arg=0, expected=f"{source.ndim} numbers",
                  got=f"{len(strides)} numbers")
     shape = list(source.shape)
     for axis, (size, stride) in enumerate(zip(source.shape, strides, strict=True)):
         if size == 0 and stride > 1:
-            ctx.fail("an empty axis cannot be dilated", arg=0, axis=axis,
+            ctx.fail("cannot dilate an empty axis", arg=0, axis=axis,
                      expected="a size of 1 or more", got=0)
         if stride > 1:
             shape[axis] = dim_add(dim_mul(dim_add(size, -1), stride), 1)
@@ -91,7 +91,7 @@ def _mirror_relation(ctx: RelationContext) -> bool:
         return False
     attrs = attrs_as(ctx, MirrorPadAttrs)
     if len(attrs.pad_width) != source.ndim:
-        ctx.fail("pad_width does not fit the argument", arg=0, expected=f"{source.ndim} pairs",
+        ctx.fail("wrong length of pad_width", arg=0, expected=f"{source.ndim} pairs",
                  got=f"{len(attrs.pad_width)} pairs")
     shape = list(source.shape)
     for axis, (size, (before, after)) in enumerate(zip(source.shape, attrs.pad_width,
@@ -109,7 +109,7 @@ def _mirror_relation(ctx: RelationContext) -> bool:
 @define_op("nn.mirror_pad", attrs=MirrorPadAttrs, relation=_mirror_relation,
            pattern=OpPattern.INJECTIVE, level=2)
 def mirror_pad(x: te.Tensor, attrs: MirrorPadAttrs) -> te.Tensor:
-    """``x`` with its mirror images around it."""
+    """``x`` padded with its mirror images."""
     return topi_space.mirror_pad(x, attrs.pad_width, repeats_edge=attrs.mode == "SYMMETRIC")
 
 
@@ -121,7 +121,7 @@ def _mirror_reference(
 
 @mirror_pad.expansion
 def _mirror_by_slices(call: Call) -> Expr | None:
-    """Turned slices joined to the ends, axis by axis."""
+    """Reversed slices concatenated to the ends, axis by axis."""
     attrs: Any = call.attrs
     x, shape = call.args[0], tensor_type(call.args[0]).shape
     for axis, (size, pair) in enumerate(zip(shape, attrs.pad_width, strict=True)):

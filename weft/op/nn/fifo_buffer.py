@@ -1,4 +1,4 @@
-"""A queue of fixed length along an axis, for models that run on streams."""
+"""A FIFO buffer along an axis, for streaming models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.tir.expr import PrimExpr, if_then_else
 
 @dataclass(frozen=True, kw_only=True)
 class FifoBufferAttrs(Attrs):
-    axis: int = attr(0, "axis along which elements move on")
+    axis: int = attr(0, "axis along which elements are shifted")
 
 
 def _relation(ctx: RelationContext) -> bool:
@@ -48,7 +48,7 @@ def _is_longer(size: Dim, held: Dim) -> bool:
 @define_op("nn.fifo_buffer", attrs=FifoBufferAttrs, relation=_relation,
            pattern=OpPattern.INJECTIVE, level=3)
 def fifo_buffer(data: te.Tensor, buffer: te.Tensor, attrs: FifoBufferAttrs) -> te.Tensor:
-    """The buffer moved on along an axis by the length of the data, which fills its end."""
+    """The buffer shifted along an axis by the length of the data, which fills its end."""
     axis = attrs.axis % data.ndim
     step = data.shape[axis]
     held = buffer.shape[axis] - step

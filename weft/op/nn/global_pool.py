@@ -1,4 +1,4 @@
-"""Pooling over whole signals, images and volumes."""
+"""Global pooling of signals, images and volumes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _global_relation(spatial: str) -> Relation:
         pooled = [layout.index_of(letter) for letter in spatial]
         for axis in pooled:
             if source.shape[axis] == 0:
-                ctx.fail("there is nothing to pool", arg=0, axis=axis,
+                ctx.fail("cannot pool an empty axis", arg=0, axis=axis,
                          expected="a size of 1 or more", got=0)
         shape = tuple(1 if i in pooled else d for i, d in enumerate(source.shape))
         ctx.output(TensorType(shape, source.dtype))

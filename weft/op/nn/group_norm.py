@@ -1,4 +1,4 @@
-"""Normalisation over groups of channels, and over every channel of every instance."""
+"""Group normalization and instance normalization."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InstanceNormAttrs(Attrs):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupNormAttrs(InstanceNormAttrs):
-    num_groups: int = attr(doc="into how many groups the channels are divided",
+    num_groups: int = attr(doc="number of groups of channels",
                            check=lambda n: n > 0, expected="1 or more")
 
 
@@ -49,11 +49,12 @@ def _norm_relation(ctx: RelationContext) -> bool:
     attrs = attrs_as(ctx, InstanceNormAttrs)
     axis = normalize_axis(ctx, attrs.axis, data.ndim)
     if axis == 0:
-        ctx.fail("axis 0 is the batch", expected="another axis for the channels", got=attrs.axis)
+        ctx.fail("axis 0 is the batch axis", expected="another axis for the channels",
+                 got=attrs.axis)
     channels = data.shape[axis]
     if isinstance(attrs, GroupNormAttrs) and (
             not isinstance(channels, int) or channels % attrs.num_groups):
-        ctx.fail("the channels do not divide into groups", arg=0, axis=axis,
+        ctx.fail("the channels are not divisible into groups", arg=0, axis=axis,
                  expected=f"a number divisible by num_groups = {attrs.num_groups}", got=channels)
     sizes = [expect_vector(ctx, i, data, axis, n) for i, n in ((1, "gamma"), (2, "beta"))]
     ctx.output(data)
@@ -65,7 +66,7 @@ def _norm_relation(ctx: RelationContext) -> bool:
 def group_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: GroupNormAttrs
 ) -> te.Tensor:
-    """Each group of channels of each batch normalised as one, times gamma, plus beta.
+    """Each group of channels of each batch element normalised, times gamma, plus beta.
 
     Mean and variance are over the channels of the group and all axes but the batch (axis 0).
     """
@@ -81,7 +82,7 @@ def group_norm(
 def instance_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, attrs: InstanceNormAttrs
 ) -> te.Tensor:
-    """Each channel of each batch normalised by itself, times gamma, plus beta."""
+    """Each channel of each batch element normalised, times gamma, plus beta."""
     return topi_norm.group_norm(
         data, gamma, beta, group_size=tir_const(1), axis=attrs.axis % data.ndim,
         epsilon=attrs.epsilon, center=attrs.center, scale=attrs.scale,
@@ -113,7 +114,7 @@ def _instance_reference(
 @instance_norm.expansion
 @group_norm.expansion
 def _expand_group_norm(call: Call) -> Expr | None:
-    """Groups as an axis of their own, and arithmetic over what is behind it."""
+    """Arithmetic over a separate axis for the groups."""
     attrs: Any = call.attrs
     data, gamma, beta = call.args
     type_ = tensor_type(data)
@@ -136,7 +137,7 @@ def _expand_group_norm(call: Call) -> Expr | None:
 
 
 def _standardised(x: Expr, over: Sequence[int], epsilon: Expr) -> Expr:
-    """``x`` with mean 0 and variance 1 over some axes."""
+    """``x`` normalised to mean 0 and variance 1 over some axes."""
     mean, multiply = get_op("mean"), get_op("multiply")
     centred = get_op("subtract")(x, mean(x, axis=tuple(over), keepdims=True))
     variance = mean(multiply(centred, centred), axis=tuple(over), keepdims=True)

@@ -1,4 +1,4 @@
-"""Losses of classifiers: cross entropy and negative log likelihood."""
+"""Classification losses: cross entropy and negative log likelihood."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def cross_entropy(predictions: te.Tensor, targets: te.Tensor, _attrs: Attrs) -> 
 def cross_entropy_with_logits(
     predictions: te.Tensor, targets: te.Tensor, _attrs: Attrs
 ) -> te.Tensor:
-    """The mean over the batch of -sum(targets * predictions), which are logarithms already."""
+    """The mean over the batch of -sum(targets * predictions), for logarithmic predictions."""
     return topi_loss.cross_entropy(predictions, targets, is_log=True)
 
 
@@ -93,10 +93,10 @@ cross_entropy_with_logits.spec(
 
 @dataclass(frozen=True, kw_only=True)
 class NllLossAttrs(Attrs):
-    reduction: str = attr("mean", "what becomes of the losses",
+    reduction: str = attr("mean", "reduction of the losses",
                           check=one_of("mean", "sum", "none"),
                           expected='"mean" (weighted), "sum" or "none"')
-    ignore_index: int = attr(-100, "class whose elements do not count")
+    ignore_index: int = attr(-100, "class whose elements are ignored")
 
 
 def _nll_relation(ctx: RelationContext) -> bool:
@@ -111,9 +111,9 @@ def _nll_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 2, weights, 1)
     expect_same_dtype(ctx, 2, weights, predictions.dtype)
     expect_dim(ctx, 2, 0, weights.shape[0], predictions.shape[1],
-               "there must be one weight for each class")
+               "expected one weight per class")
     if predictions.shape[1] == 0:
-        ctx.fail("there are no classes", arg=0, axis=1, expected="a size of 1 or more", got=0)
+        ctx.fail("the number of classes is 0", arg=0, axis=1, expected="a size of 1 or more", got=0)
     for axis, size in enumerate((predictions.shape[0], *predictions.shape[2:])):
         expect_dim(ctx, 1, axis, targets.shape[axis], size,
                    "the targets do not fit the predictions")
@@ -129,8 +129,8 @@ def nll_loss(
 ) -> te.Tensor:
     """-weights[t] * predictions[n, t, ...] with t = targets[n, ...], reduced.
 
-    ``predictions`` are logarithms of probabilities (batch, classes, ...). The mean is over the
-    weights that count. Classes beyond the range are those at its ends.
+    ``predictions`` are logarithms of probabilities (batch, classes, ...). The mean is weighted,
+    without ignored elements. Classes out of range are clamped.
     """
     return topi_loss.nll_loss(predictions, targets, weights, reduction=attrs.reduction,
                               ignore_index=attrs.ignore_index)
@@ -153,7 +153,7 @@ def _nll_reference(
 
 @nll_loss.expansion
 def _expand_nll_loss(call: Call) -> Expr | None:
-    """One row of the identity for each target picks its prediction and its weight."""
+    """A one-hot row per target selects its prediction and its weight."""
     attrs: Any = call.attrs
     predictions, targets, weights = call.args
     type_, kind = tensor_type(predictions), tensor_type(targets).dtype

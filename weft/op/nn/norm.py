@@ -1,4 +1,4 @@
-"""Normalisation and dropout, as at inference."""
+"""Normalization and dropout, with their inference behaviour."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from weft.topi.nn import norm as topi_norm
 def expect_vector(
     ctx: RelationContext, arg: int, data: TensorType, axis: int, name: str
 ) -> Dim | None:
-    """Argument ``arg`` runs along ``axis`` of the data."""
+    """Check that argument ``arg`` is a vector along ``axis`` of the data."""
     vector = ctx.tensor(arg)
     if vector is None:
         return None
@@ -75,7 +75,7 @@ def batch_norm(
     data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, moving_mean: te.Tensor,
     moving_var: te.Tensor, attrs: BatchNormAttrs,
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """``data`` normalised by the moving mean and variance of each channel, which come back too."""
+    """``data`` normalised by each channel's moving mean and variance, which are returned too."""
     out = topi_norm.batch_norm(
         data, gamma, beta, moving_mean, moving_var, axis=attrs.axis % data.ndim,
         epsilon=attrs.epsilon, center=attrs.center, scale=attrs.scale,
@@ -106,7 +106,7 @@ def _batch_norm_reference(
 
 
 def _norm_inputs(*shape: int, axis: int = 1) -> tuple[Any, ...]:
-    """The data's shape and its vectors; the variances are fixed, as they must be positive."""
+    """The shapes of data and vectors; the variances are constants, to be positive."""
     size = shape[axis]
     return shape, (size,), (size,), (size,), np.linspace(0.5, 2.0, size, dtype=np.float32)
 
@@ -200,9 +200,9 @@ def _layer_norm_expansion(call: Call) -> Expr:
 
 @dataclass(frozen=True, kw_only=True)
 class LrnAttrs(Attrs):
-    size: int = attr(5, "how many neighbours count, the element among them",
+    size: int = attr(5, "number of neighbours, including the element",
                      check=lambda n: n > 0, expected="1 or more")
-    axis: int = attr(1, "axis along which the neighbours lie")
+    axis: int = attr(1, "axis of the neighbours")
     bias: float = attr(2.0, "constant of the divisor")
     alpha: float = attr(1e-4, "weight of the mean square")
     beta: float = attr(0.75, "exponent of the divisor")
@@ -221,7 +221,7 @@ def _lrn_relation(ctx: RelationContext) -> bool:
 def lrn(data: te.Tensor, attrs: LrnAttrs) -> te.Tensor:
     """``data`` / (bias + alpha / size * sum of squares of the neighbours)**beta
 
-    Of an even number of neighbours, the larger half lies after the element.
+    Of an even number of neighbours, the larger half follows the element.
     """
     return topi_norm.lrn(data, size=attrs.size, axis=attrs.axis % data.ndim, bias=attrs.bias,
                          alpha=attrs.alpha, beta=attrs.beta)
@@ -243,7 +243,7 @@ def _lrn_reference(
 
 @lrn.expansion
 def _expand_lrn(call: Call) -> Expr | None:
-    """The sum over neighbours is one of shifted slices of the padded squares."""
+    """The sum over neighbours as a sum of shifted slices of the padded squares."""
     attrs: Any = call.attrs
     x, type_ = call.args[0], tensor_type(call.args[0])
     axis = attrs.axis % type_.ndim
@@ -274,7 +274,7 @@ lrn.spec(
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutAttrs(Attrs):
-    rate: float = attr(0.5, "share of the elements dropped in training",
+    rate: float = attr(0.5, "fraction of the elements dropped in training",
                        check=lambda r: 0 <= r < 1, expected="0 <= rate < 1")
 
 
@@ -290,7 +290,7 @@ def _dropout_relation(ctx: RelationContext) -> bool:
 @define_op("nn.dropout", attrs=DropoutAttrs, relation=_dropout_relation,
            pattern=OpPattern.OPAQUE, level=1, inputs=("data",))
 def dropout(data: te.Tensor, _attrs: DropoutAttrs) -> tuple[te.Tensor, te.Tensor]:
-    """``data`` as it is, as at inference, and the mask of what was kept: all ones."""
+    """``data`` unchanged, as in inference, and a mask of ones."""
     mask = indexing.full(data.shape, tir_const(1, data.dtype), "mask")
     return elementwise.identity(data), mask
 

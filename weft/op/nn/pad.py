@@ -1,4 +1,4 @@
-"""Padding."""
+"""Padding by a constant, by edge elements, or by reflection."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class PadAttrs(Attrs):
         check=lambda w: all(n >= 0 for pair in w for n in pair),
         expected="pairs of numbers >= 0",
     )
-    pad_mode: str = attr("constant", "what the new elements are: the pad value, the nearest "
-                         "element, or the mirrored tensor",
+    pad_mode: str = attr("constant", "value of the new elements: the pad value, the nearest "
+                         "element, or the reflected tensor",
                          check=one_of("constant", "edge", "reflect"),
                          expected='"constant", "edge" or "reflect"')
 
@@ -43,7 +43,7 @@ def _pad_relation(ctx: RelationContext) -> bool:
     source, value = types
     attrs = attrs_as(ctx, PadAttrs)
     if len(attrs.pad_width) != source.ndim:
-        ctx.fail("pad_width does not fit the argument", arg=0,
+        ctx.fail("wrong length of pad_width", arg=0,
                  expected=f"{source.ndim} pairs", got=f"{len(attrs.pad_width)} pairs")
     if value.ndim:
         ctx.fail("the pad value is not a scalar", arg=1, expected="rank 0", got=value)
@@ -68,7 +68,7 @@ def _padded(
 @define_op("nn.pad", attrs=PadAttrs, relation=_pad_relation, pattern=OpPattern.INJECTIVE, level=2,
            traits=OpTraits(is_identity_at_same_type=True))
 def pad(x: te.Tensor, pad_value: te.Tensor, attrs: PadAttrs) -> te.Tensor:
-    """``x`` with elements around it; ``pad_value`` is a scalar tensor."""
+    """``x`` with padding; ``pad_value`` is a scalar tensor."""
     if attrs.pad_mode == "edge":
         return topi_pad.edge_pad(x, attrs.pad_width)
     if attrs.pad_mode == "reflect":
@@ -87,7 +87,7 @@ def _pad_reference(
 
 @pad.expansion
 def _pad_by_slices(call: Call) -> Expr | None:
-    """The border as slices of the data joined to its ends; a constant one has a rule already."""
+    """Padding as slices of the data concatenated to its ends, for modes other than constant."""
     attrs: Any = call.attrs
     if attrs.pad_mode == "constant":
         return None
@@ -105,16 +105,16 @@ def _pad_by_slices(call: Call) -> Expr | None:
 def join_mirrored(
     x: Expr, axis: int, size: int, pair: tuple[int, int], *, repeats_edge: bool
 ) -> Expr:
-    """``x`` with turned slices of itself at the ends of an axis."""
+    """``x`` with reversed slices of itself concatenated to the ends of an axis."""
     (before, after), skip = pair, 0 if repeats_edge else 1
 
-    def turned(first: int, stop: int) -> Expr:
-        """The elements from ``first`` down to ``stop``, which is not among them."""
+    def reversed_slice(first: int, stop: int) -> Expr:
+        """The elements from ``first`` down to ``stop``, exclusive."""
         end = stop if stop >= 0 else stop - size
         return get_op("strided_slice")(x, begin=(first,), end=(end,), strides=(-1,), axes=(axis,))
 
-    front = [turned(before + skip - 1, skip - 1)] if before else []
-    back = [turned(size - 1 - skip, size - 1 - skip - after)] if after else []
+    front = [reversed_slice(before + skip - 1, skip - 1)] if before else []
+    back = [reversed_slice(size - 1 - skip, size - 1 - skip - after)] if after else []
     return get_op("concatenate")(Tuple((*front, x, *back)), axis=axis)
 
 
@@ -129,7 +129,7 @@ def _join_edges(x: Expr, axis: int, size: int, pair: tuple[int, int]) -> Expr:
 def _pad_layout(
     attrs: PadAttrs, inputs: tuple[InputLayout, ...], _types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """Only axes that are not split can be padded in place."""
+    """Only unsplit axes can be padded."""
     layout = data_layout(inputs)
     if layout is None:
         return None
@@ -158,7 +158,8 @@ def _pad_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, PadAttrs)
     x, value = call.args
     if attrs.pad_mode != "constant":
-        raise PassError(f"padding by {attrs.pad_mode!r} has no gradient", where=call.span,
+        raise PassError(f"cannot differentiate padding with mode {attrs.pad_mode!r}",
+                        where=call.span,
                         expected="constant")
     shape = static_shape(x, call)
     begin = tuple(before for before, _ in attrs.pad_width)

@@ -1,4 +1,4 @@
-"""What pooling over windows of one to three axes shares: attributes, types, meaning.
+"""Attributes, types and references shared by pooling over windows of one to three axes.
 
 The members of the family are in ``pool1d``, ``pool2d`` and ``pool3d``.
 """
@@ -35,7 +35,7 @@ from weft.topi.nn import pool as topi_pool
 from weft.topi.nn.pool import AxisWindow, PoolWindow, axis_windows
 from weft.topi.nn.window import window_count, window_count_up
 
-PADDING_DOC = "elements around the data that never win or count"
+PADDING_DOC = "padding, whose elements never win or count"
 
 
 def size_attr(axes: int, doc: str) -> Any:
@@ -52,7 +52,7 @@ class PoolAttrs(Attrs):
     dilation: tuple[int, ...] = attr(doc="distance of the taps")
     padding: tuple[int, ...] = attr(doc=PADDING_DOC)
     layout: str = attr(doc="layout of the data and the result")
-    ceil_mode: bool = attr(False, "keep a last window that is not whole")
+    ceil_mode: bool = attr(False, "keep an incomplete last window")
 
     @property
     def window(self) -> PoolWindow:
@@ -61,7 +61,7 @@ class PoolAttrs(Attrs):
 
 
 def count_include_pad_attr() -> Any:
-    return attr(False, "divide by the taps in data and padding, not in the data alone")
+    return attr(False, "divide by the taps in data and padding, not only in the data")
 
 
 def _window_count(axis: AxisWindow, size: Dim) -> Dim:
@@ -89,14 +89,14 @@ def pool_relation(ctx: RelationContext) -> bool:
 def expect_windows(
     ctx: RelationContext, attrs: PoolAttrs, layout: Layout, source: TensorType, *, arg: int = 0
 ) -> Shape:
-    """The shape with the number of windows along the spatial axes; fails where none fits."""
+    """The shape with the number of windows along the spatial axes; fails if none fits."""
     window = attrs.window
     shape = list(source.shape)
     for letter, axis in zip(window.spatial, axis_windows(window), strict=True):
         position = layout.index_of(letter)
         size = shape[position]
         if max(axis.before, axis.after) >= axis.span:
-            ctx.fail("the padding is as large as the window", arg=arg, axis=position,
+            ctx.fail("the padding is not smaller than the window", arg=arg, axis=position,
                      expected=f"padding below {axis.span}", got=max(axis.before, axis.after))
         count = _window_count(axis, size)
         if isinstance(size, int) and (size == 0 or not isinstance(count, int) or count < 1):
@@ -113,14 +113,14 @@ def layout_of_images(
     """The attribute ``layout``, which must have the spatial axes unsplit."""
     layout = layout_attr(ctx, "layout")
     if not all(layout.has(a) and layout.factor_of(a) == 1 for a in spatial):
-        ctx.fail(f"the layout needs axes {' and '.join(spatial)} that are not split",
+        ctx.fail(f"the layout needs the unsplit axes {' and '.join(spatial)}",
                  expected=f"such as NC{spatial}", got=layout)
     expect_rank(ctx, arg, source, layout.ndim)
     return layout
 
 
 def _windows_of(x: np.ndarray, window: PoolWindow, fill: float) -> np.ndarray:
-    """The windows (N, C, outputs…, taps…), elements beyond the padding included as ``fill``."""
+    """The windows (N, C, outputs…, taps…), padded with ``fill``."""
     axes = axis_windows(window)
     counts = [int(_window_count(a, s)) for a, s in  # pyrefly: ignore - sizes are integers
               zip(axes, x.shape[2:], strict=True)]
@@ -158,7 +158,7 @@ def avg_reference(x: np.ndarray, attrs: Any) -> np.ndarray:
 
 
 def _whole_windows(x: np.ndarray, window: PoolWindow, counts: Sequence[int]) -> np.ndarray:
-    """``counts`` windows along each axis of ``x``, zeros beyond its end."""
+    """``counts`` windows along each axis of ``x``, padded with zeros at the end."""
     axes = axis_windows(window)
     after = [max(0, (n - 1) * a.stride + a.span - s)
              for a, n, s in zip(axes, counts, x.shape[2:], strict=True)]
@@ -182,7 +182,7 @@ def define_max_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case
 
 
 def define_avg_pool(name: str, attrs_type: type[PoolAttrs], cases: Sequence[Case]) -> Op:
-    """``attrs_type`` has ``count_include_pad`` besides."""
+    """``attrs_type`` also has ``count_include_pad``."""
 
     def run(x: te.Tensor, attrs: Any) -> te.Tensor:
         return topi_pool.avg_pool(x, attrs.window, Layout.parse(attrs.layout),

@@ -1,4 +1,4 @@
-"""Gradients of pooling over windows of images, as operators."""
+"""Gradients of 2-D pooling, as operators."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def _relation(ctx: RelationContext) -> bool:
 @define_op("nn.max_pool2d_grad", attrs=MaxPool2DAttrs, relation=_relation,
            pattern=OpPattern.OPAQUE, level=2)
 def max_pool2d_grad(grad: te.Tensor, data: te.Tensor, attrs: MaxPool2DAttrs) -> te.Tensor:
-    """The gradient of ``nn.max_pool2d(data)`` from that of its result.
+    """The gradient of ``nn.max_pool2d(data)``, given that of its result.
 
-    The first element that equals the maximum of a window takes its gradient.
+    The first element equal to the maximum of a window receives its gradient.
     """
     return topi_pool.max_pool_grad(grad, data, attrs.window, Layout.parse(attrs.layout))
 
@@ -58,13 +58,13 @@ def max_pool2d_grad(grad: te.Tensor, data: te.Tensor, attrs: MaxPool2DAttrs) -> 
 @define_op("nn.avg_pool2d_grad", attrs=AvgPool2DAttrs, relation=_relation,
            pattern=OpPattern.OPAQUE, level=2)
 def avg_pool2d_grad(grad: te.Tensor, data: te.Tensor, attrs: AvgPool2DAttrs) -> te.Tensor:
-    """The gradient of ``nn.avg_pool2d(data)`` from that of its result."""
+    """The gradient of ``nn.avg_pool2d(data)``, given that of its result."""
     return topi_pool.avg_pool_grad(grad, data, attrs.window, Layout.parse(attrs.layout),
                                    count_include_pad=attrs.count_include_pad)
 
 
 def _taps_inside(window: PoolWindow, position: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
-    """The elements of a window that lie in the data, in order."""
+    """The elements of a window that are inside the data, in order."""
     ranges = []
     for axis, i, size in zip(axis_windows(window), position, sizes, strict=True):
         start = i * axis.stride - axis.before

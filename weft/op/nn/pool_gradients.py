@@ -1,6 +1,6 @@
-"""Pooling over windows of one to three axes.
+"""Gradients of pooling over windows of one to three axes.
 
-Every tap of the window is a strided slice of the padded data.
+Each tap of the window is a strided slice of the padded data.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _Tap = tuple[int, ...]
 
 
 class _Windows:
-    """The windows of one call over data in NCHW, padded so that each of them is whole."""
+    """The windows of one call over data in NCHW, padded so that each window is complete."""
 
     def __init__(self, call: Call) -> None:
         attrs: Any = call.attrs
         self.attrs = attrs
         self.spatial = attrs.window.spatial
-        self.plain = "NC" + self.spatial
-        if sorted(attrs.layout) != sorted(self.plain):
-            raise PassError("pooling in blocked layouts has no gradient", where=call.span,
-                            expected=f"{self.plain} in any order", got=attrs.layout,
+        self.channels_first = "NC" + self.spatial
+        if sorted(attrs.layout) != sorted(self.channels_first):
+            raise PassError("cannot differentiate pooling in a blocked layout", where=call.span,
+                            expected=f"{self.channels_first} in any order", got=attrs.layout,
                             help="differentiate before layouts are chosen")
         self.axes = tuple(range(2, 2 + len(self.spatial)))
-        self.data = to_order(call.args[0], attrs.layout, self.plain)
+        self.data = to_order(call.args[0], attrs.layout, self.channels_first)
         self.shape = static_shape(self.data, call)
         result = static_shape(call, call)
         self.counts = tuple(result[attrs.layout.index(a)] for a in self.spatial)
@@ -64,14 +64,14 @@ class _Windows:
         return infer_expr(op.nn.pad(x, fill, pad_width=tuple(pads)), trust=True)
 
     def read(self, padded: Expr, tap: _Tap) -> Expr:
-        """What the tap of every window sees."""
+        """The elements that the tap reads in every window."""
         steps, counts = self.attrs.strides, self.counts
         end = tuple(t + (c - 1) * s + 1 for t, c, s in zip(tap, counts, steps, strict=True))
         cut = op.strided_slice(padded, begin=tap, end=end, strides=tuple(steps), axes=self.axes)
         return infer_expr(cut, trust=True)
 
     def write(self, values: Expr, tap: _Tap) -> Expr:
-        """``values``, one for each window, at the positions of a tap in the padded data."""
+        """``values``, one per window, written to the positions of a tap in the padded data."""
         for i, axis in enumerate(self.axes):
             values = spread_along(values, axis, tap[i], self.attrs.strides[i], self.padded[i],
                            self.counts[i])
@@ -82,18 +82,18 @@ class _Windows:
         for i, axis in enumerate(self.axes):
             x = op.strided_slice(x, begin=(self.first[i],), end=(self.padded[i],), axes=(axis,))
             x = cut_to(x, axis, self.shape[axis])
-        return to_order(infer_expr(x, trust=True), self.plain, self.attrs.layout)
+        return to_order(infer_expr(x, trust=True), self.channels_first, self.attrs.layout)
 
 
 def max_pool_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
-    """The first tap that equals the maximum takes the gradient of its window."""
+    """The first tap equal to the maximum receives the gradient of its window."""
     windows = _Windows(call)
     dtype = tensor_type(call).dtype
     lowest = Constant(np.asarray(-np.inf, dtype.numpy))
     padded = windows.pad(windows.data, lowest)
-    best, grad = (to_order(t, windows.attrs.layout, windows.plain) for t in (y, dy))
+    best, grad = (to_order(t, windows.attrs.layout, windows.channels_first) for t in (y, dy))
     total: Expr | None = None
-    left = infer_expr(op.equal(best, best), trust=True)  # windows whose gradient is not given yet
+    left = infer_expr(op.equal(best, best), trust=True)  # windows with a pending gradient
     for tap in windows.taps():
         won = op.logical_and(left, op.equal(windows.read(padded, tap), best))
         share = infer_expr(op.where(won, grad, scalar(0.0, grad)), trust=True)
@@ -104,9 +104,9 @@ def max_pool_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
 
 
 def avg_pool_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Every tap takes an equal share of the gradient of its window."""
+    """Every tap receives an equal share of the gradient of its window."""
     windows = _Windows(call)
-    grad = to_order(dy, windows.attrs.layout, windows.plain)
+    grad = to_order(dy, windows.attrs.layout, windows.channels_first)
     counts = _tap_counts(windows)
     share = infer_expr(op.divide(grad, Constant(counts.astype(_grad_dtype(grad)))), trust=True)
     total: Expr | None = None
@@ -121,7 +121,7 @@ def _grad_dtype(grad: Expr) -> Any:
 
 
 def _tap_counts(windows: _Windows) -> np.ndarray:
-    """How many taps of each window count: those in the data, or in data and padding."""
+    """The number of taps of each window that count: those in the data, or also in the padding."""
     attrs = windows.attrs
     along = []
     for i, (before, after) in enumerate(windows.sides):

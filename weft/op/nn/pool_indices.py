@@ -1,6 +1,6 @@
-"""Where pooling finds its largest elements, and gradients that follow these positions.
+"""Positions of the maxima in pooling windows, and gradients that use these positions.
 
-A position counts the elements of one channel in row-major order, so data is (N, C, axes…).
+A position is an index into the elements of one channel in row-major order; data is (N, C, axes…).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from weft.topi.nn import pool_indices as topi
 from weft.topi.nn.pool import PoolWindow, axis_windows
 from weft.topi.nn.window import window_count, window_count_up
 
-_SIZE_DOC = "spatial sizes of the data that was pooled"
-# Element by element: the taps of one window along each axis.
+_SIZE_DOC = "spatial sizes of the pooled data"
+# Per element: the taps of one window along each axis.
 _Taps = Sequence[Sequence[int]]
 
 
@@ -68,7 +68,7 @@ class MaxPool3DIndicesGradAttrs(MaxPool3DAttrs):
 
 def _expect_plain(ctx: RelationContext, layout: str, spatial: str) -> None:
     if layout != f"NC{spatial}":
-        ctx.fail("positions count elements in the unblocked layout", expected=f"NC{spatial}",
+        ctx.fail("positions index the unblocked layout", expected=f"NC{spatial}",
                  got=layout)
 
 
@@ -93,7 +93,7 @@ def _adaptive_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 0, source, 2 + len(attrs.output_size))
     for axis, size in enumerate(source.shape[2:], start=2):
         if size == 0:
-            ctx.fail("there is nothing to pool", arg=0, axis=axis, expected="a size of 1 or more",
+            ctx.fail("cannot pool an empty axis", arg=0, axis=axis, expected="a size of 1 or more",
                      got=0)
     ctx.output(TensorType((*source.shape[:2], *attrs.output_size), int64))
     return True
@@ -114,7 +114,7 @@ def _grad_relation(ctx: RelationContext) -> bool:
     data = TensorType((*grad.shape[:2], *attrs.size), grad.dtype)
     _expect_shape(ctx, 0, grad, expect_windows(ctx, attrs, layout_of_images(ctx, data, spatial),
                                                data), "the gradient does not fit the windows")
-    _expect_shape(ctx, 1, indices, grad.shape, "there must be one position for each window")
+    _expect_shape(ctx, 1, indices, grad.shape, "expected one position per window")
     ctx.output(data)
     return True
 
@@ -126,7 +126,7 @@ def _expect_shape(ctx: RelationContext, arg: int, type_: TensorType, shape: Shap
 
 
 def _window_taps(window: PoolWindow, position: Sequence[int], sizes: Sequence[int]) -> _Taps:
-    """The positions along each axis that a window reads in the data."""
+    """The indices along each axis that a window reads in the data."""
     taps = []
     for axis, i, size in zip(axis_windows(window), position, sizes, strict=True):
         start = i * axis.stride - axis.before
@@ -142,7 +142,7 @@ def _adaptive_taps(counts: Sequence[int], sizes: Sequence[int]
 
 
 def _first_largest(x: np.ndarray, taps: _Taps) -> np.ndarray:
-    """The position of the first largest element among all combinations of ``taps``."""
+    """The position of the first maximum among all combinations of ``taps``."""
     sizes = x.shape[2:]
     flat = np.array([np.ravel_multi_index(tap, sizes) for tap in itertools.product(*taps)])
     return flat[x.reshape(*x.shape[:2], math.prod(sizes))[..., flat].argmax(axis=-1)]
@@ -164,7 +164,7 @@ def _adaptive_reference(x: np.ndarray, counts: Sequence[int]) -> np.ndarray:
 
 
 def _grad_reference(grad: np.ndarray, indices: np.ndarray, attrs: Any) -> np.ndarray:
-    """Each window adds its gradient at its position, where that is one of its taps."""
+    """Each window adds its gradient at its position, if that is one of its taps."""
     sizes = attrs.size
     result = np.zeros((*grad.shape[:2], math.prod(sizes)), np.float64)
     for position in np.ndindex(*grad.shape[2:]):
@@ -177,7 +177,7 @@ def _grad_reference(grad: np.ndarray, indices: np.ndarray, attrs: Any) -> np.nda
 
 
 def _window_counts(x: np.ndarray, attrs: PoolAttrs) -> list[int]:
-    """How many windows there are along each axis of data."""
+    """The number of windows along each axis of data."""
     counts = []
     for axis, size in zip(axis_windows(attrs.window), x.shape[2:], strict=True):
         padded = size + axis.before + axis.after
@@ -224,8 +224,8 @@ def _define_grad(axes: int, attrs_type: type[PoolAttrs], cases: Sequence[Case]) 
         return topi.max_pool_indices_grad(grad, indices, attrs.window, attrs.size)
 
     run.__doc__ = ("The gradient of ``nn.max_pool`` for data of a given size.\n\n"
-                   "Each window adds its gradient at its position among ``indices``; a position\n"
-                   "that is no tap of its window takes no part.")
+                   "Each window adds its gradient at its position in ``indices``, unless the\n"
+                   "position is not a tap of the window.")
     op = define_op(f"nn.max_pool{axes}d_indices_grad", attrs=attrs_type,
                    inputs=("grad", "indices"), relation=_grad_relation,
                    pattern=OpPattern.OPAQUE, level=2)(run)
@@ -261,7 +261,7 @@ adaptive_max_pool3d_indices = _define_adaptive(3, AdaptivePool3DAttrs, (
 
 
 def _grad_case(size: tuple[int, ...], window: dict[str, Any], attrs_type: type[PoolAttrs]) -> Case:
-    """Positions of a pool over random data, and one that is not in its window."""
+    """Positions of a pool over random data, and one outside its window."""
     x = np.random.default_rng(0).normal(size=(1, 2, *size)).astype(np.float32)
     attrs = attrs_type(**window)
     indices = _reference(x, attrs, _window_counts(x, attrs))

@@ -1,4 +1,4 @@
-"""The rectifier with a learned slope for each channel."""
+"""Parametric ReLU, with a slope per channel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _relation(ctx: RelationContext) -> bool:
 @define_op("nn.prelu", attrs=PReluAttrs, relation=_relation, pattern=OpPattern.BROADCAST, level=3,
            traits=CONTINUOUS)
 def prelu(data: te.Tensor, alpha: te.Tensor, attrs: PReluAttrs) -> te.Tensor:
-    """``data`` where it is positive, else alpha * ``data``, with one alpha for each channel."""
+    """``data`` where it is positive, else alpha * ``data``, with one alpha per channel."""
     axis = attrs.axis % data.ndim
 
     def element(*index: PrimExpr) -> PrimExpr:

@@ -1,4 +1,4 @@
-"""Normalisation by the root mean square, and by the Euclidean norm."""
+"""Normalization by the root mean square, and by the Euclidean norm."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ rms_norm.spec(
 
 @dataclass(frozen=True, kw_only=True)
 class L2NormalizeAttrs(Attrs):
-    eps: float = attr(1e-12, "least value of the squared norm", check=lambda e: e > 0,
+    eps: float = attr(1e-12, "minimum of the squared norm", check=lambda e: e > 0,
                       expected="a number > 0")
-    axis: tuple[int, ...] | int = attr((1,), "axes over which the norm is")
+    axis: tuple[int, ...] | int = attr((1,), "axes of the norm")
 
 
 def _l2_axes(axis: tuple[int, ...] | int, ndim: int) -> tuple[int, ...]:

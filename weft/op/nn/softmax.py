@@ -1,4 +1,4 @@
-"""Softmax and its logarithm."""
+"""Softmax and log-softmax."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def log_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
 def _expect_float32(ctx: RelationContext, arg: int, type_: TensorType) -> None:
     if type_.dtype != float32:
         ctx.fail("defined for float32 only", arg=arg, expected="float32", got=type_.dtype,
-                 help="nn.softmax takes every float")
+                 help="use nn.softmax for other dtypes")
 
 
 @define_op("nn.fast_softmax", attrs=SoftmaxAttrs,
            relation=checked(_expect_float32, _softmax_relation), pattern=OpPattern.OUT_FUSABLE,
            level=1, traits=CONTINUOUS)
 def fast_softmax(x: te.Tensor, attrs: SoftmaxAttrs) -> te.Tensor:
-    """``nn.softmax`` of float32 by ``fast_exp``, to a relative error of 1e-5."""
+    """``nn.softmax`` of float32 by ``fast_exp``, with a relative error of 1e-5."""
     return topi_softmax.softmax(x, attrs.axis % x.ndim, fast_exp)
 
 

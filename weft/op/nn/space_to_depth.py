@@ -140,9 +140,9 @@ def _to_space_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     left = shape[axis] // (block * block)
     split = (*shape[:axis], block * block, left, *shape[axis + 1:])
     order = [*range(axis), axis + 1, axis, *range(axis + 2, len(split))]
-    turned = get_op("transpose")(get_op("reshape")(back, newshape=split, allowzero=True),
+    transposed = get_op("transpose")(get_op("reshape")(back, newshape=split, allowzero=True),
                                  axes=order)
-    return [get_op("reshape")(turned, newshape=shape, allowzero=True)]
+    return [get_op("reshape")(transposed, newshape=shape, allowzero=True)]
 
 
 space_to_depth.spec(

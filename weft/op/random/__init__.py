@@ -1,4 +1,4 @@
-"""Random operators: a key goes in, and with the numbers comes the key to use next."""
+"""Random operators: each takes a key, and returns the next key with its random numbers."""
 
 from __future__ import annotations
 

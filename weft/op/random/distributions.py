@@ -1,4 +1,4 @@
-"""Numbers drawn from distributions: uniform, normal, randint, bernoulli, multinomial."""
+"""Random numbers by distribution: uniform, normal, randint, bernoulli, multinomial."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _SHAPE_CHECK = "sizes >= 0"
 
 @dataclass(frozen=True, kw_only=True)
 class NormalAttrs(Attrs):
-    """For all distributions with two parameters, whose dtype is that of the result."""
+    """For distributions with two parameters, whose dtype is also that of the result."""
 
     out_shape: tuple[int, ...] = attr(doc="sizes of the result", expected=_SHAPE_CHECK,
                                       check=lambda s: all(d >= 0 for d in s))
 
 
 def unit(key: np.ndarray, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
-    """Numbers in [0, 1), in NumPy."""
+    """Numbers in [0, 1), computed with NumPy."""
     digits = {8: 53, 4: 24, 2: 11 if dtype == np.float16 else 8}[dtype.itemsize]
     count = math.prod(shape)
     drawn, size = (wide_words(key, count), 64) if digits == 53 else (words(key, (count,)), 32)
@@ -118,13 +118,13 @@ _PARAMETER_CASES = (
 )
 uniform = _two_parameters(
     "random.uniform", topi.uniform, _uniform_reference, ("low", "high"),
-    doc="The key to use next, and numbers that are equally likely between low and high.",
+    doc="The next key, and numbers uniformly distributed between low and high.",
     cases=(*_PARAMETER_CASES, case(CASE_KEY, np.float16(0), np.float16(1), out_shape=(5,))))
 
 
 @uniform.gradient
 def _uniform_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
-    """Both bounds move the numbers, as far as these lie from the other one."""
+    """The derivatives of ``low + share * (high - low)``."""
     key, low, high = call.args
     numbers, arriving = TupleGetItem(y, 1), TupleGetItem(dy, 1)
     share = op.divide(op.subtract(numbers, low), op.subtract(high, low))
@@ -134,13 +134,13 @@ def _uniform_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
 
 normal = _two_parameters(
     "random.normal", topi.normal, _normal_reference, ("mean", "scale"),
-    doc="The key to use next, and normally distributed numbers; scale is the deviation.",
+    doc="The next key, and normally distributed numbers; scale is the standard deviation.",
     cases=_PARAMETER_CASES)
 
 
 @normal.gradient
 def _normal_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
-    """Mean and deviation move the numbers (the reparametrisation trick)."""
+    """The derivatives of ``mean + scale * standard normal`` (reparametrization trick)."""
     key, mean, scale = call.args
     numbers, arriving = TupleGetItem(y, 1), TupleGetItem(dy, 1)
     standard = op.divide(op.subtract(numbers, mean), scale)
@@ -150,7 +150,7 @@ def _normal_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
 @dataclass(frozen=True, kw_only=True)
 class RandintAttrs(NormalAttrs):
     start: int = attr(0, "smallest number")
-    stop: int = attr(doc="bound, which is not reached; at most 2**32 above start",
+    stop: int = attr(doc="exclusive bound, at most 2**32 above start",
                      expected="an int")
     dtype: DType = attr(int64, "dtype of the numbers",
                         check=lambda d: DType.of(d).is_int, expected="an integer dtype")
@@ -160,7 +160,7 @@ def _randint_relation(ctx: RelationContext) -> bool:
     expect_key(ctx)
     attrs = attrs_as(ctx, RandintAttrs)
     if not 0 < attrs.stop - attrs.start <= 2**32:
-        ctx.fail("there are no numbers, or too many, to choose from",
+        ctx.fail("invalid range",
                  expected="1 to 2**32 numbers from start on", got=f"{attrs.start} to {attrs.stop}")
     ctx.output(TupleType((KEY_TYPE, TensorType(attrs.out_shape, attrs.dtype))))
     return True
@@ -169,7 +169,7 @@ def _randint_relation(ctx: RelationContext) -> bool:
 @define_op("random.randint", attrs=RandintAttrs, relation=_randint_relation,
            pattern=OpPattern.OPAQUE, level=10)
 def randint(key: te.Tensor, attrs: RandintAttrs) -> tuple[te.Tensor, ...]:
-    """The key to use next, and integers from start up to, but without, stop."""
+    """The next key, and integers from start (inclusive) to stop (exclusive)."""
     drawn = topi.randint(key, attrs.out_shape, attrs.start, attrs.stop, attrs.dtype)
     return topi.derived_key(key, NEXT), drawn
 
@@ -200,7 +200,7 @@ def _bernoulli_relation(ctx: RelationContext) -> bool:
 @define_op("random.bernoulli", relation=_bernoulli_relation, pattern=OpPattern.OPAQUE, level=10,
            inputs=("key", "p"))
 def bernoulli(key: te.Tensor, p: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
-    """The key to use next, and booleans that are true as often as p says, element by element."""
+    """The next key, and booleans that are true with the probabilities p, elementwise."""
     return topi.derived_key(key, NEXT), topi.bernoulli(key, p)
 
 
@@ -223,7 +223,7 @@ def _multinomial_relation(ctx: RelationContext) -> bool:
     expect_float(ctx, 1, weights)
     expect_min_rank(ctx, 1, weights, 1)
     if weights.shape[-1] == 0:
-        ctx.fail("there is nothing to choose from", arg=1, axis=weights.ndim - 1,
+        ctx.fail("no weights to choose from", arg=1, axis=weights.ndim - 1,
                  expected="a size of 1 or more", got=0)
     shape = (*weights.shape[:-1], attrs_as(ctx, MultinomialAttrs).num_samples)
     ctx.output(TupleType((KEY_TYPE, TensorType(shape, int64))))
@@ -235,9 +235,9 @@ def _multinomial_relation(ctx: RelationContext) -> bool:
 def multinomial(
     key: te.Tensor, weights: te.Tensor, attrs: MultinomialAttrs
 ) -> tuple[te.Tensor, ...]:
-    """The key to use next, and indices of the last axis drawn as often as their weights say.
+    """The next key, and indices of the last axis drawn with probabilities given by weights.
 
-    With replacement; the weights are not negative and need not add up to 1.
+    Drawn with replacement; the weights are nonnegative and need not add up to 1.
     """
     drawn = topi.multinomial(key, weights, attrs.num_samples)
     return topi.derived_key(key, NEXT), drawn

@@ -1,8 +1,8 @@
-"""Keys and bits: threefry_generate, threefry_split.
+"""Keys and random bits: threefry_generate, threefry_split.
 
-A key is two words, ``Tensor[(2,), uint32]``. Use each key once: every operator that draws returns
-the key to use next, and ``threefry_split`` makes two of one, for parts of a program that do not
-know of each other.
+A key consists of two 32-bit words, ``Tensor[(2,), uint32]``. Use each key once: every random
+operator returns the next key, and ``threefry_split`` makes two keys from one, for independent
+parts of a program.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from weft.topi import random as topi
 from weft.topi.random import uint32, uint64
 
 KEY_TYPE = TensorType((2,), uint32)
-# Which key descends: the two of a split, and the one that follows a drawing.
+# Purposes for deriving a key: the two of a split, and the next key after drawing numbers.
 LEFT, RIGHT, NEXT = 0, 1, 2
 CASE_KEY = np.array([0x13198A2E, 0x03707344], np.uint32)
 
 
 def threefry_key(seed: int) -> Constant:
-    """The key of a seed, 0 to 2**64 - 1."""
+    """The key for a seed from 0 to 2**64 - 1."""
     if not 0 <= seed < 2**64:
-        raise AttrsError("the seed does not fit a key", expected="0 to 2**64 - 1", got=str(seed))
+        raise AttrsError("seed out of range", expected="0 to 2**64 - 1", got=str(seed))
     return const(np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32))
 
 
 def expect_key(ctx: RelationContext) -> None:
-    """State (or refuse) that the first argument is a key."""
+    """Check that the first argument is a key."""
     source = ctx.tensor(0)
     if source is not None and source != KEY_TYPE:
-        ctx.fail("the first argument is no key", arg=0, expected=KEY_TYPE, got=source,
+        ctx.fail("the first argument is not a key", arg=0, expected=KEY_TYPE, got=source,
                  help="op.random.threefry_key(seed) makes one")
 
 
 def blocks(key: np.ndarray, counters: np.ndarray, purpose: int) -> np.ndarray:
-    """Threefry-2x32 of counters, in NumPy: two words for each, along a last axis."""
+    """Threefry-2x32 of counters, with NumPy: two words per counter along a last axis."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(topi.PARITY))
     x = counters.astype(np.uint32) + schedule[0]
     y = np.full_like(x, purpose) + schedule[1]
@@ -65,14 +65,14 @@ def derived(key: np.ndarray, number: int) -> np.ndarray:
 
 
 def words(key: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The first words of 32 bits of a key's stream."""
+    """The first 32-bit words of a key's stream."""
     count = int(np.prod(shape, dtype=np.int64))
     found = blocks(key, np.arange(-(-count // 2)), topi.DRAW)
     return found.reshape(-1)[:count].reshape(shape)
 
 
 def wide_words(key: np.ndarray, count: int) -> np.ndarray:
-    """The first blocks of a key's stream as numbers of 64 bits."""
+    """The first blocks of a key's stream as 64-bit numbers."""
     found = blocks(key, np.arange(count), topi.DRAW).astype(np.uint64)
     return found[:, 0] | found[:, 1] << np.uint64(32)
 
@@ -95,7 +95,7 @@ def _generate_relation(ctx: RelationContext) -> bool:
 @define_op("random.threefry_generate", attrs=ThreefryGenerateAttrs, relation=_generate_relation,
            pattern=OpPattern.OPAQUE, level=10)
 def threefry_generate(key: te.Tensor, attrs: ThreefryGenerateAttrs) -> tuple[te.Tensor, ...]:
-    """The key to use next, and random bits."""
+    """The next key, and random bits."""
     return topi.derived_key(key, NEXT), topi.bits(key, attrs.out_shape, attrs.dtype)
 
 
@@ -124,7 +124,7 @@ def _split_relation(ctx: RelationContext) -> bool:
 @define_op("random.threefry_split", relation=_split_relation, pattern=OpPattern.OPAQUE, level=10,
            inputs=("key",))
 def threefry_split(key: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
-    """Two keys of one, whose streams have nothing to do with each other or its own."""
+    """Two keys derived from one; their streams and its own are independent."""
     return topi.derived_key(key, LEFT), topi.derived_key(key, RIGHT)
 
 

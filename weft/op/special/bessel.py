@@ -23,7 +23,7 @@ _POSITIVE = (case((3, 5), low=0.05, high=12.0),
 
 
 def _over(y: Expr, x: Expr, at_zero: float) -> Expr:
-    """The ratio y / x, ``at_zero`` where x is."""
+    """The ratio y / x, with ``at_zero`` where x is zero."""
     none = equal(x, scalar(0, x))
     return where(none, scalar(at_zero, y), divide(y, where(none, scalar(1, x), x)))
 
@@ -82,5 +82,5 @@ bessel_y1 = special(
     cases=_POSITIVE,
     grad=lambda call, y, dy: [dy * (bessel_y0(call.args[0]) - y / call.args[0])])
 airy_ai = special(
-    "airy_ai", topi.airy_ai, doc="Airy's function Ai(x), NaN at infinities.",
+    "airy_ai", topi.airy_ai, doc="The Airy function Ai(x), NaN at infinities.",
     cases=(case((3, 5), low=-9.0, high=4.0), case(()), case((0, 4)), case(_ENDS)))

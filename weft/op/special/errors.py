@@ -16,7 +16,7 @@ _ROOT_PI = math.sqrt(math.pi)
 _ENDS = np.array([0.0, 1.0, -1.0, 2.0, np.nan, np.inf], np.float32)
 
 erfc = special(
-    "erfc", topi.erfc, doc="1 - erf(x), without loss where it is small.",
+    "erfc", topi.erfc, doc="1 - erf(x), accurate where it is small.",
     cases=(case((3, 5), low=-5.0, high=9.0), case(()), case((0, 4)), case(_ENDS)),
     grad=lambda call, _y, dy: [
         dy * exp(-(call.args[0] * call.args[0])) * scalar(-2 / _ROOT_PI, dy)])
@@ -26,7 +26,7 @@ erfcx = special(
     grad=lambda call, y, dy: [
         dy * (call.args[0] * y * scalar(2, dy) - scalar(2 / _ROOT_PI, dy))])
 erfinv = special(
-    "erfinv", topi.erfinv, doc="Where erf is x: infinite at -1 and 1, NaN beyond.",
+    "erfinv", topi.erfinv, doc="The inverse of erf: infinite at -1 and 1, NaN beyond.",
     cases=(case((3, 5), low=-0.99, high=0.99), case((6,), dtypes="float64"), case(_ENDS)),
     grad=lambda _call, y, dy: [dy * exp(y * y) * scalar(_ROOT_PI / 2, dy)])
 ndtri = special(

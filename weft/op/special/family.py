@@ -1,4 +1,4 @@
-"""What special functions of one tensor share: the reference runs the formulas of the compute."""
+"""The definition of special functions of one tensor; reference and compute share the formulas."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ digamma = special("digamma", topi.digamma, doc="The derivative of log gamma(x)."
 
 @dataclass(frozen=True, kw_only=True)
 class PolygammaAttrs(Attrs):
-    order: int = attr(doc="how often digamma is differentiated", check=lambda n: 0 <= n < 100,
+    order: int = attr(doc="order of the derivative of digamma", check=lambda n: 0 <= n < 100,
                       expected="a number from 0 to 99")
 
 
@@ -56,7 +56,7 @@ def _polygamma(order: int) -> Function:
 @define_op("special.polygamma", attrs=PolygammaAttrs, relation=float_unary,
            pattern=OpPattern.ELEMWISE, level=1, inputs=("x",))
 def polygamma(x: te.Tensor, attrs: PolygammaAttrs) -> te.Tensor:
-    """The ``order``-th derivative of digamma at x."""
+    """The derivative of order ``order`` of digamma at x."""
     return of_elements(_polygamma(attrs.order), (x,), "polygamma")
 
 
@@ -92,7 +92,7 @@ zeta.spec(
 
 @dataclass(frozen=True, kw_only=True)
 class IncompleteGammaAttrs(Attrs):
-    upper: bool = attr(False, "the integral from x on, not up to x")
+    upper: bool = attr(False, "the integral from x to infinity, not from 0 to x")
 
 
 def _pair_relation(ctx: RelationContext) -> bool:

@@ -1,4 +1,4 @@
-"""Orthogonal polynomials whose degrees are data."""
+"""Orthogonal polynomials with a degree per element."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = tuple(POLYNOMIALS)
 
 @dataclass(frozen=True, kw_only=True)
 class OrthogonalPolynomialAttrs(Attrs):
-    kind: str = attr(doc="which family of polynomials", check=one_of(*_KINDS),
+    kind: str = attr(doc="family of polynomials", check=one_of(*_KINDS),
                      expected=", ".join(_KINDS))
 
 
@@ -38,7 +38,7 @@ def _relation(ctx: RelationContext) -> bool:
     expect_int(ctx, 1, n)
     for arg, type_ in enumerate(types):
         expect_rank(ctx, arg, type_, 1)
-    expect_dim(ctx, 1, 0, n.shape[0], x.shape[0], "there must be one degree for each argument")
+    expect_dim(ctx, 1, 0, n.shape[0], x.shape[0], "expected one degree per argument")
     ctx.output(TensorType(x.shape, x.dtype))
     return True
 
@@ -48,9 +48,9 @@ def _relation(ctx: RelationContext) -> bool:
 def orthogonal_polynomial(
     x: te.Tensor, n: te.Tensor, attrs: OrthogonalPolynomialAttrs
 ) -> te.Tensor:
-    """Element by element the polynomial of degree ``n`` at ``x``; zero for negative degrees.
+    """The polynomial of degree ``n`` at ``x``, elementwise; zero for negative degrees.
 
-    Both are vectors. By three-term recurrences in float64.
+    Both are vectors. Computed by three-term recurrences in float64.
     """
     return topi_polynomial(x, n, attrs.kind)
 

@@ -1,1 +1,1 @@
-"""Operators that move elements and keep their values, and operators that create tensors."""
+"""Operators that move elements, and operators that create tensors."""

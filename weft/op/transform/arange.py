@@ -1,4 +1,4 @@
-"""Tensors that count: arange, meshgrid."""
+"""Sequences and grids of numbers: arange, meshgrid."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from weft.tir.expr import const
 @dataclass(frozen=True, kw_only=True)
 class ArangeAttrs(Attrs):
     start: int | float = attr(0, "first number")
-    stop: int | float = attr(doc="bound, which is not reached", expected="a number")
-    step: int | float = attr(1, "distance of neighbours", check=lambda s: s != 0,
-                             expected="a number that is not zero")
+    stop: int | float = attr(doc="exclusive bound", expected="a number")
+    step: int | float = attr(1, "distance between neighbours", check=lambda s: s != 0,
+                             expected="a nonzero number")
     dtype: DType = attr(float32, "dtype of the numbers")
 
 
 def arange_length(start: float, stop: float, step: float) -> int:
-    """How many numbers there are from ``start`` on before ``stop``."""
+    """The number of elements from ``start`` before ``stop``."""
     return max(math.ceil((stop - start) / step), 0)
 
 
@@ -72,7 +72,7 @@ class MeshgridAttrs(Attrs):
 
 
 def _line_axes(count: int, indexing: str) -> list[int]:
-    """The axis of the grid that each line runs along."""
+    """The axis of the grid along which each line varies."""
     axes = list(range(count))
     if indexing == "xy" and count > 1:
         axes[0], axes[1] = 1, 0
@@ -84,7 +84,7 @@ def _meshgrid_relation(ctx: RelationContext) -> bool:
     if lines is None:
         return False
     if not lines:
-        ctx.fail("there is nothing to spread", arg=0, expected="one line or more",
+        ctx.fail("meshgrid needs at least one line", arg=0, expected="one line or more",
                  got="an empty tuple")
     for line in lines:
         expect_rank(ctx, 0, line, 1)
@@ -97,7 +97,7 @@ def _meshgrid_relation(ctx: RelationContext) -> bool:
 @define_op("meshgrid", attrs=MeshgridAttrs, relation=_meshgrid_relation,
            pattern=OpPattern.INJECTIVE, inputs=("*lines",), level=3)
 def meshgrid(lines: tuple[te.Tensor, ...], attrs: MeshgridAttrs) -> tuple[te.Tensor, ...]:
-    """Every line, spread over the grid of all lines: the coordinates of its points."""
+    """Each line broadcast to the grid of all lines: the coordinates of the grid points."""
     axes = _line_axes(len(lines), attrs.indexing)
     shape = [lines[axes.index(a)].shape[0] for a in range(len(lines))]
 

@@ -1,4 +1,4 @@
-"""Reading elements or slices at positions that another tensor gives: gather, gather_nd."""
+"""Read elements or slices at given indices: gather, gather_nd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.topi import gather as topi
 
 @dataclass(frozen=True, kw_only=True)
 class GatherAttrs(Attrs):
-    axis: int = attr(0, "axis whose index is looked up")
+    axis: int = attr(0, "axis along which the indices select")
 
 
 def _gather_relation(ctx: RelationContext) -> bool:
@@ -32,14 +32,14 @@ def _gather_relation(ctx: RelationContext) -> bool:
     expect_int(ctx, 1, indices)
     axis = normalize_axis(ctx, attrs_as(ctx, GatherAttrs).axis, source.ndim)
     if indices.ndim != source.ndim:
-        ctx.fail("the positions have another rank than the data", arg=1,
+        ctx.fail("the indices have another rank than the data", arg=1,
                  expected=f"rank {source.ndim}", got=indices)
     for i, (have, size) in enumerate(zip(indices.shape, source.shape, strict=True)):
         if i != axis and isinstance(have, int) and isinstance(size, int) and have > size:
-            ctx.fail("there are more positions than data", arg=1, axis=i,
+            ctx.fail("more indices than elements along an axis", arg=1, axis=i,
                      expected=f"{size} or less", got=have)
     if source.shape[axis] == 0 and 0 not in indices.shape:
-        ctx.fail("an empty axis has nothing to gather", arg=0, axis=axis,
+        ctx.fail("cannot gather from an empty axis", arg=0, axis=axis,
                  expected="a size of 1 or more", got=0)
     ctx.output(TensorType(indices.shape, source.dtype))
     return True
@@ -48,9 +48,9 @@ def _gather_relation(ctx: RelationContext) -> bool:
 @define_op("gather", attrs=GatherAttrs, relation=_gather_relation, pattern=OpPattern.INJECTIVE,
            level=3)
 def gather(x: te.Tensor, indices: te.Tensor, attrs: GatherAttrs) -> te.Tensor:
-    """``x`` at each index of ``indices``, with the index of one axis looked up there.
+    """``x`` at each index of ``indices``, whose elements replace the index along one axis.
 
-    Positions beyond the axis go to its ends.
+    Indices out of range are clamped.
     """
     return topi.gather(x, indices, attrs.axis % x.ndim)
 
@@ -81,7 +81,7 @@ def _gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class GatherNDAttrs(Attrs):
-    batch_dims: int = attr(0, "leading axes that the data and the positions share",
+    batch_dims: int = attr(0, "number of leading axes shared by data and indices",
                            check=lambda n: n >= 0, expected="0 or more")
 
 
@@ -96,24 +96,24 @@ def _gather_nd_relation(ctx: RelationContext) -> bool:
     for axis in range(batch):
         if axis + 1 < indices.ndim:
             expect_dim(ctx, 1, axis + 1, indices.shape[axis + 1], source.shape[axis],
-                       "the batches of data and positions differ")
+                       "the batch axes of data and indices differ")
     if batch > indices.ndim - 1:
-        ctx.fail("the positions lack batch axes", arg=1, expected=f"rank above {batch}",
+        ctx.fail("the indices lack batch axes", arg=1, expected=f"rank above {batch}",
                  got=indices)
     shape = (*indices.shape[1:], *source.shape[batch + length:])
     if 0 in source.shape[batch:batch + length] and 0 not in shape:
-        ctx.fail("an empty axis has nothing to gather", arg=0, expected="sizes of 1 or more",
+        ctx.fail("cannot gather from an empty axis", arg=0, expected="sizes of 1 or more",
                  got=source)
     ctx.output(TensorType(shape, source.dtype))
     return True
 
 
 def index_length(ctx: RelationContext, indices: TensorType, limit: int) -> int:
-    """How many axes an index tuple along axis 0 of ``indices`` names; at most ``limit``."""
+    """The length of the index tuples along axis 0 of ``indices``; at most ``limit``."""
     length = indices.shape[0] if indices.ndim else None
     if not isinstance(length, int) or length > limit:
         ctx.fail("the index tuples do not fit the data", arg=1, axis=0,
-                 expected=f"a fixed size of at most {limit}", got=indices)
+                 expected=f"a static size of at most {limit}", got=indices)
         return 0
     return length
 
@@ -123,7 +123,7 @@ def index_length(ctx: RelationContext, indices: TensorType, limit: int) -> int:
 def gather_nd(x: te.Tensor, indices: te.Tensor, attrs: GatherNDAttrs) -> te.Tensor:
     """The elements or slices of ``x`` at the index tuples along axis 0 of ``indices``.
 
-    Positions beyond an axis go to its ends.
+    Indices out of range are clamped.
     """
     return topi.gather_nd(x, indices, attrs.batch_dims)
 

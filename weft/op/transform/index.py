@@ -1,4 +1,4 @@
-"""Reading at positions that another tensor gives: take."""
+"""Read along an axis at given indices: take."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from weft.topi import indexing
 
 @dataclass(frozen=True, kw_only=True)
 class TakeAttrs(Attrs):
-    axis: int | None = attr(None, "axis read along; None for the elements in row-major order")
-    mode: str = attr("clip", "what a position beyond the axis means: its end, or modulo its size",
+    axis: int | None = attr(None, "axis indexed; None for the elements in row-major order")
+    mode: str = attr("clip", "treatment of indices out of range: clamped, or modulo the size",
                      check=one_of("clip", "wrap"), expected='"clip" or "wrap"')
 
 
@@ -37,7 +37,7 @@ def _take_relation(ctx: RelationContext) -> bool:
         return True
     axis = normalize_axis(ctx, axis, source.ndim)
     if source.shape[axis] == 0 and 0 not in indices.shape:
-        ctx.fail("an empty axis has nothing to take", arg=0, axis=axis,
+        ctx.fail("cannot take from an empty axis", arg=0, axis=axis,
                  expected="a size of 1 or more", got=0)
     shape = (*source.shape[:axis], *indices.shape, *source.shape[axis + 1:])
     ctx.output(TensorType(shape, source.dtype))
@@ -46,7 +46,7 @@ def _take_relation(ctx: RelationContext) -> bool:
 
 @define_op("take", attrs=TakeAttrs, relation=_take_relation, pattern=OpPattern.INJECTIVE, level=3)
 def take(x: te.Tensor, indices: te.Tensor, attrs: TakeAttrs) -> te.Tensor:
-    """``x`` at the positions ``indices`` along an axis, which the axes of indices replace."""
+    """``x`` at ``indices`` along an axis, which the axes of ``indices`` replace."""
     axis = None if attrs.axis is None else attrs.axis % x.ndim
     return indexing.take(x, indices, axis, attrs.mode)
 
@@ -69,7 +69,7 @@ take.spec(
 
 @take.gradient
 def _take_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Rows go back by a product with the matrix that has a one for every row taken."""
+    """A matrix multiplication with the one-hot matrix of the indices adds the rows up."""
     attrs = attrs_of(call, TakeAttrs)
     x, indices = call.args
     shape, taken = static_shape(x, call), static_shape(indices, call)

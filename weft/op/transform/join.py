@@ -1,4 +1,4 @@
-"""Joining and cutting: concatenate, split, strided_slice."""
+"""Joining and slicing: concatenate, split, strided_slice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from weft.topi.layout import Layout
 
 @dataclass(frozen=True, kw_only=True)
 class ConcatenateAttrs(Attrs):
-    axis: int = attr(0, "axis along which the tensors follow one another")
+    axis: int = attr(0, "axis along which the tensors are joined")
 
 
 def _concatenate_relation(ctx: RelationContext) -> bool:
@@ -44,7 +44,7 @@ def _concatenate_relation(ctx: RelationContext) -> bool:
     if parts is None:
         return False
     if not parts:
-        ctx.fail("there is nothing to concatenate", arg=0, expected="one tensor or more",
+        ctx.fail("concatenate needs at least one tensor", arg=0, expected="one tensor or more",
                  got="an empty tuple")
     first = parts[0]
     axis = normalize_axis(ctx, attrs_as(ctx, ConcatenateAttrs).axis, first.ndim)
@@ -56,7 +56,7 @@ def _concatenate_relation(ctx: RelationContext) -> bool:
             if i == axis:
                 shape[i] = dim_add(shape[i], dim)
             elif dims_equal(shape[i], dim) is False:
-                ctx.fail(f"part {number} does not fit part 0", arg=0, axis=i,
+                ctx.fail(f"tensor {number} does not fit tensor 0", arg=0, axis=i,
                          expected=shape[i], got=dim)
     ctx.output(TensorType(tuple(shape), first.dtype))
     return True
@@ -65,7 +65,7 @@ def _concatenate_relation(ctx: RelationContext) -> bool:
 @define_op("concatenate", attrs=ConcatenateAttrs, relation=_concatenate_relation,
            pattern=OpPattern.INJECTIVE, inputs=("*tensors",), level=1)
 def concatenate(tensors: tuple[te.Tensor, ...], attrs: ConcatenateAttrs) -> te.Tensor:
-    """The tensors of a tuple one after the other along an axis."""
+    """The tensors of a tuple, joined along an axis."""
     return transform.concatenate(tensors, attrs.axis % tensors[0].ndim)
 
 
@@ -74,7 +74,7 @@ def concatenate(tensors: tuple[te.Tensor, ...], attrs: ConcatenateAttrs) -> te.T
 def _concatenate_layout(
     attrs: ConcatenateAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """The layout with the largest blocks, of those that arrive, into which every part divides."""
+    """Of the current layouts, the one with the largest blocks that divide every tensor."""
     parts, arriving = tuple_types(types), inputs[0]
     if parts is None or not isinstance(arriving, tuple):
         return None
@@ -123,12 +123,12 @@ def _concatenate_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 @dataclass(frozen=True, kw_only=True)
 class SplitAttrs(Attrs):
     indices_or_sections: int | tuple[int, ...] = attr(
-        doc="how many equal parts, or the positions at which to cut",
+        doc="number of equal sections, or the positions at which to split",
         check=lambda v: v > 0 if isinstance(v, int) else all(i >= 0 for i in v)
         and list(v) == sorted(v),
-        expected="a number of parts, or positions in ascending order",
+        expected="a number of sections, or positions in ascending order",
     )
-    axis: int = attr(0, "axis that is cut")
+    axis: int = attr(0, "axis that is split")
 
 
 def _split_relation(ctx: RelationContext) -> bool:
@@ -150,11 +150,11 @@ def _part_sizes(
 ) -> list[Dim]:
     if isinstance(sections, int):
         if isinstance(size, int) and size % sections:
-            ctx.fail("the axis does not split into equal parts", arg=0, axis=axis,
+            ctx.fail("the axis cannot be split into equal sections", arg=0, axis=axis,
                      expected=f"a size divisible by {sections}", got=size)
         return [dim_floordiv(size, sections)] * sections
     if isinstance(size, int) and sections and sections[-1] > size:
-        ctx.fail("a cut lies beyond the axis", arg=0, axis=axis,
+        ctx.fail("a split position is out of range", arg=0, axis=axis,
                  expected=f"positions up to {size}", got=sections)
     bounds: list[Dim] = [0, *sections, size]
     return [dim_sub(b, a) for a, b in itertools.pairwise(bounds)]
@@ -163,7 +163,7 @@ def _part_sizes(
 @define_op("split", attrs=SplitAttrs, relation=_split_relation, pattern=OpPattern.INJECTIVE,
            level=3)
 def split(x: te.Tensor, attrs: SplitAttrs) -> tuple[te.Tensor, ...]:
-    """The parts of x along an axis, as a tuple."""
+    """The sections of x along an axis, as a tuple."""
     axis = attrs.axis % x.ndim
     sections = attrs.indices_or_sections
     if isinstance(sections, tuple):
@@ -183,7 +183,7 @@ def _split_reference(
 def _split_layout(
     attrs: SplitAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """A split axis is cut between its blocks only."""
+    """A blocked axis can be split only between its blocks."""
     layout = data_layout(inputs)
     if layout is None:
         return None
@@ -219,19 +219,19 @@ def _split_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class StridedSliceAttrs(Attrs):
-    begin: tuple[int, ...] = attr(doc="first position along each axis; negative counts from the "
-                                  "end", expected="a tuple of ints")
-    end: tuple[int, ...] = attr(doc="position after the last along each axis",
+    begin: tuple[int, ...] = attr(doc="first index along each axis; negative counts from the end",
+                                  expected="a tuple of ints")
+    end: tuple[int, ...] = attr(doc="exclusive last index along each axis",
                                 expected="a tuple of ints")
     strides: tuple[int, ...] | None = attr(None, "steps, negative to go backwards; None for 1",
                                            check=lambda s: s is None or 0 not in s,
-                                           expected="steps that are not zero")
-    axes: tuple[int, ...] | None = attr(None, "axes that are cut; None for the first ones")
+                                           expected="nonzero steps")
+    axes: tuple[int, ...] | None = attr(None, "axes that are sliced; None for the first ones")
 
 
 @dataclass(frozen=True, slots=True)
 class AxisSlice:
-    """What happens to one axis: result ``i`` is element ``begin + stride * i``."""
+    """The slice of one axis: result ``i`` is element ``begin + stride * i``."""
 
     axis: int
     begin: int
@@ -240,7 +240,7 @@ class AxisSlice:
 
 
 def axis_slices(attrs: StridedSliceAttrs, ndim: int) -> list[AxisSlice]:
-    """The cut axes, counted from the front, with begin and end as given."""
+    """The sliced axes, counted from the front, with begin and end as given."""
     count = len(attrs.begin)
     axes = attrs.axes if attrs.axes is not None else tuple(range(count))
     strides = attrs.strides if attrs.strides is not None else (1,) * count
@@ -262,7 +262,7 @@ def _strided_slice_relation(ctx: RelationContext) -> bool:
                  got=f"begin {attrs.begin}, end {attrs.end}, strides {attrs.strides}, "
                  f"axes {attrs.axes}")
     if count > source.ndim:
-        ctx.fail("more axes are cut than there are", arg=0, expected=f"at most {source.ndim}",
+        ctx.fail("more slices than axes", arg=0, expected=f"at most {source.ndim}",
                  got=count)
     normalize_axes(ctx, attrs.axes or tuple(range(count)), source.ndim, name="axes")
     shape = list(source.shape)
@@ -280,7 +280,7 @@ def _sliced_dim(ctx: RelationContext, size: Dim, cut: AxisSlice) -> Dim:
     if cut.stride == 1 and cut.begin < 0 and cut.end >= _TO_THE_END:
         return -cut.begin
     return ctx.fail(
-        "an axis of unknown size can be cut only at its end", arg=0, axis=cut.axis,
+        "an axis of unknown size can be sliced only at its end", arg=0, axis=cut.axis,
         expected="begin=0 with an end beyond every size, or the last elements",
         got=f"{cut.begin}:{cut.end}:{cut.stride} of size {size}",
     )
@@ -292,7 +292,7 @@ _TO_THE_END = 2**31 - 1
 @define_op("strided_slice", attrs=StridedSliceAttrs, relation=_strided_slice_relation,
            pattern=OpPattern.INJECTIVE, level=4, traits=COPIES_ELEMENTS)
 def strided_slice(x: te.Tensor, attrs: StridedSliceAttrs) -> te.Tensor:
-    """``x[begin:end:strides]`` along the given axes, bounds beyond the size cut as in NumPy."""
+    """``x[begin:end:strides]`` along the given axes; bounds out of range are clamped."""
     begin: list[PrimExpr | int] = [0] * x.ndim
     strides = [1] * x.ndim
     shape = list(x.shape)
@@ -329,7 +329,7 @@ def _strided_slice_reference(
 def _strided_slice_layout(
     attrs: StridedSliceAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """A split axis is cut between its blocks only, and without steps."""
+    """A blocked axis can be sliced only between its blocks, and without steps."""
     layout = data_layout(inputs)
     if layout is None:
         return None
@@ -349,7 +349,7 @@ def _strided_slice_layout(
 
 
 def _in_blocks(cut: AxisSlice, factor: int, size: Dim) -> AxisSlice | None:
-    """The cut counted in blocks of ``factor``; ``None`` where it goes through one."""
+    """The slice in units of blocks of ``factor``; ``None`` if a bound lies inside a block."""
     if factor == 1:
         return cut
     if not isinstance(size, int) or cut.stride != 1:
@@ -372,7 +372,7 @@ strided_slice.spec(
 
 @strided_slice.gradient
 def _strided_slice_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Elements go back between zeros, axis by axis; backward slices are turned round first."""
+    """Write elements back between zeros, axis by axis; reverse backward slices first."""
     attrs = attrs_of(call, StridedSliceAttrs)
     shape, cut = static_shape(call.args[0], call), static_shape(call, call)
     axes = attrs.axes if attrs.axes is not None else tuple(range(len(attrs.begin)))

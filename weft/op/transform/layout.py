@@ -1,4 +1,4 @@
-"""Changes of data layout."""
+"""Layout transformation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _layout_transform_relation(ctx: RelationContext) -> bool:
 @define_op("layout_transform", attrs=LayoutTransformAttrs, relation=_layout_transform_relation,
            pattern=OpPattern.INJECTIVE, level=5)
 def layout_transform(x: te.Tensor, attrs: LayoutTransformAttrs) -> te.Tensor:
-    """``x`` with its axes reordered, split into blocks, and merged, as the layouts say."""
+    """``x`` with its axes reordered, split into blocks, and merged, as the two layouts require."""
     return transform.layout_transform(x, Layout.parse(attrs.src_layout),
                                       Layout.parse(attrs.dst_layout))
 

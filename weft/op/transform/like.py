@@ -1,4 +1,4 @@
-"""Operators that take the shape or the dtype of another tensor, of which they read no element."""
+"""Operators that take only the shape or dtype of a second tensor, not its elements."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def _like(
     grad: Callable[[Call, Expr], Expr], *, doc: str, cases: Sequence[Case],
     attrs: type[Attrs] = NoAttrs, pattern: OpPattern = OpPattern.INJECTIVE,
 ) -> Op:
-    """An operator on ``x`` that reads the type of ``like``; ``shape(ctx, x, like)`` checks it.
+    """An operator on ``x`` that reads only the type of ``like``; ``shape(ctx, x, like)`` checks it.
 
-    ``grad(call, dy)`` is the gradient of ``x``; that of ``like`` is zero.
+    ``grad(call, dy)`` is the gradient of ``x``; the gradient of ``like`` is zero.
     """
 
     def run(x: te.Tensor, like: te.Tensor, attrs: Attrs) -> te.Tensor:
@@ -121,7 +121,7 @@ cast_like = _like(
 
 @dataclass(frozen=True, kw_only=True)
 class SliceLikeAttrs(Attrs):
-    axes: tuple[int, ...] | None = attr(None, "axes that are cut; None for all")
+    axes: tuple[int, ...] | None = attr(None, "axes that are sliced; None for all")
 
 
 def _cut_axes(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
@@ -134,11 +134,11 @@ def _slice_shape(ctx: RelationContext, x: TensorType, like: TensorType) -> Shape
     axes = _cut_axes(attrs.axes, x.ndim)
     if any(a >= like.ndim for a in axes):
         ctx.fail("the tensors differ in rank", arg=1, expected=f"rank {x.ndim}", got=like,
-                 help="name the axes to cut with axes=(...)")
+                 help="name the axes to slice with axes=(...)")
     for axis in axes:
         have, want = x.shape[axis], like.shape[axis]
         if isinstance(have, int) and isinstance(want, int) and want > have:
-            ctx.fail("there is less to cut than asked for", arg=0, axis=axis,
+            ctx.fail("an axis of x is shorter than that of like", arg=0, axis=axis,
                      expected=f"{want} or more", got=have)
     return tuple(like.shape[a] if a in axes else d for a, d in enumerate(x.shape))
 
@@ -157,7 +157,7 @@ def _slice_like_reference(
 
 
 def _slice_like_gradient(call: Call, dy: Expr) -> Expr:
-    """Zeros behind what was cut."""
+    """The gradient, padded with zeros at the end."""
     whole, part = tensor_type(call.args[0]), tensor_type(call)
     missing = [dim_sub(a, b) for a, b in zip(whole.shape, part.shape, strict=True)]
     return get_op("nn.pad")(dy, scalar(0.0, dy), pad_width=tuple((0, m) for m in missing))
@@ -165,7 +165,7 @@ def _slice_like_gradient(call: Call, dy: Expr) -> Expr:
 
 slice_like = _like(
     "slice_like", _slice_like_reference, _slice_shape, _slice_like_compute, _slice_like_gradient,
-    attrs=SliceLikeAttrs, doc="The front of x in the sizes that like has along some axes.",
+    attrs=SliceLikeAttrs, doc="The leading elements of x, in the sizes of like along some axes.",
     cases=(case((4, 5), (2, 3)), case((4, 5, 2), (2, 9), axes=(0,)),
            case((3, 4), (0, 2), axes=(-1,)), case((3,), (0,))))
 
@@ -222,7 +222,7 @@ def _full_like_relation(ctx: RelationContext) -> bool:
 @define_op("full_like", relation=_full_like_relation, pattern=OpPattern.BROADCAST, level=3,
            inputs=("x", "fill_value"))
 def full_like(x: te.Tensor, fill_value: te.Tensor, _attrs: Attrs) -> te.Tensor:
-    """A scalar everywhere in the shape of x."""
+    """A tensor of the shape of x, filled with a scalar."""
     return indexing.full(x.shape, fill_value[()], "full_like")
 
 
@@ -250,7 +250,7 @@ def _collapse_sum_to_relation(ctx: RelationContext) -> bool:
 @define_op("collapse_sum_to", attrs=CollapseSumToAttrs, relation=_collapse_sum_to_relation,
            pattern=OpPattern.COMM_REDUCE, level=4)
 def collapse_sum_to(x: te.Tensor, attrs: CollapseSumToAttrs) -> te.Tensor:
-    """``x`` summed to a shape that broadcasts to its own."""
+    """``x`` summed to a shape that broadcasts to the shape of x."""
     return topi_reduce.collapse_sum(x, [const(d) for d in attrs.shape])
 
 

@@ -1,5 +1,5 @@
-"""Positions computed from other tensors: adv_index, unravel_index, invert_permutation,
-searchsorted, strided_set.
+"""Indexing with other tensors: adv_index, unravel_index, invert_permutation, searchsorted,
+strided_set.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def _adv_index_relation(ctx: RelationContext) -> bool:
     if parts is None:
         return False
     if len(parts) < 2 or len(parts) - 1 > parts[0].ndim:
-        ctx.fail("the positions do not fit the data", arg=0,
-                 expected="the data, then one tensor of positions for each of its first axes",
+        ctx.fail("wrong number of index tensors", arg=0,
+                 expected="the data, then one tensor of indices for each of its first axes",
                  got=f"{len(parts)} tensors")
     shape: Shape = ()
     for part in parts[1:]:
         if not part.dtype.is_int:
-            ctx.fail("positions are integers", arg=0, expected="an integer dtype", got=part.dtype)
+            ctx.fail("indices must be integers", arg=0, expected="an integer dtype", got=part.dtype)
         shape = broadcast_shapes(ctx, shape, part.shape)
     looked_up = parts[0].shape[:len(parts) - 1]
     if 0 in looked_up and 0 not in shape:
-        ctx.fail("an empty axis has nothing to read", arg=0, expected="sizes of 1 or more",
+        ctx.fail("cannot index an empty axis", arg=0, expected="sizes of 1 or more",
                  got=parts[0])
     ctx.output(TensorType((*shape, *parts[0].shape[len(parts) - 1:]), parts[0].dtype))
     return True
@@ -58,9 +58,9 @@ def _adv_index_relation(ctx: RelationContext) -> bool:
 @define_op("adv_index", relation=_adv_index_relation, pattern=OpPattern.INJECTIVE,
            inputs=("*tensors",), level=3)
 def adv_index(tensors: tuple[te.Tensor, ...], _attrs: Attrs) -> te.Tensor:
-    """The first tensor at positions (the others, broadcast together) along its first axes.
+    """The first tensor at indices (the others, broadcast together) along its first axes.
 
-    Negative positions count from the end; those beyond an axis go to its ends.
+    Negative indices count from the end; indices out of range are clamped.
     """
     return topi.adv_index(tensors[0], tensors[1:])
 
@@ -83,7 +83,7 @@ adv_index.spec(
 
 @adv_index.gradient
 def _adv_index_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """What was read comes back to where it was read; positions have no gradient."""
+    """Gradients are added up at the indices that were read; indices have a zero gradient."""
     type_ = call.args[0].checked_type
     fields = [t for t in (type_.fields if isinstance(type_, TupleType) else ())
               if isinstance(t, TensorType)]
@@ -115,9 +115,9 @@ def _unravel_index_relation(ctx: RelationContext) -> bool:
 @define_op("unravel_index", relation=_unravel_index_relation, pattern=OpPattern.INJECTIVE,
            level=3, inputs=("indices", "shape"))
 def unravel_index(indices: te.Tensor, shape: te.Tensor, _attrs: Attrs) -> te.Tensor:
-    """The index tuples, along axis 0, of row-major positions in a tensor of ``shape``.
+    """The index tuples, along axis 0, of flat row-major indices into a tensor of ``shape``.
 
-    Positions beyond its last element wrap along the first axis; a size of 0 counts as 1.
+    Indices beyond the last element wrap along the first axis; a size of 0 counts as 1.
     """
     return topi.unravel_index(indices, shape)
 
@@ -150,7 +150,7 @@ def _invert_relation(ctx: RelationContext) -> bool:
 
 @define_op("invert_permutation", relation=_invert_relation, level=1, inputs=("x",))
 def invert_permutation(x: te.Tensor, _attrs: Attrs) -> te.Tensor:
-    """Where each number stands in a permutation of 0, 1, …; numbers that are none are left out."""
+    """The position of each number in a permutation of 0, 1, …; out-of-range numbers are ignored."""
     return topi.invert_permutation(x)
 
 
@@ -169,8 +169,8 @@ invert_permutation.spec(
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSortedAttrs(Attrs):
-    right: bool = attr(False, "go behind equal elements, not before them")
-    dtype: DType = attr(int64, "dtype of the positions",
+    right: bool = attr(False, "insert after equal elements, not before them")
+    dtype: DType = attr(int64, "dtype of the indices",
                         check=lambda d: DType.of(d).is_int, expected="an integer dtype")
 
 
@@ -186,7 +186,7 @@ def _searchsorted_relation(ctx: RelationContext) -> bool:
         expect_rank(ctx, 1, values, sequence.ndim)
         for axis in range(sequence.ndim - 1):
             expect_dim(ctx, 1, axis, values.shape[axis], sequence.shape[axis],
-                       "the batches differ")
+                       "the batch axes differ")
     ctx.output(TensorType(values.shape, attrs_as(ctx, SearchSortedAttrs).dtype))
     return True
 
@@ -196,9 +196,9 @@ def _searchsorted_relation(ctx: RelationContext) -> bool:
 def searchsorted(
     sorted_sequence: te.Tensor, values: te.Tensor, attrs: SearchSortedAttrs
 ) -> te.Tensor:
-    """Where each value would go in the ascending last axis (one line, or one for each batch).
+    """The insertion index of each value into the ascending last axis, which may have batch axes.
 
-    NaN is the largest number.
+    NaN sorts last.
     """
     return topi.searchsorted(sorted_sequence, values, right=attrs.right, dtype=attrs.dtype)
 
@@ -234,11 +234,11 @@ def _strided_set_relation(ctx: RelationContext) -> bool:
     for arg in (2, 3, 4):
         expect_int(ctx, arg, types[arg])
         expect_rank(ctx, arg, types[arg], 1)
-        expect_dim(ctx, arg, 0, types[arg].shape[0], x.ndim, "there is not one bound for each axis")
+        expect_dim(ctx, arg, 0, types[arg].shape[0], x.ndim, "expected one bound per axis")
     for axis, (size, limit) in enumerate(zip(values.shape, x.shape, strict=True)):
         if dims_equal(size, limit) is False and isinstance(size, int) and isinstance(limit, int) \
                 and size > limit:
-            ctx.fail("there are more values than positions", arg=1, axis=axis,
+            ctx.fail("more values than elements to replace", arg=1, axis=axis,
                      expected=f"{limit} or less", got=size)
     ctx.output(x)
     return True
@@ -250,7 +250,7 @@ def strided_set(
     x: te.Tensor, values: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor,
     _attrs: Attrs,
 ) -> te.Tensor:
-    """``x`` with ``values`` at ``x[begin:end:strides]``; values without a position are dropped."""
+    """``x`` with ``values`` written to ``x[begin:end:strides]``; surplus values are ignored."""
     return topi.strided_set(x, values, begin, end, strides)
 
 

@@ -1,4 +1,4 @@
-"""Operators that choose by position: one_hot, trilu, sequence_mask, matrix_set_diag."""
+"""Operators that select by index: one_hot, trilu, sequence_mask, matrix_set_diag."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from weft.topi import mask as topi
 @dataclass(frozen=True, kw_only=True)
 class OneHotAttrs(Attrs):
     depth: int = attr(doc="size of the new axis", check=lambda n: n >= 0, expected="0 or more")
-    axis: int = attr(-1, "where the new axis is in the result")
+    axis: int = attr(-1, "position of the new axis in the result")
 
 
 def _one_hot_relation(ctx: RelationContext) -> bool:
@@ -55,7 +55,7 @@ def _one_hot_relation(ctx: RelationContext) -> bool:
 def one_hot(
     indices: te.Tensor, on_value: te.Tensor, off_value: te.Tensor, attrs: OneHotAttrs
 ) -> te.Tensor:
-    """``on_value`` where the position along the new axis is the index, else ``off_value``."""
+    """``on_value`` where the index along the new axis equals the element, else ``off_value``."""
     axis = attrs.axis % (indices.ndim + 1)
     return topi.one_hot(indices, on_value, off_value, attrs.depth, axis)
 
@@ -77,7 +77,7 @@ one_hot.spec(_one_hot_reference, case(_NUMBERS, (), (), depth=4),
 
 @one_hot.gradient
 def _one_hot_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Each value gets what arrives where it stands."""
+    """Each value receives the gradients of the elements where it stands."""
     indices, on_value, off_value = call.args
     one, zero = scalar(1, on_value), scalar(0, off_value)
     hit = one_hot(indices, one, zero, **dict(call.attrs.items()))
@@ -86,7 +86,7 @@ def _one_hot_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class TriluAttrs(Attrs):
-    upper: bool = attr(True, "keep the triangle above the diagonal, not the one below")
+    upper: bool = attr(True, "keep the upper triangle, not the lower one")
 
 
 def _trilu_relation(ctx: RelationContext) -> bool:
@@ -103,7 +103,7 @@ def _trilu_relation(ctx: RelationContext) -> bool:
 @define_op("trilu", attrs=TriluAttrs, relation=_trilu_relation, pattern=OpPattern.INJECTIVE,
            level=3)
 def trilu(x: te.Tensor, k: te.Tensor, attrs: TriluAttrs) -> te.Tensor:
-    """One triangle of each matrix (the last two axes) with its diagonal number k; else zeros."""
+    """The triangle of each matrix (last two axes) up to diagonal k; zeros elsewhere."""
     return topi.trilu(x, k, upper=attrs.upper)
 
 
@@ -120,7 +120,7 @@ trilu.gradient(lambda call, _y, dy: [
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceMaskAttrs(Attrs):
-    mask_value: float = attr(0.0, "what stands behind the valid part")
+    mask_value: float = attr(0.0, "value that replaces elements after the valid length")
     axis: int = attr(0, "axis of the sequence: 0 (then the batch is 1) or 1 (the batch is 0)",
                      check=lambda a: a in (0, 1), expected="0 or 1")
 
@@ -134,7 +134,7 @@ def _sequence_mask_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 1, lengths, 1)
     expect_int(ctx, 1, lengths)
     batch = x.shape[1 - attrs_as(ctx, SequenceMaskAttrs).axis]
-    expect_dim(ctx, 1, 0, lengths.shape[0], batch, "there is not one length for each sequence")
+    expect_dim(ctx, 1, 0, lengths.shape[0], batch, "expected one length per sequence")
     ctx.output(x)
     return True
 
@@ -142,7 +142,7 @@ def _sequence_mask_relation(ctx: RelationContext) -> bool:
 @define_op("sequence_mask", attrs=SequenceMaskAttrs, relation=_sequence_mask_relation,
            pattern=OpPattern.INJECTIVE, level=10)
 def sequence_mask(x: te.Tensor, valid_length: te.Tensor, attrs: SequenceMaskAttrs) -> te.Tensor:
-    """Sequences with ``mask_value`` in place of what lies behind their valid length."""
+    """Sequences in which ``mask_value`` replaces the elements after their valid length."""
     return topi.sequence_mask(x, valid_length, attrs.mask_value, attrs.axis)
 
 
@@ -167,7 +167,7 @@ sequence_mask.gradient(lambda call, _y, dy: [
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixSetDiagAttrs(Attrs):
-    k1: int = attr(0, "lowest diagonal that is set; negative ones lie below the main one")
+    k1: int = attr(0, "lowest diagonal that is set; negative ones are below the main diagonal")
     k2: int = attr(0, "highest diagonal that is set")
     super_diag_right_align: bool = attr(True, "upper diagonals end at the right of their rows")
     sub_diag_right_align: bool = attr(False, "lower diagonals end at the right of their rows")
@@ -187,16 +187,16 @@ def _matrix_set_diag_relation(ctx: RelationContext) -> bool:
     length = None
     if isinstance(rows, int) and isinstance(columns, int):
         if not (-rows < attrs.k1 and attrs.k2 < columns):
-            ctx.fail("a diagonal lies outside the matrix", arg=0,
+            ctx.fail("a diagonal is outside the matrix", arg=0,
                      expected=f"{1 - rows} to {columns - 1}", got=f"{attrs.k1} to {attrs.k2}")
         length = min(rows + min(attrs.k2, 0), columns - max(attrs.k1, 0))
     count = () if attrs.k1 == attrs.k2 else (attrs.k2 - attrs.k1 + 1,)
     wanted = (*x.shape[:-2], *count, diagonal.shape[-1] if length is None else length)
     if diagonal.ndim != len(wanted):
-        ctx.fail("the diagonals do not fit", arg=1, expected=TensorType(wanted, x.dtype),
+        ctx.fail("wrong shape of the diagonals", arg=1, expected=TensorType(wanted, x.dtype),
                  got=diagonal)
     for axis, size in enumerate(wanted):
-        expect_dim(ctx, 1, axis, diagonal.shape[axis], size, "the diagonals do not fit")
+        expect_dim(ctx, 1, axis, diagonal.shape[axis], size, "wrong shape of the diagonals")
     ctx.output(x)
     return True
 
@@ -204,9 +204,9 @@ def _matrix_set_diag_relation(ctx: RelationContext) -> bool:
 @define_op("matrix_set_diag", attrs=MatrixSetDiagAttrs, relation=_matrix_set_diag_relation,
            pattern=OpPattern.INJECTIVE, level=10)
 def matrix_set_diag(x: te.Tensor, diagonal: te.Tensor, attrs: MatrixSetDiagAttrs) -> te.Tensor:
-    """Matrices (the last two axes) with the diagonals k1 to k2 replaced, the highest first.
+    """Matrices (last two axes) with the diagonals k1 to k2 replaced; the highest comes first.
 
-    Shorter diagonals stand at one end of their row, as the attributes say.
+    Shorter diagonals are aligned to one end of their row, as the attributes say.
     """
     return topi.matrix_set_diag(x, diagonal, attrs.k1, attrs.k2, attrs.super_diag_right_align,
                                 attrs.sub_diag_right_align)

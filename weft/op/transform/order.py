@@ -1,4 +1,4 @@
-"""Running sums and products, sorted order: cumsum, cumprod, sort, argsort, topk."""
+"""Cumulative sums and products, and sorting: cumsum, cumprod, sort, argsort, topk."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from weft.topi.wide import converted
 
 @dataclass(frozen=True, kw_only=True)
 class ScanAttrs(Attrs):
-    axis: int = attr(0, "axis along which is accumulated")
+    axis: int = attr(0, "axis of accumulation")
     dtype: DType | None = attr(None, "dtype of the result; None for that of the argument")
-    exclusive: bool = attr(False, "leave out the element itself, so that the first result is "
-                           "neutral")
+    exclusive: bool = attr(False, "exclude the element itself, so that the first result is the "
+                           "neutral element")
     reverse: bool = attr(False, "start from the end")
 
 
@@ -68,7 +68,7 @@ def _scan(name: str, combine: str, accumulate: Callable[..., np.ndarray], doc: s
     return op
 
 
-cumsum = _scan("cumsum", "add", np.cumsum, "The sums of ever more elements along an axis.")
+cumsum = _scan("cumsum", "add", np.cumsum, "The cumulative sum along an axis.")
 
 
 @cumsum.gradient
@@ -79,15 +79,15 @@ def _cumsum_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     return [op.cast(back, dtype=tensor_type(x).dtype)]
 
 
-cumprod = _scan("cumprod", "mul", np.cumprod, "The products of ever more elements along an axis.")
+cumprod = _scan("cumprod", "mul", np.cumprod, "The cumulative product along an axis.")
 
 
 @cumprod.gradient
 def _cumprod_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
-    """``sum(dy[j] * y[j]) / x[i]`` over the products that hold element i.
+    """``sum(dy[j] * y[j]) / x[i]`` over the products that contain element i.
 
-    Products after the first zero are zero. That zero itself has the slope of the products without
-    it; later zeros stand behind it and have none.
+    Products from the first zero on are zero. The gradient of that zero uses the products without
+    it; later zeros have a zero gradient.
     """
     attrs = attrs_of(call, ScanAttrs)
     x = call.args[0]
@@ -111,14 +111,14 @@ class SortAttrs(Attrs):
 
 @dataclass(frozen=True, kw_only=True)
 class ArgsortAttrs(SortAttrs):
-    dtype: DType = attr(int64, "dtype of the positions",
+    dtype: DType = attr(int64, "dtype of the indices",
                         check=lambda d: DType.of(d).is_int, expected="an integer dtype")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopkAttrs(ArgsortAttrs):
     k: int = attr(1, "how many", check=lambda n: n >= 0, expected="0 or more")
-    is_ascend: bool = attr(False, "the smallest, not the largest")
+    is_ascend: bool = attr(False, "select the smallest elements, not the largest")
 
 
 def _sort_relation(ctx: RelationContext) -> bool:
@@ -130,7 +130,7 @@ def _sort_relation(ctx: RelationContext) -> bool:
     if isinstance(attrs, TopkAttrs):
         size = source.shape[axis]
         if isinstance(size, int) and attrs.k > size:
-            ctx.fail("there are fewer elements than asked for", arg=0, axis=axis,
+            ctx.fail("k exceeds the number of elements", arg=0, axis=axis,
                      expected=f"{attrs.k} or more", got=size)
         shape = (*source.shape[:axis], attrs.k, *source.shape[axis + 1:])
         ctx.output(TupleType((TensorType(shape, source.dtype), TensorType(shape, attrs.dtype))))
@@ -143,7 +143,7 @@ def _sort_relation(ctx: RelationContext) -> bool:
 
 @define_op("sort", attrs=SortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6)
 def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
-    """The elements of every line along an axis in order; NaN counts as the largest."""
+    """The elements along an axis in sorted order; NaN sorts as the largest."""
     axis = attrs.axis % x.ndim
     position = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend)
     return topi_sort.at_positions(x, position, axis)
@@ -152,22 +152,22 @@ def sort(x: te.Tensor, attrs: SortAttrs) -> te.Tensor:
 @define_op("argsort", attrs=ArgsortAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE,
            level=6, traits=ZERO_GRADIENT)
 def argsort(x: te.Tensor, attrs: ArgsortAttrs) -> te.Tensor:
-    """Where the elements of the sorted order are; of equals the first comes first."""
+    """The indices that sort the elements along an axis; the sort is stable."""
     return topi_sort.argsort(x, attrs.axis % x.ndim, is_ascend=attrs.is_ascend,
                              dtype=attrs.dtype)
 
 
 @define_op("topk", attrs=TopkAttrs, relation=_sort_relation, pattern=OpPattern.OPAQUE, level=6)
 def topk(x: te.Tensor, attrs: TopkAttrs) -> tuple[te.Tensor, te.Tensor]:
-    """The k largest (or smallest) elements of every line along an axis, and where they are."""
+    """The k largest (or smallest) elements along an axis, and their indices."""
     axis = attrs.axis % x.ndim
     position = topi_sort.argsort(x, axis, is_ascend=attrs.is_ascend, count=attrs.k)
-    values = topi_sort.at_positions(x, position, axis)  # by positions that no narrow type wraps
+    values = topi_sort.at_positions(x, position, axis)  # int64 indices, which do not wrap
     return values, converted(position, attrs.dtype)
 
 
 def _order(x: np.ndarray, axis: int, is_ascend: bool) -> np.ndarray:
-    """Stable both ways: going down is going up on the mirrored line, read from its end."""
+    """Stable in both directions: a descending order is an ascending one of the reversed line."""
     if is_ascend:
         return np.argsort(x, axis, kind="stable")
     mirrored = np.argsort(np.flip(x, axis), axis, kind="stable")
@@ -197,7 +197,7 @@ _TIES = np.array([[2, 1, 2, 0, 1], [5, 5, 5, -1, 7]], np.int32)
 _CASES = (case((3, 5)), case((4, 2), axis=0), case(_TIES), case(_TIES, is_ascend=False),
           case((2, 3, 4), axis=1, is_ascend=False),
           case(np.array([1.0, np.nan, -np.inf, 3.0], np.float32)))
-# Long enough for merging, with runs that do not come in pairs.
+# Long enough to need merging, with a number of runs that is no power of two.
 _LONG = (case((2, 37), dtypes="int32", low=0, high=9), case((35, 2), axis=0, is_ascend=False))
 sort.spec(_sort_reference, *_CASES, *_LONG, case((0, 3)))
 

@@ -1,4 +1,4 @@
-"""Tensors repeated as a whole, and turned round: tile, reverse, reverse_sequence."""
+"""Repetition and reversal: tile, reverse, reverse_sequence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from weft.topi import indexing
 
 @dataclass(frozen=True, kw_only=True)
 class TileAttrs(Attrs):
-    reps: tuple[int, ...] = attr(doc="how often along each axis, aligned at the last",
+    reps: tuple[int, ...] = attr(doc="repetitions along each axis, aligned at the last axis",
                                  check=lambda r: all(n >= 0 for n in r),
                                  expected="numbers >= 0")
 
@@ -51,13 +51,13 @@ def _tile_relation(ctx: RelationContext) -> bool:
 @define_op("tile", attrs=TileAttrs, relation=_tile_relation, pattern=OpPattern.INJECTIVE, level=3,
            traits=COPIES_ELEMENTS)
 def tile(x: te.Tensor, attrs: TileAttrs) -> te.Tensor:
-    """``x`` repeated as a whole along its axes, and along new leading ones."""
+    """``x`` repeated along its axes, and along new leading axes."""
     lead = max(len(attrs.reps) - x.ndim, 0)
     times = (1,) * (x.ndim + lead - len(attrs.reps)) + attrs.reps
     shape = [n if i < lead else x.shape[i - lead] * n for i, n in enumerate(times)]
     return te.compute(
         shape,
-        lambda *i: x[tuple(p % maximum(size, 1)  # an empty axis has no element to ask for
+        lambda *i: x[tuple(p % maximum(size, 1)  # avoids a modulo by 0 for an empty axis
                            for p, size in zip(i[lead:], x.shape, strict=True))],
         name="tile",
     )
@@ -69,7 +69,7 @@ tile.spec(np.tile, case((2, 3), reps=(2, 1)), case((3,), reps=(2, 2)),
 
 @tile.gradient
 def _tile_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Copies are axes of their own, over which is summed."""
+    """Reshape so that repetitions become separate axes, and sum over these."""
     shape, reps = static_shape(call.args[0], call), attrs_of(call, TileAttrs).reps
     rank = max(len(shape), len(reps))
     sizes = (1,) * (rank - len(shape)) + shape
@@ -82,7 +82,7 @@ def _tile_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReverseAttrs(Attrs):
-    axis: int = attr(0, "axis whose order is turned round")
+    axis: int = attr(0, "axis that is reversed")
 
 
 def _reverse_relation(ctx: RelationContext) -> bool:
@@ -97,7 +97,7 @@ def _reverse_relation(ctx: RelationContext) -> bool:
 @define_op("reverse", attrs=ReverseAttrs, relation=_reverse_relation, pattern=OpPattern.INJECTIVE,
            level=3, traits=COPIES_ELEMENTS)
 def reverse(x: te.Tensor, attrs: ReverseAttrs) -> te.Tensor:
-    """The elements along an axis from the last to the first."""
+    """The elements along an axis in reverse order."""
     axis = attrs.axis % x.ndim
     return te.compute(
         x.shape,
@@ -117,8 +117,8 @@ def _reverse_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReverseSequenceAttrs(Attrs):
-    seq_axis: int = attr(1, "axis of which the front is turned round")
-    batch_axis: int = attr(0, "axis of the sequences")
+    seq_axis: int = attr(1, "axis along which sequences are reversed")
+    batch_axis: int = attr(0, "axis of the batch")
 
 
 def _reverse_sequence_relation(ctx: RelationContext) -> bool:
@@ -130,11 +130,11 @@ def _reverse_sequence_relation(ctx: RelationContext) -> bool:
     seq = normalize_axis(ctx, attrs.seq_axis, source.ndim, name="seq_axis")
     batch = normalize_axis(ctx, attrs.batch_axis, source.ndim, name="batch_axis")
     if seq == batch:
-        ctx.fail("seq_axis and batch_axis are one", expected="two axes", got=attrs.seq_axis)
+        ctx.fail("seq_axis and batch_axis are equal", expected="two axes", got=attrs.seq_axis)
     expect_rank(ctx, 1, lengths, 1)
     expect_int(ctx, 1, lengths)
     expect_dim(ctx, 1, 0, lengths.shape[0], source.shape[batch],
-               "there is not one length for each sequence")
+               "expected one length per sequence")
     ctx.output(source)
     return True
 
@@ -144,7 +144,7 @@ def _reverse_sequence_relation(ctx: RelationContext) -> bool:
 def reverse_sequence(
     x: te.Tensor, seq_lengths: te.Tensor, attrs: ReverseSequenceAttrs
 ) -> te.Tensor:
-    """The first elements of each sequence, as many as its length says, from last to first."""
+    """Each sequence with its first elements, as many as its length, in reverse order."""
     return indexing.reverse_sequence(x, seq_lengths, attrs.seq_axis % x.ndim,
                                      attrs.batch_axis % x.ndim)
 

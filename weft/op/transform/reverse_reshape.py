@@ -1,4 +1,4 @@
-"""Reshaping whose special sizes are read from the right: reverse_reshape."""
+"""Reshaping with sizes that are read from the right: reverse_reshape."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ReverseReshapeAttrs(Attrs):
 
 
 def _copied(newshape: tuple[int, ...], source: Shape) -> list[Dim]:
-    """``newshape`` with its zeros filled in from the right."""
+    """``newshape`` with its zeros replaced, from the right."""
     lead = len(newshape) - len(source)
     return [source[axis - lead] if size == 0 else size for axis, size in enumerate(newshape)]
 
@@ -40,8 +40,8 @@ def _relation(ctx: RelationContext) -> bool:
     newshape = attrs_as(ctx, ReverseReshapeAttrs).newshape
     lead = len(newshape) - source.ndim
     if any(size == 0 and axis < lead for axis, size in enumerate(newshape)):
-        ctx.fail("newshape copies an axis that the argument has not", arg=0,
-                 expected=f"0 at most in the last {source.ndim} positions", got=newshape)
+        ctx.fail("newshape copies an axis that the argument lacks", arg=0,
+                 expected=f"0 only among the last {source.ndim} sizes", got=newshape)
     shape = _copied(newshape, source.shape)
     total = dim_product(source.shape)
     if -1 in newshape:
@@ -63,7 +63,7 @@ def _relation(ctx: RelationContext) -> bool:
 @define_op("reverse_reshape", attrs=ReverseReshapeAttrs, relation=_relation,
            pattern=OpPattern.INJECTIVE, level=10)
 def reverse_reshape(x: te.Tensor, attrs: ReverseReshapeAttrs) -> te.Tensor:
-    """The elements of x in row-major order under another shape, written from its last size on."""
+    """The elements of x in row-major order in another shape, whose sizes align at the last axis."""
     shape = tuple(reversed(transform.resolve_shape(tuple(reversed(x.shape)),
                                                    tuple(reversed(attrs.newshape)))))
     return transform.reshape(x, shape)

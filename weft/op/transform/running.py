@@ -1,4 +1,4 @@
-"""Running extremes and sums of exponentials along an axis: cummax, cummin, logcumsumexp."""
+"""Cumulative maxima, minima and log-sum-exp along an axis: cummax, cummin, logcumsumexp."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.topi import scan as topi
 
 @dataclass(frozen=True, kw_only=True)
 class RunningAttrs(Attrs):
-    axis: int = attr(0, "axis along which is accumulated")
+    axis: int = attr(0, "axis of accumulation")
     reverse: bool = attr(False, "start from the end")
 
 
@@ -75,17 +75,17 @@ _WITH_NAN = np.array([1.0, -2.0, 4.0, np.nan, 9.0], np.float32)
 _EXTREME_CASES = (case(_WITH_NAN), case(_WITH_NAN, reverse=True),
                   case((4, 5), axis=1, dtypes="int32", low=-3, high=3))
 cummax = _running("cummax", "max", np.maximum.accumulate,
-                  "The largest of the elements up to each one along an axis; NaN after a NaN.",
+                  "The cumulative maximum along an axis; NaN after a NaN.",
                   *_EXTREME_CASES)
 cummin = _running("cummin", "min", np.minimum.accumulate,
-                  "The smallest of the elements up to each one along an axis; NaN after a NaN.",
+                  "The cumulative minimum along an axis; NaN after a NaN.",
                   *_EXTREME_CASES)
 logcumsumexp = _running("logcumsumexp", "logaddexp", np.logaddexp.accumulate,
-                        "log(sum(exp(x))) of the elements up to each one along an axis.")
+                        "The cumulative log(sum(exp(x))) along an axis.")
 
 
 def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
-    """Each result is an element, the last of equals so far, to which its gradient goes."""
+    """Each result's gradient goes to the element that it equals, the last of equal ones."""
     (x,), attrs = call.args, attrs_of(call, RunningAttrs)
     shape = tensor_type(x).concrete_shape
     axis = attrs.axis % len(shape)
@@ -100,7 +100,7 @@ def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
 
 
 def _log_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
-    """exp(x[i]) * sum over j >= i of dy[j] exp(-y[j]), in logarithms for either sign of dy."""
+    """exp(x[i]) * sum over j >= i of dy[j] exp(-y[j]), in logarithms by the sign of dy."""
     (x,), attrs = call.args, attrs_of(call, RunningAttrs)
     zero = scalar(0, x)
 

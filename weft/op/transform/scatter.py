@@ -1,4 +1,4 @@
-"""Writing elements or slices at positions that another tensor gives."""
+"""Write elements or slices at given indices: scatter_elements, scatter_nd."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterElementsAttrs(Attrs):
-    axis: int = attr(0, "axis whose index is looked up")
-    reduction: str = attr("update", "what a second value for one position does",
+    axis: int = attr(0, "axis along which the indices select")
+    reduction: str = attr("update", "combination of a value with the one already there",
                           check=one_of(*_MODES), expected=", ".join(_MODES))
 
 
@@ -49,10 +49,10 @@ def _scatter_elements_relation(ctx: RelationContext) -> bool:
             ctx.fail("the argument has another rank than the data", arg=arg,
                      expected=f"rank {source.ndim}", got=type_)
     for i, size in enumerate(indices.shape):
-        expect_dim(ctx, 2, i, updates.shape[i], size, "updates and positions differ")
+        expect_dim(ctx, 2, i, updates.shape[i], size, "updates and indices differ in shape")
         limit = source.shape[i]
         if i != axis and isinstance(size, int) and isinstance(limit, int) and size > limit:
-            ctx.fail("there are more positions than data", arg=1, axis=i,
+            ctx.fail("more indices than elements along an axis", arg=1, axis=i,
                      expected=f"{limit} or less", got=size)
     ctx.output(source)
     return True
@@ -63,9 +63,9 @@ def _scatter_elements_relation(ctx: RelationContext) -> bool:
 def scatter_elements(
     x: te.Tensor, indices: te.Tensor, updates: te.Tensor, attrs: ScatterElementsAttrs
 ) -> te.Tensor:
-    """``x`` with each element of ``updates`` at its own index, that of one axis looked up.
+    """``x`` with each element of ``updates`` written to its index, replaced along one axis.
 
-    Elements are written in row-major order; those whose position lies beyond are dropped.
+    Elements are written in row-major order; those with an index out of range are dropped.
     """
     return topi.scatter_elements(x, indices, updates, attrs.axis % x.ndim, attrs.reduction)
 
@@ -98,14 +98,14 @@ scatter_elements.spec(
 
 @scatter_elements.gradient
 def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Of several values for one position the last one stays, or all are added."""
+    """The last of several values for one element counts, or all are added."""
     attrs = attrs_of(call, ScatterElementsAttrs)
     x, indices, updates = call.args
     axis = attrs.axis % tensor_type(x).ndim
     size = tensor_type(x).concrete_shape[axis]
     shape = static_shape(updates, call)
     if attrs.reduction not in ("update", "add"):
-        raise PassError(f"scatter_elements by {attrs.reduction!r} has no gradient",
+        raise PassError(f"cannot differentiate scatter_elements with reduction {attrs.reduction!r}",
                         where=call.span, expected="update or add")
     if 0 in shape or size == 0:
         return [dy, typed_zeros(indices), typed_zeros(updates)]
@@ -125,7 +125,8 @@ def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterNDAttrs(Attrs):
-    mode: str = attr("update", "what a second value for one position does", check=one_of(*_MODES),
+    mode: str = attr("update", "combination of a value with the one already there",
+                     check=one_of(*_MODES),
                      expected=", ".join(_MODES))
 
 
@@ -139,10 +140,10 @@ def _scatter_nd_relation(ctx: RelationContext) -> bool:
     length = index_length(ctx, indices, source.ndim)
     wanted = (*indices.shape[1:], *source.shape[length:])
     if updates.ndim != len(wanted):
-        ctx.fail("the updates do not fit the positions", arg=2,
+        ctx.fail("the updates do not fit the indices", arg=2,
                  expected=str(TensorType(wanted, source.dtype)), got=updates)
     for i, size in enumerate(wanted):
-        expect_dim(ctx, 2, i, updates.shape[i], size, "the updates do not fit the positions")
+        expect_dim(ctx, 2, i, updates.shape[i], size, "the updates do not fit the indices")
     ctx.output(source)
     return True
 
@@ -154,7 +155,7 @@ def scatter_nd(
 ) -> te.Tensor:
     """``x`` with elements or slices of ``updates`` at the index tuples along axis 0 of ``indices``.
 
-    They are written in row-major order; those whose position lies beyond are dropped.
+    They are written in row-major order; those with an index out of range are dropped.
     """
     return topi.scatter_nd(x, indices, updates, attrs.mode)
 
@@ -184,6 +185,7 @@ scatter_nd.spec(
 def _scatter_nd_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
     attrs = attrs_of(call, ScatterNDAttrs)
     if attrs.mode != "update":
-        raise PassError(f"scatter_nd by {attrs.mode!r} has no gradient", where=call.span,
+        raise PassError(f"cannot differentiate scatter_nd with mode {attrs.mode!r}",
+                        where=call.span,
                         expected="update")
     return write_gradient(2)(call, y, dy)

@@ -1,4 +1,4 @@
-"""Operators whose results have as many elements as are found: argwhere, unique."""
+"""Operators with data-dependent result sizes: argwhere, unique."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _argwhere_relation(ctx: RelationContext) -> bool:
 @define_op("argwhere", relation=_argwhere_relation, pattern=OpPattern.OPAQUE, level=10,
            inputs=("x",), traits=ZERO_GRADIENT)
 def argwhere(x: te.Tensor, _attrs: Attrs) -> tuple[te.Tensor, ...]:
-    """The index of each element that is not zero (or true), one a row, in row-major order."""
+    """The indices of all nonzero (or true) elements, one per row, in row-major order."""
     return topi.argwhere(x)
 
 
@@ -50,7 +50,7 @@ argwhere.spec(
 
 @dataclass(frozen=True, kw_only=True)
 class UniqueAttrs(Attrs):
-    is_sorted: bool = attr(True, "values ascend; else they stand as they first appear")
+    is_sorted: bool = attr(True, "values in ascending order, not in order of first occurrence")
 
 
 def _unique_relation(ctx: RelationContext) -> bool:
@@ -68,9 +68,9 @@ def _unique_relation(ctx: RelationContext) -> bool:
 @define_op("unique", attrs=UniqueAttrs, relation=_unique_relation, pattern=OpPattern.OPAQUE,
            level=3)
 def unique(x: te.Tensor, attrs: UniqueAttrs) -> tuple[te.Tensor, ...]:
-    """The different values of x, where each is first, which of them each element is, their counts.
+    """The distinct values of x, their first indices, the inverse indices, and their counts.
 
-    NaNs are one value, the last in order.
+    All NaNs are one value, which sorts last.
     """
     return topi.unique(x, is_sorted=attrs.is_sorted)
 

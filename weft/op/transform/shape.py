@@ -1,4 +1,4 @@
-"""Operators on the shape alone: reshape, transpose, expand_dims, squeeze, batch_flatten."""
+"""Reshaping: reshape, transpose, expand_dims, squeeze, batch_flatten."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReshapeAttrs(Attrs):
         check=lambda s: all(d >= -1 for d in s) and s.count(-1) <= 1,
         expected="sizes >= 0, 0 to copy, and at most one -1",
     )
-    allowzero: bool = attr(False, "take 0 as a size of zero instead")
+    allowzero: bool = attr(False, "treat 0 as a size of zero instead")
 
 
 def _reshape_relation(ctx: RelationContext) -> bool:
@@ -63,13 +63,13 @@ def _copied(
     if size != 0 or attrs.allowzero:
         return size
     if axis >= source.ndim:
-        ctx.fail("newshape copies an axis that the argument has not", arg=0,
-                 expected=f"0 at most at position {source.ndim - 1}", got=attrs.newshape)
+        ctx.fail("newshape copies an axis that the argument lacks", arg=0,
+                 expected=f"0 only up to position {source.ndim - 1}", got=attrs.newshape)
     return source.shape[axis]
 
 
 def _rest(ctx: RelationContext, source: Shape, known: Shape) -> Dim:
-    """The size that -1 stands for; sizes that both sides share are divided out first."""
+    """The size for -1; factors that both shapes share are cancelled first."""
     remaining = list(source)
     divisor: Dim = 1
     for dim in known:
@@ -87,7 +87,7 @@ def _rest(ctx: RelationContext, source: Shape, known: Shape) -> Dim:
 @define_op("reshape", attrs=ReshapeAttrs, relation=_reshape_relation,
            pattern=OpPattern.INJECTIVE, level=3, traits=RESHAPE)
 def reshape(x: te.Tensor, attrs: ReshapeAttrs) -> te.Tensor:
-    """The elements of x in row-major order under another shape."""
+    """The elements of x in row-major order in another shape."""
     shape = transform.resolve_shape(x.shape, attrs.newshape, allowzero=attrs.allowzero)
     return transform.reshape(x, shape)
 
@@ -104,7 +104,7 @@ def _reshape_reference(
 def _reshape_layout(
     attrs: ReshapeAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """Where the blocks lie in the order of the elements (images of one pixel), any reshape."""
+    """Any reshape if the blocks are in the order of the elements (images of one pixel)."""
     layout, shape = data_layout(inputs), data_shape(types)
     if layout is None or not keeps_order(layout, shape):
         return None
@@ -146,7 +146,7 @@ def _reshape_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 @dataclass(frozen=True, kw_only=True)
 class TransposeAttrs(Attrs):
     axes: tuple[int, ...] | None = attr(
-        None, "axis of the argument for each axis of the result; None reverses them"
+        None, "axis of the argument for each axis of the result; None reverses the order"
     )
 
 
@@ -197,7 +197,7 @@ def _transpose_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpandDimsAttrs(Attrs):
-    axis: int = attr(doc="where the new axes begin; negative counts from the end of the result",
+    axis: int = attr(doc="position of the new axes; negative counts from the end of the result",
                      expected="an int")
     num_newaxis: int = attr(1, "how many axes", check=lambda n: n >= 0, expected="0 or more")
 
@@ -291,7 +291,7 @@ def _squeeze_reference(x: np.ndarray, axis: int | tuple[int, ...] | None = None)
 def _squeeze_layout(
     attrs: SqueezeAttrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """Axes that are not split go from the layout too."""
+    """Removed axes must be unsplit, and leave the layout too."""
     layout = data_layout(inputs)
     if layout is None:
         return None
@@ -347,7 +347,7 @@ def _batch_flatten_reference(x: np.ndarray) -> np.ndarray:
 def _batch_flatten_layout(
     attrs: Attrs, inputs: tuple[InputLayout, ...], types: tuple[Type, ...]
 ) -> LayoutResult | None:
-    """Where the blocks lie in the order of the elements, and the first axis is whole."""
+    """If the blocks are in the order of the elements, and the first axis is unsplit."""
     layout = data_layout(inputs)
     if layout is None or not keeps_order(layout, data_shape(types)):
         return None

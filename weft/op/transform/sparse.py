@@ -1,4 +1,4 @@
-"""Sparse tensors in coordinates (one row of indices for each value) on their way to dense ones:
+"""Sparse tensors in coordinate format (one row of indices per value):
 sparse_to_dense, sparse_fill_empty_rows, sparse_reshape.
 """
 
@@ -39,10 +39,10 @@ class SparseToDenseAttrs(Attrs):
 
 
 def _expect_rows(ctx: RelationContext, arg: int, indices: TensorType, rank: int) -> None:
-    """``indices`` are rows of as many integers as the tensor has axes."""
+    """Check that ``indices`` has one row per value and one column per axis of the tensor."""
     expect_int(ctx, arg, indices)
     expect_rank(ctx, arg, indices, 2)
-    expect_dim(ctx, arg, 1, indices.shape[1], rank, "an index has not one number for each axis")
+    expect_dim(ctx, arg, 1, indices.shape[1], rank, "expected one index per axis")
 
 
 def _sparse_to_dense_relation(ctx: RelationContext) -> bool:
@@ -53,7 +53,7 @@ def _sparse_to_dense_relation(ctx: RelationContext) -> bool:
     shape = attrs_as(ctx, SparseToDenseAttrs).output_shape
     _expect_rows(ctx, 0, indices, len(shape))
     expect_rank(ctx, 1, values, 1)
-    expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "there is not one value an index")
+    expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "expected one value per index row")
     expect_rank(ctx, 2, default, 0)
     expect_same_dtype(ctx, 2, default, values.dtype)
     ctx.output(TensorType(shape, values.dtype))
@@ -64,9 +64,9 @@ def _sparse_to_dense_relation(ctx: RelationContext) -> bool:
 def sparse_to_dense(
     indices: te.Tensor, values: te.Tensor, default: te.Tensor, attrs: SparseToDenseAttrs
 ) -> te.Tensor:
-    """A tensor of ``default`` with the values at their indices; the last of equals stays.
+    """A tensor of ``default`` with the values at their indices; the last of equal indices wins.
 
-    Indices beyond the shape are left out.
+    Indices out of range are ignored.
     """
     return topi.sparse_to_dense(indices, values, default, attrs.output_shape)
 
@@ -91,7 +91,7 @@ sparse_to_dense.spec(
 
 @sparse_to_dense.gradient
 def _sparse_to_dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """Values get what arrives where they stay, the default the rest."""
+    """Each value gets the gradient where it was written, the default that of all other elements."""
     indices, values, default = call.args
     shape = tensor_type(call).concrete_shape
     count = tensor_type(values).concrete_shape[0]
@@ -114,10 +114,11 @@ def _fill_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 2, shape, 1)
     rank = shape.shape[0]
     if rank == 0:
-        ctx.fail("a scalar has no rows", arg=2, expected="one size or more", got=shape)
+        ctx.fail("the dense tensor must not be a scalar", arg=2, expected="one size or more",
+                 got=shape)
     _expect_rows(ctx, 0, indices, rank if isinstance(rank, int) else 0)
     expect_rank(ctx, 1, values, 1)
-    expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "there is not one value an index")
+    expect_dim(ctx, 1, 0, values.shape[0], indices.shape[0], "expected one value per index row")
     expect_rank(ctx, 3, default, 0)
     expect_same_dtype(ctx, 3, default, values.dtype)
     rows = attrs_as(ctx, FillEmptyRowsAttrs).num_rows
@@ -128,7 +129,7 @@ def _fill_relation(ctx: RelationContext) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class FillEmptyRowsAttrs(Attrs):
-    num_rows: int = attr(doc="how many rows there are: the first size of the dense shape",
+    num_rows: int = attr(doc="number of rows: the first size of the dense shape",
                          check=lambda n: n >= 0, expected="0 or more")
 
 
@@ -139,10 +140,10 @@ def sparse_fill_empty_rows(
     indices: te.Tensor, values: te.Tensor, _dense_shape: te.Tensor, default: te.Tensor,
     attrs: FillEmptyRowsAttrs,
 ) -> tuple[te.Tensor, ...]:
-    """Indices and values with ``default`` in column 0 of each empty row; which rows were empty.
+    """Indices and values with ``default`` added in column 0 of empty rows; which rows were empty.
 
-    The result is in order of rows, and within a row in the order of the argument. Indices in no
-    row are left out.
+    The result is sorted by rows, and within a row in the order of the argument. Indices out of
+    range are ignored.
     """
     return topi.fill_empty_rows(indices, values, default, attrs.num_rows)
 
@@ -197,8 +198,8 @@ def _sparse_reshape_relation(ctx: RelationContext) -> bool:
 def sparse_reshape(
     indices: te.Tensor, old_shape: te.Tensor, new_shape: te.Tensor, _attrs: Attrs
 ) -> tuple[te.Tensor, ...]:
-    """The indices of the same elements under another shape, of which one size may be -1; the shape
-    itself with that size filled in.
+    """The indices of the same elements in another shape, in which one size may be -1; and that
+    shape with the size filled in.
     """
     return topi.sparse_reshape(indices, old_shape, new_shape)
 

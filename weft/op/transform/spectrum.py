@@ -28,7 +28,7 @@ from weft.topi import spectrum as topi
 
 @dataclass(frozen=True, kw_only=True)
 class DFTAttrs(Attrs):
-    inverse: bool = attr(False, "transform back, and divide by the length")
+    inverse: bool = attr(False, "inverse transform, divided by the length")
 
 
 def _dft_relation(ctx: RelationContext) -> bool:
@@ -41,14 +41,14 @@ def _dft_relation(ctx: RelationContext) -> bool:
     expect_same_dtype(ctx, 1, imaginary, real.dtype)
     expect_rank(ctx, 1, imaginary, real.ndim)
     for axis, size in enumerate(real.shape):
-        expect_dim(ctx, 1, axis, imaginary.shape[axis], size, "the parts differ in shape")
+        expect_dim(ctx, 1, axis, imaginary.shape[axis], size, "the two parts differ in shape")
     ctx.output(TupleType((real, real)))
     return True
 
 
 @define_op("dft", attrs=DFTAttrs, relation=_dft_relation, pattern=OpPattern.OPAQUE, level=3)
 def dft(real: te.Tensor, imaginary: te.Tensor, attrs: DFTAttrs) -> tuple[te.Tensor, ...]:
-    """The Fourier transform of complex numbers along the last axis, as real and imaginary part."""
+    """The Fourier transform along the last axis of complex numbers given as two tensors."""
     return topi.dft(real, imaginary, inverse=attrs.inverse)
 
 
@@ -68,7 +68,7 @@ dft.spec(_dft_reference, case((2, 8), (2, 8)), case((7,), (7,), inverse=True), c
 
 @dft.gradient
 def _dft_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """The conjugate transpose of the matrix: the transform the other way, scaled back."""
+    """The adjoint of the transform: the opposite transform, rescaled."""
     inverse = attrs_of(call, DFTAttrs).inverse
     size = tensor_type(call.args[0]).concrete_shape[-1]
     real, imaginary = TupleGetItem(dy, 0), TupleGetItem(dy, 1)
@@ -80,10 +80,10 @@ def _dft_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 @dataclass(frozen=True, kw_only=True)
 class STFTAttrs(Attrs):
     n_fft: int = attr(doc="length of a frame", check=lambda n: n > 0, expected="1 or more")
-    hop_length: int = attr(doc="distance of neighbouring frames", check=lambda n: n > 0,
+    hop_length: int = attr(doc="distance between neighbouring frames", check=lambda n: n > 0,
                            expected="1 or more")
-    normalized: bool = attr(False, "divide by the square root of the length")
-    onesided: bool = attr(True, "leave out the frequencies that are mirror images")
+    normalized: bool = attr(False, "divide by the square root of the frame length")
+    onesided: bool = attr(True, "omit the frequencies that are redundant by symmetry")
 
 
 def _stft_relation(ctx: RelationContext) -> bool:
@@ -96,7 +96,7 @@ def _stft_relation(ctx: RelationContext) -> bool:
     expect_rank(ctx, 0, data, 2)
     expect_rank(ctx, 1, window, 1)
     expect_same_dtype(ctx, 1, window, data.dtype)
-    expect_dim(ctx, 1, 0, window.shape[0], attrs.n_fft, "the window is not as long as a frame")
+    expect_dim(ctx, 1, 0, window.shape[0], attrs.n_fft, "the window must be as long as a frame")
     size = data.shape[1]
     if isinstance(size, int) and size < attrs.n_fft:
         ctx.fail("the signal is shorter than a frame", arg=0, axis=1,

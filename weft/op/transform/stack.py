@@ -1,4 +1,4 @@
-"""Tensors side by side along a new axis, repeated elements, windows: stack, repeat,
+"""Stacking along a new axis, repetition of elements, and sliding windows: stack, repeat,
 sliding_window.
 """
 
@@ -26,7 +26,7 @@ from weft.topi import indexing, transform
 
 @dataclass(frozen=True, kw_only=True)
 class StackAttrs(Attrs):
-    axis: int = attr(0, "where the new axis is in the result")
+    axis: int = attr(0, "position of the new axis in the result")
 
 
 def _stack_relation(ctx: RelationContext) -> bool:
@@ -51,7 +51,7 @@ def _stack_relation(ctx: RelationContext) -> bool:
 @define_op("stack", attrs=StackAttrs, relation=_stack_relation, pattern=OpPattern.INJECTIVE,
            inputs=("*tensors",), level=3)
 def stack(tensors: tuple[te.Tensor, ...], attrs: StackAttrs) -> te.Tensor:
-    """The tensors of a tuple, all of one shape, along a new axis."""
+    """The tensors of a tuple, all of one shape, stacked along a new axis."""
     axis = attrs.axis % (tensors[0].ndim + 1)
     return transform.concatenate([transform.expand_dims(t, axis, 1) for t in tensors], axis)
 
@@ -75,7 +75,7 @@ def _stack_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatAttrs(Attrs):
-    repeats: int = attr(doc="how often each element comes", check=lambda n: n >= 0,
+    repeats: int = attr(doc="repetitions of each element", check=lambda n: n >= 0,
                         expected="0 or more")
     axis: int | None = attr(None, "axis along which elements are repeated; None for all elements "
                             "in row-major order")
@@ -96,7 +96,7 @@ def _repeat_relation(ctx: RelationContext) -> bool:
 @define_op("repeat", attrs=RepeatAttrs, relation=_repeat_relation, pattern=OpPattern.INJECTIVE,
            level=3, traits=COPIES_ELEMENTS)
 def repeat(x: te.Tensor, attrs: RepeatAttrs) -> te.Tensor:
-    """Each element along an axis several times before the next one."""
+    """Each element along an axis, repeated in place."""
     if attrs.axis is None:
         x = transform.reshape(x, transform.resolve_shape(x.shape, (-1,)), "flat")
     return indexing.repeat(x, attrs.repeats, (attrs.axis or 0) % x.ndim)
@@ -109,7 +109,7 @@ repeat.spec(np.repeat, case((2, 3), repeats=2, axis=1), case((2, 3), repeats=3, 
 
 @repeat.gradient
 def _repeat_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
-    """What the copies of an element get, added."""
+    """The sum of the gradients of the copies of an element."""
     attrs, shape = attrs_of(call, RepeatAttrs), tensor_type(call.args[0]).concrete_shape
     axis = len(shape) if attrs.axis is None else attrs.axis % len(shape) + 1
     copies = (*shape[:axis], attrs.repeats, *shape[axis:])
@@ -121,7 +121,7 @@ class SlidingWindowAttrs(Attrs):
     axis: int = attr(doc="first axis that the window slides along", expected="an int")
     window_shape: tuple[int, ...] = attr(doc="sizes of the window", expected="numbers >= 1",
                                          check=lambda s: len(s) > 0 and all(n > 0 for n in s))
-    strides: tuple[int, ...] = attr(doc="steps of the window, one for each of its sizes",
+    strides: tuple[int, ...] = attr(doc="steps of the window, one per axis of the window",
                                     expected="numbers >= 1",
                                     check=lambda s: all(n > 0 for n in s))
 
@@ -134,7 +134,7 @@ def _sliding_window_relation(ctx: RelationContext) -> bool:
     axis = normalize_axis(ctx, attrs.axis, source.ndim)
     window = attrs.window_shape
     if axis + len(window) != source.ndim or len(window) != len(attrs.strides):
-        ctx.fail("the window does not cover the axes from its first one on", arg=0,
+        ctx.fail("the window must cover all axes from its first one on", arg=0,
                  expected=f"{source.ndim - axis} sizes and as many strides",
                  got=f"window_shape {window}, strides {attrs.strides}")
     positions = tuple(_positions(ctx, axis + n, source.shape[axis + n], size, stride)
@@ -153,7 +153,7 @@ def _positions(ctx: RelationContext, axis: int, size: Dim, window: int, stride: 
 @define_op("sliding_window", attrs=SlidingWindowAttrs, relation=_sliding_window_relation,
            pattern=OpPattern.INJECTIVE, level=10)
 def sliding_window(x: te.Tensor, attrs: SlidingWindowAttrs) -> te.Tensor:
-    """What a window sees at each of its positions: axes of positions, then those of the window."""
+    """All positions of a sliding window: window positions first, then the axes of the window."""
     return indexing.sliding_window(x, attrs.axis % x.ndim, attrs.window_shape, attrs.strides)
 
 

@@ -1,4 +1,4 @@
-"""Operators of detectors: ``op.vision.roi_align``, ``op.vision.non_max_suppression``, …"""
+"""Object detection operators: ``op.vision.roi_align``, ``op.vision.non_max_suppression``, …"""
 
 from weft.op.vision.anchors import (
     MultiBoxPriorAttrs,

@@ -1,4 +1,4 @@
-"""Anchor boxes of detectors: multibox_prior, multibox_transform_loc, proposal."""
+"""Anchor boxes: multibox_prior, multibox_transform_loc, proposal."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _numbers_attr(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiBoxPriorAttrs(Attrs):
-    sizes: tuple[float, ...] = _numbers_attr((1.0,), "heights of the anchors, in shares of the "
+    sizes: tuple[float, ...] = _numbers_attr((1.0,), "heights of the anchors, as fractions of the "
                                              "image")
     ratios: tuple[float, ...] = _numbers_attr((1.0,), "widths over heights")
-    steps: tuple[float, float] = attr((-1.0, -1.0), "distances of the positions along height and "
-                                      "width, in shares of the image; even where not positive")
-    offsets: tuple[float, float] = attr((0.5, 0.5), "centre of the first position, in steps")
-    clip: bool = attr(False, "cut the anchors at the image")
+    steps: tuple[float, float] = attr((-1.0, -1.0), "distances of the centres along height and "
+                                      "width, as fractions of the image; even if not positive")
+    offsets: tuple[float, float] = attr((0.5, 0.5), "first centre, in steps")
+    clip: bool = attr(False, "clip the anchors to the image")
 
 
 def _prior_relation(ctx: RelationContext) -> bool:
@@ -56,9 +56,9 @@ def _prior_relation(ctx: RelationContext) -> bool:
 @define_op("vision.multibox_prior", attrs=MultiBoxPriorAttrs, relation=_prior_relation,
            pattern=OpPattern.OPAQUE, level=5)
 def multibox_prior(data: te.Tensor, attrs: MultiBoxPriorAttrs) -> te.Tensor:
-    """The anchors (x0, y0, x1, y1) around every position of a map of features (NCHW).
+    """The anchors (x0, y0, x1, y1) around every element of a feature map (NCHW).
 
-    Those of a position are all sizes with the first ratio, then the first size with the others.
+    For each element: all sizes with the first ratio, then the first size with the other ratios.
     """
     return topi.multibox_prior(data.shape[2], data.shape[3], data.dtype, sizes=attrs.sizes,
                                ratios=attrs.ratios, steps=attrs.steps, offsets=attrs.offsets,
@@ -91,12 +91,12 @@ multibox_prior.spec(
 
 @dataclass(frozen=True, kw_only=True)
 class MultiBoxTransformLocAttrs(Attrs):
-    clip: bool = attr(True, "cut the boxes at the image")
-    threshold: float = attr(0.01, "least score of a box")
+    clip: bool = attr(True, "clip the boxes to the image")
+    threshold: float = attr(0.01, "minimum score of a box")
     variances: tuple[float, float, float, float] = attr(
-        (0.1, 0.1, 0.2, 0.2), "units of the predictions for x, y, width and height"
+        (0.1, 0.1, 0.2, 0.2), "scales of the predictions for x, y, width and height"
     )
-    keep_background: bool = attr(False, "class 0 is a class like the others")
+    keep_background: bool = attr(False, "treat class 0 like the other classes")
 
 
 def _transform_relation(ctx: RelationContext) -> bool:
@@ -109,12 +109,12 @@ def _transform_relation(ctx: RelationContext) -> bool:
         expect_float(ctx, arg, type_)
     batch, classes, size = scores.shape
     if isinstance(classes, int) and classes < 1:
-        ctx.fail("there are no classes", arg=0, axis=1, expected="1 or more", got=classes)
+        ctx.fail("the number of classes is 0", arg=0, axis=1, expected="1 or more", got=classes)
     expect_dim(ctx, 1, 0, moves.shape[0], batch, "the batches differ")
-    expect_dim(ctx, 1, 1, moves.shape[1], dim_mul(size, 4), "four numbers for each anchor")
-    expect_dim(ctx, 2, 0, anchors.shape[0], 1, "the anchors are those of all images")
-    expect_dim(ctx, 2, 1, anchors.shape[1], size, "there must be one anchor for each score")
-    expect_dim(ctx, 2, 2, anchors.shape[2], 4, "an anchor has four numbers")
+    expect_dim(ctx, 1, 1, moves.shape[1], dim_mul(size, 4), "expected four numbers per anchor")
+    expect_dim(ctx, 2, 0, anchors.shape[0], 1, "the anchors must have batch size 1")
+    expect_dim(ctx, 2, 1, anchors.shape[1], size, "expected one anchor per score")
+    expect_dim(ctx, 2, 2, anchors.shape[2], 4, "expected four numbers per anchor")
     ctx.output(TupleType((TensorType((batch, size, 6), scores.dtype),
                           TensorType((batch,), int32))))
     return True
@@ -125,10 +125,10 @@ def _transform_relation(ctx: RelationContext) -> bool:
 def multibox_transform_loc(
     cls_prob: te.Tensor, loc_pred: te.Tensor, anchor: te.Tensor, attrs: MultiBoxTransformLocAttrs
 ) -> tuple[te.Tensor, ...]:
-    """The anchors that are no background, moved by predictions, and how many in each batch.
+    """The foreground anchors moved by the predictions, and their number in each batch.
 
-    Rows (class, score, x0, y0, x1, y1) are in front, followed by -1; classes count from the one
-    behind the background.
+    Rows are (class, score, x0, y0, x1, y1); unused rows at the end are -1. Classes are numbered
+    from the first one after the background.
     """
     return topi.multibox_transform_loc(
         cls_prob, loc_pred, anchor, clip=attrs.clip, threshold=attrs.threshold,
@@ -169,16 +169,15 @@ class ProposalAttrs(Attrs):
     scales: tuple[float, ...] = _numbers_attr((4.0, 8.0, 16.0, 32.0), "sizes of the anchors, in "
                                               "strides")
     ratios: tuple[float, ...] = _numbers_attr((0.5, 1.0, 2.0), "heights over widths")
-    feature_stride: int = attr(16, "pixels of the image for a position", check=lambda n: n > 0,
+    feature_stride: int = attr(16, "pixels of the image per element", check=lambda n: n > 0,
                                expected="1 or more")
-    threshold: float = attr(0.7, "shared area above which a box goes")
-    rpn_pre_nms_top_n: int = attr(6000, "how many of the best boxes take part; all where not "
+    threshold: float = attr(0.7, "intersection over union above which a box is suppressed")
+    rpn_pre_nms_top_n: int = attr(6000, "number of best boxes that take part; all if not "
                                   "positive")
-    rpn_post_nms_top_n: int = attr(300, "how many boxes of each image are given",
+    rpn_post_nms_top_n: int = attr(300, "number of boxes returned per image",
                                    check=lambda n: n > 0, expected="1 or more")
-    rpn_min_size: float = attr(16.0, "least side of a box, at the scale of the image")
+    rpn_min_size: float = attr(16.0, "minimum side of a box, at the scale of the image")
     iou_loss: bool = attr(False, "predictions move the corners, not centre and size")
-
 
 def _proposal_relation(ctx: RelationContext) -> bool:
     types = tensors_known(ctx, 3)
@@ -190,17 +189,17 @@ def _proposal_relation(ctx: RelationContext) -> bool:
     for arg, (type_, rank) in enumerate(((scores, 4), (moves, 4), (info, 2))):
         expect_rank(ctx, arg, type_, rank)
         expect_float(ctx, arg, type_)
-    expect_dim(ctx, 0, 1, scores.shape[1], 2 * count, "two scores for each anchor")
-    expect_dim(ctx, 1, 1, moves.shape[1], 4 * count, "four numbers for each anchor")
+    expect_dim(ctx, 0, 1, scores.shape[1], 2 * count, "expected two scores per anchor")
+    expect_dim(ctx, 1, 1, moves.shape[1], 4 * count, "expected four numbers per anchor")
     for axis in (0, 2, 3):
         expect_dim(ctx, 1, axis, moves.shape[axis], scores.shape[axis],
                    "the predictions do not fit the scores")
     expect_dim(ctx, 2, 0, info.shape[0], scores.shape[0], "the batches differ")
-    expect_dim(ctx, 2, 1, info.shape[1], 3, "an image has three numbers",
+    expect_dim(ctx, 2, 1, info.shape[1], 3, "expected three numbers per image",
                why=" (height, width, scale)")
     for axis in (2, 3):
         if scores.shape[axis] == 0:
-            ctx.fail("there are no positions", arg=0, axis=axis, expected="1 or more", got=0)
+            ctx.fail("the feature map is empty", arg=0, axis=axis, expected="1 or more", got=0)
     total = dim_mul(scores.shape[0], attrs.rpn_post_nms_top_n)
     ctx.output(TensorType((total, 5), scores.dtype))
     return True
@@ -213,9 +212,9 @@ def proposal(
 ) -> te.Tensor:
     """The best boxes that a region proposal network predicts for each image.
 
-    ``cls_prob`` is (batch, 2 * anchors, rows, columns), the second half of it foreground;
+    ``cls_prob`` is (batch, 2 * anchors, rows, columns), foreground in the second half;
     ``bbox_pred`` (batch, 4 * anchors, rows, columns); ``im_info`` (batch, 3) height, width and
-    scale. Rows of the result are (image, x0, y0, x1, y1), repeated where too few stay.
+    scale. Rows of the result are (image, x0, y0, x1, y1), repeated if there are too few.
     """
     return topi.proposal(
         cls_prob, bbox_pred, im_info, scales=attrs.scales, ratios=attrs.ratios,

@@ -1,4 +1,4 @@
-"""The detections of an image: the best boxes of all classes."""
+"""Post-processing of detections: the best boxes of all classes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def _count_attr(doc: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RegularNonMaxSuppressionAttrs(Attrs):
-    max_detections_per_class: int = _count_attr("how many boxes of a class may stay")
-    max_detections: int = _count_attr("how many boxes are given")
-    num_classes: int = _count_attr("classes without the background, which come last")
-    iou_threshold: float = attr(0.5, "shared area above which a box goes")
-    score_threshold: float = attr(0.0, "least score of a box")
+    max_detections_per_class: int = _count_attr("maximum number of boxes per class")
+    max_detections: int = _count_attr("number of boxes returned")
+    num_classes: int = _count_attr("number of classes without background; these come last")
+    iou_threshold: float = attr(0.5, "intersection over union above which a box is suppressed")
+    score_threshold: float = attr(0.0, "minimum score of a box")
 
 
 def _relation(ctx: RelationContext) -> bool:
@@ -43,12 +43,12 @@ def _relation(ctx: RelationContext) -> bool:
     for axis in (0, 1):
         expect_dim(ctx, 1, axis, scores.shape[axis], boxes.shape[axis],
                    "the scores do not fit the boxes")
-    expect_dim(ctx, 0, 2, boxes.shape[2], 4, "a box has four numbers")
+    expect_dim(ctx, 0, 2, boxes.shape[2], 4, "expected four numbers per box")
     if boxes.shape[1] == 0:
-        ctx.fail("there are no boxes", arg=0, axis=1, expected="1 or more", got=0)
+        ctx.fail("the number of boxes is 0", arg=0, axis=1, expected="1 or more", got=0)
     classes = scores.shape[2]
     if not isinstance(classes, int) or classes < attrs.num_classes:
-        ctx.fail("there are fewer classes than num_classes", arg=1, axis=2,
+        ctx.fail("fewer classes than num_classes", arg=1, axis=2,
                  expected=f"{attrs.num_classes} or more", got=classes)
     batch, most = boxes.shape[0], attrs.max_detections
     ctx.output(TupleType((
@@ -63,10 +63,10 @@ def _relation(ctx: RelationContext) -> bool:
 def regular_non_max_suppression(
     boxes: te.Tensor, scores: te.Tensor, attrs: RegularNonMaxSuppressionAttrs
 ) -> tuple[te.Tensor, ...]:
-    """The best boxes of all classes: boxes, classes, scores, and how many there are.
+    """The best boxes of all classes: boxes, classes, scores, and their number.
 
     ``boxes`` is (batch, boxes, 4), ``scores`` (batch, boxes, classes). Overlapping boxes of a
-    class are suppressed first; behind the boxes that stay there are zeros.
+    class are suppressed first; unused rows at the end are zeros.
     """
     return topi.best_of_classes(
         boxes, scores, per_class=attrs.max_detections_per_class, most=attrs.max_detections,

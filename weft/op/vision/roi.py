@@ -33,18 +33,18 @@ def _size_attr() -> Any:
 @dataclass(frozen=True, kw_only=True)
 class RoiPoolAttrs(Attrs):
     pooled_size: tuple[int, int] = _size_attr()
-    spatial_scale: float = attr(1.0, "pixels of the data for a unit of the regions",
+    spatial_scale: float = attr(1.0, "pixels of the data per unit of the regions",
                                 check=lambda s: s > 0, expected="a number > 0")
     layout: str = _layout_attr()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoiAlignAttrs(RoiPoolAttrs):
-    sample_ratio: int = attr(-1, "samples along each side of a bin; as many as it is long where "
-                             "not positive")
-    mode: str = attr("avg", "what becomes of the samples of a bin", check=one_of("avg", "max"),
+    sample_ratio: int = attr(-1, "samples along each side of a bin; its length in pixels if not "
+                             "positive")
+    mode: str = attr("avg", "reduction of the samples of a bin", check=one_of("avg", "max"),
                      expected='"avg" or "max"')
-    aligned: bool = attr(False, "pixels lie half a pixel from their number")
+    aligned: bool = attr(False, "pixel centres are at half coordinates")
 
 
 def _relation(ctx: RelationContext) -> bool:
@@ -56,12 +56,12 @@ def _relation(ctx: RelationContext) -> bool:
     for arg, (type_, rank) in enumerate(((data, 4), (rois, 2))):
         expect_rank(ctx, arg, type_, rank)
         expect_float(ctx, arg, type_)
-    expect_dim(ctx, 1, 1, rois.shape[1], 5, "a region has five numbers",
+    expect_dim(ctx, 1, 1, rois.shape[1], 5, "expected five numbers per region",
                why=" (image, x0, y0, x1, y1)")
     sizes = dict(zip(attrs.layout, data.shape, strict=True))
     for letter in "NHW":
         if sizes[letter] == 0:
-            ctx.fail("there is nothing to pool", arg=0, axis=attrs.layout.index(letter),
+            ctx.fail("cannot pool an empty axis", arg=0, axis=attrs.layout.index(letter),
                      expected="a size of 1 or more", got=0)
     sizes |= {"N": rois.shape[0], "H": attrs.pooled_size[0], "W": attrs.pooled_size[1]}
     ctx.output(TensorType(tuple(sizes[a] for a in attrs.layout), data.dtype))
@@ -81,7 +81,7 @@ def _from_images(layout: str) -> tuple[int, ...]:
 def roi_align(data: te.Tensor, rois: te.Tensor, attrs: RoiAlignAttrs) -> te.Tensor:
     """The mean (or maximum) of bilinear samples in each bin of each region of interest.
 
-    ``rois`` is (regions, 5) with the number of the image and two opposite corners x0, y0, x1, y1.
+    ``rois`` is (regions, 5): the index of the image and two opposite corners x0, y0, x1, y1.
     """
     images = topi.in_order(data, _to_images(attrs.layout))
     pooled = topi.roi_align(images, rois, size=attrs.pooled_size, scale=attrs.spatial_scale,
@@ -92,9 +92,9 @@ def roi_align(data: te.Tensor, rois: te.Tensor, attrs: RoiAlignAttrs) -> te.Tens
 @define_op("vision.roi_pool", attrs=RoiPoolAttrs, relation=_relation, pattern=OpPattern.OPAQUE,
            level=5)
 def roi_pool(data: te.Tensor, rois: te.Tensor, attrs: RoiPoolAttrs) -> te.Tensor:
-    """The largest element in each bin of each region of interest, whose corners are rounded.
+    """The maximum in each bin of each region of interest, whose corners are rounded.
 
-    ``rois`` is (regions, 5) with the number of the image and two opposite corners x0, y0, x1, y1.
+    ``rois`` is (regions, 5): the index of the image and two opposite corners x0, y0, x1, y1.
     """
     images = topi.in_order(data, _to_images(attrs.layout))
     pooled = topi.roi_pool(images, rois, size=attrs.pooled_size, scale=attrs.spatial_scale)
@@ -102,7 +102,7 @@ def roi_pool(data: te.Tensor, rois: te.Tensor, attrs: RoiPoolAttrs) -> te.Tensor
 
 
 def _bilinear(image: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Samples (channels, len(y), len(x)) of an image, 0 beyond the first pixel around it."""
+    """Samples (channels, len(y), len(x)) of an image; 0 beyond one pixel around it."""
     _, height, width = image.shape
 
     def matrix(p: np.ndarray, size: int) -> np.ndarray:

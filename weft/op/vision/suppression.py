@@ -1,4 +1,4 @@
-"""Suppression of overlapping boxes: non_max_suppression and what goes before it."""
+"""Non-maximum suppression: non_max_suppression, all_class_non_max_suppression, get_valid_counts."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from weft.topi.vision import suppression as topi
 
 
 def _expect_one(ctx: RelationContext, arg: int, type_: TensorType) -> None:
-    """A tensor of a single element."""
+    """Check that a tensor has a single element."""
     if any(d != 1 for d in type_.shape):
-        ctx.fail("not one number", arg=arg, expected="shape () or (1,)", got=type_)
+        ctx.fail("expected a single number", arg=arg, expected="shape () or (1,)", got=type_)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GetValidCountsAttrs(Attrs):
-    score_threshold: float = attr(0.0, "boxes count whose score is above this")
-    id_index: int = attr(0, "element with the class, which must not be negative; -1 for none")
-    score_index: int = attr(1, "element with the score")
+    score_threshold: float = attr(0.0, "exclusive lower bound of scores")
+    id_index: int = attr(0, "index of the class, which must not be negative; -1 for none")
+    score_index: int = attr(1, "index of the score")
 
 
 def _valid_relation(ctx: RelationContext) -> bool:
@@ -55,20 +55,20 @@ def _valid_relation(ctx: RelationContext) -> bool:
 
 
 def _expect_elements(ctx: RelationContext, data: TensorType, **indices: int) -> None:
-    """Every index names an element of a row."""
+    """Check that every index is in range of a row."""
     count = data.shape[2]
     for name, index in indices.items():
         if not isinstance(count, int) or not 0 <= index < count:
-            ctx.fail(f"{name} names no element of a row", arg=0, axis=2,
+            ctx.fail(f"{name} is out of range of a row", arg=0, axis=2,
                      expected=f"more than {index} elements", got=count)
 
 
 @define_op("vision.get_valid_counts", attrs=GetValidCountsAttrs, relation=_valid_relation,
            pattern=OpPattern.OPAQUE, level=5)
 def get_valid_counts(data: te.Tensor, attrs: GetValidCountsAttrs) -> tuple[te.Tensor, ...]:
-    """How many rows of each batch have a score above the threshold; these rows; their numbers.
+    """The number of rows per batch with a score above the threshold; these rows; their indices.
 
-    Rows and numbers are in the order of the data, in front, followed by -1.
+    Rows and indices keep the order of the data; unused entries at the end are -1.
     """
     return topi.get_valid_counts(data, threshold=attrs.score_threshold,
                                  score_index=attrs.score_index, id_index=attrs.id_index)
@@ -96,12 +96,12 @@ get_valid_counts.spec(
 @dataclass(frozen=True, kw_only=True)
 class NonMaxSuppressionAttrs(Attrs):
     force_suppress: bool = attr(False, "boxes of different classes suppress each other")
-    top_k: int = attr(-1, "how many of the best take part; all where not positive")
-    coord_start: int = attr(2, "first of the four elements with two opposite corners",
+    top_k: int = attr(-1, "number of best boxes that take part; all if not positive")
+    coord_start: int = attr(2, "index of the first of four elements with two opposite corners",
                             check=lambda n: n >= 0, expected="0 or more")
-    score_index: int = attr(1, "element with the score")
-    id_index: int = attr(0, "element with the class; -1 for none")
-    return_indices: bool = attr(True, "give the numbers of the boxes that stay, not the rows")
+    score_index: int = attr(1, "index of the score")
+    id_index: int = attr(0, "index of the class; -1 for none")
+    return_indices: bool = attr(True, "return the indices of the kept boxes, not the rows")
     invalid_to_bottom: bool = attr(False, "rows that stay are in front; else at their rank")
 
 
@@ -137,11 +137,11 @@ def non_max_suppression(
     data: te.Tensor, valid_count: te.Tensor, indices: te.Tensor, max_output_size: te.Tensor,
     iou_threshold: te.Tensor, attrs: NonMaxSuppressionAttrs,
 ) -> Any:
-    """The boxes that overlap no better one, by falling score, and -1 where there are no more.
+    """The boxes that overlap no better box, by descending score; unused entries are -1.
 
-    ``data`` is (batch, boxes, elements), of which the first ``valid_count`` take part. A box goes
-    if the area it shares with a kept one is more than ``iou_threshold`` of what both cover. The
-    result has the ``indices`` of the boxes and how many there are, or the rows themselves.
+    ``data`` is (batch, boxes, elements), of which the first ``valid_count`` take part. A box is
+    suppressed if its intersection over union with a kept box exceeds ``iou_threshold``. The result
+    is the ``indices`` of the boxes and their number, or the rows themselves.
     """
     found = topi.non_max_suppression(
         data, valid_count, indices, max_output_size, iou_threshold, coord_start=attrs.coord_start,
@@ -153,7 +153,7 @@ def non_max_suppression(
 
 
 def overlaps(box: np.ndarray, others: np.ndarray, edge: float = 0.0) -> np.ndarray:
-    """The shared area over the covered area, of a box and each of others."""
+    """Intersection over union of a box with each of ``others``."""
     low = np.maximum(np.minimum(box[:2], box[2:]), np.minimum(others[:, :2], others[:, 2:]))
     high = np.minimum(np.maximum(box[:2], box[2:]), np.maximum(others[:, :2], others[:, 2:]))
     shared = np.prod(np.maximum(high - low + edge, 0), axis=1)
@@ -166,7 +166,7 @@ def keep_best(
     boxes: np.ndarray, order: Sequence[int], overlap: float, most: int, edge: float = 0.0,
     classes: np.ndarray | None = None,
 ) -> list[int]:
-    """Which of ``order`` (by falling score) stay: each suppresses the ones behind it."""
+    """The boxes of ``order`` (by descending score) to keep; each suppresses later ones."""
     left, kept = list(order), []
     while left and (most < 0 or len(kept) < most):
         best = left.pop(0)
@@ -201,7 +201,7 @@ def _suppression_reference(
 
 
 def _boxes(seed: int, *shape: int) -> np.ndarray:
-    """Rows (class, score, x0, y0, x1, y1) of boxes that overlap a good deal."""
+    """Rows (class, score, x0, y0, x1, y1) of boxes that overlap considerably."""
     rng = np.random.default_rng(seed)
     rows = rng.uniform(0, 1, (*shape, 6)).astype(np.float32)
     rows[..., 0] = rng.integers(0, 2, shape)
@@ -241,9 +241,9 @@ def _all_class_relation(ctx: RelationContext) -> bool:
     for arg, type_ in enumerate((boxes, scores)):
         expect_rank(ctx, arg, type_, 3)
         expect_float(ctx, arg, type_)
-    expect_dim(ctx, 0, 2, boxes.shape[2], 4, "a box has four numbers")
+    expect_dim(ctx, 0, 2, boxes.shape[2], 4, "expected four numbers per box")
     expect_dim(ctx, 1, 0, scores.shape[0], boxes.shape[0], "the batches differ")
-    expect_dim(ctx, 1, 2, scores.shape[2], boxes.shape[1], "there must be one score for each box")
+    expect_dim(ctx, 1, 2, scores.shape[2], boxes.shape[1], "expected one score per box")
     _expect_one(ctx, 2, most)
     expect_int(ctx, 2, most)
     for arg, type_ in ((3, overlap), (4, threshold)):
@@ -259,10 +259,10 @@ def all_class_non_max_suppression(
     boxes: te.Tensor, scores: te.Tensor, max_output_boxes_per_class: te.Tensor,
     iou_threshold: te.Tensor, score_threshold: te.Tensor, attrs: AllClassNonMaxSuppressionAttrs,
 ) -> tuple[te.Tensor, ...]:
-    """The boxes of each class that overlap no better one, as rows (batch, class, box).
+    """The boxes of each class that overlap no better box, as rows (batch, class, box).
 
     ``boxes`` is (batch, boxes, 4) and ``scores`` (batch, classes, boxes); only scores above the
-    threshold count. There are as many rows as boxes stay, by batch, class and falling score.
+    threshold count. One row per kept box, by batch, class and descending score.
     """
     return topi.all_class_suppression(
         boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold,

@@ -1,4 +1,4 @@
-"""The reorganisation of YOLO: pixels to channels in Darknet's order."""
+"""YOLO's reorganization of pixels to channels, in Darknet's order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _relation(ctx: RelationContext) -> bool:
     for axis, by in ((1, stride * stride), (2, stride), (3, stride)):
         size = data.shape[axis]
         if isinstance(size, int) and size % by:
-            ctx.fail("the blocks do not divide the data", arg=0, axis=axis,
+            ctx.fail("the size is not divisible into blocks", arg=0, axis=axis,
                      expected=f"a size divisible by {by}", got=size)
     ctx.output(TensorType((n, dim_mul(c, stride * stride), dim_floordiv(h, stride),
                            dim_floordiv(w, stride)), data.dtype))
@@ -43,17 +43,17 @@ def _relation(ctx: RelationContext) -> bool:
 @define_op("vision.yolo_reorg", attrs=YoloReorgAttrs, relation=_relation,
            pattern=OpPattern.INJECTIVE, level=5)
 def yolo_reorg(data: te.Tensor, attrs: YoloReorgAttrs) -> te.Tensor:
-    """Blocks of pixels as channels, as Darknet's reorg layer does it.
+    """Blocks of pixels moved to channels, like Darknet's reorg layer.
 
-    The data (N, C, H, W) is read as if it had C / stride**2 channels of stride times the height
-    and width; every stride-th pixel of these, in both directions, makes up C channels of H x W,
-    which are read as C * stride**2 channels of a stride-th of the height and width.
+    The data (N, C, H, W) is read as C / stride**2 channels of stride times the height and width.
+    Every stride-th pixel of these, in both directions, makes up C channels of H x W, which are read
+    as C * stride**2 channels of 1 / stride of the height and width.
     """
     s = attrs.stride
     n, c, h, w = data.shape
     blocks = reshape(data, (n, c // (s * s), h, s, w, s), "blocks")
-    turned = transpose(blocks, (0, 3, 5, 1, 2, 4))
-    return reshape(turned, (n, c * (s * s), h // s, w // s), "yolo_reorg")
+    transposed = transpose(blocks, (0, 3, 5, 1, 2, 4))
+    return reshape(transposed, (n, c * (s * s), h // s, w // s), "yolo_reorg")
 
 
 def _reference(data: np.ndarray, stride: int = 1) -> np.ndarray:
@@ -67,8 +67,8 @@ def _reference(data: np.ndarray, stride: int = 1) -> np.ndarray:
 def _gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     s = attrs_of(call, YoloReorgAttrs).stride
     shape = n, c, h, w = tensor_type(call.args[0]).concrete_shape
-    turned = get_op("reshape")(dy, newshape=(n, s, s, c // (s * s), h, w), allowzero=True)
-    blocks = get_op("transpose")(turned, axes=(0, 3, 4, 1, 5, 2))
+    transposed = get_op("reshape")(dy, newshape=(n, s, s, c // (s * s), h, w), allowzero=True)
+    blocks = get_op("transpose")(transposed, axes=(0, 3, 4, 1, 5, 2))
     return [get_op("reshape")(blocks, newshape=shape, allowzero=True)]
 
 
