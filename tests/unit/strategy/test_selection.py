@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.strategy.kernels import WIDE_CPU, primitive
+from tests.unit.ops.harness import make_call, make_inputs, static_call
+from tests.unit.strategy.kernels import SMALL_CPU, WIDE_CPU, primitive
 from weft import op
 from weft.ir.expr import Call, var
+from weft.ir.op import OPS, Op
 from weft.strategy import Implementation, implementations, lower_function, strategy
 from weft.strategy.registry import STRATEGIES
 from weft.strategy.selection import Reason, candidates, in_order, select
@@ -93,3 +95,17 @@ def test_the_selection_is_explained_under_each_operator_of_the_kernel(capsys):
     with config(explain=("nn.softmax",)):
         lower_function(function, WIDE_CPU)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("target", [SMALL_CPU, WIDE_CPU], ids=["avx2", "avx512"])
+def test_every_implementation_of_weft_has_an_estimate(target):
+    """Over all cases of all operators: only users may leave the estimate out."""
+    for name in OPS:
+        for case in OPS.get(name).cases:
+            arrays = make_inputs(OPS.get(name), case)
+            call = static_call(make_call(OPS.get(name), case, arrays), arrays)
+            if not isinstance(call, Call) or not isinstance(call.op, Op):
+                continue  # a tuple, or several operators
+            for one in implementations(call, target):
+                assert one.seconds is not None, (one.name, case)
+                assert 0 <= one.seconds < 3600, (one.name, case)
