@@ -19,7 +19,7 @@ def convolution_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     data, kernel = call.args
     for layout in (attrs.data_layout, attrs.kernel_layout, attrs.result_layout):
         if not Layout.parse(layout).is_primal:
-            raise PassError("a convolution in a blocked layout cannot be differentiated",
+            raise PassError("unsupported gradient of a convolution in a blocked layout",
                             where=call.span, got=layout,
                             help="differentiate before layouts are chosen")
     images, kernels = "NC" + attrs.spatial, "OI" + attrs.spatial

@@ -158,7 +158,7 @@ def _pad_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, PadAttrs)
     x, value = call.args
     if attrs.pad_mode != "constant":
-        raise PassError(f"cannot differentiate padding with mode {attrs.pad_mode!r}",
+        raise PassError(f"unsupported gradient of padding by {attrs.pad_mode!r}",
                         where=call.span,
                         expected="constant")
     shape = static_shape(x, call)

@@ -32,7 +32,7 @@ class _Windows:
         self.spatial = attrs.window.spatial
         self.channels_first = "NC" + self.spatial
         if sorted(attrs.layout) != sorted(self.channels_first):
-            raise PassError("cannot differentiate pooling in a blocked layout", where=call.span,
+            raise PassError("unsupported gradient of pooling in a blocked layout", where=call.span,
                             expected=f"{self.channels_first} in any order", got=attrs.layout,
                             help="differentiate before layouts are chosen")
         self.axes = tuple(range(2, 2 + len(self.spatial)))

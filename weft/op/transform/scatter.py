@@ -105,7 +105,7 @@ def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     size = tensor_type(x).concrete_shape[axis]
     shape = static_shape(updates, call)
     if attrs.reduction not in ("update", "add"):
-        raise PassError(f"cannot differentiate scatter_elements with reduction {attrs.reduction!r}",
+        raise PassError(f"unsupported gradient of scatter_elements by {attrs.reduction!r}",
                         where=call.span, expected="update or add")
     if 0 in shape or size == 0:
         return [dy, typed_zeros(indices), typed_zeros(updates)]
@@ -185,7 +185,7 @@ scatter_nd.spec(
 def _scatter_nd_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
     attrs = attrs_of(call, ScatterNDAttrs)
     if attrs.mode != "update":
-        raise PassError(f"cannot differentiate scatter_nd with mode {attrs.mode!r}",
+        raise PassError(f"unsupported gradient of scatter_nd by {attrs.mode!r}",
                         where=call.span,
                         expected="update")
     return write_gradient(2)(call, y, dy)
