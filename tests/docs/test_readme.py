@@ -144,7 +144,7 @@ def test_what_runs_native_code_is_said_and_where_weft_runs():
 def test_the_rounding_of_winograd_is_stated_alike():
     """The bound that ``tests/unit/strategy/test_winograd.py`` checks is the one that users read."""
     pages = ("README.md", "docs/architecture.md", "weft/support/config.py",
-             "weft/strategy/cpu/winograd/applies.py")
+             "weft/strategy/cpu/convolution/legalize.py")
     for page in pages:
         text = (ROOT / page).read_text(encoding="utf-8")
         around = [text[max(0, m.start() - 300) : m.start() + 300]

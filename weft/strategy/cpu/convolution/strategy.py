@@ -17,7 +17,8 @@ from weft.strategy.cpu.convolution.schedule_unblocked import schedule_unblocked
 from weft.strategy.cpu.default import schedule_default
 from weft.strategy.cpu.depthwise.schedule import schedule_blocked_depthwise
 from weft.strategy.cpu.depthwise.schedule_unblocked import schedule_unblocked_depthwise
-from weft.strategy.cpu.dot_product.convolution import dot_product_conv
+from weft.strategy.cpu.dot_product.conv_compute import dot_product_conv
+from weft.strategy.cpu.dot_product.conv_schedule import schedule_dot_product_conv
 from weft.strategy.decision import Candidate
 from weft.strategy.implementation import Implementation
 from weft.strategy.registry import strategy
@@ -58,10 +59,10 @@ def _implementation(
         case ConvAlgorithm.DEPTHWISE_UNBLOCKED:
             return Implementation(name, schedule_unblocked_depthwise, seconds=offer.seconds)
         case ConvAlgorithm.DOT_PRODUCT if plan.dot is not None:
-            compute, schedule = dot_product_conv(plan.dot, _tile_of(plan),
-                                                 is_flat=problem.shape.pointwise)
-            return Implementation(f"{problem.op_name}.cpu.{plan.dot.instruction.name}", schedule,
-                                  compute, seconds=offer.seconds)
+            made = {"plan": plan.dot, "tile": _tile_of(plan), "is_flat": problem.shape.pointwise}
+            return Implementation(f"{problem.op_name}.cpu.{plan.dot.instruction.name}",
+                                  partial(schedule_dot_product_conv, **made),
+                                  partial(dot_product_conv, **made), seconds=offer.seconds)
         case ConvAlgorithm.GENERIC:
             return Implementation(name, schedule_default, seconds=offer.seconds)
     raise InternalError(f"{plan.algorithm} has no schedule for {problem.op_name}")
