@@ -23,11 +23,15 @@ P_co = TypeVar("P_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[P_co]):
-    """An algorithm that can run the call; ``plan`` holds its layouts, tiles and blocks."""
+    """An algorithm that can run the call; ``plan`` holds its layouts, tiles and blocks.
+
+    ``summary`` says the plan in one line, for users.
+    """
 
     algorithm: str
     seconds: float
     plan: P_co
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ class Decision(Generic[P_co]):
         return self.chosen.plan
 
     def __str__(self) -> str:
-        lines = [f"{self.algorithm}, estimated {time_text(self.seconds)}",
+        plan = f" ({self.chosen.summary})" if self.chosen.summary else ""
+        lines = [f"{self.algorithm}{plan}, estimated {time_text(self.seconds)}",
                  *(f"  {each}" for each in self.rejected)]
         return "\n".join(lines)
 

@@ -78,7 +78,7 @@ def test_why_no_dot_product(dtype, target, words):
     (matmul(64, 2, 64), MatmulAlgorithm.GEMM, "2 columns fill no register tile"),
     (matmul(2, 64, 64, transpose_b=True), MatmulAlgorithm.GEMM, "packing the transposed B"),
     (matmul(64, 64, 64), MatmulAlgorithm.PREPACKED_GEMM, "computed at run time"),
-    (matmul(64, 64, 64, "uint8"), MatmulAlgorithm.GEMM, "sums in uint8 overflow"),
+    (matmul(64, 64, 64, "uint8"), MatmulAlgorithm.GEMM, "accumulate uint8 in uint8"),
     (matmul(64, 0, 64), MatmulAlgorithm.GEMM, "a size is 0"),
 ])
 def test_why_not(call, algorithm, words):
@@ -155,6 +155,17 @@ def test_the_loops_of_a_gemm(m, n, k, loops):
     plan = decide_matmul(matmul(m, n, k), WIDE_CPU).plan
     assert isinstance(plan, GemmPlan)
     assert plan.loops is loops
+
+
+def test_the_plan_is_printed():
+    text = str(decide_matmul(matmul(512, 1024, 65_536), WIDE_CPU))
+    first = text.splitlines()[0]
+    assert first.startswith("gemm (mr ")
+    assert "kc " in first
+    assert "packs B, a task per K-blocked B panel), estimated" in first
+    bytes_ = str(decide_matmul(dense(64, 100, 256, "int8", out_dtype="int32"), WIDE_CPU))
+    assert bytes_.startswith("prepacked_dot_product (vpdpbusd_512")
+    assert "weight NK16n4k" in bytes_
 
 
 def test_other_ranks_run_by_the_generic_algorithm():

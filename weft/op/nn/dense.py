@@ -127,9 +127,9 @@ def dense(data: te.Tensor, weight: te.Tensor, attrs: DenseAttrs) -> te.Tensor:
 def _dense_reference(data: np.ndarray, weight: np.ndarray, out_dtype: DType | None = None,
                      weight_layout: str = "NK", units: int | None = None,
                      **_: Any) -> np.ndarray:
-    wide = accumulate_in(data.dtype)
-    plain = transform_array(weight, Layout.parse(weight_layout), NK)[:units, :data.shape[-1]]
-    result = data.astype(wide) @ plain.astype(wide).T
+    dtype = accumulate_in(data.dtype)
+    unpacked = transform_array(weight, Layout.parse(weight_layout), NK)[:units, :data.shape[-1]]
+    result = data.astype(dtype) @ unpacked.astype(dtype).T
     return np.asarray(result).astype(data.dtype if out_dtype is None else out_dtype.numpy)
 
 

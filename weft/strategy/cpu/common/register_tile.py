@@ -91,7 +91,7 @@ def cover_cycles(
     cycles = full * column_cycles(model, rows, tile.mr, tile.nr_vectors, vector_cycles)
     if rest:
         cycles += column_cycles(model, rows, tile.mr, rest, vector_cycles)
-    # A tail is code of its own, and its loop starts cold.
+    # The tail is a separate loop, which starts cold.
     tails = bool(rows % tile.mr) + bool(rest)
     return cycles * (1 + model.tail_fraction * tails)
 

@@ -28,6 +28,11 @@ class DotProductPlan:
     tile: RegisterTile
     panels: WeightPanels | None = None
 
+    def __str__(self) -> str:
+        nr = self.tile.nr_vectors * self.dot.lanes
+        weight = "packs B" if self.panels is None else f"weight {self.panels.layout}"
+        return f"{self.dot.instruction.name}, mr {self.tile.mr}, nr {nr}, {weight}"
+
 
 def plan_run_time(dot: DotPlan, m: int, n: int, target: CpuTarget) -> DotProductPlan:
     """The plan that packs both operands at run time."""

@@ -117,7 +117,7 @@ def why_not_prepacked(problem: MatmulProblem) -> str | None:
     if problem.panels is None and not problem.is_constant:
         return "the weight is computed at run time"
     if 0 in problem.b.shape:
-        return "the weight has no elements"
+        return "the weight is empty"
     return None
 
 
@@ -144,7 +144,7 @@ def why_not_gemm(problem: MatmulProblem) -> str | None:
     if a.dtype is not b.dtype:
         return f"the operands are {a.dtype} and {b.dtype}"
     if str(accumulator) not in GEMM_DTYPES:
-        return f"sums in {accumulator} overflow"
+        return f"a GEMM would accumulate {a.dtype} in {accumulator}, which overflows"
     if c.dtype not in (a.dtype, accumulator):
         return f"the result is {c.dtype}, the accumulators are {accumulator}"
     if problem.panels is not None or a.ndim != b.ndim or a.ndim < 2:

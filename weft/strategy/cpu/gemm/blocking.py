@@ -67,16 +67,16 @@ class GemmBlocking:
 
 
 class GemmLoops(StrEnum):
-    """What one task, which threads share, is."""
+    """The loops around the microkernel; the value names the task that threads share."""
 
-    TILES = "tiles"
+    TILES = "tile"
     """One register tile, with all of K."""
-    B_PANELS = "B panels"
+    B_PANELS = "B panel"
     """All tiles of rows for one B panel, which the task packs itself just before use."""
-    K_BLOCKS = "K-blocking"
+    K_BLOCKS = "K-blocked B panel"
     """A block of rows for one B panel: sums in memory, to which one block of K after another is
     added."""
-    SPLIT_K = "split-K"
+    SPLIT_K = "split-K chunk"
     """One chunk of K of one tile: there are too few tiles. The chunks are added at the end."""
 
 
@@ -94,6 +94,19 @@ class GemmPlan:
     panels: WeightPanels | None = None
     packs_a: bool = False
     packs_b: bool = False
+
+    def __str__(self) -> str:
+        blocking = self.blocking
+        facts = [f"mr {blocking.mr}, nr {blocking.nr}, mc {blocking.mc}"]
+        if blocking.kc is not None:
+            facts.append(f"kc {blocking.kc}")
+        if self.panels is not None:
+            facts.append(f"weight {self.panels.layout}")
+        if self.packs_a:
+            facts.append("packs A")
+        if self.packs_b:
+            facts.append("packs B")
+        return ", ".join([*facts, f"a task per {self.loops}"])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,7 +1,7 @@
 """How one matmul runs on a CPU: the algorithm, its blocking, and the layout of a constant weight.
 
-``decide_matmul`` is the one place that chooses. The layout pass packs weights as its plan says, the
-strategies offer its candidates, the computes and schedules build its plan.
+Only ``decide_matmul`` chooses. The layout pass packs weights as the plan says, the strategies offer
+the candidates, the computes and schedules build the plan.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class MatmulAlgorithm(StrEnum):
     GEMM = "gemm"
     """A register-blocked GEMM; B is read in place or packed at run time."""
     GENERIC = "generic"
-    """The reduction schedule of operators that have no schedule of their own."""
+    """The default schedule, which is derived from the computes alone: no register blocking."""
 
 
-# ``None``: the generic algorithm has no parameters.
+# ``None``: the generic algorithm takes no parameters.
 MatmulPlan: TypeAlias = GemmPlan | DotProductPlan | None
 MatmulDecision: TypeAlias = Decision[MatmulPlan]
 _PACKED_BEFORE = "a constant weight is packed when the program is compiled"
@@ -205,14 +205,14 @@ def _generic_of_call(call: Call, target: CpuTarget) -> Candidate[MatmulPlan]:
 def _candidate(
     algorithm: MatmulAlgorithm, plan: MatmulPlan, seconds: float
 ) -> Candidate[MatmulPlan]:
-    return Candidate(algorithm, seconds, plan)
+    return Candidate(algorithm, seconds, plan, "" if plan is None else str(plan))
 
 
 # Plans
 
 
 def prepacked_plan(problem: MatmulProblem, blocking: GemmBlocking) -> GemmPlan:
-    """A GEMM over a weight in panels: those there are, or new ones as wide as the microkernel."""
+    """A GEMM over a packed weight: in its panels, or in new ones as wide as the microkernel."""
     panels = problem.panels or WeightPanels(blocking.nr)
     shape = problem.shape(accumulator_dtype(problem.c.dtype))
     columns = -(-shape.n // panels.nr) * panels.nr

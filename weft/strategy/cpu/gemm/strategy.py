@@ -40,7 +40,10 @@ for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
 def dense_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
     """A constant weight in the panels that the decision asks for, padded to whole ones."""
     attrs, weight = attrs_of(call, DenseAttrs), types[1]
-    plan = None if attrs.panels is not None else decide_matmul(call, target).plan
+    if attrs.panels is not None:
+        return None
+    decision = decide_matmul(call, target)
+    plan = decision.plan
     if plan is None or plan.panels is None or not isinstance(weight, TensorType):
         return None
     layout, written = plan.panels.layout, attrs.weight_layout
@@ -48,7 +51,8 @@ def dense_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> Layout
     zeros = tuple(-sizes[axis] % Layout.parse(layout).factor_of(axis) for axis in written)
     units = sizes["N"] if isinstance(plan, DotProductPlan) or any(zeros) else None
     return LayoutChoice(attrs.replace(weight_layout=layout, units=units),
-                        (None, (written, layout)), paddings=(None, zeros if any(zeros) else None))
+                        (None, (written, layout)), paddings=(None, zeros if any(zeros) else None),
+                        seconds=decision.seconds)
 
 
 def _implementation(
