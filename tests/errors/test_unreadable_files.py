@@ -17,7 +17,7 @@ def test_missing_file(tmp_path: Path) -> None:
         path,
         InvalidModelError,
         f"""
-        E0400 there is no such model file
+        E0400 model file not found
           --> {path}
     """,
     )

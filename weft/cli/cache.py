@@ -1,4 +1,4 @@
-"""``weft cache``: how large the cache of compiled code is, and making it smaller."""
+"""``weft cache``: showing and clearing the cache of compiled code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.support.config import Config, config
 
 
 class SizeOption(click.ParamType):
-    """``512M`` or ``4G``, as ``WEFT_CACHE_SIZE`` has it."""
+    """A number of bytes such as ``512M`` or ``4G``, as in ``WEFT_CACHE_SIZE``."""
 
     name = "size"
 
@@ -28,14 +28,14 @@ class SizeOption(click.ParamType):
 def cache_command(context: click.Context, *, as_json: bool) -> None:
     """Show the cache of compiled code, or clear it.
 
-    Every model and kernel that was compiled is kept under the content it was made of, so that the
-    next compilation is quick. The cache never grows beyond WEFT_CACHE_SIZE: entries unused for
-    longest go first. WEFT_CACHE_DIR says where it is, WEFT_NO_CACHE=1 turns it off.
+    The cache keeps the code of compiled models and kernels, by digests of what they were compiled
+    from, so that the next compilation is fast. WEFT_CACHE_SIZE limits its size: the entries least
+    recently used are removed first. WEFT_CACHE_DIR sets its folder; WEFT_NO_CACHE=1 disables it.
 
     \\b
-    weft cache                    where it is, how large it is, how it grows
-    weft cache clear              remove everything
-    weft cache clear --keep 1G    remove what was unused for longest, down to 1 GiB
+    weft cache                    folder, size and growth
+    weft cache clear              remove all entries
+    weft cache clear --keep 1G    remove the entries least recently used, down to 1 GiB
     """
     if context.invoked_subcommand is not None:
         return
@@ -48,9 +48,9 @@ def cache_command(context: click.Context, *, as_json: bool) -> None:
 
 @cache_command.command("clear")
 @click.option("--keep", type=SizeOption(), default=0, metavar="SIZE",
-              help="keep what was used last, up to this size, such as 512M or 4G")
+              help="keep the entries used last, up to this size, such as 512M or 4G")
 def clear_command(keep: int) -> None:
-    """Remove compiled code from the cache. Programs that use it at the same time go on."""
+    """Remove compiled code from the cache. Running programs are not affected."""
     cache = open_cache() or DiskCache(default_directory())
     count, freed = cache.clear(keep)
     click.echo(f"removed {_count(count, 'entry', 'entries')}, {in_units(freed)}, "
@@ -58,7 +58,7 @@ def clear_command(keep: int) -> None:
 
 
 def cache_facts() -> dict[str, str]:
-    """Place, size, limit and growth of the cache, as ``weft cache`` and ``weft doctor`` say it."""
+    """Folder, size, limit and growth of the cache, for ``weft cache`` and ``weft doctor``."""
     directory = default_directory()
     if config.no_cache:
         return {"folder": str(directory), "state": "off (WEFT_NO_CACHE)"}
@@ -69,7 +69,7 @@ def cache_facts() -> dict[str, str]:
 
 
 def cache_line() -> str:
-    """The same in one line."""
+    """``cache_facts`` in one line."""
     folder, *facts = cache_facts().items()
     return "; ".join([folder[1], *(value if name in ("size", "state") else f"{name}: {value}"
                                    for name, value in facts)])
@@ -90,7 +90,7 @@ def _count(number: int, one: str, many: str) -> str:
 
 
 def in_units(size: float) -> str:
-    """A number of bytes for people."""
+    """A number of bytes with its unit, such as ``1.5 MiB``."""
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, errors, options, inputs and tables."""
+"""Shared by the commands: exit codes, errors, options, inputs and tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def exit_code(error: WeftError) -> int:
-    """What the process returns for an error."""
+    """The exit code of the process for an error."""
     if isinstance(error, InternalError):
         return EXIT_INTERNAL
     if isinstance(error, UnsupportedModelError):
@@ -41,7 +41,7 @@ def exit_code(error: WeftError) -> int:
 
 @contextmanager
 def session(threads: int | None = None) -> Iterator[None]:
-    """Progress on standard error, and the thread count that was asked for."""
+    """Report progress on standard error, and use ``threads`` threads unless ``None``."""
     with ExitStack() as stack:
         stack.enter_context(report_to(reporter_for(sys.stderr)))
         if threads is not None:
@@ -50,7 +50,7 @@ def session(threads: int | None = None) -> Iterator[None]:
 
 
 class ShapeOption(click.ParamType):
-    """``data:1x3x224x224``: the shape of an input."""
+    """The shape of an input, such as ``data:1x3x224x224``."""
 
     name = "name:shape"
 
@@ -60,8 +60,8 @@ class ShapeOption(click.ParamType):
         name, colon, shape = value.rpartition(":")
         if not colon or not name:
             self.fail(f"{value!r} is not NAME:SHAPE, such as data:1x3x224x224", param, ctx)
-        sizes = [part for part in shape.split("x") if part]
-        return name, tuple(int(part) if part.isdecimal() else part for part in sizes)
+        sizes = [size for size in shape.split("x") if size]
+        return name, tuple(int(size) if size.isdecimal() else size for size in sizes)
 
 
 def compile_options(function: F) -> F:
@@ -71,8 +71,7 @@ def compile_options(function: F) -> F:
                      help='what to compile for: "cpu", or "llvm -mcpu=haswell"'),
         click.option("--input-shape", "shapes", type=ShapeOption(), multiple=True,
                      help="fix or override the shape of an input, such as data:1x3x224x224 "
-                          "(repeatable); a name in place of a size, as in data:batchx3, leaves it "
-                          "open"),
+                          "(repeatable); a name as a size, as in data:batchx3, makes it dynamic"),
         click.option("-O", "--opt-level", type=click.IntRange(0, 3), default=3, show_default=True,
                      help="0 compiles fastest, 3 makes the fastest code"),
     )):
@@ -86,7 +85,7 @@ def run_options(function: F) -> F:
         click.option("--inputs", "inputs", type=click.Path(path_type=Path), default=None,
                      help="an .npz file with one array per input name"),
         click.option("--fill", type=click.Choice(["random", "zeros", "ones"]), default="random",
-                     show_default=True, help="what inputs hold that no file gives"),
+                     show_default=True, help="values of the inputs that --inputs does not give"),
         click.option("--threads", type=click.IntRange(1), default=None,
                      help="threads of compiled code (default: WEFT_THREADS, else all CPUs)"),
     )):
@@ -95,12 +94,12 @@ def run_options(function: F) -> F:
 
 
 def make_inputs(module: Any, file: Path | None, fill: str) -> dict[str, np.ndarray]:
-    """One array per input: from the file where it has one, else filled."""
+    """One array per input: from the file, or filled if the file does not contain it."""
     given = _read_npz(file) if file is not None else {}
     unknown = sorted(set(given) - {port.name for port in module.inputs})
     if unknown:
         listed = ", ".join(unknown)
-        raise InvalidInputError(f"{file} has arrays that are not inputs of the model: {listed}",
+        raise InvalidInputError(f"{file} contains unknown inputs: {listed}",
                                 expected=", ".join(port.name for port in module.inputs))
     generator = np.random.default_rng(config.seed)
     return {port.name: _named(given[port.name], np.dtype(port.dtype)) if port.name in given
@@ -110,10 +109,10 @@ def make_inputs(module: Any, file: Path | None, fill: str) -> dict[str, np.ndarr
 def _read_npz(file: Path) -> dict[str, np.ndarray]:
     expected = "an .npz file, as numpy.savez writes it"
     try:
-        with file.open("rb") as stream:  # NumPy leaves open what it cannot read
+        with file.open("rb") as stream:  # NumPy does not close files that it cannot read
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):
-                raise InvalidInputError(f"{file} holds one array without a name",
+                raise InvalidInputError(f"{file} contains one array without a name",
                                         expected=expected)
             return {name: archive[name] for name in archive.files}
     except InvalidInputError:
@@ -124,7 +123,7 @@ def _read_npz(file: Path) -> dict[str, np.ndarray]:
 
 
 def _named(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Types that NumPy's files know as opaque bytes (bfloat16, say) get their names back."""
+    """``array`` with ``dtype``; .npz files store dtypes such as bfloat16 as opaque bytes."""
     opaque = array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize
     return array.view(dtype) if opaque and array.dtype.names is None else array
 
@@ -133,7 +132,7 @@ def _filled(port: Any, fill: str, generator: np.random.Generator) -> np.ndarray:
     shape, dtype = tuple(port.shape), np.dtype(port.dtype)
     if any(isinstance(size, str) for size in shape):
         raise InvalidInputError(
-            f"input {port.name!r} has sizes that are not fixed, and no array is given", got=port,
+            f"input {port.name!r} has a dynamic shape, and no array is given", got=port,
             help=f"--inputs FILE.npz gives it an array, --input-shape {port.name}:SHAPE fixes them",
         )
     if fill == "random" and dtype.kind in "fV":
@@ -144,12 +143,12 @@ def _filled(port: Any, fill: str, generator: np.random.Generator) -> np.ndarray:
 
 
 def print_json(value: Any) -> None:
-    """Machine-readable output."""
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, indent=2, default=str))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Numbers to the right, words to the left, colour on a terminal."""
+    """Print a table: numbers right-aligned, words left-aligned."""
     from rich.console import Console
     from rich.table import Table
 

@@ -16,11 +16,11 @@ from weft.support.errors import ArtifactError
 @click.command("compile")
 @click.argument("model", type=ModelFile())
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
-              help="what to write (default: the model's name with .weft, or without for C)")
+              help="the artifact (default: the model's name with .weft, or without a suffix for C)")
 @click.option("--kind", type=click.Choice(["weft", "c"]), default="weft", show_default=True,
-              help="one file for weft.load, or a folder with object, header and main.c")
+              help="weft: one file for weft.load; c: a folder with object, header and main.c")
 @compile_options
-@click.option("--json", "as_json", is_flag=True, help="print what was made as JSON")
+@click.option("--json", "as_json", is_flag=True, help="print the facts as JSON")
 def compile_command(model: str, output: Path | None, target: str | None,
                     shapes: tuple[tuple[str, tuple[object, ...]], ...], opt_level: int,
                     *, kind: str, as_json: bool) -> None:
@@ -32,11 +32,11 @@ def compile_command(model: str, output: Path | None, target: str | None,
     weft compile net.onnx --input-shape data:8x3x224x224
     weft compile net.onnx --kind c -o build/net       net.o, net.h and main.c for C
 
-    An artifact has no compiler: models with dynamic shapes need --input-shape for each input whose
-    sizes are open.
+    Artifacts contain no compiler: a model with dynamic shapes needs --input-shape for each input
+    with a dynamic shape.
     """
     suffix = ".weft" if kind == "weft" else ""
-    is_file = Path(model).is_file()  # all else is refused below, in words of its own
+    is_file = Path(model).is_file()  # weft.compile reports other paths
     path = output or (Path(model).with_suffix(suffix) if is_file else Path())
     if output is not None or is_file:
         check_writable(path, folder=kind == "c")
@@ -44,7 +44,7 @@ def compile_command(model: str, output: Path | None, target: str | None,
         module = weft.compile(model, target=target, inputs=dict(shapes) or None,
                               opt_level=opt_level)
         if isinstance(module, weft.DynamicModel):
-            raise _open_sizes(module, path)
+            raise _dynamic_shapes(module, path)
         module.export(path, kind=kind)
     files = [path] if path.is_file() else sorted(path.iterdir())
     size = sum(file.stat().st_size for file in files)
@@ -60,11 +60,12 @@ def compile_command(model: str, output: Path | None, target: str | None,
             click.echo(f"  {side[:-1]} {port}")
 
 
-def _open_sizes(module: weft.DynamicModel, path: Path) -> ArtifactError:
-    """What is missing for an artifact of a model with dynamic shapes."""
-    open_ = [port for port in module.inputs if any(isinstance(n, str) for n in port.shape)]
-    options = [f"--input-shape {port.name}:{'x'.join(map(str, port.shape))}" for port in open_]
+def _dynamic_shapes(module: weft.DynamicModel, path: Path) -> ArtifactError:
+    """The error for a model with dynamic shapes, with the options that would fix them."""
+    dynamic = [port for port in module.inputs if any(isinstance(n, str) for n in port.shape)]
+    options = [f"--input-shape {port.name}:{'x'.join(map(str, port.shape))}" for port in dynamic]
     return ArtifactError(
-        "the model has dynamic shapes, and an artifact has no compiler", where=path,
-        notes=[f"input {port}" for port in open_],
+        "a model with dynamic shapes cannot be exported: artifacts contain no compiler",
+        where=path,
+        notes=[f"input {port}" for port in dynamic],
         help=f"fix the sizes: {' '.join(options)}, with a number in place of each name")

@@ -24,24 +24,27 @@ _LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "numba", "onnx", "onnxruntime", 
 @click.command("targets")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def targets_command(*, as_json: bool) -> None:
-    """Show the machine at hand and the CPUs that can be compiled for by name."""
+    """Show this machine's target, the kinds of targets, and the CPUs to compile for by name."""
     from weft.target import CpuTarget
     from weft.target.cpus import named_cpus
+    from weft.target.target import TARGET_KINDS
 
-    host = CpuTarget.host()
+    load_plugins()
+    host, kinds = CpuTarget.host(), list(TARGET_KINDS)
     if as_json:
-        print_json({"host": str(host), "cpus": named_cpus(host.arch)})
+        print_json({"host": str(host), "kinds": kinds, "cpus": named_cpus(host.arch)})
         return
-    click.echo(f'host: {host}\n\nby name (weft compile --target "llvm -mcpu=NAME"):')
+    click.echo(f"host: {host}\nkinds of targets: {', '.join(kinds)}\n")
+    click.echo('CPUs by name (weft compile --target "llvm -mcpu=NAME"):')
     click.echo("  " + " ".join(named_cpus(host.arch)))
 
 
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="print as JSON")
 def doctor_command(*, as_json: bool) -> None:
-    """Check what weft finds on this machine, and list every setting.
+    """Show the installation of weft, and list every setting.
 
-    Settings that cannot be used are all shown; the exit code is 2 if there are any.
+    The exit code is 2 if a setting has an invalid value.
     """
     settings, wrong = _settings()
     facts = {**_machine(), **{name: library_version(name) for name in _LIBRARIES}}
@@ -63,14 +66,14 @@ def doctor_command(*, as_json: bool) -> None:
 
 
 def _settings() -> tuple[dict[str, object], list[OptionError]]:
-    """The value of every setting by its variable, and what is wrong with some."""
+    """The value of every setting by its variable, and the errors of invalid ones."""
     found: dict[str, object] = {}
     wrong: list[OptionError] = []
     for name, knob in knobs().items():
         try:
             found[knob.env] = getattr(config, name)
         except OptionError as error:
-            found[knob.env] = f"cannot be used: {error.got}"
+            found[knob.env] = f"invalid: {error.got}"
             wrong.append(error)
     return found, wrong
 
@@ -79,7 +82,7 @@ def _refuse(wrong: Sequence[OptionError]) -> None:
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
-        raise OptionError(f"{len(wrong)} settings cannot be used",
+        raise OptionError(f"{len(wrong)} settings have invalid values",
                           notes=[f"{e.what}: expected {e.expected}, got {e.got}" for e in wrong])
 
 

@@ -1,4 +1,4 @@
-"""The ``weft`` command: its verbs, and how errors end the process."""
+"""The ``weft`` command: its verbs, and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.cli.wording import for_command_line
 from weft.support.config import report_unknown_variables
 from weft.support.errors import WeftError
 
-# Verb -> the module that has it; a module is imported when its verb is used.
+# Verb -> its module, which is imported when the verb is used.
 _VERBS = {
     "compile": "compile", "run": "run", "bench": "run", "profile": "run", "tune": "tune",
     "opt": "opt", "passes": "passes", "inspect": "inspect", "ops": "ops", "targets": "info",
@@ -47,35 +47,35 @@ class _Verbs(click.Group):
 
 
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]},
-               epilog="Settings for looking inside (WEFT_DEBUG, WEFT_DUMP_DIR, ...): weft doctor")
+               epilog="weft doctor lists the settings (WEFT_DEBUG, WEFT_DUMP_DIR, ...)")
 @click.version_option(__version__, prog_name="weft")
 def cli() -> None:
-    """Compile deep learning models to machine code, and look at every step.
+    """Compile deep learning models to machine code, and inspect every stage.
 
-    A model is an ONNX file or a program in weft's text form (.ir). run, bench and profile take an
-    artifact (.weft) as well, which is compiled already.
+    A model is an ONNX file or a program in weft's text form (.ir). run, bench and profile also take
+    a compiled artifact (.weft).
 
     \b
     weft compile model.onnx -o model.weft     an artifact that runs without a compiler
     weft run model.weft --inputs x.npz        run it
     weft bench model.onnx --threads 1         time it
-    weft profile model.onnx                   where the time goes
-    weft tune model.onnx --records r.jsonl    choose kernels by timing them
+    weft profile model.onnx                   time each kernel
+    weft tune model.onnx --records r.jsonl    choose kernels by measured times
     weft inspect model.onnx --phase llvm      any stage as text
-    weft inspect model.onnx --html out.html   all of it on one page
+    weft inspect model.onnx --html out.html   all stages on one page
     weft opt net.ir -p fold_constant,fuse_ops run passes on the text form
     weft passes                               the passes of the compiler, in order
     weft ops gelu                             an operator, by any of its names
-    weft cache                                the compiled code that is kept, and its size
-    weft doctor                               what weft finds here, and every setting
+    weft cache                                the cache of compiled code
+    weft doctor                               the installation, and every setting
 
     \b
-    A model with dynamic shapes runs as it is: each new set of input sizes is compiled once.
-    To fix sizes, give the shape of each input:
+    A model with dynamic shapes compiles once for each new set of input shapes.
+    To fix them, give the shape of each input:
     weft bench model.onnx --input-shape data:1x3x224x224
 
-    Exit codes: 0 well, 1 a mistake in the model or its inputs, 2 a mistake in the command line,
-    3 a model that needs something weft lacks, 70 a bug in weft.
+    Exit codes: 0 success, 1 an error in the model or its inputs, 2 an error in the command line,
+    3 a model that weft does not support, 70 a bug in weft.
     """
 
 
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     except WeftError as error:
         click.echo(for_command_line(error.render()), err=True)
         sys.exit(exit_code(error))
-    except Exception:  # noqa: BLE001 - whatever else ends a command is a mistake of weft's own
+    except Exception:  # noqa: BLE001 - any other exception is a bug
         traceback.print_exc()
         click.echo("this is a bug in weft: please report it with the lines above", err=True)
         sys.exit(EXIT_INTERNAL)

@@ -1,4 +1,4 @@
-"""The MODEL of a command line: a file to be compiled, or an artifact to be loaded."""
+"""The MODEL argument: a file to compile, or an artifact to load."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from weft.support.errors import InvalidModelError, OptionError
 ARTIFACT_SUFFIX = ".weft"
 Shapes = Sequence[tuple[str, tuple[object, ...]]]
 
-# Options that say how a model is compiled, by the parameters that they fill.
+# The options of a compilation, by parameter.
 _OF_COMPILING = {"target": "--target", "shapes": "--input-shape", "opt_level": "--opt-level"}
 
 
 class ModelFile(click.ParamType):
-    """The path of a model; a file that is missing is reported before anything else."""
+    """The path of a model; raises ``InvalidModelError`` for a missing file."""
 
     name = "model"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:  # noqa: ARG002 - click's names
         path = Path(value)
         if not path.exists():
-            raise InvalidModelError("there is no such model file", where=value,
+            raise InvalidModelError("model file not found", where=value,
                                     help=_suggestion(path))
         return str(value)
 
 
 def _suggestion(path: Path) -> str | None:
-    """A file of the same folder with a similar name."""
+    """A hint at a file of the same folder with a similar name."""
     try:
         names = sorted(other.name for other in path.parent.iterdir() if other.is_file())
     except OSError:
@@ -46,9 +46,9 @@ def _suggestion(path: Path) -> str | None:
 
 
 def open_model(path: str, *, target: str | None, shapes: Shapes, opt_level: int) -> Any:
-    """A module to run: an artifact is loaded, anything else compiled.
+    """The model to run: an artifact is loaded, any other file compiled.
 
-    ``OptionError`` for options of compilation that were given for an artifact.
+    Raises ``OptionError`` for options of a compilation given with an artifact.
     """
     if not path.endswith(ARTIFACT_SUFFIX):
         return weft.compile(path, target=target, inputs=dict(shapes) or None, opt_level=opt_level)
@@ -56,6 +56,6 @@ def open_model(path: str, *, target: str | None, shapes: Shapes, opt_level: int)
     given = [option for name, option in _OF_COMPILING.items()
              if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if given:
-        raise OptionError(f"{', '.join(given)} cannot change an artifact: it is compiled already",
-                          where=path, help="give the option to `weft compile` and run the result")
+        raise OptionError(f"{', '.join(given)} cannot be used with a compiled artifact",
+                          where=path, help="pass the option to `weft compile`, and run the result")
     return weft.load(path)

@@ -1,4 +1,4 @@
-"""``weft opt``: passes on the text form."""
+"""``weft opt``: running passes on a program in text form."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from weft.support.plugins import load_plugins
 @click.option("-p", "--passes", default="", help="passes in order: 'fold_constant,fuse_ops'")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None,
               help="write here instead of standard output")
-@click.option("--target", default=None, help="what layout passes optimise for")
-@click.option("--print-between-passes", is_flag=True, help="the IR after each pass, on stderr")
-@click.option("--time-passes", is_flag=True, help="a table of the time each pass took, on stderr")
+@click.option("--target", default=None, help="the target of layout passes")
+@click.option("--print-between-passes", is_flag=True, help="print the IR after each pass on stderr")
+@click.option("--time-passes", is_flag=True, help="print the time of each pass on stderr")
 @click.option("--verify", is_flag=True, help="check well-formedness after each pass")
-@click.option("--list", "list_passes", is_flag=True, help="print the compiler's own pipeline")
+@click.option("--list", "list_passes", is_flag=True, help="print the pipeline of weft compile")
 def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | None, *,
                 print_between_passes: bool, time_passes: bool, verify: bool,
                 list_passes: bool) -> None:
@@ -46,7 +46,8 @@ def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | 
     \b
     weft opt net.ir -p fold_constant,dead_code_elimination
     weft opt net.ir -p 'fuse_ops{max_depth=8}' --print-between-passes
-    weft opt --list                              the compiler's own passes, in order
+    weft opt --list                              the pipeline of weft compile
+    weft passes                                  every pass, with a summary
     """
     if list_passes:
         click.echo(pipeline_text())
@@ -57,7 +58,7 @@ def opt_command(file: BinaryIO, passes: str, output: Path | None, target: str | 
     timing = TimingInstrument()
     instruments = [timing, *([PrintInstrument()] if print_between_passes else []),
                    *([VerifyInstrument()] if verify else [])]
-    # Whoever names a pass wants it, whatever the level from which the pipeline would run it.
+    # A pass that is named runs at every optimisation level.
     context = replace(make_context(CompileOptions.make(target), *instruments),
                       opt_level=max(pass_type.opt_level for pass_type in map(PASSES.get, PASSES)))
     mod = parse_pipeline(passes)(infer_type(parse(_read(file))), context)
@@ -74,5 +75,5 @@ def _read(file: BinaryIO) -> str:
     try:
         return file.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ParseError("this is not a program in weft's text form", where=file.name,
+        raise ParseError("not a program in weft's text form", where=file.name,
                          expected="text in UTF-8", got=error) from None

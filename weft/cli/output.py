@@ -1,4 +1,4 @@
-"""Writing what a command made, with a plain message where the place refuses."""
+"""Writing the files of a command, with plain messages for paths that cannot be written."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy as np
 
 
 def check_writable(path: Path, *, folder: bool = False) -> None:
-    """Raise ``click.FileError`` where nothing can be written at ``path``.
+    """Raise ``click.FileError`` if ``path`` cannot be written.
 
-    For work that takes long: a mistake in a name should not cost a compilation. ``folder`` is for
-    a folder that is made with all above it.
+    Commands call this first, so that a wrong path does not cost a compilation. With ``folder`` the
+    path is a folder, which is created with its parents.
     """
     parent = path if folder else path.parent
     while folder and not parent.exists() and parent != parent.parent:
@@ -36,7 +36,7 @@ def check_writable(path: Path, *, folder: bool = False) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns an ``OSError`` of the block into ``click.FileError``, which ends with code 1."""
+    """Convert an ``OSError`` in the block to ``click.FileError``, whose exit code is 1."""
     try:
         yield
     except OSError as error:
@@ -44,16 +44,16 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file; ``click.FileError`` where that fails."""
+    """Write a text file; ``click.FileError`` on failure."""
     with writing(path):
         path.write_text(text, encoding="utf-8")
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays under any names to exactly ``path``; ``click.FileError`` where that fails."""
+    """Write arrays to ``path``, whatever their names; ``click.FileError`` on failure."""
     import zipfile
 
-    # numpy.savez takes names as keywords, of which "file" is its own, and appends a suffix.
+    # numpy.savez reserves the name "file" and appends a suffix to the path.
     with writing(path), zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -31,7 +31,7 @@ Shapes = tuple[tuple[str, tuple[object, ...]], ...]
 def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
                 inputs: Path | None, fill: str, threads: int | None,
                 output: Path | None) -> None:
-    """Run MODEL (an artifact, or a model that is compiled first) once.
+    """Run MODEL once: an artifact, or a model that is compiled first.
 
     \b
     weft run model.weft --inputs x.npz -o y.npz
@@ -43,7 +43,7 @@ def run_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
         module = open_model(model, target=target, shapes=shapes, opt_level=opt_level)
         results = module.run(None, make_inputs(module, inputs, fill))
     if results and not module.outputs:
-        click.echo(str(results[0]))  # a value of a data type, which is no tensor with a name
+        click.echo(str(results[0]))  # a value of an algebraic data type
         return
     names = [port.name for port in module.outputs]
     for name, array in zip(names, results, strict=True):
@@ -66,12 +66,12 @@ def _summary(array: np.ndarray) -> str:
 @compile_options
 @run_options
 @click.option("--repeat", type=click.IntRange(1), default=50, show_default=True,
-              help="how often to run it")
+              help="number of runs")
 @click.option("--json", "as_json", is_flag=True, help="print the figures as JSON")
 def bench_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
                   inputs: Path | None, fill: str, threads: int | None, repeat: int,
                   *, as_json: bool) -> None:
-    """Time MODEL: the best, the middle and the worst of many runs.
+    """Time MODEL: the best, median and worst of many runs.
 
     \b
     weft bench model.onnx --threads 1 --repeat 100
@@ -90,7 +90,7 @@ def bench_command(model: str, target: str | None, shapes: Shapes, opt_level: int
 
 
 def _measure(module: Any, feeds: list[np.ndarray], repeat: int) -> list[float]:
-    """Milliseconds per run, after two that warm caches up."""
+    """Milliseconds per run, after two warm-up runs."""
     for _ in range(2):
         module(*feeds)
     times = []
@@ -106,13 +106,13 @@ def _measure(module: Any, feeds: list[np.ndarray], repeat: int) -> list[float]:
 @compile_options
 @run_options
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True,
-              help="how often to run each kernel")
+              help="number of runs of each kernel")
 @click.option("--trace", type=click.Path(path_type=Path), default=None,
               help="also write a Chrome trace")
 def profile_command(model: str, target: str | None, shapes: Shapes, opt_level: int,
                     inputs: Path | None, fill: str, threads: int | None, repeat: int,
                     trace: Path | None) -> None:
-    """Show where MODEL's time goes, kernel by kernel.
+    """Time each kernel of MODEL.
 
     \b
     weft profile model.onnx --threads 1

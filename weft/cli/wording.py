@@ -1,4 +1,4 @@
-"""Advice that names Python calls, in the words of the command line."""
+"""Rewording help that names Python calls for the command line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _AT = re.compile(r",? or export model\.at\([^)]*\)\}\)")
 
 
 def for_command_line(text: str) -> str:
-    """``text`` with options and commands in place of arguments and calls."""
+    """``text`` with command-line options and commands instead of Python arguments and calls."""
     text = _AT.sub("", text)
     text = _LOADED.sub(lambda m: f"weft run {m['path']}", text)
     return _SHAPES.sub(lambda m: f"--input-shape {m['name']}:{_with_x(m['sizes'])}", text)
 
 
 def _with_x(sizes: str) -> str:
-    """``1x3x224x224`` of ``1, 3, 224, 224``."""
+    """``"1, 3, 224, 224"`` as ``"1x3x224x224"``."""
     return "x".join(size.strip().strip("\"'") for size in sizes.split(",") if size.strip())

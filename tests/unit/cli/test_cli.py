@@ -56,7 +56,7 @@ def test_the_doctor_shows_all_that_is_wrong(capsys, monkeypatch):
     code, out, err = run(["doctor", "--json"], capsys)
     assert code == 2
     found = json.loads(out)
-    assert found["settings"]["WEFT_THREADS"] == "cannot be used: 'many'"
+    assert found["settings"]["WEFT_THREADS"] == "invalid: 'many'"
     assert found["weft"]
     assert all(name in err for name in ("3 settings", "WEFT_DEBUG", "WEFT_THREADS", "WEFT_SEED"))
 

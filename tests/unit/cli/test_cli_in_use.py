@@ -79,7 +79,7 @@ def test_names_that_no_format_has(capsys):
 def test_a_model_that_is_missing_is_the_first_thing_said(command, folder, capsys):
     code, _, err = run([command, "nat.ir"], capsys)
     assert code == 1
-    assert "no such model file" in err
+    assert "model file not found" in err
     assert "did you mean 'net.ir'?" in err
 
 
@@ -105,7 +105,7 @@ def test_an_artifact_is_compiled_already(command, option, folder, capsys):
     verb, *rest = command.split()
     code, _, err = run([verb, "net.weft", *rest, *option.split()], capsys)
     assert code == 2
-    assert "cannot change an artifact" in err
+    assert "cannot be used with a compiled artifact" in err
     code, _, _ = run([verb, "net.weft", *rest], capsys)
     assert code == 0
 

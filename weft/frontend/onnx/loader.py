@@ -60,7 +60,7 @@ def _read(path: Path) -> bytes:
             )
         return path.read_bytes()
     except FileNotFoundError:
-        raise InvalidModelError("there is no such model file", where=path) from None
+        raise InvalidModelError("model file not found", where=path) from None
     except IsADirectoryError:
         raise InvalidModelError(
             "the model path is a folder", where=path, help="name the .onnx file inside it"
