@@ -113,9 +113,9 @@ def test_rows_of_any_number() -> None:
 
 @pytest.mark.parametrize(("text", "message"), [
     ("qnn.quantize(%x, 0.5f, 0.0f)", "a zero point has the wrong dtype"),
-    ("qnn.quantize(%q, 0.5f, 0)", "real numbers are quantised"),
-    ("qnn.dequantize(%x, 0.5f, 0)", "the argument is not quantised"),
-    ("qnn.dequantize(%q, const([1, 2], (2,), float32), 0)", "the numbers do not fit the axis"),
+    ("qnn.quantize(%q, 0.5f, 0)", "expected real numbers"),
+    ("qnn.dequantize(%x, 0.5f, 0)", "expected a quantized tensor"),
+    ("qnn.dequantize(%q, const([1, 2], (2,), float32), 0)", "the length does not fit the axis"),
     ("qnn.abs(%q, const([1, 2, 3], (3,), float32), 0, 0.5f, 0)", "one number for the whole"),
     ("qnn.quantize(%x, 0.5f, 0, axis=3)", ""),
     ('qnn.quantize(%x, 0.5f, 0, rounding="down")', "rounding"),

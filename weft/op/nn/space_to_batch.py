@@ -1,4 +1,4 @@
-"""Space to batch and back, over any number of spatial axes."""
+"""Space-to-batch and batch-to-space, over any number of spatial axes."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def _block_attr() -> Any:
 @dataclass(frozen=True, kw_only=True)
 class SpaceToBatchNDAttrs(Attrs):
     block_shape: tuple[int, ...] = _block_attr()
-    paddings: tuple[tuple[int, int], ...] = _pairs_attr("elements before and after each axis of "
+    paddings: tuple[tuple[int, int], ...] = _pairs_attr("padding before and after each axis of "
                                                         "the block")
-    pad_value: float = attr(0.0, "what these elements are")
+    pad_value: float = attr(0.0, "value of the padding")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchToSpaceNDAttrs(Attrs):
     block_shape: tuple[int, ...] = _block_attr()
-    crops: tuple[tuple[int, int], ...] = _pairs_attr("elements cut off each axis of the block")
+    crops: tuple[tuple[int, int], ...] = _pairs_attr("elements cropped from each axis of the block")
 
 
 def _expect_block(
@@ -53,7 +53,7 @@ def _expect_block(
 ) -> None:
     expect_min_rank(ctx, 0, source, 1 + len(block))
     if len(pairs) != len(block):
-        ctx.fail(f"{name} does not fit block_shape", expected=f"{len(block)} pairs",
+        ctx.fail(f"{name} and block_shape differ in length", expected=f"{len(block)} pairs",
                  got=f"{len(pairs)} pairs")
 
 
@@ -69,7 +69,7 @@ def _to_batch_relation(ctx: RelationContext) -> bool:
                                                      strict=True)):
         padded = dim_add(shape[1 + i], before + after)
         if isinstance(padded, int) and padded % block:
-            ctx.fail("the blocks do not divide the padded data", arg=0, axis=1 + i,
+            ctx.fail("the padded size is not divisible into blocks", arg=0, axis=1 + i,
                      expected=f"a size divisible by {block}", got=padded)
         shape[1 + i] = dim_floordiv(padded, block)
     ctx.output(TensorType(tuple(shape), source.dtype))
@@ -85,13 +85,13 @@ def _to_space_relation(ctx: RelationContext) -> bool:
     shape = list(source.shape)
     blocks = math.prod(attrs.block_shape)
     if isinstance(shape[0], int) and shape[0] % blocks:
-        ctx.fail("the batch does not make blocks", arg=0, axis=0,
+        ctx.fail("the batch is not divisible into blocks", arg=0, axis=0,
                  expected=f"a number divisible by {blocks}", got=shape[0])
     shape[0] = dim_floordiv(shape[0], blocks)
     for i, (block, (first, last)) in enumerate(zip(attrs.block_shape, attrs.crops, strict=True)):
         size = dim_add(dim_mul(shape[1 + i], block), -first - last)
         if isinstance(size, int) and size < 0:
-            ctx.fail("the crops take more than there is", arg=0, axis=1 + i,
+            ctx.fail("the crops exceed the axis", arg=0, axis=1 + i,
                      expected=f"at most {size + first + last}", got=first + last)
         shape[1 + i] = size
     ctx.output(TensorType(tuple(shape), source.dtype))
@@ -101,9 +101,9 @@ def _to_space_relation(ctx: RelationContext) -> bool:
 @define_op("nn.space_to_batch_nd", attrs=SpaceToBatchNDAttrs, relation=_to_batch_relation,
            pattern=OpPattern.INJECTIVE, level=5)
 def space_to_batch_nd(x: te.Tensor, attrs: SpaceToBatchNDAttrs) -> te.Tensor:
-    """The padded data with the elements of every block of axes 1, 2, .. in the batch.
+    """The padded data with the elements of every block of axes 1, 2, .. moved to the batch.
 
-    The number in the batch is (position in the block, batch before).
+    The batch index of the result is (position in the block, original batch index).
     """
     return topi_space.space_to_batch(x, attrs.block_shape, attrs.paddings, attrs.pad_value)
 
@@ -111,7 +111,7 @@ def space_to_batch_nd(x: te.Tensor, attrs: SpaceToBatchNDAttrs) -> te.Tensor:
 @define_op("nn.batch_to_space_nd", attrs=BatchToSpaceNDAttrs, relation=_to_space_relation,
            pattern=OpPattern.INJECTIVE, level=5)
 def batch_to_space_nd(x: te.Tensor, attrs: BatchToSpaceNDAttrs) -> te.Tensor:
-    """The batch as blocks of axes 1, 2, .. again, cropped: undoes ``nn.space_to_batch_nd``."""
+    """The batch moved back to blocks of axes 1, 2, .. and cropped: undoes space_to_batch_nd."""
     return topi_space.batch_to_space(x, attrs.block_shape, attrs.crops)
 
 

@@ -32,14 +32,14 @@ class SpaceToDepthAttrs(Attrs):
 
 @dataclass(frozen=True, kw_only=True)
 class DepthToSpaceAttrs(SpaceToDepthAttrs):
-    mode: str = attr("DCR", "order in the number of a channel: block's row and column first (DCR)"
+    mode: str = attr("DCR", "order within a channel index: row and column of the block first (DCR)"
                      " or last (CRD)", check=one_of("DCR", "CRD"), expected='"DCR" or "CRD"')
 
 
 def _images(ctx: RelationContext, source: TensorType) -> Layout:
     layout = layout_attr(ctx, "layout")
     if not layout.is_primal or sorted(layout.primal_axes) != sorted("NCHW"):
-        ctx.fail("the layout is not one of images", expected="NCHW, NHWC, ..", got=layout)
+        ctx.fail("not an image layout", expected="NCHW, NHWC, ..", got=layout)
     expect_rank(ctx, 0, source, 4)
     return layout
 
@@ -54,7 +54,7 @@ def _to_depth_relation(ctx: RelationContext) -> bool:
         axis = layout.index_of(letter)
         size = shape[axis]
         if isinstance(size, int) and size % block:
-            ctx.fail("the blocks do not divide the image", arg=0, axis=axis,
+            ctx.fail("the image is not divisible into blocks", arg=0, axis=axis,
                      expected=f"a size divisible by {block}", got=size)
         shape[axis] = dim_floordiv(size, block)
     axis = layout.index_of("C")
@@ -72,7 +72,7 @@ def _to_space_relation(ctx: RelationContext) -> bool:
     axis = layout.index_of("C")
     channels = shape[axis]
     if isinstance(channels, int) and channels % (block * block):
-        ctx.fail("the channels do not make blocks", arg=0, axis=axis,
+        ctx.fail("the channels are not divisible into blocks", arg=0, axis=axis,
                  expected=f"a number divisible by {block * block}", got=channels)
     shape[axis] = dim_floordiv(channels, block * block)
     for letter in "HW":
@@ -85,9 +85,9 @@ def _to_space_relation(ctx: RelationContext) -> bool:
 @define_op("nn.space_to_depth", attrs=SpaceToDepthAttrs, relation=_to_depth_relation,
            pattern=OpPattern.INJECTIVE, level=5)
 def space_to_depth(x: te.Tensor, attrs: SpaceToDepthAttrs) -> te.Tensor:
-    """Every block of pixels as the channels of one pixel.
+    """Every block of pixels moved to the channels of one pixel.
 
-    The number of a channel is (row in the block, column in the block, channel before).
+    The channel index is (row in the block, column in the block, original channel).
     """
     return topi_space.space_to_depth(x, attrs.block_size, Layout.parse(attrs.layout))
 
@@ -95,7 +95,7 @@ def space_to_depth(x: te.Tensor, attrs: SpaceToDepthAttrs) -> te.Tensor:
 @define_op("nn.depth_to_space", attrs=DepthToSpaceAttrs, relation=_to_space_relation,
            pattern=OpPattern.INJECTIVE, level=5)
 def depth_to_space(x: te.Tensor, attrs: DepthToSpaceAttrs) -> te.Tensor:
-    """The channels of every pixel as a block of pixels; with "DCR" undoes space_to_depth."""
+    """The channels of every pixel moved to a block of pixels; "DCR" undoes space_to_depth."""
     return topi_space.depth_to_space(x, attrs.block_size, Layout.parse(attrs.layout), attrs.mode)
 
 

@@ -1,4 +1,4 @@
-"""Products and sums with sparse matrices: sparse_dense, sparse_add, sparse_transpose."""
+"""Sparse GEMM, addition and transposition: sparse_dense, sparse_add, sparse_transpose."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from weft.topi.nn import sparse as topi
 
 @dataclass(frozen=True, kw_only=True)
 class SparseDenseAttrs(Attrs):
-    sparse_lhs: bool = attr(False, "the sparse matrix is the left factor, not the right one")
+    sparse_lhs: bool = attr(False, "the sparse matrix is the left operand, not the right one")
 
 
 def expect_rows(
     ctx: RelationContext, first: int, data: TensorType, indices: TensorType, indptr: TensorType
 ) -> None:
-    """Arguments ``first`` and on are a sparse matrix."""
+    """Check that the arguments from ``first`` on form a sparse matrix (CSR or BSR)."""
     expect_float(ctx, first, data)
     for arg, type_ in ((first + 1, indices), (first + 2, indptr)):
         expect_rank(ctx, arg, type_, 1)
         expect_int(ctx, arg, type_)
     expect_dim(ctx, first + 1, 0, indices.shape[0], data.shape[0],
-               "there must be one column for each entry")
+               "expected one column per entry")
     if indptr.shape[0] == 0:
-        ctx.fail("the ends of the rows are missing", arg=first + 2, axis=0,
-                 expected="one more than there are rows", got=0)
+        ctx.fail("the row pointers are empty", arg=first + 2, axis=0,
+                 expected="one more than the number of rows", got=0)
 
 
 def _sparse_dense_relation(ctx: RelationContext) -> bool:
@@ -61,7 +61,7 @@ def _sparse_dense_relation(ctx: RelationContext) -> bool:
         rows = dim_mul(rows, data.shape[1])
         if columns == 0 or (isinstance(depth, int) and isinstance(columns, int)
                             and depth % columns):
-            ctx.fail("the blocks do not divide the dense matrix", arg=0, axis=1,
+            ctx.fail("the dense matrix is not divisible into blocks", arg=0, axis=1,
                      expected=f"a size divisible by {columns}", got=depth)
     shape = (dense.shape[0], rows)
     is_left = attrs_as(ctx, SparseDenseAttrs).sparse_lhs
@@ -75,9 +75,9 @@ def sparse_dense(
     dense_data: te.Tensor, sparse_data: te.Tensor, sparse_indices: te.Tensor,
     sparse_indptr: te.Tensor, attrs: SparseDenseAttrs,
 ) -> te.Tensor:
-    """``dense`` (M, K) times the transpose of a sparse matrix (N, K), by rows or rows of blocks.
+    """``dense`` (M, K) times the transpose of a sparse matrix (N, K) in CSR or BSR format.
 
-    With ``sparse_lhs`` the sparse matrix times the transpose of ``dense``.
+    With ``sparse_lhs``, the sparse matrix times the transpose of ``dense``.
     """
     return topi.sparse_dense(dense_data, sparse_data, sparse_indices, sparse_indptr,
                              is_left=attrs.sparse_lhs)
@@ -86,7 +86,7 @@ def sparse_dense(
 def dense_of(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, columns: int
 ) -> np.ndarray:
-    """The sparse matrix with all its zeros, in float64."""
+    """The sparse matrix in dense form, in float64."""
     block = data.shape[1:] if data.ndim == 3 else (1, 1)
     blocks = data.reshape(len(data), *block).astype(np.float64)
     result = np.zeros((len(indptr) - 1, columns // block[1], *block))
@@ -128,7 +128,7 @@ def _add_relation(ctx: RelationContext) -> bool:
     expect_same_dtype(ctx, 1, data, dense.dtype)
     expect_rows(ctx, 1, data, indices, indptr)
     expect_dim(ctx, 3, 0, indptr.shape[0], dim_add(dense.shape[0], 1),
-               "the matrices have different rows")
+               "the matrices differ in rows")
     ctx.output(dense)
     return True
 
@@ -139,7 +139,7 @@ def sparse_add(
     dense_data: te.Tensor, sparse_data: te.Tensor, sparse_indices: te.Tensor,
     sparse_indptr: te.Tensor, _attrs: Attrs,
 ) -> te.Tensor:
-    """``dense`` plus a sparse matrix of its shape, stored by rows."""
+    """``dense`` plus a sparse matrix of the same shape, in CSR format."""
     return topi.sparse_add(dense_data, sparse_data, sparse_indices, sparse_indptr)
 
 
@@ -168,7 +168,7 @@ def _transpose_relation(ctx: RelationContext) -> bool:
 def sparse_transpose(
     sparse_data: te.Tensor, sparse_indices: te.Tensor, sparse_indptr: te.Tensor, _attrs: Attrs
 ) -> tuple[te.Tensor, ...]:
-    """The transpose of a square sparse matrix, stored by rows; its columns are in order."""
+    """The transpose of a square CSR matrix, with sorted columns."""
     return topi.sparse_transpose(sparse_data, sparse_indices, sparse_indptr)
 
 

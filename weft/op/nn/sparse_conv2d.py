@@ -1,4 +1,4 @@
-"""Convolution of images by a sparse matrix."""
+"""Two-dimensional convolution with a sparse kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.topi.nn import sparse as topi
 class SparseConv2DAttrs(Attrs):
     layout: str = attr("NHWC", "layout of the data and the result",
                        check=one_of("NHWC", "NCHW"), expected='"NHWC" or "NCHW"')
-    kernel_size: int = attr(1, "side of the windows, with zeros around that keep the size",
+    kernel_size: int = attr(1, "side of the windows; zero padding keeps the size",
                             check=one_of(1, 3), expected="1 or 3")
 
 
@@ -47,7 +47,7 @@ def _relation(ctx: RelationContext) -> bool:
         outputs = dim_mul(outputs, weights.shape[1])
         if columns == 0 or (isinstance(depth, int) and isinstance(columns, int)
                             and depth % columns):
-            ctx.fail("the blocks do not divide the channels", arg=1, axis=2,
+            ctx.fail("the channels are not divisible into blocks", arg=1, axis=2,
                      expected=f"a divisor of {depth}", got=columns)
     shape = list(data.shape)
     shape[axis] = outputs
@@ -61,7 +61,7 @@ def sparse_conv2d(
     data: te.Tensor, weight_data: te.Tensor, weight_indices: te.Tensor, weight_indptr: te.Tensor,
     attrs: SparseConv2DAttrs,
 ) -> te.Tensor:
-    """A convolution whose kernel is a sparse matrix (O, height * width * C), by rows or blocks."""
+    """A convolution whose kernel is a sparse matrix (O, height * width * C), in CSR or BSR."""
     return topi.sparse_conv2d(data, weight_data, weight_indices, weight_indptr,
                               layout=Layout.parse(attrs.layout), kernel_size=attrs.kernel_size)
 

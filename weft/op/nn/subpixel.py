@@ -1,11 +1,11 @@
-"""Transposed convolution as plain ones, whose channels hold the phases of the result.
+"""Transposed convolution as ordinary convolutions, whose channels hold the phases of the result.
 
-With stride s, output position y = s * q + r depends on data around q alone, through the taps that
-lie r modulo s (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016).
-Phases with as many taps are the channels of one convolution, and a transpose interleaves all
-phases. Phases with fewer taps have convolutions of their own: taps of zero would make NaN of
-infinite data. For the same reason kernels that hold infinities are left alone: the border of the
-data is filled with zeros, which are multiplied by them.
+With stride s, output position y = s * q + r depends on data around q alone, through the taps
+congruent to r modulo s (Shi et al., "Is the deconvolution layer the same as a convolutional
+layer?", 2016). Phases with equally many taps are the channels of one convolution, and a transpose
+interleaves all phases. Phases with fewer taps have separate convolutions, because taps of zero
+would turn infinite data into NaN. For the same reason kernels with infinities are excluded: they
+would multiply the zero padding of the data.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _CONVOLUTIONS: dict[int, Op] = {1: conv1d, 2: conv2d, 3: conv3d}
 class _Group:
     """Phases of one axis with the same number of taps, ``step`` apart in the data.
 
-    ``taps[p][j]`` is the tap of the kernel that phase ``phases[p]`` applies to the data at
-    ``q - offset - (count - 1 - j) * step`` for position q: the order of a convolution.
+    ``taps[p][j]`` is the kernel tap that phase ``phases[p]`` applies to the data at
+    ``q - offset - (count - 1 - j) * step`` for position q, in the order of a convolution.
     """
 
     phases: tuple[int, ...]
@@ -52,7 +52,7 @@ class _Group:
 
     @property
     def reach(self) -> int:
-        """How far before position q the data is read."""
+        """The distance before position q from which data is read."""
         return self.offset + (self.count - 1) * self.step
 
 
@@ -60,7 +60,7 @@ class _Group:
 class _Axis:
     """One spatial axis: ``size`` elements of data, grouped phases, and the computed positions.
 
-    Of the interleaved result, ``wanted`` elements from ``start`` on are the result of the call.
+    ``wanted`` elements of the interleaved result, from ``start`` on, are the result of the call.
     """
 
     size: int
@@ -73,7 +73,7 @@ class _Axis:
 
     @staticmethod
     def of(size: int, taps: int, stride: int, step: int, cut: int, wanted: int) -> _Axis:
-        """For a kernel of ``taps``, and ``cut`` elements taken away in front."""
+        """For a kernel of ``taps``, with ``cut`` elements cropped in front."""
         groups = _phase_groups(taps, stride, step)
         first = min(cut // stride, *(g.reach for g in groups))
         last = max(-(-(cut + wanted) // stride), *(size + g.offset for g in groups))
@@ -86,7 +86,7 @@ class _Axis:
 
 
 def _phase_groups(taps: int, stride: int, step: int) -> tuple[_Group, ...]:
-    """The phases that any tap belongs to: tap k lies k * step modulo stride."""
+    """The phases that have taps: tap k belongs to phase k * step modulo stride."""
     by_phase: dict[int, list[int]] = {}
     for k in range(taps):
         by_phase.setdefault(k * step % stride, []).append(k)
@@ -101,9 +101,9 @@ def _phase_groups(taps: int, stride: int, step: int) -> tuple[_Group, ...]:
 
 
 def transposed_as_convolution(call: Call) -> Expr | None:
-    """The call by sub-pixels.
+    """The call as convolutions of phases.
 
-    ``None`` for layouts in blocks, spatial sizes that are open, and kernels with infinities or NaN.
+    ``None`` for blocked layouts, symbolic spatial sizes, and kernels with infinities or NaN.
     """
     attrs: Any = call.attrs
     data, kernel = call.args
@@ -131,7 +131,7 @@ def transposed_as_convolution(call: Call) -> Expr | None:
 
 
 def _is_finite(kernel: Expr) -> bool:
-    """Whether the kernel's elements are finite; those that a caller passes in are taken to be."""
+    """Whether the kernel's elements are finite; a kernel that is an input is assumed to be."""
     if not isinstance(kernel, Constant) or not tensor_type(kernel).dtype.is_float:
         return True
     return bool(np.isfinite(kernel.data).all())
@@ -146,7 +146,7 @@ def _axis(attrs: Any, axis: int, size: int, taps: int) -> _Axis:
 
 
 def _fixed(type_: TensorType, layout: str, letters: str) -> tuple[int, ...] | None:
-    """The sizes along ``letters``, ``None`` where one of them is open."""
+    """The sizes along ``letters``; ``None`` if one of them is symbolic."""
     found = [type_.shape[layout.index(letter)] for letter in letters]
     fixed = tuple(size for size in found if isinstance(size, int))
     return fixed if len(fixed) == len(found) else None
@@ -187,7 +187,7 @@ class _Builder:
         return take(joined, const(np.argsort(order)), axis=position)
 
     def _convolved(self, chosen: tuple[_Group, ...]) -> Expr:
-        """The phases of one group for each axis, as axes behind the channels."""
+        """The phases of one group for each axis, as axes after the channels."""
         (groups, inputs, outputs), rank = self.shape, len(self.axes)
         kernel = self.weights
         for axis, group in enumerate(chosen):

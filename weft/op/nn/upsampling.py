@@ -1,4 +1,4 @@
-"""Enlargement of images and volumes by factors."""
+"""Upsampling of images and volumes by scale factors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _scale_attr(axis: str) -> Any:
 
 
 def _method_attr(default: str, *choices: str) -> Any:
-    return attr(default, "how new elements are filled", check=one_of(*choices),
+    return attr(default, "interpolation of new elements", check=one_of(*choices),
                 expected=", ".join(choices))
 
 
@@ -45,7 +45,7 @@ class UpSamplingAttrs(Attrs):
     scale_w: float = _scale_attr("width")
     layout: str = attr("NCHW", "layout of the data and the result")
     method: str = _method_attr("nearest_neighbor", "nearest_neighbor", "bilinear", "bicubic")
-    align_corners: bool = attr(False, "put the outermost elements upon each other")
+    align_corners: bool = attr(False, "align the centres of the outermost elements")
 
     @property
     def scales(self) -> dict[str, float]:
@@ -60,7 +60,7 @@ class UpSampling3DAttrs(Attrs):
     scale_w: float = _scale_attr("width")
     layout: str = attr("NCDHW", "layout of the data and the result")
     method: str = _method_attr("nearest_neighbor", "nearest_neighbor", "trilinear")
-    align_corners: bool = attr(False, "put the outermost elements upon each other")
+    align_corners: bool = attr(False, "align the centres of the outermost elements")
 
     @property
     def scales(self) -> dict[str, float]:
@@ -69,13 +69,13 @@ class UpSampling3DAttrs(Attrs):
 
 
 def _is_repetition(attrs: Any) -> bool:
-    """Whether every element is repeated a whole number of times."""
+    """Whether every element is repeated an integral number of times."""
     return (attrs.method == "nearest_neighbor" and not attrs.align_corners
             and all(s.is_integer() for s in attrs.scales.values()))
 
 
 def _enlarged(attrs: Any, size: Dim, letter: str) -> Dim | None:
-    """The size along an axis; ``None`` where the size it depends on is open."""
+    """The size along an axis; ``None`` if it depends on a symbolic size."""
     scale = attrs.scales[letter]
     if isinstance(size, int):
         return round(size * scale)
@@ -94,8 +94,8 @@ def _relation(ctx: RelationContext) -> bool:
         axis = layout.index_of(letter)
         size = _enlarged(attrs, shape[axis], letter)
         if size is None or size == 0:
-            ctx.fail("the data cannot be enlarged", arg=0, axis=axis,
-                     expected="a fixed size of 1 or more", got=shape[axis])
+            ctx.fail("cannot upsample the axis", arg=0, axis=axis,
+                     expected="a static size of 1 or more", got=shape[axis])
         else:
             shape[axis] = size
     ctx.output(TensorType(tuple(shape), source.dtype))
@@ -103,7 +103,7 @@ def _relation(ctx: RelationContext) -> bool:
 
 
 def _axes(attrs: Any, shape: Sequence[int]) -> dict[int, Resampling]:
-    """Relay's convention: positions are multiples of the inverse factor."""
+    """Relay's convention: input positions are multiples of the inverse scale."""
     layout = Layout.parse(attrs.layout)
     mode = "align_corners" if attrs.align_corners else "asymmetric"
     axes = {}
@@ -133,16 +133,16 @@ def _define(name: str, attrs_type: type[Attrs], cases: Sequence[Case]) -> Op:
         layout = Layout.parse(attrs.layout)
         if _is_repetition(attrs):
             return repeat_nearest(x, {layout.index_of(a): int(s) for a, s in attrs.scales.items()})
-        sizes = [int_value(size) or 0 for size in x.shape]  # those to resample are fixed
+        sizes = [int_value(size) or 0 for size in x.shape]  # resampled sizes are static
         return resize(x, _axes(attrs, sizes), x.dtype, 0.0)
 
     def reference(x: np.ndarray, **values: Any) -> np.ndarray:
         return resized(x, _axes(attrs_type(**values), x.shape), x.dtype, 0.0)
 
     run.__doc__ = (
-        "The data enlarged (or shrunk) by factors along its spatial axes.\n\n"
-        "Output position i lies at i / scale on the input; with ``align_corners`` the outermost\n"
-        "positions fall together instead."
+        "The data upsampled (or shrunk) by scale factors along its spatial axes.\n\n"
+        "Output position i maps to i / scale on the input; ``align_corners`` aligns the outermost\n"
+        "elements instead."
     )
     op = define_op(name, attrs=attrs_type, relation=_relation, pattern=OpPattern.OUT_FUSABLE,
                    level=2, inputs=("x",), traits=CONTINUOUS)(run)

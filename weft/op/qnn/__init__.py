@@ -1,7 +1,7 @@
-"""Operators on quantised numbers: integers that store real numbers by a scale and a zero point.
+"""Quantized operators: integers that represent real numbers by a scale and a zero point.
 
-``op.qnn.add`` and so on are the operator records. Each is said by operators on plain integers and
-floats (``composed``), which the pass ``qnn_canonicalize`` puts in its place.
+``op.qnn.add`` and so on are the operator records. Each is composed of operators on integers and
+floats (``composed``), by which the pass ``qnn_canonicalize`` replaces it.
 """
 
 from weft.op.qnn.arithmetic import qnn_abs as abs

@@ -1,6 +1,6 @@
-"""Functions of stored numbers: computed on the real numbers, in float32, and stored again.
+"""Elementwise functions of quantized tensors: computed in float32, and requantized.
 
-A result is the nearest integer to what float32 gives; where that lies within the error of a
+A result is the integer nearest to the float32 result; where that is within the error of a
 transcendental function (2 ulp) of a half, it may be the neighbour.
 """
 
@@ -70,7 +70,7 @@ def _rhs_axis(attrs: Any, _: int) -> int:
 
 
 def _sum(name: str, combine: Op, reference: Callable[..., np.ndarray], doc: str) -> Op:
-    """Both operands in steps of the result, added or subtracted."""
+    """Both operands are rescaled to the result's scale, and added or subtracted."""
 
     def build(x: Expr, y: Expr, xs: Expr, xz: Expr, ys: Expr, yz: Expr, s: Expr, z: Expr,
               attrs: BinaryAttrs) -> Expr:
@@ -128,11 +128,11 @@ def _binary(name: str, build: Build, meaning: Callable[..., np.ndarray], doc: st
     )
 
 
-qnn_add = _sum("qnn.add", add, np.add, "The sum of two stored tensors, under broadcasting.")
+qnn_add = _sum("qnn.add", add, np.add, "The sum of two quantized tensors, with broadcasting.")
 qnn_subtract = _sum("qnn.subtract", subtract, np.subtract,
-                    "The difference of two stored tensors, under broadcasting.")
+                    "The difference of two quantized tensors, with broadcasting.")
 qnn_mul = _binary("qnn.mul", _product, _product_reference,
-                  "The product of two stored tensors, under broadcasting.")
+                  "The product of two quantized tensors, with broadcasting.")
 
 UNARY_ROLES = (("data", Quantized(BYTES)), ("scale", scale()), ("zero_point", zero()),
                ("output_scale", scale()), ("output_zero_point", zero()))
@@ -173,7 +173,7 @@ _vector_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _hardswish(x: Expr) -> Expr:
-    """The sixth is taken off before the product, behind which the result's scale follows."""
+    """Divides by 6 before the multiplication; the result's scale is applied last."""
     moved = cast(add(cast(x, dtype=DOUBLE), const(3.0, DOUBLE)), dtype=FLOAT)
     gate = minimum(maximum(moved, const(0.0, FLOAT)), const(6.0, FLOAT))
     return multiply(x, divide(gate, const(6.0, FLOAT)))
@@ -185,24 +185,24 @@ def _hardswish_reference(x: np.ndarray) -> np.ndarray:
     return x * (gate / np.float32(6))
 
 
-qnn_abs = _unary("qnn.abs", elementwise.abs, np.abs, *_ANY, doc="|x| of stored numbers.")
+qnn_abs = _unary("qnn.abs", elementwise.abs, np.abs, *_ANY, doc="|x| of a quantized tensor.")
 qnn_sqrt = _unary("qnn.sqrt", elementwise.sqrt, np.sqrt, *_POSITIVE,
-                  doc="The square root of stored numbers, none of them negative.")
+                  doc="The square root of a quantized tensor without negative values.")
 qnn_rsqrt = _unary("qnn.rsqrt", elementwise.rsqrt, _in_float64(lambda x: 1 / np.sqrt(x)),
-                   *_POSITIVE, doc="1 / sqrt x of stored numbers above 0.")
+                   *_POSITIVE, doc="1 / sqrt x of a quantized tensor of positive values.")
 qnn_exp = _unary("qnn.exp", elementwise.exp, _in_float64(np.exp), *_ANY,
-                 doc="e**x of stored numbers.")
+                 doc="e**x of a quantized tensor.")
 qnn_log = _unary("qnn.log", elementwise.log, _in_float64(np.log), *_POSITIVE,
-                 doc="The natural logarithm of stored numbers above 0.")
+                 doc="The natural logarithm of a quantized tensor of positive values.")
 qnn_tanh = _unary("qnn.tanh", elementwise.tanh, _in_float64(np.tanh), *_ANY,
-                  doc="The hyperbolic tangent of stored numbers.")
+                  doc="The hyperbolic tangent of a quantized tensor.")
 qnn_sigmoid = _unary("qnn.sigmoid", elementwise.sigmoid,
                      _in_float64(lambda x: 1 / (1 + np.exp(-x))), *_ANY,
-                     doc="1 / (1 + e**-x) of stored numbers.")
+                     doc="1 / (1 + e**-x) of a quantized tensor.")
 qnn_erf = _unary("qnn.erf", elementwise.erf, _in_float64(_vector_erf), *_ANY,
-                 doc="The error function of stored numbers.")
+                 doc="The error function of a quantized tensor.")
 qnn_hardswish = _unary("qnn.hardswish", _hardswish, _hardswish_reference, *_ANY,
-                       doc="x * min(max(x + 3, 0), 6) / 6 of stored numbers.")
+                       doc="x * min(max(x + 3, 0), 6) / 6 of a quantized tensor.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,5 +231,5 @@ qnn_leaky_relu = define_composed(
     "qnn.leaky_relu", _leaky_relu, _leaky_relu_reference, *_ANY,
     case((3, 5), *_IN, *_OUT, alpha=0.5, **_BYTES),
     roles=UNARY_ROLES, attrs=LeakyReluAttrs, pattern=OpPattern.ELEMWISE,
-    doc="x of stored numbers, times ``alpha`` where it is negative.",
+    doc="x of a quantized tensor, times ``alpha`` where it is negative.",
 )

@@ -1,8 +1,8 @@
-"""Operators that are said by simpler ones: their types, computes and lowering follow from that.
+"""Composed operators: types, computes and lowering follow from simpler operators.
 
-``build(*arguments, attrs)`` gives the expression that a call stands for. The pass
-``qnn_canonicalize`` puts it in the place of the call; its type is the type of the call; and the
-computes of the operators in it, one after the other, are the compute.
+``build(*arguments, attrs)`` gives the expression that a call is equal to. The pass
+``qnn_canonicalize`` replaces the call by it, its type is the type of the call, and the computes of
+its operators, applied in turn, are the compute.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """An argument of floating point."""
+    """A floating-point argument."""
 
     def check(self, ctx: RelationContext, index: int) -> None:
-        """Refuse another dtype."""
+        """Fail for another dtype."""
         for type_ in _tensors(ctx, index, many=False):
             if not type_.dtype.is_float:
-                ctx.fail("real numbers are quantised", arg=index, expected="a float dtype",
+                ctx.fail("expected real numbers", arg=index, expected="a float dtype",
                          got=type_.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """An argument of stored integers, or a tuple of ``many`` such."""
+    """An argument of quantized integers, or with ``many`` a tuple of such."""
 
     dtypes: tuple[str, ...] = INTEGERS
     many: bool = False
 
     def check(self, ctx: RelationContext, index: int) -> None:
-        """Refuse another dtype."""
+        """Fail for another dtype."""
         for type_ in _tensors(ctx, index, many=self.many):
             if type_.dtype.name not in self.dtypes:
-                ctx.fail("the argument is not quantised", arg=index,
+                ctx.fail("expected a quantized tensor", arg=index,
                          expected=" or ".join(self.dtypes), got=type_.dtype)
 
 
@@ -58,8 +58,8 @@ class Quantized:
 class Parameter:
     """A scale (float32) or a zero point (int32): one number, or one along an axis of ``of``.
 
-    ``axis`` finds that axis by the attributes and the rank; without it there is one number.
-    ``many``: a tuple with one for each tensor of the first argument.
+    ``axis`` determines that axis from the attributes and the rank; without it there is one number.
+    ``many``: a tuple with one per tensor of the first argument.
     """
 
     dtype: str
@@ -68,9 +68,9 @@ class Parameter:
     many: bool = False
 
     def check(self, ctx: RelationContext, index: int) -> None:
-        """Refuse another dtype and sizes that fit no axis."""
+        """Fail for another dtype, or for sizes that fit no axis."""
         if self.many and len(ctx.tensors(index) or ()) != len(ctx.tensors(0) or ()):
-            ctx.fail("there is not one for each tensor", arg=index, expected=ctx.args[0],
+            ctx.fail("expected one per tensor", arg=index, expected=ctx.args[0],
                      got=ctx.args[index])
         for type_ in _tensors(ctx, index, many=self.many):
             if type_.dtype.name != self.dtype:
@@ -81,14 +81,14 @@ class Parameter:
                 continue
             data = None if self.of is None else ctx.tensor(self.of)
             if data is None or self.axis is None or type_.ndim != 1:
-                ctx.fail("there is one number for the whole tensor", arg=index,
+                ctx.fail("expected one number for the whole tensor", arg=index,
                          expected="shape () or (1,)", got=type_.shape)
                 return
             axis = self.axis(ctx.attrs, data.ndim)
             if not -data.ndim <= axis < data.ndim:
-                ctx.fail("there is no such axis", expected=f"an axis of {data}", got=axis)
+                ctx.fail("axis out of range", expected=f"an axis of {data}", got=axis)
             if type_.shape[0] != data.shape[axis]:
-                ctx.fail("the numbers do not fit the axis", arg=index,
+                ctx.fail("the length does not fit the axis", arg=index,
                          expected=f"({data.shape[axis]},), as axis {axis} of the data, or one",
                          got=type_.shape)
 
@@ -120,7 +120,7 @@ def define_composed(
     attrs: type[Attrs] = NoAttrs,
     pattern: OpPattern = OpPattern.OPAQUE,
 ) -> Op:
-    """The operator ``name``; ``roles`` names its arguments and says what each may be."""
+    """The operator ``name``; ``roles`` names its arguments and restricts each of them."""
 
     def compute(*arguments: Any) -> Tensors:
         *tensors, attributes = arguments
@@ -137,9 +137,7 @@ def define_composed(
 
 def _relation(build: Build, roles: tuple[Role, ...]) -> Relation:
     def relate(ctx: RelationContext) -> bool:
-        """The type of what the operator stands for, after its scales and zero points are
-        checked.
-        """
+        """The type of the composed expression, after checking scales and zero points."""
         if not all(map(is_complete, ctx.args)):
             return False
         for index, role in enumerate(roles):
@@ -198,12 +196,12 @@ def _value(node: Expr, values: dict[Expr, Tensors]) -> Tensors:
     if isinstance(node, Constant) and node.data.size == 1:
         number, dtype = node.data.reshape(()).item(), DType.of(node.data.dtype)
         return te.compute(node.data.shape, lambda *_: te.const(number, dtype), name="constant")
-    raise LoweringError(f"{type(node).__name__} has no compute", where=node.span)
+    raise LoweringError(f"missing compute of {type(node).__name__}", where=node.span)
 
 
 def _type_of(value: Tensors) -> Type:
     if isinstance(value, tuple):
         return TupleType(tuple(map(_type_of, value)))
     if value.static_shape is None:
-        raise LoweringError(f"{value.name} has a symbolic size", expected="fixed sizes")
+        raise LoweringError(f"{value.name} has a symbolic size", expected="static sizes")
     return TensorType(value.static_shape, value.dtype)

@@ -1,4 +1,4 @@
-"""Between real and stored numbers: quantize, dequantize, requantize, and their simulations."""
+"""Conversion between real and quantized tensors: quantize, dequantize, requantize, simulations."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ requantize = define_composed(
     roles=(("data", Quantized()), ("input_scale", scale(0, _axis)),
            ("input_zero_point", zero(0, _axis)), ("output_scale", scale(0, _axis)),
            ("output_zero_point", zero(0, _axis))),
-    doc="The same real numbers stored with another scale and zero point.\n\n"
+    doc="The same real numbers, quantized with another scale and zero point.\n\n"
         "``round((data - input_zero_point) * (input_scale / output_scale)) + output_zero_point``.",
 )
 
@@ -156,7 +156,7 @@ simulated_quantize = define_composed(
     case((2, 4, 3), _S4, _Z4, axis=1, out_dtype="uint8", low=-20, high=20),
     attrs=QuantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
-    doc="The numbers that ``qnn.quantize`` gives, kept in float32.",
+    doc="The result of ``qnn.quantize``, kept in float32.",
 )
 
 
@@ -177,5 +177,5 @@ simulated_dequantize = define_composed(
     case((3, 5), _S, _Z, low=-9, high=9), case((2, 4, 3), _S4, _Z4, axis=1, low=-9, high=9),
     attrs=DequantizeAttrs, pattern=OpPattern.BROADCAST,
     roles=(("data", Real()), ("scale", scale(0, _axis)), ("zero_point", zero(0, _axis))),
-    doc="``(data - zero_point) * scale`` of integers that are kept as floats.",
+    doc="``(data - zero_point) * scale`` for quantized integers kept as floats.",
 )

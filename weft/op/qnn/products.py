@@ -1,7 +1,7 @@
-"""Products of stored numbers: the sums of ``(x - zero) * (w - zero)``, exact in int32.
+"""Contractions of quantized tensors: sums of ``(x - zero) * (w - zero)``, exact in int32.
 
-The result is stored at the product of both scales with zero point 0; ``qnn.requantize`` brings it
-back to bytes. The scales are operands all the same: they say what the numbers mean.
+The result has the product of both scales as scale, and zero point 0; ``qnn.requantize`` converts it
+back to 8 bits. The scales are operands only to record what the integers mean.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _roles(weight: str, axis: Any) -> tuple[tuple[str, Role], ...]:
 
 
 def _in_int32(attrs: Attrs) -> dict[str, Any]:
-    """The attributes, with sums in int32."""
+    """The attributes with an int32 accumulator."""
     return {**dict(attrs.items()), "out_dtype": INT}
 
 
@@ -52,7 +52,7 @@ def _weight_rows(attrs: Any, _: int) -> int:
 
 
 def _dense(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr, attrs: DenseAttrs) -> Expr:
-    """``(x - a)(w - b) = x w - a sum(w - b) - b sum(x)``, where bytes can be multiplied."""
+    """``(x - a)(w - b) = x w - a sum(w - b) - b sum(x)``, if the operands are 8-bit integers."""
     is_plain = attrs.weight_layout == "NK" and min(ndim_of(x), ndim_of(w)) > 0
     if not (_are_bytes(x, w) and is_plain):
         rows = centred(w, wz, _weight_rows(attrs, 2))
@@ -92,14 +92,14 @@ qnn_dense = define_composed(
     case((3, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, dtypes="int16", low=-999, high=999),
     case((0, 5), (4, 5), _ZX, _ZW, _ONE, _ONE, **_BYTES),
     roles=_roles("weight", _weight_rows), attrs=DenseAttrs, pattern=OpPattern.OUT_FUSABLE,
-    doc="``nn.dense`` of stored numbers, summed in int32.\n\n"
-        "The result is stored at ``input_scale * weight_scale`` with zero point 0.",
+    doc="``nn.dense`` of quantized tensors, accumulated in int32.\n\n"
+        "The result has scale ``input_scale * weight_scale`` and zero point 0.",
 )
 
 
 def _batch_matmul(x: Expr, y: Expr, xz: Expr, yz: Expr, _xs: Expr, _ys: Expr,
                   attrs: BatchMatmulAttrs) -> Expr:
-    """``(x - a)(y - b) = x y - a sum(y - b) - b sum(x)``, where bytes can be multiplied."""
+    """``(x - a)(y - b) = x y - a sum(y - b) - b sum(x)``, if the operands are 8-bit integers."""
     if not _are_bytes(x, y):
         return batch_matmul(centred(x, xz), centred(y, yz), **_in_int32(attrs))
     product = batch_matmul(x, y, **_in_int32(attrs))
@@ -127,8 +127,8 @@ qnn_batch_matmul = define_composed(
     case((1, 5, 3), (2, 5, 4), _ZX, _NONE, _ONE, _ONE, transpose_a=True, transpose_b=False,
          **_MIXED),
     roles=_roles("rhs", None), attrs=BatchMatmulAttrs, pattern=OpPattern.OUT_FUSABLE,
-    doc="``nn.batch_matmul`` of stored numbers, summed in int32.\n\n"
-        "The result is stored at ``input_scale * rhs_scale`` with zero point 0.",
+    doc="``nn.batch_matmul`` of quantized tensors, accumulated in int32.\n\n"
+        "The result has scale ``input_scale * rhs_scale`` and zero point 0.",
 )
 
 
@@ -138,8 +138,8 @@ def _kernel_outputs(attrs: Any, _: int) -> int:
 
 def _conv2d(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr,
             attrs: Conv2DAttrs) -> Expr:
-    """Padding is of real zeros: of zero points, where bytes can be multiplied, and of zeros where
-    zero points are taken off before it.
+    """Padding represents real zeros: it is the zero point for 8-bit operands, and 0 if zero points
+    are subtracted first.
     """
     w, wz = _around_zero(w, wz)
     is_plain = all(Layout.parse(name).is_primal for name in (
@@ -151,7 +151,7 @@ def _conv2d(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr,
 
 
 def _byte_conv2d(x: Expr, w: Expr, xz: Expr, attrs: Conv2DAttrs) -> Expr:
-    """``(x - a) w = x w - a sum(w)``, the border of ``x`` being ``a``."""
+    """``(x - a) w = x w - a sum(w)``, with ``x`` padded by ``a``."""
     if is_zero(xz):
         return conv2d(x, w, **_in_int32(attrs))
     data, kernel = Layout.parse(attrs.data_layout), Layout.parse(attrs.kernel_layout)
@@ -171,7 +171,7 @@ def _byte_conv2d(x: Expr, w: Expr, xz: Expr, attrs: Conv2DAttrs) -> Expr:
 
 
 def _around_zero(w: Expr, wz: Expr) -> tuple[Expr, Expr]:
-    """Constant bytes around 128 as signed ones around 0."""
+    """Constant uint8 weights around 128 as int8 weights around 0."""
     if not (isinstance(w, Constant) and isinstance(wz, Constant)):
         return w, wz
     if w.data.dtype != np.uint8 or (wz.data != 128).any():
@@ -197,8 +197,8 @@ qnn_conv2d = define_composed(
          kernel_layout="HWIO", dilation=(2, 1), **_BYTES),
     case((0, 3, 5, 5), (4, 3, 1, 1), _NONE, _NONE, _ONE, _ONE, **_BYTES),
     roles=_roles("kernel", _kernel_outputs), attrs=Conv2DAttrs, pattern=OpPattern.OUT_FUSABLE,
-    doc="``nn.conv2d`` of stored numbers, summed in int32, around the data real zeros.\n\n"
-        "The result is stored at ``input_scale * kernel_scale`` with zero point 0.",
+    doc="``nn.conv2d`` of quantized tensors, accumulated in int32; padding is real zeros.\n\n"
+        "The result has scale ``input_scale * kernel_scale`` and zero point 0.",
 )
 
 
@@ -226,6 +226,6 @@ qnn_conv2d_transpose = define_composed(
          output_padding=(1, 0), **_MIXED),
     roles=_roles("kernel", _kernel_outputs), attrs=Conv2DTransposeAttrs,
     pattern=OpPattern.OUT_FUSABLE,
-    doc="``nn.conv2d_transpose`` of stored numbers, summed in int32.\n\n"
-        "The result is stored at ``input_scale * kernel_scale`` with zero point 0.",
+    doc="``nn.conv2d_transpose`` of quantized tensors, accumulated in int32.\n\n"
+        "The result has scale ``input_scale * kernel_scale`` and zero point 0.",
 )

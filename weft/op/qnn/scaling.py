@@ -1,12 +1,12 @@
-"""Between integers and the real numbers that they store: ``real = scale * (integer - zero)``.
+"""Quantization arithmetic: ``real = scale * (integer - zero)``.
 
-All arithmetic on the way back is in float32, in the order in which it is written here, and rounds
-once to an integer: halves go to the even neighbour unless the attribute ``rounding`` says
-otherwise. That is what ONNX's QuantizeLinear does. The references below do the same in NumPy, bit
-for bit. Two things keep it so. What is linear is multiplied once, by the ratio of two scales: of
-constant scales the passes behind would make one factor, which rounds otherwise. And no product in
-float32 goes into a sum, as machine code may do both in one instruction that rounds once: sums are
-taken in float64, where a product of a stored number and a ratio is exact.
+All arithmetic from real to quantized numbers is in float32, in the order in which it is written
+here, and rounds once to an integer; halves go to even unless the attribute ``rounding`` says
+otherwise, as in ONNX's QuantizeLinear. The references below do the same in NumPy, bit for bit. Two
+rules ensure that. A linear function multiplies once, by the ratio of two scales, because later
+passes would fold two constant scales into one factor, which rounds differently. And a sum never
+contains a float32 product, because machine code may contract both into one fused multiply-add;
+sums are computed in float64, where a product of a quantized integer and a ratio is exact.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROUNDINGS = ("even", "upward", "away")
 
 @dataclass(frozen=True, kw_only=True)
 class RoundingAttrs(Attrs):
-    rounding: str = attr("even", "where halves go: to the even neighbour, upward, or away from 0",
+    rounding: str = attr("even", "rounding of halves: to even, upward, or away from 0",
                          check=one_of(*ROUNDINGS), expected=" or ".join(ROUNDINGS))
 
 
@@ -49,7 +49,7 @@ def is_zero(expr: Expr) -> bool:
 
 
 def along(parameter: Expr, axis: int, ndim: int) -> Expr:
-    """A scale or zero point in the shape in which it broadcasts with a tensor of ``ndim`` axes."""
+    """A scale or zero point, shaped to broadcast with a tensor of ``ndim`` axes."""
     type_ = tensor_type(parameter)
     if type_.ndim == 0:
         return parameter
@@ -82,14 +82,14 @@ def quantized(
 
 
 def ratio_of(scale: Expr, out_scale: Expr, axis: int, ndim: int) -> Expr:
-    """``scale / out_scale``, to broadcast with a tensor of ``ndim`` axes."""
+    """``scale / out_scale``, shaped to broadcast with a tensor of ``ndim`` axes."""
     return divide(along(scale, axis, ndim), along(out_scale, axis, ndim))
 
 
 def steps_of(
     data: Expr, scale: Expr, zero: Expr, out_scale: Expr, axis: int = -1, real: DType = FLOAT
 ) -> Expr:
-    """``(data - zero) * (scale / out_scale)``: what is stored, in steps of another scale."""
+    """``(data - zero) * (scale / out_scale)``: the value in units of another scale."""
     ratio = ratio_of(scale, out_scale, axis, ndim_of(data))
     ratio = ratio if real == FLOAT else cast(ratio, dtype=real)
     return multiply(cast(centred(data, zero, axis), dtype=real), ratio)
@@ -98,7 +98,7 @@ def steps_of(
 def stored(
     steps: Expr, zero: Expr, dtype: DType, rounding: str = "even", real: DType = FLOAT
 ) -> Expr:
-    """``round(steps) + zero`` (which broadcasts already), clipped to the range of ``dtype``."""
+    """``round(steps) + zero`` (already broadcastable), clipped to the range of ``dtype``."""
     whole = rounded(steps, rounding, real)
     if not is_zero(zero):
         whole = add(whole, cast(zero, dtype=real))
@@ -107,7 +107,7 @@ def stored(
 
 
 def rounded(steps: Expr, rounding: str, real: DType = FLOAT) -> Expr:
-    """Whole numbers, in the dtype ``real`` of the steps."""
+    """The rounded numbers, in the dtype ``real`` of the steps."""
     if rounding == "even":
         return round_even(steps)
     wide = steps if real == DOUBLE else cast(steps, dtype=DOUBLE)
@@ -120,7 +120,7 @@ def rounded(steps: Expr, rounding: str, real: DType = FLOAT) -> Expr:
 
 
 def limits(dtype: DType) -> tuple[float, float]:
-    """The range of an integer dtype, as far as float32 has it."""
+    """The range of an integer dtype, as far as float32 represents it."""
     info = np.iinfo(dtype.numpy)
     high = np.float32(info.max)
     return float(info.min), float(high if int(high) <= info.max else np.nextafter(

@@ -1,4 +1,4 @@
-"""Joining, averaging and normalising stored numbers: concatenate, avg_pool2d, softmax."""
+"""Quantized concatenate, avg_pool2d and softmax."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _fields(expr: Expr) -> list[Expr]:
 
 def _concatenate(data: Expr, scales: Expr, zeros: Expr, s: Expr, z: Expr,
                  attrs: ConcatenateAttrs) -> Expr:
-    """Each tensor at the scale of the result, then all joined."""
+    """Each tensor is requantized to the result's scale; then all are joined."""
     parts = zip(_fields(data), _fields(scales), _fields(zeros), strict=True)
     alike = [stored(steps_of(x, xs, xz, s), along(z, -1, ndim_of(x)), dtype_of(x), attrs.rounding)
              for x, xs, xz in parts]
@@ -85,13 +85,13 @@ qnn_concatenate = define_composed(
            ("input_zero_points", zero(many=True)),
            ("output_scale", scale()), ("output_zero_point", zero())),
     attrs=ConcatenateAttrs, pattern=OpPattern.INJECTIVE,
-    doc="Stored tensors, each with its own scale and zero point, joined along an axis.",
+    doc="Quantized tensors, each with its own scale and zero point, joined along an axis.",
 )
 
 
 def _avg_pool2d(x: Expr, s: Expr, z: Expr, out_s: Expr, out_z: Expr,
                 attrs: AvgPool2DAttrs) -> Expr:
-    """Sums of whole numbers are exact; their average is scaled."""
+    """Sums of integers are exact; their average is rescaled."""
     ndim = ndim_of(x)
     steps = avg_pool2d(cast(centred(x, z), dtype=FLOAT), **dict(attrs.items()))
     return stored(multiply(steps, ratio_of(s, out_s, -1, ndim)), along(out_z, -1, ndim),
@@ -113,7 +113,7 @@ qnn_avg_pool2d = define_composed(
          count_include_pad=True, **_BYTES),
     case((1, 4, 4, 3), *_IN, *_OUT, pool_size=(2, 2), strides=(2, 2), layout="NHWC", **_BYTES),
     roles=UNARY_ROLES, attrs=AvgPool2DAttrs,
-    doc="``nn.avg_pool2d`` of stored numbers, around the data real zeros; halves go to even.",
+    doc="``nn.avg_pool2d`` of a quantized tensor; padding represents real zeros; halves to even.",
 )
 
 
@@ -143,5 +143,5 @@ qnn_softmax = define_composed(
     case((3, 5), *_IN, *_SHARE, **_BYTES), case((2, 4, 3), *_IN, *_SHARE, axis=1, **_BYTES),
     case((0, 4), *_IN, *_SHARE, **_BYTES),
     roles=UNARY_ROLES, attrs=SoftmaxAttrs,
-    doc="The softmax of stored numbers along an axis, computed in float32 and stored again.",
+    doc="The softmax of a quantized tensor along an axis, computed in float32 and requantized.",
 )
