@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs.coverage_page import ROOT
 from weft.compiler.pipeline import PHASE_NAMES
+from weft.ir.op import OPS
 from weft.ir.passes import PASSES
 from weft.topi.layout import Layout
 
@@ -49,7 +50,7 @@ def known_words() -> frozenset[str]:
                     found.add(name)
                 case ast.arg(arg=name) | ast.Attribute(attr=name) | ast.Constant(value=str(name)):
                     found.add(name)
-    return frozenset(found)
+    return frozenset(found | set(OPS))
 
 
 @functools.cache
