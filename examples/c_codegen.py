@@ -1,4 +1,4 @@
-"""A code generator of one's own: elementwise regions written as C, for the system's C compiler.
+"""An external code generator: elementwise regions written as C, for the C compiler of the system.
 
     python examples/c_codegen.py
 
@@ -35,7 +35,7 @@ def supports(call: Call) -> bool:
 
 
 def generate(region: Region) -> ObjectCode | None:
-    """The object code of one region; ``None`` where there is no C compiler, or two results."""
+    """The object code of one region; ``None`` without a C compiler, or for several results."""
     compiler = shutil.which("cc")
     if compiler is None or isinstance(region.function.body, weft.ir.Tuple):
         return None

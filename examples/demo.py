@@ -1,8 +1,8 @@
-"""The main job of weft on a real model: compile, check, profile, export, run the artifact.
+"""weft on a real model: compile, check, profile, export, run the artifact.
 
     python examples/demo.py [--threads N] [--repeat N]
 
-The model is the ResNet-50 that ships inside the onnx package with one stored input and output.
+The model is the ResNet-50 of the onnx package, which has one stored input and output.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from weft.runtime.manifest import Manifest, TensorSpec
 
-# C has no 16-bit floats of these kinds everywhere: the bits are passed as they are.
+# Not every C compiler has these 16-bit floats: their bits are passed as integers.
 _C_TYPES = {
     "float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t",
     "bool": "uint8_t", **{f"{sign}int{bits}": f"{sign}int{bits}_t"
@@ -16,15 +16,15 @@ _C_TYPES = {
 
 
 def header_text(name: str, manifest: Manifest) -> str:
-    """The header: what the functions take, sizes as constants, and the error codes."""
+    """The header: the functions with their arguments, sizes as constants, and error codes."""
     upper = name.upper()
     inputs, outputs = manifest.inputs, manifest.outputs
     return f"""\
 /* {name}: a model compiled by weft {manifest.weft_version} for {manifest.target.triple}
    ({manifest.target.cpu}). The machine that runs it needs the instructions of that CPU.
 
-   Link {name}.o, with -lm. Nothing is allocated, and there is no state: calls may come from
-   several threads at once, each with a workspace of its own. */
+   Link {name}.o, with -lm. The functions allocate no memory and are stateless: several threads
+   may call them at once, each with its own workspace. */
 #ifndef {upper}_H
 #define {upper}_H
 
@@ -49,10 +49,10 @@ static const size_t {name}_output_bytes[] = {{{_sizes(outputs)}}};
 enum {{
   {upper}_OK = 0,
   {upper}_NULL_POINTER = 1,       /* a pointer to an array, or one of the arguments, is NULL */
-  {upper}_UNALIGNED_WORKSPACE = 2 /* the workspace is no multiple of {upper}_WORKSPACE_ALIGNMENT */
+  {upper}_UNALIGNED_WORKSPACE = 2 /* its address is no multiple of {upper}_WORKSPACE_ALIGNMENT */
 }};
 
-/* The bytes of the workspace that a call needs. */
+/* The size of the workspace of a call, in bytes. */
 size_t {name}_workspace_size(void);
 
 /* Run the model. Arrays are dense, in C order, aligned as their elements are, and do not overlap.

@@ -1,8 +1,8 @@
-"""The file format of artifacts: a zip archive, stored, that any tool can look into.
+"""The file format of artifacts: an uncompressed zip archive.
 
 ``manifest.json`` describes the module and holds the SHA-256 of all members; ``lib.so`` is
-the code; ``constants.bin`` the weights, at a multiple of 64 bytes in the file, so that they can
-be mapped into memory where they are.
+the code, as the back end linked it (a shared object for CPUs); ``constants.bin`` the weights, at a
+multiple of 64 bytes in the file, so that they can be mapped into memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEMBERS = (MANIFEST, LIBRARY, CONSTANTS)
 MEMBER_ALIGNMENT = 64
 _LOCAL_HEADER = 30
 _PADDING_ID = 0xD935  # the extra field that archives use for alignment
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # archives of the same module are the same bytes
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal modules give equal archives
 
 
 def digest(data: Any) -> str:
@@ -33,7 +33,7 @@ def digest(data: Any) -> str:
 
 
 def manifest_digest(text: bytes | str) -> str:
-    """The checksum of a manifest, which lies in it: taken without itself, of sorted JSON."""
+    """The checksum of a manifest: of its sorted JSON without the checksum itself."""
     document = json.loads(text)
     document["checksums"].pop(MANIFEST, None)
     return digest(json.dumps(document, sort_keys=True).encode())
@@ -55,16 +55,16 @@ def write_archive(file: IO[bytes], members: Mapping[str, bytes | memoryview]) ->
 def _padding(offset: int, info: zipfile.ZipInfo) -> bytes:
     """An extra field that moves the member's first byte to a multiple of the alignment."""
     large = info.file_size >= zipfile.ZIP64_LIMIT // 2
-    info.CRC = info.compress_size = 0  # unknown as yet; the header is as long with any values
+    info.CRC = info.compress_size = 0  # not known yet; they do not change the length of the header
     header = len(info.FileHeader(zip64=large)) + 4
     missing = -(offset + header) % MEMBER_ALIGNMENT
     return struct.pack("<HH", _PADDING_ID, missing) + bytes(missing)
 
 
 def locate_members(file: IO[bytes], size: int) -> dict[str, tuple[int, int]]:
-    """Offset and size of each member; ``ArtifactError`` for a file that is no whole artifact.
+    """Offset and size of each member; ``ArtifactError`` for a file that is not an artifact.
 
-    The manifest is read once, which checks it against the archive's own checksum.
+    Reading the manifest checks it against the checksum of the archive.
     """
     try:
         with zipfile.ZipFile(file) as archive:

@@ -163,7 +163,7 @@ class Manifest:
     arenas: tuple[ArenaSpec, ...] = ()
 
     def to_json(self) -> str:
-        """Equal manifests give equal text. Fields that came later are left out at their default."""
+        """Equal manifests give equal text; optional fields are left out at their default."""
         plain = asdict(replace(self, vm=None))
         del plain["vm"]
         _drop_defaults(plain, {"threads": None, "launched_by": MAIN_SYMBOL, "arenas": ()})
@@ -191,7 +191,7 @@ class Manifest:
                 from None
         raise ArtifactError(
             "the artifact has another format", expected=f"version {FORMAT_VERSION}", got=version,
-            help="export it again with this version of weft, or install the version it is from",
+            help="export it again with this version of weft, or install the version that wrote it",
         )
 
     def signature(self) -> str:

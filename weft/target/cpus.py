@@ -1,4 +1,4 @@
-"""Feature sets of CPUs that can be named without being the machine at hand."""
+"""The features of CPUs that a target may name, and which features build on which."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "znver4": (*_ICELAKE, "avx512bf16"),
     "znver5": (*_ICELAKE, "avx512bf16", "avx512vp2intersect", "avxvnni"),
 }
-# What "generic" stands for, and all that can be named for machines other than x86-64.
+# The features of "generic", the only CPU name for architectures other than x86-64.
 _GENERIC = {"x86_64": (), "aarch64": ("neon",)}
 
 
 def named_features(cpu: str, arch: str) -> tuple[str, ...] | None:
-    """What a CPU has beyond its architecture's least; ``None`` where the name is not known."""
+    """The features of a CPU beyond the baseline of ``arch``; ``None`` for an unknown name."""
     if cpu == "generic":
         return _GENERIC.get(arch, ())
     return CPU_FEATURES.get(cpu) if arch == "x86_64" else None
 
 
 def named_cpus(arch: str) -> list[str]:
-    """The names that ``named_features`` knows."""
+    """The CPU names that ``named_features`` knows for an architecture, sorted."""
     return sorted([*(CPU_FEATURES if arch == "x86_64" else ()), "generic"])
 
 _ON_AVX512F = (
@@ -50,7 +50,7 @@ _ON_AVX512F = (
 )  # fmt: skip
 _ON_AVX512BW = ("avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512bitalg", "avx512bf16")
 
-# A feature is of use only together with those it builds on.
+# A feature requires the features that it builds on.
 IMPLIED: dict[str, tuple[str, ...]] = {
     "sse4.2": ("sse4.1",), "sse4.1": ("ssse3",), "ssse3": ("sse3",),
     "avx": ("sse4.2",), "avx2": ("avx",), "fma": ("avx",), "f16c": ("avx",),
@@ -63,7 +63,7 @@ IMPLIED: dict[str, tuple[str, ...]] = {
 
 
 def with_implied(features: frozenset[str]) -> frozenset[str]:
-    """``features`` closed under what they build on."""
+    """``features`` and all features that they build on, directly or not."""
     todo, closed = sorted(features), set[str]()
     while todo:
         name = todo.pop()
@@ -74,5 +74,5 @@ def with_implied(features: frozenset[str]) -> frozenset[str]:
 
 
 def without(features: frozenset[str], name: str) -> frozenset[str]:
-    """``features`` without ``name`` and without all that builds on it."""
+    """``features`` without ``name`` and without the features that build on it."""
     return frozenset(f for f in features if name not in with_implied(frozenset((f,))))

@@ -1,8 +1,8 @@
-"""Objects into a shared object, or into one larger object, with whatever linker there is.
+"""Linking ELF objects into a shared object or one relocatable object, by an installed linker.
 
-A linker proper is tried first, for the objects need no C library; then C compilers, which know
-one; then the linker inside the ``ziglang`` package. For another architecture than this machine's
-only linkers that know it are asked.
+Linkers are tried first, because the objects need no C library; then C compilers, which call a
+linker; then the linker in the ``ziglang`` package. For a foreign architecture only linkers that
+support it are tried.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from weft.runtime.cpu import machine
 from weft.support.errors import LinkerError
 
-# The same objects give the same bytes: no build number, no paths. Code needs no executable stack.
+# Reproducible output: no build id and no paths. The code needs no executable stack.
 _OPTIONS = ("-shared", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-z", "now",
             "-Bsymbolic", "--strip-debug")
 _RELOCATABLE = ("-r", "--build-id=none", "--strip-debug")
@@ -32,7 +32,7 @@ _HELP = ("install one: `apt install binutils` (or any C compiler), or `pip insta
 
 @dataclass(frozen=True, slots=True)
 class Linker:
-    """A command that takes options, object files and ``-o`` as GNU ld does."""
+    """A command with the options of GNU ld: options, object files, ``-o``."""
 
     command: tuple[str, ...]
     options: tuple[str, ...]
@@ -41,7 +41,7 @@ class Linker:
         return " ".join(self.command)
 
     def link(self, objects: Sequence[Path], output: Path) -> str | None:
-        """Write ``output``; the linker's complaint where it fails."""
+        """Write ``output``; returns the linker's message if it fails."""
         command = [*self.command, *self.options, "-o", str(output), *map(str, objects)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False,
@@ -56,14 +56,14 @@ class Linker:
 def link_shared(objects: Sequence[bytes], arch: str | None = None) -> bytes:
     """The shared object made of relocatable ELF objects for ``arch`` (this machine's if None).
 
-    Equal objects give equal bytes. ``LinkerError`` where no linker is found or all refuse, with
-    what each said.
+    Equal objects give equal bytes. Raises ``LinkerError`` if no linker is found or all fail, with
+    the message of each.
     """
     return _link(objects, arch or machine(), _OPTIONS)
 
 
 def link_relocatable(objects: Sequence[bytes], arch: str | None = None) -> bytes:
-    """One relocatable object of several, to be linked into a program. As ``link_shared``."""
+    """One relocatable object of several, to be linked into a program; see ``link_shared``."""
     return _link(objects, arch or machine(), _RELOCATABLE)
 
 
@@ -74,7 +74,7 @@ def _link(objects: Sequence[bytes], arch: str, options: tuple[str, ...]) -> byte
         for name, code in zip(names, objects, strict=True):
             name.write_bytes(code)
         output = Path(folder) / "linked"
-        # Names within the folder keep its random path out of the result.
+        # Relative names keep the random path of the folder out of the result.
         relative = [Path(name.name) for name in names]
         for linker in _search(arch, options):
             complaint = linker.link(relative, output)
@@ -88,7 +88,7 @@ def _link(objects: Sequence[bytes], arch: str, options: tuple[str, ...]) -> byte
 
 
 def find_linkers(arch: str) -> tuple[Linker, ...]:
-    """The linkers at hand for an architecture, in the order in which they are tried."""
+    """The installed linkers for an architecture, in the order in which they are tried."""
     return tuple(_search(arch, _OPTIONS))
 
 
@@ -104,14 +104,14 @@ def _search(arch: str, options: tuple[str, ...]) -> Iterator[Linker]:
         if found:
             yield Linker((found,), _compiler_options(options))
     if importlib.util.find_spec("ziglang") is not None:
-        # The compiler driver, not its bare ld.lld, which not every release lets one call.
+        # The compiler driver: not every release offers ld.lld itself.
         target = ("-target", f"{arch}-linux-gnu")
         command = (sys.executable, "-m", "ziglang", "cc")
         yield Linker(command, (*target, *_compiler_options(options)))
 
 
 def _compiler_options(options: tuple[str, ...]) -> tuple[str, ...]:
-    """The linker's options as a C compiler passes them on."""
+    """The options for a C compiler that passes them to its linker."""
     kind, *rest = options
     words = " ".join(rest).replace("-z ", "-z,").split()
     return (kind, "-nostdlib", *(f"-Wl,{word}" for word in words))

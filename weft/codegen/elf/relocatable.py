@@ -1,4 +1,4 @@
-"""Relocatable ELF objects: one of plain data, and one whose inner names nobody else can see."""
+"""Relocatable ELF objects: an object of data, and making symbols of an object local."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def data_object(symbol: str, data: bytes | memoryview, like: bytes) -> bytes:
     names = b"\0.rodata\0.symtab\0.strtab\0.shstrtab\0.note.GNU-stack\0"
     strings = b"\0" + symbol.encode() + b"\0"
     table = bytes(_SYMBOL.size) + _SYMBOL.pack(1, _GLOBAL_OBJECT, 0, 1, 0, len(data))
-    parts = bytearray(_HEADER.size)  # the header is written over this at the end
+    parts = bytearray(_HEADER.size)  # replaced by the header at the end
     headers = [_NULL_SECTION]
 
     def section(name: bytes, kind: int, content: bytes | memoryview, *, flags: int = 0,
@@ -42,7 +42,7 @@ def data_object(symbol: str, data: bytes | memoryview, like: bytes) -> bytes:
     section(b".symtab", _SYMTAB, table, link=3, info=1, align=8, entry=_SYMBOL.size)
     section(b".strtab", _STRTAB, strings)
     section(b".shstrtab", _STRTAB, names)
-    section(b".note.GNU-stack", _PROGBITS, b"")  # no executable stack is asked for
+    section(b".note.GNU-stack", _PROGBITS, b"")  # requests a stack that is not executable
     parts.extend(bytes(-len(parts) % 8))
     parts[: _HEADER.size] = _HEADER.pack(
         b"\x7fELF\x02\x01\x01", 1, machine, 1, 0, 0, len(parts), flags, _HEADER.size, 0, 0,
@@ -60,10 +60,10 @@ class _Section:
 
 
 def localize(obj: bytes, keep: Collection[str]) -> bytes:
-    """``obj`` with all that it defines made local, but for the names in ``keep``.
+    """``obj`` with all defined symbols made local, except those in ``keep``.
 
-    Local symbols come first in the table, so their numbers change, in relocations too. Two such
-    objects can be linked into one program, whatever they have in common inside.
+    Local symbols must come first in the symbol table, so symbols are renumbered, in relocations
+    too. Two such objects can be linked into one program although they define the same names.
     """
     edited = bytearray(obj)
     (table,) = struct.unpack_from("<Q", obj, 40)
@@ -74,7 +74,7 @@ def localize(obj: bytes, keep: Collection[str]) -> bytes:
         sections.append(_Section(fields[1], fields[4], fields[5], fields[6], at))
     tables = [n for n, s in enumerate(sections) if s.kind == _SYMTAB]
     if len(tables) != 1:
-        raise CodegenError("an object with more or less than one symbol table")
+        raise CodegenError("the object does not have exactly one symbol table", got=len(tables))
     symtab = sections[tables[0]]
     numbers = _reorder(edited, symtab, sections[symtab.link].offset, keep)
     for section in sections:
@@ -88,7 +88,7 @@ def localize(obj: bytes, keep: Collection[str]) -> bytes:
 
 def _reorder(edited: bytearray, symtab: _Section, strings: int, keep: Collection[str]
              ) -> dict[int, int]:
-    """Write the symbol table with locals first; the new number of each symbol."""
+    """Write the symbol table with local symbols first; returns the new number of each symbol."""
     entries = [_SYMBOL.unpack_from(edited, at) for at in
                range(symtab.offset, symtab.offset + symtab.size, _SYMBOL.size)]
     local, visible = [], []

@@ -1,1 +1,1 @@
-"""From primitive functions to object code: the cache, worker processes, dumps."""
+"""Building kernels, from primitive functions to object code: cache, worker processes, dumps."""

@@ -1,4 +1,4 @@
-"""Kernels whose code another generator made: an object that is linked, or a call of Python."""
+"""Kernels of external code generators: objects that are linked, or calls of Python functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.transform.external.codegen import PythonCode
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception of a Python function, and when it was raised (``time.monotonic_ns``)."""
+    """An exception of a Python function; ``when`` is the time in ns (``time.monotonic_ns``)."""
 
     when: int
     error: BaseException
@@ -32,10 +32,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """A Python function with an address; ``pointer`` keeps that alive.
+    """A Python function with an address, which ``pointer`` keeps valid.
 
-    An exception must not pass through compiled code, so it waits in ``errors`` until that has
-    returned: one for each thread that runs the program.
+    Exceptions must not propagate through compiled code. ``errors`` keeps the first one of each
+    thread until the compiled code has returned.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Callback:
     errors: threading.local
 
     def exchange(self, failure: Failure | None) -> Failure | None:
-        """What the function raised in this thread; ``failure`` waits in its place."""
+        """The failure of this thread, which ``failure`` replaces."""
         waiting: Failure | None = getattr(self.errors, "first", None)
         self.errors.first = failure
         return waiting
@@ -51,11 +51,12 @@ class Callback:
 
 @contextmanager
 def errors_raised(callbacks: Sequence[Callback]) -> Iterator[None]:
-    """Once compiled code has run in the block, raise what its Python functions raised.
+    """After compiled code has run in the block, raise the error of its Python functions.
 
-    Of several errors this is the earliest, for functions that ran after it were given what the
-    first one left; an interrupt goes before all. None of them is left for the next call. A
-    function may call the module that it is part of, so errors of an outer call are kept meanwhile.
+    If several failed, raise the earliest error, because later functions ran on its incomplete
+    results; an interrupt takes precedence over errors. All are cleared, so that the next call
+    starts clean. A function may call its own module, so the errors of an outer call are saved and
+    restored.
     """
     outer = [callback.exchange(None) for callback in callbacks]
     try:
@@ -71,13 +72,13 @@ def errors_raised(callbacks: Sequence[Callback]) -> Iterator[None]:
 
 def _raise(name: str, error: BaseException) -> NoReturn:
     if isinstance(error, WeftError) or not isinstance(error, Exception):
-        raise error  # an interrupt remains one
+        raise error  # KeyboardInterrupt is not wrapped
     raise CodegenError(f"the Python code of {name} failed",
                        got=f"{type(error).__name__}: {error}") from error
 
 
 def check_distinct(owners: Sequence[tuple[str, str]]) -> None:
-    """Refuse two kernels, each (symbol, what it is), that define the same symbol."""
+    """Raise ``CodegenError`` if two kernels, given as (symbol, description), share a symbol."""
     seen: dict[str, str] = {}
     for symbol, owner in owners:
         if symbol in seen:
@@ -88,9 +89,9 @@ def check_distinct(owners: Sequence[tuple[str, str]]) -> None:
 
 def callback_object(symbol: str, name: str, python: PythonCode, function: Function, target: Target
                     ) -> tuple[bytes, Callback]:
-    """An object whose ``symbol`` calls Python, and what has to live as long as the object.
+    """An object whose function ``symbol`` calls ``python``, and the callback that it refers to.
 
-    ``name`` is what errors call the function.
+    The callback must live as long as the object. Errors name the function by ``name``.
     """
     inputs = [t for p in function.params for t in _tensors(type_of(p))]
     outputs = _tensors(type_of(function.body))
@@ -116,7 +117,7 @@ def _bridge(name: str, call: Callable[..., Any], inputs: Sequence[TensorType],
             made = call(*given)
             results = made if isinstance(made, (tuple, list)) else (made,)
             _fill(name, wanted, results)
-        except BaseException as error:  # noqa: BLE001 - raised once compiled code has returned
+        except BaseException as error:  # noqa: BLE001 - raised after compiled code has returned
             if getattr(errors, "first", None) is None:
                 errors.first = Failure(time.monotonic_ns(), error)
 
@@ -127,7 +128,7 @@ def _fill(name: str, wanted: Sequence[np.ndarray], results: Sequence[Any]) -> No
     got = [np.asarray(r) for r in results]
     if [(g.shape, g.dtype) for g in got] != [(w.shape, w.dtype) for w in wanted]:
         raise CodegenError(
-            f"the Python code of {name} gave results of another type",
+            f"the Python code of {name} returned results of the wrong type",
             expected=", ".join(f"{w.dtype}{w.shape}" for w in wanted),
             got=", ".join(f"{g.dtype}{g.shape}" for g in got),
         )

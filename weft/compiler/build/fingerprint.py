@@ -1,7 +1,7 @@
-"""Keys of the disk cache: equal exactly where the machine code would be.
+"""Keys of the disk cache: equal if and only if the generated code would be equal.
 
-A key covers what is compiled, for what, and by what: the sources of weft and the version of
-LLVM's binding are part of it, so a developer never runs yesterday's code.
+A key covers the program, the target and the compiler: the sources of weft and the versions of its
+libraries are part of it, so a change of the compiler invalidates the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.support.versions import library_version
 
 @functools.lru_cache(maxsize=1)
 def compiler_digest() -> str:
-    """A digest of weft's sources and of the libraries that shape its output."""
+    """A digest of weft's sources and of the versions of libraries that affect its output."""
     digest = hashlib.sha256()
     root = Path(weft.__file__).parent
     for path in sorted(root.rglob("*.py")):
@@ -29,7 +29,7 @@ def compiler_digest() -> str:
 
 
 def key_of(kind: str, *parts: str | bytes | memoryview) -> str:
-    """The cache key of ``parts``, each separated from the next."""
+    """The cache key of ``parts``, each preceded by its length."""
     digest = hashlib.sha256(f"{kind}\0{compiler_digest()}\0".encode())
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

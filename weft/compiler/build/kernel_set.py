@@ -1,4 +1,4 @@
-"""The distinct kernels of a program: each primitive function once, by its structural hash."""
+"""The distinct kernels of a program: one per structural hash of a primitive function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SYMBOL_LENGTH = 48
 
 
 class KernelSet:
-    """Numbers kernels in the order in which they are asked for."""
+    """Numbers kernels in the order of their first use."""
 
     def __init__(self) -> None:
         self.sources: list[KernelSource] = []
@@ -20,7 +20,7 @@ class KernelSet:
         self._digests: dict[Function, str] = {}  # by identity
 
     def number_of(self, function: Function) -> int:
-        """The number of the kernel that a primitive function becomes."""
+        """The number of the kernel of a primitive function."""
         digest = self._digests.get(function)
         if digest is None:
             digest = self._digests[function] = structural_hash(function)

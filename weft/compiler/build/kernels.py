@@ -1,8 +1,8 @@
-"""Building the kernels of a program: from the disk cache, else here and in worker processes.
+"""Building the kernels of a program: from the disk cache, or here and in worker processes.
 
-LLVM's binding holds one lock per process, so kernels are built side by side in processes. They are
-plain child processes (``weft.compiler.build.worker``) with a pipe each way, which do not import the
-user's program again as ``multiprocessing`` would. The calling process builds too.
+LLVM's Python binding holds one lock per process, so kernels are built in parallel by processes:
+child processes (``weft.compiler.build.worker``) with a pipe in each direction, which do not import
+the user's program again as ``multiprocessing`` would. The calling process builds too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from weft.support.log import Level, debug, enabled
 from weft.target import Target
 from weft.tir.transform.registered import TirInsertion
 
-# Below this a worker's start (some 0.4 s of imports) costs more than it saves.
+# With fewer kernels the start of a worker (about 0.4 s of imports) costs more than it saves.
 MIN_KERNELS_FOR_WORKERS = 4
 
 
@@ -59,7 +59,7 @@ def build_kernels(kernels: Sequence[KernelSource], target: Target,
 
 
 def _keys(kernels: Sequence[KernelSource], target: Target) -> dict[int, str]:
-    """Cache keys by number; records of measured times may have another kernel built."""
+    """Cache keys by number; measured records are part of them, as they may select other kernels."""
     records = active_records()
     return {n: key_of("kernel", k.digest, k.name, str(target),
                       *records.ranking(k.digest, target)) for n, k in enumerate(kernels)
@@ -81,7 +81,7 @@ def _announce(kernels: Sequence[KernelSource], built: dict[int, BuiltKernel]) ->
 
 
 def job_count() -> int:
-    """How many processes build: as configured, else the CPUs that this process may use.
+    """The number of processes that build: as configured, or the CPUs that this process may use.
 
     These are the CPUs of its affinity, within the quota of its container.
     """
@@ -90,7 +90,7 @@ def job_count() -> int:
 
 @dataclass
 class _Queue:
-    """Kernels still to be built, shared by the threads that feed the workers."""
+    """The kernels to be built, shared by the threads that feed the workers."""
 
     numbers: deque[int]
     tir_passes: Sequence[TirInsertion] = ()
@@ -107,7 +107,7 @@ class _Queue:
             return None
 
     def abandon(self) -> None:
-        """Leave the rest, and end the workers in the midst of what they build."""
+        """Drop the remaining kernels and kill the workers."""
         self.numbers.clear()
         for worker in self.workers:
             worker.kill()
@@ -121,11 +121,11 @@ def _build_missing(
         n for n in missing if is_self_contained(kernels[n].function, target)]
     local = [n for n in missing if n not in set(remote)]
     jobs = job_count() if len(remote) >= MIN_KERNELS_FOR_WORKERS else 1
-    # The kernels with most operators take longest; they come first, so that the ends meet.
+    # The kernels with most operators take longest and come first, which balances the load.
     order = sorted(remote, key=lambda n: (-len(kernels[n].text), n))
     queue = _Queue(deque([*local, *order] if jobs == 1 else order), tir_passes)
     with progress.task("building kernels", len(missing)) as task:
-        # Each thread sees the configuration of the caller, and hands it to its worker.
+        # Each thread sees the configuration of the caller, and sends it to its worker.
         queue.workers.extend(Worker() for _ in range(min(jobs, len(remote)) - 1))
         threads = [threading.Thread(target=copy_context().run,
                                     args=(_feed, worker, queue, kernels, target, task))
@@ -136,7 +136,7 @@ def _build_missing(
             _build_here(queue, local if jobs > 1 else (), kernels, target, cache, task)
             for thread in threads:
                 thread.join()
-        except BaseException:  # Ctrl-C comes anywhere
+        except BaseException:  # KeyboardInterrupt may be raised anywhere
             queue.abandon()
             for thread in filter(threading.Thread.is_alive, threads):
                 thread.join()
@@ -165,7 +165,7 @@ def _build_here(queue: _Queue, first: Sequence[int], kernels: Sequence[KernelSou
 
 def _feed(worker: Worker, queue: _Queue, kernels: Sequence[KernelSource], target: Target,
           task: progress.Task) -> None:
-    """Keep one worker busy until nothing is left."""
+    """Send kernels to one worker until the queue is empty."""
     with worker:
         while (number := queue.take()) is not None:
             try:

@@ -1,7 +1,7 @@
-"""The child process that builds kernels; ``worker_pool`` starts it.
+"""The child process that builds kernels, started by ``worker_pool``.
 
 Reads (name, function, target, configuration) frames from standard input and answers each with the
-built kernel or the error it met. It ends when its input does.
+built kernel or the error. It exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weft.support.errors import InternalError, WeftError
 
 
 def main() -> None:
-    """Answer requests until the pipe closes."""
+    """Answer requests until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints must not end up among the answers
+    os.dup2(2, 1)  # printed text must not mix with the answers
     requests = sys.stdin.buffer
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A child process that builds kernels, seen from its parent."""
+"""The parent's side of a child process that builds kernels."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from weft.target import Target
 
 
 def write_frame(stream: IO[bytes], value: Any) -> None:
-    """One pickled value behind its length."""
+    """Write the length of a pickled value, then the value."""
     data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     stream.write(len(data).to_bytes(8, "little") + data)
     stream.flush()
 
 
 def read_frame(stream: IO[bytes]) -> Any:
-    """The next value; ``EOFError`` at the end of the stream."""
+    """Read the next value; ``EOFError`` at the end of the stream."""
     head = stream.read(8)
     size = int.from_bytes(head, "little")
     data = stream.read(size) if len(head) == 8 else b""
@@ -37,7 +37,7 @@ def read_frame(stream: IO[bytes]) -> Any:
 
 
 class Worker:
-    """Starts with the first kernel, ends with the ``with`` block."""
+    """A child process; starts with its first kernel, exits at the end of the ``with`` block."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,7 +52,7 @@ class Worker:
         if process is None or process.stdin is None or process.stdout is None:
             return
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()  # the worker leaves at the end of its input
+            process.stdin.close()  # the worker exits at the end of its input
         process.stdout.close()
         try:
             process.wait(timeout=10)
@@ -61,8 +61,8 @@ class Worker:
             process.wait()
 
     def kill(self) -> None:
-        """End the process, whatever it does; the thread in ``build`` gets ``InternalError``."""
-        self._killed = True  # also where another thread is just about to start the process
+        """Kill the process; a thread in ``build`` raises ``InternalError``."""
+        self._killed = True  # also if another thread is about to start the process
         if self._process is not None:
             self._process.kill()
 
@@ -71,7 +71,7 @@ class Worker:
         process = self._process or self._start()
         stdin, stdout = process.stdin, process.stdout
         if stdin is None or stdout is None:
-            raise InternalError("a build worker has no pipes")
+            raise InternalError("a build worker lacks its pipes")
         try:
             write_frame(stdin, (kernel.name, kernel.function, target, config.overrides()))
             answer = read_frame(stdout)
@@ -87,11 +87,11 @@ class Worker:
         return BuiltKernel.from_bytes(answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # The child finds modules exactly where this process does. Without -P its path would start
-        # with the working folder, whose files might be named like modules of Python's.
+        # The child has the import path of this process. Without -P its path would start with the
+        # current folder, whose files may be named like modules of the standard library.
         code = (f"import sys; sys.path[:] = {_import_path()!r}; "
                 "from weft.compiler.build.worker import main; main()")
-        with interrupts_blocked():  # the parent decides when work stops
+        with interrupts_blocked():  # the parent handles Ctrl-C
             self._process = subprocess.Popen([sys.executable, "-P", "-c", code],
                                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if self._killed:
@@ -100,7 +100,7 @@ class Worker:
 
 
 def _import_path() -> list[str]:
-    """Where modules are found, whatever folder is the current one; weft itself in any case."""
+    """The import path with absolute folders, including the folder of weft itself."""
     folders = [str(Path(folder).absolute()) for folder in sys.path]
     root = str(Path(weft.__file__).resolve().parents[1])
     return folders if root in folders else [*folders, root]

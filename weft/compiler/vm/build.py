@@ -1,4 +1,4 @@
-"""Bytecode, machine code and constants of a program for the virtual machine."""
+"""Building a program for the virtual machine: bytecode, object code and constants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from weft.transform.analysis.graph import type_of
 
 
 def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
-    """Everything that a module in the ``lowered`` phase consists of on the virtual machine."""
+    """The bytecode, kernels and constants of a module in the ``lowered`` phase."""
     with trace.span("lower program"):
         source = lower_module(mod)
     fixed = [kernel for kernel in source.kernels if has_fixed_sizes(kernel.function)]
@@ -55,21 +55,21 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
 
 
 def program_text(source: VmSource) -> str:
-    """The bytecode as text, with kernels by their operators; nothing is built."""
+    """The bytecode as text, in which operators name the kernels; builds no kernel."""
     kernels = tuple(VmKernel(k.name, len(_inputs(k)), _forms(k), op=k.text)
                     if has_fixed_sizes(k.function) else _dynamic_kernel(k) for k in source.kernels)
     return as_text(VmProgram(source.functions, kernels, source.entry, source.returns_value))
 
 
 def has_fixed_sizes(function: Function) -> bool:
-    """Whether a kernel can be built before its arguments are known."""
+    """Whether all sizes of a kernel are static, or bounded, so that it is built ahead of time."""
     if needs_values(function) or not all(is_static(type_of(p)) for p in function.params):
         return False
     return is_static(type_of(function.body)) or bounds_of(function) is not None
 
 
 def vm_kernel(kernel: KernelSource, built: BuiltKernel) -> VmKernel:
-    """What the virtual machine knows of a kernel in machine code."""
+    """The description of a built kernel for the virtual machine."""
     facts, bounds = built.facts, bounds_of(kernel.function)
     return VmKernel(facts.symbol, len(_inputs(kernel)), _forms(kernel), facts.workspace_bytes,
                     facts.implementation, kernel.text, facts.flops, facts.bytes_moved,
@@ -104,6 +104,6 @@ def _manifest(source: VmSource, kernels: Sequence[VmKernel], offsets: Sequence[i
 
 
 def spec_of(port: Port) -> TensorSpec:
-    """A port of the manifest; open sizes by their names."""
+    """An input or output as the manifest describes it; symbolic dimensions are names."""
     shape = tuple(size if isinstance(size, int) else str(size) for size in port.type.shape)
     return TensorSpec(port.name, str(port.type.dtype), shape)

@@ -1,8 +1,8 @@
-"""Kernels for sizes that are known only when the program runs.
+"""Kernels with symbolic dimensions, specialized at run time.
 
-A kernel with open sizes travels as the text of its function. When arguments arrive, the function
-is typed again with their shapes, built as every kernel is (and found in the disk cache the next
-time), and linked into a library of its own.
+The program holds such a kernel as the text of its function. When it is called, the function is
+typed again with the shapes of the arguments, built like every kernel (the disk cache keeps it), and
+loaded as a separate library.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ from weft.transform.analysis.graph import type_of
 
 @dataclass(frozen=True, slots=True)
 class Specializer:
-    """Compiles for ``target``, in this process; ``weft.runtime.vm.kernels`` keeps the results."""
+    """Compiles for ``target`` in this process; ``weft.runtime.vm.kernels`` caches the results."""
 
     target: Target
     tir_passes: Sequence[TirInsertion] = ()
 
     def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
                  ) -> tuple[VmKernel, Library]:
-        """Raises ``TypeInferenceError`` for shapes and values that do not fit each other."""
+        """The kernel for ``shapes``; raises ``TypeInferenceError`` for inconsistent arguments."""
         function = with_shapes(_parsed(kernel), shapes)
         if needs_values(function):
             body = infer_expr(static_body(function, values))
             function = Function(function.params, body, type_of(body), attrs=function.attrs)
         if not has_fixed_sizes(function):
             raise UnsupportedModelError(
-                f"the sizes that {kernel.op} gives depend on values", got=str(type_of(function))
+                f"the result of {kernel.op} has a data-dependent shape without a bound",
+                got=str(type_of(function))
             )
         source = kernel_source(function, structural_hash(function))
         built = build_kernels([source], self.target, self.tir_passes)[0]
@@ -61,12 +62,12 @@ class Specializer:
 def _parsed(kernel: VmKernel) -> Function:
     function = parse_expr(kernel.source)
     if not isinstance(function, Function):
-        raise InternalError("the source of a kernel is no function", got=kernel.source)
+        raise InternalError("the source of a kernel is not a function", got=kernel.source)
     return function
 
 
 def with_shapes(function: Function, shapes: Shapes) -> Function:
-    """The function with tensors of these shapes (those in tuples among them) as parameters."""
+    """The function with parameters of these shapes; tuples take one shape per field."""
     rest = iter(shapes)
     values = {}
     for param in function.params:
@@ -77,7 +78,7 @@ def with_shapes(function: Function, shapes: Shapes) -> Function:
 
 
 def _shaped(type_: Type, shapes: Iterator[tuple[int, ...]]) -> Type:
-    # Kernels take no nested tuples.
+    # Kernels do not take nested tuples.
     if isinstance(type_, TupleType):
         return TupleType(tuple(_shaped(field, shapes) for field in type_.fields))
     if isinstance(type_, TensorType):
