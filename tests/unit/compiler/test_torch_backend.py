@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import weft
+from weft import op
+from weft.ir.rewrite.driver import rule
+from weft.ir.rewrite.pattern import any_
 from weft.support.errors import InvalidInputError, InvalidModelError, OptionError
 
 torch = pytest.importorskip("torch")
@@ -80,7 +83,7 @@ def test_bounds_that_torch_finds():
 def test_what_a_module_needs_is_said(net):
     with pytest.raises(OptionError, match="example inputs"):
         weft.compile(net)
-    with pytest.raises(OptionError, match="no tensor argument 'y'"):
+    with pytest.raises(OptionError, match="unknown tensor argument 'y'"):
         weft.compile(net, example_inputs=(image(),), inputs={"y": ("n",)})
     with pytest.raises(OptionError, match="another size"):
         weft.compile(net, example_inputs=(image(),), inputs={"x": ("n", 3, 9, 8)})
@@ -125,6 +128,20 @@ def test_graph_breaks_and_options():
     x = torch.linspace(-1, 1, 6)
     options = {"opt_level": 1, "threads": 1}
     close(torch.compile(function, backend=weft.torch_backend, options=options)(x), function(x))
+
+
+def test_a_users_rule_joins_torch_compile():
+    @rule(op.tanh(any_("x")))
+    def tanh_is_negation(x):
+        """Wrong on purpose: it shows that the rule was applied."""
+        return op.negative(x)
+
+    torch._dynamo.reset()
+    x = torch.linspace(-1, 1, 6)
+    compiled = torch.compile(lambda x: torch.tanh(x) + 1,
+                             backend=weft.torch_backend(strict=True),
+                             options={"rules": [tanh_is_negation]})
+    close(compiled(x), 1 - x)
 
 
 @pytest.mark.parametrize(("function", "options", "message"), [

@@ -31,14 +31,17 @@ from weft.support.config import config
 from weft.support.errors import OptionError, UnsupportedModelError
 
 Compiled = Callable[..., Any]
+_COMPILE_ARGUMENTS = ("target", "opt_level", "passes", "rules", "tir_passes")
 
 
 def torch_backend(
     graph: torch.fx.GraphModule | None = None, example_inputs: Sequence[Any] = (), *,
     mode: str | None = None, options: Mapping[str, Any] | None = None, strict: bool = False,
 ) -> Compiled:
-    """A backend of ``torch.compile``; ``options`` are ``target``, ``opt_level``, ``strict`` and
-    settings of ``weft.config``.
+    """A backend of ``torch.compile``.
+
+    ``options`` are ``strict``, the arguments ``target``, ``opt_level``, ``passes``, ``rules`` and
+    ``tir_passes`` of ``weft.compile``, and settings of ``weft.config``.
 
     Operators that weft does not support run in torch, and one ``FallbackWarning`` per graph lists
     them. ``strict`` raises ``UnsupportedModelError`` with the same list instead:
@@ -52,7 +55,7 @@ def torch_backend(
         raise OptionError('the only mode is "default"', expected='"default"', got=repr(mode))
     settings = dict(options or {})
     strict = bool(settings.pop("strict", strict))
-    config.check({k: v for k, v in settings.items() if k not in ("target", "opt_level")})
+    config.check({k: v for k, v in settings.items() if k not in _COMPILE_ARGUMENTS})
     return Backend(settings, strict)(graph, example_inputs)
 
 

@@ -97,5 +97,5 @@ def warn_of_failure(report: GraphReport, error: Exception) -> None:
     """Warn that torch runs a region which weft could not compile."""
     reason = f"{type(error).__name__}: {error}"
     report.failed.append(reason)
-    warnings.warn(f"torch runs a part of the graph that weft could not compile: {reason}",
+    warnings.warn(f"torch runs a region that weft could not compile: {reason}",
                   FallbackWarning, stacklevel=2)

@@ -127,7 +127,7 @@ def _is_ordered(node: torch.fx.Node) -> bool:
     """Whether a call draws random numbers or has side effects."""
     if node.op in ("placeholder", "get_attr", "output"):
         return False
-    if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - has no other name
+    if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - the class has only this name
         return (torch.Tag.nondeterministic_seeded in node.target.tags
                 or node.target._schema.is_mutable)  # noqa: SLF001
     return node.is_impure() or isinstance(node.target, torch._ops.HigherOrderOperator)  # noqa: SLF001
