@@ -14,11 +14,11 @@ from weft.ir.visitor import children, evaluated, post_order
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """``parts`` are the printed statements, ``result`` the printed last expression."""
+    """``statements`` are the printed statements, ``result`` the printed last expression."""
 
     parent: Block | None = None
     depth: int = 0
-    parts: list[list[object]] = field(default_factory=list)
+    statements: list[list[object]] = field(default_factory=list)
     result: list[object] = field(default_factory=list)
 
     def inner(self) -> Block:

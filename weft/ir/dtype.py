@@ -141,7 +141,7 @@ class DType:
     @property
     def numpy(self) -> np.dtype:
         if self.lanes != 1 or self.code == "handle":
-            raise OptionError(f"dtype {self} has no equivalent in NumPy")
+            raise OptionError(f"NumPy lacks an equivalent of dtype {self}")
         return _FROM_ML_DTYPES.get(self.name) or np.dtype(self.name)
 
 

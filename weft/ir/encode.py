@@ -89,17 +89,17 @@ class TypeEncoder:
         written: list[str] = []
         stack: list[Type | str] = [type_]
         while stack:
-            piece = stack.pop()
-            if isinstance(piece, CompositeType):
-                generics = ",".join(self._number(v) for v in piece.binds())
-                written.append(f"{type(piece).__name__}[{generics}](")
+            item = stack.pop()
+            if isinstance(item, CompositeType):
+                generics = ",".join(self._number(v) for v in item.binds())
+                written.append(f"{type(item).__name__}[{generics}](")
                 stack.append(")")
-                for part in reversed(piece.components()):
+                for part in reversed(item.components()):
                     stack += [",", part]
-            elif isinstance(piece, (TypeVar, IncompleteType)):
-                written.append(self._number(piece))
+            elif isinstance(item, (TypeVar, IncompleteType)):
+                written.append(self._number(item))
             else:
-                written.append(str(piece))
+                written.append(str(item))
         return "".join(written)
 
     def _number(self, type_: Type) -> str:

@@ -46,7 +46,7 @@ class IRModule:
             return self.functions[key]
         except KeyError:
             raise RegistryError(
-                f"the module has no function @{key}",
+                f"unknown function @{key}",
                 expected=", ".join(f"@{n}" for n in self.functions) or "an empty module",
             ) from None
 

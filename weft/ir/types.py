@@ -162,20 +162,20 @@ def type_text(root: Type, *, limit: int | None = None) -> str:
     length = 0
     stack: list[TextSegment] = [root]
     while stack and (limit is None or length <= limit):
-        piece = stack.pop()
-        if isinstance(piece, CompositeType):
-            stack.extend(reversed(piece.text_segments()))
+        segment = stack.pop()
+        if isinstance(segment, CompositeType):
+            stack.extend(reversed(segment.text_segments()))
         else:
-            written.append(str(piece))
+            written.append(str(segment))
             length += len(written[-1])
     return "".join(written)
 
 
 def _listed(types: Sequence[Type]) -> list[TextSegment]:
-    pieces: list[TextSegment] = []
+    segments: list[TextSegment] = []
     for type_ in types:
-        pieces += [", ", type_] if pieces else [type_]
-    return pieces
+        segments += [", ", type_] if segments else [type_]
+    return segments
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -115,7 +115,7 @@ _EFFECTS = (RefCreate, RefRead, RefWrite)
 _ENTER, _OPEN, _EXIT = 0, 1, 2
 # The innermost scope that a node needs, as (depth, number of the scope).
 _Need = tuple[int, int]
-_NOWHERE: _Need = (0, 0)
+_NO_SCOPE: _Need = (0, 0)
 _Step = tuple[Expr, int, tuple[Var, ...]]
 
 
@@ -157,7 +157,7 @@ class _Scopes:
         elif id(node) in self.needs:
             if not self._is_open(self.needs[id(node)]):
                 self.rules.fail(node, f"{describe(node)} is used out of the scope of its variables")
-            if not self._is_open(self.effects.get(id(node), _NOWHERE)):
+            if not self._is_open(self.effects.get(id(node), _NO_SCOPE)):
                 self.rules.fail(
                     node,
                     f"{describe(node)} touches a reference in scopes that exclude each other",
@@ -185,18 +185,18 @@ class _Scopes:
             return [(node.cond, _ENTER, ()), *opened[0], *opened[1]]
         return [(child, _ENTER, ()) for child in children(node)]
 
-    def _is_open(self, place: _Need) -> bool:
-        depth, scope = place
+    def _is_open(self, need: _Need) -> bool:
+        depth, scope = need
         return depth < len(self.open) and self.open[depth] == scope
 
     def _use(self, variable: Var) -> None:
-        place = self.home.get(id(variable), _NOWHERE)
+        need = self.home.get(id(variable), _NO_SCOPE)
         known = id(variable) in self.home
-        if not self._is_open(place):
+        if not self._is_open(need):
             self.rules.fail(variable, f"%{variable.name} is used outside the scope that binds it")
         if not known and self.rules.function is not None:
             self.rules.fail(variable, f"unbound variable %{variable.name}")
-        self.needs[id(variable)] = place
+        self.needs[id(variable)] = need
 
     def _open(self, node: Expr, variables: tuple[Var, ...]) -> None:
         self.scopes += 1
@@ -220,7 +220,7 @@ class _Scopes:
             self.open.pop()
         depth = len(self.open)
         inner = [self.needs[id(c)] for c in children(node) if id(c) in self.needs]
-        self.needs[id(node)] = max((n for n in inner if n[0] < depth), default=_NOWHERE)
+        self.needs[id(node)] = max((n for n in inner if n[0] < depth), default=_NO_SCOPE)
         reach = self._reach(node)
         if reach is not None:
             self.effects[id(node)] = (len(self.open) - 1, self.open[-1])
@@ -232,7 +232,7 @@ class _Scopes:
         found = [self.reach[id(c)] for c in inside if id(c) in self.effects]
         if isinstance(node, _EFFECTS):
             ref = None if isinstance(node, RefCreate) else node.ref
-            found.append(self.home.get(id(ref), _NOWHERE)[0])
+            found.append(self.home.get(id(ref), _NO_SCOPE)[0])
         if isinstance(node, Let) and found and isinstance(node.value, RefCreate):
             # A reference that does not outlive the expression is invisible outside.
             depth = self.home[id(node.var)][0]

@@ -151,5 +151,5 @@ def test_operators_survive_copies_and_pickles_as_themselves():
 
 
 def test_missing_functions_are_named():
-    with pytest.raises(RegistryError, match="no function @nobody"):
+    with pytest.raises(RegistryError, match="unknown function @nobody"):
         IRModule.from_expr(X)["nobody"]

@@ -268,7 +268,7 @@ def test_all_errors_are_collected_and_none_is_reported_twice():
         ("if (True) { %x } else { (%x,) }", "the branches have different types"),
         ("ref_read(%x)", "only a reference can be read"),
         ("ref_write(ref(%x), 1)", "the reference does not hold values of this type"),
-        ("@nobody(%x)", "the module has no function @nobody"),
+        ("@nobody(%x)", "unknown function @nobody"),
         ("(add, %x)", "the operator add is used as a value"),
         ("{ let %y: int8 = %x; %y }", "%y is bound to a value of another type"),
         ("sum(%x, axis=[5])", "sum: axis 5 is out of range"),

@@ -52,7 +52,7 @@ def test_a_variable_is_not_visible_outside_its_branch():
         ("def @main(%x: Tensor[(1 - 2,), int8]) { %x }", "dimension is negative", ">= 0"),
         ("def @main() { const([1, 2], (3,), float32) }", "wrong number of elements", "(3,)"),
         ("def @main() { const([300], (1,), int8) }", "out of range of its dtype", "int8"),
-        ('def @main() { const("AA", (4,), float32) }', "bytes of a constant", "Tensor"),
+        ('def @main() { const("AA", (4,), float32) }', "wrong number of bytes", "Tensor"),
         ("def @main() { 1zz }", "unknown suffix", "f64"),
         ("def @main() { meta[Constant][3] }", "unknown constant 3", "0 constants"),
         ("def @a() { 1f } def @a() { 2f }", "defined twice", None),

@@ -41,7 +41,7 @@ def test_a_batch_changes():
 
 
 @pytest.mark.parametrize(("shapes", "message"), [
-    ({"z": (2, 3)}, "no tensor 'z'"),
+    ({"z": (2, 3)}, "unknown input 'z'"),
     ({"x": (2, 3, 4)}, "wrong rank"),
     ({"x": (2, 3), "y": (5, 3)}, "has a wrong size"),
     ({"x": (2, 3), "y": (4, 4)}, "has a wrong size"),

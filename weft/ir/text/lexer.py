@@ -101,20 +101,20 @@ class Tokens:
             self.fail("unexpected token", expected=expected)
         return self.next()
 
-    def place(self, offset: int) -> tuple[int, int]:
+    def line_and_column(self, offset: int) -> tuple[int, int]:
         """Line and column, counted from 1."""
         line = bisect.bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
     def span(self) -> Span:
         """The span of the next token."""
-        line, column = self.place(self.offset)
+        line, column = self.line_and_column(self.offset)
         return Span(self.source, line, column, text=self._line(line))
 
     def since(self, start: Span) -> Span:
         """The span from ``start`` to the end of the last consumed token."""
         last = self.position - 1
-        line, column = self.place(self._offsets[last] + len(self._texts[last]))
+        line, column = self.line_and_column(self._offsets[last] + len(self._texts[last]))
         return replace(start, end_line=line, end_column=column)
 
     def _line(self, number: int) -> str:
@@ -139,7 +139,7 @@ class Tokens:
     ) -> NoReturn:
         """Raise ``ParseError`` that shows the line with a caret below the token."""
         at = self.offset if offset is None else offset
-        line, column = self.place(at)
+        line, column = self.line_and_column(at)
         if got is None and offset is None:
             got = self.text if self.kind == "end" else repr(self.text)
         raise ParseError(

@@ -205,7 +205,7 @@ def _tuple_text(parts: list[str]) -> str:
 class _Body:
     """The text of one function or single expression.
 
-    ``pieces`` holds the text segments of each node, strings and blocks: a single string for a node
+    ``segments`` holds the text of each node as strings and blocks: a single string for a node
     that is written inline, several for one that spans lines.
     """
 
@@ -213,7 +213,7 @@ class _Body:
         self.printer = printer
         self.root = root
         self.plan = BlockPlan(root)
-        self.pieces: dict[int, list[object]] = {}
+        self.segments: dict[int, list[object]] = {}
         self.nesting: dict[int, int] = {}
         self.bound = 0
 
@@ -238,28 +238,28 @@ class _Body:
                     stack += [(node.body, _ENTER), (node, _BIND), (node.value, _ENTER)]
                 else:
                     stack.extend((c, _ENTER) for c in reversed(evaluated(node)))
-        self.plan.top.result = self.pieces[id(self.root)]
+        self.plan.top.result = self.segments[id(self.root)]
 
     def _bind(self, node: Expr) -> None:
         if isinstance(node, Let):
             head = self.printer.let_binder(node.var)
             comment = self.printer.comment(node.value)
             block = self.plan.block_of_let(node)
-            block.parts.append([f"{head} = ", *self.pieces[id(node.value)], f";{comment}"])
+            block.statements.append([f"{head} = ", *self.segments[id(node.value)], f";{comment}"])
 
     def _finish(self, node: Expr) -> None:
         text = _TEXT[type(node)](self, node)
-        pieces = text if isinstance(text, list) else [text]
+        segments = text if isinstance(text, list) else [text]
         if self.printer.spans and not isinstance(node, Let):
-            pieces = [*pieces, self._location(node)]
+            segments = [*segments, self._location(node)]
         if self._in_place(node):
-            self.pieces[id(node)] = pieces
+            self.segments[id(node)] = segments
             return
         name = f"%{self.bound}"
         self.bound += 1
         comment = self.printer.comment(node)
-        self.plan.home[id(node)].parts.append([f"{name} = ", *pieces, f";{comment}"])
-        self.pieces[id(node)] = [name]
+        self.plan.home[id(node)].statements.append([f"{name} = ", *segments, f";{comment}"])
+        self.segments[id(node)] = [name]
 
     def _location(self, node: Expr) -> str:
         """The suffix with the source location of ``node``; empty for variables and constants."""
@@ -282,11 +282,11 @@ class _Body:
     # -- one method per kind of node --------------------------------------------------------------
 
     def one(self, node: Expr) -> str:
-        return "".join(map(str, self.pieces[id(node)]))
+        return "".join(map(str, self.segments[id(node)]))
 
     def _block(self, node: Expr, index: int, result: Expr) -> Block:
         block = self.plan.inner[id(node), index]
-        block.result = self.pieces[id(result)]
+        block.result = self.segments[id(result)]
         return block
 
     def call(self, call: Call) -> str:
@@ -303,7 +303,7 @@ class _Body:
 
     def let_text(self, let: Let) -> list[object]:
         if id(let) in self.plan.tail:
-            return self.pieces[id(let.body)]
+            return self.segments[id(let.body)]
         return ["{", self._block(let, 0, let.body), "}"]
 
     def if_text(self, node: If) -> list[object]:
@@ -319,7 +319,7 @@ class _Body:
         clauses = Block()
         for index, clause in enumerate(node.clauses):
             head = f"{self.printer.pattern(clause.lhs)} => {{"
-            clauses.parts.append([head, self._block(node, index, clause.rhs), "},"])
+            clauses.statements.append([head, self._block(node, index, clause.rhs), "},"])
         return [f"match{'' if node.complete else '?'} ({self.one(node.data)}) {{", clauses, "}"]
 
 
@@ -342,12 +342,12 @@ _TEXT: dict[type, Callable[[_Body, Any], str | list[object]]] = {
 }
 
 
-def _render(pieces: list[object], indent: int) -> list[str]:
-    """The lines of ``pieces``; a block is indented relative to the line that opens it."""
+def _render(segments: list[object], indent: int) -> list[str]:
+    """The lines of ``segments``; a block is indented relative to the line that opens it."""
     lines: list[str] = []
     current: str | None = None
     # A frame is a sequence of text segments on one line, or the statements of a block.
-    stack: list[tuple[bool, Iterator[Any], int]] = [(False, iter(pieces), indent)]
+    stack: list[tuple[bool, Iterator[Any], int]] = [(False, iter(segments), indent)]
     while stack:
         is_block, rest, depth = stack[-1]
         item = next(rest, None)
@@ -363,7 +363,7 @@ def _render(pieces: list[object], indent: int) -> list[str]:
         else:
             # Only a block that follows text is indented; a whole program is a block as well.
             inner = depth + (current is not None or bool(lines))
-            stack.append((True, iter([*item.parts, item.result]), inner))
+            stack.append((True, iter([*item.statements, item.result]), inner))
         if current is not None:
             lines.append(current)
             current = None

@@ -39,7 +39,7 @@ class DeformableConv2DAttrs(Attrs):
     strides: tuple[int, int] = steps_attr(2, "steps along height and width")
     padding: tuple[int, ...] = padding_attr(2, "zeros around the data")
     dilation: tuple[int, int] = steps_attr(2, "distance of the taps before they are moved")
-    deformable_groups: int = _groups_attr("groups of channels with offsets of their own")
+    deformable_groups: int = _groups_attr("groups of channels with separate offsets")
     groups: int = _groups_attr("groups of channels convolved apart")
     out_dtype: DType | None = attr(None, "dtype of the sum and the result; None for the data's")
 

@@ -157,7 +157,7 @@ def _dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, DenseAttrs)
     data, weight = call.args
     if attrs.weight_layout not in ("NK", "KN"):
-        raise PassError("a packed weight has no gradient", where=call.span,
+        raise PassError("unsupported gradient of a packed weight", where=call.span,
                         expected="weight layout NK or KN", got=attrs.weight_layout,
                         help="differentiate before layouts are chosen")
     is_nk = attrs.weight_layout == "NK"

@@ -50,9 +50,9 @@ def blocks(key: np.ndarray, counters: np.ndarray, purpose: int) -> np.ndarray:
     x = counters.astype(np.uint32) + schedule[0]
     y = np.full_like(x, purpose) + schedule[1]
     for number in range(topi.ROUNDS):
-        turn = np.uint32(topi.ROTATIONS[number % 8])
+        rotation = np.uint32(topi.ROTATIONS[number % 8])
         x = x + y
-        y = ((y << turn) | (y >> (np.uint32(32) - turn))) ^ x
+        y = ((y << rotation) | (y >> (np.uint32(32) - rotation))) ^ x
         if number % 4 == 3:
             n = number // 4 + 1
             x = x + schedule[n % 3]

@@ -197,7 +197,7 @@ _TIES = np.array([[2, 1, 2, 0, 1], [5, 5, 5, -1, 7]], np.int32)
 _CASES = (case((3, 5)), case((4, 2), axis=0), case(_TIES), case(_TIES, is_ascend=False),
           case((2, 3, 4), axis=1, is_ascend=False),
           case(np.array([1.0, np.nan, -np.inf, 3.0], np.float32)))
-# Long enough to need merging, with a number of runs that is no power of two.
+# Long enough to need merging, with a number of runs other than a power of two.
 _LONG = (case((2, 37), dtypes="int32", low=0, high=9), case((35, 2), axis=0, is_ascend=False))
 sort.spec(_sort_reference, *_CASES, *_LONG, case((0, 3)))
 

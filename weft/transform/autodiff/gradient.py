@@ -200,13 +200,13 @@ class _Products:
         missing = missing_gradients(fn.body)
         if missing:
             raise PassError(
-                f"no gradient for {', '.join(missing)}",
+                f"missing gradient of {', '.join(missing)}",
                 where=fn.span,
                 help="register one with @op.gradient, or keep it out of the function",
             )
         for node in post_order(fn.body):
             if isinstance(node, (RefCreate, RefRead, RefWrite)):
-                raise PassError("references have no gradient", where=node.span,
+                raise PassError("cannot differentiate through references", where=node.span,
                                 help="pass values along instead of writing to them")
 
     def _product(self, fn: Function) -> Function:

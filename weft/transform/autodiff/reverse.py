@@ -152,7 +152,7 @@ def _operator_shares(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adj
     rule = operator.gradient_rule
     if rule is None:
         raise PassError(
-            f"{operator.name} has no gradient",
+            f"missing gradient of {operator.name}",
             where=call.span,
             help=f'register one: @get_op("{operator.name}").gradient',
         )

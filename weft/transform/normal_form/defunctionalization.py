@@ -144,7 +144,7 @@ class _Defunctionalize:
         captured = fn.body.args[: len(fn.body.args) - len(fn.params)]
         type_, target = type_of(fn), fn.body.op
         if not isinstance(type_, FuncType) or not isinstance(target, GlobalVar):
-            raise PassError("a local function has no function type", where=fn.span, got=type_)
+            raise PassError("a local function lacks a function type", where=fn.span, got=type_)
         stored = tuple(self._type(type_of(c)) for c in captured)
         constructor = self._constructor(target, type_, stored)
         return Call(constructor, tuple(self.memo[c] for c in captured), span=fn.span)

@@ -49,7 +49,7 @@ def _wanted(main: Function, attrs: Mapping[str, Any], shapes: Mapping[str, Seque
     for name, given in shapes.items():
         old = type_of(params[name]) if name in params else None
         if not isinstance(old, TensorType):
-            raise InvalidInputError(f"the model has no tensor {name!r} among its inputs",
+            raise InvalidInputError(f"unknown input {name!r}, or not a tensor",
                                     expected=", ".join(map(repr, names)) or "no inputs")
         shape = as_shape(given)
         if len(shape) != old.ndim:

@@ -31,7 +31,7 @@ class RemoveUnusedFunctions(Pass):
         missing = [e for e in self.entries if e not in mod]
         if missing:
             raise PassError(
-                f"the module has no function @{missing[0]}",
+                f"unknown function @{missing[0]}",
                 expected=", ".join(f"@{n}" for n in mod.functions),
             )
         reached: set[str] = set()

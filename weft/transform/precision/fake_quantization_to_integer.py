@@ -49,7 +49,7 @@ class FakeQuantizationToInteger(FunctionPass):
 
     ``closing=False`` leaves the second kind of operators real, which float32 computes as fast.
     Contractions stay real too where ``config["multiplies_bytes"]`` of the context says that the
-    target has no instructions for their two dtypes.
+    target lacks instructions for their two dtypes.
 
     def @main(%x: Tensor[(2, 3), int8]) {
       qnn.quantize(nn.relu(qnn.dequantize(%x, 0.5f, 1)), 0.25f, 2)
