@@ -1,1 +1,1 @@
-"""What operators compute: functions from te tensors to te tensors, for every target alike."""
+"""The computes of operators: functions from te tensors to te tensors, for all targets."""

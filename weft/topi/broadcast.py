@@ -12,7 +12,7 @@ Elementwise = Callable[..., PrimExpr]
 
 
 def broadcast_shape(*shapes: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
-    """The common shape; raises ``LoweringError`` where two fixed sizes contradict each other."""
+    """The broadcast shape; raises ``LoweringError`` for fixed sizes that do not broadcast."""
     rank = max(len(s) for s in shapes)
     return tuple(
         _common([s[len(s) - rank + axis] for s in shapes if len(s) - rank + axis >= 0])
@@ -29,7 +29,7 @@ def _common(sizes: Sequence[PrimExpr]) -> PrimExpr:
 
 
 def broadcast_index(x: te.Tensor, index: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
-    """Where element ``index`` of the broadcast shape lies in ``x``."""
+    """The index into ``x`` for an index into the broadcast shape."""
     own = index[len(index) - len(x.shape):]
     return tuple(
         const(0) if int_value(size) == 1 else i for size, i in zip(x.shape, own, strict=True)
@@ -37,7 +37,7 @@ def broadcast_index(x: te.Tensor, index: Sequence[PrimExpr]) -> tuple[PrimExpr, 
 
 
 def apply(tensors: Sequence[te.Tensor], function: Elementwise, name: str) -> te.Tensor:
-    """``function`` of the elements that meet under broadcasting."""
+    """``function`` applied elementwise to ``tensors`` under NumPy broadcasting."""
     shape = broadcast_shape(*(t.shape for t in tensors))
     return te.compute(
         shape,
@@ -47,7 +47,7 @@ def apply(tensors: Sequence[te.Tensor], function: Elementwise, name: str) -> te.
 
 
 def divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """The quotient; of integers, towards zero."""
+    """The quotient; integers round towards zero."""
     return div(a, b)
 
 
@@ -56,22 +56,22 @@ def truncated_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """The largest whole number not above the quotient, as NumPy has it; of integers by 0 it is 0.
+    """The floor of the exact quotient, as in NumPy; 0 for integers divided by 0.
 
-    Of floats it is not the rounded quotient's: 1.0 // 0.1 is 9.
+    For floats this differs from the floor of the rounded quotient: 1.0 // 0.1 is 9.
     """
     return floordiv(a, b)
 
 
 def floor_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """The remainder with the sign of the divisor; of integers by 0 it is 0."""
+    """The remainder with the sign of the divisor; 0 for integers divided by 0."""
     return floormod(a, b)
 
 
 def truncated_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """The remainder with the sign of the dividend (C's ``%`` and ``fmod``), exactly.
 
-    A finite number is its own remainder by an infinite one; that of integers by 0 is 0.
+    A finite number modulo infinity is the number itself; an integer modulo 0 is 0.
     """
     if a.dtype.is_float:
         return te.fmod(a, b)

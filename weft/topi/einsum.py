@@ -1,4 +1,4 @@
-"""Einstein's sums: the notation, and the products two operands at a time."""
+"""Einstein summation: parsing of equations, and evaluation by products of two operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.support.errors import AttrsError
 from weft.tir.expr import PrimExpr, const, int_value
 
 _EQUATION = re.compile(r"[A-Za-z.,]*(->[A-Za-z.]*)?")
-# Axes that ``...`` stands for have digits for names, counted from the last one.
+# The axes of ``...`` are named by digits, counted from the last one.
 _MAX_BROADCAST = 10
 
 
@@ -25,7 +25,7 @@ class Axes:
 
 
 def is_equation(text: str) -> bool:
-    """Whether ``text`` is an equation, whatever its operands."""
+    """Whether ``text`` is a well-formed equation, for any operands."""
     plain = text.replace(" ", "")
     if not _EQUATION.fullmatch(plain):
         return False
@@ -38,7 +38,7 @@ def is_equation(text: str) -> bool:
 
 
 def is_broadcast(name: str) -> bool:
-    """Whether an axis is one that ``...`` stands for, of which size 1 broadcasts."""
+    """Whether an axis belongs to ``...``, whose axes of size 1 broadcast."""
     return name.isdigit()
 
 
@@ -64,7 +64,7 @@ def _ellipsis(count: int) -> str:
 
 
 def write(inputs: Sequence[str], output: str) -> str:
-    """The equation of axes named as ``parse`` names them."""
+    """The equation as text, from the axis names that ``parse`` returns."""
     free = [c for c in string.ascii_letters if c not in "".join((*inputs, output))]
     letters = {c: free[int(c)] for c in set("".join((*inputs, output))) if c.isdigit()}
     text = ",".join(inputs) + "->" + output
@@ -72,12 +72,12 @@ def write(inputs: Sequence[str], output: str) -> str:
 
 
 def fresh_letter(used: str) -> str:
-    """A letter that is not among ``used``."""
+    """A letter that is not in ``used``."""
     return next(c for c in string.ascii_letters if c not in used)
 
 
 def einsum(tensors: Sequence[te.Tensor], equation: str) -> te.Tensor:
-    """The sum, operands joined from left to right; letters that are not needed again are summed."""
+    """The result, contracting operands from left to right; letters are summed at their last use."""
     axes = parse(equation, [t.ndim for t in tensors])
     value, names = tensors[0], axes.inputs[0]
     if len(tensors) == 1:
@@ -92,7 +92,7 @@ def einsum(tensors: Sequence[te.Tensor], equation: str) -> te.Tensor:
 
 
 def _join(operands: Sequence[tuple[te.Tensor, str]], output: str) -> te.Tensor:
-    """The product of one or two operands summed over the letters that ``output`` lacks."""
+    """The product of one or two operands, summed over the letters missing from ``output``."""
     sizes: dict[str, PrimExpr] = {}
     for tensor, names in operands:
         for name, size in zip(names, tensor.shape, strict=True):

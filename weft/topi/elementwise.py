@@ -23,17 +23,17 @@ from weft.tir.expr import (
 def apply(
     x: te.Tensor, function: Callable[[PrimExpr], PrimExpr], name: str = "elementwise"
 ) -> te.Tensor:
-    """``function`` of every element."""
+    """``function`` applied to every element."""
     return te.compute(x.shape, lambda *i: function(x[i]), name=name)
 
 
 def intrinsic(x: te.Tensor, name: str) -> te.Tensor:
-    """The intrinsic ``name`` of ``weft.tir.intrinsics`` of every element."""
+    """The intrinsic ``name`` of ``weft.tir.intrinsics`` applied to every element."""
     return apply(x, lambda v: call(v.dtype, name, v), name)
 
 
 def logarithm(x: te.Tensor, log_of_base: float) -> te.Tensor:
-    """The logarithm to a base, by way of the next wider type, so that whole powers come out."""
+    """The logarithm to a base, computed in the next wider dtype so that exact powers are exact."""
     wide = float32 if x.dtype.bits < 32 else float64
     scale = const(1.0 / log_of_base, wide)
     return apply(x, lambda v: (te.log(v.astype(wide)) * scale).astype(x.dtype), "log")
@@ -44,7 +44,7 @@ def identity(x: te.Tensor) -> te.Tensor:
 
 
 def negative(x: te.Tensor) -> te.Tensor:
-    """``-x``; written as a product for floats, so that the sign of zero turns too."""
+    """``-x``; a multiplication for floats, so that the sign of zero changes too."""
     if x.dtype.is_float:
         return apply(x, lambda v: v * const(-1, v.dtype), "negative")
     return apply(x, lambda v: const(0, v.dtype) - v, "negative")
@@ -59,7 +59,7 @@ def absolute(x: te.Tensor) -> te.Tensor:
 
 
 def sign(x: te.Tensor) -> te.Tensor:
-    """-1, 0 or 1; NaN stays NaN."""
+    """The sign: -1, 0 or 1; NaN for NaN."""
 
     def of(v: PrimExpr) -> PrimExpr:
         zero = const(0, v.dtype)
@@ -72,12 +72,12 @@ def sign(x: te.Tensor) -> te.Tensor:
 
 
 def rounding(x: te.Tensor, name: str) -> te.Tensor:
-    """``floor``, ``ceil``, ``round`` (half to even); integers stay as they are."""
+    """``floor``, ``ceil``, ``round`` (half to even); integers are unchanged."""
     return intrinsic(x, name) if x.dtype.is_float else apply(x, lambda v: v, name)
 
 
 def cast(x: te.Tensor, dtype: DType) -> te.Tensor:
-    """``x`` as ``dtype``; to bool, whether it is not zero."""
+    """``x`` converted to ``dtype``; bool means not equal to zero."""
 
     def of(v: PrimExpr) -> PrimExpr:
         if dtype.is_bool and not v.dtype.is_bool:
@@ -90,7 +90,7 @@ def cast(x: te.Tensor, dtype: DType) -> te.Tensor:
 
 
 def clip(x: te.Tensor, low: float, high: float) -> te.Tensor:
-    """``min(max(x, low), high)``; NaN stays NaN."""
+    """``min(max(x, low), high)``; NaN for NaN."""
 
     def of(v: PrimExpr) -> PrimExpr:
         return minimum(maximum(v, _bound(low, v.dtype)), _bound(high, v.dtype))
@@ -99,7 +99,7 @@ def clip(x: te.Tensor, low: float, high: float) -> te.Tensor:
 
 
 def _bound(value: float, dtype: DType) -> PrimExpr:
-    """``value`` as a constant of ``dtype``; beyond an integer type's range, its end."""
+    """``value`` as a constant of ``dtype``, saturated to the range of integer dtypes."""
     if dtype.is_float:
         return const(value, dtype)
     low = 0 if dtype.code == "uint" else -(1 << (dtype.bits - 1))
@@ -117,7 +117,7 @@ def relu(x: te.Tensor) -> te.Tensor:
 
 
 def leaky_relu(x: te.Tensor, alpha: float) -> te.Tensor:
-    """``x`` where positive, else ``alpha * x``."""
+    """``x`` if positive, else ``alpha * x``."""
     return apply(
         x,
         lambda v: select(v > const(0, v.dtype), v, v * const(alpha, v.dtype)),

@@ -1,4 +1,4 @@
-"""Functions of float32 to six or seven digits, for those to whom speed is worth the last ones."""
+"""Approximate functions of float32 with six to seven correct digits, faster than the exact ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft import te
 from weft.ir.dtype import float32, int32
 from weft.tir.expr import PrimExpr, const, maximum, minimum, select
 
-# Fits of f(x)/x by quotients of polynomials in x^2 over [0, bound], least relative error by
-# reweighted least squares, highest power first; beyond the bound float32 knows no difference.
+# Rational approximations of f(x) / x in x^2 over [0, bound], by reweighted least squares of the
+# relative error, highest power first. Beyond the bound f rounds to its limit in float32.
 _TANH_BOUND = 9.0
 _TANH_P = (5.085561928e-08, 3.161552766e-05, 4.009722873e-03, 1.378631575e-01, 1.0)
 _TANH_Q = (
@@ -41,9 +41,9 @@ def fast_erf(x: PrimExpr) -> PrimExpr:
 
 
 def fast_exp(x: PrimExpr) -> PrimExpr:
-    """Exp to a relative error of 3e-6: a polynomial, and the exponent written into its bits.
+    """Exp to a relative error of 3e-6: a polynomial scaled by a power of two set in exponent bits.
 
-    Arguments outside -87 to 88 count as these; NaN stays.
+    Arguments are clamped to [-87, 88]; NaN gives NaN.
     """
     near = minimum(maximum(x, const(_EXP_LOW, float32)), const(_EXP_HIGH, float32))
     whole = te.floor(near * const(1 / math.log(2), float32) + const(0.5, float32))
@@ -56,14 +56,14 @@ def fast_exp(x: PrimExpr) -> PrimExpr:
 def _quotient(
     x: PrimExpr, bound: float, above: Sequence[float], below: Sequence[float]
 ) -> PrimExpr:
-    """``x P(x²) / Q(x²)`` with ``x`` kept within ``±bound``."""
+    """``x P(x²) / Q(x²)`` with ``x`` clamped to ``±bound``."""
     near = minimum(maximum(x, const(-bound, float32)), const(bound, float32))
     square = near * near
     return near * _polynomial(square, above) / _polynomial(square, below)
 
 
 def _polynomial(x: PrimExpr, coefficients: Sequence[float]) -> PrimExpr:
-    """Horner's scheme, the highest power first."""
+    """Polynomial evaluation by Horner's scheme; coefficients of the highest power first."""
     first, *rest = (const(c, float32) for c in coefficients)
     value: PrimExpr = first
     for coefficient in rest:

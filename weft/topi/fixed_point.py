@@ -1,4 +1,4 @@
-"""Integers as fractions: products of which the low bits are rounded away."""
+"""Fixed-point multiplication: integer products whose low bits are rounded off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.tir.expr import PrimExpr, const
 
 
 def reinterpret(x: te.Tensor, dtype: DType) -> te.Tensor:
-    """The bits of each element as ``dtype``."""
+    """The bits of each element reinterpreted as ``dtype``."""
     return te.compute(x.shape, lambda *i: te.reinterpret(dtype, x[i]), name="reinterpret")
 
 
@@ -33,7 +33,7 @@ def fixed_point_multiply_per_axis(
     x: te.Tensor, multiplier: te.Tensor, left: te.Tensor | None, right: te.Tensor | None,
     axes: Sequence[int],
 ) -> te.Tensor:
-    """The same with factor and shifts (none: zero) that vary along ``axes``."""
+    """As above, with multiplier and shifts (0 if absent) that vary along ``axes``."""
 
     def element(*i: PrimExpr) -> PrimExpr:
         at = tuple(i[a] for a in axes)

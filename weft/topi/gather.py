@@ -1,4 +1,4 @@
-"""Reading elements at positions that another tensor gives, one position for each result."""
+"""Gathers: reads at positions given by another tensor, one position per result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.tir.expr import PrimExpr, int_value, maximum, minimum
 
 
 def within(position: PrimExpr, size: PrimExpr) -> PrimExpr:
-    """``position`` as int64, moved to the nearest end of an axis where it lies beyond."""
+    """``position`` as int64, clamped to the axis."""
     return minimum(maximum(position.astype(int64), 0), size - 1)
 
 
@@ -23,7 +23,7 @@ def gather(x: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
 
 
 def fixed_length(indices: te.Tensor) -> int:
-    """The size of axis 0, which must be fixed: it is how many axes an index tuple covers."""
+    """The length of an index tuple: the size of axis 0, which must be fixed."""
     length = int_value(indices.shape[0])
     if length is None:
         raise LoweringError("the number of indexed axes must be fixed", got=indices.shape[0])
@@ -31,7 +31,7 @@ def fixed_length(indices: te.Tensor) -> int:
 
 
 def gather_nd(x: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
-    """The slices of ``x`` that start with the index tuples along axis 0 of ``indices``."""
+    """The slices of ``x`` at the index tuples stored along axis 0 of ``indices``."""
     length = fixed_length(indices)
     outer = indices.shape[1:]
     first = batch_dims + length

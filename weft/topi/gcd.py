@@ -1,4 +1,4 @@
-"""Greatest common divisors, by Euclid's algorithm."""
+"""Greatest common divisors by Euclid's algorithm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONLY = (const(0),)
 
 
 def gcd(lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
-    """The greatest common divisor of the elements that meet under broadcasting, 0 of zeros."""
+    """Elementwise greatest common divisors under broadcasting; that of two zeros is 0."""
     dtype = lhs.dtype
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -39,7 +39,7 @@ def _euclid(a: PrimExpr, b: PrimExpr, target: Buffer, position: tuple[PrimExpr, 
         BufferStore(smaller, rest.load(*_ONLY), _ONLY),
     ])
     more = IfThenElse(smaller.load(*_ONLY).not_equal(const(0, dtype)), step)
-    # Consecutive Fibonacci numbers take longest: 1.44 steps for each bit (Lame).
+    # The worst case is consecutive Fibonacci numbers: 1.44 steps per bit (Lame).
     steps = dtype.bits * 3 // 2
     loop = For(Var("step", int64), const(0), const(steps), ForKind.SERIAL, more)
     body = seq([BufferStore(larger, _magnitude(a), _ONLY),

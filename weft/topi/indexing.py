@@ -1,4 +1,4 @@
-"""Computes that read at positions given by another tensor, and tensors made from nothing."""
+"""Reads at positions given by another tensor, and tensors without inputs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from weft.topi.transform import Dims, reshape
 
 
 def take(x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str) -> te.Tensor:
-    """``x`` at ``indices`` along ``axis`` (over all elements where ``axis`` is None).
+    """``x`` at ``indices`` along ``axis`` (``None``: along the flattened tensor).
 
-    Positions beyond the axis go to its ends (``clip``) or count modulo its size (``wrap``, so
-    that -1 is the last).
+    Positions outside the axis are clamped (``clip``) or taken modulo its size (``wrap``: -1 is the
+    last element).
     """
     if axis is None:
         total: PrimExpr = const(1)
@@ -35,7 +35,7 @@ def take(x: te.Tensor, indices: te.Tensor, axis: int | None, mode: str) -> te.Te
 
 
 def full(shape: Dims, value: PrimExpr, name: str = "full") -> te.Tensor:
-    """A tensor of one value."""
+    """A tensor with all elements equal to one value."""
     return te.compute(shape, lambda *_: value, name=name)
 
 
@@ -51,7 +51,7 @@ def repeat(x: te.Tensor, repeats: int, axis: int) -> te.Tensor:
 def sliding_window(
     x: te.Tensor, axis: int, window: Sequence[int], strides: Sequence[int]
 ) -> te.Tensor:
-    """Axes of positions from ``axis`` on, then those of the window that stands there."""
+    """Sliding windows: axes of window positions from ``axis`` on, then the axes of a window."""
     count = len(window)
     positions = [window_count(x.shape[axis + n], w, s)
               for n, (w, s) in enumerate(zip(window, strides, strict=True))]
@@ -66,7 +66,7 @@ def sliding_window(
 
 
 def reverse_sequence(x: te.Tensor, lengths: te.Tensor, seq: int, batch: int) -> te.Tensor:
-    """The first ``lengths[b]`` elements along ``seq`` reversed, the others unchanged."""
+    """``x`` with the first ``lengths[b]`` elements along ``seq`` reversed."""
 
     def element(*i: PrimExpr) -> PrimExpr:
         length = minimum(lengths[i[batch]].astype(int64), x.shape[seq])
@@ -77,7 +77,7 @@ def reverse_sequence(x: te.Tensor, lengths: te.Tensor, seq: int, batch: int) -> 
 
 
 def shape_of(x: te.Tensor, dtype: DType) -> te.Tensor:
-    """The sizes of ``x`` as a tensor of one axis."""
+    """The shape of ``x`` as a 1-D tensor."""
 
     def element(i: PrimExpr) -> PrimExpr:
         return _choose(i, [s.astype(dtype) for s in x.shape])

@@ -7,12 +7,12 @@ import math
 from weft import te
 from weft.tir.expr import PrimExpr, const, select
 
-# atan reduces its argument to tan(pi / 16) at most, where these many terms reach 2**-53.
+# atan reduces its argument to at most tan(pi / 16), where so many terms reach 2**-53.
 _ATAN_TERMS = 12
 
 
 def _magnitude_with_sign(x: PrimExpr, magnitude: PrimExpr) -> PrimExpr:
-    """``magnitude`` with the sign of ``x``; zeros stay as they are."""
+    """``magnitude`` with the sign of ``x``; ``x`` itself for zeros."""
     zero = const(0, x.dtype)
     return select(x < zero, zero - magnitude, select(x.equal(zero), x, magnitude))
 
@@ -22,7 +22,7 @@ def tan(x: PrimExpr) -> PrimExpr:
 
 
 def log1p(x: PrimExpr) -> PrimExpr:
-    """log(1 + x) without loss near 0: the error of 1 + x is corrected by a ratio (Kahan)."""
+    """log(1 + x), accurate near 0: the rounding error of 1 + x is corrected by a ratio (Kahan)."""
     one = const(1, x.dtype)
     w = x + one
     kept = w.equal(one)
@@ -32,7 +32,7 @@ def log1p(x: PrimExpr) -> PrimExpr:
 
 
 def expm1(x: PrimExpr) -> PrimExpr:
-    """exp(x) - 1 without loss near 0, by the inverse of ``log1p``'s correction (Kahan)."""
+    """exp(x) - 1, accurate near 0, by the inverse of ``log1p``'s correction (Kahan)."""
     one = const(1, x.dtype)
     u = te.exp(x)
     kept = u.equal(one)
@@ -44,7 +44,7 @@ def expm1(x: PrimExpr) -> PrimExpr:
 
 
 def sinh(x: PrimExpr) -> PrimExpr:
-    """(e**x - e**-x) / 2; beyond 20 as e**(x/2) / 2 * e**(x/2), which overflows later."""
+    """(e**x - e**-x) / 2; above 20 as e**(x/2) / 2 * e**(x/2), which overflows later."""
     m = te.abs(x)
     half = te.exp(m * const(0.5, x.dtype))
     large = half * const(0.5, x.dtype) * half
@@ -55,7 +55,7 @@ def sinh(x: PrimExpr) -> PrimExpr:
 
 
 def cosh(x: PrimExpr) -> PrimExpr:
-    """(e**x + e**-x) / 2, the powers halved first so that they overflow last."""
+    """(e**x + e**-x) / 2, with the powers halved first to avoid early overflow."""
     half = te.exp(te.abs(x) * const(0.5, x.dtype))
     scaled = half * const(0.5, x.dtype)
     return scaled * half + const(0.5, x.dtype) / half / half
@@ -71,7 +71,7 @@ def asinh(x: PrimExpr) -> PrimExpr:
 
 
 def acosh(x: PrimExpr) -> PrimExpr:
-    """NaN below 1."""
+    """Inverse hyperbolic cosine; NaN below 1."""
     t = x - const(1, x.dtype)
     near = log1p(t + te.sqrt(t * (t + const(2, x.dtype))))
     limit = const(1e9 if x.dtype.bits > 16 else 100.0, x.dtype)
@@ -80,14 +80,14 @@ def acosh(x: PrimExpr) -> PrimExpr:
 
 
 def atanh(x: PrimExpr) -> PrimExpr:
-    """Infinite at -1 and 1, NaN beyond."""
+    """Inverse hyperbolic tangent: infinite at -1 and 1, NaN outside."""
     m = te.abs(x)
     half = log1p((m + m) / (const(1, x.dtype) - m)) * const(0.5, x.dtype)
     return _magnitude_with_sign(x, half)
 
 
 def atan(x: PrimExpr) -> PrimExpr:
-    """Halve the angle twice below pi / 4, then the Taylor series."""
+    """Arc tangent: below pi / 4 halve the angle twice, then sum the Taylor series."""
     one = const(1, x.dtype)
     m = te.abs(x)
     beyond = m > one

@@ -1,4 +1,4 @@
-"""Computes that read or write where other tensors say."""
+"""Reads and writes at positions that other tensors give."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from weft.topi.sort import before
 
 
 def adv_index(x: te.Tensor, positions: Sequence[te.Tensor]) -> te.Tensor:
-    """``x`` at the broadcast ``positions`` along its first axes; negative ones from the end."""
+    """``x`` at the broadcast ``positions`` along its first axes; negative ones wrap around."""
     shape = broadcast_shape(*(p.shape for p in positions))
 
     def element(*i: PrimExpr) -> PrimExpr:
@@ -43,7 +43,7 @@ def adv_index(x: te.Tensor, positions: Sequence[te.Tensor]) -> te.Tensor:
 
 
 def unravel_index(indices: te.Tensor, shape: te.Tensor) -> te.Tensor:
-    """Digit ``k`` of each position in the number system whose bases are ``shape``."""
+    """Coordinate ``k`` of each flat row-major position in a tensor of ``shape``."""
     count = int_value(shape.shape[0]) or 0
 
     def element(k: PrimExpr, *i: PrimExpr) -> PrimExpr:
@@ -58,7 +58,7 @@ def unravel_index(indices: te.Tensor, shape: te.Tensor) -> te.Tensor:
 
 
 def invert_permutation(x: te.Tensor) -> te.Tensor:
-    """``result[x[i]] = i``; zero where no number says so."""
+    """The inverse permutation: ``result[x[i]] = i``, zero elsewhere."""
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, target = inputs[0], outputs[0]
@@ -78,7 +78,7 @@ def invert_permutation(x: te.Tensor) -> te.Tensor:
 def searchsorted(
     sequence: te.Tensor, values: te.Tensor, *, right: bool, dtype: DType
 ) -> te.Tensor:
-    """How many elements of its ascending line go before each value, by halving."""
+    """The insertion position of each value in its sorted row, by binary search."""
     size = sequence.shape[-1]
     steps = 64 if int_value(size) is None else (int_value(size) or 0).bit_length()
     zero, one = as_prim(0), as_prim(1)
@@ -109,7 +109,7 @@ def searchsorted(
 def strided_set(
     x: te.Tensor, values: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor
 ) -> te.Tensor:
-    """``x`` with ``values`` in the slice; its bounds are read when the kernel runs."""
+    """``x`` with ``values`` stored in the slice, whose bounds are run-time values."""
 
     def element(*i: PrimExpr) -> PrimExpr:
         coords, inside = [], []
@@ -134,8 +134,8 @@ def strided_set(
 def strided_slice(
     x: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor, axes: Sequence[int]
 ) -> tuple[te.Tensor, ...]:
-    """``x[begin:end:strides]`` at the front of memory for all of ``x``, and its sizes along
-    ``axes``; a stride of zero takes nothing. Bounds are read when the kernel runs.
+    """``x[begin:end:strides]`` at the start of a buffer as large as ``x``, and its sizes along
+    ``axes``. A stride of zero selects nothing. Bounds are run-time values.
     """
     cut = {axis: as_prim(n) for n, axis in enumerate(axes)}
 
@@ -165,7 +165,7 @@ def strided_slice(
 def _span(
     begin: PrimExpr, end: PrimExpr, stride: PrimExpr, size: PrimExpr
 ) -> tuple[PrimExpr, PrimExpr]:
-    """The first position of a slice, and how many there are."""
+    """The first position of a slice and the number of positions."""
     back = stride < 0
     first, last = _bound(begin, size, back), _bound(end, size, back)
     distance = select(back, first - last, last - first)
@@ -175,7 +175,7 @@ def _span(
 
 
 def _bound(position: PrimExpr, size: PrimExpr, back: PrimExpr) -> PrimExpr:
-    """A bound of a slice as Python reads it: from the end where negative, within the axis."""
+    """A slice bound as in Python: negative ones count from the end, then clamped to the axis."""
     found = select(position < 0, position + size, position)
     low, high = select(back, const(-1), const(0)), select(back, size - 1, size)
     return minimum(maximum(found, low), high)

@@ -1,4 +1,4 @@
-"""Loops for computations whose steps depend on each other, written out as statements."""
+"""Hand-written loop nests for computations with dependent steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.tir.buffer import Buffer
 from weft.tir.expr import PrimExpr, Var, const, int_value
 from weft.tir.stmt import BufferStore, For, ForKind, Stmt
 
-# Below so many elements threads cost more than they save.
+# Below this many operations threads cost more than they save.
 _PARALLEL_ELEMENTS = 20_000
 Body = Callable[[tuple[PrimExpr, ...]], Stmt]
 
@@ -19,8 +19,8 @@ def nest(shape: Sequence[PrimExpr], body: Body, *, independent: bool = False,
          work: int = 1) -> Stmt:
     """``body(index)`` for every index of ``shape``, in row-major order.
 
-    Where indices of the first axis are ``independent`` of each other, they are shared among
-    threads if there is enough to do, at ``work`` elements a body.
+    If the indices of the first axis are ``independent`` of each other, they run in parallel when
+    there is enough work, at ``work`` operations per body.
     """
     outermost = ForKind.PARALLEL if independent and is_large(shape, work) else ForKind.SERIAL
     index = tuple(Var(f"i{axis}", int64) for axis in range(len(shape)))
@@ -32,12 +32,12 @@ def nest(shape: Sequence[PrimExpr], body: Body, *, independent: bool = False,
 
 
 def is_large(shape: Sequence[PrimExpr], work: int = 1) -> bool:
-    """Whether threads are worth their start for ``shape``, at ``work`` operations an element."""
+    """Whether ``shape`` has enough work for threads, at ``work`` operations per element."""
     sizes = [int_value(size) for size in shape]
     return len(sizes) > 0 and None not in sizes and (
         work * math.prod(s for s in sizes if s is not None) >= _PARALLEL_ELEMENTS)
 
 
 def copy(source: Buffer, target: Buffer) -> Stmt:
-    """Every element of ``source`` into ``target``, which has the same shape."""
+    """Copy every element of ``source`` to ``target``, which has the same shape."""
     return nest(source.shape, lambda i: BufferStore(target, source.load(*i), i))

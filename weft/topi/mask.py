@@ -1,4 +1,4 @@
-"""Computes that choose between values by position."""
+"""Selections between values by position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.tir.expr import PrimExpr, all_of, const, if_then_else, maximum, minimu
 def one_hot(
     indices: te.Tensor, on_value: te.Tensor, off_value: te.Tensor, depth: int, axis: int
 ) -> te.Tensor:
-    """``on_value`` where position ``axis`` equals the index, which the other axes find."""
+    """``on_value`` where the position along ``axis`` equals the index at the other axes."""
     shape = (*indices.shape[:axis], const(depth), *indices.shape[axis:])
 
     def element(*i: PrimExpr) -> PrimExpr:
@@ -21,7 +21,7 @@ def one_hot(
 
 
 def trilu(x: te.Tensor, k: te.Tensor, *, upper: bool) -> te.Tensor:
-    """``x`` where column - row >= k (``upper``) or <= k, else zero."""
+    """``x`` where column - row >= k (``upper``) or <= k (lower), else zero."""
 
     def element(*i: PrimExpr) -> PrimExpr:
         distance, diagonal = i[-1] - i[-2], k[()].astype(int64)
@@ -32,7 +32,7 @@ def trilu(x: te.Tensor, k: te.Tensor, *, upper: bool) -> te.Tensor:
 
 
 def sequence_mask(x: te.Tensor, lengths: te.Tensor, value: float, axis: int) -> te.Tensor:
-    """``x`` where the position along ``axis`` is below the length of its sequence."""
+    """``x`` where the position along ``axis`` is below the sequence length, else the mask value."""
 
     def element(*i: PrimExpr) -> PrimExpr:
         valid = i[axis] < lengths[i[1 - axis]].astype(int64)
@@ -44,7 +44,7 @@ def sequence_mask(x: te.Tensor, lengths: te.Tensor, value: float, axis: int) -> 
 def matrix_set_diag(
     x: te.Tensor, diagonal: te.Tensor, k1: int, k2: int, upper_right: bool, lower_right: bool
 ) -> te.Tensor:
-    """Diagonal ``k`` of a matrix is line ``k2 - k`` of ``diagonal``, aligned left or right."""
+    """Diagonal ``k`` of a matrix is row ``k2 - k`` of ``diagonal``, aligned left or right."""
     rows, columns = x.shape[-2:]
     longest = diagonal.shape[-1]
 

@@ -1,4 +1,4 @@
-"""Random numbers by counting: Threefry, and distributions made from its bits.
+"""Counter-based random numbers: Threefry, and distributions built on its bits.
 
 Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as
 1, 2, 3", SC 2011) maps a key and a counter, two words of 32 bits each, to two words that look
@@ -27,7 +27,7 @@ Words = tuple[PrimExpr, PrimExpr]
 
 
 def threefry(key: Words, counter: Words) -> Words:
-    """The two words for a key and a counter."""
+    """The two random words for a key and a counter."""
     schedule = (*key, te.bitwise_xor(te.bitwise_xor(*key), const(PARITY, uint32)))
     x, y = counter[0] + schedule[0], counter[1] + schedule[1]
     for number in range(ROUNDS):
@@ -46,7 +46,7 @@ def _rotated(word: PrimExpr, bits: int) -> PrimExpr:
 
 
 def derived_key(key: te.Tensor, number: int) -> te.Tensor:
-    """Key ``number`` that descends from ``key``."""
+    """Key number ``number`` derived from ``key``."""
     words = threefry(_words_of(key), (const(number, uint32), const(DERIVE, uint32)))
     return te.compute((2,), lambda i: select(i.equal(0), words[0], words[1]), name="key")
 
@@ -67,7 +67,7 @@ def word(key: te.Tensor, position: PrimExpr) -> PrimExpr:
 
 
 def wide_word(key: te.Tensor, position: PrimExpr) -> PrimExpr:
-    """Block ``position`` of the stream as 64 bits, the first word lowest."""
+    """Block ``position`` of the stream as 64 bits, least significant word first."""
     low, high = _drawn(key, position)
     return te.bitwise_or(low.astype(uint64), te.shift_left(high.astype(uint64), const(32, uint64)))
 
@@ -98,9 +98,9 @@ def uniform(key: te.Tensor, low: te.Tensor, high: te.Tensor, shape: Dims) -> te.
 
 
 def normal(key: te.Tensor, mean: te.Tensor, scale: te.Tensor, shape: Dims) -> te.Tensor:
-    """By Box and Muller: radius from one word, angle from the other, of 32 bits each.
+    """Normal numbers by Box and Muller: radius from one 32-bit word, angle from the other.
 
-    In float64 the words are of 64 bits. 16-bit floats are rounded from float32.
+    Float64 uses 64-bit words. 16-bit floats are rounded from float32.
     """
     dtype = mean.dtype
     kind = float64 if dtype == float64 else float32
@@ -120,9 +120,9 @@ def normal(key: te.Tensor, mean: te.Tensor, scale: te.Tensor, shape: Dims) -> te
 
 
 def _fraction(number: PrimExpr, kind: DType, offset: float) -> PrimExpr:
-    """A word as a number in [0, 1], rounded to the float at hand."""
+    """A word as a number in [0, 1], rounded to the float dtype."""
     size = number.dtype.bits
-    # Numbers convert from signed integers, which have room for a word less one bit.
+    # Converted as signed integers, which hold a word without its lowest bit.
     half = te.shift_right(number, const(1, number.dtype)).astype(int64).astype(kind)
     last = te.bitwise_and(number, const(1, number.dtype)).astype(int64).astype(kind)
     value = half * const(2.0, kind) + last + const(offset, kind)
@@ -150,10 +150,10 @@ def bernoulli(key: te.Tensor, p: te.Tensor) -> te.Tensor:
 
 
 def multinomial(key: te.Tensor, weights: te.Tensor, count: int) -> te.Tensor:
-    """Indices of the last axis drawn with replacement, as likely as their weights.
+    """Indices along the last axis drawn with replacement, with probabilities by their weights.
 
-    A number below the sum of all weights falls in the share of one of them: its index is how many
-    running sums are not above the number.
+    Inverse transform sampling: the index is the number of cumulative sums that do not exceed a
+    uniform number below the total.
     """
     batch: Sequence[PrimExpr] = weights.shape[:-1]
     shape = (*batch, const(count))
@@ -165,7 +165,7 @@ def multinomial(key: te.Tensor, weights: te.Tensor, count: int) -> te.Tensor:
         lambda *i: _unit(key, ravel_index(i, shape), weights.dtype) * sums[(*i[:-1], last)],
         name="drawn",
     )
-    k = te.reduce_axis(last, name="k")  # the last sum is above every number but for rounding
+    k = te.reduce_axis(last, name="k")  # the last sum exceeds every number, up to rounding
     return te.compute(
         shape,
         lambda *i: te.sum(select(sums[(*i[:-1], k.var)] <= drawn[i], const(1, int64),

@@ -10,7 +10,7 @@ from weft.ir.dtype import DType, int32, int64
 from weft.tir.expr import PrimExpr, any_of, call, const, int_value, select
 
 Reducer = Callable[..., Any]
-# Positions below this are counted in int32, whose vectors have as many lanes as those of float32.
+# Positions below this fit int32, whose vectors have as many lanes as those of float32.
 MOST_POSITIONS = 1 << 31
 
 
@@ -26,7 +26,7 @@ def full_index(
     index: Sequence[PrimExpr], axes: Sequence[int], inner: Sequence[Any], *, ndim: int,
     keepdims: bool,
 ) -> tuple[Any, ...]:
-    """The source index where ``inner`` runs over the reduced axes and ``index`` over the rest."""
+    """The source index: ``inner`` for the reduced axes, ``index`` for the others."""
     kept = iter(i for p, i in enumerate(index) if not (keepdims and p in axes))
     reduced = dict(zip(axes, inner, strict=True))
     return tuple(reduced[p] if p in reduced else next(kept) for p in range(ndim))
@@ -41,7 +41,7 @@ def reduce_with(
     name: str,
     of: Callable[[PrimExpr], PrimExpr] = lambda v: v,
 ) -> te.Tensor:
-    """``reducer`` (``te.sum``, …) of ``of(element)`` over ``axes``; nothing to reduce is a copy."""
+    """``reducer`` (``te.sum``, …) of ``of(element)`` over ``axes``; a copy if ``axes`` is empty."""
     axes = tuple(sorted(axes))
     if not axes:
         return te.compute(x.shape, lambda *i: of(x[i]), name=name)
@@ -56,7 +56,7 @@ def reduce_with(
 
 
 def count(x: te.Tensor, axes: Sequence[int]) -> PrimExpr:
-    """How many elements one result of a reduction over ``axes`` sees."""
+    """The number of elements that one result of a reduction over ``axes`` combines."""
     total: PrimExpr = const(1)
     for axis in axes:
         total = total * x.shape[axis]
@@ -64,7 +64,7 @@ def count(x: te.Tensor, axes: Sequence[int]) -> PrimExpr:
 
 
 def mean(x: te.Tensor, axes: Sequence[int], *, keepdims: bool) -> te.Tensor:
-    """The sum, then in a stage of its own the division by the count."""
+    """The mean: a sum, then the division by the count as a separate stage."""
     total = reduce_with(x, te.sum, axes, keepdims=keepdims, name="mean_sum")
     divisor = count(x, axes).astype(x.dtype)
     return te.compute(total.shape, lambda *i: total[i] / divisor, name="mean")
@@ -72,7 +72,7 @@ def mean(x: te.Tensor, axes: Sequence[int], *, keepdims: bool) -> te.Tensor:
 
 def variance(x: te.Tensor, mean: te.Tensor, axes: Sequence[int], *, keepdims: bool,
              unbiased: bool) -> te.Tensor:
-    """The sum of squared distances from ``mean`` (kept axes), then its division by the count."""
+    """The variance: summed squared deviations from ``mean`` (axes kept) over the count."""
     distance = te.compute(
         x.shape,
         lambda *i: x[i] - mean[tuple(const(0) if a in axes else p for a, p in enumerate(i))],
@@ -85,7 +85,7 @@ def variance(x: te.Tensor, mean: te.Tensor, axes: Sequence[int], *, keepdims: bo
 
 
 def collapse_sum(x: te.Tensor, shape: Sequence[PrimExpr]) -> te.Tensor:
-    """``x`` summed over the axes along which ``shape`` broadcasts to it; the sizes are fixed."""
+    """``x`` summed over the axes along which ``shape`` broadcasts to it; sizes must be fixed."""
     lead = x.ndim - len(shape)
     axes = [a for a, size in enumerate(x.shape)
             if a < lead or (int_value(shape[a - lead]) == 1 and int_value(size) != 1)]
@@ -103,12 +103,11 @@ def arg_reduce(
     select_last: bool,
     dtype: DType,
 ) -> te.Tensor:
-    """The position (row-major over ``axes``) of the extremum; of equals the first, or the last.
+    """The position (row-major over ``axes``) of the first or last extremum.
 
-    NaN is the extremum wherever there is one. Two plain reductions, which run as vectors: the
-    extremum (stage ``argmax_value`` or ``argmin_value``), and the first or last position that
-    holds it (``argmax`` or ``argmin``), which finds its row still in the nearest cache. Positions
-    are counted in 32 bits where these are enough.
+    NaN counts as the extremum. Two reductions that vectorize: the extremum (stage
+    ``argmax_value`` or ``argmin_value``), then the first or last position that holds it
+    (``argmax`` or ``argmin``), which reads its row from L1. Positions are int32 if they fit.
     """
     axes = tuple(sorted(axes))
     if not axes:

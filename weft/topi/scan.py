@@ -1,4 +1,4 @@
-"""Running sums, products, extremes and sums of exponentials."""
+"""Cumulative sums, products, extrema and log-sum-exp."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _NEUTRAL = {"add": 0, "mul": 1}
 
 
 def _logaddexp(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """log(e**a + e**b); equal infinities have the difference 0."""
+    """log(e**a + e**b); the difference of equal infinities counts as 0."""
     difference = select(a.equal(b), const(0, a.dtype), minimum(a, b) - maximum(a, b))
     return maximum(a, b) + log1p(te.exp(difference))
 
 
 _COMBINE: Mapping[str, Combine] = {**COMBINE, "logaddexp": _logaddexp}
-# Rows whose results wait for each other's additions at the same time.
+# Rows that are interleaved, so that the latencies of their additions overlap.
 ROWS_AT_ONCE = 8
 
 
@@ -42,8 +42,8 @@ def scan(
 ) -> te.Tensor:
     """``y[i] = combine(y[i - 1], x[i])`` along ``axis``; ``exclusive`` takes ``x[i - 1]``.
 
-    ``reverse`` starts from the end. ``combine`` is "add", "mul", "max", "min" or "logaddexp";
-    those without a neutral element, all but the first two, are not ``exclusive``.
+    ``reverse`` starts at the end. ``combine`` is "add", "mul", "max", "min" or "logaddexp"; only
+    "add" and "mul" can be ``exclusive``, because they have an identity.
     """
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -88,19 +88,19 @@ class _Scan:
         return self._taken(i, const(0))
 
     def _taken(self, i: Sequence[PrimExpr], step: PrimExpr) -> PrimExpr:
-        """What a step adds."""
+        """The element that a step combines."""
         position = self._at(i, step - 1 if self.exclusive else step)
         return self.source.load(*position).astype(self.target.dtype)
 
     def _one_step(self, i: tuple[PrimExpr, ...]) -> Stmt:
-        """Any step, for sizes that are not known."""
+        """One step for dynamic sizes."""
         step, here = i[self.axis], self._at(i, i[self.axis])
         before = self.target.load(*self._at(i, step - 1))
         later = self._combined(before, self._taken(i, step))
         return BufferStore(self.target, if_then_else(step.equal(0), self._first(i), later), here)
 
     def _row_by_row(self) -> Stmt:
-        """Each row is the one before, which is still near, and a row of the data: vectors."""
+        """Scan along an outer axis: vectors of the previous row combined with a row of data."""
         i = tuple(Var(f"i{axis}", int64) for axis in range(self.source.ndim))
         step = i[self.axis]
         before = self.target.load(*self._at(i, step - 1))
@@ -111,14 +111,14 @@ class _Scan:
         return self._outer(i[:self.axis], seq([self._inner(i, first), rest]))
 
     def _inner(self, i: tuple[Var, ...], body: Stmt) -> Stmt:
-        """The axes behind the scanned one, the innermost as vectors."""
+        """The loops over axes after the scanned one, the innermost vectorized."""
         for axis in reversed(range(self.axis + 1, len(i))):
             kind = ForKind.VECTORIZED if axis == len(i) - 1 else ForKind.SERIAL
             body = For(i[axis], const(0), self.source.shape[axis], kind, body)
         return body
 
     def _outer(self, i: tuple[Var, ...], body: Stmt) -> Stmt:
-        """The axes in front; the first is shared among threads where that is worth it."""
+        """The loops over axes before the scanned one; the first is parallel with enough work."""
         for axis in reversed(range(len(i))):
             parallel = axis == 0 and is_large(self.source.shape)
             kind = ForKind.PARALLEL if parallel else ForKind.SERIAL
@@ -126,7 +126,7 @@ class _Scan:
         return body
 
     def _along_rows(self) -> Stmt:
-        """A few rows at once, since one alone waits for every addition."""
+        """Scan along the innermost axis: several rows at once, to hide the latency of additions."""
         *outer, _ = (Var(f"i{axis}", int64) for axis in range(self.source.ndim))
         if not outer:
             return self._rows((), 1)
@@ -143,7 +143,7 @@ class _Scan:
         return self._outer(tuple(around), seq(parts))
 
     def _rows(self, first: tuple[PrimExpr, ...], count: int) -> Stmt:
-        """``count`` rows from ``first`` on, their results so far in registers."""
+        """``count`` rows from ``first`` on, with their running results in registers."""
         totals = Buffer("total", (const(count),), self.target.dtype, "local")
         step = Var("step", int64)
         starts: list[Stmt] = []

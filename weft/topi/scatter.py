@@ -1,4 +1,4 @@
-"""Writing elements at positions that another tensor gives."""
+"""Scatters: writes at positions given by another tensor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _store(
     target: Buffer, position: tuple[PrimExpr, ...], looked_up: tuple[int, ...], value: PrimExpr,
     combine: Combine,
 ) -> Stmt:
-    """``target[position]`` combined with ``value``, unless a looked-up position lies beyond."""
+    """``target[position]`` combined with ``value``; skipped if a position is out of range."""
     inside = [
         c for axis in looked_up
         for c in (position[axis] >= 0, position[axis] < target.shape[axis])
@@ -38,9 +38,9 @@ def _store(
 def scatter_elements(
     x: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str
 ) -> te.Tensor:
-    """``x`` with ``updates[i]`` at ``i``, of which the index of ``axis`` is looked up.
+    """``x`` with ``updates[i]`` at ``i`` with the coordinate along ``axis`` from ``indices``.
 
-    Updates are applied in row-major order; those beyond the axis are dropped.
+    Updates are applied in row-major order; those out of range are dropped.
     """
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -59,7 +59,7 @@ def scatter_elements(
 def scatter_nd(
     x: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduction: str
 ) -> te.Tensor:
-    """``x`` with slices of ``updates`` at the index tuples along axis 0 of ``indices``."""
+    """``x`` with slices of ``updates`` at the index tuples stored along axis 0 of ``indices``."""
     length = fixed_length(indices)
     outer = indices.ndim - 1
 

@@ -1,7 +1,7 @@
-"""Looking for elements: where a tensor is not zero, and which different values it has.
+"""Nonzero positions and unique values, whose number depends on data.
 
-The results have as many elements as are found. They are written at the front of memory for the
-largest result, and counted (see ``weft.ir.dynamic``).
+Results are written at the start of a buffer for the largest possible result, together with their
+number (see ``weft.ir.dynamic``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ZERO = as_prim(0)
 
 
 def argwhere(x: te.Tensor) -> tuple[te.Tensor, ...]:
-    """The indices of elements that are not zero, as rows in row-major order, and how many."""
+    """The indices of nonzero elements, as rows in row-major order, and their number."""
     total: PrimExpr = const(1)
     for size in x.shape:
         total = total * size
@@ -38,10 +38,10 @@ def argwhere(x: te.Tensor) -> tuple[te.Tensor, ...]:
 
 
 def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
-    """The different values of a line: values, first positions, inverse, counts; how many.
+    """The unique values of a 1-D tensor: values, first positions, inverse, counts; their number.
 
-    Values ascend, or where not ``is_sorted`` stand in the order of their first positions. NaNs
-    are one value, the last. The inverse is the number of the value at each position.
+    Values ascend or, without ``is_sorted``, keep the order of their first positions. All NaNs are
+    one value, the last. The inverse maps each position to the index of its value.
     """
     size = int_value(x.shape[0])
     if size is None:
@@ -55,7 +55,7 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
             return before(source.load(a), source.load(b))
 
         def coord(rank: PrimExpr, position: PrimExpr) -> Stmt:
-            """Sorted positions come one by one; the first of a group opens it."""
+            """Group sorted positions; the first of a group is its first position."""
             value = source.load(position)
             opened = seq([BufferStore(values, value, (group,)),
                           BufferStore(first, position, (group,)),
@@ -75,7 +75,7 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
 
 
 def _by_appearance(found: tuple[te.Tensor, ...]) -> tuple[te.Tensor, ...]:
-    """The result of ``unique`` with values in the order in which they first appear."""
+    """The result of ``unique`` with values in order of first appearance."""
     size, dtype = found[0].shape[0], found[0].dtype
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
@@ -84,9 +84,9 @@ def _by_appearance(found: tuple[te.Tensor, ...]) -> tuple[te.Tensor, ...]:
         group = new_number.load(_ZERO)
 
         def look(i: tuple[PrimExpr, ...]) -> Stmt:
-            """A position that is the first of its value numbers the value anew.
+            """The first position of a value gets the next index.
 
-            Its number stands in the result at the first position, where later ones find it.
+            Later positions read that index at the first position.
             """
             position, old = i[0], inverse.load(*i)
             opened = seq([BufferStore(new_values, values.load(old), (group,)),

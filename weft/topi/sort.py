@@ -1,8 +1,7 @@
-"""Sorting along an axis: by merging, a few of many by selection, short axes by counting.
+"""Sorting along an axis: merge sort, selection for top-k, rank counting for short axes.
 
-All give the permutation of one total order (ties by position, NaN above every number, -0 equal to
-0), so results are the same on any number of threads. Whatever a comparison says, positions are
-those of elements.
+All compute the permutation of one total order (ties by position, NaN above every number, -0 equal
+to 0), so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from weft.tir.expr import (
 from weft.tir.stmt import Allocate, BufferStore, For, ForKind, IfThenElse, Stmt, seq
 from weft.topi.loop_nest import nest
 
-# Below this counting is quicker: quadratic work, but vectorised and without branches.
+# Below this size rank counting is faster: quadratic work, but vectorized and branch-free.
 _SHORT = 32
-# So many of a line are kept in order while the line is read once.
+# Up to this many of the best elements are kept sorted while a row is read once.
 _FEW = 64
 # Whether the element at one position goes before the element at another.
 Before = Callable[[PrimExpr, PrimExpr], PrimExpr]
-# What is done with the position of a rank.
+# Receives the rank and the position of an element.
 Emit = Callable[[PrimExpr, PrimExpr], Stmt]
 
 
 def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int | None = None,
             dtype: DType = int64) -> te.Tensor:
-    """Where the first ``count`` elements (all where None) of each sorted line are; stable."""
+    """The positions of the first ``count`` elements (``None``: all) of each sorted row; stable."""
     wanted = x.shape[axis] if count is None else count
     size = int_value(x.shape[axis])
     if size is None or size <= _SHORT:
@@ -55,7 +54,7 @@ def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int |
 
 
 def at_positions(x: te.Tensor, coord: te.Tensor, axis: int) -> te.Tensor:
-    """``x`` in the order that ``argsort`` gives."""
+    """``x`` permuted by the result of ``argsort``."""
     return te.compute(
         coord.shape,
         lambda *i: x[(*i[:axis], coord[i].astype(int64), *i[axis + 1:])],
@@ -64,14 +63,14 @@ def at_positions(x: te.Tensor, coord: te.Tensor, axis: int) -> te.Tensor:
 
 
 def before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """Whether ``a`` sorts before ``b`` going up."""
+    """Whether ``a`` sorts before ``b`` in ascending order."""
     if not a.dtype.is_float:
         return a < b
     return any_of(a < b, all_of(te.isnan(b), not_(te.isnan(a))))
 
 
 def _ranks(x: te.Tensor, axis: int, *, is_ascend: bool) -> te.Tensor:
-    """The position of every element in the sorted order: how many others come before it."""
+    """The rank of every element: the number of elements that sort before it."""
     k = te.reduce_axis(x.shape[axis], name="k")
 
     def rank(*i: PrimExpr) -> Any:
@@ -84,24 +83,25 @@ def _ranks(x: te.Tensor, axis: int, *, is_ascend: bool) -> te.Tensor:
 
 
 def _positions(rank: te.Tensor, axis: int, count: PrimExpr | int, dtype: DType) -> te.Tensor:
-    """Where the first ``count`` elements of the order are: the inverse of the permutation."""
+    """The positions of the first ``count`` ranks: the inverse permutation."""
     k = te.reduce_axis(rank.shape[axis], name="p")
     shape = (*rank.shape[:axis], count, *rank.shape[axis + 1:])
 
     def position(*i: PrimExpr) -> Any:
         hit = rank[(*i[:axis], k.var, *i[axis + 1:])].equal(i[axis])
-        return te.max(select(hit, k.var.astype(dtype), const(0, dtype)), k)  # there is one
+        # Exactly one element has each rank.
+        return te.max(select(hit, k.var.astype(dtype), const(0, dtype)), k)
 
     return te.compute(shape, position, name="positions")
 
 
 def _merge_sorted(x: te.Tensor, axis: int, size: int, *, is_ascend: bool) -> te.Tensor:
-    """The sorted order of every line of ``size``, lines side by side on threads."""
+    """The sorted order of every row of ``size`` elements, with rows in parallel."""
     return _by_line(x, axis, size, size, is_ascend=is_ascend, sort=merge_sort)
 
 
 def _selected(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool) -> te.Tensor:
-    """The first ``count`` of the sorted order of every line."""
+    """The first ``count`` of the sorted order of every row."""
 
     def sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
         return select_first(size, count, goes_before, emit)
@@ -111,7 +111,7 @@ def _selected(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool
 
 def _by_line(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool,
              sort: Callable[[int, Before, Emit], Stmt]) -> te.Tensor:
-    """``sort`` of every line along ``axis``: ``count`` positions for each."""
+    """``sort`` applied to every row along ``axis``: ``count`` positions each."""
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         source, order = inputs[0], outputs[0]
@@ -139,8 +139,8 @@ def _by_line(x: te.Tensor, axis: int, size: int, count: int, *, is_ascend: bool,
 def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt:
     """The first ``count`` positions (1 or more) of the sorted order of ``size``.
 
-    A line of the best so far takes in each position that goes before its last one. Random lines
-    do that some ``count * log(size / count)`` times.
+    Insertion into a sorted buffer of the best so far, for positions that sort before its last
+    one: about ``count * log(size / count)`` insertions for random rows.
     """
     best = Buffer("best", (as_prim(count),), int64)
     slot = Buffer("slot", (as_prim(1),), int64)
@@ -148,7 +148,7 @@ def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt
     at = slot.load(zero)
 
     def take(position: PrimExpr, last: PrimExpr) -> Stmt:
-        """From position ``last`` towards the first, as long as it goes before its neighbour."""
+        """Insertion sort: move from ``last`` forward while it sorts before its predecessor."""
         move = IfThenElse(goes_before(position, best.load(at - 1)), seq([
             BufferStore(best, best.load(at - 1), (at,)), BufferStore(slot, at - 1, (zero,))]))
         sink = For(Var("k", int64), zero, last, ForKind.SERIAL, IfThenElse(at > 0, move))
@@ -163,10 +163,10 @@ def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt
 
 
 def merge_sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
-    """Sort the positions 0 to ``size - 1``; ``emit(rank, position)`` takes the result.
+    """Sort the positions 0 to ``size - 1``; ``emit(rank, position)`` receives the result.
 
-    Runs of 1, 2, 4, … positions are merged from one half of a scratch buffer into the other;
-    of equals the left one goes first.
+    Bottom-up merge sort: runs of 1, 2, 4, … positions are merged from one half of a scratch buffer
+    into the other; of equal elements the left one comes first.
     """
     scratch = Buffer("runs", (as_prim(2), as_prim(size)), int64)
     heads = Buffer("heads", (as_prim(2),), int64)
@@ -183,7 +183,7 @@ def merge_sort(size: int, goes_before: Before, emit: Emit) -> Stmt:
 
 def _merge_runs(scratch: Buffer, heads: Buffer, size: int, level: PrimExpr,
                 goes_before: Before) -> Stmt:
-    """One pass: neighbouring runs of ``2**level`` positions become one."""
+    """One pass: merge pairs of adjacent runs of ``2**level`` positions."""
     zero, one = as_prim(0), as_prim(1)
     width = te.shift_left(one, level)
     block, k = Var("block", int64), Var("k", int64)

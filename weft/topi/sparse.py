@@ -1,4 +1,4 @@
-"""Sparse tensors in coordinates."""
+"""Sparse tensors in coordinate (COO) format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ZERO = as_prim(0)
 def sparse_to_dense(
     indices: te.Tensor, values: te.Tensor, default: te.Tensor, shape: Sequence[int]
 ) -> te.Tensor:
-    """``default`` everywhere but at the indices."""
+    """The dense tensor: ``default`` except at the indices."""
 
     def build(inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Stmt:
         rows, numbers, other = inputs
@@ -39,9 +39,9 @@ def sparse_to_dense(
 def fill_empty_rows(
     indices: te.Tensor, values: te.Tensor, default: te.Tensor, num_rows: int
 ) -> tuple[te.Tensor, ...]:
-    """Indices and values row by row, the empty ones filled; which were empty; how many there are.
+    """Indices and values row by row with empty rows filled; which rows were empty; the number.
 
-    Each row looks through all indices.
+    Quadratic: each row scans all indices.
     """
     rank = int_value(indices.shape[1]) or 0
     most = indices.shape[0] + num_rows
@@ -75,7 +75,7 @@ def fill_empty_rows(
 def sparse_reshape(
     indices: te.Tensor, old_shape: te.Tensor, new_shape: te.Tensor
 ) -> tuple[te.Tensor, te.Tensor]:
-    """Row-major positions under one shape, taken apart under the other."""
+    """Coordinates converted from one shape to another by their row-major position."""
     old = [old_shape[as_prim(a)].astype(int64) for a in range(int_value(old_shape.shape[0]) or 0)]
     given = [new_shape[as_prim(a)].astype(int64) for a in range(int_value(new_shape.shape[0]) or 0)]
     total, known = const(1, int64), const(1, int64)

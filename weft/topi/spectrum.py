@@ -1,7 +1,7 @@
-"""Fourier transforms as products with the matrix of roots of unity.
+"""Discrete Fourier transforms as products with the DFT matrix.
 
-The work is quadratic in the length, all of it multiply-adds over vectors; the roots come from one
-table, so that the angle of root ``k * n`` is exact.
+The work is quadratic in the length, all of it vector multiply-adds. The roots of unity come from a
+table indexed by ``k * n`` modulo the length, so that angles are exact.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.tir.expr import PrimExpr, const, maximum, select
 def _roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
     """Cosine and sine of ``2 pi n / size`` for n below ``size``.
 
-    In float64: the sine of pi rounded to float32 is 1e-7, which would show in sums that cancel.
+    In float64: sin(pi) in float32 is 1e-7, an error that would remain in sums that cancel.
     """
 
     def angle(n: PrimExpr) -> PrimExpr:
@@ -31,7 +31,7 @@ def _roots(size: PrimExpr, dtype: DType) -> tuple[te.Tensor, te.Tensor]:
 def dft(
     real: te.Tensor, imaginary: te.Tensor, *, inverse: bool
 ) -> tuple[te.Tensor, te.Tensor]:
-    """``sum(x[n] * exp(-2 pi i k n / size))``; with ``inverse`` the other sign, and the mean."""
+    """``sum(x[n] * exp(-2 pi i k n / size))``; ``inverse``: opposite sign, divided by the size."""
     size = real.shape[-1]
     cosine, sine = _roots(size, real.dtype)
     sign = const(1 if inverse else -1, real.dtype)
@@ -54,14 +54,14 @@ def dft(
 
 
 def frequencies(n_fft: int, *, onesided: bool) -> int:
-    """How many frequencies there are, without the mirror images where ``onesided``."""
+    """The number of frequencies; ``onesided`` omits the conjugate half."""
     return n_fft // 2 + 1 if onesided else n_fft
 
 
 def stft(
     data: te.Tensor, window: te.Tensor, hop: int, *, normalized: bool, onesided: bool
 ) -> te.Tensor:
-    """Transforms of the frames of each signal: (batch, frequency, frame, part)."""
+    """The short-time Fourier transform: (batch, frequency, frame, real and imaginary)."""
     (n_fft,) = window.static_shape or (0,)
     cosine, sine = _roots(const(n_fft), data.dtype)
     frames = (data.shape[1] - n_fft) // hop + 1

@@ -1,4 +1,4 @@
-"""Computes that move elements and keep their values: shapes, order, joining and layouts."""
+"""Data movement: reshape, transpose, concatenate, split, slices and layouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.tir.expr import PrimExpr, as_prim, const, if_then_else, int_value
 from weft.topi.layout import Layout, convert_shape
 
 Dims = Sequence[PrimExpr | int]
-# Rows of fewer elements are one or two vectors; cut at every part they would be single elements.
+# Rows of fewer elements fill one or two vectors; partitioned loops would be scalar.
 SHORT_ROW = 32
 
 
@@ -24,7 +24,7 @@ def ravel_index(index: Dims, shape: Dims) -> PrimExpr:
 
 
 def unravel_index(position: PrimExpr, shape: Dims) -> tuple[PrimExpr, ...]:
-    """The index whose row-major position is given."""
+    """The index of a row-major position."""
     index: list[PrimExpr] = []
     for axis in reversed(range(len(shape))):
         index.append(position if axis == 0 else position % shape[axis])
@@ -91,7 +91,7 @@ def squeeze(x: te.Tensor, axes: Sequence[int]) -> te.Tensor:
 
 
 def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
-    """The tensors one after the other along ``axis``."""
+    """Concatenation of the tensors along ``axis``."""
     ends: list[PrimExpr] = []
     total: PrimExpr = const(0)
     for tensor in tensors:
@@ -101,7 +101,7 @@ def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
     shape = (*first.shape[:axis], total, *first.shape[axis + 1:])
 
     def element(*index: PrimExpr) -> PrimExpr:
-        """A chain of guards from the last tensor to the first, so that each reads its own part."""
+        """A chain of selections by offset, so that each tensor is read only within its range."""
         value: PrimExpr | None = None
         rows_are_short = axis == first.ndim - 1 and (int_value(total) or SHORT_ROW) < SHORT_ROW
         for k in reversed(range(len(tensors))):
@@ -110,7 +110,7 @@ def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
             if value is None:
                 value = part
                 continue
-            # Loops are cut at the ends of the parts, where a row is more than a vector or two.
+            # Long rows let the loop be partitioned at the boundaries of the tensors.
             before = index[axis] < ends[k]
             value = if_then_else(before if rows_are_short else te.likely(before), part, value)
         if value is None:
@@ -121,7 +121,7 @@ def concatenate(tensors: Sequence[te.Tensor], axis: int) -> te.Tensor:
 
 
 def split(x: te.Tensor, points: Sequence[PrimExpr | int], axis: int) -> tuple[te.Tensor, ...]:
-    """The parts of ``x`` between ``points`` along ``axis``, as tensors of their own."""
+    """``x`` split at ``points`` along ``axis``."""
     bounds = [as_prim(0), *(as_prim(p) for p in points), x.shape[axis]]
     return tuple(
         _part(x, axis, start, stop, k)
@@ -150,7 +150,7 @@ def strided_slice(
 
 
 def layout_transform(x: te.Tensor, src: Layout, dst: Layout) -> te.Tensor:
-    """``x``, which is in layout ``src``, in layout ``dst``."""
+    """``x`` converted from layout ``src`` to layout ``dst``."""
     return te.compute(
         convert_shape(src, dst, x.shape),
         lambda *i: x[src.indices(dst.blocked_indices(i))],

@@ -1,4 +1,4 @@
-"""Grey-scale dilation: the largest sum of image and structuring element."""
+"""Grey-scale dilation: the maximum of image plus structuring element."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def dilation2d(
     data: te.Tensor, weight: te.Tensor, *, strides: Sequence[int], padding: Sequence[int],
     dilations: Sequence[int], data_layout: Layout, kernel_layout: Layout,
 ) -> te.Tensor:
-    """Stages ``data_pad`` (where needed) and ``dilation2d``; kernel axes are I, H, W."""
+    """Data in any image layout, kernel IHW; stages ``data_pad`` (if padded) and ``dilation2d``."""
     taps = {a: te.reduce_axis(weight.shape[kernel_layout.index_of(a)], name=f"k{a.lower()}")
             for a in "HW"}
     padded = pad_spatial(data, data_layout, "HW", padding, te.min_value(data.dtype))

@@ -1,4 +1,4 @@
-"""The NumPy meaning of resampling."""
+"""Resampling in NumPy: the reference of the operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.topi.image.taps import Resampling, taps_of
 
 
 def taps_matrix(axis: Resampling, size: int) -> np.ndarray:
-    """The matrix (new size, size) that resampling an axis multiplies by."""
+    """The matrix (new size, size) by which resampling multiplies an axis."""
     matrix = np.zeros((axis.new_size, size))
     for i, row in enumerate(taps_of(axis, size)):
         for position, weight in row:
@@ -20,7 +20,7 @@ def taps_matrix(axis: Resampling, size: int) -> np.ndarray:
 
 
 def resized(x: np.ndarray, axes: Mapping[int, Resampling], dtype: Any, fill: float) -> np.ndarray:
-    """The NumPy meaning: one matrix for each axis."""
+    """Resample each axis of ``x`` by a matrix product."""
     moving = {a: axis for a, axis in axes.items() if not axis.keeps(x.shape[a])}
     interpolates = any(axis.method != "nearest_neighbor" for axis in moving.values())
     result = x.astype(np.float64) if interpolates else x
@@ -42,7 +42,7 @@ def resized(x: np.ndarray, axes: Mapping[int, Resampling], dtype: Any, fill: flo
 
 
 def beyond(axes: Mapping[int, Resampling], shape: Sequence[int]) -> np.ndarray:
-    """Which output positions lie beyond the data, as ``tf_crop_and_resize`` allows."""
+    """The output positions outside the data, which ``tf_crop_and_resize`` allows."""
     found = np.zeros((1,) * len(shape), bool)
     for a, axis in axes.items():
         if axis.transform != "tf_crop_and_resize":

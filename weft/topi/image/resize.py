@@ -1,7 +1,7 @@
 """Resampling of axes on a regular grid, one axis after the other.
 
-Positions and weights along an axis are small tables, computed in float64 once for all that share
-them: lookup tables. A resampling stage follows for each axis.
+Positions and weights along an axis are lookup tables, computed once in float64. A resampling stage
+follows for each axis.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from weft.tir.expr import (
 )
 from weft.topi.image.taps import Arithmetic, Resampling
 
-# Sums over more taps than this are loops.
+# Sums over more taps than this are reductions instead of expressions.
 MAX_WRITTEN_OUT = 8
 
 
 class _Expressions:
-    """The arithmetic of tensor expressions, in float64."""
+    """``Arithmetic`` on tensor expressions of float64."""
 
     @staticmethod
     def floor(x: PrimExpr) -> PrimExpr:
@@ -55,9 +55,9 @@ def resize(
 ) -> te.Tensor:
     """``x`` with its ``axes`` resampled; integers are interpolated in float32 and rounded.
 
-    Positions beyond the data are ``extrapolation_value`` for ``tf_crop_and_resize``, else those
-    at the end. Axes that shrink go first and, of the rest, the innermost: so the least is
-    gathered.
+    Positions outside the data give ``extrapolation_value`` for ``tf_crop_and_resize`` and the
+    border element otherwise. Shrinking axes come first, then the others from the innermost out:
+    that order gathers the fewest elements.
     """
     moving = {a: axis for a, axis in axes.items() if not _keeps(axis, x.shape[a])}
     interpolates = any(axis.method != "nearest_neighbor" for axis in moving.values())
@@ -98,7 +98,7 @@ def _coord(axis: Resampling, i: PrimExpr, size: PrimExpr) -> PrimExpr:
 
 
 def _outside(axis: Resampling, size: PrimExpr) -> te.Tensor:
-    """1 for the output positions that lie beyond the data."""
+    """The lookup table (new size,): 1 for output positions outside the data, else 0."""
 
     def flag(i: PrimExpr) -> PrimExpr:
         coord = _coord(axis, i, size)
@@ -147,7 +147,7 @@ def _clamped(coord: PrimExpr, size: PrimExpr) -> PrimExpr:
 def _linear_combination(
     axis: Resampling, size: PrimExpr, work: DType
 ) -> tuple[te.Tensor, te.Tensor, int]:
-    """Positions and weights (new size, taps), and how many taps there are."""
+    """The lookup tables of positions and weights (new size, taps), and the number of taps."""
     known = int_value(size)
     shrink = 1.0 if known is None else axis.shrink(known)
     count = axis.count(shrink)
@@ -178,7 +178,7 @@ def _linear_combination(
 
 
 def repeat_nearest(x: te.Tensor, factors: Mapping[int, int]) -> te.Tensor:
-    """``x`` with every element repeated ``factors`` times along axes."""
+    """``x`` with every element repeated ``factors[axis]`` times along each axis."""
 
     def element(*index: PrimExpr) -> PrimExpr:
         return x[tuple(i // factors[a] if factors.get(a, 1) > 1 else i

@@ -1,8 +1,8 @@
-"""Sampling of images at positions that other tensors give.
+"""Sampling of images at positions given by another tensor.
 
 For each axis, the elements around a position and their weights are lookup tables,
-computed once for all channels: ``positions`` with -1 for what counts as zero, and ``weights``, both
-(taps, …). Positions may be anything, NaN included: every read is inside the data.
+computed once for all channels: ``positions``, where -1 means a zero, and ``weights``, both
+(taps, …). Positions may have any value, NaN included: every read stays inside the data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Position = Callable[..., PrimExpr]
 
 @dataclass(frozen=True, slots=True)
 class AxisTaps:
-    """The taps of one axis: how many, their positions, and their weights (``None``: all 1)."""
+    """The taps of one axis: their number, positions, and weights (``None``: all 1)."""
 
     count: int
     positions: te.Tensor
@@ -44,7 +44,7 @@ def axis_taps(
 ) -> AxisTaps:
     """The taps at ``position(*index)`` for each index of ``shape``, on an axis of ``size``.
 
-    ``fold`` brings a position back into the data, for a padding other than "zeros".
+    ``fold`` maps a position into the data, for paddings other than "zeros".
     """
     kernel = KERNELS[method]
     at = te.compute(tuple(shape), position, name="position", role=te.StageRole.LOOKUP_TABLE)
@@ -73,9 +73,9 @@ def axis_taps(
 
 
 def index_of(coord: PrimExpr, size: PrimExpr, *, outside: int | None) -> PrimExpr:
-    """A whole position as an index; beyond the data ``outside``, or the nearest element.
+    """An integral position as an index; outside the data ``outside``, or the nearest element.
 
-    Compared before it is converted, so that infinities and NaN are beyond the data too.
+    The comparison precedes the conversion, so that infinities and NaN count as outside.
     """
     last = (size - 1).astype(coord.dtype)
     low = coord >= const(0, coord.dtype)
@@ -91,7 +91,7 @@ def mix(
     read: Callable[[tuple[PrimExpr, ...]], PrimExpr], taps: Sequence[AxisTaps],
     index: tuple[PrimExpr, ...],
 ) -> PrimExpr:
-    """The sum over all combinations of taps of what they read, times their weights."""
+    """The weighted sum over all combinations of the axes' taps."""
 
     def corner(numbers: tuple[int, ...]) -> PrimExpr:
         positions = [t.positions[(k, *index)] for t, k in zip(taps, numbers, strict=True)]
@@ -109,9 +109,9 @@ def mix(
 def grid_sample(
     x: te.Tensor, grid: te.Tensor, *, method: str, padding: str, align_corners: bool
 ) -> te.Tensor:
-    """``x`` (N, C, axes…) at the positions ``grid`` (N, axes, positions…), which are from -1 to 1.
+    """``x`` (N, C, axes…) at the positions ``grid`` (N, axes, positions…), in [-1, 1].
 
-    The first coordinate is along the last axis of ``x``.
+    The first coordinate belongs to the last axis of ``x``.
     """
     spatial = x.ndim - 2
     shape = (grid.shape[0], *grid.shape[2:])
@@ -134,7 +134,7 @@ def grid_sample(
 def _unnormalised(
     grid: te.Tensor, coordinate: int, size: PrimExpr, align_corners: bool
 ) -> Position:
-    """Where the outermost positions, -1 and 1, are the outermost elements or their far edges."""
+    """Map [-1, 1] to elements: -1 and 1 are the border elements or their outer edges."""
     one, half = const(1, grid.dtype), const(0.5, grid.dtype)
 
     def position(n: PrimExpr, *coord: PrimExpr) -> PrimExpr:
@@ -156,7 +156,7 @@ def _fold(
         return maximum(minimum(p, (size - 1).astype(p.dtype)), const(0, p.dtype))
 
     def reflect(p: PrimExpr) -> PrimExpr:
-        """At the outermost elements, or at their far edges, as often as it takes."""
+        """Reflect a position at the border elements or their edges until it is inside."""
         low = const(0.0 if align_corners else -0.5, p.dtype)
         width = (size - 1 if align_corners else size).astype(p.dtype)
         safe = maximum(width, const(0.5, p.dtype))
@@ -175,9 +175,9 @@ def crop_and_resize(
     x: te.Tensor, boxes: te.Tensor, box_indices: te.Tensor, *, size: Sequence[int], method: str,
     extrapolation_value: float, channels: int, rows: int, columns: int,
 ) -> te.Tensor:
-    """Each box (y1, x1, y2, x2 in shares of the image) of image ``box_indices`` in ``size``.
+    """Each box (y1, x1, y2, x2, relative to the image) of image ``box_indices``, resized.
 
-    ``channels``, ``rows`` and ``columns`` are the positions of these axes in ``x`` (batch is 0).
+    ``channels``, ``rows`` and ``columns`` are the positions of these axes in ``x``; batch is 0.
     """
     count = boxes.shape[0]
     dtype = boxes.dtype
@@ -224,7 +224,7 @@ def _crop_position(boxes: te.Tensor, row: int, extent: PrimExpr, size: int) -> P
 def _crop_taps(
     position: Position, shape: tuple[PrimExpr, PrimExpr], extent: PrimExpr, method: str
 ) -> AxisTaps:
-    """Half positions are rounded up, unlike those of ``grid_sample``."""
+    """The nearest element; halves round up, unlike in ``grid_sample``."""
     if method == "bilinear":
         return axis_taps(position, shape, extent, method=method, padding="border",
                          fold=lambda p: p)
@@ -241,7 +241,7 @@ def _mix_rows_columns(
     read: Callable[[tuple[PrimExpr, ...]], PrimExpr], taps: Sequence[AxisTaps], b: PrimExpr,
     y: PrimExpr, x: PrimExpr,
 ) -> PrimExpr:
-    """As ``mix``, but rows and columns have tables of their own."""
+    """As ``mix``, with separate tables for rows and columns."""
 
     def corner(numbers: tuple[int, int]) -> PrimExpr:
         value = read((taps[0].positions[numbers[0], b, y], taps[1].positions[numbers[1], b, x]))
@@ -254,7 +254,7 @@ def _mix_rows_columns(
 
 
 def affine_grid(theta: te.Tensor, size: Sequence[int]) -> te.Tensor:
-    """(N, 2, height, width) of positions from -1 to 1, each moved by ``theta`` (N, 2, 3)."""
+    """The grid (N, 2, height, width) of positions in [-1, 1], mapped by ``theta`` (N, 2, 3)."""
     dtype = theta.dtype
 
     def along(i: PrimExpr, n: int) -> PrimExpr:

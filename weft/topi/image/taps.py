@@ -1,9 +1,8 @@
-"""Which input positions an output position of a resampled axis mixes, and with which weights.
+"""The taps of a resampled axis: input positions and weights of each output position.
 
-The formulas are those of ONNX's Resize (opsets 10 to 19), which hold those of Relay's
-``image.resize2d`` and of torch's ``interpolate``. ``x`` may be a number or a tensor expression
-wherever the functions below take arithmetic from ``Arithmetic``, so that compute and NumPy
-reference share every formula.
+The formulas are those of ONNX's Resize (opsets 10 to 19), which include those of Relay's
+``image.resize2d`` and torch's ``interpolate``. Functions that take an ``Arithmetic`` work on
+numbers and on tensor expressions, so that compute and NumPy reference share every formula.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ class Arithmetic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """How one axis is resampled: everything but its size.
+    """The resampling of one axis, apart from its size.
 
-    ``scale`` is the factor as stated, ``None`` for the ratio of the sizes. ``start`` and ``end``
-    bound the region that ``tf_crop_and_resize`` reads, in shares of the axis.
+    ``scale`` is the given factor, or ``None`` for the ratio of the sizes. ``start`` and ``end``
+    bound the region that ``tf_crop_and_resize`` reads, relative to the axis.
     """
 
     new_size: int
@@ -48,7 +47,7 @@ class Resampling:
     end: float = 1.0
 
     def source(self, position: Any, size: Any) -> Any:
-        """Where the output position ``position`` lies on an axis of ``size`` elements (floats)."""
+        """The input coordinate of output position ``position``, for an axis of ``size``."""
         scaled = float(self.new_size) if self.scale is None else size * self.scale
         scale = scaled / size if self.scale is None else self.scale
         if self.transform == "align_corners":
@@ -70,7 +69,7 @@ class Resampling:
         return half + size / 2.0 * (1.0 - self.new_size / scaled)
 
     def nearest(self, x: Any, math_: Arithmetic) -> Any:
-        """The input position that stands for ``x``."""
+        """The input position nearest to ``x`` under the rounding mode."""
         if self.rounding == "round_prefer_floor":
             return math_.ceil(x - 0.5)
         if self.rounding == "round_prefer_ceil":
@@ -78,23 +77,23 @@ class Resampling:
         return math_.floor(x) if self.rounding == "floor" else math_.ceil(x)
 
     def shrink(self, size: int) -> float:
-        """Antialiasing stretches the kernel where the axis shrinks."""
+        """The factor by which antialiasing stretches the kernel of a shrinking axis."""
         scale = self.new_size / size if self.scale is None else self.scale
         return min(scale, 1.0) if self.antialias else 1.0
 
     @property
     def reach(self) -> float:
-        """How far the kernel reaches on either side."""
+        """The radius of the kernel, in input elements."""
         return 1.0 if self.method == "linear" else 2.0
 
     def count(self, shrink: float) -> int:
-        """How many input positions the stretched kernel may touch."""
+        """The number of input positions that the stretched kernel can cover."""
         if self.method == "nearest_neighbor":
             return 1
         return math.ceil(2 * self.reach / shrink) + (shrink < 1.0)
 
     def first(self, x: Any, shrink: float, math_: Arithmetic) -> Any:
-        """The first of them."""
+        """The first input position that the kernel covers."""
         return math_.floor(x - self.reach / shrink) + 1
 
     def weigh(self, distance: Any, math_: Arithmetic) -> Any:
@@ -112,7 +111,7 @@ class Resampling:
         return self.exclude_outside or self.antialias
 
     def keeps(self, size: int) -> bool:
-        """Whether the axis stays as it is."""
+        """Whether resampling leaves the axis unchanged."""
         whole = (self.start, self.end) == (0.0, 1.0) or self.transform != "tf_crop_and_resize"
         shifts = self.transform == "tf_half_pixel_for_nn"
         return size == self.new_size and self.scale in (None, 1.0) and whole and not shifts

@@ -1,7 +1,7 @@
-"""Factorisations of small matrices, in float64: LU, Cholesky, QR, and what they solve.
+"""Factorisations of small matrices in float64: LU, Cholesky, QR, and their solvers.
 
-Tensors are batches of matrices, (batch, rows, columns). The loops are the textbook ones (Golub and
-Van Loan, Matrix Computations, 3.4, 4.2, 5.2), with the conventions of LAPACK for what is stored.
+Tensors are batches of matrices, (batch, rows, columns). The algorithms are those of Golub and Van
+Loan, Matrix Computations, 3.4, 4.2 and 5.2; the storage formats are LAPACK's.
 """
 
 from weft.topi.linalg.cholesky import cholesky

@@ -10,8 +10,8 @@ from weft.topi.wide import converted
 def factor_symmetric(a, lower, info) -> None:  # noqa: ANN001
     """``a = lower lower'`` from the lower triangle of ``a``.
 
-    ``info`` is the order of the first leading minor that is not positive, 0 for none; the columns
-    from there on are those of ``a``.
+    ``info`` is the order of the first leading minor that is not positive, 0 for none; from that
+    column on ``lower`` holds the columns of ``a``.
     """
     size = a.shape[1]
     for b in range(a.shape[0]):
@@ -36,7 +36,7 @@ def factor_symmetric(a, lower, info) -> None:  # noqa: ANN001
 
 
 def cholesky(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-    """The lower factor and info (int32)."""
+    """The lower factor (batch, n, n) and info (batch,), int32."""
     lower, info = te.python_extern([x.shape, (x.shape[0],)], [converted(x, float64)],
                                    factor_symmetric, [float64, int32], name="cholesky")
     return converted(lower, x.dtype), info

@@ -9,10 +9,10 @@ from weft.topi.wide import converted
 
 
 def factor_rows(a, packed, pivots, order, info) -> None:  # noqa: ANN001
-    """``a[order] = L U``; below the diagonal of ``packed`` is L without its ones, else U.
+    """``a[order] = L U``; ``packed`` has L without its unit diagonal below the diagonal, and U.
 
-    ``pivots`` names, counted from 1, the row that each one was exchanged with; ``info`` the first
-    zero on the diagonal of U, 0 for none.
+    ``pivots`` holds, counted from 1, the row with which each row was exchanged; ``info`` is the
+    index, from 1, of the first zero on the diagonal of U, 0 for none.
     """
     rows, columns = a.shape[1], a.shape[2]
     steps = min(rows, columns)
@@ -49,7 +49,7 @@ def factor_rows(a, packed, pivots, order, info) -> None:  # noqa: ANN001
 
 
 def exchange(pivots, order) -> None:  # noqa: ANN001
-    """The order of rows after the exchanges of ``pivots``, one after the other."""
+    """The permutation of rows that the exchanges of ``pivots`` produce in sequence."""
     for b in range(pivots.shape[0]):
         for i in range(order.shape[1]):
             order[b, i] = i

@@ -1,4 +1,4 @@
-"""QR factorisation by Householder's reflections."""
+"""QR factorisation by Householder reflections."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from weft.topi.wide import converted
 
 
 def factor_columns(a, packed, scales) -> None:  # noqa: ANN001
-    """R on and above the diagonal of ``packed``; below it the reflections ``1 - s v v'``,
+    """R on and above the diagonal of ``packed``, the vectors ``v`` below it.
 
-    of which ``v`` begins with a one that is not stored.
+    They define the reflections ``1 - s v v'``; the leading one of ``v`` is not stored.
     """
     rows, columns = a.shape[1], a.shape[2]
     for b in range(a.shape[0]):
@@ -43,7 +43,7 @@ def factor_columns(a, packed, scales) -> None:  # noqa: ANN001
 
 
 def apply_reflections(packed, scales, c, out, backwards) -> None:  # noqa: ANN001
-    """The product of all reflections by ``c``; ``backwards`` by their transposed product."""
+    """The product of all reflections and ``c``; ``backwards``: with the transposed product."""
     rows, count = c.shape[1], scales.shape[1]
     for b in range(c.shape[0]):
         for i in range(rows):
@@ -71,7 +71,7 @@ def qr(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
 
 
 def reflect(packed: te.Tensor, scales: te.Tensor, c: te.Tensor, *, transpose: bool) -> te.Tensor:
-    """``Q c``, or ``Q' c``, of the factor that ``packed`` and ``scales`` stand for."""
+    """``Q c`` or ``Q' c`` for the factor Q that ``packed`` and ``scales`` represent."""
     wide = [converted(t, float64) for t in (packed, scales, c)]
     out = te.python_extern([c.shape], wide, apply_reflections, [float64], scalars=[transpose],
                            name="reflect")[0]

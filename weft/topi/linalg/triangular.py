@@ -8,7 +8,7 @@ from weft.topi.wide import converted
 
 
 def substitute(a, b, x, is_lower, has_ones) -> None:  # noqa: ANN001
-    """``a x = b`` by substitution, forwards or backwards, of which ``a`` one triangle is read."""
+    """Solve ``a x = b`` by forward or backward substitution; only one triangle of ``a`` is read."""
     size = a.shape[1]
     for n in range(a.shape[0]):
         for step in range(size):
@@ -26,7 +26,7 @@ def substitute(a, b, x, is_lower, has_ones) -> None:  # noqa: ANN001
 
 
 def triangular_solve(a: te.Tensor, b: te.Tensor, *, lower: bool, unit: bool) -> te.Tensor:
-    """``x`` with ``a x = b``; ``unit`` takes ones for the diagonal."""
+    """``x`` with ``a x = b``; ``unit`` assumes a unit diagonal."""
     x = te.python_extern([b.shape], [converted(a, float64), converted(b, float64)], substitute,
                          [float64], scalars=[lower, unit], name="triangular_solve")[0]
     return converted(x, b.dtype)

@@ -1,1 +1,1 @@
-"""Computes of neural networks: convolution, products, pooling, normalisation, softmax."""
+"""Computes of neural networks: convolution, matmul, pooling, normalisation, softmax."""

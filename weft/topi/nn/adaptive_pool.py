@@ -1,4 +1,4 @@
-"""Pooling to a given number of windows, as even as they can be."""
+"""Adaptive pooling: a given number of windows of nearly equal size."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from weft.topi.nn.pool import divide_by_count
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvenWindows:
-    """``count`` windows over ``size`` elements: from floor(i * size / count) to
-    ceil((i + 1) * size / count), so neighbours may share an element.
+    """``count`` windows over ``size`` elements, window ``i`` from floor(i * size / count) to
+    ceil((i + 1) * size / count); adjacent windows may share an element.
     """
 
     size: PrimExpr
@@ -23,7 +23,7 @@ class EvenWindows:
 
     @property
     def is_regular(self) -> bool:
-        """Whether all windows are equally long, and share nothing."""
+        """Whether all windows have the same length and do not overlap."""
         size = int_value(self.size)
         return size is not None and size % self.count == 0
 
@@ -73,7 +73,7 @@ def adaptive_avg_pool(
 def _windows(
     x: te.Tensor, counts: Sequence[int], layout: Layout, spatial: str
 ) -> dict[int, EvenWindows]:
-    """The windows by the position of their axis."""
+    """The windows of each pooled axis, by the position of the axis."""
     positions = [layout.index_of(letter) for letter in spatial]
     return {p: EvenWindows(x.shape[p], n) for p, n in zip(positions, counts, strict=True)}
 

@@ -1,4 +1,4 @@
-"""Attention by its definition: scores, softmax, weighted sum of values."""
+"""Attention by definition: scores, softmax, weighted sum of values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def attention(
     """softmax(scale * q kT, masked) v over the last two axes.
 
     ``q``: (…, heads, L, D), ``k``: (…, shared heads, S, D), ``v``: (…, shared heads, S, E);
-    consecutive heads of ``q`` share one of ``k`` and ``v``. Query ``l`` sees the keys up to
-    ``l + offset``, all of them where that is ``None``. A boolean ``mask`` tells what is seen, a
-    number is added; it broadcasts to (…, heads, L, S). Scores of what is not seen are ``fill``.
-    A query without a softmax gives NaN, or zeros: with ``undefined`` "zero", or, with
-    "zero_if_hidden", where all its scores are minus infinity. Float16 and bfloat16 are computed
-    in float32.
+    consecutive heads of ``q`` share a head of ``k`` and ``v``. Query ``l`` sees the keys up to
+    ``l + offset``, or all keys if ``offset`` is ``None``. A boolean ``mask`` is true for visible
+    keys, a numeric one is added to the scores; it broadcasts to (…, heads, L, S). Hidden scores
+    are ``fill``. If the softmax of a query is undefined, the result is NaN; zeros with
+    ``undefined`` "zero", or with "zero_if_hidden" if all its scores are minus infinity. Float16
+    and bfloat16 are computed in float32.
     """
     dtype = q.dtype if q.dtype.bits > 16 else float32
     scores = _scores(q, k, mask, dtype, scale=scale, offset=offset, fill=fill)
@@ -49,7 +49,7 @@ def _scores(
     q: te.Tensor, k: te.Tensor, mask: te.Tensor | None, dtype: DType, *, scale: float,
     offset: int | None, fill: float,
 ) -> te.Tensor:
-    """Scaled and masked, (…, heads, L, S)."""
+    """The scaled and masked scores, (…, heads, L, S)."""
     d = te.reduce_axis(q.shape[-1], name="d")
     unseen = const(fill, dtype)
 
@@ -90,14 +90,14 @@ def _zero_if_hidden(scores: te.Tensor, weights: te.Tensor) -> te.Tensor:
 
 
 def masked_index(mask: te.Tensor, index: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-    """Where a mask that broadcasts has the element for ``index``, whose axes end with its own."""
+    """The index into a broadcast mask for an index of the scores."""
     own = index[len(index) - mask.ndim:]
     return tuple(const(0) if int_value(size) == 1 else i
                  for size, i in zip(mask.shape, own, strict=True))
 
 
 def _shared(at: list[PrimExpr], q: te.Tensor, x: te.Tensor) -> tuple[PrimExpr, ...]:
-    """The leading indices of keys or values for those of a query."""
+    """The leading indices of keys or values for the leading indices of a query."""
     if not at:
         return ()
     if int_value(x.shape[-3]) == 0:

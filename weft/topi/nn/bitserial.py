@@ -1,8 +1,8 @@
-"""Products of integers of few bits, by logic and counting on words of bits.
+"""Bit-serial matmul and convolution: low-bit integers by logical operations and popcount.
 
-A tensor of such integers becomes planes, one a bit, each packed in words along the axis that is
-summed over. The product of two bits is their conjunction, so a sum of products of planes is the
-number of ones in the conjunction of their words.
+A tensor of low-bit integers becomes one bit plane per bit, packed into words along the reduced
+axis. The product of two bits is their conjunction, so the dot product of two planes is the popcount
+of the conjunction of their words.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from weft.topi.nn.window import window_count
 
 
 def bitpack(x: te.Tensor, bits: int, pack_axis: int, bit_axis: int, pack_dtype: DType) -> te.Tensor:
-    """The planes of ``x`` along a new ``bit_axis``, its ``pack_axis`` in words, first bit highest.
+    """The bit planes of ``x`` along a new ``bit_axis``, with ``pack_axis`` packed into words.
 
-    Beyond the end of the axis there are zeros.
+    The first element is the highest bit; the last word is padded with zeros.
     """
     width = pack_dtype.bits
     size = x.shape[pack_axis]
@@ -46,9 +46,9 @@ def bitpack(x: te.Tensor, bits: int, pack_axis: int, bit_axis: int, pack_dtype: 
 def _bit_product(
     a: PrimExpr, w: PrimExpr, shift: PrimExpr, out_dtype: DType, *, unipolar: bool
 ) -> PrimExpr:
-    """How many bits of two words agree in being set, times ``2**shift``.
+    """The popcount of ``x & w``, times ``2**shift``.
 
-    With ``unipolar`` a bit of ``w`` that is not set stands for -1, not for 0.
+    With ``unipolar`` a clear bit of ``w`` means -1 instead of 0.
     """
     ones = te.popcount(te.bitwise_and(a, w)).astype(out_dtype)
     if unipolar:
@@ -78,7 +78,7 @@ def bitserial_conv2d(
     activation_bits: int, weight_bits: int, data_layout: Layout, kernel_layout: Layout,
     pack_dtype: DType, out_dtype: DType, unipolar: bool,
 ) -> te.Tensor:
-    """A convolution; the channels are packed. The padding adds nothing, unipolar or not."""
+    """A convolution with packed channels; padding contributes 0, also with ``unipolar``."""
     padded = pad_spatial(data, data_layout, "HW", padding, const(0, data.dtype))
     c, i_axis = data_layout.index_of("C"), kernel_layout.index_of("I")
     a = bitpack(padded, activation_bits, c, data_layout.ndim, pack_dtype)

@@ -1,4 +1,4 @@
-"""Correlation of two maps of features at shifts (FlowNet, Dosovitskiy et al. 2015)."""
+"""Correlation of two feature maps at shifts (FlowNet, Dosovitskiy et al. 2015)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def correlation(
     a: te.Tensor, b: te.Tensor, *, kernel_size: int, max_displacement: int, stride1: int,
     stride2: int, padding: tuple[int, ...], is_multiply: bool,
 ) -> te.Tensor:
-    """(N, shifts, rows, columns); stages ``data_pad`` (where needed), ``correlation_sum``,
-    ``correlation``.
+    """The correlation (N, shifts, rows, columns) of two NCHW maps; stages ``data_pad`` (if padded),
+    ``correlation_sum``, ``correlation``.
     """
     layout, zero = Layout.parse("NCHW"), const(0, a.dtype)
     left, right = (pad_spatial(x, layout, "HW", padding, zero) for x in (a, b))

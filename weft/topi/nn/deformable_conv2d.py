@@ -1,4 +1,4 @@
-"""Convolution whose taps are moved by offsets (Dai et al., 2017)."""
+"""Deformable convolution: taps displaced by offsets (Dai et al., 2017)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def deformable_conv2d(
 ) -> te.Tensor:
     """Data NCHW, offset (N, deformable groups * taps * 2, height, width), kernel OIHW.
 
-    Tables say which elements each moved tap mixes; stages ``deformed`` (all taps of all positions)
-    and ``deformable_conv2d`` (their product with the kernel).
+    Lookup tables hold the elements that each displaced tap interpolates; stages ``deformed`` (all
+    taps of all positions) and ``deformable_conv2d`` (the sum with the kernel).
     """
     batch, channels, *sizes = data.shape
     outputs, inputs, rows, columns = kernel.shape

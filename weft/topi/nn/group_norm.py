@@ -1,4 +1,4 @@
-"""Normalisation over groups of channels and all that lies behind them."""
+"""Group normalisation: over groups of channels and all spatial axes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def group_norm(
     center: bool,
     scale: bool,
 ) -> te.Tensor:
-    """``x`` normalised for each batch (axis 0) and each ``group_size`` channels along ``axis``.
+    """``x`` normalised per batch index and group of ``group_size`` channels along ``axis``.
 
-    Two passes, so that nothing cancels: stages ``group_norm_sum``, ``group_norm_mean``,
+    Two passes avoid cancellation: stages ``group_norm_sum``, ``group_norm_mean``,
     ``group_norm_squares`` (summed deviations), ``group_norm_scale``, ``group_norm_output``.
     """
-    single = int_value(group_size) == 1  # every channel on its own
+    single = int_value(group_size) == 1  # instance normalisation: one group per channel
 
     def group_of(c: PrimExpr) -> PrimExpr:
         return c if single else c // maximum(group_size, 1)
@@ -56,7 +56,7 @@ def _group_sum(
     x: te.Tensor, axis: int, group_size: PrimExpr, groups: PrimExpr, name: str,
     mean: te.Tensor | None = None,
 ) -> te.Tensor:
-    """The sum over each group; of the squared deviations where the ``mean`` is given."""
+    """The sum over each group, or of squared deviations from ``mean`` if given."""
     over = {p: te.reduce_axis(size, name=f"k{p}")
             for p, size in enumerate(x.shape) if p not in (0, axis)}
     inside = None if int_value(group_size) == 1 else te.reduce_axis(group_size, name="c")

@@ -1,4 +1,4 @@
-"""Losses of classifiers."""
+"""Classification losses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nll_loss(
     predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor, *, reduction: str,
     ignore_index: int,
 ) -> te.Tensor:
-    """The weighted losses, their sum, or their mean over the weights that count."""
+    """The weighted losses, their sum, or their mean over the weights of targets not ignored."""
     classes = predictions.shape[1]
 
     def weight_at(index: tuple[PrimExpr, ...]) -> PrimExpr:

@@ -48,7 +48,7 @@ def layer_norm(
 ) -> te.Tensor:
     """``x`` normalised along ``axis`` to mean 0 and variance 1, times gamma, plus beta.
 
-    Two passes, so that nothing cancels: stages ``layer_norm_sum``, ``layer_norm_mean``,
+    Two passes avoid cancellation: stages ``layer_norm_sum``, ``layer_norm_mean``,
     ``layer_norm_squares`` (summed deviations), ``layer_norm_scale``, ``layer_norm_output``.
     """
     total = _row_sum(x, axis, "layer_norm_sum")
@@ -71,7 +71,7 @@ def layer_norm(
 
 
 def _row_sum(x: te.Tensor, axis: int, name: str, mean: te.Tensor | None = None) -> te.Tensor:
-    """The sum along ``axis``; of the squared deviations where the ``mean`` is given."""
+    """The sum along ``axis``, or of squared deviations from ``mean`` if given."""
     k = te.reduce_axis(x.shape[axis], name="k")
 
     def element(*index: PrimExpr) -> PrimExpr:
@@ -87,10 +87,10 @@ def _row_sum(x: te.Tensor, axis: int, name: str, mean: te.Tensor | None = None) 
 def lrn(
     x: te.Tensor, *, size: int, axis: int, bias: float, alpha: float, beta: float
 ) -> te.Tensor:
-    """``x / (bias + alpha / size * sum of squares)**beta``, the sum over ``size`` neighbours.
+    """``x / (bias + alpha / size * sum of squares)**beta``, summed over ``size`` adjacent elements.
 
-    Stages: ``lrn_sum`` (guarded at the ends of ``axis``) and ``lrn_output``. A short sum is written
-    out, which makes the whole an elementwise expression.
+    Stages: ``lrn_sum`` (guarded at the ends of ``axis``) and ``lrn_output``. A short sum is
+    unrolled into an expression, so that the operator is elementwise.
     """
     before = (size - 1) // 2
     extent = x.shape[axis]
@@ -117,7 +117,7 @@ def lrn(
 
 
 def _power(value: PrimExpr, exponent: float, dtype: DType) -> PrimExpr:
-    """``value ** exponent`` for ``value`` > 0; multiples of a quarter need square roots alone."""
+    """``value ** exponent`` for ``value`` > 0; multiples of 1/4 use only square roots."""
     quarters = exponent * 4
     if quarters not in (1, 2, 3, 4):
         return te.pow(value, const(exponent, dtype))

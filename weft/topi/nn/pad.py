@@ -1,4 +1,4 @@
-"""Padding, as a stage of its own that a schedule may inline or compute where it is read."""
+"""Padding as a separate stage, which a schedule can inline or compute at a consumer's loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Source = Callable[[PrimExpr, PrimExpr], PrimExpr]
 def pad(x: te.Tensor, widths: Pads, value: PrimExpr, name: str = "pad") -> te.Tensor:
     """``x`` with ``widths[axis] = (before, after)`` elements of ``value`` around it.
 
-    Axes that are not padded get no guard; without any padding ``x`` itself comes back.
+    Unpadded axes are not guarded; returns ``x`` itself if no axis is padded.
     """
     if not any(before or after for before, after in widths):
         return x
@@ -35,7 +35,7 @@ def pad(x: te.Tensor, widths: Pads, value: PrimExpr, name: str = "pad") -> te.Te
 
 
 def constant_pad(x: te.Tensor, widths: Pads, value: PrimExpr) -> te.Tensor:
-    """As ``pad``, but a tensor of its own also where nothing is padded."""
+    """As ``pad``, but always a new tensor."""
     padded = pad(x, widths, value)
     return elementwise.identity(x) if padded is x else padded
 
@@ -45,12 +45,12 @@ def padded_shape(x: te.Tensor, widths: Pads) -> tuple[PrimExpr, ...]:
 
 
 def edge_pad(x: te.Tensor, widths: Pads) -> te.Tensor:
-    """``x`` with its outermost elements repeated."""
+    """``x`` padded by repeating its border elements."""
     return _from_source(x, widths, lambda i, size: minimum(maximum(i, 0), size - 1))
 
 
 def reflect_pad(x: te.Tensor, widths: Pads) -> te.Tensor:
-    """``x`` mirrored at its outermost elements, which are not repeated."""
+    """``x`` padded by reflection at its border elements, which are not repeated."""
 
     def mirror(i: PrimExpr, size: PrimExpr) -> PrimExpr:
         positive = select(i < 0, as_prim(0) - i, i)
@@ -69,7 +69,7 @@ def _from_source(x: te.Tensor, widths: Pads, source: Source) -> te.Tensor:
         ]
         if x.ndim == 0 or not any(widths[last]):
             return x[tuple(at)]
-        # Between the borders of a row the source is the row itself, which vectors can copy.
+        # In the interior of a row the source index is affine, so that vectors can copy it.
         before, size = widths[last][0], x.shape[last]
         inside = all_of(index[last] >= before, index[last] < size + before)
         row = x[(*at[:last], index[last] - before)]

@@ -1,4 +1,4 @@
-"""Pooling over windows of the spatial axes, in any layout that has them unsplit."""
+"""Pooling over windows of the spatial axes, in any layout that does not split them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.topi.nn.window import window_count, window_count_up, window_span
 
 @dataclass(frozen=True, slots=True)
 class PoolWindow:
-    """The window of a pooling: sizes, steps and padding along its one to three axes."""
+    """The window of a pooling: sizes, strides, dilation and padding along one to three axes."""
 
     size: tuple[int, ...]
     strides: tuple[int, ...]
@@ -27,7 +27,7 @@ class PoolWindow:
 
     @property
     def spatial(self) -> str:
-        """The letters of the axes it covers."""
+        """The letters of its axes, such as ``HW``."""
         return SPATIAL_AXES[len(self.size)]
 
 
@@ -47,7 +47,7 @@ class AxisWindow:
         return window_span(self.taps, self.step)
 
     def count(self, size: PrimExpr) -> PrimExpr:
-        """How many windows there are; a rounded-up last one must start before the end padding."""
+        """The number of windows; in ceil mode the last must start before the padding at the end."""
         padded = size + (self.before + self.after)
         if not self.ceil_mode:
             return window_count(padded, self.span, self.stride)
@@ -56,14 +56,14 @@ class AxisWindow:
         return minimum(windows, last_inside)
 
     def overhang(self, size: PrimExpr) -> int:
-        """Elements beyond the padding that the last window reads, for a fixed size."""
+        """Elements beyond the padding that the last window covers; a bound for dynamic sizes."""
         known, windows = int_value(size), int_value(self.count(size))
         if known is None or windows is None:
             return self.stride - 1 if self.ceil_mode else 0
         return max(0, (windows - 1) * self.stride + self.span - known - self.before - self.after)
 
     def valid_taps(self, index: PrimExpr, size: PrimExpr, *, include_pad: bool) -> PrimExpr:
-        """How many taps of window ``index`` lie in the data, or in data and padding."""
+        """The taps of window ``index`` inside the data, or inside data and padding."""
         start = index * self.stride - self.before
         limit = size + self.after if include_pad else size
         stop = minimum((limit - start + (self.step - 1)) // self.step, self.taps)
@@ -85,10 +85,10 @@ def axis_windows(window: PoolWindow) -> tuple[AxisWindow, ...]:
 def max_pool(
     x: te.Tensor, window: PoolWindow, layout: Layout, *, by_columns: bool = False
 ) -> te.Tensor:
-    """The largest element of each window; stages ``data_pad`` (where needed) and ``pool_max``.
+    """The maximum of each window; stages ``data_pad`` (if padded) and ``pool_max``.
 
-    With ``by_columns`` the largest of each column of a window comes first, in a stage
-    ``pool_columns``, which windows that overlap share.
+    With ``by_columns`` a stage ``pool_columns`` first reduces each column of a window; overlapping
+    windows share its results.
     """
     pool = _pool_by_columns if by_columns else _pool
     return pool(x, window, layout, te.max, te.min_value(x.dtype), "pool_max")
@@ -98,9 +98,9 @@ def avg_pool(
     x: te.Tensor, window: PoolWindow, layout: Layout, *, count_include_pad: bool,
     by_columns: bool = False,
 ) -> te.Tensor:
-    """The mean of each window; stages ``data_pad`` (where needed), ``pool_sum``, ``pool_avg``.
+    """The mean of each window; stages ``data_pad`` (if padded), ``pool_sum``, ``pool_avg``.
 
-    The mean is over the taps that lie in the data, or in data and padding. ``by_columns`` is as
+    The mean is over the taps inside the data, or inside data and padding. ``by_columns`` is as
     for ``max_pool``.
     """
     pool = _pool_by_columns if by_columns else _pool
@@ -119,7 +119,7 @@ def avg_pool(
         taps: PrimExpr = const(fixed, x.dtype)
         for position, table in tables.items():
             taps = taps * table[index[position]]
-        return total[index] / taps  # one rounding, as the reference has it
+        return total[index] / taps  # rounded once, like the reference
 
     return te.compute(total.shape, element, name="pool_avg")
 
@@ -128,7 +128,7 @@ TapCount = Callable[[PrimExpr], PrimExpr]
 
 
 def _tap_counts(axis: AxisWindow, size: PrimExpr, *, include_pad: bool) -> int | TapCount:
-    """How many taps a window has along an axis, by its index where they differ."""
+    """The taps of a window along an axis; a function of its index if windows differ."""
     padded = axis.before or axis.after
     if axis.overhang(size) == 0 and (include_pad or not padded):
         return axis.taps
@@ -136,13 +136,13 @@ def _tap_counts(axis: AxisWindow, size: PrimExpr, *, include_pad: bool) -> int |
 
 
 def _count_table(windows: PrimExpr, count: TapCount, dtype: DType) -> te.Tensor:
-    """The taps of each window along an axis; a lookup table."""
+    """The lookup table of taps per window along an axis."""
     return te.compute((windows,), lambda i: count(i).astype(dtype), name="pool_count",
                       role=te.StageRole.LOOKUP_TABLE)
 
 
 def divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
-    """``total / count``; by a fixed count as a product, which costs a fraction of a division."""
+    """``total / count``; a constant count becomes a multiplication, which is much cheaper."""
     fixed = int_value(count)
     if fixed is not None and total.dtype.is_float:
         return total * const(1.0 / fixed, total.dtype)
@@ -152,7 +152,7 @@ def divide_by_count(total: PrimExpr, count: PrimExpr) -> PrimExpr:
 def _windows(
     x: te.Tensor, window: PoolWindow, layout: Layout, fill: PrimExpr
 ) -> tuple[tuple[AxisWindow, ...], list[int], te.Tensor, list[te.IterVar]]:
-    """Windows by axis, where those axes are, the padded data, and the taps to reduce over."""
+    """The windows and positions of the pooled axes, the padded data, and the reduction axes."""
     axes = axis_windows(window)
     positions = [layout.index_of(letter) for letter in window.spatial]
     around = _with_overhang(axes, [x.shape[p] for p in positions])
@@ -184,9 +184,9 @@ def _pool_by_columns(
     x: te.Tensor, window: PoolWindow, layout: Layout, reducer: Callable[..., Any],
     fill: PrimExpr, name: str,
 ) -> te.Tensor:
-    """As ``_pool``, reduced along all axes of the window but its last, then along that one.
+    """As ``_pool``, but separable: along all axes of the window except the last, then along that.
 
-    A window of 3 x 3 that moves by one reads 3 + 3 elements a result in place of 9.
+    A 3x3 window of stride 1 reads 3 + 3 instead of 9 elements per result.
     """
     axes, positions, padded, taps = _windows(x, window, layout, fill)
     sizes = [x.shape[p] for p in positions]
@@ -213,14 +213,14 @@ def _pool_by_columns(
 
 
 def _with_overhang(axes: Sequence[AxisWindow], sizes: Sequence[PrimExpr]) -> tuple[int, ...]:
-    """Padding before all axes, then after all, that covers the last windows of ``ceil_mode``."""
+    """Padding before all axes, then after all axes, including the overhang of ``ceil_mode``."""
     before = [a.before for a in axes]
     after = [a.after + a.overhang(s) for a, s in zip(axes, sizes, strict=True)]
     return (*before, *after)
 
 
 def global_max_pool(x: te.Tensor, layout: Layout, spatial: str) -> te.Tensor:
-    """The largest element of each channel; spatial sizes become 1. Tag ``global_pool_max``."""
+    """The maximum of each channel; spatial sizes become 1. Stage ``global_pool_max``."""
     return _global(x, layout, spatial, te.max, "global_pool_max")
 
 

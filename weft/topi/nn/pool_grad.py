@@ -1,4 +1,4 @@
-"""Gradients of pooling: every element gathers from the windows that it is in."""
+"""Gradients of pooling: every element gathers from the windows that contain it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from weft.topi.nn.pool import AxisWindow, PoolWindow, axis_windows, divide_by_co
 def max_pool_grad(
     grad: te.Tensor, x: te.Tensor, window: PoolWindow, layout: Layout
 ) -> te.Tensor:
-    """The first tap that equals the maximum of its window takes the window's gradient.
+    """The first tap that equals the maximum of its window receives the window's gradient.
 
-    Stages ``data_pad``, ``pool_winner`` (the number of that tap) and ``pool_grad``.
+    Stages ``data_pad``, ``pool_winner`` (the flat index of that tap) and ``pool_grad``.
     """
     axes, positions = axis_windows(window), _positions(window, layout)
     ends = [a.after + a.overhang(x.shape[p]) for a, p in zip(axes, positions, strict=True)]
@@ -47,7 +47,7 @@ def max_pool_grad(
 def avg_pool_grad(
     grad: te.Tensor, x: te.Tensor, window: PoolWindow, layout: Layout, *, count_include_pad: bool
 ) -> te.Tensor:
-    """Every tap takes an equal share of its window's gradient; stage ``pool_grad``."""
+    """Every tap receives an equal share of its window's gradient; stage ``pool_grad``."""
     axes, positions = axis_windows(window), _positions(window, layout)
 
     def share(coord: tuple[PrimExpr, ...], _: PrimExpr) -> PrimExpr:
@@ -64,7 +64,7 @@ def _positions(window: PoolWindow, layout: Layout) -> list[int]:
 
 
 def _number(axes: Sequence[AxisWindow], taps: Sequence[PrimExpr]) -> PrimExpr:
-    """The number of a tap among all of a window, in row-major order."""
+    """The row-major index of a tap within its window."""
     number: PrimExpr = const(0)
     for axis, k in zip(axes, taps, strict=True):
         number = number * axis.taps + k
@@ -74,7 +74,7 @@ def _number(axes: Sequence[AxisWindow], taps: Sequence[PrimExpr]) -> PrimExpr:
 def _gather(
     grad: te.Tensor, x: te.Tensor, window: PoolWindow, layout: Layout, share: Any
 ) -> te.Tensor:
-    """The sum of ``share(window, tap)`` over the windows that hold an element."""
+    """The sum of ``share(window, tap)`` over the windows that contain an element."""
     axes, positions = axis_windows(window), _positions(window, layout)
 
     def element(*index: PrimExpr) -> PrimExpr:

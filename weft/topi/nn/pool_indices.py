@@ -1,6 +1,6 @@
-"""Where the largest element of each pooling window lies, and gradients that follow it.
+"""Max pooling with indices, and the gradients that those indices select.
 
-Data is (N, C, spatial axes…); a position counts the elements of one channel in row-major order.
+Data is (N, C, spatial axes…); a position is a row-major index within one channel.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _FIRST_SPATIAL = 2
 
 
 def max_pool_indices(x: te.Tensor, window: PoolWindow) -> te.Tensor:
-    """The position (int64) of the first largest element of each window; NaN is the largest.
+    """The position (int64) of the first maximum of each window; NaN exceeds every number.
 
-    Stages ``data_pad`` (where needed), ``pool_winner`` (the number of its tap), ``pool_indices``.
+    Stages ``data_pad`` (if padded), ``pool_winner`` (the flat index of its tap), ``pool_indices``.
     """
     axes, sizes = axis_windows(window), x.shape[_FIRST_SPATIAL:]
     ends = [a.after + a.overhang(s) for a, s in zip(axes, sizes, strict=True)]
@@ -51,9 +51,9 @@ def max_pool_indices(x: te.Tensor, window: PoolWindow) -> te.Tensor:
 
 
 def _inside(axis: AxisWindow, index: PrimExpr, tap: PrimExpr, size: PrimExpr) -> PrimExpr:
-    """The position of a tap; taps in the padding count as the nearest in the data.
+    """The position of a tap; taps in the padding are clamped to the data.
 
-    These win only where all of the window is the smallest value that there is.
+    A padding tap wins only if all of the window is the smallest value of the dtype.
     """
     start = index * axis.stride - axis.before
     first = maximum((const(axis.step - 1) - start) // axis.step, 0)
@@ -61,14 +61,14 @@ def _inside(axis: AxisWindow, index: PrimExpr, tap: PrimExpr, size: PrimExpr) ->
 
 
 def adaptive_max_pool_indices(x: te.Tensor, counts: Sequence[int]) -> te.Tensor:
-    """As ``max_pool_indices`` for ``counts`` windows that share each axis out evenly."""
+    """As ``max_pool_indices`` for the ``counts`` windows of adaptive pooling."""
     sizes = x.shape[_FIRST_SPATIAL:]
     windows = [EvenWindows(s, n) for s, n in zip(sizes, counts, strict=True)]
     taps = [te.reduce_axis(w.longest, name=f"k{i}") for i, w in enumerate(windows)]
 
     def winner(*index: PrimExpr) -> Any:
         spatial = index[_FIRST_SPATIAL:]
-        # Taps beyond the end of a shorter window read its last element again, which is no first.
+        # Taps beyond a shorter window repeat its last element, which is not the first maximum.
         offsets = [minimum(k.var, w.length(i) - 1)
                    for w, i, k in zip(windows, spatial, taps, strict=True)]
         positions = [w.start(i) + k for w, i, k in zip(windows, spatial, offsets, strict=True)]
@@ -83,9 +83,9 @@ def adaptive_max_pool_indices(x: te.Tensor, counts: Sequence[int]) -> te.Tensor:
 def max_pool_indices_grad(
     grad: te.Tensor, indices: te.Tensor, window: PoolWindow, sizes: Sequence[int]
 ) -> te.Tensor:
-    """The gradient of pooling over data of spatial ``sizes``: that of each window at its index.
+    """The gradient of max pooling for data of spatial ``sizes``, from the stored indices.
 
-    Every element gathers from the windows that it is in; stage ``pool_grad``.
+    Every element gathers from the windows that contain it; stage ``pool_grad``.
     """
     axes = axis_windows(window)
 
@@ -107,7 +107,7 @@ def _window_of(
     axes: Sequence[AxisWindow], index: tuple[PrimExpr, ...], tap: Sequence[int],
     shape: Sequence[PrimExpr],
 ) -> tuple[list[PrimExpr], tuple[PrimExpr, ...]]:
-    """The window in which an element is a given tap, and what must hold for it to exist."""
+    """The window in which an element is a given tap, and the condition that it exists."""
     inside, coord = [], list(index)
     for p, (axis, k) in enumerate(zip(axes, tap, strict=True), start=_FIRST_SPATIAL):
         offset = index[p] + (axis.before - k * axis.step)
@@ -117,7 +117,7 @@ def _window_of(
 
 
 def _flat(positions: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
-    """The number of a position in row-major order."""
+    """The row-major index of a position."""
     number: PrimExpr = const(0)
     for coord, size in zip(positions, sizes, strict=True):
         number = number * size + coord
@@ -125,7 +125,7 @@ def _flat(positions: Sequence[PrimExpr], sizes: Sequence[PrimExpr]) -> PrimExpr:
 
 
 def _unflat(number: PrimExpr, sizes: Sequence[int]) -> list[PrimExpr]:
-    """The position that ``_flat`` numbers."""
+    """The position of a row-major index; the inverse of ``_flat``."""
     positions: list[PrimExpr] = []
     for size in reversed(sizes):
         positions.insert(0, number % size)

@@ -10,7 +10,7 @@ from weft.tir.expr import PrimExpr, const, maximum
 
 
 def rms_norm(x: te.Tensor, weight: te.Tensor, *, axis: int, epsilon: float) -> te.Tensor:
-    """``x`` over its root mean square along ``axis``, times ``weight``.
+    """``x`` divided by its root mean square along ``axis``, times ``weight``.
 
     Stages ``rms_norm_squares``, ``rms_norm_scale``, ``rms_norm_output``.
     """
@@ -29,7 +29,7 @@ def rms_norm(x: te.Tensor, weight: te.Tensor, *, axis: int, epsilon: float) -> t
 
 
 def l2_normalize(x: te.Tensor, *, axes: Sequence[int], epsilon: float) -> te.Tensor:
-    """``x`` over its Euclidean norm along ``axes``; the square of the norm is ``epsilon`` or more.
+    """``x`` divided by its Euclidean norm along ``axes``; the squared norm is at least ``epsilon``.
 
     Stages ``l2_norm_squares``, ``l2_norm_scale``, ``l2_norm_output``.
     """

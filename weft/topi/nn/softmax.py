@@ -1,4 +1,4 @@
-"""Softmax and its logarithm, stable for large values."""
+"""Softmax and log-softmax, numerically stable for large values."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from weft.tir.expr import PrimExpr, const, select
 
 Power = Callable[[PrimExpr], PrimExpr]
 
-# One instruction a vector, where the maximum that keeps NaN is three.
+# One instruction per vector; the maximum that propagates NaN needs three.
 _largest = te.comm_reducer(lambda a, b: select(a > b, a, b), te.min_value, "largest")
 
 
 def softmax(x: te.Tensor, axis: int, exp: Power = te.exp) -> te.Tensor:
-    """exp(x - max) / sum exp(x - max) along ``axis``; ``exp`` may be a quick one.
+    """exp(x - max) / sum exp(x - max) along ``axis``; ``exp`` may be an approximation.
 
     Stages: ``softmax_max``, ``softmax_exp``, ``softmax_sum``,
-    ``softmax_scale`` (one division for all of a row), ``softmax_output``.
+    ``softmax_scale`` (one division per row), ``softmax_output``.
     """
     _, powers, total = _stages(x, axis, exp)
     scale = te.compute(
@@ -46,7 +46,7 @@ def log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
 def _stages(x: te.Tensor, axis: int, exp: Power) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """The maximum, the exponentials relative to it, and their sum.
 
-    NaN need not be the maximum: its own exponential makes the sum NaN, and so the whole row.
+    The maximum may ignore NaN: its exponential makes the sum NaN, and so the whole row.
     """
     largest = _along(x, axis, _largest, "softmax_max")
     powers = te.compute(

@@ -1,4 +1,4 @@
-"""Moving elements between space, depth and batch, in blocks; spreading and mirroring them."""
+"""Space-to-depth and space-to-batch, their inverses, dilation and mirror padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.topi.layout import Layout
 
 
 def space_to_depth(x: te.Tensor, block: int, layout: Layout) -> te.Tensor:
-    """Every ``block`` x ``block`` pixels become the channels of one, the block's position first."""
+    """Each ``block`` x ``block`` square of pixels becomes channels of one pixel, position first."""
     sizes = dict(zip(layout.primal_axes, x.shape, strict=True))
     channels = sizes["C"]
 
@@ -31,8 +31,8 @@ def space_to_depth(x: te.Tensor, block: int, layout: Layout) -> te.Tensor:
 def depth_to_space(x: te.Tensor, block: int, layout: Layout, mode: str) -> te.Tensor:
     """Channels become ``block`` x ``block`` pixels.
 
-    The number of a channel is (row, column, channel left) with ``mode`` "DCR", (channel left,
-    row, column) with "CRD".
+    An input channel is the flat index (row, column, output channel) with ``mode`` "DCR", and
+    (output channel, row, column) with "CRD".
     """
     sizes = dict(zip(layout.primal_axes, x.shape, strict=True))
     left = sizes["C"] // (block * block)
@@ -51,7 +51,7 @@ def depth_to_space(x: te.Tensor, block: int, layout: Layout, mode: str) -> te.Te
 def space_to_batch(
     x: te.Tensor, block: Sequence[int], paddings: Sequence[tuple[int, int]], value: float
 ) -> te.Tensor:
-    """The padded data with every ``block`` of axes 1, 2, … in the batch, its position first."""
+    """The padded data with the positions in each ``block`` of axes 1, 2, … moved to the batch."""
     batch, whole = x.shape[0], maximum(x.shape[0], 1)
     rank = len(block)
     padded = [s + (b + a) for s, (b, a) in zip(x.shape[1:], paddings, strict=False)]
@@ -77,7 +77,7 @@ def space_to_batch(
 def batch_to_space(
     x: te.Tensor, block: Sequence[int], crops: Sequence[tuple[int, int]]
 ) -> te.Tensor:
-    """The inverse of ``space_to_batch``, without ``crops`` elements at the ends."""
+    """The inverse of ``space_to_batch``, cropped by ``crops`` elements at the ends."""
     rank = len(block)
     batch = x.shape[0] // math.prod(block)
 
@@ -97,7 +97,7 @@ def batch_to_space(
 
 
 def _digits(coord: PrimExpr, block: Sequence[int]) -> list[PrimExpr]:
-    """``coord`` in the mixed base of the block."""
+    """The coordinates of a flat position within a block."""
     digits: list[PrimExpr] = []
     for b in reversed(block):
         digits.insert(0, coord % b)
@@ -106,7 +106,7 @@ def _digits(coord: PrimExpr, block: Sequence[int]) -> list[PrimExpr]:
 
 
 def dilate(x: te.Tensor, strides: Sequence[int], value: float) -> te.Tensor:
-    """``x`` with ``strides - 1`` elements of ``value`` between neighbours."""
+    """``x`` dilated: ``strides - 1`` elements of ``value`` between adjacent elements."""
 
     def element(*index: PrimExpr) -> PrimExpr:
         spread = [(i, s) for i, s in zip(index, strides, strict=True) if s > 1]
@@ -124,7 +124,7 @@ def dilate(x: te.Tensor, strides: Sequence[int], value: float) -> te.Tensor:
 def mirror_pad(
     x: te.Tensor, widths: Sequence[tuple[int, int]], *, repeats_edge: bool
 ) -> te.Tensor:
-    """``x`` mirrored at its ends; the outermost elements are repeated or not."""
+    """``x`` padded by mirroring, with or without repeating the border elements."""
     skip = 0 if repeats_edge else 1
 
     def source(i: PrimExpr, size: PrimExpr, before: int, after: int) -> PrimExpr:

@@ -1,8 +1,8 @@
 """Products and sums with sparse matrices, stored by rows (CSR) or by rows of blocks (BSR).
 
 A matrix is ``data`` (values, or blocks), ``indices`` (the column of each), and ``indptr`` (where
-each row starts, and where the last ends). Entries that name a column beyond the matrix do not
-count, and row ends beyond the data are those of the data: every access is inside its array.
+each row starts, and where the last ends). Entries with a column outside the matrix are ignored,
+and row ends are clamped to the data, so that every access stays inside its array.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.topi.wide import converted, widened
 
 
 def csr_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any, is_left: bool) -> None:
-    """``out[m, n]``: row m of ``dense`` by sparse row n; the other way round for ``is_left``."""
+    """``out[m, n]``: row m of ``dense`` times sparse row n; swapped for ``is_left``."""
     depth = dense.shape[1]
     for row in range(indptr.shape[0] - 1):
         first = min(max(indptr[row], 0), data.shape[0])
@@ -35,7 +35,7 @@ def csr_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any, is_left
 
 
 def bsr_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any, is_left: bool) -> None:
-    """As ``csr_rows``, for blocks (rows, columns) of values."""
+    """As ``csr_rows``, for a matrix of blocks (rows, columns)."""
     rows, columns = data.shape[1], data.shape[2]
     blocks = dense.shape[1] // columns
     for row in range(indptr.shape[0] - 1):
@@ -71,7 +71,7 @@ def add_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any) -> None
 def turned_rows(
     data: Any, indices: Any, indptr: Any, out: Any, columns: Any, starts: Any, positions: Any
 ) -> None:
-    """The rows of the transpose: count each column, then deal the entries out in order."""
+    """The transpose by counting sort: count each column, then distribute the entries in order."""
     size = starts.shape[0] - 1
     for k in range(size + 1):
         starts[k] = 0
@@ -98,7 +98,7 @@ def turned_rows(
 def sparse_dense(
     dense: te.Tensor, data: te.Tensor, indices: te.Tensor, indptr: te.Tensor, *, is_left: bool
 ) -> te.Tensor:
-    """``dense`` (M, K) by the transpose of the sparse matrix (N, K); or that by ``dense``."""
+    """``dense`` (M, K) times the transposed sparse matrix (N, K), or the operands swapped."""
     rows: PrimExpr = indptr.shape[0] - 1
     rows = rows * data.shape[1] if data.ndim == 3 else rows
     shape = (rows, dense.shape[0]) if is_left else (dense.shape[0], rows)
@@ -122,7 +122,7 @@ def sparse_add(
 def sparse_transpose(
     data: te.Tensor, indices: te.Tensor, indptr: te.Tensor
 ) -> tuple[te.Tensor, ...]:
-    """The transpose of a square matrix, its columns in order."""
+    """The transpose of a square sparse matrix, with ascending columns in each row."""
     wide = widened(data)
     values, columns, ends = te.python_extern(
         [data.shape, indices.shape, indptr.shape], [wide, indices, indptr], turned_rows,
@@ -138,9 +138,9 @@ def sparse_conv2d(
     data: te.Tensor, weights: te.Tensor, indices: te.Tensor, indptr: te.Tensor, *, layout: Layout,
     kernel_size: int,
 ) -> te.Tensor:
-    """A convolution by a sparse matrix (O, taps * C), taps by rows; the size of the image stays.
+    """Convolution by a sparse matrix (O, taps * C), taps row by row; the image size is unchanged.
 
-    Stage ``columns`` has the pixels that each position of the result sees, one row a position.
+    Stage ``columns`` (im2col) has one row per position of the result: the pixels that it reads.
     """
     sizes = {letter: data.shape[layout.index_of(letter)] for letter in "NCHW"}
     around = kernel_size // 2

@@ -21,7 +21,7 @@ def window_span(taps: Size, dilation: int) -> Size:
 
 
 def window_count(size: Size, span: Size | int, stride: int) -> Size:
-    """How many windows of ``span`` elements, ``stride`` apart, fit into ``size`` elements.
+    """The number of windows of ``span`` elements, ``stride`` apart, in ``size`` elements.
 
     ``size`` includes the padding.
     """

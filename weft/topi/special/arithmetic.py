@@ -1,7 +1,7 @@
-"""The arithmetic of special functions, over expressions and over NumPy arrays alike.
+"""Arithmetic for special functions, on expressions and on NumPy arrays.
 
-Each function is written once, in float64, on ``Arithmetic``: the compute of its operator runs it
-on expressions, the reference on arrays. Fitted polynomials replace what neither has.
+Each function is written once, in float64, over ``Arithmetic``: the compute of its operator uses it
+on expressions, the reference on arrays. Fitted polynomials replace functions that neither offers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.topi import broadcast, elementwise
 
 
 class Arithmetic(Protocol):
-    """What differs between expressions and arrays; operators and comparisons do not."""
+    """The operations that differ between expressions and arrays."""
 
     def exp(self, x: Any) -> Any: ...
 
@@ -52,7 +52,7 @@ Function = Callable[..., Any]
 
 
 class _Expressions:
-    """Expressions of float64; numbers among the operands become constants of it."""
+    """Arithmetic on float64 expressions; Python numbers become constants."""
 
     def exp(self, x: PrimExpr) -> PrimExpr:
         return te.exp(x)
@@ -99,7 +99,7 @@ def _number(x: Any) -> PrimExpr:
 
 
 class _Arrays:
-    """NumPy arrays of float64."""
+    """Arithmetic on NumPy arrays of float64."""
 
     def exp(self, x: Any) -> Any:
         return np.exp(x)
@@ -146,7 +146,7 @@ ARRAYS: Arithmetic = _Arrays()
 
 
 def polynomial(coefficients: Sequence[float], t: Any) -> Any:
-    """By Horner's rule, the highest power first."""
+    """Polynomial evaluation by Horner's scheme; highest power first."""
     total = t * coefficients[0] + coefficients[1]
     for c in coefficients[2:]:
         total = total * t + c
@@ -154,12 +154,12 @@ def polynomial(coefficients: Sequence[float], t: Any) -> Any:
 
 
 def on(low: float, high: float, coefficients: Sequence[float], u: Any) -> Any:
-    """A polynomial that was fitted for ``u`` from ``low`` to ``high``."""
+    """A fitted polynomial in ``u``, scaled from [low, high] to [-1, 1]."""
     return polynomial(coefficients, (u - (low + high) / 2) * (2 / (high - low)))
 
 
 def of_elements(function: Function, tensors: Sequence[te.Tensor], name: str) -> te.Tensor:
-    """``function(arithmetic, *elements)`` of tensors of one float dtype, which broadcast.
+    """``function(arithmetic, *elements)`` of broadcast tensors of one float dtype.
 
     Computed in float64 and rounded once to the dtype.
     """
@@ -175,7 +175,7 @@ def of_elements(function: Function, tensors: Sequence[te.Tensor], name: str) -> 
 
 
 def on_arrays(function: Function, *arrays: Any) -> np.ndarray:
-    """The reference of ``of_elements``."""
+    """The NumPy reference of ``of_elements``."""
     dtype = np.asarray(arrays[0]).dtype
     with np.errstate(all="ignore"):
         return np.asarray(function(ARRAYS, *(np.asarray(a, np.float64) for a in arrays)), dtype)

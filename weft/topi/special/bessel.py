@@ -1,6 +1,6 @@
-"""Bessel functions of orders 0 and 1, of both kinds, modified or not, and Airy's function.
+"""Bessel functions of orders 0 and 1 (J, Y, I, K), and Airy's function Ai.
 
-Near zero by polynomials, beyond by polynomials in 1 / x times the asymptotic form.
+Polynomials near zero; further out, polynomials in 1 / x times the asymptotic form.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def modified_bessel_i1e(m: Arithmetic, x: Any) -> Any:
 
 
 def _grown(m: Arithmetic, x: Any, scaled: Any) -> Any:
-    """``scaled`` times exp(|x|), infinite where that is."""
+    """``scaled`` times exp(|x|), infinite where exp overflows."""
     size = m.abs(x)
     half = m.exp(size * 0.5)
     infinite = m.choose(x < 0.0, -math.inf, math.inf)
@@ -51,7 +51,7 @@ def modified_bessel_i1(m: Arithmetic, x: Any) -> Any:
 
 
 def _second_kind(m: Arithmetic, x: Any, near: Any, far: tuple[float, ...], scaled: bool) -> Any:
-    """Infinite at 0, NaN below."""
+    """A modified function of the second kind: infinite at 0, NaN below."""
     bounded = m.choose(x < 2.0, 2.0, x)
     beyond = on(0.0, 0.5, far, 1.0 / bounded) / m.sqrt(bounded)
     if not scaled:
@@ -63,25 +63,25 @@ def _second_kind(m: Arithmetic, x: Any, near: Any, far: tuple[float, ...], scale
 
 
 def modified_bessel_k0(m: Arithmetic, x: Any, *, scaled: bool = False) -> Any:
-    """K0(x), times exp(x) where ``scaled``."""
+    """K0(x), times exp(x) if ``scaled``."""
     near = on(0.0, 4.0, c.K0_NEAR, x * x) - m.log(x * 0.5) * modified_bessel_i0(m, x)
     return _second_kind(m, x, near, c.K0E_FAR, scaled)
 
 
 def modified_bessel_k1(m: Arithmetic, x: Any, *, scaled: bool = False) -> Any:
-    """K1(x), times exp(x) where ``scaled``."""
+    """K1(x), times exp(x) if ``scaled``."""
     near = on(0.0, 4.0, c.K1_NEAR, x * x) / x + m.log(x * 0.5) * modified_bessel_i1(m, x)
     return _second_kind(m, x, near, c.K1E_FAR, scaled)
 
 
 def _waves(m: Arithmetic, x: Any, order: int) -> tuple[Any, Any]:
-    """J and Y of ``x`` from 8 on, by amplitude and phase (DLMF 10.17.3)."""
+    """J and Y for ``x`` >= 8, by amplitude and phase (DLMF 10.17.3)."""
     ratio = 8.0 / x
     p_numbers, q_numbers = (c.P0, c.Q0) if order == 0 else (c.P1, c.Q1)
     square = ratio * ratio * 2.0 - 1.0
     p, q = polynomial(p_numbers, square), polynomial(q_numbers, square) * ratio
     sine, cosine = m.sin(x), m.cos(x)
-    # Both of the angle x - pi / 4, times the square root of 2; a quarter turn less for order 1.
+    # Cosine and sine of x - pi / 4, times sqrt(2); the phase is pi / 2 less for order 1.
     at_cos, at_sin = cosine + sine, sine - cosine
     if order == 1:
         at_cos, at_sin = at_sin, -1.0 * at_cos
@@ -109,7 +109,7 @@ def bessel_j1(m: Arithmetic, x: Any) -> Any:
 
 
 def bessel_y0(m: Arithmetic, x: Any) -> Any:
-    """Minus infinity at 0, NaN below."""
+    """Y0(x): minus infinity at 0, NaN below."""
     square = x * x
     first = on(0.0, _SQUARES, c.J0_NEAR, square)
     near = on(0.0, _SQUARES, c.Y0_NEAR, square) + m.log(x) * first * (2 / math.pi)
@@ -117,7 +117,7 @@ def bessel_y0(m: Arithmetic, x: Any) -> Any:
 
 
 def bessel_y1(m: Arithmetic, x: Any) -> Any:
-    """Minus infinity at 0, NaN below."""
+    """Y1(x): minus infinity at 0, NaN below."""
     square = x * x
     first = on(0.0, _SQUARES, c.J1_NEAR, square) * x
     near = (on(0.0, _SQUARES, c.Y1_NEAR, square) * x

@@ -10,7 +10,7 @@ from weft.topi.special.arithmetic import Arithmetic, on, polynomial
 
 _POLE = 3.75
 _HUGE = 1e300
-# sqrt(-log(q)) at the borders of the polynomials that invert erfc.
+# sqrt(-log(q)) at the interval borders of the polynomials that invert erfc.
 _NEAR, _MIDDLE, _FAR = 3.25, 8.0, 28.0
 
 
@@ -25,7 +25,7 @@ def erfcx(m: Arithmetic, x: Any) -> Any:
 
 
 def erfc(m: Arithmetic, x: Any) -> Any:
-    """1 - erf(x), without loss where it is small."""
+    """1 - erf(x), accurate where it is small."""
     size = m.abs(x)
     bounded = m.choose(size > 40.0, 40.0, size)
     tail = m.exp(-1.0 * bounded * bounded) * erfcx(m, bounded)
@@ -35,7 +35,7 @@ def erfc(m: Arithmetic, x: Any) -> Any:
 
 
 def _erfc_inverse(m: Arithmetic, q: Any) -> Any:
-    """Where erfc is ``q``, for q up to 0.28; infinite at 0."""
+    """The inverse of erfc for ``q`` up to 0.28; infinite at 0."""
     w = m.sqrt(-1.0 * m.log(q))
     near = on(1.125, _NEAR, c.ERFCINV_NEAR, w)
     middle = on(_NEAR, _MIDDLE, c.ERFCINV_MIDDLE, w)
@@ -44,12 +44,12 @@ def _erfc_inverse(m: Arithmetic, q: Any) -> Any:
 
 
 def _erf_inverse(x: Any) -> Any:
-    """For ``x`` between -0.75 and 0.75."""
+    """The inverse of erf for ``x`` between -0.75 and 0.75."""
     return on(0.0, 0.5625, c.ERFINV_MIDDLE, x * x) * x
 
 
 def erfinv(m: Arithmetic, x: Any) -> Any:
-    """Infinite at -1 and 1, NaN beyond."""
+    """The inverse of erf: infinite at -1 and 1, NaN outside."""
     size = m.abs(x)
     tail = _erfc_inverse(m, 1.0 - size)
     signed = m.choose(x < 0.0, -1.0 * tail, tail)
@@ -57,7 +57,7 @@ def erfinv(m: Arithmetic, x: Any) -> Any:
 
 
 def ndtri(m: Arithmetic, p: Any) -> Any:
-    """The quantile of the normal distribution: infinite at 0 and 1, NaN beyond."""
+    """The quantile of the normal distribution: infinite at 0 and 1, NaN outside."""
     low = p < 0.5
     tail = m.choose(low, 2.0 * p, 2.0 - 2.0 * p)
     far = _erfc_inverse(m, tail)

@@ -32,10 +32,10 @@ def _to_integer(m: Arithmetic, x: Any) -> Any:
 
 
 def lgamma(m: Arithmetic, x: Any) -> Any:
-    """The logarithm of |gamma(x)|: infinite at zero and below at integers.
+    """The logarithm of |gamma(x)|: infinite at zero and at negative integers.
 
-    By Stirling's series from 8 on, after as many steps of gamma(x + 1) = x gamma(x) as it takes;
-    by a polynomial around its zeros at 1 and 2; by reflection below zero (DLMF 5.5.3).
+    Stirling's series for x >= 8, reached by the recurrence gamma(x + 1) = x gamma(x); a polynomial
+    around the zeros at 1 and 2; reflection below zero (DLMF 5.5.3).
     """
     negative = x < 0.0
     y = m.choose(negative, 1.0 - x, x)
@@ -57,7 +57,7 @@ def lgamma(m: Arithmetic, x: Any) -> Any:
 
 
 def digamma(m: Arithmetic, x: Any) -> Any:
-    """The slope of lgamma; infinite at zero (against its sign), NaN at integers below."""
+    """The derivative of lgamma: infinite at zero, with opposite sign; NaN at negative integers."""
     reflected = x < 0.5
     y = m.choose(reflected, 1.0 - x, x)
     total: Any = 0.0
@@ -80,7 +80,7 @@ Power = Callable[[Any], Any]
 
 
 def _zeta_of_positive(s: Any, q: Any, power: Power) -> Any:
-    """The sum of ``power(q + k)``, which is (q + k)**-s, by Euler and Maclaurin (DLMF 25.11.5).
+    """The sum of ``power(q + k)`` = (q + k)**-s over k by Euler and Maclaurin (DLMF 25.11.5).
 
     For s > 1 and q > 0.
     """
@@ -100,7 +100,7 @@ def _zeta_of_positive(s: Any, q: Any, power: Power) -> Any:
 
 
 def zeta(m: Arithmetic, s: Any, q: Any) -> Any:
-    """The sum of (q + k)**-s over k from 0 on.
+    """The Hurwitz zeta function: the sum of (q + k)**-s over k >= 0.
 
     Infinite for s = 1 and for integers q below 1, NaN for s below 1, and for q below 0 unless s is
     an integer.
@@ -112,9 +112,9 @@ def zeta(m: Arithmetic, s: Any, q: Any) -> Any:
 
 
 def _zeta(m: Arithmetic, s: Any, q: Any, power: Power, sign: Any) -> Any:
-    """For s > 1; where q is negative, s is an integer and ``sign`` is (-1)**s.
+    """The Hurwitz zeta function for s > 1; for negative q, s is an integer and ``sign`` is (-1)**s.
 
-    Then the powers of both signs are those of sums over positive numbers.
+    Then the sum is split by the sign of q + k into sums over positive numbers.
     """
     fraction = q - m.floor(q)
     positive = q > 0.0

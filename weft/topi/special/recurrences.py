@@ -1,4 +1,4 @@
-"""Functions whose number of steps depends on data, as plain Python compiled into the kernel."""
+"""Recurrences whose number of steps depends on data, as Python compiled into the kernel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ POLYNOMIALS = {
 def evaluate_polynomials(
     x, n, out, slope, start, growth, factor, shift, decay, rest, grown,  # noqa: ANN001
 ) -> None:
-    """out[i] = p(n[i]) at x[i]; zero for negative n."""
+    """out[i] = p(n[i]) at x[i]; 0 for negative n."""
     for i in range(x.shape[0]):
         before, now = 1.0, slope * x[i] + start
         if n[i] < 1:
@@ -62,7 +62,7 @@ def evaluate_polynomials(
 
 
 def orthogonal_polynomial(x: te.Tensor, n: te.Tensor, kind: str) -> te.Tensor:
-    """Element by element the polynomial of degree ``n`` (int64) at ``x``, both (count,)."""
+    """The polynomial of degree ``n`` (int64) at ``x``, elementwise; both (count,)."""
     wide = converted(x, float64)
     numbers = tuple(float(v) for v in astuple(POLYNOMIALS[kind]))
     out = te.python_extern([x.shape], [wide, n], evaluate_polynomials, [float64],
@@ -71,10 +71,10 @@ def orthogonal_polynomial(x: te.Tensor, n: te.Tensor, kind: str) -> te.Tensor:
 
 
 def integrate_gamma(a, x, out, upper) -> None:  # noqa: ANN001
-    """out[i] = P(a[i], x[i]), or Q = 1 - P where ``upper`` (DLMF 8.2.4).
+    """out[i] = P(a[i], x[i]), or Q = 1 - P if ``upper`` (DLMF 8.2.4).
 
-    P by its power series (DLMF 8.11.4) below x = a + 1, else Q by its continued fraction with
-    Lentz's algorithm (DLMF 8.9.2).
+    The power series of P (DLMF 8.11.4) for x < a + 1, else the continued fraction of Q by Lentz's
+    algorithm (DLMF 8.9.2).
     """
     for i in range(x.shape[0]):
         s, z = a[i], x[i]
@@ -118,7 +118,7 @@ def integrate_gamma(a, x, out, upper) -> None:  # noqa: ANN001
 
 
 def incomplete_gamma(a: te.Tensor, x: te.Tensor, *, upper: bool) -> te.Tensor:
-    """Element by element the regularised incomplete gamma function, both (count,)."""
+    """The regularised incomplete gamma function, elementwise; both (count,)."""
     out = te.python_extern([x.shape], [converted(a, float64), converted(x, float64)],
                            integrate_gamma, [float64], scalars=[upper],
                            name="incomplete_gamma")[0]

@@ -1,1 +1,1 @@
-"""Computes of detectors: boxes, regions of interest, suppression of overlaps."""
+"""Computes of object detection: anchors, regions of interest, non-maximum suppression."""

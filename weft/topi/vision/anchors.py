@@ -1,4 +1,4 @@
-"""Anchor boxes of detectors: where they are, and how predictions move them."""
+"""Anchor boxes: their positions, and the offsets that predictions apply to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.topi.wide import converted, widened
 
 
 def choose(index: PrimExpr, values: Sequence[float], dtype: DType) -> PrimExpr:
-    """``values[index]``, of a few numbers."""
+    """``values[index]`` for a short list of constants."""
     chosen: PrimExpr = const(values[-1], dtype)
     for k in reversed(range(len(values) - 1)):
         chosen = select(index.equal(k), const(values[k], dtype), chosen)
@@ -26,7 +26,7 @@ def multibox_prior(
     height: PrimExpr, width: PrimExpr, dtype: DType, *, sizes: Sequence[float],
     ratios: Sequence[float], steps: Sequence[float], offsets: Sequence[float], clip: bool,
 ) -> te.Tensor:
-    """(1, height * width * anchors, 4): x0, y0, x1, y1 in shares of the image.
+    """Anchors (1, height * width * anchors, 4): x0, y0, x1, y1 relative to the image.
 
     The anchors of a position are the sizes with the first ratio, then the first size with the rest.
     """
@@ -42,7 +42,7 @@ def multibox_prior(
         step_x = const(1, dtype) / width.astype(dtype) if steps[1] <= 0 else const(steps[1], dtype)
         centre_y = (y + const(offsets[0], dtype)) * step_y
         centre_x = (x + const(offsets[1], dtype)) * step_x
-        # Widths are shares of the height: anchors of ratio 1 are square in pixels.
+        # Sizes are relative to the height, so that anchors of ratio 1 are square in pixels.
         reach_x = choose(anchor, half_widths, dtype) * height.astype(dtype) / width.astype(dtype)
         reach_y = choose(anchor, half_heights, dtype)
         is_x = (k % 2).equal(0)
@@ -58,10 +58,10 @@ def transform(
     variance_x: float, variance_y: float, variance_w: float, variance_h: float, clip: bool,
     keep_background: bool,
 ) -> None:
-    """``rows`` (batch, anchors, 6) in front: class, score, x0, y0, x1, y1 of the moved anchors.
+    """Compact ``rows`` (batch, anchors, 6): class, score, x0, y0, x1, y1 of the decoded anchors.
 
-    Anchors come with the class of the best score, if it is above the threshold; class 0 is the
-    background, and does not compete unless it is kept.
+    An anchor gets the class of its best score if that exceeds the threshold. Class 0 is the
+    background, which takes part only if it is kept.
     """
     first = 0 if keep_background else 1
     for batch in range(scores.shape[0]):
@@ -100,7 +100,7 @@ def multibox_transform_loc(
     cls_prob: te.Tensor, loc_pred: te.Tensor, anchor: te.Tensor, *, clip: bool, threshold: float,
     variances: Sequence[float], keep_background: bool,
 ) -> tuple[te.Tensor, ...]:
-    """Rows (class, score, x0, y0, x1, y1) of the anchors that are no background; how many."""
+    """Rows (class, score, x0, y0, x1, y1) of the foreground anchors, and their number."""
     wide = widened(cls_prob)
     batch, _, size = cls_prob.shape
     rows, counts = te.python_extern(
@@ -115,10 +115,10 @@ def decode(
     scores: Any, moves: Any, info: Any, bases: Any, boxes: Any, found: Any, stride: int,
     min_size: float, iou_loss: bool
 ) -> None:
-    """Boxes (batch, positions * anchors, 4) of all anchors, moved and clipped, and their scores.
+    """Boxes (batch, positions * anchors, 4) of all anchors, decoded and clipped, and their scores.
 
-    ``bases`` are the anchors around the first position. Boxes below ``min_size`` (at the scale of
-    the image) and beyond the image get the score -1.
+    ``bases`` are the anchors at the first position. Boxes smaller than ``min_size`` (times the
+    image scale) or outside the image get the score -1.
     """
     count = bases.shape[0]
     for b in range(scores.shape[0]):
@@ -152,7 +152,7 @@ def decode(
 def base_anchors(
     stride: int, ratios: Sequence[float], scales: Sequence[float]
 ) -> list[tuple[float, float, float, float]]:
-    """The anchors around the first position, ratio by ratio, with sides of whole pixels."""
+    """The anchors at the first position, ratio by ratio, with integral side lengths."""
     centre = 0.5 * (stride - 1.0)
     anchors = []
     for ratio in ratios:
@@ -169,9 +169,9 @@ def proposal(
     ratios: Sequence[float], stride: int, threshold: float, pre_nms: int, post_nms: int,
     min_size: float, iou_loss: bool,
 ) -> te.Tensor:
-    """(batch * ``post_nms``, 5): the number of the image and the corners of its best boxes.
+    """Rows (batch * ``post_nms``, 5): batch index and corners of the best boxes.
 
-    Where fewer boxes stay than wanted, they are repeated from the first.
+    If fewer boxes remain, they are repeated from the first.
     """
     batch, _, rows, columns = cls_prob.shape
     wide = widened(cls_prob)

@@ -1,4 +1,4 @@
-"""Pooling of regions of interest, whose bins depend on data."""
+"""Pooling of regions of interest (ROI align, ROI pool), whose bins depend on data."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def align(
     """``out`` (roi, channel, row, column): the mean (or maximum) of bilinear samples of each bin.
 
     ``data`` is (batch, channel, height, width), a row of ``rois`` (batch, x0, y0, x1, y1).
-    ``ratio`` samples lie along each side of a bin, as many as it is long where not positive.
-    ``offset`` is taken off the scaled corners; without one a region is a pixel or more.
+    Each side of a bin has ``ratio`` samples, or as many as its length if ``ratio`` is not
+    positive. ``offset`` is subtracted from the scaled corners; without it regions have at least
+    the size of a pixel.
     """
     height, width = data.shape[2], data.shape[3]
     rows, columns = out.shape[2], out.shape[3]
@@ -29,7 +30,7 @@ def align(
         if offset == 0:
             long, high = max(long, 1.0), max(high, 1.0)
         bin_high, bin_long = high / rows, long / columns
-        # A region without an end has no samples, rather than samples without an end.
+        # An infinite region gets no samples, so that the loop terminates.
         is_finite = math.isfinite(bin_high) and math.isfinite(bin_long)
         down = ratio if ratio > 0 else math.ceil(bin_high) if is_finite else 0
         across = ratio if ratio > 0 else math.ceil(bin_long) if is_finite else 0
@@ -42,7 +43,7 @@ def align(
                     y = y0 + row * bin_high + (i + 0.5) * bin_high / down
                     for j in range(across):
                         x = x0 + column * bin_long + (j + 0.5) * bin_long / across
-                        # Beyond the first pixel around the image there is nothing.
+                        # Samples more than one pixel outside the image are 0.
                         exists = -1.0 <= y <= height and -1.0 <= x <= width
                         py = min(max(y, 0.0), height - 1.0) if exists else 0.0
                         px = min(max(x, 0.0), width - 1.0) if exists else 0.0
@@ -66,7 +67,7 @@ def align(
 def pool(data: Any, rois: Any, out: Any, scale: float) -> None:
     """``out`` (roi, channel, row, column): the largest element of each bin, 0 for empty ones.
 
-    The corners are rounded to whole pixels, which belong to the region.
+    The corners are rounded to integral pixels, which are inclusive.
     """
     height, width = data.shape[2], data.shape[3]
     rows, columns = out.shape[2], out.shape[3]
@@ -113,7 +114,7 @@ def roi_pool(
 
 
 def in_order(x: te.Tensor, order: tuple[int, ...]) -> te.Tensor:
-    """The axes of ``x`` in another order; ``x`` itself where it is the same."""
+    """``x`` transposed; ``x`` itself for the identity permutation."""
     if order == tuple(range(x.ndim)):
         return x
 

@@ -1,7 +1,7 @@
-"""Non-maximum suppression: of boxes that overlap, the one with the best score stays.
+"""Non-maximum suppression: of overlapping boxes, the one with the best score is kept.
 
-One loop serves all operators. It looks at the candidates of a group in the order of their scores
-and keeps each that overlaps none kept before.
+One loop serves all operators: it visits the candidates of a group by descending score and keeps
+each that overlaps no kept box.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ def suppress(
     boxes: Any, order: Any, valid: Any, classes: Any, overlap: Any, most: Any, kept: Any,
     count: Any, edge: float, any_class: bool,
 ) -> None:
-    """Fill ``kept`` (group, rank) with 1 where the candidate of that rank stays, and count them.
+    """Set ``kept`` (group, rank) to 1 for kept candidates, and count them.
 
-    ``boxes`` is (batch, boxes, 4), two opposite corners each; ``order`` (group, rank) names the
-    boxes by falling score, of which ``valid`` are candidates; groups of a batch are neighbours.
-    Boxes of different ``classes`` overlap only for ``any_class``. A box that shares more than
-    ``overlap`` of the area of both with a kept one goes, as do all after the ``most``th (all stay
-    where it is negative). ``edge`` is what a box reaches beyond its corners.
+    ``boxes`` is (batch, boxes, 4), two opposite corners each; ``order`` (group, rank) has the
+    box indices by descending score, of which ``valid`` are candidates; groups of a batch are
+    adjacent.
+    Boxes of different ``classes`` overlap only for ``any_class``. A box whose
+    intersection over union with a kept box exceeds ``overlap`` is dropped, and so are all after
+    the first ``most`` (negative: no limit). ``edge`` is added to each side length: 1 if corners
+    are inclusive pixels.
     """
     per_batch = order.shape[0] // max(boxes.shape[0], 1)
     for group in range(order.shape[0]):
@@ -63,9 +65,9 @@ def suppress(
 
 
 def by_score(scores: te.Tensor, valid: te.Tensor | None = None) -> te.Tensor:
-    """The numbers of the boxes of each group (group, boxes) by falling score.
+    """The box indices of each group (group, boxes) by descending score.
 
-    Only the first ``valid`` of a group take part; the others come last.
+    Only the first ``valid`` boxes of a group take part; the others come last.
     """
     if valid is not None:
         lowest = te.min_value(scores.dtype)
@@ -91,7 +93,7 @@ def kept_by_rank(
 
 
 def compact_ranks(kept: Any, positions: Any) -> None:
-    """``positions`` (group, n): the ranks that are kept, in order, then -1."""
+    """``positions`` (group, n): the kept ranks in order, then -1."""
     for group in range(kept.shape[0]):
         found = 0
         for rank in range(kept.shape[1]):
@@ -103,13 +105,13 @@ def compact_ranks(kept: Any, positions: Any) -> None:
 
 
 def ranks_kept(kept: te.Tensor, size: PrimExpr | int) -> te.Tensor:
-    """The first ``size`` ranks that are kept in each group, then -1."""
+    """The first ``size`` kept ranks of each group, then -1."""
     return te.python_extern([(kept.shape[0], size)], [kept], compact_ranks, [int64],
                             name="compact_ranks")[0]
 
 
 def spread(value: te.Tensor, groups: PrimExpr, dtype: Any) -> te.Tensor:
-    """A tensor of one element as one for each group."""
+    """A one-element tensor broadcast to the groups."""
     zeros = (0,) * value.ndim
     return te.compute((groups,), lambda _: value[zeros].astype(dtype), name="spread")
 
@@ -119,10 +121,10 @@ def non_max_suppression(
     iou_threshold: te.Tensor, *, coord_start: int, score_index: int, id_index: int,
     force_suppress: bool, top_k: int, return_indices: bool, invalid_to_bottom: bool,
 ) -> tuple[te.Tensor, ...]:
-    """The rows of ``data`` (batch, boxes, elements) that stay, by falling score, and -1 for others.
+    """The kept rows of ``data`` (batch, boxes, elements) by descending score, -1 elsewhere.
 
-    With ``return_indices`` the numbers ``indices`` of the boxes that stay (batch, boxes), and
-    how many (batch, 1).
+    With ``return_indices``: the ``indices`` of the kept boxes (batch, boxes) and their number
+    (batch, 1).
     """
     batch, size, elements = data.shape
     wide = widened(data)
@@ -154,7 +156,7 @@ def non_max_suppression(
 
 
 def _candidates(valid_count: te.Tensor, size: PrimExpr, top_k: int) -> te.Tensor:
-    """How many boxes of each batch take part."""
+    """The number of candidate boxes of each batch."""
 
     def count(b: PrimExpr) -> PrimExpr:
         valid = maximum(minimum(valid_count[b].astype(int64), size), 0)
@@ -167,10 +169,10 @@ def all_class_suppression(
     boxes: te.Tensor, scores: te.Tensor, max_output: te.Tensor, iou_threshold: te.Tensor,
     score_threshold: te.Tensor, *, center_point_box: bool,
 ) -> tuple[te.Tensor, ...]:
-    """Rows (batch, class, box) of what stays of each class, in that order, and how many.
+    """Rows (batch, class, box) of the kept boxes of each class, in that order, and their number.
 
-    ``boxes`` is (batch, boxes, 4), ``scores`` (batch, classes, boxes); of the boxes only those
-    with a score above the threshold take part.
+    ``boxes`` is (batch, boxes, 4), ``scores`` (batch, classes, boxes); only boxes with a score
+    above the threshold take part.
     """
     batch, classes, size = scores.shape
     groups = batch * classes
@@ -203,10 +205,10 @@ def best_of_classes(
     boxes: te.Tensor, scores: te.Tensor, *, per_class: int, most: int, classes: int,
     iou_threshold: float, score_threshold: float,
 ) -> tuple[te.Tensor, ...]:
-    """The ``most`` best boxes of all classes after suppression within each, and zeros behind.
+    """The ``most`` best boxes of all classes after suppression within each, padded with zeros.
 
-    ``scores`` is (batch, boxes, classes), of which the last ``classes`` count. Gives boxes
-    (batch, most, 4), classes and scores (batch, most), and how many there are (batch).
+    ``scores`` is (batch, boxes, classes), of which the last ``classes`` count. Returns boxes
+    (batch, most, 4), classes and scores (batch, most), and their number (batch).
     """
     batch, size = boxes.shape[:2]
     wide, table, groups = widened(boxes), widened(scores), batch * classes
@@ -229,7 +231,7 @@ def best_of_classes(
     total = te.compute((batch,), lambda b: te.sum(count[b * classes + c.var], c), name="total")
 
     def chosen(b: PrimExpr, m: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-        """Whether there is a box of that rank, its class, and its number."""
+        """Whether a box of that rank exists, its class, and its index."""
         at = best[b, minimum(m, classes * size - 1)]
         exists = all_of(m < total[b], m < classes * size)
         return exists, at // size, order[b * classes + at // size, at % size]
@@ -255,7 +257,7 @@ def best_of_classes(
 
 
 def _corners(boxes: te.Tensor) -> te.Tensor:
-    """Boxes given by centre and size (x, y, width, height), by two corners."""
+    """Boxes converted from centre and size (x, y, width, height) to two corners."""
     half = const(0.5, boxes.dtype)
 
     def element(b: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
@@ -285,7 +287,7 @@ def collect(
 def valid_counts(
     data: Any, count: Any, rows: Any, numbers: Any, threshold: float, score: int, klass: int
 ) -> None:
-    """The rows of ``data`` (batch, boxes, elements) with a score above the threshold, in front."""
+    """The rows of ``data`` (batch, boxes, elements) with a score above the threshold, compacted."""
     for batch in range(data.shape[0]):
         found = 0
         for i in range(data.shape[1]):
@@ -304,7 +306,7 @@ def valid_counts(
 def get_valid_counts(
     data: te.Tensor, *, threshold: float, score_index: int, id_index: int
 ) -> tuple[te.Tensor, ...]:
-    """How many rows have a score above the threshold; those in front; their numbers; then -1."""
+    """The number of rows above the threshold, those rows compacted, and their indices, then -1."""
     batch, size, _ = data.shape
     wide = widened(data)
     count, rows, numbers = te.python_extern(
