@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from weft.codegen.launch import LaunchProgram
-from weft.runtime.device import HOST_MEMORY, MemorySpace
+from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.library import Library
 from weft.runtime.manifest import Manifest, TargetSpec
 from weft.support.errors import TargetError
@@ -59,8 +59,10 @@ class Backend(abc.ABC, Generic[T]):
     tir_passes: ClassVar[Sequence[TirPass]] = TIR_PIPELINE
     # Tensor instructions that schedules may use; among equals the first is preferred.
     instructions: ClassVar[Sequence[Instruction]] = ()
-    # The arenas of a program, one per memory space. Temporaries of a kernel lie in the first space
-    # of the device that the kernel runs on.
+    # The device of all kernels, and the memory spaces of a program: one arena is planned for each.
+    # Temporaries are in the first space of the device. Inputs, outputs and constants are in host
+    # memory, which ``load`` or the kernels must make accessible.
+    device: ClassVar[Device] = HOST
     memory_spaces: ClassVar[Sequence[MemorySpace]] = (HOST_MEMORY,)
 
     def lower(self, func: PrimFunc, *, insertions: Sequence[TirInsertion] = (),

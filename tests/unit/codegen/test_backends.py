@@ -16,6 +16,7 @@ from weft.codegen import BACKENDS, CPU_BACKEND, Backend, backend_of, register_ba
 from weft.codegen.llvm.build import build_object
 from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
+from weft.runtime.device import Device, MemorySpace
 from weft.runtime.library import LOADERS
 from weft.strategy import Implementation, strategy
 from weft.strategy.registry import STRATEGIES
@@ -208,6 +209,33 @@ def test_a_back_end_may_support_threads(toy):
     x, y = np.arange(64, dtype=np.float32), np.empty(64, np.float32)
     code.kernel("threads", 2)(x.ctypes.data, y.ctypes.data)
     np.testing.assert_array_equal(y, x + 1)
+
+
+def test_a_back_end_may_have_its_own_device_and_memory(toy, monkeypatch):
+    side, allocated = Device("side", 2), []
+
+    class Library(toy.ToyLibrary):
+        def allocate(self, nbytes, device, alignment):
+            allocated.append((nbytes, device, alignment))
+            return super().allocate(nbytes, device, alignment)
+
+    class Side(toy.ToyBackend):
+        device = side
+        memory_spaces = (MemorySpace("side", side, 128),)
+
+        def load(self, objects, target):
+            return Library(self.link(objects, target))
+
+    monkeypatch.setitem(BACKENDS._entries, "toy", Side())
+    module = weft.compile(rounds(), target="toy")
+    assert {step.device for step in module.manifest.steps} == {side}
+    assert module.manifest.arena_bytes == 0
+    x = np.random.default_rng(1).standard_normal((2, 16), np.float32)
+    for a, b in zip(module(np.int32(3), x), weft.compile(rounds())(np.int32(3), x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    (arena,) = module.manifest.arenas
+    assert allocated == [(arena.nbytes, side, 128)]
+    assert arena.nbytes > 0
 
 
 def vectorized(lanes):

@@ -86,6 +86,7 @@ def build_model(program: Program, options: CompileOptions) -> ModelCode:
     """Object code, constants and manifest of a lowered program."""
     target = options.target
     backend = backend_of(target)
+    program = program.on(backend.device)
     kernels = build_kernels(program.kernels, target, options.extensions.tir_passes)
     facts = [kernel.facts for kernel in kernels]
     plan = plan_memory(program, {n: f.workspace_bytes for n, f in enumerate(facts)},

@@ -140,6 +140,11 @@ class Program:
     steps: tuple[Step, ...]
     jumps: tuple[Jump, ...] = ()
 
+    def on(self, device: Device) -> Program:
+        """The same program with all kernels on ``device``."""
+        return dataclasses.replace(
+            self, steps=tuple(dataclasses.replace(step, device=device) for step in self.steps))
+
 
 def bytes_of(type_: TensorType) -> int:
     """Bytes of a tensor of fixed shape."""
