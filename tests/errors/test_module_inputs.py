@@ -82,12 +82,12 @@ def test_what_is_no_array_of_numbers(module: Any, value: Any) -> None:
         (lambda m: m(), "the module takes 1 input, 0 given: 'x' missing"),
         (lambda m: m.run(None, {}), "the module takes 1 input, 0 given: 'x' missing"),
         (lambda m: m(X, X), "the module takes 1 input, 2 given"),
-        (lambda m: m(X, x=X), "input 'x' is given twice, by position and by name"),
-        (lambda m: m(y=X), "the module has no input 'y'"),
-        (lambda m: m.run(None, {"data": X}), "the module has no input 'data'"),
-        (lambda m: m.run(None, {"x": X, "data": X}), "the module has no input 'data'"),
-        (lambda m: m.run(["z"], {"x": X}), "the module has no output 'z'"),
-        (lambda m: m.run(["y", "z"], {"x": X}), "the module has no output 'z'"),
+        (lambda m: m(X, x=X), "input 'x' is passed both by position and by name"),
+        (lambda m: m(y=X), "unknown input: 'y'"),
+        (lambda m: m.run(None, {"data": X}), "unknown input: 'data'"),
+        (lambda m: m.run(None, {"x": X, "data": X}), "unknown input: 'data'"),
+        (lambda m: m.run(["z"], {"x": X}), "unknown output: 'z'"),
+        (lambda m: m.run(["y", "z"], {"x": X}), "unknown output: 'z'"),
     ],
 )
 def test_wrong_names_and_counts(module: Any, call: Callable[[Any], object], what: str) -> None:

@@ -1,4 +1,4 @@
-"""Running compiled code; needs NumPy alone (and ml_dtypes for data of such types)."""
+"""Loading and running compiled modules. Depends only on NumPy, and ml_dtypes for its dtypes."""
 
 from weft.runtime.manifest import ConstantSpec, KernelCall, Manifest, TargetSpec, TensorSpec
 from weft.runtime.module import CompiledModule

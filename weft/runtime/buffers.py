@@ -1,4 +1,4 @@
-"""Memory that callers give for results (``mod(x, out=y)``), and calls on buffers that stay."""
+"""Caller-provided output arrays (``mod(x, out=y)``), and calls bound to fixed buffers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from weft.support.errors import InvalidInputError
 
 
 class BoundCall:
-    """A call of a module on buffers that are checked once: ``run = mod.bind(x, out=y)``.
+    """A call of a module on buffers that are checked only once: ``run = mod.bind(x, out=y)``.
 
-    Each ``run()`` reads what the inputs hold by then and writes to the same outputs, which it
-    returns. Python threads that share it take turns.
+    Each ``run()`` reads the current contents of the inputs, writes to the same outputs, and returns
+    them. A lock serialises Python threads that share it.
     """
 
     __slots__ = ("_lock", "_run", "inputs", "outputs")
@@ -31,31 +31,31 @@ class BoundCall:
         self.outputs = outputs
 
     def __call__(self) -> Any:
-        """Run, and return the outputs: one alone, several as a tuple."""
+        """Run the module and return the outputs: one array, or a tuple of several."""
         with self._lock:
             self._run()
         return self.outputs
 
 
 def given_outputs(manifest: Manifest, out: Any) -> list[Any]:
-    """One entry of ``out`` per output, in order; ``None`` where the module is to make an array.
+    """One entry of ``out`` per output, in order; ``None`` asks the module to allocate an array.
 
-    ``out`` is one array for a module with one output, a sequence with one entry for each, or a
-    mapping by name. ``InvalidInputError`` for anything else.
+    ``out`` is an array for a module with one output, a sequence with one entry per output, or a
+    mapping by name. ``InvalidInputError`` for other values.
     """
     specs = manifest.outputs
     if isinstance(out, Mapping):
         names = [spec.name for spec in specs]
         unknown = [repr(name) for name in out if name not in names]
         if unknown:
-            raise InvalidInputError(f"the module has no output {', '.join(unknown)}",
+            raise InvalidInputError(f"unknown output: {', '.join(unknown)}",
                                     expected=", ".join(names))
         return [out.get(name) for name in names]
     if isinstance(out, (tuple, list)):
         if len(out) != len(specs):
             raise InvalidInputError(f"out has {len(out)} entries for {len(specs)} outputs",
                                     expected=manifest.signature(),
-                                    help="None in place of an array has a new one made")
+                                    help="pass None for outputs that the module shall allocate")
         return list(out)
     if len(specs) != 1 or manifest.output_is_tuple:
         raise InvalidInputError(f"out is one array for {len(specs)} outputs",
@@ -65,30 +65,29 @@ def given_outputs(manifest: Manifest, out: Any) -> list[Any]:
 
 
 def output_buffer(value: Any, spec: TensorSpec) -> np.ndarray:
-    """``value`` as the array that results are written to: never a copy.
+    """``value`` as a NumPy view of the same memory, to write an output to.
 
-    Arrays of any library are taken through DLPack or ``__array_interface__``.
-    ``InvalidInputError`` for another dtype or shape, and for memory that is not contiguous or
-    must not be written.
+    Accepts arrays with DLPack or ``__array_interface__``. ``InvalidInputError`` for a wrong dtype
+    or shape, and for memory that is not C-contiguous or read-only.
     """
     array = _viewed(value, f"output {spec.name!r}", spec)
     for what, good in (
         (f"output {spec.name!r} has the wrong dtype", array.dtype == spec.numpy_dtype),
         (f"output {spec.name!r} has the wrong shape", array.shape == spec.concrete_shape),
-        (f"output {spec.name!r} cannot be written to", array.flags.writeable),
+        (f"output {spec.name!r} is read-only", array.flags.writeable),
         (f"output {spec.name!r} is not contiguous in memory",
          array.flags.c_contiguous and array.flags.aligned),
     ):
         if not good:
             raise InvalidInputError(what, expected=spec,
                                     got=f"Tensor[{array.shape}, {array.dtype}]",
-                                    help="out takes C-contiguous arrays that can be written to, of "
-                                         "exactly the dtype and shape of the output")
+                                    help="out takes writable, C-contiguous arrays, with dtype and "
+                                         "shape of the output")
     return array
 
 
 def _viewed(value: Any, name: str, spec: TensorSpec) -> np.ndarray:
-    """The memory of an array of any library."""
+    """A NumPy view of an array of another library; ``InvalidInputError`` for other objects."""
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -104,9 +103,9 @@ def _viewed(value: Any, name: str, spec: TensorSpec) -> np.ndarray:
 
 def check_apart(manifest: Manifest, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
                 ) -> None:
-    """Refuse outputs that share memory with an input or with each other.
+    """Raise ``InvalidInputError`` if an output overlaps an input or another output.
 
-    Compiled code may write any of an output before it has read all of an input.
+    Compiled code may write an output before it has read all inputs.
     """
     named = [(f"input {spec.name!r}", _extent(array))
              for spec, array in zip(manifest.inputs, inputs, strict=True)]
@@ -115,17 +114,17 @@ def check_apart(manifest: Manifest, inputs: Sequence[np.ndarray], outputs: Seque
         for other, (start, stop) in named:
             if first < stop and start < last:
                 raise InvalidInputError(f"output {spec.name!r} shares memory with {other}",
-                                        help="give it memory of its own")
+                                        help="pass an array that does not overlap others")
         named.append((f"output {spec.name!r}", (first, last)))
 
 
 def check_in_place(manifest: Manifest, values: Sequence[Any], arrays: Sequence[np.ndarray]) -> None:
-    """Refuse inputs that had to be copied: a bound call would not see what they hold later."""
+    """Raise ``InvalidInputError`` for copied inputs: a bound call would not see later changes."""
     for spec, value, array in zip(manifest.inputs, values, arrays, strict=True):
         seen = _viewed(value, f"input {spec.name!r}", spec)
         if array.nbytes and address_of(seen) != address_of(array):
             raise InvalidInputError(
-                f"input {spec.name!r} cannot be bound, as it would have to be copied",
+                f"input {spec.name!r} cannot be bound without a copy",
                 expected=f"{spec}, C-contiguous", got=f"Tensor[{seen.shape}, {seen.dtype}]",
             )
 

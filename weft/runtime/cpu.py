@@ -1,6 +1,6 @@
-"""Facts about the CPU at hand that need no compiler: feature names, caches, usable cores.
+"""Properties of the host CPU, found without a compiler: features, caches, usable cores.
 
-Feature names are LLVM's; the kernel spells some of them in another way.
+Feature names are those of LLVM, with the name that /proc/cpuinfo uses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def known_features(arch: str) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def host_features() -> frozenset[str]:
-    """The known features that this machine has; empty where /proc/cpuinfo cannot be read."""
+    """The known features of the host CPU; empty if /proc/cpuinfo cannot be read."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -66,7 +66,7 @@ def host_features() -> frozenset[str]:
 
 
 def cache_bytes(level: int, default: int) -> int:
-    """Bytes of the data (or unified) cache of one level as seen by CPU 0."""
+    """The size in bytes of CPU 0's data or unified cache of ``level``; ``default`` if unknown."""
     root = Path("/sys/devices/system/cpu/cpu0/cache")
     try:
         for index in sorted(root.glob("index*")):
@@ -74,7 +74,7 @@ def cache_bytes(level: int, default: int) -> int:
             if kind != "Instruction" and int((index / "level").read_text()) == level:
                 return _size((index / "size").read_text().strip())
     except (OSError, ValueError):
-        pass  # containers may hide /sys; the caller's default serves
+        pass  # containers may hide /sys
     return default
 
 
@@ -84,19 +84,19 @@ def _size(text: str) -> int:
 
 
 def usable_cpus() -> int:
-    """How many CPUs this process may keep busy: its affinity, within its container's share."""
+    """The number of CPUs that this process may use: its affinity, limited by the CPU quota."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
         count = os.cpu_count() or 1
-    share = _container_share(Path("/sys/fs/cgroup"))
-    return max(1, count if share is None else min(count, math.ceil(share)))
+    cpus = _cpu_quota(Path("/sys/fs/cgroup"))
+    return max(1, count if cpus is None else min(count, math.ceil(cpus)))
 
 
-def _container_share(root: Path) -> float | None:
-    """CPUs that the control group grants over time; ``None`` where it sets no limit.
+def _cpu_quota(root: Path) -> float | None:
+    """The CPU quota of the control group, in CPUs; ``None`` if it is unlimited.
 
-    Threads beyond it would be stopped while others wait for them.
+    The kernel would throttle threads beyond the quota while other threads wait for them.
     """
     try:
         if (root / "cpu.max").exists():

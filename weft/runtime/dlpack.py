@@ -1,7 +1,7 @@
-"""Reading DLPack capsules that NumPy refuses: bfloat16 and the 8-bit floats.
+"""Import of DLPack capsules with dtypes that NumPy does not support: bfloat16, 8-bit floats.
 
-The layout is that of ``dlpack.h`` (``DLManagedTensor`` and, from version 1, its versioned
-successor). Memory is shared: the array keeps the producer's object alive.
+The struct layout is that of ``DLManagedTensor`` in ``dlpack.h``. Memory is shared, and the array
+keeps the producer's object alive.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes
 
 
 def from_dlpack(value: Any) -> np.ndarray:
-    """An array over the memory of a DLPack object on the CPU.
+    """A NumPy array that shares the memory of a DLPack object on the CPU.
 
-    ``BufferError`` or ``RuntimeError`` (from the producer), ``TypeError`` for a dtype without
-    NumPy twin.
+    Raises the ``BufferError`` or ``RuntimeError`` of the producer or of NumPy for unsupported
+    objects.
     """
     try:
         return np.from_dlpack(value)
@@ -55,7 +55,7 @@ def from_dlpack(value: Any) -> np.ndarray:
 
 
 def _read(capsule: Any) -> np.ndarray | None:
-    # The unversioned form is what a call without ``max_version`` must give.
+    # Called without ``max_version``, ``__dlpack__`` must return the unversioned struct.
     address = _pointer(capsule, b"dltensor")
     tensor = _Tensor.from_address(address or 0)
     name = _TYPES.get((tensor.code, tensor.bits))

@@ -10,7 +10,7 @@ from weft.runtime.manifest import Argument, Manifest
 
 
 class Frame:
-    """Used by one call at a time, then by another."""
+    """An arena with arrays of input and output pointers; used by one call at a time."""
 
     __slots__ = ("arena", "arenas", "inputs", "inputs_address", "outputs", "outputs_address")
 
@@ -25,14 +25,14 @@ class Frame:
         self.outputs_address = ctypes.addressof(self.outputs)
 
     def point_at(self, inputs: list, outputs: list) -> None:
-        """Point at these arrays, which the caller keeps alive during the call."""
+        """Set the pointers to these arrays, which the caller keeps alive during the call."""
         for number, array in enumerate(inputs):
             self.inputs[number] = address_of(array)
         for number, array in enumerate(outputs):
             self.outputs[number] = address_of(array)
 
     def pointer(self, argument: Argument, constants: int) -> int:
-        """The address that a kernel gets for an argument of its call."""
+        """The address of a kernel argument; ``constants`` is that of the constant data."""
         kind, value = argument
         if kind == "input":
             return self.inputs[value] or 0

@@ -1,4 +1,4 @@
-"""Whatever a caller hands in, as an array that compiled code can read."""
+"""Conversion of arguments to arrays that compiled code can read."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from weft.runtime.dlpack import CPU, from_dlpack
 from weft.runtime.manifest import TensorSpec
 from weft.support.errors import InvalidInputError
 
-_KINDS = "buif"  # bool < unsigned < signed < float: what may stand for what in Python numbers
+_KINDS = "buif"  # bool < unsigned < signed < float: implicit conversions of Python numbers
 
 
 def to_numpy(value: Any, spec: TensorSpec) -> np.ndarray:
     """``value`` as a C-contiguous array of exactly the shape and dtype of ``spec``.
 
-    Arrays of any library are taken through DLPack, ``__array_interface__``, ``__array__`` or the
-    buffer protocol, without a copy where they are contiguous. Python numbers and lists take the
-    dtype that is expected; arrays must have it. ``InvalidInputError`` for all else.
+    Accepts arrays with DLPack, ``__array_interface__``, ``__array__`` or the buffer protocol;
+    contiguous ones are not copied. Python numbers and lists are converted to the expected dtype,
+    arrays must already have it. ``InvalidInputError`` for other values.
     """
     found = value if isinstance(value, np.ndarray) else _as_array(value, spec)
     expected = spec.numpy_dtype
     if found.dtype != expected:
         if found.dtype != expected.newbyteorder():
             raise mismatch(spec, "dtype", found)
-        found = found.astype(expected)  # the same numbers, their bytes in another order
+        found = found.astype(expected)  # byte-swapped
     if found.shape != spec.shape:
         raise mismatch(spec, "shape", found)
     if not (found.flags.c_contiguous and found.flags.aligned):
-        # ascontiguousarray alone would keep memory that is contiguous but not aligned.
+        # ascontiguousarray would not copy contiguous but unaligned memory.
         found = np.array(found, order="C", copy=True)
     return found
 
 
 def mismatch(spec: TensorSpec, part: str, found: np.ndarray) -> InvalidInputError:
-    """The error for an argument whose ``part`` (dtype or shape) is not the declared one."""
+    """The error for an argument with a wrong ``part``: dtype or shape."""
     hint = f".astype({spec.dtype!r})" if part == "dtype" else None
     return InvalidInputError(
         f"input {spec.name!r} has the wrong {part}", expected=spec,
@@ -67,29 +67,29 @@ def _through_dlpack(value: Any, spec: TensorSpec) -> np.ndarray:
     device, _ = value.__dlpack_device__()
     if device != CPU:
         raise InvalidInputError(
-            f"input {spec.name!r} is not in the memory of the CPU", expected=spec,
+            f"input {spec.name!r} is not in CPU memory", expected=spec,
             got=f"DLPack device {int(device)}", help="move it to the CPU first",
         )
     return from_dlpack(value)
 
 
 def _from_python(value: Any, spec: TensorSpec) -> np.ndarray:
-    """Numbers and (nested) lists; nothing is cut down to fit an integer."""
+    """Numbers and nested lists; ``InvalidInputError`` for integers that are out of range."""
     plain = np.asarray(value)
     have, want = plain.dtype.kind, _kind(spec.numpy_dtype)
-    signed = have == "i" and want == "u"  # Python has no unsigned numbers; the values decide
+    signed = have == "i" and want == "u"  # decided by the values below
     if have not in _KINDS or (_KINDS.index(have) > _KINDS.index(want) and not signed):
         raise mismatch(spec, "dtype", plain)
-    with np.errstate(all="ignore"):  # what does not fit is found below
+    with np.errstate(all="ignore"):  # out-of-range values are found below
         result = plain.astype(spec.numpy_dtype)
     if not _holds(result, plain, exactly=want in "iu"):
-        raise InvalidInputError(f"input {spec.name!r} has a number that is out of range",
+        raise InvalidInputError(f"input {spec.name!r} has a value out of range",
                                 expected=spec, got=f"{plain.min()} to {plain.max()}")
     return result
 
 
 def _holds(result: np.ndarray, plain: np.ndarray, *, exactly: bool) -> bool:
-    """Whether a conversion kept integers as they were, and finite floats finite."""
+    """Whether a conversion preserved integers exactly, and finite floats as finite."""
     if exactly:
         return bool(np.array_equal(result.astype(plain.dtype), plain))
     wide = result.astype(np.float64)
@@ -97,7 +97,7 @@ def _holds(result: np.ndarray, plain: np.ndarray, *, exactly: bool) -> bool:
 
 
 def _kind(dtype: np.dtype) -> str:
-    """NumPy's kind, also of the types that NumPy knows as opaque bytes."""
+    """The kind character of a dtype, also for ml_dtypes, whose NumPy kind is V."""
     if dtype.kind != "V":
         return dtype.kind
     return {"int": "i", "uin": "u"}.get(dtype.name[:3], "f")

@@ -1,9 +1,8 @@
-"""Where NumPy arrays keep what compiled code reads of them.
+"""Offsets of the fields of NumPy arrays that compiled code reads.
 
-The fields of ``PyArrayObject`` lie where every extension module that was built with NumPy's headers
-reads them: after the head that all objects of CPython have. An interpreter whose objects have
-another head (without a global lock, or built to count references) is told apart by a look at a
-real array; there the slow ways remain.
+The layout of ``PyArrayObject`` is part of NumPy's ABI. It starts with the object header of CPython,
+which differs in free-threaded builds and in builds that trace references. ``known_layout`` checks
+the layout on a real array; if it differs, calls take a slower path.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ DIMENSIONS = 32
 DTYPE = 56
 FLAGS = 64  # int32
 
-# The flags of memory in C order at whole elements, as in ``ndarraytypes.h``.
+# NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED of ``ndarraytypes.h``.
 CARRAY = 0x0001 | 0x0100
 
 
 @functools.lru_cache(maxsize=1)
 def known_layout() -> bool:
-    """Whether arrays of this process have the layout above."""
-    if sys.implementation.name != "cpython" or "t" in sys.abiflags:  # no global lock
+    """Whether arrays of this interpreter have the layout above."""
+    if sys.implementation.name != "cpython" or "t" in sys.abiflags:  # free-threaded
         return False
     if ctypes.sizeof(ctypes.c_void_p) != 8 or object.__basicsize__ != DATA:
         return False

@@ -1,8 +1,8 @@
-"""Memory of results: that of earlier results is used again once nobody can see it.
+"""Allocation of output arrays, which reuses the memory of outputs that are no longer referenced.
 
-The allocator returns large blocks to the operating system, which then zeroes every page once more
-on first use: writing 32 MB took 0.8 ms in memory that was there and 2.4 ms in an array of its own.
-So large results are views of blocks that are kept here, and one that no view refers to is free.
+The allocator returns large blocks to the operating system, which zeroes each page again on first
+use: writing 32 MB takes 0.8 ms in reused memory and 2.4 ms in a fresh array. So large outputs are
+views of memory blocks kept here. A block without views is free.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy as np
 
 from weft.runtime.arena import aligned_memory
 
-# Smaller results come from memory that the allocator has at hand.
+# Smaller outputs use NumPy's allocator, which reuses small blocks itself. In bytes.
 SMALLEST = 64 << 10
-KEPT = 3  # blocks for each output: the results of some calls may be held while others come
+KEPT = 3  # blocks per output: callers may hold the results of several calls
 
 
-_Block: TypeAlias = tuple[np.ndarray, int]  # memory, and where the aligned part of it starts
+_Block: TypeAlias = tuple[np.ndarray, int]  # memory, offset of its aligned part
 
 
 def _references(block: _Block) -> int:
-    """What ``getrefcount`` says of the memory of a block.
+    """The reference count of the memory of a block.
 
-    No name holds the array here: since Python 3.14 names may lend objects instead of counting.
+    The array is not bound to a local name: since Python 3.14 names may borrow references.
     """
     return sys.getrefcount(block[0])
 
@@ -38,9 +38,9 @@ _UNSHARED = _references((np.empty(1, np.uint8), 0))
 
 
 def output_maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
-    """What makes the arrays for one output, not initialised; ``MemoryError`` if there is no more.
+    """A function that allocates uninitialised arrays for one output; it may raise ``MemoryError``.
 
-    Only large ones are worth keeping.
+    Only large outputs reuse memory.
     """
     if math.prod(shape) * dtype.itemsize < SMALLEST:
         return functools.partial(np.empty, shape, dtype)
@@ -48,7 +48,7 @@ def output_maker(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.nda
 
 
 class OutputMemory:
-    """Makes large arrays of one shape and dtype; safe to use from many threads."""
+    """Allocates large arrays of one shape and dtype from reused blocks; thread-safe."""
 
     __slots__ = ("_blocks", "_dtype", "_nbytes", "_shape")
 
@@ -59,19 +59,20 @@ class OutputMemory:
         self._blocks: deque[_Block] = deque(maxlen=KEPT)
 
     def make(self) -> np.ndarray:
-        """An array that nobody else sees, not initialised; ``MemoryError`` if there is no more."""
+        """An uninitialised array with memory of its own; may raise ``MemoryError``."""
         block = self._unused() or aligned_memory(self._nbytes)
-        # NumPy makes the memory the base of this array, and of every view of it.
+        # The memory is the ``base`` of this array and of all views of it, which keeps it
+        # referenced.
         result = np.ndarray(self._shape, self._dtype, *block)
         self._blocks.append(block)
         return result
 
     def _unused(self) -> _Block | None:
-        """A block without views, taken out of the queue, so that no other thread finds it."""
+        """A block without views, removed from the queue so that no other thread takes it."""
         for _ in range(len(self._blocks)):
             try:
                 block = self._blocks.popleft()
-            except IndexError:  # other threads have them all
+            except IndexError:  # other threads took them
                 return None
             if _references(block) == _UNSHARED:
                 return block

@@ -1,16 +1,15 @@
-"""A module's ``weft_main`` as a builtin function of CPython, for calls that cost next to nothing.
+"""``weft_main`` as a builtin function of CPython, for calls with minimal overhead.
 
-The library holds ``weft_python_call``, machine code with the signature of ``METH_FASTCALL``. Its
-``self`` is an array of words, the plan: where everything is that a call needs, in the order of
-``PLAN_FIELDS``. The builtin takes one array for each input and gives
+The library contains ``weft_python_call``, machine code with the ``METH_FASTCALL`` signature. Its
+``self`` is the plan, an array of words in the order of ``PLAN_FIELDS`` with all pointers that a
+call needs. The builtin takes one array per input and returns
 
-- a list of new arrays where every argument is exactly what the module declares;
-- ``None`` where one is not, having done nothing;
-- ``NO_ARENA`` where all arenas are in use by other threads, having done nothing;
-- another number where that was the status of ``weft_main``.
+- a list of new output arrays, if all arguments match the module's signature exactly;
+- ``None``, without running, if an argument does not;
+- ``NO_ARENA``, without running, if other threads use all arenas;
+- otherwise the nonzero status of ``weft_main``.
 
-Python's lock is free while compiled code runs, unless that takes less time than it can take to
-get the lock back.
+The GIL is released while compiled code runs, unless the run is shorter than reacquiring it may be.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ PYTHON_CALL = "weft_python_call"
 GIVE_ARENA = "weft_give_arena"
 NO_ARENA = -1
 
-# What CPython's stable ABI provides, by field of the plan.
+# Functions of CPython's stable ABI, by field of the plan.
 _FUNCTIONS = {
     "call": "PyObject_CallNoArgs", "list_new": "PyList_New", "list_set": "PyList_SetItem",
     "inc_ref": "Py_IncRef", "dec_ref": "Py_DecRef", "from_long": "PyLong_FromLong",
     "save_thread": "PyEval_SaveThread", "restore_thread": "PyEval_RestoreThread",
 }
-# ``makers`` are callables that give an array for each output; ``method`` is a ``PyMethodDef``.
+# ``makers`` are callables that allocate the output arrays; ``method`` is a ``PyMethodDef``.
 PLAN_FIELDS = ("main", "constants", "arenas", "inputs", "num_inputs", "makers", "num_outputs",
                "releases", "array_type", "none", *_FUNCTIONS, "method")
 _METHOD_WORDS = 4
 _METH_FASTCALL = 0x80
 _NAME = ctypes.c_char_p(MAIN_SYMBOL.encode())
 
-# A CPU does at least this much in a microsecond, also in kernels that no vector helps.
+# Lower bounds of FLOPs and bytes per microsecond, also for kernels that are not vectorised.
 _FLOPS, _BYTES = 1000, 2000
 _SHORT = 3.0  # microseconds
 
@@ -52,7 +51,7 @@ Builtin: TypeAlias = "Callable[..., list[np.ndarray] | int | None]"
 
 
 class PythonCall:
-    """``quick`` is the builtin; ``run`` does the same for arrays that only need another look."""
+    """``quick`` is the builtin; ``run`` also handles array subclasses, equal dtypes and arenas."""
 
     __slots__ = ("_arenas", "_dtypes", "_give", "_nbytes", "_plan", "quick")
 
@@ -60,8 +59,8 @@ class PythonCall:
                  makers: Sequence[Callable[[], np.ndarray]]) -> None:
         self._arenas: list[AlignedBlock] = []
         self._dtypes = [spec.numpy_dtype for spec in manifest.inputs]
-        self._nbytes = max(manifest.arena_bytes, 8)  # a free one holds the address of the next
-        # It keeps Python's lock, which guards the list of arenas.
+        self._nbytes = max(manifest.arena_bytes, 8)  # a free arena holds a pointer to the next one
+        # PYFUNCTYPE holds the GIL, which protects the list of arenas.
         prototype = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         self._give = prototype(library.address(GIVE_ARENA))
         self._plan = _plan(manifest, library, constants, makers, self._arenas)
@@ -70,11 +69,11 @@ class PythonCall:
         self._add_arena()
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The results for arrays of the declared shapes and dtypes in C order.
+        """The outputs for C-contiguous arrays of the declared shapes and dtypes.
 
-        ``InternalError`` where the program gives a status other than 0.
+        ``InternalError`` if the program returns a nonzero status.
         """
-        # Subclasses of arrays, and dtypes that are equal to NumPy's own ones but not the same.
+        # Replace array subclasses, and dtype objects that are equal but not identical.
         plain = [np.asarray(array).view(dtype)
                  for array, dtype in zip(arrays, self._dtypes, strict=True)]
         results = self.quick(*plain)
@@ -93,9 +92,9 @@ class PythonCall:
 
 def python_call(manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
                 makers: Sequence[Callable[[], np.ndarray]]) -> PythonCall | None:
-    """The call for a module, ``makers`` giving an array for each of its outputs.
+    """The builtin call of a module; ``makers`` allocate its outputs.
 
-    ``None`` where this interpreter has no such builtins, or the library is older than they are.
+    ``None`` if the interpreter has another object layout, or the library lacks the symbol.
     """
     if not known_layout():
         return None
@@ -108,7 +107,7 @@ def python_call(manifest: Manifest, library: NativeLibrary, constants: np.ndarra
 
 def _plan(manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
           makers: Sequence[Callable[[], np.ndarray]], arenas: list[AlignedBlock]) -> np.ndarray:
-    """The words that the builtin reads; they keep alive what they point to."""
+    """The plan, which keeps the objects alive that it points to."""
     inputs = np.array([word for spec in manifest.inputs
                        for word in (id(spec.numpy_dtype), len(spec.shape), *spec.concrete_shape)],
                       np.uint64)
@@ -128,10 +127,10 @@ def _plan(manifest: Manifest, library: NativeLibrary, constants: np.ndarray,
 
 
 def is_short(manifest: Manifest) -> bool:
-    """Whether a call takes a few microseconds at most.
+    """Whether a call takes at most a few microseconds, so that the GIL is not released.
 
-    A thread that gives Python's lock away for so little may wait a thousand times as long for it.
-    Of loops and of foreign code (which says nothing of what it moves) that is not known.
+    Reacquiring the GIL may take a thousand times as long. ``False`` for programs with loops, and
+    with kernels that do not state the bytes they move (external code).
     """
     if manifest.jumps or not all(step.bytes_moved for step in manifest.steps):
         return False

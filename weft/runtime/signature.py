@@ -1,4 +1,4 @@
-"""Matching the arguments of a call with the inputs of a module."""
+"""Binding of call arguments to the inputs of a module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class Signature:
         self._output_number = {spec.name: i for i, spec in enumerate(manifest.outputs)}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """One value per input, in order; ``InvalidInputError`` for too many, too few, unknown."""
+        """One value per input, in order.
+
+        ``InvalidInputError`` for missing, surplus, duplicate or unknown arguments.
+        """
         names = self._input_names
         if not kwargs and len(args) == len(names):
             return args
@@ -29,13 +32,13 @@ class Signature:
             try:
                 return [kwargs[name] for name in names]
             except KeyError:
-                pass  # the reason is found below
+                pass  # reported below
         if len(args) > len(names):
             raise self._error(f"the module takes {_count(len(names), 'input')}, {len(args)} given")
         given = dict(zip(names, args, strict=False))
         for name in kwargs:
             if name in given:
-                raise self._error(f"input {name!r} is given twice, by position and by name")
+                raise self._error(f"input {name!r} is passed both by position and by name")
         self._refuse_unknown(kwargs, names, "input")
         given.update(kwargs)
         missing = [name for name in names if name not in given]
@@ -46,11 +49,11 @@ class Signature:
         return [given[name] for name in names]
 
     def takes(self, name: str) -> bool:
-        """Whether an input has this name."""
+        """Whether ``name`` is the name of an input."""
         return name in self._input_names
 
     def output_numbers(self, names: Sequence[str]) -> list[int]:
-        """Positions of named outputs; ``InvalidInputError`` for a name that is none."""
+        """The indices of named outputs; ``InvalidInputError`` for an unknown name."""
         if isinstance(names, str):
             names = [names]
         if not isinstance(names, Iterable):
@@ -62,7 +65,7 @@ class Signature:
         unknown = [str(name) for name in names if name not in known]
         if unknown:
             close = difflib.get_close_matches(unknown[0], known, n=1)
-            raise self._error(f"the module has no {kind} {', '.join(map(repr, unknown))}",
+            raise self._error(f"unknown {kind}: {', '.join(map(repr, unknown))}",
                               help=f"did you mean {close[0]!r}?" if close else None)
 
     def _error(self, what: str, help: str | None = None) -> InvalidInputError:

@@ -1,4 +1,4 @@
-"""Tables as plain text, for a process that has NumPy alone."""
+"""Plain-text tables, without dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads that share parallel loops, in pools for all modules of a process.
+"""Thread pools for parallel loops, shared by all modules of a process.
 
 The worker's code is machine code that every library carries
 (``weft.codegen.llvm.runtime_support.thread_pool``); this module lays out the pool's memory and
@@ -17,33 +17,33 @@ from weft.runtime.library import NativeLibrary
 from weft.support.log import Level, debug
 
 MAX_THREADS = 4096
-FIELD_BYTES = 128  # two cache lines, for prefetchers fetch pairs
+FIELD_BYTES = 128  # two cache lines: adjacent-line prefetchers fetch pairs
 CLOSED = 1 << 31
 
 
 class PoolField(enum.IntEnum):
-    """Where the fields lie; those that different threads write are on lines of their own."""
+    """Byte offsets of the pool's fields; fields of different writers do not share cache lines."""
 
     GATE = 0
     BUSY = FIELD_BYTES
-    # The loop at hand: its body, the data of that, its iterations, the threads that share them.
+    # The current loop: body function, its data, number of iterations, number of participants.
     BODY = 2 * FIELD_BYTES
     DATA = 2 * FIELD_BYTES + 8
     EXTENT = 2 * FIELD_BYTES + 16
     COUNT = 2 * FIELD_BYTES + 24
-    # What hardly changes: functions of the C library, rounds of waiting before sleep, how many
-    # workers there are, the next pool.
+    # Rarely written: functions of the C library, spins before sleeping, number of workers, the next
+    # pool.
     WAIT = 3 * FIELD_BYTES
     POST = 3 * FIELD_BYTES + 8
     YIELD = 3 * FIELD_BYTES + 16
     SPINS = 3 * FIELD_BYTES + 24
     WORKERS = 3 * FIELD_BYTES + 32
     NEXT = 3 * FIELD_BYTES + 40
-    LINES = 4 * FIELD_BYTES  # one for each participant
+    LINES = 4 * FIELD_BYTES  # one line per participant
 
 
 class LineField(enum.IntEnum):
-    """What the line of a participant has: the next iteration of its share, and how to wake it."""
+    """Byte offsets in a participant's line: next iteration of its share, and wake-up state."""
 
     NEXT = 0
     POOL = 8
@@ -52,17 +52,17 @@ class LineField(enum.IntEnum):
     SEMAPHORE = 64
 
 
-# How often a thread looks for work before it sleeps: about a millisecond, by OMP_WAIT_POLICY more
-# or less. Where threads share cores, waiting keeps others from working.
+# Spins before a waiting thread sleeps: about a millisecond by default, or as OMP_WAIT_POLICY says.
+# Only a few if there are more threads than CPUs, as a spinning thread would block a working one.
 _SPINS = {"passive": 0, "active": 10_000_000, "": 30_000}
 _SPINS_SHARED = 100
-_MASK_BYTES = 1024  # of a set of CPUs: as many as any Linux has
+_MASK_BYTES = 1024  # size of a CPU set; enough for any Linux
 
 
 class ThreadPool:
-    """Threads that last; ``address`` is what libraries are given.
+    """A pool of persistent threads; libraries are given its ``address``.
 
-    The code of ``library``, which the threads run, stays in memory with them.
+    The threads run code of ``library``, which therefore stays in memory.
     """
 
     def __init__(self, library: NativeLibrary) -> None:
@@ -76,18 +76,18 @@ class ThreadPool:
                             (PoolField.YIELD, "sched_yield")):
             self._write(field, ctypes.cast(getattr(self._libc, name), ctypes.c_void_p).value or 0)
         self._write(PoolField.GATE, CLOSED)
-        # The threads may run while the interpreter ends, so nothing of this is ever freed.
+        # Threads may still run at interpreter exit, so this memory is never freed.
         for kept in (library, self._memory.array):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
     def link(self, other: ThreadPool) -> None:
-        """Let loops that find this pool at work try ``other``."""
+        """Let loops use ``other`` if this pool is busy."""
         self._write(PoolField.NEXT, other.address)
 
     def grow(self, count: int) -> None:
-        """Have enough threads for loops on ``count``, the caller's among them, if that can be.
+        """Start workers until loops can run on ``count`` threads, including the caller.
 
-        One caller at a time.
+        Fewer if the system refuses to start threads. Not thread-safe.
         """
         if count <= self._count:
             return
@@ -107,16 +107,16 @@ class ThreadPool:
                                            ctypes.c_void_p(self._entry),
                                            ctypes.c_void_p(self.address + line))
         if status != 0:
-            debug(Level.CACHE, "threads", f"thread {number} cannot be started: status {status}")
+            debug(Level.CACHE, "threads", f"pthread_create failed for worker {number}: {status}")
             return False
         self._keep_off_this_cpu(thread)
         self._libc.pthread_detach(thread)
         return True
 
     def _keep_off_this_cpu(self, thread: ctypes.c_ulong) -> None:
-        """Let a worker go to any CPU but that of the thread that makes the pool.
+        """Exclude the CPU of the creating thread from a worker's affinity.
 
-        On a busy machine the system likes to wake it there, where the two take turns.
+        On a busy machine the scheduler tends to wake the worker there, where both would share it.
         """
         others = os.sched_getaffinity(0) - {self._libc.sched_getcpu()}
         mask = sum(1 << cpu for cpu in others).to_bytes(_MASK_BYTES, "little")

@@ -1,6 +1,6 @@
-"""How many threads compiled code uses.
+"""The number of threads of compiled code.
 
-Which thread runs what part of a loop makes no difference to results, and neither does their number.
+Results depend neither on the number of threads nor on which thread runs an iteration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.support.errors import OptionError
 
 @dataclass(slots=True)
 class _Process:
-    """The state of this process; ``explicit`` is the count that ``set_num_threads`` gave."""
+    """Per-process state; ``explicit`` is the count set by ``set_num_threads``."""
 
     explicit: int | None = None
     default: int | None = None
@@ -33,30 +33,29 @@ _process = _Process()
 
 
 def set_num_threads(count: int | None) -> None:
-    """Threads for all modules of this process from their next call on; ``None``: the default.
+    """Set the number of threads of all modules of this process; ``None`` restores the default.
 
-    ``with weft.config(threads=n)`` and a module's own count (``weft.compile(..., threads=n)``) go
-    before it. ``OptionError`` for what is not 1 to 4096.
+    ``with weft.config(threads=n)`` and the count of a module (``weft.compile(..., threads=n)``)
+    take precedence. ``OptionError`` unless ``count`` is 1 to 4096.
     """
     _process.explicit = checked_count(count)
     _process.default = None
 
 
 def checked_count(count: object) -> int | None:
-    """``count`` itself; ``OptionError`` where it is neither ``None`` nor 1 to 4096."""
+    """``count``; ``OptionError`` unless it is ``None`` or 1 to 4096."""
     if count is None:
         return None
     if isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= MAX_THREADS:
         return count
-    raise OptionError("threads has a value that cannot be used",
+    raise OptionError("invalid number of threads",
                       expected=f"1 to {MAX_THREADS}", got=repr(count))
 
 
 def num_threads(own: int | None = None) -> int:
-    """The threads that a call made now uses; ``own`` is the count that its module was given.
+    """The number of threads of a call; ``own`` is the count given to its module.
 
-    ``with weft.config(threads=n)`` around the call goes before ``own``, and ``own`` before
-    ``set_num_threads`` and the environment.
+    Precedence: ``with weft.config(threads=n)``, ``own``, ``set_num_threads``, the environment.
     """
     count = config.override("threads") or own or _process.explicit or _process.default
     if count is None:
@@ -65,21 +64,21 @@ def num_threads(own: int | None = None) -> int:
 
 
 def default_num_threads() -> int:
-    """From ``WEFT_THREADS``, else ``OMP_NUM_THREADS``, else the CPUs the process may use."""
+    """``WEFT_THREADS``, else ``OMP_NUM_THREADS``, else the number of usable CPUs."""
     if config.threads is not None:
         return config.threads
     text = os.environ.get("OMP_NUM_THREADS", "").strip()
     if not text:
         return usable_cpus()
-    outermost = text.partition(",")[0].strip()  # a list gives counts for nested levels
+    outermost = text.partition(",")[0].strip()  # a list has one count per nesting level
     if not outermost.isdecimal() or not 1 <= int(outermost) <= MAX_THREADS:
-        raise OptionError("OMP_NUM_THREADS has a value that cannot be used",
+        raise OptionError("invalid value of OMP_NUM_THREADS",
                           expected=f"1 to {MAX_THREADS}", got=repr(text))
     return int(outermost)
 
 
 class Threading:
-    """Tells one library how many threads to use, when that changes."""
+    """Sets the number of threads of one library."""
 
     __slots__ = ("__weakref__", "_count", "_library", "_set")
 
@@ -91,16 +90,16 @@ class Threading:
         _process.libraries.add(self)
 
     def forget(self) -> None:
-        """Run serially until ``apply`` is called, as in the beginning."""
+        """Reset to serial execution, until ``apply`` is called."""
         self._set(None, 1)
         self._count = 0
 
     def apply(self, count: int) -> None:
-        """Let calls from now on use ``count`` threads."""
+        """Use ``count`` threads from the next call on."""
         if count != self._count:
             pool = _first_pool(self._library, count)
-            # A library keeps the pools: a loop of another Python thread may be about to use one
-            # while this one asks for serial code.
+            # Keep the pool even for one thread: a loop of another Python thread may be about to
+            # use it.
             self._set(None if pool is None else pool.address, count)
             self._count = count
 
@@ -120,9 +119,9 @@ def threading_of(library: Library) -> Threading | Unthreaded:
 
 
 def _first_pool(library: NativeLibrary, count: int) -> ThreadPool | None:
-    """The first of as many pools of ``count`` threads as the CPUs can keep busy at once.
+    """The first of a chain of pools: as many pools of ``count`` threads as there are CPUs for.
 
-    ``None`` while nobody needs one.
+    ``None`` if no pool has been needed so far.
     """
     if count > 1:
         wanted = max(1, usable_cpus() // count)
@@ -138,10 +137,10 @@ def _first_pool(library: NativeLibrary, count: int) -> ThreadPool | None:
 
 
 def _after_fork() -> None:
-    """Let the child start threads of its own, at its first loop that wants some.
+    """Reset the pools in a forked child; its first parallel loop starts new threads.
 
-    Those of its parent's pools do not exist there, nor can it tell what they were doing. Pools are
-    never freed: a call that forked, in Python code within the model, may still refer to one.
+    The parent's workers do not exist in the child, and their state is unknown. The old pools are
+    not freed: a call that forked, in Python code of the model, may still use one.
     """
     _process.pools = []
     _process.making = threading.Lock()  # another thread may have held the old one

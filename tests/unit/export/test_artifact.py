@@ -109,5 +109,5 @@ def test_an_artifact_with_narrow_data_says_what_it_needs(tmp_path):
     weft.compile(weft.parse("def @main(%x: Tensor[(3,), bfloat16]) { add(%x, %x) }")).export(path)
     done = subprocess.run([sys.executable, "-c", _BARE, str(path)], capture_output=True, text=True,
                           check=False)
-    assert "data of type bfloat16 needs the package ml_dtypes" in done.stderr
+    assert "dtype bfloat16 needs the package ml_dtypes" in done.stderr
     assert "pip install ml_dtypes" in done.stderr

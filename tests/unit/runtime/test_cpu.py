@@ -29,19 +29,19 @@ def test_this_machine_has_known_features() -> None:
         ({}, None),
     ],
 )
-def test_the_share_of_a_container(
+def test_cpu_quota_of_a_container(
     files: dict[str, str], share: float | None, tmp_path: Path
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert cpu._container_share(tmp_path) == share
+    assert cpu._cpu_quota(tmp_path) == share
 
 
 @pytest.mark.parametrize(("share", "count"), [(None, 8), (2.5, 3), (0.1, 1), (64.0, 8)])
 def test_usable_cpus(share: float | None, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(cpu, "_container_share", lambda _: share)
+    monkeypatch.setattr(cpu, "_cpu_quota", lambda _: share)
     assert cpu.usable_cpus() == count
 
 

@@ -122,7 +122,7 @@ def test_torch_that_wants_gradients_says_so() -> None:
         ([[1, 2], [3]], "cannot be read"),
         (1 << 2000, "wrong dtype|cannot be read"),
         ([[1j] * 3] * 2, "wrong dtype"),
-        (Remote(), "not in the memory of the CPU"),
+        (Remote(), "not in CPU memory"),
         (Broken(), "broken"),
         (object(), "wrong dtype"),
     ],
