@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import time
 
-from weft.codegen.llvm.build import build_object
-from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.codegen import CPU_BACKEND
 from weft.ir.dtype import float32
 from weft.runtime.arena import AlignedBlock
-from weft.runtime.threads import Threading
+from weft.runtime.threads import threading_of
 from weft.target import CpuTarget
 from weft.tir.buffer import Buffer
 from weft.tir.expr import BufferLoad, Ramp, Var, const
@@ -35,10 +32,11 @@ def copy_bandwidth(nbytes: int, threads: int) -> float:
     size = steps * step * threads
     source, target = AlignedBlock(size), AlignedBlock(size)
     repeats = max(1, int(TARGET_SECONDS * 50e9 * threads / (2 * size)))
-    library = JitLibrary([build_runtime_support(CpuTarget.host()).object,
-                          _copy_object(steps, repeats, threads)])
-    Threading(library).apply(threads)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("copy"))
+    host = CpuTarget.host()
+    objects = [*CPU_BACKEND.support_objects(host), _copy_object(steps, repeats, threads)]
+    library = CPU_BACKEND.load(objects, host)
+    threading_of(library).apply(threads)
+    call = library.kernel("copy", 2)
     for block in (source, target):
         block.array[:] = 1
     run = functools.partial(call, source.address, target.address)
@@ -65,4 +63,4 @@ def _copy_object(steps: int, repeats: int, threads: int) -> bytes:
     body = For(repeat, const(0), const(repeats), ForKind.SERIAL, body)
     body = For(thread, const(0), const(threads), ForKind.PARALLEL, body)
     func = lower_prim_func(PrimFunc("copy", (source, target), body))
-    return build_object(func, CpuTarget.host()).object
+    return CPU_BACKEND.build_kernel(func, CpuTarget.host())

@@ -10,12 +10,12 @@ from pathlib import Path
 
 SNIPPET = """
 import statistics
-from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.codegen import CPU_BACKEND
 from weft.runtime.peak import measure_fma_peak
 from weft.target import CpuTarget
 
-library = JitLibrary([build_runtime_support(CpuTarget.host()).object])
+target = CpuTarget.host()
+library = CPU_BACKEND.load(CPU_BACKEND.support_objects(target), target)
 print(statistics.median(measure_fma_peak(library) for _ in range(9)))
 """
 

@@ -5,7 +5,6 @@ docs/schedules.md explains the steps; the functions here are what it shows.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +13,10 @@ import click
 import numpy as np
 
 from weft import te
-from weft.codegen.llvm.build import build_object
-from weft.codegen.llvm.jit import JitLibrary
-from weft.codegen.llvm.runtime_support import build_runtime_support
+from weft.codegen import CPU_BACKEND
 from weft.runtime.arena import aligned_bytes
 from weft.runtime.peak import measure_fma_peak
-from weft.runtime.threads import Threading
+from weft.runtime.threads import threading_of
 from weft.target import CpuTarget, Target
 from weft.tir.expr import PrimExpr
 from weft.tir.func import PrimFunc
@@ -180,13 +177,12 @@ class Compiled:
 
     def __init__(self, func: PrimFunc, threads: int = 1) -> None:
         target = CpuTarget.host()
-        objects = [build_object(func, target).object, build_runtime_support(target).object]
-        self.library = JitLibrary(objects, target)
-        Threading(self.library).apply(threads)
+        code = CPU_BACKEND.build_kernel(func, target)
+        self.library = CPU_BACKEND.load([code, *CPU_BACKEND.support_objects(target)], target)
+        threading_of(self.library).apply(threads)
         self._scratch = aligned_bytes(bytes(func.attrs.get("workspace_bytes", 0)))
         count = len(func.params) + bool(self._scratch.size)
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
-        self._call = kind(self.library.address(func.name))
+        self._call = self.library.kernel(func.name, count)
 
     def __call__(self, *arrays: np.ndarray) -> None:
         scratch = [self._scratch] if self._scratch.size else []
