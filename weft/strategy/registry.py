@@ -12,11 +12,11 @@ from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.support.errors import RegistryError
 from weft.support.registry import Registry
 from weft.target import TARGET_KINDS, Target
+from weft.transform.layout.layout_choice import AlterLayoutHook
 from weft.transform.passes.legalize import LegalizeHook
 
 # The second argument is a target of the kind that the strategy is registered for.
 Strategy: TypeAlias = Callable[[Call, Any], Iterator[Implementation]]
-LayoutHook: TypeAlias = Callable[..., Any]
 Hook = TypeVar("Hook")
 Schedule: TypeAlias = Callable[[ScheduleContext[Any]], None]
 Estimate: TypeAlias = Callable[[Call, Any], float]  # seconds of one call on one core
@@ -41,7 +41,7 @@ class DefaultSchedule:
 # By target kind and operator: weft's own generator, then those of users.
 STRATEGIES: Registry[tuple[RegisteredStrategy, ...]] = Registry("strategy")
 DEFAULT_SCHEDULES: Registry[DefaultSchedule] = Registry("default schedule")  # by target kind
-LAYOUT_HOOKS: Registry[LayoutHook] = Registry("layout hook")
+LAYOUT_HOOKS: Registry[AlterLayoutHook] = Registry("layout hook")
 LEGALIZATIONS: Registry[LegalizeHook] = Registry("legalization")
 
 
@@ -95,17 +95,17 @@ def default_schedule(*, target: str, seconds: Estimate) -> Callable[[Schedule], 
     return wrap
 
 
-def alter_layout(op_name: str, *, target: str) -> Callable[[LayoutHook], LayoutHook]:
-    """Register ``(call, input types, target) -> LayoutChoice | None`` for the layout pass."""
+def alter_layout(op_name: str, *, target: str) -> Callable[[AlterLayoutHook], AlterLayoutHook]:
+    """Register ``(call, argument types, target) -> LayoutChoices`` for ``AlterOpLayout``."""
 
-    def wrap(function: LayoutHook) -> LayoutHook:
+    def wrap(function: AlterLayoutHook) -> AlterLayoutHook:
         return LAYOUT_HOOKS.register(f"{target}:{op_name}", function)
 
     return wrap
 
 
 def legalize(op_name: str, *, target: str) -> Callable[[LegalizeHook], LegalizeHook]:
-    """Register ``(call, input types, pass context) -> replacement | None`` for ``Legalize``."""
+    """Register ``(call, argument types, pass context) -> replacement | None`` for ``Legalize``."""
 
     def wrap(function: LegalizeHook) -> LegalizeHook:
         return LEGALIZATIONS.register(f"{target}:{op_name}", function)
@@ -118,7 +118,7 @@ def legalizations(target: Target) -> Mapping[str, LegalizeHook]:
     return _of_target(LEGALIZATIONS, target)
 
 
-def layout_hooks(target: Target) -> Mapping[str, Callable[..., Any]]:
+def layout_hooks(target: Target) -> Mapping[str, AlterLayoutHook]:
     """The layout hooks that ``AlterOpLayout`` asks for a target, by operator name."""
     return _of_target(LAYOUT_HOOKS, target)
 

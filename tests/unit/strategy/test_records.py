@@ -1,4 +1,4 @@
-"""Files of measured records, and choices made by them."""
+"""Files of tuning records, and selections made by them."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ def product():
     return primitive([x, w], op.nn.dense(x, w))
 
 
-def test_what_is_appended_is_read_and_ranked(tmp_path):
+def test_appended_records_are_read_and_ranked(tmp_path):
     path = tmp_path / "deep" / "r.jsonl"
     append_records(path, [record("slow", 3.0), record("fast", 1.0)])
     append_records(path, [record("middle", 2.0), record("other", 0.1, kernel="another")])
     assert read_records(path).ranking("k", WIDE_CPU) == ("fast", "middle", "slow")
 
 
-def test_the_later_of_two_records_holds(tmp_path):
+def test_a_later_record_replaces_an_earlier_one(tmp_path):
     path = tmp_path / "r.jsonl"
     append_records(path, [record("a", 1.0), record("b", 2.0)])
     append_records(path, [record("a", 5.0)])
     assert read_records(path).ranking("k", WIDE_CPU) == ("b", "a")
 
 
-def test_other_targets_are_not_meant(tmp_path):
+def test_records_of_other_targets_are_ignored(tmp_path):
     append_records(tmp_path / "r", [record(target="llvm -mcpu=other")])
     assert read_records(tmp_path / "r").ranking("k", WIDE_CPU) == ()
 
 
-def test_the_half_line_of_a_killed_writer_is_skipped(tmp_path):
+def test_an_incomplete_line_is_skipped(tmp_path):
     path = tmp_path / "r.jsonl"
     append_records(path, [record("a", 2.0)])
     with path.open("a") as file:
@@ -61,21 +61,21 @@ def test_the_half_line_of_a_killed_writer_is_skipped(tmp_path):
     json.dumps({**dataclasses.asdict(record()), "seconds": "fast"}),
     json.dumps({**dataclasses.asdict(record()), "kernel": None}),
 ])
-def test_what_is_no_file_of_records_is_refused(tmp_path, line):
+def test_a_file_without_records_is_refused(tmp_path, line):
     path = tmp_path / "r.jsonl"
     path.write_text(line)
     with pytest.raises(OptionError, match="not a records file"):
         read_records(path)
 
 
-def test_writers_side_by_side_lose_nothing(tmp_path):
+def test_concurrent_writers_lose_no_record(tmp_path):
     path = tmp_path / "r.jsonl"
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: append_records(path, [record(f"i{n}", n + 1.0)]), range(40)))
     assert len(read_records(path).ranking("k", WIDE_CPU)) == 40
 
 
-def test_a_missing_file_says_how_to_make_one(tmp_path):
+def test_the_error_for_a_missing_file_names_weft_tune(tmp_path):
     with config(records=tmp_path / "none"), pytest.raises(OptionError, match="weft tune"):
         lower_function(product(), WIDE_CPU)
 
@@ -90,7 +90,7 @@ def test_records_override_the_model(tmp_path):
         assert check(function, WIDE_CPU).implementation == "nn.dense.cpu.generic"
 
 
-def test_records_of_what_no_longer_exists_are_passed_over(tmp_path):
+def test_records_of_unknown_implementations_are_skipped(tmp_path):
     function, path = product(), tmp_path / "r.jsonl"
     append_records(path, [record("nn.dense.cpu.gone", 1.0, structural_hash(function))])
     with config(records=path):

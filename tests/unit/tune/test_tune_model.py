@@ -1,4 +1,4 @@
-"""Timing the kernels of a model, and compiling by what was found."""
+"""Timing the kernels of a model, and compiling with the records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def implementation_of(model, **knobs):
     return profile.kernels[0].implementation, text(*arrays)
 
 
-def test_a_model_is_tuned_and_the_times_choose(cache):
+def test_tuning_records_select_implementations(cache):
     model, path = weft.parse(PROGRAM), cache / "r.jsonl"
     report = weft.tune_model(model, path, seconds=1e-3, threads=1)
     assert [k.text for k in report.tuned] == ["nn.dense + nn.relu"]
@@ -53,12 +53,12 @@ def test_a_model_is_tuned_and_the_times_choose(cache):
     chosen, found = implementation_of(model, records=path)
     assert (before, chosen) == ("nn.dense.cpu.gemm", "nn.dense.cpu.generic")
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    # Neither is found in the cache in place of the other.
+    # The cache keeps the two apart.
     assert implementation_of(model)[0] == "nn.dense.cpu.gemm"
     assert implementation_of(model, records=path)[0] == "nn.dense.cpu.generic"
 
 
-def test_a_second_run_times_what_is_missing(cache):
+def test_a_second_run_times_only_missing_implementations(cache):
     model, path = weft.parse(PROGRAM), cache / "r.jsonl"
     weft.tune_model(model, path, seconds=1e-3, threads=1)
     lines = path.read_text()
@@ -94,7 +94,7 @@ def test_seconds_are_positive(tmp_path, seconds):
         weft.tune_model(weft.parse(PROGRAM), tmp_path / "r", seconds=seconds)
 
 
-def test_implementations_that_disagree_are_caught():
+def test_implementations_with_different_results_are_an_error():
     x, w = var("x", (9, 20), "float32"), var("w", (33, 20), "float32")
     function, target = primitive([x, w], op.nn.dense(x, w)), CpuTarget.host()
     packed = candidates(function.body, target)[0]
@@ -110,7 +110,7 @@ def test_implementations_that_disagree_are_caught():
     assert "wrong" in str(caught.value)
 
 
-def test_hopeless_candidates_are_not_timed_again():
+def test_slow_candidates_are_pruned():
     calls = {"fast": 0, "slow": 0}
 
     class Fake:
