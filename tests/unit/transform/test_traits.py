@@ -43,6 +43,7 @@ from weft.ir.typing.relations import broadcast_binary, identity_relation
 from weft.support.errors import WeftError
 from weft.transform import (
     ComputeInFloat32,
+    ConvertLayout,
     EliminateCommonSubexpr,
     EliminateIdentity,
     FoldConstant,
@@ -218,3 +219,13 @@ def test_declared_traits_are_those_that_differ_from_the_default():
     assert dict(replace(CONTINUOUS, is_expensive=True).declared()) == {
         "is_expensive": "yes", "narrow_floats": "float32"}
     assert dict(OPS.get("nn.matmul").traits.declared()) == dict(MATMUL.declared())
+
+
+def test_convert_layout_passes_through_elementwise_operators_of_a_user():
+    unary, binary = _unary("passes", OpTraits()), _binary("joins", OpTraits())
+    image = "Tensor[(1, 2, 4, 4), float32]"
+    kernel = "Tensor[(2, 2, 1, 1), float32]"
+    mod = _typed(f"%0 = {unary.name}(nn.conv2d(%x, %w)); {binary.name}(nn.conv2d(%0, %w), %0)",
+                 f"%x: {image}, %w: {kernel}")
+    after = ConvertLayout(layouts=("nn.conv2d:NHWC",))(mod)
+    assert _calls(after, "transpose") == 2  # of the input and the result alone

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from weft import op
 from weft.ir.expr import Call, Expr, Function
+from weft.ir.op import Op
 from weft.ir.passes import FunctionPass, PassContext, register_pass
 from weft.ir.typing.infer import infer_expr
 from weft.ir.visitor import post_order
@@ -20,7 +21,7 @@ from weft.transform.analysis.graph import (
     op_name,
     over_new_children,
 )
-from weft.transform.layout.permuted import PERMUTED, Permutation, Permuted, is_identity, permutation
+from weft.transform.layout.permuted import Permutation, Permuted, is_identity, permutation, rule_of
 
 
 @register_pass
@@ -91,11 +92,12 @@ class _Conversion:
             anchored = self._anchor(node, *self.wanted[name])
             if anchored is not None:
                 return anchored
-        rule = None if name in self.skip else PERMUTED.get(name)
-        if rule is not None and isinstance(node, Call):
-            moved = rule(node, self.values, self.ordered)
-            if moved is not None:
-                return Permuted(infer_expr(moved.expr, trust=True), moved.order)
+        moved = None
+        if isinstance(node, Call) and isinstance(node.op, Op) and name not in self.skip:
+            rule = rule_of(node.op)
+            moved = rule(node, self.values, self.ordered) if rule is not None else None
+        if moved is not None:
+            return Permuted(infer_expr(moved.expr, trust=True), moved.order)
         return Permuted(self._rebuilt(node))
 
     def _rebuilt(self, node: Expr) -> Expr:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft import op
+from weft.ir.attrs import NoAttrs
 from weft.ir.expr import Call, Constant, Expr, Tuple
-from weft.ir.op import OPS
+from weft.ir.op import Op, OpPattern
 from weft.ir.types import TensorType
 from weft.op.reduce import reduced_axes
 from weft.transform.analysis.graph import known_type
@@ -150,20 +151,7 @@ def _transpose(call: Call, values: Values, _: Ordered) -> Permuted | None:
     return Permuted(value.expr, None if is_identity(order) else order)
 
 
-_ELEMENTWISE = (
-    "abs", "cast", "ceil", "clip", "copy", "cos", "erf", "exp", "floor", "log", "logical_not",
-    "negative", "nn.leaky_relu", "nn.relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt",
-    "tanh",
-)  # fmt: skip
-_BROADCAST = (
-    "add", "divide", "equal", "floor_divide", "floor_mod", "greater", "greater_equal", "less",
-    "less_equal", "logical_and", "logical_or", "maximum", "minimum", "mod", "multiply",
-    "not_equal", "power", "subtract", "where",
-)  # fmt: skip
-
-PERMUTED: dict[str, Rule] = {
-    **dict.fromkeys((n for n in _ELEMENTWISE if n in OPS), _unary),
-    **dict.fromkeys((n for n in _BROADCAST if n in OPS), _broadcast),
+_RULES: dict[str, Rule] = {
     **dict.fromkeys(("max", "mean", "min", "prod", "sum"), _reduction),
     "concatenate": _concatenate,
     "nn.avg_pool2d": _image,
@@ -177,3 +165,18 @@ PERMUTED: dict[str, Rule] = {
     "nn.softmax": _along_axis,
     "transpose": _transpose,
 }
+
+
+def rule_of(operator: Op) -> Rule | None:
+    """How calls of ``operator`` take permuted data; ``None`` if they need the original order.
+
+    Besides operators with a rule, these are unary elementwise ones, and broadcasting ones without
+    attributes, which could refer to an axis.
+    """
+    rule = _RULES.get(operator.name)
+    if rule is None and operator.pattern is OpPattern.ELEMWISE and len(operator.inputs) == 1:
+        return _unary
+    if rule is None and operator.pattern is OpPattern.BROADCAST and (
+            operator.attrs_type is NoAttrs and len(operator.inputs) > 1):
+        return _broadcast
+    return rule
