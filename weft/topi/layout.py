@@ -76,7 +76,7 @@ class Layout:
         for i, axis in enumerate(self.axes):
             if axis.is_primal and axis.letter == letter:
                 return i
-        raise AttrsError(f"layout {self} has no axis {letter!r}")
+        raise AttrsError(f"axis {letter!r} is not in layout {self}")
 
     def block_index_of(self, letter: str) -> int | None:
         """The position of the block of ``letter``, ``None`` if it is not split."""
@@ -230,8 +230,8 @@ def transform_steps(
 ) -> list[tuple[str, tuple[int, ...]]]:
     """The change of layout as ``("reshape", shape)`` and ``("transpose", axes)`` steps.
 
-    Axes whose blocks agree stay split; the others are merged and split anew. No-op steps are
-    left out, so a change that only merges neighbours is one reshape.
+    Axes whose blocks agree stay split; the others are merged and split again. No-op steps are
+    dropped, so a change that only merges neighbours is one reshape.
     """
     check_convertible(src, dst)
     kept = {a for a in src.primal_axes if _block_of(src, a) == _block_of(dst, a)}

@@ -69,8 +69,8 @@ LAYOUTS = st.sampled_from(["NCHW", "NHWC", "NCHW2c", "NCHW6c", "NCHW3c2h", "HWNC
 
 @given(LAYOUTS, LAYOUTS)
 def test_transformation_agrees_with_the_indices(src: str, dst: str) -> None:
-    plain = np.arange(2 * 12 * 4 * 3).reshape(2, 12, 4, 3)
-    array = transform_array(plain, P("NCHW"), P(src))
+    array = np.arange(2 * 12 * 4 * 3).reshape(2, 12, 4, 3)
+    array = transform_array(array, P("NCHW"), P(src))
     result = transform_array(array, P(src), P(dst))
     assert result.shape == convert_shape(P(src), P(dst), array.shape)
     for position in ((0,) * result.ndim, tuple(s - 1 for s in result.shape),

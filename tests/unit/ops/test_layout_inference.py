@@ -22,7 +22,7 @@ IMAGE = (2, 8, 5, 6)
 PIXEL = (2, 8, 1, 1)
 C4, C8, C2 = "NCHW4c", "NCHW8c", "NCHW2c"
 
-# operator, attributes, shapes as written, layouts in which they arrive, layouts of the results
+# operator, attributes, original shapes, layouts in which they arrive, layouts of the results
 CARRIED: list[Any] = [
     (op.nn.relu, {}, [IMAGE], [C4], [C4]),
     (op.clip, {"a_min": 0.0, "a_max": 0.5}, [IMAGE], [C4], [C4]),
@@ -148,12 +148,12 @@ def test_same_meaning_in_the_layouts_asked_for(one: Any) -> None:
     arrays, call, result = _infer(operator, attrs, shapes, arriving)
     assert result is not None
     assert [None if x is None else x.name for x in result.outputs] == expected_layouts
-    plain = _outputs(operator, arrays, call.attrs)
+    original = _outputs(operator, arrays, call.attrs)
     laid = [_laid_out(a, x) for a, x in zip(arrays, result.inputs, strict=True)]
     typed = infer_expr(operator(*map(_variable, laid), **dict(result.attrs.items())))
     found = _outputs(operator, laid, result.attrs)
     assert [t.concrete_shape for t in output_types(typed.checked_type)] == [f.shape for f in found]
-    for got, layout, want in zip(found, result.outputs, plain, strict=True):
+    for got, layout, want in zip(found, result.outputs, original, strict=True):
         back = got if layout is None else transform_array(got, layout, layout.primal)
         np.testing.assert_allclose(back, want, rtol=1e-6)
 

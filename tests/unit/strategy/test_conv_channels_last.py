@@ -1,4 +1,4 @@
-"""Convolutions of images whose channels come last: their blocks need no change of layout."""
+"""Channels-last convolutions: blocks of channels are contiguous without a change of layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels that make no good blocks are filled up at compile time."""
+"""Output channels that make bad blocks are padded when the model is compiled."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def _kernel_channels(module: IRModule) -> set[int]:
 
 @pytest.mark.parametrize(("outputs", "wanted"), [(85, 96), (255, 256), (30, 32), (24, 24),
                                                  (64, 64)])
-def test_blocks_are_filled_where_that_saves_registers(outputs, wanted) -> None:
+def test_channels_are_padded_where_that_saves_registers(outputs, wanted) -> None:
     """Rows of seven are short for vectors of sixteen positions, so channels are the lanes."""
     assert _kernel_channels(_module(outputs, kernel=3, padding=(1,) * 4)) == {wanted}
 
 
-def test_channels_without_good_blocks_stay_as_they_are_where_positions_are_the_lanes() -> None:
+def test_channels_are_not_padded_where_positions_are_the_lanes() -> None:
     assert _kernel_channels(_module(85)) == {85}
 
 
-def test_kernels_known_at_run_time_only_are_left() -> None:
+def test_kernels_computed_at_run_time_are_not_padded() -> None:
     x, weight = var("x", (1, 6, 9, 7)), var("w", (85, 6, 1, 1))
     module = IRModule.from_expr(Function((x, weight), op.nn.conv2d(x, weight)))
     assert _kernel_channels(module) == {85}

@@ -69,7 +69,7 @@ def test_convolution_that_is_the_output(target) -> None:
     ((5, 37), (3, 3), {"padding": (1, 1), "strides": (2, 2)}),
 ])
 def test_sums_have_whole_vectors(target, sizes, taps, attrs) -> None:
-    """Only what is written is masked; the hot loop is not."""
+    """Only the stores are masked, not the hot loop."""
     kernel = lower_function(unblocked_function(4, 8, sizes, taps, **attrs), target)
     sums = [line for line in str(kernel.func).splitlines() if " * broadcast(" in line]
     assert sums
@@ -88,7 +88,7 @@ def test_taps_above_and_below_the_image_are_left_out(target) -> None:
 
 @TARGETS
 def test_pixels_of_a_volume_are_one_row(target) -> None:
-    """Vectors of positions are loads from one place, wherever they begin."""
+    """Vectors of positions are single loads, wherever they begin."""
     kernel = lower_function(unblocked_function(3, 16, (5, 7, 13), (1, 1, 1)), target)
     products = [line for line in str(kernel.func).splitlines() if " * broadcast(" in line]
     assert products

@@ -40,7 +40,7 @@ def test_the_transforms_are_exact(tile: int) -> None:
 
 @TARGETS
 @pytest.mark.parametrize(
-    ("tile", "size", "blocks", "channels", "behind"),
+    ("tile", "size", "blocks", "channels", "epilogue"),
     [
         (4, (8, 8), (8, 8), (8, 16), "relu"),
         (4, (7, 9), (8, 8), (16, 8), "nothing"),
@@ -48,7 +48,7 @@ def test_the_transforms_are_exact(tile: int) -> None:
         (4, (3, 3), (8, 24), (8, 24), "relu"),
     ],
 )
-def test_kernel(target, tile, size, blocks, channels, behind) -> None:
+def test_kernel(target, tile, size, blocks, channels, epilogue) -> None:
     ins, outs = blocks
     data = var("x", (2, channels[0] // ins, *size, ins))
     weight = var("w", (tile + 2, tile + 2, channels[1] // outs, channels[0], outs))
@@ -57,9 +57,9 @@ def test_kernel(target, tile, size, blocks, channels, behind) -> None:
         data, weight, tile=tile, padding=(1, 1, 1, 1), data_layout=f"NCHW{ins}c",
         kernel_layout=f"HWOI{outs}o", out_layout=f"NCHW{outs}c",
     )
-    if behind == "nothing":
+    if epilogue == "nothing":
         function = primitive([data, weight], y)
-    elif behind == "relu":
+    elif epilogue == "relu":
         function = primitive([data, weight, bias], op.nn.relu(op.add(y, bias)))
     else:  # the result is used twice
         function = primitive([data, weight], op.multiply(y, op.sigmoid(y)))

@@ -21,7 +21,7 @@ BLOCK = 8
 
 
 def blocked_convolution(call, types, target):
-    """Blocks of 8 channels; the first convolution reads its few channels as they are."""
+    """Blocks of 8 channels; the first convolution reads its few channels unblocked."""
     del target
     data, weight = types
     if weight.shape[0] % BLOCK or call.attrs.groups != 1:
@@ -102,8 +102,8 @@ def test_a_residual_network_runs_blocked_from_end_to_end():
 
 def test_concatenation_of_whole_blocks_stays_blocked():
     x = var("x", (1, 8, 4, 4))
-    parts = Tuple((conv(x, 8, 8), conv(x, 16, 8)))
-    after = run(module(x, conv(op.concatenate(parts, axis=1), 8, 24)))
+    fields = Tuple((conv(x, 8, 8), conv(x, 16, 8)))
+    after = run(module(x, conv(op.concatenate(fields, axis=1), 8, 24)))
     assert transforms(after) == 2
 
 
@@ -123,8 +123,8 @@ def test_adding_values_of_two_layouts_converts_one():
 
 def test_results_of_a_split_come_back_as_written():
     x = var("x", (1, 8, 4, 4))
-    parts = op.split(conv(x, 16, 8), indices_or_sections=2, axis=1)
-    body = Tuple((TupleGetItem(parts, 1), TupleGetItem(parts, 0)))
+    halves = op.split(conv(x, 16, 8), indices_or_sections=2, axis=1)
+    body = Tuple((TupleGetItem(halves, 1), TupleGetItem(halves, 0)))
     run(module(x, body))
 
 

@@ -60,7 +60,7 @@ def test_a_chain_shares_them(unblocked_seconds, blocked):
     assert blocked_convolutions(after) == [blocked, blocked]
 
 
-def test_what_fills_up_blocks_is_cut_off_again():
+def test_padded_channels_are_cut_off_again():
     def hook(call, types, target):
         data, kernel = types
         more = -kernel.shape[0] % 8

@@ -172,7 +172,7 @@ def _check_channels(ctx: RelationContext, attrs: ConvAttrs, data: Shape, kernel:
 def expect_kernel_size(
     ctx: RelationContext, stated: Sequence[int] | None, layout: Layout, spatial: str, taps: Shape
 ) -> None:
-    """The attribute ``kernel_size``, where it is given, is what the kernel has."""
+    """Check the attribute ``kernel_size``, if given, against the sizes of the kernel."""
     if stated is None:
         return
     for letter, size, got in zip(spatial, stated, taps, strict=True):

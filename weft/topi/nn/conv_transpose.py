@@ -67,8 +67,8 @@ def conv_transpose(
             inside += [distance >= 0, (distance % stride).equal(0), source[a] < size]
         tap = {"I": channel, "O": o} | {a: k.var for a, k in zip(spatial, over, strict=True)}
         value, weight = data[data_layout.indices(source)], kernel[kernel_layout.indices(tap)]
-        product = value.astype(out_dtype) * weight.astype(out_dtype)
-        return te.sum(if_then_else(all_of(*inside), product, const(0, out_dtype)), [ic, *over])
+        scaled = value.astype(out_dtype) * weight.astype(out_dtype)
+        return te.sum(if_then_else(all_of(*inside), scaled, const(0, out_dtype)), [ic, *over])
 
     shape = convert_shape(data_axes(spatial), out_layout, (batch, group_outputs * groups, *extents))
     name = f"conv{len(spatial)}d_transpose"
@@ -89,5 +89,5 @@ def _split(channel: PrimExpr, groups: int, outputs: int) -> tuple[PrimExpr, Prim
     """The group of an output channel, and its number in the group."""
     if groups == 1:
         return const(0), channel
-    divisor = max(outputs, 1)  # a kernel without outputs has no channel to ask for
+    divisor = max(outputs, 1)  # 0 for an empty kernel
     return channel // divisor, channel % divisor

@@ -29,7 +29,7 @@ from weft.topi.nn.conv import (
     side_padding,
     window_counts,
 )
-from weft.topi.nn.window import window_count
+from weft.topi.nn.window import window_count, window_span
 
 
 def unblocked_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: int) -> te.Tensor:
@@ -56,19 +56,19 @@ def conv_rows(
 ) -> te.Tensor:
     """Cross-correlation of ``data`` (N, C, spatial axes) with ``kernel`` (O, I, spatial axes).
 
-    Stages are a copy of the data where it is padded, read in steps or not of whole vectors
-    (``data_rows`` or ``data_pixels``, role ``PADDING``), a view of it to be inlined, the sum, whose
-    axes are ``(n, o, ..., column)`` with a multiple of ``lanes`` columns, and the result, which
-    gives that the shape of the image. With ``skips`` taps above and below the image are left out.
+    Stages: a copy of the data (``data_rows`` or ``data_pixels``, role ``PADDING``) if it is padded,
+    strided or not whole vectors wide; a view of the copy, to be inlined; the sum, with axes
+    ``(n, o, ..., column)`` and a multiple of ``lanes`` columns; the result, in the shape of the
+    image. With ``skips`` the sum skips taps above and below the image instead of padding there.
     """
     if is_pointwise(kernel.shape[2:], padding):
         return _pointwise(data, kernel, strides, groups, out_dtype, lanes)
     spatial = SPATIAL_AXES[len(strides)]
     sides = side_padding(padding, len(spatial))
     extents = window_counts(data.shape[2:], sides, kernel.shape[2:], dilation, strides)
-    span = (kernel.shape[-1] - 1) * dilation[-1] + 1
+    span = window_span(kernel.shape[-1], dilation[-1])
     wide = (_whole(extents[-1], lanes) - 1) * strides[-1] + span
-    above = sides[:-1] if skips else [(0, 0)] * (len(spatial) - 1)  # to be left out of the sum
+    above = sides[:-1] if skips else [(0, 0)] * (len(spatial) - 1)  # taps that the sum skips
     copied = [*([(0, 0)] * len(above) if skips else sides[:-1]), sides[-1]]
     view = data
     if any(map(any, copied)) or strides[-1] > 1 or int_value(wide - data.shape[-1]) != 0:
@@ -111,7 +111,7 @@ def _pointwise(
     def pixel(n: PrimExpr, c: PrimExpr, p: PrimExpr) -> PrimExpr:
         value = read[(n, c, *unravel(p, extents))]
         last = if_then_else(p < count, value, const(0, data.dtype))
-        # The hint is on vectors, so that only the last one of an image is masked.
+        # The hint is about whole vectors, so that only the last one of an image is masked.
         return if_then_else(te.likely(p // lanes * lanes + lanes <= count), value, last)
 
     pixels = te.compute((batch, channels, whole), pixel, name="pixels")
@@ -130,7 +130,11 @@ def _pointwise(
 def _rows(
     data: te.Tensor, width: PrimExpr, sides: Sequence[tuple[int, int]], step: int
 ) -> te.Tensor:
-    """A copy of ``data`` with zeros on its ``sides`` and rows of ``width``."""
+    """``data`` padded by ``sides``, with rows of ``width``, as a view of a copy.
+
+    The copy splits the columns by their index modulo ``step``: those that a vector of results reads
+    are then contiguous.
+    """
     above = [size + (before + after)
              for size, (before, after) in zip(data.shape[2:-1], sides[:-1], strict=True)]
     leading = (*data.shape[:2], *above)

@@ -1,8 +1,8 @@
 """Estimates of the algorithms for a convolution, in cycles of one core.
 
-Each covers the result with its register tiles and counts their steps over the reduction. What the
-algorithms have in common (padding, the stores) is left out, and so are changes of layout, which
-depend on the neighbours of the convolution: the layout pass adds them.
+Each covers the result with its register tiles and counts their steps over the reduction. Not
+counted are the padded copy and the stores, which the algorithms share, and changes of layout: these
+depend on the neighbours of the convolution, and the layout pass adds them.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _choice(problem: ConvProblem, attrs: ConvAttrs, offer: Candidate[ConvPlan]) 
 
 
 def _paddings(plan: ConvPlan, axes: int) -> tuple[tuple[int, ...] | None, ...]:
-    """The zeros behind each axis of data (N, C, ...) and kernel (O, I, ...)."""
+    """The zeros to append along each axis of data (N, C, ...) and kernel (O, I, ...)."""
     if not plan.added_inputs and not plan.added_outputs:
         return ()
     data = (0, plan.added_inputs, *(0 for _ in range(axes)))

@@ -25,7 +25,7 @@ from weft.target import CpuTarget
 @legalize("nn.conv2d", target="cpu")
 @legalize("nn.conv3d", target="cpu")
 def legalize_convolution(call: Call, types: Sequence[Type], context: PassContext) -> Expr | None:
-    """Winograd convolutions where they are fastest; narrow floats in float32 or by dot products.
+    """Winograd's algorithm if it is fastest; narrow floats in float32 or by dot products.
 
     Weights are converted when the model is compiled, data in the kernel that computes it. Winograd
     rounds differently: errors relative to the largest result stay below 1e-4 (about 1e-6 for a

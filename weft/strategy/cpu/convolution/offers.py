@@ -72,7 +72,7 @@ def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer
         return
     shape = problem.shape
     estimate = estimate_dot_product(shape, plan.group, plan.lanes, target)
-    # No tile reaches beyond the last output channel: the instruction has no masks.
+    # No tile reaches beyond the last output channel: the instruction cannot mask rows.
     rows = max(n for n in range(1, estimate.tile.mr + 1) if shape.outputs % n == 0)
     # Channels that make no whole group are padded with zeros, in the data as in the kernel.
     yield candidate(ConvPlan(
@@ -84,8 +84,8 @@ def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer
 def offer_narrow_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
     """Narrow floats with accumulators and result in float32.
 
-    The estimate counts a change of layout before and behind, for the data must be unblocked here
-    and may be blocked where the convolution runs in float32.
+    The estimate counts a change of layout before and after, since the data must be unblocked here
+    while it may stay blocked in float32.
     """
     problem = replace(problem, attrs=problem.attrs.replace(out_dtype=float32))
     model, shape = machine_model(target), problem.shape

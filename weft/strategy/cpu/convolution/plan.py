@@ -18,8 +18,8 @@ from weft.target import CpuTarget
 class ConvPlan:
     """The parameters of one algorithm for one convolution.
 
-    The layouts are those in which the algorithm runs; where they differ from those of the call, the
-    layout pass converts. ``added_inputs`` and ``added_outputs`` channels of zeros are appended
+    The layouts are those in which the algorithm runs; the layout pass converts the operands if they
+    are in others. ``added_inputs`` and ``added_outputs`` channels of zeros are appended
     first; the added outputs are sliced off the result. With ``upcasts`` both operands are converted
     to float32 ahead of the convolution. ``tile`` counts positions by channel blocks where channels
     are the vectors, and channels by vectors of positions elsewhere.

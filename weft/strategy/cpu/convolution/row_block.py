@@ -44,5 +44,5 @@ def choose_row_block(shape: RowBlockShape, target: CpuTarget) -> int:
         tasks = max(1, shape.images * blocks * shape.slices)
         return shape.cycles * imbalance(tasks) + transfer, blocks < 2, -rows
 
-    height = max(1, shape.rows)  # an empty image has no rows
+    height = max(1, shape.rows)  # 0 for an empty image
     return min((rows for rows in range(1, height + 1) if height % rows == 0), key=cost)

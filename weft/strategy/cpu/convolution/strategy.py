@@ -65,17 +65,19 @@ def _implementation(
                                   partial(dot_product_conv, **made), seconds=offer.seconds)
         case ConvAlgorithm.GENERIC:
             return Implementation(name, schedule_default, seconds=offer.seconds)
-    raise InternalError(f"{plan.algorithm} has no schedule for {problem.op_name}")
+    raise InternalError(f"unknown algorithm {plan.algorithm} for {problem.op_name}")
 
 
 def _tile_of(plan: ConvPlan) -> RegisterTile:
     if plan.tile is None:
-        raise InternalError(f"the plan of {plan.algorithm} has no register tile")
+        raise InternalError(f"a plan of {plan.algorithm} without a register tile")
     return plan.tile
 
 
 def _skipped_axes(attrs: ConvAttrs) -> str:
-    """The axes along which taps on the padding are left out, which needs a finite kernel: zero
-    times infinity is not zero. Rows stay whole, for their columns are vectors.
+    """The axes along which taps on the padding are skipped instead of multiplied by zero.
+
+    The kernel must be finite, since zero times infinity is not zero. The last axis is padded: its
+    positions form the register tile.
     """
     return attrs.spatial[:-1] if attrs.finite_kernel else ""

@@ -20,27 +20,27 @@ from weft.strategy.cpu.elementwise.schedule import parallelize
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.tir.transform.masked_tail import MASKED_TAIL
 
-MOST_VECTORS = 8  # of sums: enough to hide their latency, twice over
+MAX_VECTORS = 8  # accumulators of a tile: twice as many as hide the latency of a multiply-add
 
 
 @dataclass(frozen=True, slots=True)
 class RowTile:
-    """``rows`` of the result by ``vectors`` of each, in registers."""
+    """The accumulators: ``rows`` of the result by ``vectors`` of each."""
 
     rows: int
     vectors: int
 
 
 def row_tile(height: int, width: int, lanes: int) -> RowTile:
-    """All of a short row, or tiles of about the same size; as many rows as there are registers."""
+    """Tiles of equal width, a whole row if it is short, and as many rows as fit the registers."""
     vectors = -(-width // lanes)
-    vectors = -(-vectors // -(-vectors // MOST_VECTORS))
-    rows = min(height, max(1, MOST_VECTORS // vectors))
+    vectors = -(-vectors // -(-vectors // MAX_VECTORS))
+    rows = min(height, max(1, MAX_VECTORS // vectors))
     return RowTile(-(-height // -(-height // rows)), vectors)
 
 
 def schedule_unblocked_depthwise(ctx: CpuContext) -> None:
-    """Parallel over channels, and over rows where these are few."""
+    """Parallel over channels, and over row blocks if the channels are few."""
     s, stage = ctx.schedule, ctx.schedule[ctx.output]
     pad, acc = padding_of(ctx), accumulators(ctx)
     lanes = ctx.target.lanes(acc.dtype)
@@ -57,15 +57,15 @@ def schedule_unblocked_depthwise(ctx: CpuContext) -> None:
     outer, inside = _tiles(sums, sums.axis, tile, lanes)
     *taps, along = sums.reduce_axis
     sums.reorder(*outer, *taps, along, *inside)
-    sums.unroll(along)  # rows of the kernel stay loops, shorter near the border
-    if pad is not None:
+    sums.unroll(along)  # kernel rows stay loops, shorter at the border
+    if pad is not None:  # taps on the padding are skipped or masked where they are read
         s[pad.output(0)].compute_inline()
 
 
 def _tiles(
     stage: te.Stage, axes: Sequence[te.IterVar], tile: RowTile, lanes: int
 ) -> tuple[list[te.IterVar], list[te.IterVar]]:
-    """Loops over tiles, and those inside: rows, vectors, and lanes of which the last are masked."""
+    """The loops over tiles, and those inside: rows, vectors and lanes, masked beyond the row."""
     *outer, last = axes
     columns, inside = stage.split(last, factor=tile.vectors * lanes)
     vector, lane = stage.split(inside, factor=lanes)

@@ -44,7 +44,7 @@ def why_not_winograd(problem: ConvProblem, target: CpuTarget) -> str | None:
 
 
 def channels_to_add(problem: ConvProblem, target: CpuTarget) -> int:
-    """Output channels of zeros that make whole vectors; 0 where that saves few registers.
+    """How many output channels of zeros make whole vectors; 0 if that saves few registers.
 
     85 channels would run in blocks of 17, two registers each; 96 take six registers.
     """

@@ -2,8 +2,8 @@
 
 The estimate is in cycles of one core: the matrix multiplications in the transform domain, at the
 rate of their register tile; the input and output transforms, a fixed number of vector instructions
-for each tile and vector of channels; and the traffic beyond L2. The filter transform is not part of
-it, for the weights are constants and transformed when the model is compiled.
+for each tile and vector of channels; and the traffic beyond L2. The filter transform is not
+counted: the weights are constants, transformed when the model is compiled.
 """
 
 from __future__ import annotations

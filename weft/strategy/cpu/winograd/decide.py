@@ -30,7 +30,7 @@ MINIMUM_SPEEDUP = 1 / 0.8
 
 
 def offer_winograd(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:
-    """F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), where they are clearly faster than a direct one."""
+    """F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), if they are clearly faster than a direct convolution."""
     reason = why_not_winograd(problem, target)
     for tile in TILES:
         if reason is None:

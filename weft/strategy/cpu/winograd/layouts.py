@@ -16,7 +16,7 @@ from weft.transform.layout.layout_choice import LayoutChoice
 
 @alter_layout("nn.winograd_conv2d", target="cpu")
 def winograd_layout(call: Call, types: Sequence[Type], target: CpuTarget) -> LayoutChoice | None:
-    """Blocked channels for data and result, and the weights of a block side by side."""
+    """Blocked channels for data and result; the weights of a block are contiguous."""
     attrs, data, weight = attrs_of(call, WinogradConv2DAttrs), types[0], types[1]
     if attrs.data_layout != "NCHW" or not isinstance(data, TensorType) or not is_static(data):
         return None

@@ -2,7 +2,7 @@
 
 A task is a block of tile rows. It transforms the input of these rows, which stays in L2. Then, for
 each slice of the output channels, it computes the GEMMs in registers, transforms their results and
-writes the rows, with the operators fused behind.
+writes the rows, with the fused operators after it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def schedule_winograd(ctx: CpuContext, *, plan: WinogradPlan) -> None:
     stages = _stages_of(ctx)
     tile = attrs_of(ctx.call, WinogradConv2DAttrs).tile
     schedule_padding(dataclasses.replace(ctx, anchor=stages.input_pass))
-    _inline_behind(ctx)
+    _inline_after_anchor(ctx)
     stage = ctx.schedule[ctx.output]
     n, oc, oh, ow, lane = stage.axis
     row_block, inside = stage.split(oh, factor=plan.row_block * tile)
@@ -67,7 +67,7 @@ def schedule_winograd(ctx: CpuContext, *, plan: WinogradPlan) -> None:
     _schedule_input(ctx, stages, task)
 
 
-def _inline_behind(ctx: CpuContext) -> None:
+def _inline_after_anchor(ctx: CpuContext) -> None:
     """Inline the stages between the anchor and the output."""
     below = {id(op) for op in computes_below((ctx.anchor,))}
     for op in computes_below(ctx.outputs):
