@@ -14,7 +14,7 @@ from weft.ir.dtype import DType
 from weft.ir.expr import Call, Function, const, var
 from weft.ir.module import IRModule
 from weft.strategy import LoweredKernel, lower_function
-from weft.strategy.cpu.dot_product.instruction import plan_dot_product
+from weft.strategy.cpu.dot_product.instruction import select_dot_instruction
 from weft.strategy.selection import implementations
 from weft.target import CpuTarget, Target
 from weft.tir.eval import evaluate
@@ -54,7 +54,7 @@ def by_dot_product(function: Function, target: CpuTarget) -> LoweredKernel:
     """The kernel by the dot-product instruction, also where another algorithm is faster."""
     assert isinstance(function.body, Call)
     a, b = (arg.checked_type.dtype for arg in function.body.args)
-    plan = plan_dot_product(a, b, target)
+    plan = select_dot_instruction(a, b, target)
     assert plan is not None
     (found,) = (each for each in implementations(function.body, target)
                 if each.name.endswith(f".{plan.instruction.name}"))
@@ -78,7 +78,7 @@ def by_dot_product(function: Function, target: CpuTarget) -> LoweredKernel:
     (WIDE_CPU, "float32", "float32", None),
 ])
 def test_the_instruction_of_a_cpu(target, left, right, name):
-    plan = plan_dot_product(DType.of(left), DType.of(right), target)
+    plan = select_dot_instruction(DType.of(left), DType.of(right), target)
     assert (None if plan is None else plan.instruction.name) == name
 
 
@@ -87,7 +87,7 @@ def test_the_instruction_of_a_cpu(target, left, right, name):
 @pytest.mark.parametrize(("rows", "columns", "depth", "swap"),
                          [(3, 21, 10, False), (1, 16, 3, True)])
 def test_matmul(target, left, right, rows, columns, depth, swap):
-    if plan_dot_product(DType.of(left), DType.of(right), target) is None:
+    if select_dot_instruction(DType.of(left), DType.of(right), target) is None:
         pytest.skip("this CPU has no dot-product instruction for these dtypes")
     a = var("a", (depth, rows) if swap else (rows, depth), left)
     b = var("b", (columns, depth) if swap else (depth, columns), right)

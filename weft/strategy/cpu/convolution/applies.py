@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.ir.dtype import float32, int32
 from weft.strategy.cpu.common.blocking import block_for
 from weft.strategy.cpu.convolution.problem import ConvProblem
-from weft.strategy.cpu.dot_product.instruction import DotPlan, plan_dot_product
+from weft.strategy.cpu.dot_product.instruction import DotInstruction, select_dot_instruction
 from weft.strategy.cpu.machine_model import has_masks
 from weft.target import CpuTarget
 from weft.topi.layout import Layout
@@ -14,7 +14,7 @@ RUNTIME_KERNEL = "the kernel is computed at run time"
 EMPTY = "an operand is empty"
 
 
-def plan_dots(problem: ConvProblem, target: CpuTarget) -> DotPlan | str:
+def plan_dots(problem: ConvProblem, target: CpuTarget) -> DotInstruction | str:
     """The dot product instruction for an ungrouped 2-D convolution of NCHW images, or the reason
     why there is none.
 
@@ -27,7 +27,7 @@ def plan_dots(problem: ConvProblem, target: CpuTarget) -> DotPlan | str:
         return f"{attrs.groups} groups"
     if (attrs.data_layout, attrs.result_layout) != ("NCHW", "NCHW"):
         return f"the data layout is {attrs.data_layout}, not NCHW"
-    plan = plan_dot_product(kernel.dtype, data.dtype, target, keeps_left=True)
+    plan = select_dot_instruction(kernel.dtype, data.dtype, target, keeps_left=True)
     if plan is None:
         return f"the CPU has no dot product instruction for {data.dtype} by {kernel.dtype}"
     wanted = int32 if plan.accumulator.is_int else float32

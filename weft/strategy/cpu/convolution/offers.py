@@ -62,7 +62,7 @@ def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer
     if isinstance(plan, str):
         yield Rejected(ConvAlgorithm.DOT_PRODUCT, plan)
         return
-    packed = f"OHWI{plan.group}i"
+    packed = f"OHWI{plan.k_group}i"
     if problem.attrs.kernel_layout != packed and not problem.is_unblocked:
         yield Rejected(ConvAlgorithm.DOT_PRODUCT,
                        f"the kernel layout is {problem.attrs.kernel_layout}, not {packed}")
@@ -71,14 +71,14 @@ def offer_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer
         yield Rejected(ConvAlgorithm.DOT_PRODUCT, RUNTIME_KERNEL)
         return
     shape = problem.shape
-    estimate = estimate_dot_product(shape, plan.group, plan.lanes, target)
+    estimate = estimate_dot_product(shape, plan.k_group, plan.lanes, target)
     # No tile reaches beyond the last output channel: the instruction cannot mask rows.
     rows = max(n for n in range(1, estimate.tile.mr + 1) if shape.outputs % n == 0)
     # Channels that make no whole group are padded with zeros, in the data as in the kernel.
     yield candidate(ConvPlan(
         ConvAlgorithm.DOT_PRODUCT, "NCHW", packed, "NCHW", dot=plan,
         tile=RegisterTile(rows, estimate.tile.nr_vectors),
-        added_inputs=-shape.inputs % plan.group), estimate.cycles, target)
+        added_inputs=-shape.inputs % plan.k_group), estimate.cycles, target)
 
 
 def offer_narrow_dot_product(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]:

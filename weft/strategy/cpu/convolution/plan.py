@@ -8,7 +8,7 @@ from typing import TypeAlias
 from weft.op.nn.conv import ConvAlgorithm
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.convolution.problem import ConvProblem
-from weft.strategy.cpu.dot_product.instruction import DotPlan
+from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Rejected
 from weft.target import CpuTarget
@@ -34,7 +34,7 @@ class ConvPlan:
     added_outputs: int = 0
     upcasts: bool = False
     winograd_tile: int | None = None
-    dot: DotPlan | None = None
+    dot: DotInstruction | None = None
 
     @staticmethod
     def in_own_layouts(problem: ConvProblem, algorithm: ConvAlgorithm,

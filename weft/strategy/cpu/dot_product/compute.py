@@ -18,7 +18,7 @@ from weft.op.nn.dense import DenseAttrs
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.common.register_tile import RegisterTile
 from weft.strategy.cpu.dot_product.cost import DotProductPlan
-from weft.strategy.cpu.dot_product.instruction import DotPlan
+from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.dot_product.schedule import CHUNK
 from weft.strategy.cpu.elementwise.flat_rows import ravel, row_count, unravel
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else, int_value, select
@@ -36,7 +36,7 @@ class _PackedMatmul:
     ``nr`` is the width of the right panels, a multiple of the tile's.
     """
 
-    dot: DotPlan
+    dot: DotInstruction
     tile: RegisterTile
     nr: int
     batch: tuple[PrimExpr, ...]
@@ -52,11 +52,11 @@ class _PackedMatmul:
 
     @property
     def groups(self) -> PrimExpr:
-        return _ceil_div(self.depth, self.dot.group)
+        return _ceil_div(self.depth, self.dot.k_group)
 
     def left_panels(self, batch: Sequence[PrimExpr], element: Element) -> te.Tensor:
         """A packed; 16 groups of a row are adjacent: packing copies a cache line at once."""
-        dot, mr, chunk = self.dot, self.tile.mr, CHUNK * self.dot.group
+        dot, mr, chunk = self.dot, self.tile.mr, CHUNK * self.dot.k_group
 
         def body(*index: PrimExpr) -> PrimExpr:
             *at, panel, block, within, inner = index
@@ -79,19 +79,19 @@ class _PackedMatmul:
 
         def body(*index: PrimExpr) -> PrimExpr:
             *at, panel, group, within, inner = index
-            column, k = panel * nr + within, group * dot.group + inner
+            column, k = panel * nr + within, group * dot.k_group + inner
             value = dot.convert(element(at, column, k), dot.right)
             inside = te.likely(all_of(column < self.columns, k < self.depth))
             return if_then_else(inside, value, const(0, dot.right))
 
-        shape = (*batch, _ceil_div(self.columns, nr), self.groups, const(nr), const(dot.group))
+        shape = (*batch, _ceil_div(self.columns, nr), self.groups, const(nr), const(dot.k_group))
         role = te.StageRole.INTERLEAVED_B if is_depth_first else te.StageRole.PACKED_B
         return te.compute(shape, body, name="right_panels", role=role)
 
     def _x(self, left: te.Tensor, at: list[PrimExpr], m: PrimExpr, group: te.IterVar,
            inner: te.IterVar) -> PrimExpr:
         """``A[m, k]`` from its panels."""
-        offset = (group % CHUNK) * self.dot.group + inner
+        offset = (group % CHUNK) * self.dot.k_group + inner
         batch, mr = batch_index(left, at, matrix_axes=4), self.tile.mr
         return left[(*batch, m // mr, group // CHUNK, m % mr, offset)]
 
@@ -106,7 +106,7 @@ class _PackedMatmul:
         return te.sum(x.astype(kind) * y.astype(kind), axes)
 
     def _k_axes(self) -> tuple[te.IterVar, te.IterVar]:
-        return te.reduce_axis(self.groups, "kg"), te.reduce_axis(self.dot.group, "ki")
+        return te.reduce_axis(self.groups, "kg"), te.reduce_axis(self.dot.k_group, "ki")
 
     def element(self, left: te.Tensor, right: te.Tensor) -> Callable[..., PrimExpr]:
         """The element of C at (batch…, row, column), in the accumulator dtype."""
@@ -142,7 +142,7 @@ class _PackedMatmul:
         if self.has_row_of_ones:
             return lambda *i: dot_sums[(*i[:-2], self.rows, i[-1])] * factor
         kg, ki = self._k_axes()
-        ones = te.compute((dot.group,), lambda _: const(1, dot.left), name="ones",
+        ones = te.compute((dot.k_group,), lambda _: const(1, dot.left), name="ones",
                           role=te.StageRole.ONES)
         shape = (*right.shape[:-4], _round_up(self.columns, self.nr))
 
@@ -159,7 +159,7 @@ class _PackedMatmul:
         if not shift:
             return None
         kg, ki = self._k_axes()
-        ones = te.compute((dot.lanes, dot.group), lambda *_: const(1, dot.right), name="ones",
+        ones = te.compute((dot.lanes, dot.k_group), lambda *_: const(1, dot.right), name="ones",
                           role=te.StageRole.ONES)
         shape = (*left.shape[:-4], _round_up(self.rows, self.tile.mr), const(dot.lanes))
 

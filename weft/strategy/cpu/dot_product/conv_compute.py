@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from weft import te
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.cpu.common.register_tile import RegisterTile
-from weft.strategy.cpu.dot_product.instruction import DotPlan
+from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.tir.expr import PrimExpr, all_of, const, if_then_else
 from weft.topi.nn.conv import side_padding, window_counts
 
@@ -34,7 +34,7 @@ class _Window:
         """Columns of the result, rounded up to whole tiles."""
         return _round_up(self.extents[1], self.tile_columns)
 
-    def padded(self, data: te.Tensor, plan: DotPlan) -> te.Tensor:
+    def padded(self, data: te.Tensor, plan: DotInstruction) -> te.Tensor:
         """The data in the dtype of the instruction, padded to the columns that last tiles read."""
         batch, channels, height, width = data.shape
         (top, bottom), (left, _) = side_padding(self.attrs.padding, 2)
@@ -49,7 +49,7 @@ class _Window:
         return te.compute((batch, channels, height + top + bottom, row), element,
                           name="data_pad", role=te.StageRole.PADDING)
 
-    def pixels(self, data: te.Tensor, plan: DotPlan) -> te.Tensor:
+    def pixels(self, data: te.Tensor, plan: DotInstruction) -> te.Tensor:
         """``padded`` for pointwise convolutions: the pixels that are read, as a single row."""
         batch, channels, _, _ = data.shape
         rows, columns = self.extents
@@ -62,19 +62,19 @@ class _Window:
         return te.compute((batch, channels, const(1), _round_up(rows * columns, self.tile_columns)),
                           element, name="data_pixels", role=te.StageRole.PADDING)
 
-    def grouped(self, padded: te.Tensor, plan: DotPlan, stride: int) -> te.Tensor:
+    def grouped(self, padded: te.Tensor, plan: DotInstruction, stride: int) -> te.Tensor:
         """The data as ``[n, c // group, y, x % stride, x // stride, c % group]``."""
         batch, channels, height, row = padded.shape
         return te.compute(
-            (batch, channels // plan.group, height, const(stride), row // stride,
-             const(plan.group)),
-            lambda n, g, y, phase, x, k: padded[n, g * plan.group + k, y, x * stride + phase],
+            (batch, channels // plan.k_group, height, const(stride), row // stride,
+             const(plan.k_group)),
+            lambda n, g, y, phase, x, k: padded[n, g * plan.k_group + k, y, x * stride + phase],
             name="data_groups", role=te.StageRole.CHANNEL_GROUPS)
 
 
 def dot_product_conv(
-    data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs, *, plan: DotPlan, tile: RegisterTile,
-    is_flat: bool,
+    data: te.Tensor, kernel: te.Tensor, attrs: ConvAttrs, *, plan: DotInstruction,
+    tile: RegisterTile, is_flat: bool,
 ) -> te.Tensor:
     """``nn.conv2d`` of NCHW data with a packed kernel (``OHWI4i``).
 
@@ -120,12 +120,12 @@ def dot_product_conv(
 
 def _corrections(
     weight: Callable[[PrimExpr], PrimExpr], axes: list[te.IterVar], outputs: PrimExpr,
-    plan: DotPlan,
+    plan: DotInstruction,
 ) -> te.Tensor | None:
     """Sums of the kernel, in all lanes, if the data is shifted, which adds a multiple of them."""
     if not plan.shift(right=True):
         return None
-    ones = te.compute((plan.lanes, plan.group), lambda *_: const(1, plan.right), name="ones",
+    ones = te.compute((plan.lanes, plan.k_group), lambda *_: const(1, plan.right), name="ones",
                       role=te.StageRole.ONES)
     return te.compute(
         (outputs, const(plan.lanes)),

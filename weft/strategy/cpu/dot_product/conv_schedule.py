@@ -6,14 +6,14 @@ from weft import te
 from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.register_tile import RegisterTile
-from weft.strategy.cpu.dot_product.instruction import DotPlan
+from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.dot_product.schedule import schedule_sums
 from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 
 
 def schedule_dot_product_conv(
-    ctx: CpuContext, *, plan: DotPlan, tile: RegisterTile, is_flat: bool
+    ctx: CpuContext, *, plan: DotInstruction, tile: RegisterTile, is_flat: bool
 ) -> None:
     """A task is the columns of one tile in one row, for all output channels, tile by tile.
 
@@ -39,7 +39,7 @@ def schedule_dot_product_conv(
         if op.role is te.StageRole.DOT_PRODUCT:
             inner.compute_at(stage, tall)
             _block_registers(inner, plan)
-            if work_of(op) >= PARALLEL_THRESHOLD * plan.group:
+            if work_of(op) >= PARALLEL_THRESHOLD * plan.k_group:
                 stage.parallel(task)
         elif op.role is te.StageRole.CHANNEL_GROUPS:
             *outer, within, group = inner.axis
@@ -61,7 +61,7 @@ def _schedule_copy(
         parallelize(stage, loops)
 
 
-def _block_registers(stage: te.Stage, plan: DotPlan) -> None:
+def _block_registers(stage: te.Stage, plan: DotInstruction) -> None:
     stage.set_scope("local")
     n, channel, row, column = stage.axis
     *taps, depth, inner = stage.reduce_axis

@@ -11,7 +11,7 @@ from weft.strategy.cpu.common.register_tile import (
     cover_cycles,
     fits_registers,
 )
-from weft.strategy.cpu.dot_product.instruction import DotPlan
+from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.machine_model import machine_model
 from weft.target import CpuTarget
 
@@ -24,7 +24,7 @@ class DotProductPlan:
     layout of a weight that is packed at compile time (``None``: B is packed at run time).
     """
 
-    dot: DotPlan
+    dot: DotInstruction
     tile: RegisterTile
     panels: WeightPanels | None = None
 
@@ -34,7 +34,7 @@ class DotProductPlan:
         return f"{self.dot.instruction.name}, mr {self.tile.mr}, nr {nr}, {weight}"
 
 
-def plan_run_time(dot: DotPlan, m: int, n: int, target: CpuTarget) -> DotProductPlan:
+def plan_run_time(dot: DotInstruction, m: int, n: int, target: CpuTarget) -> DotProductPlan:
     """The plan that packs both operands at run time."""
     vectors = -(-n // dot.lanes)
     if dot.shifts_left:
@@ -46,7 +46,7 @@ def plan_run_time(dot: DotPlan, m: int, n: int, target: CpuTarget) -> DotProduct
 
 
 def plan_prepacked(
-    dot: DotPlan, m: int, n: int, target: CpuTarget, panels: WeightPanels | None = None
+    dot: DotInstruction, m: int, n: int, target: CpuTarget, panels: WeightPanels | None = None
 ) -> DotProductPlan:
     """The plan for a constant weight, in ``panels`` if it has been packed already.
 
@@ -63,10 +63,10 @@ def plan_prepacked(
     return DotProductPlan(dot, RegisterTile(tile.mr, vectors), panels)
 
 
-def panels_for(n: int, dot: DotPlan) -> WeightPanels:
+def panels_for(n: int, dot: DotInstruction) -> WeightPanels:
     """The panels for a constant weight of ``n`` columns: the widest with the least padding."""
     widths = [dot.lanes * vectors for vectors in range(MAX_PANEL_VECTORS, 0, -1)]
-    return WeightPanels(min(widths, key=lambda width: -n % width), dot.group)
+    return WeightPanels(min(widths, key=lambda width: -n % width), dot.k_group)
 
 
 def dot_product_cycles(
@@ -75,4 +75,4 @@ def dot_product_cycles(
     """One matmul without packing; the corrections of shifted operands are left out."""
     vectors = -(-n // plan.dot.lanes)
     steps = cover_cycles(machine_model(target), m, vectors, plan.tile)
-    return -(-k // plan.dot.group) * steps
+    return -(-k // plan.dot.k_group) * steps

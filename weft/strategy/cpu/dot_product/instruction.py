@@ -21,7 +21,7 @@ _KEPT, _WIDENED, _SHIFTED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class DotPlan:
+class DotInstruction:
     """A dot-product instruction and the conversions of its operands.
 
     ``shifts_left``: the packed left operand holds ``x + 128`` for signed ``x`` and ``x - 128`` for
@@ -45,7 +45,7 @@ class DotPlan:
         return self.instruction.result.dtype
 
     @property
-    def group(self) -> int:
+    def k_group(self) -> int:
         """How many neighbours along K one lane accumulates."""
         return int_value(self.instruction.operands[0].shape[0]) or 1
 
@@ -72,16 +72,16 @@ class DotPlan:
         return SHIFT if (self.right if right else self.left).code == "uint" else -SHIFT
 
 
-def plan_dot_product(
+def select_dot_instruction(
     left: DType, right: DType, target: CpuTarget, *, keeps_left: bool = False,
     keeps_right: bool = False,
-) -> DotPlan | None:
+) -> DotInstruction | None:
     """The best instruction for operands of these dtypes; ``None`` if the CPU has none.
 
     Wider registers come first, then more products per lane, then fewer shifts. ``keeps_left`` and
     ``keeps_right`` rule out conversions of an operand: it was packed at compile time.
     """
-    plans: list[tuple[tuple[int, int, int], DotPlan]] = []
+    plans: list[tuple[tuple[int, int, int], DotInstruction]] = []
     for instruction in CPU_BACKEND.instructions:
         if not instruction.runs_on(target.arch, target.features):
             continue
@@ -92,14 +92,14 @@ def plan_dot_product(
         if any(keeps and change != _KEPT for keeps, change in
                zip((keeps_left, keeps_right), changes, strict=True)):
             continue
-        plan = DotPlan(instruction, changes[0] == _SHIFTED, changes[1] == _SHIFTED)
-        plans.append(((-plan.lanes, -plan.group, changes.count(_SHIFTED)), plan))
+        plan = DotInstruction(instruction, changes[0] == _SHIFTED, changes[1] == _SHIFTED)
+        plans.append(((-plan.lanes, -plan.k_group, changes.count(_SHIFTED)), plan))
     return min(plans, key=lambda entry: entry[0])[1] if plans else None
 
 
 def multiplies_bytes(left: DType, right: DType, target: Target) -> bool:
     """Whether a dot-product instruction of a CPU takes these dtypes, with sums of 32 bits."""
-    return isinstance(target, CpuTarget) and plan_dot_product(left, right, target) is not None
+    return isinstance(target, CpuTarget) and select_dot_instruction(left, right, target) is not None
 
 
 def features_for(left: DType, right: DType, target: CpuTarget) -> tuple[str, ...]:

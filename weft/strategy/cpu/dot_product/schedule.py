@@ -6,7 +6,7 @@ from weft import te
 from weft.strategy.analysis import computes_below, elements, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.dot_product.cost import DotProductPlan
-from weft.strategy.cpu.dot_product.instruction import DotPlan
+from weft.strategy.cpu.dot_product.instruction import DotInstruction
 from weft.strategy.cpu.elementwise.schedule import parallelize, vectorize_innermost
 from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 
@@ -45,7 +45,7 @@ def _schedule_packing(stage: te.Stage, op: te.ComputeOp, lanes: int) -> None:
         parallelize(stage, loops)
 
 
-def schedule_sums(stage: te.Stage, dot: DotPlan) -> None:
+def schedule_sums(stage: te.Stage, dot: DotInstruction) -> None:
     """The sums of an operand: its product with ones, by the same instruction."""
     *outer, axis = stage.axis
     *groups, inner = stage.reduce_axis
@@ -87,5 +87,5 @@ def _schedule_tiles(
     acc.unroll(vectors)
     acc.tensorize(lanes, dot.instruction)
     # ``work_of`` counts multiply-adds, of which an instruction does a group per lane.
-    if work_of(reduction) >= PARALLEL_THRESHOLD * dot.group:
+    if work_of(reduction) >= PARALLEL_THRESHOLD * dot.k_group:
         stage.parallel(task)

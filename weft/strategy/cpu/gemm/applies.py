@@ -17,9 +17,9 @@ from weft.ir.types import TensorType, is_static
 from weft.op.nn.dense import DenseAttrs, WeightPanels
 from weft.op.nn.matmul import BatchMatmulAttrs, MatmulAttrs
 from weft.strategy.cpu.dot_product.instruction import (
-    DotPlan,
+    DotInstruction,
     features_for,
-    plan_dot_product,
+    select_dot_instruction,
 )
 from weft.strategy.cpu.gemm.cost import GemmShape
 from weft.target import CpuTarget
@@ -164,15 +164,17 @@ def _why_too_small(problem: MatmulProblem) -> str | None:
     return None
 
 
-def dot_product_of(problem: MatmulProblem, target: CpuTarget, *, prepacked: bool) -> DotPlan | None:
+def dot_product_of(
+    problem: MatmulProblem, target: CpuTarget, *, prepacked: bool
+) -> DotInstruction | None:
     """The dot-product instruction for a problem of known sizes, with accumulators of 32 bits."""
     if not problem.is_static:
         return None
     a, b, c = problem.a.dtype, problem.b.dtype, problem.c.dtype
-    plan = plan_dot_product(a, b, target, keeps_right=prepacked)
+    plan = select_dot_instruction(a, b, target, keeps_right=prepacked)
     panels = problem.panels
     if plan is None or (panels is not None and not (
-            panels.nr % plan.lanes == 0 and panels.k_group == plan.group)):
+            panels.nr % plan.lanes == 0 and panels.k_group == plan.k_group)):
         return None
     wanted = (int32,) if plan.accumulator.is_int else (float32, a)
     return plan if c in wanted else None
@@ -184,7 +186,7 @@ def why_no_dot_product(problem: MatmulProblem, target: CpuTarget) -> str:
     features = features_for(a, b, target)
     if not features:
         return f"no instruction multiplies {a} by {b}"
-    if plan_dot_product(a, b, target) is None:
+    if select_dot_instruction(a, b, target) is None:
         return f"the CPU lacks {' and '.join(features)}"
     if not problem.is_static:
         return "a size is 0 or not known"
