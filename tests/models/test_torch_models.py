@@ -1,8 +1,8 @@
 """Real architectures, built here with seeded random weights, by every way from torch to weft.
 
-Each is exported to ONNX at fixed and at open sizes, and compiled as a module, as an exported
-program with open sizes, and by ``torch.compile``; results are compared with torch, those of ONNX
-also with onnxruntime.
+Each is exported to ONNX with fixed and with dynamic shapes, and compiled as a module, as an
+exported program with dynamic shapes, and by ``torch.compile``. Results are compared with torch,
+those of ONNX also with onnxruntime.
 """
 
 from __future__ import annotations

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 import numpy as np
 
+import weft
+from weft.runtime import TensorSpec
 from weft.support.config import config
 from weft.support.errors import (
     InternalError,
@@ -28,6 +30,7 @@ EXIT_UNSUPPORTED = 3
 EXIT_INTERNAL = 70
 
 F = TypeVar("F", bound=Callable[..., Any])
+Runnable: TypeAlias = "weft.Executable | weft.CompiledModule"
 
 
 def exit_code(error: WeftError) -> int:
@@ -93,7 +96,7 @@ def run_options(function: F) -> F:
     return function
 
 
-def make_inputs(module: Any, file: Path | None, fill: str) -> dict[str, np.ndarray]:
+def make_inputs(module: Runnable, file: Path | None, fill: str) -> dict[str, np.ndarray]:
     """One array per input: from the file, or filled if the file does not contain it."""
     given = _read_npz(file) if file is not None else {}
     unknown = sorted(set(given) - {port.name for port in module.inputs})
@@ -128,13 +131,13 @@ def _named(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return array.view(dtype) if opaque and array.dtype.names is None else array
 
 
-def _filled(port: Any, fill: str, generator: np.random.Generator) -> np.ndarray:
-    shape, dtype = tuple(port.shape), np.dtype(port.dtype)
-    if any(isinstance(size, str) for size in shape):
+def _filled(port: TensorSpec, fill: str, generator: np.random.Generator) -> np.ndarray:
+    if any(isinstance(size, str) for size in port.shape):
         raise InvalidInputError(
             f"input {port.name!r} has a dynamic shape, and no array is given", got=port,
             help=f"--inputs FILE.npz gives it an array, --input-shape {port.name}:SHAPE fixes them",
         )
+    shape, dtype = port.concrete_shape, np.dtype(port.dtype)
     if fill == "random" and dtype.kind in "fV":
         return generator.standard_normal(shape).astype(dtype)
     if fill == "random":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 
 from weft.cli.common import (
+    Runnable,
     compile_options,
     make_inputs,
     print_json,
@@ -89,7 +89,7 @@ def bench_command(model: str, target: str | None, shapes: Shapes, opt_level: int
                f"worst {figures['worst_ms']:.3f} ms of {repeat} runs")
 
 
-def _measure(module: Any, feeds: list[np.ndarray], repeat: int) -> list[float]:
+def _measure(module: Runnable, feeds: list[np.ndarray], repeat: int) -> list[float]:
     """Milliseconds per run, after two warm-up runs."""
     for _ in range(2):
         module(*feeds)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.compiler.extensions import Extensions, PassesLike, RulesLike
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.program import KernelSource
-from weft.compiler.sources import import_model, prepare
+from weft.compiler.sources import ModelLike, import_model, prepare
 from weft.compiler.stages import kernels_of
 from weft.ir.op import Op
 from weft.runtime.table import render_table
@@ -48,13 +49,15 @@ class TuningReport:
 
 
 def tune_model(
-    model: Any,
+    model: ModelLike,
     records: str | os.PathLike[str],
     *,
-    target: Any = None,
+    target: Target | str | None = None,
     inputs: Mapping[str, Sequence[object]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     opt_level: int = 3,
+    passes: PassesLike = (),
+    rules: RulesLike = (),
     seconds: float = 0.1,
     again: bool = False,
     **knobs: Any,
@@ -74,7 +77,8 @@ def tune_model(
         raise OptionError("invalid seconds", expected="a positive number", got=repr(seconds))
     with config(**{**knobs, "records": None}):
         load_plugins()
-        options = CompileOptions.make(target, opt_level, inputs)
+        options = CompileOptions.make(target, opt_level, inputs,
+                                      extensions=Extensions.make(passes, rules))
         _check_is_here(options.target)
         source = prepare(model, example_inputs, inputs)
         mod = run_pipeline(import_model(source, options), options, stop_at="lowered")

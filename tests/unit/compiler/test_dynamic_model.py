@@ -1,4 +1,4 @@
-"""Models with open sizes: a program for each that they meet."""
+"""Models with dynamic shapes: one program per set of input shapes."""
 
 from __future__ import annotations
 

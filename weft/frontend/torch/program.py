@@ -118,7 +118,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
 
 
 def _with_own_weights(program: TorchProgram) -> TorchProgram:
-    """Programs of open sizes are compiled again later, when the module may have been trained."""
+    """``program`` with copies of the weights, which may be trained before it compiles again."""
     weights = {name: tensor.clone() for name, tensor in program.weights.items()}
     return dataclasses.replace(program, weights=weights)
 

@@ -24,7 +24,7 @@ MAX_SPECIAL = 1024
 
 
 class Specialize(Protocol):
-    """Makes code of a kernel with open sizes; a compiler stands behind it."""
+    """Makes code of a kernel with dynamic shapes; a compiler stands behind it."""
 
     def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
                  ) -> tuple[VmKernel, Library]:
@@ -98,7 +98,7 @@ def _other_sizes(facts: VmKernel, args: Sequence[np.ndarray]) -> InvalidInputErr
 class KernelTable:
     """Finds the code of kernel ``number``: at once, or for sizes met for the first time.
 
-    Without ``specialize`` kernels with open sizes are refused.
+    Without ``specialize`` kernels with dynamic shapes are refused.
     """
 
     def __init__(self, kernels: Sequence[VmKernel], library: Library,

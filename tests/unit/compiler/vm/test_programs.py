@@ -1,4 +1,4 @@
-"""Loops, depth, data, references, open sizes and refusals, from program to result."""
+"""Loops, depth, data, references, dynamic shapes and refusals, from program to result."""
 
 from __future__ import annotations
 

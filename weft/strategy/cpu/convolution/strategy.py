@@ -32,7 +32,7 @@ from weft.target import CpuTarget
 def convolution(call: Call, target: CpuTarget) -> Iterator[Implementation]:
     """What ``decide`` offers in the layouts of the call, the fastest and those it was chosen from.
 
-    Raises ``InternalError`` for open sizes: a kernel has fixed ones.
+    Raises ``InternalError`` for dynamic shapes, which kernels do not have.
     """
     problem = ConvProblem.of(call)
     if problem is None:
