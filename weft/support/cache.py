@@ -1,10 +1,10 @@
-"""A content-addressed cache on disk, safe against concurrent, killed and unwritable everything.
+"""A content-addressed disk cache, safe against concurrent and killed writers.
 
-An entry is one file, written under a temporary name and renamed, so a reader sees all of it or
-nothing. Its header holds a checksum: a damaged entry is dropped and counts as absent. A cache that
-cannot be written says so once and then does nothing. Of the times of a file the modification is
-when the entry was written, and the access when it was used last: the entries unused for longest go
-first when the size limit is passed.
+An entry is one file, written under a temporary name and then renamed, so readers see a complete
+entry or none. A checksum in the header detects corrupt entries, which are removed and count as
+misses. If the folder is not writable, the cache warns once and stores nothing. The modification
+time of a file is when the entry was written, the access time when it was last used. When the cache
+exceeds its size limit, the least recently used entries are evicted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from weft.support.log import Level, debug, logger
 
 _MAGIC = b"weftcch1"
 _HEADER = 64  # magic, payload length, checksum; keeps a mapped payload 64-byte aligned
-_STALE_TEMPORARY = 3600.0  # seconds after which a temporary file has lost its writer
-_CHECK_EVERY = 64 << 20  # bytes written between two looks at the size of the folder
+_STALE_TEMPORARY = 3600.0  # seconds after which a temporary file is abandoned
+_CHECK_EVERY = 64 << 20  # bytes written between checks of the folder's size
 
 
 def default_directory() -> Path:
-    """The folder that ``config.cache_dir`` names, else the user's cache folder."""
+    """``config.cache_dir``, or the user's cache folder."""
     if config.cache_dir is not None:
         return config.cache_dir
     from platformdirs import user_cache_path
@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How large a cache is, how it grows, and how much of it is of no use; sizes in bytes."""
+    """Size and growth of a cache, and the size of stale entries; in bytes."""
 
     entries: int
     size: int
@@ -62,7 +62,7 @@ _DAY = 86400.0
 
 
 class DiskCache:
-    """Maps keys (hex digests) to bytes under ``directory``; never raises for a broken disk."""
+    """Maps keys (hex digests) to bytes, in files under ``directory``; never raises ``OSError``."""
 
     def __init__(self, directory: Path, max_bytes: int = 4 << 30) -> None:
         self.directory = directory
@@ -75,7 +75,7 @@ class DiskCache:
         return self.directory / key[:2] / key
 
     def get(self, key: str) -> memoryview | None:
-        """The payload of ``key``, mapped read-only and 64-byte aligned; ``None`` if absent."""
+        """The payload of ``key``, memory-mapped read-only, 64-byte aligned; ``None`` on a miss."""
         path = self.path(key)
         try:
             view, written = _map(path)
@@ -83,7 +83,7 @@ class DiskCache:
             return None
         payload = _payload(view)
         if payload is None:
-            logger("cache").info("dropped a damaged entry: %s", path)
+            logger("cache").info("removed a corrupt entry: %s", path)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -92,7 +92,7 @@ class DiskCache:
         return payload
 
     def put(self, key: str, *parts: bytes | memoryview) -> bool:
-        """Store the concatenation of ``parts``; ``False`` where the folder refuses."""
+        """Store the concatenation of ``parts``; ``False`` if it could not be written."""
         size = sum(len(part) for part in parts)
         if size + _HEADER > self.max_bytes:
             return False
@@ -105,10 +105,10 @@ class DiskCache:
         return True
 
     def clear(self, keep: int = 0) -> tuple[int, int]:
-        """Remove entries, those unused for longest first, until at most ``keep`` bytes are left.
+        """Evict the least recently used entries until at most ``keep`` bytes are left.
 
-        Returns how many were removed, and their bytes. Other processes may use the cache
-        meanwhile: what they have read stays with them, and what they write next is kept.
+        Returns the number and bytes of removed entries. Other processes may use the cache
+        meanwhile: mapped entries stay valid, and later writes are kept.
         """
         self._remove_temporaries(time.time() - _STALE_TEMPORARY)
         return self._drop(keep)
@@ -144,9 +144,9 @@ class DiskCache:
         with self._lock:
             first, self._warned = not self._warned, True
         if first:
-            logger("cache").warning("compiled code is not kept: %s cannot be written (%s); set "
-                                    "WEFT_CACHE_DIR to a folder that can", self.directory,
-                                    error.strerror or error)
+            logger("cache").warning("the cache folder %s is not writable (%s), so compiled code is "
+                                    "not cached; set WEFT_CACHE_DIR to a writable folder",
+                                    self.directory, error.strerror or error)
 
     def _account(self, size: int) -> None:
         with self._lock:
@@ -158,21 +158,21 @@ class DiskCache:
             self.evict()
 
     def evict(self) -> None:
-        """Drop what was unused for longest until the limit holds; one process at a time."""
+        """Evict the least recently used entries down to the size limit; one process at a time."""
         from filelock import FileLock, Timeout
 
         try:
             with FileLock(self.directory / ".lock", timeout=0):
                 self._evict_locked()
         except (Timeout, OSError):
-            return  # another process is at it, or the folder is read-only
+            return  # another process evicts, or the folder is read-only
 
     def _evict_locked(self) -> None:
         self._remove_temporaries(time.time() - _STALE_TEMPORARY)
         self._drop(self.max_bytes)
 
     def _drop(self, keep: int) -> tuple[int, int]:
-        """Remove what was unused for longest until ``keep`` bytes are left; count and bytes."""
+        """Evict the least recently used entries until ``keep`` bytes are left; count and bytes."""
         entries = sorted(self._entries(), key=lambda entry: (entry.used, entry.path))
         total = sum(entry.size for entry in entries)
         count = freed = 0
@@ -182,7 +182,7 @@ class DiskCache:
             with contextlib.suppress(OSError):
                 entry.path.unlink()
                 count, freed = count + 1, freed + entry.size
-                debug(Level.CACHE, "cache", f"dropped {entry.path.name}")
+                debug(Level.CACHE, "cache", f"evicted {entry.path.name}")
         return count, freed
 
     def _remove_temporaries(self, oldest: float) -> None:
@@ -196,21 +196,21 @@ class DiskCache:
         for path in self.directory.glob("??/[!.]*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                # Earlier versions touched both times; whichever is later is of the last use.
+                # Earlier versions updated both times, so the later one is the last use.
                 used = max(status.st_atime, status.st_mtime)
                 found.append(Entry(path, status.st_size, used, status.st_mtime))
         return found
 
 
 def _map(path: Path) -> tuple[memoryview, int]:
-    """The bytes of a file, and when it was written (in nanoseconds)."""
+    """The memory-mapped bytes of a file, and its modification time in nanoseconds."""
     with path.open("rb") as file:
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         return view, os.fstat(file.fileno()).st_mtime_ns
 
 
 def _payload(view: memoryview) -> memoryview | None:
-    """What follows the header, or ``None`` where length or checksum disagree."""
+    """The payload after the header; ``None`` if length or checksum do not match."""
     if len(view) < _HEADER or view[:8] != _MAGIC:
         return None
     payload = view[_HEADER:]
@@ -223,7 +223,7 @@ _caches: dict[tuple[Path, int], DiskCache] = {}
 
 
 def open_cache() -> DiskCache | None:
-    """The cache that the configuration asks for; ``None`` where it asks for none."""
+    """The cache of the current configuration; ``None`` if caching is off."""
     if config.no_cache:
         return None
     key = (default_directory(), config.cache_size)

@@ -1,12 +1,12 @@
-"""Every knob of weft, in one table: environment variable, type, default and meaning.
+"""All settings of weft in one table: environment variable, type, default and meaning.
 
-A knob is read as an attribute of ``config``. Its value is the innermost ``with config(name=value)``
-block of the current context, else the environment variable, else the default::
+A setting is an attribute of ``config``. Its value comes from the innermost ``with
+config(name=value)`` block of the current context, else the environment variable, else the default::
 
     with weft.config(debug=5, no_cache=True):
         weft.compile("model.onnx")
 
-Values that cannot be used raise ``OptionError`` and name the variable they came from.
+Invalid values raise ``OptionError``, which names the variable.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class Knob(Generic[T]):
                           help=f"use `with weft.config({self.name}={value!r}):`, or set {self.env}")
 
     def convert(self, value: Any, where: str) -> T:
-        """``value`` (text, or a Python value given in code) as this knob's type."""
+        """``value``, text or a Python value, converted to the type of this setting."""
         try:
             return self.parse(_as_text(value))
         except ValueError:
-            raise OptionError(f"{where} has a value that cannot be used", expected=self.expected,
+            raise OptionError(f"invalid value of {where}", expected=self.expected,
                               got=repr(value), help=self.doc) from None
 
 
@@ -127,7 +127,7 @@ def _size(text: str) -> int:
 
 
 class Config:
-    """The table of knobs; ``config`` is the one instance."""
+    """The table of settings; ``config`` is the only instance."""
 
     debug = Knob("WEFT_DEBUG", 0, _integer(0, 7), "0 to 7",
                  "print more, each level with all below: 1 devices and cache hits, 2 kernels with "
@@ -156,7 +156,7 @@ class Config:
     cache_dir = Knob("WEFT_CACHE_DIR", None, _optional(_path), "a folder",
                      "where compiled code is kept (default: the user's cache folder)")
     cache_size = Knob("WEFT_CACHE_SIZE", 4 << 30, _size, "a size such as 512M or 4G",
-                      "size at which the entries unused for longest are dropped")
+                      "size above which the least recently used entries are evicted")
     winograd = Knob("WEFT_WINOGRAD", True, _flag, "0 or 1",
                     "use Winograd for 3x3 convolutions (larger weights and rounding errors, "
                     "relative ones below 1e-4)")
@@ -179,7 +179,7 @@ class Config:
 
     @contextmanager
     def __call__(self, **values: Any) -> Iterator[Config]:
-        """Values that hold inside the block, in this thread (or task) alone."""
+        """Set values inside the block, for this thread or task only."""
         token = _overrides.set({**_overrides.get(), **self.check(values)})
         try:
             yield self
@@ -187,7 +187,7 @@ class Config:
             _overrides.reset(token)
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """``values`` converted; unknown names and unusable values raise ``OptionError``."""
+        """``values`` converted; unknown names and invalid values raise ``OptionError``."""
         known = knobs()
         checked = {}
         for name, value in values.items():
@@ -200,11 +200,11 @@ class Config:
         return checked
 
     def overrides(self) -> dict[str, Any]:
-        """What the enclosing ``with config(...)`` blocks set, for handing to another thread."""
+        """The values set by enclosing ``with config(...)`` blocks, to pass to another thread."""
         return dict(_overrides.get())
 
     def override(self, name: str) -> Any:
-        """What the enclosing blocks set for one knob; ``None`` where they leave it alone."""
+        """The value set by enclosing blocks for one setting; ``None`` if they do not set it."""
         return _overrides.get().get(name)
 
     def __repr__(self) -> str:
@@ -212,16 +212,16 @@ class Config:
 
 
 def knobs() -> dict[str, Knob[Any]]:
-    """All knobs by name, in the order of the table."""
+    """All settings by name, in the order of the table."""
     return {name: knob for name, knob in vars(Config).items() if isinstance(knob, Knob)}
 
 
-# Read by the tools of the source tree.
+# Variables of the development tools.
 _OF_TOOLS = frozenset({"WEFT_FUZZ_EXAMPLES", "WEFT_PYTHON", "WEFT_VENV"})
 
 
 def unknown_variables() -> dict[str, str | None]:
-    """Environment variables named ``WEFT_*`` that are no settings, with the closest one that is."""
+    """Environment variables ``WEFT_*`` that are not settings, each with the closest setting."""
     known = {knob.env for knob in knobs().values()}
     unknown = sorted(name for name in os.environ
                      if name.startswith("WEFT_") and name not in known | _OF_TOOLS)
@@ -231,8 +231,8 @@ def unknown_variables() -> dict[str, str | None]:
 
 @functools.cache
 def report_unknown_variables() -> None:
-    """Warn of ``unknown_variables``, once in a process: a misspelled setting does nothing."""
-    import logging  # which takes a third of the time that `import weft` does
+    """Warn about ``unknown_variables`` once per process: misspelled settings have no effect."""
+    import logging  # takes a third of the time of `import weft`
 
     for name, close in unknown_variables().items():
         hint = f"; did you mean {close}?" if close else "; `weft doctor` lists the settings"
@@ -240,7 +240,7 @@ def report_unknown_variables() -> None:
 
 
 def knob_table() -> str:
-    """The table of knobs as Markdown, for the documentation and ``weft doctor``."""
+    """The table of settings as Markdown, for the documentation and ``weft doctor``."""
     rows = [f"| `{k.env}` | `{name}` | {k.expected} | {_shown(k.default)} | {k.doc} |"
             for name, k in knobs().items()]
     head = ["| variable | option | values | default | meaning |", "|---|---|---|---|---|"]

@@ -1,4 +1,4 @@
-"""Text files for whoever looks inside: what ``WEFT_DUMP_DIR`` asks for."""
+"""Writes the dump files that ``WEFT_DUMP_DIR`` enables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from weft.support.errors import OptionError
 
 
 def write_dump(folder: Path, name: str, text: str) -> None:
-    """Write ``folder/name``, making the folder; ``OptionError`` where the folder refuses."""
+    """Write ``folder/name``, creating the folder; ``OptionError`` if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OptionError("the dump folder cannot be written", where=folder / name,
+        raise OptionError("cannot write to the dump folder", where=folder / name,
                           got=error.strerror or error,
-                          help="set WEFT_DUMP_DIR to a folder that can") from None
+                          help="set WEFT_DUMP_DIR to a writable folder") from None

@@ -1,7 +1,7 @@
-"""The one family of errors that weft raises, and how an error is worded.
+"""The exception classes of weft and the format of their messages.
 
-Every error says *what* went wrong, *where*, what was *expected*, what was *got* and *how to fix
-it*. The fields are kept apart, so that tools (and tests) need not parse the message.
+An error says *what* is wrong, *where*, what was *expected*, what was *got* and *how to fix it*.
+Each is a separate attribute, so that tools and tests need not parse the message.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ E = TypeVar("E", bound="WeftError")
 
 
 class WeftError(Exception):
-    """Base class of everything that weft raises on purpose.
+    """Base class of all errors that weft raises.
 
     ``what`` is one line that names the problem and the operator or file it is about; ``where`` is
     a source position or node name; ``notes`` are further lines (one per missing operator, say).
@@ -40,7 +40,7 @@ class WeftError(Exception):
         super().__init__(self.render())
 
     def render(self) -> str:
-        """The message as shown to the user, one fact a line."""
+        """The message as shown to the user, one field per line."""
         lines = [f"{self.code} {self.what}"]
         if self.where:
             lines.append(f"  --> {self.where}")
@@ -53,9 +53,9 @@ class WeftError(Exception):
             lines.append(f"  help: {self.help}")
         return "\n".join(lines)
 
-    def at(self: E, place: str | None, *notes: str) -> E:
-        """The same error with its place, where it has none yet, and further notes."""
-        return _rebuild(type(self), self.what, self.where or place, self.expected, self.got,
+    def at(self: E, location: str | None, *notes: str) -> E:
+        """A copy with further notes, and with ``location`` unless the error has one already."""
+        return _rebuild(type(self), self.what, self.where or location, self.expected, self.got,
                         (*self.notes, *notes), self.help)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -88,7 +88,7 @@ def _rebuild(
 
 
 class OptionError(WeftError):
-    """A knob, environment variable, pass option or command-line value that cannot be used."""
+    """An invalid setting, environment variable, pass option or command-line value."""
 
     code = "E0010"
 
@@ -100,7 +100,7 @@ class RegistryError(WeftError):
 
 
 class TypeInferenceError(WeftError):
-    """One or more ill-typed calls; ``errors`` holds each with its own place."""
+    """One or more ill-typed calls; ``errors`` holds each with its location."""
 
     code = "E0100"
 
@@ -139,13 +139,13 @@ class AttrsError(WeftError):
 
 
 class OperatorError(WeftError):
-    """An operator whose parts contradict each other: relation, compute, gradient, reference."""
+    """An operator whose relation, compute, gradient and reference are inconsistent."""
 
     code = "E0102"
 
 
 class ParseError(WeftError):
-    """Text that is not the weft language, with line, column and a caret."""
+    """A syntax error in the weft language, with line, column and a caret."""
 
     code = "E0200"
 
@@ -157,31 +157,31 @@ class WellFormedError(WeftError):
 
 
 class PassError(WeftError):
-    """A pass that cannot run: unknown name, bad options, a requirement that is not met."""
+    """A pass that cannot run: unknown name, invalid options, unmet requirements."""
 
     code = "E0310"
 
 
 class InvalidModelError(WeftError):
-    """A model file that is damaged or contradicts itself."""
+    """A model file that is corrupt or inconsistent."""
 
     code = "E0400"
 
 
 class UnsupportedModelError(WeftError):
-    """A valid model that uses what weft does not have; lists all of it at once."""
+    """A valid model with features that weft does not support; lists all of them at once."""
 
     code = "E0401"
 
 
 class InvalidInputError(WeftError):
-    """Arguments of a compiled module that do not fit its signature."""
+    """Arguments of a compiled module that do not match its signature."""
 
     code = "E0500"
 
 
 class ScheduleError(WeftError):
-    """A schedule primitive that does not apply, refused at the call."""
+    """A schedule primitive that is not applicable; raised by the call."""
 
     code = "E0600"
 
@@ -205,18 +205,18 @@ class TargetError(WeftError):
 
 
 class ArtifactError(WeftError):
-    """An artifact that is damaged, foreign, too new, or made for another CPU."""
+    """An artifact that is corrupt, has an unknown format, or was built for another CPU."""
 
     code = "E0800"
 
 
 class LinkerError(WeftError):
-    """No linker was found, or the linker refused."""
+    """The linker was not found, or failed."""
 
     code = "E0810"
 
 
 class InternalError(WeftError):
-    """A broken invariant of weft itself: a bug to report."""
+    """A violated invariant: a bug in weft."""
 
     code = "E9000"

@@ -1,8 +1,8 @@
-"""A digest of what a Python function does, equal where its machine code would be.
+"""A digest of a Python function, equal for functions that compile to the same machine code.
 
-It covers the bytecode, the constants, the defaults, and the values of globals and closure
-variables that the code names: a compiler of Python freezes them. Line numbers and file names are
-left out, so that moving a function changes nothing.
+It covers bytecode, constants, defaults, and the values of the globals and closure variables that
+the code uses, which numba treats as constants. Line numbers and file names are not included, so
+moving a function does not change its digest.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import numpy as np
 from weft.support.errors import LoweringError
 from weft.support.user_code import location_of
 
-# Modules whose functions are known by the version of the library.
+# Modules whose functions are identified by name; the library version is part of the cache key.
 _LIBRARIES = frozenset(["math", "cmath", "operator", "builtins", "numpy", "numba"])
 
 
 def plain_function(body: Callable[..., Any]) -> FunctionType:
-    """The Python function behind ``body``, also where ``numba.njit`` decorates it.
+    """The Python function of ``body``, unwrapped if it is decorated with ``numba.njit``.
 
-    Raises ``LoweringError`` for other callables, which have no bytecode.
+    Raises ``LoweringError`` for other callables.
     """
     function = getattr(body, "py_func", body)
     if not isinstance(function, FunctionType):
-        raise LoweringError("a body must be a plain Python function",
+        raise LoweringError("not a plain Python function",
                             expected="def or lambda", got=type(body).__name__)
     return function
 
 
 def function_digest(body: Callable[..., Any], *facts: str) -> str:
-    """The digest (hexadecimal) of a function and of further facts about it.
+    """The hexadecimal digest of a function and of further ``facts``.
 
-    Raises ``LoweringError`` where a value that the function refers to has no stable form.
+    Raises ``LoweringError`` if the function refers to a value that cannot be digested.
     """
     digest = hashlib.sha256(f"python {sys.version_info[:2]}".encode())
     for part in (*map(str.encode, facts), *_function(plain_function(body), set())):
@@ -48,7 +48,7 @@ def function_digest(body: Callable[..., Any], *facts: str) -> str:
 
 
 def _function(function: FunctionType, seen: set[FunctionType]) -> Iterator[bytes]:
-    if function in seen:  # it calls itself
+    if function in seen:  # recursive
         yield b"again"
         return
     seen.add(function)
@@ -69,20 +69,20 @@ def _code(code: CodeType) -> Iterator[bytes]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _code(constant)
-        elif isinstance(constant, frozenset):  # of ``x in {...}``, in no order
+        elif isinstance(constant, frozenset):  # of ``x in {...}``; unordered
             yield repr(sorted(map(repr, constant))).encode()
         else:
             yield repr(constant).encode()
 
 
 def _names(code: CodeType) -> frozenset[str]:
-    """Globals and attributes that the code, or code inside it, mentions."""
+    """The names of globals and attributes in the code, including nested code."""
     inner = (_names(c) for c in code.co_consts if isinstance(c, CodeType))
     return frozenset(code.co_names).union(*inner)
 
 
 def _globals(code: CodeType) -> frozenset[str]:
-    """The global names that the code, or code inside it, loads."""
+    """The names of globals that the code loads, including nested code."""
     inner = (_globals(c) for c in code.co_consts if isinstance(c, CodeType))
     own = (i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     return frozenset(own).union(*inner)
@@ -113,7 +113,7 @@ def _value(
         yield f"{value.__module__}.{getattr(value, '__qualname__', repr(value))}".encode()
     else:
         raise LoweringError(
-            f"{function.__qualname__} refers to {name}, whose value cannot be compiled",
+            f"{function.__qualname__} uses {name}, whose type cannot be compiled",
             where=location_of(function), got=type(value).__name__,
             expected="a number, a string, a tuple, an array, a function or a module",
             help="pass what varies as an argument",

@@ -1,7 +1,7 @@
-"""Ctrl-C that waits for the end of an import.
+"""Deferral of Ctrl-C during imports.
 
-An import that is cut short leaves modules behind that cannot be imported again: extension modules
-refuse to be loaded twice, and a submodule that was complete is no attribute of the new package.
+An interrupted import leaves modules that cannot be imported again: extension modules cannot be
+loaded twice, and a completely imported submodule is not an attribute of the new package object.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from types import FrameType
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` for a Ctrl-C within the block when the block ends.
+    """Defer ``KeyboardInterrupt`` for a Ctrl-C inside the block to its end.
 
-    A second Ctrl-C interrupts at once. Only Python's own handler is replaced: a program that
-    handles SIGINT itself keeps doing so, and threads other than the main one never get it.
+    A second Ctrl-C interrupts immediately. Only Python's default handler is replaced, so programs
+    with their own SIGINT handler keep it. No effect in threads other than the main thread.
     """
     if not _is_default():
         yield
@@ -47,10 +47,10 @@ def _is_default() -> bool:
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT in this thread, and in processes that the block starts, for all their life.
+    """Block SIGINT in this thread inside the block; processes started there inherit the mask.
 
-    A terminal sends Ctrl-C to every process in the foreground. Children that end when their
-    parent says so must not get it.
+    A terminal sends Ctrl-C to all foreground processes, but worker processes end when their parent
+    tells them to.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:

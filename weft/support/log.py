@@ -1,8 +1,8 @@
-"""Loggers, and the ladder of ``WEFT_DEBUG``.
+"""Loggers, and the verbosity levels of ``WEFT_DEBUG``.
 
-weft logs through the standard library under ``weft.*`` and never configures the root logger. Where
-``WEFT_DEBUG`` (or ``config(debug=...)``) asks for output, a ladder message is written to standard
-error, so that it can never mix with what a program prints.
+weft logs to the standard loggers ``weft.*`` and never configures the root logger. Messages up to
+the level of ``WEFT_DEBUG`` (or ``config(debug=...)``) are also written to standard error, which
+keeps them apart from the output of the program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.support.config import config
 
 
 class Level(enum.IntEnum):
-    """The rungs of ``WEFT_DEBUG``; a rung shows itself and all below."""
+    """The levels of ``WEFT_DEBUG``; each includes those below."""
 
     CACHE = 1
     KERNELS = 2
@@ -27,17 +27,17 @@ class Level(enum.IntEnum):
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of a part of weft: ``logger("compiler")`` is ``weft.compiler``."""
+    """The logger of a component: ``logger("compiler")`` is ``weft.compiler``."""
     return logging.getLogger(f"weft.{name}")
 
 
 def enabled(level: Level) -> bool:
-    """Whether the ladder shows ``level``: ask before building a long text."""
+    """Whether messages of ``level`` are shown; check before building a long text."""
     return config.debug >= level
 
 
 def debug(level: Level, part: str, message: str) -> None:
-    """Log ``message``; also write it to standard error where the ladder reaches ``level``."""
+    """Log ``message``, and write it to standard error if ``level`` is enabled."""
     logger(part).debug("%s", message)
     if enabled(level):
         sys.stderr.write(f"[weft.{part}] {message}\n")

@@ -1,7 +1,7 @@
-"""Progress of long work: a bar on a terminal, plain lines in a pipe, nothing in a library call.
+"""Progress reports: a bar on a terminal, lines in a pipe, nothing by default.
 
-The compiler reports to whatever reporter is active in the current context; the command line and
-the demo activate one with ``with report_to(reporter_for(sys.stderr)):``.
+The compiler reports to the active reporter of the current context. The command line activates one
+with ``with report_to(reporter_for(sys.stderr)):``.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import Any, Protocol, TextIO
 
 
 class Task(Protocol):
-    """One piece of work under way."""
+    """A task in progress."""
 
     def advance(self, detail: str = "") -> None:
-        """One more step is done; ``detail`` says which."""
+        """Report that one more step is done; ``detail`` names it."""
 
 
 class Reporter(Protocol):
-    """Where progress goes."""
+    """A destination of progress reports."""
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
-        """Work named ``title`` that takes ``total`` steps, or an unknown number of them."""
+        """A task named ``title`` of ``total`` steps; ``None`` if the number is unknown."""
         ...
 
 
 class _SilentTask:
     def advance(self, detail: str = "") -> None:
-        """Nobody watches."""
+        """Do nothing."""
 
 
 UNWATCHED: Task = _SilentTask()
 
 
 class SilentReporter:
-    """The default: a library call prints nothing."""
+    """The default reporter, which prints nothing."""
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:  # noqa: ARG002
@@ -55,7 +55,7 @@ class _LineTask:
 
     def advance(self, detail: str = "") -> None:
         self.done += 1
-        if time.monotonic() - self._last >= 2.0:  # a log file wants few lines
+        if time.monotonic() - self._last >= 2.0:  # few lines, for log files
             self._last = time.monotonic()
             of = f"/{self._total}" if self._total else ""
             self._stream.write(f"{self._title}: {self.done}{of} {detail}".rstrip() + "\n")
@@ -63,7 +63,7 @@ class _LineTask:
 
 
 class LineReporter:
-    """One line when a task ends, and one every two seconds of a long one."""
+    """Writes a line at the end of each task, and every two seconds of a long one."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -88,7 +88,7 @@ class _BarTask:
 
 
 class BarReporter:
-    """A bar per task, drawn by rich; tasks may nest."""
+    """Shows a bar per task, by rich; tasks may nest."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -104,7 +104,7 @@ class BarReporter:
             def render(self, task: Any) -> Text:
                 return Text(f"{task.completed:.0f}/{task.total:.0f}" if task.total else "")
 
-        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # details are cut, numbers not
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # truncate details, not numbers
         return Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=28), Count(), TimeElapsedColumn(),
             TextColumn("[dim]{task.fields[detail]}", table_column=rest),
@@ -130,7 +130,7 @@ class BarReporter:
 
 
 def reporter_for(stream: TextIO) -> Reporter:
-    """Bars where ``stream`` is a terminal, lines where it is not."""
+    """Bars if ``stream`` is a terminal, else lines."""
     return BarReporter(stream) if stream.isatty() else LineReporter(stream)
 
 

@@ -1,7 +1,7 @@
-"""Room for walks over deep expressions.
+"""A higher recursion limit for walks over deep expressions.
 
-Frames of Python functions that call one another live on the heap since CPython 3.11: a walk that
-passes through no C function (no generator, no ``map``) may nest as deep as memory allows.
+Since CPython 3.11 frames of Python functions are on the heap, so recursion that does not pass
+through C functions (generators, ``map``) is limited only by memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _LIMIT = 100_000
 
 
 class _Limit:
-    """Python's limit, which all threads of a process share, and who needs a higher one.
+    """Python's recursion limit, which is per process, with a count of users of the higher limit.
 
-    The first that comes raises it and the last that leaves restores it: a thread that is done must
-    not take the room from under another one that is still walking.
+    The first user raises it and the last one restores it, so that a thread does not lower the limit
+    while another one still needs it.
     """
 
     def __init__(self) -> None:
@@ -37,9 +37,9 @@ class _Limit:
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
-            # A limit that the program has set meanwhile stays.
+            # Keep a limit that the program has set meanwhile.
             if self._users == 0 and sys.getrecursionlimit() == _LIMIT:
-                with contextlib.suppress(RecursionError):  # the caller is below the old one
+                with contextlib.suppress(RecursionError):  # the stack is deeper than the old limit
                     sys.setrecursionlimit(self._before)
 
 
@@ -48,9 +48,9 @@ _limit = _Limit()
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Raise Python's limit meanwhile: fused chains nest deeper than its default.
+    """Raise Python's recursion limit inside the block: fused chains exceed the default.
 
-    The limit is one of the process, so other threads may nest deeper too until the last walk ends.
+    The limit is per process, so it also applies to other threads until the last block ends.
     """
     _limit.enter()
     try:

@@ -1,8 +1,7 @@
-"""Spans of time for people: a Chrome trace of compiling and running on one clock.
+"""Tracing of compilation and execution in Chrome's Trace Event Format.
 
-Recording costs nothing until ``WEFT_TRACE`` (or ``config(trace=...)``) names a file, or a
-``Recorder`` is active. The format is the Trace Event Format that chrome://tracing and Perfetto
-read: complete events (``ph: X``) with microsecond times.
+Nothing is recorded until ``WEFT_TRACE`` (or ``config(trace=...)``) names a file. The files contain
+complete events (``ph: X``) with times in microseconds; chrome://tracing and Perfetto show them.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from weft.support.log import logger
 
 
 class Recorder:
-    """Collects events from any thread."""
+    """Collects events; thread-safe."""
 
     def __init__(self) -> None:
         self._events: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
     def add(self, name: str, category: str, start: float, end: float, **args: Any) -> None:
-        """A span between two readings of ``time.perf_counter``."""
+        """Add a span between two values of ``time.perf_counter``, in seconds."""
         event: dict[str, Any] = {
             "name": name, "cat": category, "ph": "X", "ts": start * 1e6,
             "dur": (end - start) * 1e6, "pid": os.getpid(), "tid": threading.get_native_id(),
@@ -45,7 +44,7 @@ class Recorder:
             return tuple(self._events)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all events so far as one JSON file."""
+        """Write all events recorded so far to a JSON file."""
         document = {"traceEvents": list(self.events), "displayTimeUnit": "ms"}
         Path(path).write_text(json.dumps(document), encoding="utf-8")
 
@@ -59,7 +58,7 @@ _recorders_lock = threading.Lock()
 
 
 def recorder() -> Recorder | None:
-    """The recorder of the file that ``config.trace`` names now; it is written at exit."""
+    """The recorder of the file ``config.trace``, which is written at exit; ``None`` if unset."""
     path = config.trace
     if path is None:
         return None
@@ -70,19 +69,19 @@ def recorder() -> Recorder | None:
 
 
 def save_all() -> None:
-    """Write every trace file that is being recorded."""
+    """Write all trace files."""
     with _recorders_lock:
         for path, active in _recorders.items():
             try:
                 active.save(path)
-            except OSError as error:  # the work is done, and the process may be ending
-                logger("trace").warning("the trace cannot be written to %s: %s", path,
+            except OSError as error:  # called at exit, so do not raise
+                logger("trace").warning("cannot write the trace to %s: %s", path,
                                         error.strerror or error)
 
 
 @contextmanager
 def span(name: str, category: str = "compile", **args: Any) -> Iterator[None]:
-    """Record the time the block takes, where a trace is wanted."""
+    """Record the duration of the block if tracing is on."""
     active = recorder()
     if active is None:
         yield

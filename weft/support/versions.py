@@ -1,4 +1,4 @@
-"""Versions of installed libraries, found without importing them."""
+"""Versions of installed libraries, without importing them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import version as _version
 
 
 def library_version(name: str) -> str:
-    """The version of a distribution, ``absent`` where it is not installed."""
+    """The version of a distribution; ``absent`` if it is not installed."""
     try:
         return _version(name)
     except PackageNotFoundError:

@@ -71,7 +71,7 @@ def test_an_attribute_is_no_global_of_that_name():
 
 
 def test_what_has_no_stable_form_is_refused():
-    with pytest.raises(LoweringError, match="refers to k"):
+    with pytest.raises(LoweringError, match="uses k, whose type cannot be compiled"):
         function_digest(defined(BASE, k=object()))
     with pytest.raises(LoweringError, match="plain Python function"):
         function_digest(len)

@@ -78,7 +78,7 @@ def test_the_ladder_shows_a_rung_and_all_below(capsys):
 def test_a_trace_that_cannot_be_written_is_one_line(monkeypatch, caplog):
     monkeypatch.setattr(trace, "_recorders", {Path("/proc/no/such/folder/t"): trace.Recorder()})
     trace.save_all()
-    assert "the trace cannot be written" in caplog.text
+    assert "cannot write the trace" in caplog.text
 
 
 def test_warnings_reach_programs_that_set_up_no_logging():
