@@ -133,7 +133,7 @@ def mlp(batch: int = 64) -> onnx.ModelProto:
 
 
 def matmul(m: int, n: int, k: int) -> onnx.ModelProto:
-    """One matrix product of two inputs, neither of which is constant."""
+    """One matmul of two inputs, neither of which is constant."""
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
         f"matmul_{m}x{n}x{k}",

@@ -1,7 +1,7 @@
 """Models with real graphs and made-up weights: seeded, and scaled so that activations stay finite.
 
 The light models of the onnx wheel fill their weights with one constant each, which leaves every
-channel equal. Here those constants become random initializers: convolutions and matrix products
+channel equal. Here those constants become random initializers: convolutions and matmuls
 are drawn with He's variance (K. He et al., "Delving Deep into Rectifiers", 2015), scales and
 variances near one, shifts and means near zero.
 """

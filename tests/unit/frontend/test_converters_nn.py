@@ -1,4 +1,4 @@
-"""Converters of convolution, pooling, matrix products and normalisation against onnxruntime."""
+"""Converters of convolution, pooling, matmuls and normalisation against onnxruntime."""
 
 from __future__ import annotations
 

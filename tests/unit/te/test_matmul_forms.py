@@ -1,4 +1,4 @@
-"""Matrix products: packed panels, register tiles with tails, caches."""
+"""Matmuls: packed panels, register tiles with tails, caches."""
 
 from __future__ import annotations
 

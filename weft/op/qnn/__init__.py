@@ -17,6 +17,10 @@ from weft.op.qnn.arithmetic import qnn_sigmoid as sigmoid
 from weft.op.qnn.arithmetic import qnn_sqrt as sqrt
 from weft.op.qnn.arithmetic import qnn_subtract as subtract
 from weft.op.qnn.arithmetic import qnn_tanh as tanh
+from weft.op.qnn.contractions import qnn_batch_matmul as batch_matmul
+from weft.op.qnn.contractions import qnn_conv2d as conv2d
+from weft.op.qnn.contractions import qnn_conv2d_transpose as conv2d_transpose
+from weft.op.qnn.contractions import qnn_dense as dense
 from weft.op.qnn.convert import (
     dequantize,
     quantize,
@@ -24,10 +28,6 @@ from weft.op.qnn.convert import (
     simulated_dequantize,
     simulated_quantize,
 )
-from weft.op.qnn.products import qnn_batch_matmul as batch_matmul
-from weft.op.qnn.products import qnn_conv2d as conv2d
-from weft.op.qnn.products import qnn_conv2d_transpose as conv2d_transpose
-from weft.op.qnn.products import qnn_dense as dense
 from weft.op.qnn.structure import qnn_avg_pool2d as avg_pool2d
 from weft.op.qnn.structure import qnn_concatenate as concatenate
 from weft.op.qnn.structure import qnn_softmax as softmax

@@ -41,7 +41,7 @@ def unblocked_seconds(call: Call, target: CpuTarget, multiply_adds: int) -> floa
 
 
 def gemm_seconds(call: Call, target: CpuTarget) -> float:
-    """``unblocked_seconds`` of a matrix product of two operands, batched or not."""
+    """``unblocked_seconds`` of a matmul of two operands, batched or not."""
     sizes = [_elements(t) for x in (call, *call.args[:2]) for t in _tensors(x.checked_type)]
     # M*N * M*K * K*N is the square of M*N*K; panels of zeros add a little.
     return unblocked_seconds(call, target, math.isqrt(math.prod(sizes)))

@@ -20,7 +20,7 @@ def taps_matrix(axis: Resampling, size: int) -> np.ndarray:
 
 
 def resized(x: np.ndarray, axes: Mapping[int, Resampling], dtype: Any, fill: float) -> np.ndarray:
-    """Resample each axis of ``x`` by a matrix product."""
+    """Resample each axis of ``x`` by a matmul."""
     moving = {a: axis for a, axis in axes.items() if not axis.keeps(x.shape[a])}
     interpolates = any(axis.method != "nearest_neighbor" for axis in moving.values())
     result = x.astype(np.float64) if interpolates else x

@@ -1,7 +1,7 @@
 """Converters of onnxruntime's own operators on quantised numbers (domain ``com.microsoft``).
 
 They stand for an operator between DequantizeLinear and QuantizeLinear, and are converted to that.
-Products of matrices multiply the stored integers. Specification: onnxruntime's ContribOperators.
+Matmuls multiply the stored integers. Specification: onnxruntime's ContribOperators.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ register(_name("QuantizeLinear"), quantize_linear, attributes=("axis",))
 register(_name("DequantizeLinear"), dequantize_linear, attributes=("axis",))
 
 
-# Products of matrices.
+# Matmuls.
 
 
 @converts(_name("QGemm"), attributes=("alpha", "transA", "transB"))

@@ -1,4 +1,4 @@
-"""Converters of matrix products."""
+"""Converters of matmuls."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Attention: fused tiles, decode attention, or matrix products around a softmax."""
+"""Attention: fused tiles, decode attention, or matmuls around a softmax."""

@@ -16,7 +16,7 @@ MAX_DECODE_ROWS = 8  # queries that share keys; more of them fill the lanes of a
 
 
 def why_only_generic(call: Call) -> str | None:
-    """Why neither the kernels nor the rewrite to matrix products apply; ``None`` if they do."""
+    """Why neither the kernels nor the rewrite to matmuls apply; ``None`` if they do."""
     types = [arg.checked_type for arg in call.args]
     if not all(isinstance(t, TensorType) and is_static(t) for t in types):
         return "dynamic shapes"
@@ -68,9 +68,9 @@ def why_not_decode(shape: AttentionShape) -> str | None:
 
 
 def why_not_unfused(shape: AttentionShape, *, is_float32: bool, target: CpuTarget) -> str | None:
-    """Why matrix products around a softmax are out of the question; ``None`` if they are not."""
+    """Why matmuls around a softmax are out of the question; ``None`` if they are not."""
     if not is_float32:
         return "the scores would be rounded to a narrow float"
     if shape.queries <= target.lanes("float32"):
-        return "matrix products with so few rows underfill their register tiles"
+        return "matmuls with so few rows underfill their register tiles"
     return None

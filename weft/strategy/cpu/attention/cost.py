@@ -175,7 +175,7 @@ def decode_cycles(shape: AttentionShape, target: CpuTarget) -> float:
 
 
 def unfused_cycles(shape: AttentionShape, target: CpuTarget) -> float:
-    """Two matrix products and a softmax as separate kernels.
+    """Two matmuls and a softmax as separate kernels.
 
     The products pack their operands and compute whole vectors of columns; the heads of a group
     are rows of one product; causality skips no keys.

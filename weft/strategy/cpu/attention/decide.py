@@ -1,4 +1,4 @@
-"""The decision for attention: fused tiles, decode attention, or matrix products around a softmax.
+"""The decision for attention: fused tiles, decode attention, or matmuls around a softmax.
 
 ``Legalize`` rewrites a call whose decision is ``UNFUSED``; the strategy offers the kernels.
 """

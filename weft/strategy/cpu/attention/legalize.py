@@ -1,4 +1,4 @@
-"""Rewrites of attention calls: heads that share keys merged, or matrix products and a softmax."""
+"""Rewrites of attention calls: heads that share keys merged, or matmuls and a softmax."""
 
 from __future__ import annotations
 

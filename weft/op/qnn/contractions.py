@@ -57,22 +57,22 @@ def _dense(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr, attrs: De
     if not (_are_bytes(x, w) and is_plain):
         rows = centred(w, wz, _weight_rows(attrs, 2))
         return dense(centred(x, xz), rows, **_in_int32(attrs))
-    product = dense(x, w, **_in_int32(attrs))
+    result = dense(x, w, **_in_int32(attrs))
     a, b = along(xz, 0, 1), along(wz, -1, 1)
     if not is_zero(xz):
         sums = sum_op(centred(w, wz, 0), axis=(1,))
-        product = subtract(product, multiply(sums, a))
+        result = subtract(result, multiply(sums, a))
     if not is_zero(wz):
         sums = sum_op(cast(x, dtype=INT), axis=(-1,), keepdims=True)
-        product = subtract(product, multiply(sums, b))
-    return product
+        result = subtract(result, multiply(sums, b))
+    return result
 
 
 def _dense_reference(x: np.ndarray, w: np.ndarray, xz: np.ndarray, wz: np.ndarray, *_: Any,
                      weight_layout: str = "NK", **__: Any) -> np.ndarray:
     wide = np_centred(w, wz, 0 if weight_layout == "NK" else 1).astype(np.int64)
-    product = np_centred(x, xz).astype(np.int64) @ (wide.T if weight_layout == "NK" else wide)
-    return product.astype(np.int32)
+    result = np_centred(x, xz).astype(np.int64) @ (wide.T if weight_layout == "NK" else wide)
+    return result.astype(np.int32)
 
 
 _ZX, _ZW = np.int32(5), np.int32(-3)
@@ -102,14 +102,14 @@ def _batch_matmul(x: Expr, y: Expr, xz: Expr, yz: Expr, _xs: Expr, _ys: Expr,
     """``(x - a)(y - b) = x y - a sum(y - b) - b sum(x)``, if the operands are 8-bit integers."""
     if not _are_bytes(x, y):
         return batch_matmul(centred(x, xz), centred(y, yz), **_in_int32(attrs))
-    product = batch_matmul(x, y, **_in_int32(attrs))
+    result = batch_matmul(x, y, **_in_int32(attrs))
     if not is_zero(xz):
         sums = sum_op(centred(y, yz), axis=(2 if attrs.transpose_b else 1,))
-        product = subtract(product, multiply(expand_dims(sums, axis=1), along(xz, 0, 3)))
+        result = subtract(result, multiply(expand_dims(sums, axis=1), along(xz, 0, 3)))
     if not is_zero(yz):
         sums = sum_op(cast(x, dtype=INT), axis=(1 if attrs.transpose_a else 2,))
-        product = subtract(product, multiply(expand_dims(sums, axis=2), along(yz, 0, 3)))
-    return product
+        result = subtract(result, multiply(expand_dims(sums, axis=2), along(yz, 0, 3)))
+    return result
 
 
 def _batch_matmul_reference(
@@ -162,12 +162,12 @@ def _byte_conv2d(x: Expr, w: Expr, xz: Expr, attrs: Conv2DAttrs) -> Expr:
         x = pad(x, cast(along(xz, 0, 1), dtype=dtype_of(x)), pad_width=tuple(sides))
     inner = _in_int32(attrs)
     inner["padding"] = (0, 0)
-    product = conv2d(x, w, **inner)
+    result = conv2d(x, w, **inner)
     taps = tuple(i for i in range(kernel.ndim) if i != kernel.index_of("O"))
     sums = multiply(sum_op(cast(w, dtype=INT), axis=taps), along(xz, 0, 1))
     behind = data.ndim - 1 - Layout.parse(attrs.result_layout).index_of("C")
     sums = expand_dims(sums, axis=1, num_newaxis=behind) if behind else sums
-    return subtract(product, sums)
+    return subtract(result, sums)
 
 
 def _around_zero(w: Expr, wz: Expr) -> tuple[Expr, Expr]:
