@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class StageRole(Enum):
-    """The purpose of a compute, set by whoever builds it and read by schedules.
+    """The purpose of a compute, set where it is built and read by schedules.
 
     Most computes need none: a schedule recognises reductions and injective stages from their
     bodies. A role says what the body cannot: that a copy is a packed matrix operand, or that a

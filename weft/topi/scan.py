@@ -135,12 +135,12 @@ class _Scan:
         groups, rest = divmod(count, ROWS_AT_ONCE)
         shared = not around and is_large(self.source.shape)
         kind = ForKind.PARALLEL if shared else ForKind.SERIAL
-        parts = [
+        statements = [
             For(row, const(0), const(times), kind, self._rows((*around, row * size + start), size))
             for start, size, times in ((0, ROWS_AT_ONCE, groups), (count - rest, rest, 1))
             if size and times
         ]
-        return self._outer(tuple(around), seq(parts))
+        return self._outer(tuple(around), seq(statements))
 
     def _rows(self, first: tuple[PrimExpr, ...], count: int) -> Stmt:
         """``count`` rows from ``first`` on, with their running results in registers."""

@@ -36,7 +36,7 @@ def dft(
     cosine, sine = _roots(size, real.dtype)
     sign = const(1 if inverse else -1, real.dtype)
 
-    def part(name: str, first: te.Tensor, second: te.Tensor, factor: PrimExpr) -> te.Tensor:
+    def component(name: str, first: te.Tensor, second: te.Tensor, factor: PrimExpr) -> te.Tensor:
         n = te.reduce_axis(size, name="n")
 
         def element(*i: PrimExpr) -> PrimExpr:
@@ -50,7 +50,7 @@ def dft(
         return te.compute(real.shape, lambda *i: total[i] / count, name=f"{name}_mean")
 
     minus = const(-1, real.dtype) * sign
-    return part("real", real, imaginary, minus), part("imaginary", imaginary, real, sign)
+    return component("real", real, imaginary, minus), component("imaginary", imaginary, real, sign)
 
 
 def frequencies(n_fft: int, *, onesided: bool) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.unit.strategy.kernels import WIDE_CPU, primitive
 from weft import op
 from weft.ir.expr import var
 from weft.ir.op import OPS
+from weft.strategy.cpu.pooling.decide import POOL_OPS
 from weft.strategy.cpu.reduction.decide import REDUCTION_OPS, ReductionAlgorithm
 from weft.strategy.decision import decision_of
 
@@ -33,6 +35,16 @@ def test_the_stages_decide_the_loop_structure(shape, call, algorithm, reasons):
     assert decision.seconds > 0
 
 
-@pytest.mark.parametrize("name", REDUCTION_OPS)
-def test_decisions_are_for_operators_that_reduce(name):
-    assert OPS.get(name).compute is not None
+@pytest.mark.parametrize("name", [*REDUCTION_OPS, *POOL_OPS])
+def test_all_cases_of_all_operators_are_decided(name):
+    record = OPS.get(name)
+    decided = 0
+    for case in record.hook("cases"):
+        shapes = [x.shape if isinstance(x, np.ndarray) else x for x in case.inputs]
+        params = [var(f"x{i}", shape, case.dtypes[min(i, len(case.dtypes) - 1)])
+                  for i, shape in enumerate(shapes)]
+        decision = decision_of(primitive(params, record(*params, **case.attrs)).body, WIDE_CPU)
+        assert decision is not None
+        assert decision.seconds >= 0
+        decided += 1
+    assert decided

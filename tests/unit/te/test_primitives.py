@@ -148,3 +148,13 @@ def test_a_refused_primitive_changes_nothing():
         with pytest.raises(ScheduleError):
             call()
     assert (str(sch), sch.as_python()) == before
+
+
+def test_cache_write_moves_the_role_with_the_body():
+    x = te.placeholder((8,), name="x")
+    y = te.compute((8,), lambda i: x[i] * 2.0, name="y", role=te.StageRole.PACKED_B)
+    assert te.compute((8,), lambda i: x[i], name="plain").op.role is None
+    sch = te.create_schedule(y)
+    cached = sch.cache_write(y, "local")
+    assert cached.op.role is te.StageRole.PACKED_B
+    assert sch[y].op.role is None  # a copy of the cache, no packed operand itself

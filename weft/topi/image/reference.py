@@ -29,11 +29,11 @@ def resized(x: np.ndarray, axes: Mapping[int, Resampling], dtype: Any, fill: flo
         along = [1] * x.ndim
         along[a] = axis.new_size
         taps = taps_of(axis, x.shape[a])
-        parts = [np.take(result, [row[k][0] for row in taps], a) for k in range(len(taps[0]))]
+        taken = [np.take(result, [row[k][0] for row in taps], a) for k in range(len(taps[0]))]
         if interpolates:
-            parts = [part * np.array([row[k][1] for row in taps]).reshape(along)
-                     for k, part in enumerate(parts)]
-        result = sum(parts[1:], parts[0])
+            taken = [one * np.array([row[k][1] for row in taps]).reshape(along)
+                     for k, one in enumerate(taken)]
+        result = sum(taken[1:], taken[0])
     if outside.any():
         result = np.where(outside, np.asarray(fill, result.dtype), result)
     if interpolates and np.issubdtype(dtype, np.integer):

@@ -103,6 +103,7 @@ class _DecodeTask:
         queries = Buffer("queries", (rows, const(depth)), float32)
         scores = Buffer("scores", (rows, const(keys)), float32)
         total = Buffer("total", (rows,), float32)
+        # Keys outside, queries inside: a block of keys is read once for all queries of the group.
         body = seq([
             loop("row", self.count, lambda row: self._pack(queries, row)),
             in_tiles(self.shape.keys, self.lanes, lambda start, count: loop(

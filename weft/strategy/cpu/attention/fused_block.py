@@ -49,6 +49,7 @@ def _score_tile(tile: Tile, start: PrimExpr, row: PrimExpr, rows: int) -> Stmt:
             BufferStore(top, select(score > so_far, score, so_far), highest),
         ])
 
+    # The running maximum is loaded after the products: it occupies no registers during them.
     return Allocate(acc, Allocate(top, seq([
         tile.registers(rows, lambda i, _: BufferStore(acc, const(0, float32), i)),
         loop("d", tile.plan.shape.depth, step),

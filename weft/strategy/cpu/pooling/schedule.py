@@ -39,6 +39,7 @@ def schedule_columns(ctx: CpuContext) -> None:
     if work_of(compute_of(columns)) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
     s[columns].compute_at(stage, task)
+    # Columns accumulate in a register and are stored once.
     column = one_tensor(s.cache_write(columns, "local"))
     *across, along = s[columns].axis
     across += vectorize_innermost(s[columns], along, lanes, masks=masks)
@@ -78,6 +79,7 @@ def _in_registers(ctx: CpuContext, tensor: te.Tensor) -> None:
     around = vectorize_innermost(stage, stage.axis[-1], lanes, masks=has_masks(ctx.target))
     vector = [axis for axis in stage.leaf_iter_vars if axis in stage.kinds]
     taps = list(stage.reduce_axis)
+    # Taps directly around the vector: the accumulator does not leave its register.
     stage.reorder(*stage.axis[:-1], *around, *taps, *vector)
     if math.prod(size_of(tap.extent) for tap in taps) <= UNROLLED_TAPS:
         for tap in taps:

@@ -123,6 +123,8 @@ def schedule_by_column_blocks(ctx: CpuContext, kept: KeptStages, blocks: ColumnB
     data = [axis for axis in stage.axis if axis not in shared]
     block, inside = stage.split(shared[-1], factor=blocks.width(kept, ctx.target) * lanes)
     vector, lane = stage.split(inside, factor=lanes)
+    # The reduced axis runs inside a block: maxima and sums of the block are reused while they are
+    # in registers.
     stage.reorder(*shared[:-1], block, *data, vector, lane)
     stage.unroll(vector)
     stage.vectorize(lane)

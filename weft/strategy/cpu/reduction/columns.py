@@ -67,6 +67,8 @@ def _stream_rows(
     block, inside = stage.split(columns, factor=resident // lanes * lanes)
     vector, lane = stage.split(inside, factor=lanes)
     group, vector = stage.split(vector, factor=STREAM_VECTORS)
+    # Reductions outside the vectors of a block: each row is read once, in memory order, and the
+    # accumulators of the block stay in L1.
     stage.reorder(stage.axis[0], *others, block, *stage.reduce_axis, group, vector, lane)
     stage.vectorize(lane)
     stage.unroll(vector)
@@ -84,6 +86,7 @@ def _schedule_column_blocks(ctx: CpuContext, op: te.ComputeOp, contiguous: te.It
     tensor, s = op.output(0), ctx.schedule
     lanes = ctx.target.lanes(tensor.dtype)
     position = op.axis.index(contiguous)
+    # Half of the registers hold accumulators; the others hold operands and constants.
     width = min(ctx.target.vector_registers // 2, -(-size_of(contiguous.extent) // lanes))
     acc = one_tensor(s.cache_write(tensor, "local"))
     stage = s[tensor]

@@ -54,6 +54,7 @@ def partial_vectors(
     stage = s[one_tensor(s.rfactor(tensor, chunk, -1))]
     around, vector = stage.split(stage.axis[-1], factor=lanes)
     interleaved = [] if row is None else [stage.axis[row]]
+    # Rows and vectors inside the reduction: their accumulators are independent chains.
     stage.reorder(*stage.reduce_axis, *interleaved, around, vector)
     stage.vectorize(vector)
     for loop in (*interleaved, around):

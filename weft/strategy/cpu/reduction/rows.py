@@ -91,6 +91,7 @@ def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> Non
     blocks = RowBlocks.of(kept, rows, ctx.target)
     out_stage = s[kept.output.output(0)]
     task, rows_of_result, data_of_result = blocks.loops(out_stage)
+    # Only the last stage that reads the input prefetches: earlier ones would do so too soon.
     last_reader = next((op for op in reversed(kept.ops[:-1]) if _reads_rows(kept, op)), None)
     for op in kept.ops:
         stage = s[op.output(0)]
@@ -111,7 +112,7 @@ def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> Non
                 stage.store_in(out_stage)
             if op is last_reader and op is not kept.output:
                 _prefetch_next_row(kept, op, stage, stage.leaf_iter_vars[-2], ctx.target)
-        if inside is not None:
+        if inside is not None:  # so that the chains of interleaved rows overlap
             stage.unroll(inside)
     if sum(map(work_of, kept.ops)) >= PARALLEL_THRESHOLD and size_of(task.extent) > 1:
         out_stage.parallel(task)
