@@ -69,3 +69,51 @@ ModuleNotFoundError: No module named 'no_such_module'
     table = run("-m", "weft", "doctor").stdout
     assert "acme_weft:register" in table
     assert "RuntimeError: not today" in table
+
+
+PASSES = """
+import weft
+from dataclasses import dataclass
+from typing import ClassVar
+from weft import ir, op
+from weft.ir.rewrite.pattern import any_
+from weft.ir.visitor import rewrite_post_order
+
+
+@weft.register_pass(phase="optimized")
+@dataclass(frozen=True)
+class SinToExp(ir.FunctionPass):
+    name: ClassVar[str] = "sin_to_exp"
+
+    def run(self, fn, ctx):
+        return rewrite_post_order(fn, lambda node: op.exp(*node.args)
+                                  if isinstance(node, ir.Call) and node.op.name == "sin" else node)
+
+
+@weft.register_rule
+@weft.rule(op.exp(op.negative(any_("x"))))
+def exp_is_even(x):
+    '''Wrong on purpose: shows that the rule applies.'''
+    return op.exp(x)
+"""
+USE_PASSES = """
+import numpy as np, weft
+for text in ("sin(%x)", "exp(negative(%x))"):
+    module = weft.compile(weft.parse(f"def @main(%x: Tensor[(1,), float32]) {{ {text} }}"))
+    print(round(float(module(np.ones(1, np.float32))[0]), 3), end=" ")
+"""
+
+
+def test_passes_and_rules_of_a_plugin_join_every_compilation(tmp_path, run):
+    """Also of a model that was compiled and cached before the package was installed."""
+    assert run("-c", USE_PASSES).stdout == "0.841 0.368 "
+    install(tmp_path, "acme_passes", ["acme = acme_passes"], PASSES)
+    done = run("-c", USE_PASSES)
+    assert done.stdout == "2.718 2.718 ", done.stderr
+    assert not done.stderr
+    listed = run("-m", "weft", "passes").stdout
+    assert "sin_to_exp" in listed
+    assert "exp_is_even" in listed
+    (tmp_path / "net.ir").write_text("def @main(%x: Tensor[(1,), float32]) { exp(negative(%x)) }")
+    assert "negative" not in run("-m", "weft", "opt", "net.ir", "-p", "simplify_expr").stdout
+    assert run("-c", USE_PASSES, WEFT_NO_PLUGINS="1").stdout == "0.841 0.368 "
