@@ -1,7 +1,6 @@
 """Ahead-of-time artifacts: one file for ``weft.load``, or an object and sources for C."""
 
-from weft.codegen.elf.linker import find_linkers, link_shared
 from weft.export.artifact import export_artifact
 from weft.export.c_program import export_c
 
-__all__ = ["export_artifact", "export_c", "find_linkers", "link_shared"]
+__all__ = ["export_artifact", "export_c"]

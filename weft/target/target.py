@@ -44,8 +44,8 @@ class Target(abc.ABC):
         Called on a subclass, the result is of that kind. Raises ``TargetError`` for an unknown
         text, for other values, and for a target of another kind.
         """
-        target = _read("cpu" if value is None else value) if isinstance(value, str | None) \
-            else value
+        text = "cpu" if value is None else value
+        target = _read(text) if isinstance(text, str) else text
         if not isinstance(target, Target):
             raise TargetError("not a target", got=repr(value), expected="a Target or its text")
         if not isinstance(target, cls):

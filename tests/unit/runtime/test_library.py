@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.programs import objects
-from weft.export import link_shared
+from weft.codegen.elf.linker import link_shared
 from weft.runtime.library import SharedLibrary
 from weft.support.errors import ArtifactError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.programs import C, expected, manifest, objects, sample
-from weft.export import find_linkers, link_shared
+from weft.codegen.elf.linker import find_linkers, link_shared
 from weft.runtime import CompiledModule
 from weft.runtime.cpu import machine
 from weft.runtime.library import SharedLibrary
