@@ -74,10 +74,16 @@ def test_why_no_dot_product(dtype, target, words):
     assert words in reasons(decision)[MatmulAlgorithm.DOT_PRODUCT]
 
 
+def test_why_no_prepacked_dot_product():
+    """vpmaddwd takes signed 16-bit numbers: packing at compile time would have to widen bytes."""
+    decision = decide_matmul(dense(64, 64, 64, "uint8", out_dtype="int32"), SMALL_CPU)
+    assert "weight of uint8" in reasons(decision)[MatmulAlgorithm.PREPACKED_DOT_PRODUCT]
+
+
 @pytest.mark.parametrize(("call", "algorithm", "words"), [
     (matmul(64, 2, 64), MatmulAlgorithm.GEMM, "2 columns fill no register tile"),
     (matmul(2, 64, 64, transpose_b=True), MatmulAlgorithm.GEMM, "packing the transposed B"),
-    (matmul(64, 64, 64), MatmulAlgorithm.PREPACKED_GEMM, "computed at run time"),
+    (matmul(64, 64, 64), MatmulAlgorithm.PREPACKED_GEMM, "run-time argument"),
     (matmul(64, 64, 64, "uint8"), MatmulAlgorithm.GEMM, "accumulate uint8 in uint8"),
     (matmul(64, 0, 64), MatmulAlgorithm.GEMM, "a size is 0"),
 ])

@@ -115,7 +115,7 @@ def _size(dim: Dim) -> int:
 def why_not_prepacked(problem: MatmulProblem) -> str | None:
     """Why no weight in panels can be read; ``None`` where one can."""
     if problem.panels is None and not problem.is_constant:
-        return "the weight is computed at run time"
+        return "the weight is a run-time argument"
     if 0 in problem.b.shape:
         return "the weight is empty"
     return None
@@ -155,7 +155,10 @@ def why_not_gemm(problem: MatmulProblem) -> str | None:
 
 
 def _why_too_small(problem: MatmulProblem) -> str | None:
-    """Sums of narrow floats are exempt: the generic algorithm would round them too often."""
+    """Why a GEMM is slower than the generic algorithm; ``None`` where it may be faster.
+
+    Narrow floats are exempt: the generic algorithm converts A for each column again.
+    """
     shape = problem.shape(accumulator_dtype(problem.a.dtype))
     if shape.n < MIN_COLUMNS:
         return f"{shape.n} columns fill no register tile"
@@ -180,7 +183,7 @@ def dot_product_of(
     return plan if c in wanted else None
 
 
-def why_no_dot_product(problem: MatmulProblem, target: CpuTarget) -> str:
+def why_no_dot_product(problem: MatmulProblem, target: CpuTarget, *, prepacked: bool) -> str:
     """Why ``dot_product_of`` found no instruction."""
     a, b, c = problem.a.dtype, problem.b.dtype, problem.c.dtype
     features = features_for(a, b, target)
@@ -188,6 +191,8 @@ def why_no_dot_product(problem: MatmulProblem, target: CpuTarget) -> str:
         return f"no instruction multiplies {a} by {b}"
     if select_dot_instruction(a, b, target) is None:
         return f"the CPU lacks {' and '.join(features)}"
+    if prepacked and select_dot_instruction(a, b, target, keeps_right=True) is None:
+        return f"the instruction takes no weight of {b} without a conversion"
     if not problem.is_static:
         return "a size is 0 or not known"
     return f"the result is {c}" if problem.panels is None else "the weight is packed otherwise"

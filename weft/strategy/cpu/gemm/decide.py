@@ -147,7 +147,7 @@ def _prepacked_dot_product(problem: MatmulProblem, target: CpuTarget) -> _Offer:
     reason = why_not_prepacked(problem)
     dot = None if reason else dot_product_of(problem, target, prepacked=True)
     if dot is None:
-        return Rejected(algorithm, reason or why_no_dot_product(problem, target))
+        return Rejected(algorithm, reason or why_no_dot_product(problem, target, prepacked=True))
     shape = problem.shape(dot.accumulator)
     plan = plan_prepacked(dot, shape.m, shape.n, target, problem.panels)
     return _candidate(algorithm, plan, _dot_product_seconds(plan, shape, problem, target))
@@ -171,7 +171,7 @@ def _dot_product(problem: MatmulProblem, target: CpuTarget) -> _Offer:
         return Rejected(algorithm, _PACKED_BEFORE)
     dot = dot_product_of(problem, target, prepacked=False)
     if dot is None:
-        return Rejected(algorithm, why_no_dot_product(problem, target))
+        return Rejected(algorithm, why_no_dot_product(problem, target, prepacked=False))
     shape = problem.shape(dot.accumulator)
     plan = plan_run_time(dot, shape.m, shape.n, target)
     return _candidate(algorithm, plan, _dot_product_seconds(plan, shape, problem, target))
