@@ -183,9 +183,9 @@ def _function(call: Call) -> Function:
 def _arguments(one: Case, arrays: Sequence[Any]) -> Iterator[str]:
     """Python expressions for the inputs of a case: random in its bounds, or its literal arrays."""
     for spec, group in zip(one.inputs, arrays, strict=False):
-        parts = spec if isinstance(spec, list) else [spec]
-        for part, array in zip(parts, _flat(group), strict=True):
-            if isinstance(part, np.ndarray | np.generic):
+        leaves = spec if isinstance(spec, list) else [spec]
+        for leaf, array in zip(leaves, _flat(group), strict=True):
+            if isinstance(leaf, np.ndarray | np.generic):
                 yield f"np.array({array.tolist()}, {array.dtype.name!r})"
             elif array.dtype.kind == "f":
                 bounds = f"{one.low}, {one.high}, {array.shape}"

@@ -108,8 +108,8 @@ def read_records(path: Path) -> Records:
 def _parsed(line: bytes) -> Record | None:
     """The record of a line; ``None`` for an incomplete or malformed line."""
     try:
-        plain = json.loads(line)
-        record = Record(**plain)
+        fields = json.loads(line)
+        record = Record(**fields)
     except (ValueError, TypeError, RecursionError):
         return None
     names = (record.kernel, record.text, record.target, record.implementation)

@@ -22,7 +22,7 @@ def record(implementation="a", seconds=1.0, kernel="k", target=str(WIDE_CPU)):
     return Record(kernel, "some operator", target, implementation, seconds, 1)
 
 
-def product():
+def matmul():
     x, w = var("x", (32, 48), "float32"), var("w", (64, 48), "float32")
     return primitive([x, w], op.nn.dense(x, w))
 
@@ -77,11 +77,11 @@ def test_concurrent_writers_lose_no_record(tmp_path):
 
 def test_the_error_for_a_missing_file_names_weft_tune(tmp_path):
     with config(records=tmp_path / "none"), pytest.raises(OptionError, match="weft tune"):
-        lower_function(product(), WIDE_CPU)
+        lower_function(matmul(), WIDE_CPU)
 
 
 def test_records_override_the_model(tmp_path):
-    function, path = product(), tmp_path / "r.jsonl"
+    function, path = matmul(), tmp_path / "r.jsonl"
     assert lower_function(function, WIDE_CPU).implementation == "nn.dense.cpu.gemm"
     kernel = structural_hash(function)
     append_records(path, [record("nn.dense.cpu.gemm", 2.0, kernel),
@@ -91,7 +91,7 @@ def test_records_override_the_model(tmp_path):
 
 
 def test_records_of_unknown_implementations_are_skipped(tmp_path):
-    function, path = product(), tmp_path / "r.jsonl"
+    function, path = matmul(), tmp_path / "r.jsonl"
     append_records(path, [record("nn.dense.cpu.gone", 1.0, structural_hash(function))])
     with config(records=path):
         assert lower_function(function, WIDE_CPU).implementation == "nn.dense.cpu.gemm"

@@ -26,14 +26,14 @@ def graph_svg(nodes: Sequence[DrawnNode]) -> str:
     centers, tops, size = _coordinates(layers, widths, [len(text) for text in texts])
     width, height = f"{size[0]:.0f}", f"{size[1]:.0f}"
     frame = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    parts = [f'<svg {frame} class="graph" role="img">']
+    elements = [f'<svg {frame} class="graph" role="img">']
     for number, node in enumerate(nodes):
-        parts += [_edge(centers[used], tops[used] + _height(texts[used]), centers[number],
+        elements += [_edge(centers[used], tops[used] + _height(texts[used]), centers[number],
                         tops[number]) for used in node.inputs]
     for number, node in enumerate(nodes):
-        parts.append(_box(node.kind, texts[number], centers[number], tops[number],
+        elements.append(_box(node.kind, texts[number], centers[number], tops[number],
                           widths[number]))
-    return "".join([*parts, "</svg>"])
+    return "".join([*elements, "</svg>"])
 
 
 def _layers(nodes: Sequence[DrawnNode]) -> list[list[int]]:

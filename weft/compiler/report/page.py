@@ -53,12 +53,12 @@ def html_report(module: Any, *, title: str, opened: str | None = None) -> str:
             stages[stage] = _stage(stage, module.as_text(stage), is_open=stage == opened)
             task.advance(stage)
     decisions = stages.pop("decisions")
-    parts = [f"<h1>{html.escape(title)}</h1>", _facts(module), "<h2>Kernels</h2>",
+    elements = [f"<h1>{html.escape(title)}</h1>", _facts(module), "<h2>Kernels</h2>",
              _kernels(module), "<h2>Decisions</h2>", decisions, "<h2>Graph</h2>", _graph(module),
              "<h2>Stages</h2>", *stages.values()]
     head = (f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
             f"<title>{html.escape(title)}</title><style>{_STYLE}</style>")
-    return f"<!doctype html>\n<html><head>{head}</head>\n<body>{''.join(parts)}</body></html>\n"
+    return f"<!doctype html>\n<html><head>{head}</head>\n<body>{''.join(elements)}</body></html>\n"
 
 
 def _stage(name: str, text: str, *, is_open: bool) -> str:

@@ -33,7 +33,7 @@ def roofline_seconds(call: Call, target: CpuTarget) -> float:
 def unblocked_seconds(call: Call, target: CpuTarget, multiply_adds: int) -> float:
     """Seconds of a contraction by the default schedule, which blocks neither registers nor caches.
 
-    ``multiply_adds`` counts the products that are summed.
+    ``multiply_adds`` is M * N * K of a GEMM, and its counterpart in other contractions.
     """
     model = machine_model(target)
     return (model.seconds(multiply_adds * model.unblocked_fma_cycles)
