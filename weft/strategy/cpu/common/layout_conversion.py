@@ -6,10 +6,10 @@ import math
 
 from weft.ir.types import TensorType
 from weft.strategy.cpu.machine_model import machine_model
-from weft.target import CpuTarget
+from weft.target import CpuTarget, Target
 
 
-def layout_conversion_seconds(type_: TensorType, target: CpuTarget) -> float:
+def layout_conversion_seconds(type_: TensorType, target: Target) -> float:
     """Seconds to read a tensor of fixed sizes and to store it in another layout.
 
     0 for other kinds of targets than CPUs, which this cost model does not cover.
