@@ -14,6 +14,8 @@ import weft
 from weft import op, te
 from weft.codegen import BACKENDS, CPU_BACKEND, Backend, backend_of, register_backend
 from weft.codegen.llvm.build import build_object
+from weft.compiler.report.page import html_report
+from weft.compiler.stages import stages_of
 from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
 from weft.runtime.device import Device, MemorySpace
@@ -98,6 +100,38 @@ def test_the_stages_are_those_of_the_back_end(toy):
     with pytest.raises(OptionError, match="unknown stage 'llvm'") as caught:
         module.as_text("llvm")
     assert "toy" in caught.value.expected
+
+
+def test_every_stage_and_the_report_of_another_target(toy):
+    module = weft.compile(weft.parse(toy.MLP), target="toy")
+    names = stages_of(module.options.target)
+    assert names[-2:] == ("tir", "toy")
+    assert all(module.as_text(name) for name in names)
+    page = html_report(module, title="toy")
+    assert "<summary>toy</summary>" in page
+    assert "<summary>llvm</summary>" not in page
+
+
+def test_check_operator_runs_the_cases_on_another_target(toy):
+    report = weft.check_operator("nn.softmax", target="toy")
+    assert report.implementations == ("nn.softmax.toy.unscheduled",)
+
+
+def test_kernels_are_dumped_in_the_texts_of_the_back_end(toy, tmp_path):
+    weft.compile(weft.parse(toy.MLP), target="toy", dump_dir=tmp_path)
+    suffixes = {path.suffix for path in tmp_path.rglob("k00-*")}
+    assert suffixes == {".tir", ".toy"}
+
+
+def test_code_of_a_users_back_end_is_not_cached(toy, tmp_path, monkeypatch):
+    """The sources of the back end are not part of cache keys, so its code may change."""
+    built = []
+    build = toy.ToyBackend.build_kernel
+    monkeypatch.setattr(toy.ToyBackend, "build_kernel",
+                        lambda self, func, target: built.append(func) or build(self, func, target))
+    for count in (3, 6):
+        weft.compile(weft.parse(toy.MLP), target="toy", cache_dir=tmp_path, build_jobs=2)
+        assert len(built) == count
 
 
 def test_symbolic_dimensions_and_the_virtual_machine(toy):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.stages import STAGES
+from weft.compiler.stages import stages_of
 from weft.support import progress
 from weft.support.config import config
 
@@ -48,8 +48,9 @@ def html_report(module: Any, *, title: str, opened: str | None = None) -> str:
     The stage ``opened`` is unfolded; long stages are cut (``MAX_STAGE_CHARS``).
     """
     stages: dict[str, str] = {}
-    with progress.task("rendering stages", len(STAGES)) as task:
-        for stage in STAGES:
+    names = stages_of(module.options.target)
+    with progress.task("rendering stages", len(names)) as task:
+        for stage in names:
             stages[stage] = _stage(stage, module.as_text(stage), is_open=stage == opened)
             task.advance(stage)
     decisions = stages.pop("decisions")
