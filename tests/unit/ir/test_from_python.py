@@ -242,7 +242,7 @@ def bad_annotation(x: [1]):
         (default, "without defaults", 0),
         (nothing_carried, "the loop assigns no variable from outside", 1),
         (some_branch, "not every branch returns", 1),
-        (bad_annotation, "no type", 0),
+        (bad_annotation, "not a type", 0),
     ],
 )
 def test_what_the_ir_has_no_meaning_for(source, what, offset):
