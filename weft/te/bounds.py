@@ -79,6 +79,7 @@ class _Inference:
         self.readers = self._readers()
 
     def run(self) -> dict[StageState, StagePlan]:
+        """Plans from consumers to producers; prefetch boxes need the plan of their stage."""
         for stage in reversed(self.schedule.stages):
             if stage.attach != INLINE:
                 plan = self.plans[stage] = self._plan(stage)

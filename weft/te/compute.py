@@ -109,6 +109,7 @@ def _axis_names(fcompute: Callable[..., Body], count: int) -> list[str]:
 
 
 def _reduced_axes(name: str, body: tuple[PrimExpr, ...]) -> tuple[IterVar, ...]:
+    """The reduction axes of a body; raises ``LoweringError`` for a reduction below the root."""
     first = body[0]
     if isinstance(first, Reduce):
         for e in body:

@@ -85,6 +85,7 @@ def inlined_bodies(schedule: ScheduleState) -> dict[StageState, tuple[PrimExpr, 
 
 
 def tensors_of(stage: StageState) -> dict[Tensor, int]:
+    """The tensors of a stage with their output indices."""
     return {t: i for i, t in enumerate(stage.tensors)}
 
 

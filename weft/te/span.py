@@ -68,6 +68,7 @@ MaybeSpan: TypeAlias = "Span | None"
 
 
 def point(value: PrimExpr) -> Span:
+    """The span of one value."""
     return Span(value, ZERO, ZERO) if int_value(value) is None else Span(ZERO, value, value)
 
 

@@ -61,6 +61,7 @@ Relation: TypeAlias = "Split | Fuse"
 
 
 def ceil_div(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """``a / b`` rounded up, for positive ``b``."""
     width = int_value(b)
     return a if width == 1 else floordiv(a + (b - 1), b)
 
@@ -232,6 +233,7 @@ class StageState:
             )
 
     def set_kind(self, axis: IterVar, kind: ForKind) -> None:
+        """Set how a loop runs; raises ``ScheduleError`` if it has another kind already."""
         self.require_no_instruction(axis, kind.value)
         old = self.kinds.get(axis)
         if old is not None and old is not kind:

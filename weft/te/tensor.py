@@ -115,6 +115,7 @@ def as_index(value: Index) -> PrimExpr:
 
 
 def as_shape(shape: Sequence[Index] | Index) -> tuple[PrimExpr, ...]:
+    """A shape as int64 expressions; a single size makes a 1-D shape."""
     sizes = shape if isinstance(shape, Sequence) else (shape,)
     return tuple(as_index(s) for s in sizes)
 
@@ -257,8 +258,10 @@ class ScanOp(Operation):
 
 
 def data_axis(name: str, extent: PrimExpr) -> IterVar:
+    """An axis of the result over ``[0, extent)``."""
     return IterVar(Var(name), const(0), extent, DATA)
 
 
 def reduction_axis(name: str, extent: PrimExpr, low: PrimExpr | None = None) -> IterVar:
+    """A reduction axis over ``[low, low + extent)``; ``low`` is 0 by default."""
     return IterVar(Var(name), const(0) if low is None else low, extent, REDUCE)

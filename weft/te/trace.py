@@ -84,6 +84,7 @@ class ScheduleTrace:
         self.taken -= gone
 
     def record(self, call: str, result: Any) -> None:
+        """Append a call, with names for the axes and tensors that it returned."""
         results = result if isinstance(result, tuple) else (result,)
         names = [self.names.get(r) or self.name(r) for r in results
                  if isinstance(r, IterVar | Tensor)]

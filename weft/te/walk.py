@@ -10,6 +10,7 @@ from weft.tir.visitor import post_order, transform_expr
 
 
 def contains_reduce(expr: PrimExpr) -> bool:
+    """Whether an expression contains a reduction, at its root or below."""
     return any(type(e) is Reduce for e in post_order(expr))
 
 

@@ -52,6 +52,7 @@ def divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def truncated_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """The quotient rounded towards zero."""
     return call(a.dtype, "trunc", div(a, b)) if a.dtype.is_float else div(a, b)
 
 
@@ -80,6 +81,7 @@ def truncated_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def where(condition: PrimExpr, x: PrimExpr, y: PrimExpr) -> PrimExpr:
+    """``x`` if ``condition`` is true, else ``y``."""
     return select(condition, x, y)
 
 

@@ -40,6 +40,7 @@ def logarithm(x: te.Tensor, log_of_base: float) -> te.Tensor:
 
 
 def identity(x: te.Tensor) -> te.Tensor:
+    """A copy of ``x``."""
     return apply(x, lambda v: v, "copy")
 
 
@@ -51,6 +52,7 @@ def negative(x: te.Tensor) -> te.Tensor:
 
 
 def absolute(x: te.Tensor) -> te.Tensor:
+    """``|x|``; unsigned integers are unchanged."""
     if x.dtype.is_float:
         return intrinsic(x, "abs")
     if x.dtype.code == "uint":
@@ -108,6 +110,7 @@ def _bound(value: float, dtype: DType) -> PrimExpr:
 
 
 def logical_not(x: te.Tensor) -> te.Tensor:
+    """Whether each element is false (zero)."""
     return apply(x, not_, "logical_not")
 
 

@@ -18,6 +18,7 @@ def _magnitude_with_sign(x: PrimExpr, magnitude: PrimExpr) -> PrimExpr:
 
 
 def tan(x: PrimExpr) -> PrimExpr:
+    """Tangent, as one intrinsic."""
     return te.tan(x)
 
 
@@ -62,6 +63,7 @@ def cosh(x: PrimExpr) -> PrimExpr:
 
 
 def asinh(x: PrimExpr) -> PrimExpr:
+    """Inverse hyperbolic sine."""
     one = const(1, x.dtype)
     m = te.abs(x)
     near = log1p(m + m * m / (one + te.sqrt(m * m + one)))

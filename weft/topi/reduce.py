@@ -17,6 +17,7 @@ MOST_POSITIONS = 1 << 31
 def reduced_shape(
     shape: Sequence[PrimExpr], axes: Sequence[int], *, keepdims: bool
 ) -> tuple[PrimExpr, ...]:
+    """``shape`` without ``axes``, or with size 1 there if ``keepdims``."""
     if keepdims:
         return tuple(const(1) if i in axes else s for i, s in enumerate(shape))
     return tuple(s for i, s in enumerate(shape) if i not in axes)

@@ -89,6 +89,7 @@ def _partial_body(
     checks: tuple[PrimExpr, ...],
     axes: tuple[IterVar, ...],
 ) -> tuple[PrimExpr, ...]:
+    """The reduction over ``axes``, or guarded elements if ``axes`` is empty."""
     first = body[0]
     if not isinstance(first, Reduce):
         return body

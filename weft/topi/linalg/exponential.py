@@ -46,6 +46,7 @@ def exponentiate(a, out, scaled, product, terms) -> None:  # noqa: ANN001
 
 
 def matrix_exp(x: te.Tensor) -> te.Tensor:
+    """The exponential of each matrix of a batch (batch, n, n)."""
     size = x.shape[1]
     out = te.python_extern([x.shape], [converted(x, float64)], exponentiate, [float64],
                            scalars=[_TERMS],

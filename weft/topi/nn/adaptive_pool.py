@@ -29,6 +29,7 @@ class EvenWindows:
 
     @property
     def longest(self) -> PrimExpr:
+        """The length of the longest window; an upper bound for dynamic sizes."""
         if self.is_regular:
             return self.size // self.count
         size = int_value(self.size)

@@ -41,6 +41,7 @@ def constant_pad(x: te.Tensor, widths: Pads, value: PrimExpr) -> te.Tensor:
 
 
 def padded_shape(x: te.Tensor, widths: Pads) -> tuple[PrimExpr, ...]:
+    """The shape of ``x`` with padding ``widths`` per axis."""
     return tuple(s + (b + a) for s, (b, a) in zip(x.shape, widths, strict=True))
 
 

@@ -73,6 +73,7 @@ class AxisWindow:
 
 
 def axis_windows(window: PoolWindow) -> tuple[AxisWindow, ...]:
+    """The window along each axis."""
     sides = side_padding(window.padding, len(window.size))
     return tuple(
         AxisWindow(taps, stride, step, before, after, window.ceil_mode)

@@ -43,10 +43,12 @@ def _grown(m: Arithmetic, x: Any, scaled: Any) -> Any:
 
 
 def modified_bessel_i0(m: Arithmetic, x: Any) -> Any:
+    """I0(x)."""
     return _grown(m, m.abs(x), modified_bessel_i0e(m, x))
 
 
 def modified_bessel_i1(m: Arithmetic, x: Any) -> Any:
+    """I1(x)."""
     return _grown(m, x, modified_bessel_i1e(m, x))
 
 
@@ -94,6 +96,7 @@ def _from_eight(m: Arithmetic, x: Any) -> Any:
 
 
 def bessel_j0(m: Arithmetic, x: Any) -> Any:
+    """J0(x)."""
     size = m.abs(x)
     far = _waves(m, _from_eight(m, size), 0)[0]
     value = m.choose(size <= 8.0, on(0.0, _SQUARES, c.J0_NEAR, size * size), far)
@@ -101,6 +104,7 @@ def bessel_j0(m: Arithmetic, x: Any) -> Any:
 
 
 def bessel_j1(m: Arithmetic, x: Any) -> Any:
+    """J1(x)."""
     size = m.abs(x)
     near = on(0.0, _SQUARES, c.J1_NEAR, size * size) * size
     value = m.choose(size <= 8.0, near, _waves(m, _from_eight(m, size), 1)[0])

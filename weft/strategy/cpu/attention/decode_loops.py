@@ -97,6 +97,7 @@ class _DecodeTask:
         return (*batch, head * self.group + row // queries, row % queries)
 
     def build(self) -> Stmt:
+        """The statement of one task: pack queries, scores, softmax, weighted sums."""
         sizes = self.shape.depth, self.shape.keys
         depth, keys = (-(-n // self.lanes) * self.lanes for n in sizes)
         rows = const(self.count)

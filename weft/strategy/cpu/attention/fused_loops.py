@@ -83,6 +83,7 @@ def _pack(tile: Tile) -> Stmt:
 
 
 def _start(tile: Tile) -> Stmt:
+    """Initialise maxima, sums and, if causal, the last visible key of each query."""
     x, shape = tile.x, tile.plan.shape
 
     def lane(j: PrimExpr) -> Stmt:

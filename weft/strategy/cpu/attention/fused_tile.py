@@ -82,6 +82,7 @@ class Scratch:
 
     @staticmethod
     def of(plan: TilePlan) -> Scratch:
+        """Buffers of the sizes of ``plan``."""
         def lanes(name: str, *rows: int, dtype: DType = float32) -> Buffer:
             return Buffer(name, tuple(const(n) for n in (*rows, plan.tile)), dtype)
 

@@ -29,4 +29,5 @@ def registers(block: int, lanes: int) -> int:
 
 
 def block_for(channels: int, target: CpuTarget, dtype: str = "float32") -> int:
+    """``channel_block`` for the vector width of ``target`` and ``dtype``."""
     return channel_block(channels, target.lanes(dtype))
