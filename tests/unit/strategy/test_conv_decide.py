@@ -112,6 +112,13 @@ def test_open_sizes_are_not_decided() -> None:
     assert decision_of(call, WIDE_CPU) is None
 
 
+def test_the_plan_has_the_register_tile_and_the_row_block() -> None:
+    plan = decide(size=56, padding=(1, 1), winograd=False).plan
+    assert (plan.data_layout, plan.kernel_layout) == ("NCHW16c", "OHIW16i16o")
+    assert (plan.tile.mr, plan.tile.nr_vectors) == (4, 4)
+    assert 56 % plan.row_block == 0
+
+
 def test_the_layout_pass_records_what_it_took_and_the_strategy_reads_it() -> None:
     x = var("x", (1, 64, 28, 28))
     weight = Constant(np.ones((64, 64, 3, 3), np.float32))

@@ -26,6 +26,7 @@ from weft.strategy.cpu.convolution.cost import (
 )
 from weft.strategy.cpu.convolution.plan import ConvPlan, Offer, candidate
 from weft.strategy.cpu.convolution.problem import ConvProblem
+from weft.strategy.cpu.convolution.row_block import blocked_row_block, unblocked_row_block
 from weft.strategy.cpu.depthwise.cost import blocked_depthwise_cycles, unblocked_depthwise_cycles
 from weft.strategy.cpu.machine_model import machine_model
 from weft.strategy.decision import Candidate, Rejected
@@ -215,7 +216,9 @@ def _blocked_candidate(
     shape = problem.shape
     shape = shape.with_outputs(shape.outputs + plan.added_outputs)
     estimate = estimate_blocked(shape, block, target)
-    return candidate(replace(plan, tile=estimate.tile), estimate.cycles, target)
+    row_block = blocked_row_block(shape, block, estimate.tile, target)
+    return candidate(replace(plan, tile=estimate.tile, row_block=row_block), estimate.cycles,
+                     target)
 
 
 def blocked_kernel(spatial: str, in_block: int, block: int) -> str:
@@ -233,5 +236,7 @@ def _offer_unblocked(problem: ConvProblem, target: CpuTarget) -> Iterator[Offer]
                        f"{problem.unblocked_data} and {problem.unblocked_kernel}")
         return
     estimate = estimate_unblocked(problem.shape, target)
-    plan = ConvPlan.in_own_layouts(problem, ConvAlgorithm.DIRECT_UNBLOCKED, estimate.tile)
+    row_block = unblocked_row_block(problem.shape, estimate.tile, target)
+    plan = ConvPlan.in_own_layouts(problem, ConvAlgorithm.DIRECT_UNBLOCKED, estimate.tile,
+                                   row_block)
     yield candidate(plan, estimate.cycles, target)

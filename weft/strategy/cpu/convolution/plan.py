@@ -19,10 +19,11 @@ class ConvPlan:
     """The parameters of one algorithm for one convolution.
 
     The layouts are those in which the algorithm runs; the layout pass converts the operands if they
-    are in others. ``added_inputs`` and ``added_outputs`` channels of zeros are appended
-    first; the added outputs are sliced off the result. With ``upcasts`` both operands are converted
-    to float32 ahead of the convolution. ``tile`` counts positions by channel blocks where channels
-    are the vectors, and channels by vectors of positions elsewhere.
+    are in others. ``added_inputs`` and ``added_outputs`` channels of zeros are appended first; the
+    added outputs are sliced off the result. With ``upcasts`` both operands are converted to float32
+    ahead of the convolution. ``tile`` counts positions by channel blocks if channels are the
+    vectors, and channels by vectors of positions otherwise; ``row_block`` is how many rows of the
+    image a task computes.
     """
 
     algorithm: ConvAlgorithm
@@ -30,6 +31,7 @@ class ConvPlan:
     kernel_layout: str
     out_layout: str
     tile: RegisterTile | None = None
+    row_block: int = 1
     added_inputs: int = 0
     added_outputs: int = 0
     upcasts: bool = False
@@ -38,11 +40,11 @@ class ConvPlan:
 
     @staticmethod
     def in_own_layouts(problem: ConvProblem, algorithm: ConvAlgorithm,
-                       tile: RegisterTile | None = None) -> ConvPlan:
+                       tile: RegisterTile | None = None, row_block: int = 1) -> ConvPlan:
         """The algorithm in the layouts of the call."""
         attrs = problem.attrs
         return ConvPlan(algorithm, attrs.data_layout, attrs.kernel_layout, attrs.result_layout,
-                        tile)
+                        tile, row_block)
 
     def keeps_layouts(self, problem: ConvProblem) -> bool:
         """Whether the call runs so as it is, without any conversion of its operands."""

@@ -13,7 +13,6 @@ from weft.ir.expr import Call, Constant, Expr
 from weft.ir.types import TensorType, Type, is_static
 from weft.op.nn.conv import ConvAttrs
 from weft.strategy.implementation import attrs_of
-from weft.support.errors import InternalError
 from weft.topi.layout import Layout, convert_shape
 from weft.topi.nn.conv import data_axes, kernel_axes, side_padding
 from weft.topi.nn.dense import accumulator_dtype
@@ -163,11 +162,3 @@ def is_finite(kernel: Expr) -> bool:
     """Whether the kernel is a constant without infinities and NaN."""
     return (isinstance(kernel, Constant) and kernel.data.dtype.kind == "f"
             and bool(np.isfinite(kernel.data).all()))
-
-
-def operand_itemsize(call: Call) -> int:
-    """Bytes of one element of the data of a typed convolution."""
-    data = call.args[0].checked_type
-    if not isinstance(data, TensorType):
-        raise InternalError("a convolution of untyped data", where=call.span)
-    return data.dtype.itemsize

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from weft.strategy.cpu.common.register_tile import RegisterTile
+from weft.strategy.cpu.convolution.problem import ConvShape
 from weft.strategy.cpu.machine_model import imbalance, machine_model
 from weft.target import CpuTarget
 
@@ -46,3 +49,47 @@ def choose_row_block(shape: RowBlockShape, target: CpuTarget) -> int:
 
     height = max(1, shape.rows)  # 0 for an empty image
     return min((rows for rows in range(1, height + 1) if height % rows == 0), key=cost)
+
+
+def blocked_row_block(
+    shape: ConvShape, block: int, tile: RegisterTile, target: CpuTarget
+) -> int:
+    """Rows of a task whose slice of the weights is one tile of channel blocks.
+
+    A signal is one row: its blocks are counted in register tiles.
+    """
+    *rows, width = shape.extents
+    if not rows:
+        rows, width = [-(-width // tile.mr)], tile.mr
+    slices = -(-(shape.outputs // block) // tile.nr_vectors)
+    return _row_block(shape, rows, width, slices, math.prod(shape.strides), target)
+
+
+def unblocked_row_block(shape: ConvShape, tile: RegisterTile, target: CpuTarget) -> int:
+    """Rows of a task whose slice of the weights is one tile of output channels.
+
+    Rows are whole vectors wide. A signal, or an image of a pointwise convolution, is one row: its
+    blocks are counted in register tiles.
+    """
+    lanes = target.lanes(shape.dtype)
+    rows, width = ([], math.prod(shape.extents)) if shape.pointwise else (
+        list(shape.extents[:-1]), shape.extents[-1])
+    width, step = -(-width // lanes) * lanes, math.prod(shape.strides)
+    if not rows:
+        tile_width = tile.nr_vectors * lanes
+        rows, width, step = [-(-width // tile_width)], tile_width, 1
+    return _row_block(shape, rows, width, -(-shape.outputs // tile.mr), step, target)
+
+
+def _row_block(
+    shape: ConvShape, rows: list[int], width: int, slices: int, step: int, target: CpuTarget
+) -> int:
+    """``step`` elements of the data for each position of a row; the last of ``rows`` is blocked."""
+    *images, height = rows
+    batch = shape.batch * math.prod(images)
+    multiply_adds = batch * shape.outputs * height * width * shape.depth
+    cycles = multiply_adds / (machine_model(target).fma_per_cycle * target.lanes(shape.dtype))
+    row_bytes = shape.itemsize * shape.group_inputs * width * step
+    weight_bytes = shape.itemsize * shape.outputs * shape.depth
+    return choose_row_block(
+        RowBlockShape(batch, height, slices, row_bytes, weight_bytes, cycles), target)

@@ -11,7 +11,6 @@ hot loop needs no guards; kernel rows above or below the image are skipped.
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from weft import te
 from weft.op.nn.conv import ConvAttrs
@@ -20,14 +19,12 @@ from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
-from weft.strategy.cpu.convolution.problem import operand_itemsize
-from weft.strategy.cpu.convolution.row_block import RowBlockShape, choose_row_block
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import attrs_of, compute_of
 from weft.topi.layout import Layout
 
 
-def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile) -> None:
+def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> None:
     """Register tiles of positions by channel blocks; parallel over row blocks and channels.
 
     A task is one slice of the weights over one block of rows (of tiles, if there is one row). Row
@@ -41,7 +38,7 @@ def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile) -> None:
     blocks, block = stage.split(axes.oc, factor=tile.nr_vectors)
     columns, column = stage.split(axes.ow, factor=tile.mr)
     *outer, row = axes.rows or [columns]
-    row_blocks, row = stage.split(row, factor=_row_block(ctx, axes, tile))
+    row_blocks, row = stage.split(row, factor=row_block)
     inner = [row, columns] if axes.rows else [row]
     stage.reorder(axes.n, *outer, row_blocks, blocks, *inner, block, column, axes.lane)
     stage.unroll(block)
@@ -94,26 +91,3 @@ def _order_reduction(ctx: CpuContext, stage: te.Stage) -> None:
     above = len(axes.rows)
     reduction = [*taps[:above], channels, *taps[above:]]
     register_blocking(stage, reduction, [axes.ow], [axes.oc], axes.lane, [axes.n, *axes.rows])
-
-
-def _row_block(ctx: CpuContext, axes: _Axes, tile: RegisterTile) -> int:
-    """The rows of a task; a signal is one row, whose blocks are counted in tiles."""
-    attrs, anchor = attrs_of(ctx.call, ConvAttrs), compute_of(ctx.anchor)
-    depth = math.prod(size_of(axis.extent) for axis in anchor.reduce_axis)
-    taps = math.prod(attrs.kernel_size or ())
-    itemsize = operand_itemsize(ctx.call)
-    rows, width = [size_of(axis.extent) for axis in axes.rows], size_of(axes.ow.extent)
-    if not rows:
-        rows, width = [-(-width // tile.mr)], tile.mr
-    *images, height = rows
-    batch = size_of(axes.n.extent) * math.prod(images)
-    outputs = axes.blocks * axes.block
-    multiply_adds = batch * outputs * height * width * depth
-    lanes = ctx.target.lanes(ctx.output.dtype)
-    row_bytes = itemsize * depth // taps * width * math.prod(attrs.strides)
-    cycles = multiply_adds / (machine_model(ctx.target).fma_per_cycle * lanes)
-    slices = -(-axes.blocks // tile.nr_vectors)
-    return choose_row_block(
-        RowBlockShape(batch, height, slices, row_bytes, itemsize * outputs * depth, cycles),
-        ctx.target,
-    )

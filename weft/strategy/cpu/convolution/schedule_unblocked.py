@@ -7,22 +7,18 @@ is some output channels by some vectors of positions.
 from __future__ import annotations
 
 import dataclasses
-import math
 
-from weft import te
 from weft.op.nn.conv import ConvAttrs
-from weft.strategy.analysis import computes_below, is_reduction, size_of, work_of
+from weft.strategy.analysis import computes_below, is_reduction, work_of
 from weft.strategy.cpu.common.context import CpuContext
 from weft.strategy.cpu.common.microkernel import accumulators, register_blocking
 from weft.strategy.cpu.common.padding import schedule_padding
 from weft.strategy.cpu.common.register_tile import RegisterTile
-from weft.strategy.cpu.convolution.problem import operand_itemsize
-from weft.strategy.cpu.convolution.row_block import RowBlockShape, choose_row_block
-from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD, machine_model
+from weft.strategy.cpu.machine_model import PARALLEL_THRESHOLD
 from weft.strategy.implementation import attrs_of
 
 
-def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile) -> None:
+def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> None:
     """Parallel over row blocks (blocks of tiles, if there is one row) and slices of channels."""
     s = ctx.schedule
     sums = next(op for op in reversed(computes_below((ctx.anchor,))) if is_reduction(op))
@@ -40,7 +36,7 @@ def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile) -> None:
     columns, inside = stage.split(ow, factor=tile.nr_vectors * lanes)
     vector, lane = stage.split(inside, factor=lanes)
     *outer, row = rows or [columns]
-    row_blocks, row = stage.split(row, factor=_row_block(ctx, sums, tile, lanes))
+    row_blocks, row = stage.split(row, factor=row_block)
     inner = [row, columns] if rows else [row]
     stage.reorder(n, *outer, row_blocks, group, slices, *inner, channel, vector, lane)
     for axis in (channel, vector):
@@ -55,22 +51,3 @@ def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile) -> None:
     acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
     register_blocking(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
                       [an, *a_rows])
-
-
-def _row_block(ctx: CpuContext, sums: te.ComputeOp, tile: RegisterTile, lanes: int) -> int:
-    """The rows of a task; a signal is one row, whose blocks are counted in tiles."""
-    batch, channels, *rows, width = (size_of(axis.extent) for axis in sums.axis)
-    depth, *taps = (size_of(axis.extent) for axis in sums.reduce_axis)
-    step = math.prod(attrs_of(ctx.call, ConvAttrs).strides) if rows else 1
-    if not rows:
-        rows, width = [-(-width // (tile.nr_vectors * lanes))], tile.nr_vectors * lanes
-    *images, height = rows
-    batch *= math.prod(images)
-    multiply_adds = batch * channels * height * width * depth * math.prod(taps)
-    cycles = multiply_adds / (machine_model(ctx.target).fma_per_cycle * lanes)
-    itemsize = operand_itemsize(ctx.call)
-    return choose_row_block(
-        RowBlockShape(batch, height, -(-channels // tile.mr), itemsize * depth * width * step,
-                      itemsize * channels * depth * math.prod(taps), cycles),
-        ctx.target,
-    )

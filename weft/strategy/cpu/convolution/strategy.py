@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from weft.ir.expr import Call
@@ -20,7 +20,7 @@ from weft.strategy.cpu.depthwise.schedule_unblocked import schedule_unblocked_de
 from weft.strategy.cpu.dot_product.conv_compute import dot_product_conv
 from weft.strategy.cpu.dot_product.conv_schedule import schedule_dot_product_conv
 from weft.strategy.decision import Candidate
-from weft.strategy.implementation import Implementation
+from weft.strategy.implementation import Implementation, ScheduleContext
 from weft.strategy.registry import strategy
 from weft.support.errors import InternalError
 from weft.target import CpuTarget
@@ -47,12 +47,12 @@ def _implementation(
     plan, name = offer.plan, f"{problem.op_name}.cpu.{offer.plan.algorithm}"
     match plan.algorithm:
         case ConvAlgorithm.DIRECT_BLOCKED:
-            return Implementation(name, partial(schedule_blocked, tile=_tile_of(plan)),
+            return Implementation(name, _tiled(schedule_blocked, plan),
                                   partial(conv_compute, skipped=_skipped_axes(problem.attrs)),
                                   seconds=offer.seconds)
         case ConvAlgorithm.DIRECT_UNBLOCKED:
             lanes = target.lanes(problem.attrs.out_dtype or problem.data.dtype)
-            return Implementation(name, partial(schedule_unblocked, tile=_tile_of(plan)),
+            return Implementation(name, _tiled(schedule_unblocked, plan),
                                   partial(unblocked_conv, lanes=lanes), seconds=offer.seconds)
         case ConvAlgorithm.DEPTHWISE_BLOCKED:
             return Implementation(name, schedule_blocked_depthwise, seconds=offer.seconds)
@@ -66,6 +66,12 @@ def _implementation(
         case ConvAlgorithm.GENERIC:
             return Implementation(name, schedule_default, seconds=offer.seconds)
     raise InternalError(f"unknown algorithm {plan.algorithm} for {problem.op_name}")
+
+
+def _tiled(
+    schedule: Callable[..., None], plan: ConvPlan
+) -> Callable[[ScheduleContext[CpuTarget]], None]:
+    return partial(schedule, tile=_tile_of(plan), row_block=plan.row_block)
 
 
 def _tile_of(plan: ConvPlan) -> RegisterTile:
