@@ -1,4 +1,4 @@
-"""The tests of the language check all the modules that they make, larger ones among them."""
+"""The tests of the IR verify every module that they create, however large."""
 
 from __future__ import annotations
 

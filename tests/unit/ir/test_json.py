@@ -127,7 +127,7 @@ def test_damage_is_reported(change, what):
         load_json(json.dumps(document), source="m.json")
 
 
-def test_what_is_no_json():
+def test_text_that_is_not_json():
     with pytest.raises(ParseError, match="invalid JSON"):
         load_json("{")
     with pytest.raises(ParseError, match="invalid JSON"):

@@ -1,4 +1,4 @@
-"""Text that is not the language: each error has a place, a caret, and says what would do."""
+"""Text that is not the language: each error has a location, a caret, and the expected syntax."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_variable_is_not_visible_outside_its_branch():
         ("def @main() { exp(1f) loc[1, 2] }", "invalid source location", "[source, line"),
     ],
 )
-def test_what_is_wrong_is_said(text, what, expected):
+def test_errors_name_the_problem(text, what, expected):
     error = error_of(text)
     assert what in error.what
     if expected is not None:

@@ -107,7 +107,7 @@ def test_equality_of_dimensions_may_be_unknown():
 
 
 @pytest.mark.parametrize("bad", [-1, 1.5, "2n", True, object()])
-def test_what_is_no_dimension(bad):
+def test_invalid_dimensions(bad):
     with pytest.raises(TypeInferenceError, match="not a dimension"):
         as_dim(bad)
 

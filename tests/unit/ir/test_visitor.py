@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft import op
-from weft.ir import Call, Function, Let, Tuple, Var, const, infer_type, parse, var
+from weft.ir import Call, Function, Let, Tuple, Var, const, infer_expr, infer_type, parse, var
 from weft.ir.text.parser import parse_expr
 from weft.ir.visitor import (
     binders,
@@ -14,6 +14,7 @@ from weft.ir.visitor import (
     free_vars,
     post_order,
     rebuild,
+    replace_children,
     rewrite_post_order,
     substitute,
 )
@@ -118,3 +119,12 @@ def test_rebuild_with_the_same_parts_is_identity():
     call = op.exp(x)
     assert rebuild(call, [x]) is call
     assert rebuild(call, [var("y", (2,))]).attrs is call.attrs
+
+
+def test_replaced_children_keep_the_type_and_equal_ones_the_node():
+    call = infer_expr(parse_expr("fn (%p: Tensor[(2,), float32]) { exp(abs(%p)) }")).body
+    assert replace_children(call, children(call)) is call
+    other = infer_expr(op.negative(call.args[0]))
+    changed = replace_children(call, [other])
+    assert changed.args == (other,)
+    assert changed.checked_type == call.checked_type

@@ -1,4 +1,4 @@
-"""How an operator's cases are run: random inputs, one typed call, its meaning in NumPy and te."""
+"""Run an operator's cases: random inputs, one typed call, its values by NumPy and te."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of Relay (TVM 0.18) by support level, and what weft has in their place.
+"""The operators of Relay (TVM 0.18) by support level, and their equivalents in weft.
 
 ``python -m tests.unit.ops.relay_inventory`` prints how many there are of each.
 """
@@ -115,7 +115,7 @@ _ETHOSU = "for one vendor's device"
 _LIBRARY = "for one library's or compiler's kernels"
 
 # Relay's name: why there is none.
-NO_PLACE = {
+OUT_OF_SCOPE = {
     "annotation.bitpack_end": _ETHOSU,
     "annotation.bitpack_start": _ETHOSU,
     "annotation.cast_hint": "for one quantiser's rewriting",
@@ -150,9 +150,9 @@ def relay_operators() -> dict[str, str]:
 
 
 def missing() -> list[str]:
-    """The operators of Relay that have a place here and are not there."""
+    """The operators of Relay that are in scope and missing."""
     return [name for name in relay_operators()
-            if OTHERWISE.get(name, name) not in OPS and name not in NO_PLACE]
+            if OTHERWISE.get(name, name) not in OPS and name not in OUT_OF_SCOPE]
 
 
 def _listed(names: list[str]) -> str:
@@ -162,9 +162,9 @@ def _listed(names: list[str]) -> str:
 def main() -> None:
     """Print the counts, and what is missing."""
     names, absent = relay_operators(), missing()
-    present = len(names) - len(NO_PLACE) - len(absent)
+    present = len(names) - len(OUT_OF_SCOPE) - len(absent)
     print(f"weft has {len(list(OPS))} operators; of Relay's {len(names)}, {present} are there, "
-          f"{len(NO_PLACE)} have no place, {len(absent)} are missing{_listed(absent)}")
+          f"{len(OUT_OF_SCOPE)} are out of scope, {len(absent)} are missing{_listed(absent)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What detector operators mean, against onnxruntime."""
+"""Object detection operators compared with ONNX Runtime."""
 
 from __future__ import annotations
 

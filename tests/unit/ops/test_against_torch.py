@@ -1,4 +1,4 @@
-"""What operators mean, against torch: the references are not only consistent with themselves."""
+"""NumPy references of operators compared with torch."""
 
 from __future__ import annotations
 

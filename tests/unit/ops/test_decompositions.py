@@ -1,4 +1,4 @@
-"""Operators written by simpler ones mean the same, over their own cases."""
+"""Decompositions of operators compute the same values, over the operators' own cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operator under calls that nobody meant: refused with a message of its own, or computed.
+"""Every operator under malformed calls: rejected with a specific error, or computed.
 
 From the first cases of each operator come calls with empty and symbolic axes, other ranks, other
 dtypes and other attributes. Inference either raises an error of weft's that names the operator, or

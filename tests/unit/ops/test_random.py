@@ -97,7 +97,7 @@ def test_keys_of_a_split_and_the_next_key_lead_to_other_streams() -> None:
     np.testing.assert_array_equal(again, found[1])
 
 
-def test_what_is_no_key_is_refused() -> None:
+def test_invalid_keys_are_refused() -> None:
     with pytest.raises(TypeInferenceError, match="not a key"):
         infer_expr(op.random.threefry_split(var("k", (4,), "uint32")))
     with pytest.raises(TypeInferenceError, match="invalid range"):

@@ -1,4 +1,4 @@
-"""What operators refuse, and what they say then."""
+"""Invalid calls of operators, and the errors that they raise."""
 
 from __future__ import annotations
 

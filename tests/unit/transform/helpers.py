@@ -1,4 +1,4 @@
-"""What the tests of graph passes share: executed docstrings, and values before and after."""
+"""Helpers for tests of graph passes: executed docstrings, and values before and after."""
 
 from __future__ import annotations
 

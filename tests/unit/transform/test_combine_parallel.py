@@ -1,4 +1,4 @@
-"""Calls that share their data, or are alike, become one."""
+"""Parallel calls with shared data, or of one operator, are combined into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention spelled out by exporters becomes one operator, and only where nothing changes."""
+"""Attention written in basic operators is fused, and only where the value stays the same."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_what_is_used_elsewhere_stays(qkv) -> None:
     _left(Tuple((_weighted(weights, qkv[2]), scores)), *qkv)
 
 
-def test_what_is_no_attention_stays(qkv) -> None:
+def test_other_subgraphs_are_not_fused(qkv) -> None:
     scores = _scores(*qkv[:2])
     _left(_weighted(op.nn.softmax(scores, axis=2), qkv[2]), *qkv)
     _left(_weighted(op.nn.softmax(op.exp(scores)), qkv[2]), *qkv)

@@ -1,4 +1,4 @@
-"""Modules for other shapes of their inputs."""
+"""Binding symbolic dimensions and changing the shapes of inputs."""
 
 from __future__ import annotations
 

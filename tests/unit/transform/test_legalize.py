@@ -1,4 +1,4 @@
-"""Calls rewritten as the target asks."""
+"""Legalization: calls rewritten by the target's hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation at compile time."""
+"""Partial evaluation at compile time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes how values are stored: mixed precision and layouts."""
+"""Passes that change the storage of values: mixed precision and layouts."""
 
 from __future__ import annotations
 

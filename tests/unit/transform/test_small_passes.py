@@ -1,4 +1,4 @@
-"""Passes of one idea each."""
+"""Small passes: spans, casts, defusion, fixed points, printing, rematerialization and others."""
 
 from __future__ import annotations
 
