@@ -1,4 +1,4 @@
-"""The constants of a program: arrays of the same bytes are one."""
+"""The constants of a program, deduplicated by content."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import numpy as np
 
 
 def constant_key(data: np.ndarray) -> tuple[object, ...]:
-    """Equal for arrays that may share memory: same bytes, whatever their shape."""
+    """A key that is equal for arrays with the same bytes, regardless of shape and dtype."""
     raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     return raw.size, hashlib.blake2b(raw.data, digest_size=32).digest()
 
 
 class ConstantPool:
-    """Numbered arrays. Weights are large and mostly differ in size, which tells them apart: only
-    arrays of one size are read, once each.
+    """Distinct arrays, by number.
+
+    Most weights differ in size, so only arrays of equal size are hashed, once each.
     """
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
-        self._first: dict[int, int] = {}  # the first array of each size
-        self._is_read: set[int] = set()  # and whether its bytes are known
+        self._first: dict[int, int] = {}  # number of the first array of each size
+        self._is_read: set[int] = set()  # arrays that have been hashed
         self._numbers: dict[tuple[object, ...], int] = {}
 
     def number_of(self, data: np.ndarray) -> int:
-        """The number of the array of these bytes, which may have another shape."""
+        """The number of the array with the bytes of ``data``; it may have another shape."""
         first = self._first.setdefault(data.nbytes, len(self.arrays))
         if first == len(self.arrays):
             self.arrays.append(data)

@@ -1,8 +1,8 @@
-"""What is known of the functions that a first-order program calls.
+"""The functions that a first-order program calls, and their call graph.
 
-A function is known by the variable of its let, or by its global name. Functions are written out
-where they are called, so each has to end: a call of itself must be in tail position, and the text
-of the whole stay within bounds.
+A function is identified by the variable of its let, or by its global name. Calls are inlined, so
+recursive calls must be in tail position (they become loops), and the size of the inlined program is
+limited.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from weft.transform.normal_form.to_a_normal_form import Normalizer
 
 FunctionKey: TypeAlias = "Var | str"
 
-# Nodes of functions written out, counted at each call: calls of calls may grow without bounds.
-MAX_WRITTEN_OUT = 20_000
+# Limit on inlined nodes, counted at each call: nested calls may grow exponentially.
+MAX_INLINED_NODES = 20_000
 
 
 class FunctionCalls:
-    """The functions of a program, in A-normal form, and those that are being written out."""
+    """The functions of a program in A-normal form, and those that are being inlined."""
 
     def __init__(self, mod: IRModule) -> None:
         self._mod = mod
@@ -32,14 +32,14 @@ class FunctionCalls:
         self._sizes: dict[FunctionKey, int] = {}
         self._reached: dict[FunctionKey, dict[FunctionKey, None]] = {}
         self._active: set[FunctionKey] = set()
-        self._written = 0
+        self._inlined = 0
 
     def define(self, var: Var, function: Function) -> None:
-        """A let that binds a function; the body is in A-normal form."""
+        """Register the function of a let; its body is in A-normal form."""
         self._functions[var] = function
 
     def key_of(self, call: Call) -> FunctionKey | None:
-        """The function that ``call`` calls, where that is known and no kernel."""
+        """The function that ``call`` calls; ``None`` for kernels and computed functions."""
         op = call.op
         if isinstance(op, Var) and op in self._functions:
             return op
@@ -48,44 +48,45 @@ class FunctionCalls:
         return None
 
     def enter(self, key: FunctionKey, call: Call) -> Function:
-        """The function of ``call``, to be written out.
+        """Start inlining ``call``, and return its function.
 
-        Raises ``UnsupportedModelError`` for recursion that is no loop, and past all bounds.
+        Raises ``UnsupportedModelError`` for recursion outside of tail position, and if the inlined
+        program grows too large.
         """
         if key in self._active:
-            raise UnsupportedModelError("recursion outside of tail position is not a loop",
+            raise UnsupportedModelError("recursion outside of tail position",
                                         where=call.span)
         function = self.function(key)
         if key not in self._sizes:
             self._sizes[key] = sum(1 for _ in post_order(function.body, enter=enters))
-        self._written += self._sizes[key]
-        if self._written > MAX_WRITTEN_OUT:
-            raise UnsupportedModelError("the functions of the program are too large together",
+        self._inlined += self._sizes[key]
+        if self._inlined > MAX_INLINED_NODES:
+            raise UnsupportedModelError("the program is too large after inlining its functions",
                                         where=call.span)
         self._active.add(key)
         return function
 
     def leave(self, key: FunctionKey) -> None:
-        """The end of what ``enter`` began."""
+        """Finish inlining the call that ``enter`` started."""
         self._active.discard(key)
 
     def is_recursive(self, key: FunctionKey) -> bool:
-        """Whether the function can come to call itself."""
+        """Whether the function may call itself, directly or indirectly."""
         return key in self._reachable(key)
 
     def changing_parameters(self, key: FunctionKey) -> tuple[int, ...]:
-        """The numbers of the parameters for which a call of itself may give another value."""
+        """The indices of the loop-carried parameters: those that recursive calls may change."""
         function = self.function(key)
         elsewhere = (other for other in self._reachable(key) if other != key)
         if any(key in self._callees(other) for other in elsewhere if isinstance(other, str)):
-            return tuple(range(len(function.params)))  # it is called back through another one
+            return tuple(range(len(function.params)))  # indirect recursion
         calls = [node for node in post_order(function.body, enter=enters)
                  if isinstance(node, Call) and self._called(node) == key]
         return tuple(number for number, parameter in enumerate(function.params)
                      if any(call.args[number] is not parameter for call in calls))
 
     def ends_in(self, scope: Expr, keys: Container[FunctionKey]) -> bool:
-        """Whether the last thing that ``scope`` does is a call of one of ``keys``."""
+        """Whether ``scope`` ends in a call of one of ``keys``."""
         while isinstance(scope, Let) and scope.body is not scope.var:
             scope = scope.body
         last = scope.value if isinstance(scope, Let) else scope
@@ -93,14 +94,14 @@ class FunctionCalls:
         return called is not None and called in keys
 
     def function(self, key: FunctionKey) -> Function:
-        """The function known by ``key``."""
+        """The function of ``key``, in A-normal form."""
         if isinstance(key, str) and key not in self._functions:
             function = self._mod[key]
             self._functions[key] = function.replace(body=Normalizer(function.body).run())
         return self._functions[key]
 
     def _reachable(self, key: FunctionKey) -> dict[FunctionKey, None]:
-        """The functions that a call of ``key`` may call, in order."""
+        """The functions reachable from ``key`` by calls, in order of discovery."""
         if key not in self._reached:
             found: dict[FunctionKey, None] = {}
             pending = [key]
@@ -112,7 +113,7 @@ class FunctionCalls:
         return self._reached[key]
 
     def _callees(self, key: FunctionKey) -> Iterator[FunctionKey]:
-        # A local function that is not defined yet stands inside of one that is looked at.
+        # An undefined local function is nested in a function that is visited itself.
         if isinstance(key, str) or key in self._functions:
             for node in post_order(self.function(key).body, enter=enters):
                 called = self._called(node) if isinstance(node, Call) else None

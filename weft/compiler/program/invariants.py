@@ -1,9 +1,9 @@
-"""What every round of a loop computes anew to the same end.
+"""Loop-invariant code motion for programs with loops.
 
-Graph normal form orders a value by its uses alone, so what only a loop uses stands inside of
-it. Kernels have no effects: such a value may as well be computed once before the loop. That is done
-for what every round comes to, in the branches that go on to the next one too; should there be no
-round at all, it was computed for nothing.
+The graph form of the IR does not say where a value is computed, so a value used only in a loop is
+computed inside it. Kernels are pure: an invariant one may be computed once before the loop. Only
+values that every iteration computes are moved, including those in branches that continue the loop.
+If the loop does not iterate at all, they were computed in vain.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from weft.transform.analysis.graph import is_primitive
 def loop_invariants(
     calls: FunctionCalls, key: FunctionKey, changing: Collection[Var]
 ) -> Iterator[tuple[Var, Expr]]:
-    """The lets of the loop ``key`` that depend on nothing it changes, in order.
+    """The invariant lets of the loop ``key``, in order.
 
-    The function is in A-normal form; ``changing`` are its parameters that vary.
+    The function is in A-normal form; ``changing`` are its loop-carried parameters.
     """
     varies = set(changing)
     pending: list[Expr] = [calls.function(key).body]
@@ -41,7 +41,7 @@ def loop_invariants(
 
 
 def _is_pure(value: Expr) -> bool:
-    """Whether ``value`` is a kernel's, or rearranges what is there."""
+    """Whether ``value`` is a kernel call, a tuple or a projection."""
     if isinstance(value, Call):
         return isinstance(value.op, Op) or (isinstance(value.op, Function)
                                             and is_primitive(value.op))

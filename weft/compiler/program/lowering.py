@@ -1,13 +1,12 @@
-"""From the fused module's ``main`` to a line of kernel calls.
+"""Lowers the fused module's ``main`` to a sequence of kernel calls (steps).
 
-``main`` is first order: calls of primitive functions, tuples, projections, lets, choices, and calls
-of functions that are known. Each distinct primitive function becomes one kernel, found by its
-structural hash. The calls of a branch are guarded by its condition; both branches of a choice write
-their results to the same buffers. Other functions are written out where they are called; one that
-calls itself in tail position becomes a loop that writes the buffers of its parameters anew.
-Reshapes that move no data are other names for the same memory. Results that the caller gets are
-written where the caller wants them; what is returned twice, or is an input or a constant, is
-copied there by a kernel.
+``main`` is first-order: calls of primitive functions, tuples, projections, lets, conditionals, and
+calls of statically known functions. Each structurally distinct primitive function becomes one
+kernel. Calls in a branch are guarded by its condition; both branches of a conditional write their
+results to the same buffers. Other functions are inlined; one that calls itself in tail position
+becomes a loop whose parameters are loop-carried buffers. Reshapes that do not move data alias the
+memory of their argument. Results are written directly to the caller's outputs; a result that is
+returned twice, or is an input or a constant, is copied by a kernel.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from weft.support.errors import InternalError, TypeInferenceError, UnsupportedMo
 from weft.transform.analysis.graph import is_primitive, is_reshape
 from weft.transform.normal_form.to_a_normal_form import Normalizer
 
-# A step knows every choice and loop around it. What nests deeper runs on the virtual machine.
+# Each step records all enclosing branches and loops. Deeper programs run on the virtual machine.
 MAX_NESTING = 32
 
 # A tensor's memory, or the memories of a tuple's fields; tuples nest as their types do.
@@ -54,27 +53,26 @@ Value: TypeAlias = "BufferRef | tuple[Value, ...]"
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """A loop that tail calls go back to; only ``parameters``, by number, change on the way."""
+    """A loop under construction; ``parameters`` are the indices of its loop-carried parameters."""
 
     parameters: tuple[int, ...]
     frame: LoopFrame
 
 
-# The loops that a tail call may go back to, by the function that each was.
+# The enclosing loops that a tail call may continue, by their function.
 Tails: TypeAlias = "Mapping[FunctionKey, OpenLoop]"
 
 
 def lower_program(mod: IRModule) -> Program:
-    """Lower ``mod["main"]``, whose nodes are typed and whose operators are in primitive functions.
+    """Lower ``mod["main"]``, which is typed and has its operators in primitive functions.
 
-    Raises ``UnsupportedModelError`` for sizes that are not fixed and for programs that are not
-    first order.
+    Raises ``UnsupportedModelError`` for dynamic shapes and for programs that are not first-order.
     """
     return ask_for_reuse(_Lowering(mod).run())
 
 
 def try_lower_program(mod: IRModule) -> Program | None:
-    """``lower_program``, and ``None`` for what only the virtual machine runs."""
+    """As ``lower_program``; ``None`` for programs that need the virtual machine."""
     try:
         return lower_program(mod)
     except UnsupportedModelError:
@@ -93,7 +91,7 @@ class _Lowering:
         self.calls = FunctionCalls(mod)
         self.values: dict[int, Value] = {}
         self.bound: dict[Var, Expr] = {}
-        self.computed: set[Var] = set()  # before the loops that they stand in
+        self.computed: set[Var] = set()  # loop invariants that were computed before their loop
         self.constants = ConstantPool()
         self.writer = StepWriter()
 
@@ -109,7 +107,7 @@ class _Lowering:
             for node in nodes:
                 self._visit(node)
             results = _flatten(self._value(self.main.body))
-        # The kernels that make the results write them where the caller wants them.
+        # Let the kernels that compute the results write to the caller's outputs.
         targets = [BufferRef(BufferKind.OUTPUT, index) for index in range(len(results))]
         self.writer.redirect(results, targets, types, Mark(0, 0))
         names = port_names(self.mod.attrs.get("output_names"), "output", len(types))
@@ -150,7 +148,7 @@ class _Lowering:
         elif isinstance(node, TupleGetItem):
             whole = self._value(node.tuple_value)
             if isinstance(whole, BufferRef):
-                raise InternalError("a projection from what is no tuple", where=node.span)
+                raise InternalError("projection from a value that is not a tuple", where=node.span)
             self.values[id(node)] = whole[node.index]
         elif isinstance(node, Call):
             self.values[id(node)] = self._call(node)
@@ -163,7 +161,7 @@ class _Lowering:
                 lets = (e for e in post_order(self.main.body) if isinstance(e, Let))
                 self.bound = {let.var: let.value for let in lets}
             if expr not in self.bound:
-                raise InternalError(f"%{expr.name} is used and nowhere bound", where=expr.span)
+                raise InternalError(f"unbound variable: %{expr.name}", where=expr.span)
             expr = self.bound[expr]
         try:
             return self.values[id(expr)]
@@ -178,7 +176,7 @@ class _Lowering:
             return self._value(call.args[0])
         function = self._callee(call)
         if depends_on_data(function):
-            raise _not_first_order("an operator whose result's shape depends on data", call)
+            raise _not_first_order("operator with a data-dependent shape", call)
         alias = alias_of(function)
         if alias is not None:
             return self._value(call.args[alias])
@@ -198,13 +196,13 @@ class _Lowering:
             return op
         if isinstance(op, Op):
             return primitive_of(call)
-        raise _not_first_order("a call of a function that is computed", call)
+        raise _not_first_order("call of a computed function", call)
 
     def _scope(self, expr: Expr, tails: Tails) -> Routine[Value | None]:
-        """The value of a scope in A-normal form: a chain of lets, some of them choices and calls.
+        """The value of a scope in A-normal form: a chain of lets.
 
-        A call in tail position of a function in ``tails`` goes back to its start. ``None`` where
-        all that the scope does in the end is going back.
+        A tail call of a function in ``tails`` continues its loop. ``None`` if the scope always ends
+        in such a call.
         """
         while isinstance(expr, Let):
             value = expr.value
@@ -233,12 +231,12 @@ class _Lowering:
     def _choice(self, expr: If, tails: Tails) -> Routine[Value | None]:
         condition = self._plain(expr.cond)
         if not isinstance(condition, BufferRef):
-            raise InternalError("a condition that is no scalar", where=expr.span)
+            raise InternalError("condition that is not a tensor", where=expr.span)
         condition = self.writer.lasting(condition)
         types = flat_types(_type_of(expr))
         results = [self.writer.temporary(t) for t in types]
         branches = [(expr.true_branch, True), (expr.false_branch, False)]
-        # Where one branch goes back, what the other one makes is the result as it is.
+        # If one branch continues a loop, the value of the other one is the result, without a copy.
         branches.sort(key=lambda branch: not self.calls.ends_in(branch[0], tails))
         chosen: Value | None = None
         for number, (branch, expected) in enumerate(branches):
@@ -255,7 +253,7 @@ class _Lowering:
         return chosen
 
     def _function_call(self, key: FunctionKey, call: Call, tails: Tails) -> Routine[Value | None]:
-        """Write the function out, or go back to its start."""
+        """Inline the function, or continue the loop that it is."""
         args = [self._plain(arg) for arg in call.args]
         if key in tails:
             open_loop = tails[key]
@@ -293,12 +291,12 @@ class _Lowering:
 
     def _given(self, value: Value | None, expr: Expr) -> Value:
         if value is None:
-            raise _not_first_order("a loop without an end", expr)
+            raise _not_first_order("infinite loop", expr)
         return value
 
 
 def primitive_of(call: Call) -> Function:
-    """One operator call as a kernel of its own, its arguments as parameters."""
+    """A primitive function of one operator call, with its arguments as parameters."""
     params = tuple(Var(f"p{i}", _type_of(a), checked_type=_type_of(a))
                    for i, a in enumerate(call.args))
     body = call.replace(args=params).with_type(_type_of(call))
@@ -306,16 +304,17 @@ def primitive_of(call: Call) -> Function:
 
 
 def flat_types(type_: Type) -> list[TensorType]:
-    """The tensors of a type in order; ``UnsupportedModelError`` for sizes that are not fixed."""
+    """The tensor types of a (nested tuple) type; ``UnsupportedModelError`` for dynamic shapes."""
     if isinstance(type_, TupleType):
         return [flat for field in type_.fields for flat in flat_types(field)]
     if not isinstance(type_, TensorType):
-        raise UnsupportedModelError("compiled programs take and give tensors", got=str(type_))
+        raise UnsupportedModelError("unsupported type of a program input or output",
+                                    expected="tensors and tuples of tensors", got=str(type_))
     try:
         type_.concrete_shape  # noqa: B018 - raises where a size is symbolic
     except TypeInferenceError:
         raise UnsupportedModelError(
-            "a size is not fixed", got=str(type_),
+            "dynamic shape in a statically compiled program", got=str(type_),
             help='give all sizes, as in weft.compile(model, inputs={"x": (1, 3, 224, 224)})',
         ) from None
     return [type_]
@@ -326,7 +325,7 @@ def _type_of(expr: Expr) -> Type:
     if found is None and isinstance(expr, Var):
         found = expr.annotation
     if found is None:
-        raise InternalError("an expression without a type reached lowering", where=expr.span)
+        raise InternalError("untyped expression in lowering", where=expr.span)
     return found
 
 
@@ -360,7 +359,7 @@ def alias_of(function: Function) -> int | None:
 
 
 def port_names(given: object, stem: str, count: int) -> list[str]:
-    """The names that a model gives its ports, else names made of ``stem``."""
+    """The names of ports given by the model, else ``stem`` with a number."""
     if isinstance(given, (tuple, list)) and len(given) == count:
         return [str(name) for name in given]
     return [stem] if count == 1 else [f"{stem}{i}" for i in range(count)]
@@ -368,7 +367,7 @@ def port_names(given: object, stem: str, count: int) -> list[str]:
 
 def _not_first_order(what: str, node: Expr) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{what} cannot be compiled", where=node.span,
-        expected="a first-order program: operators, tuples, lets, choices and loops",
-        help="functions as values, other recursion, references and data need the virtual machine",
+        f"not a first-order program: {what}", where=node.span,
+        expected="a first-order program: operators, tuples, lets, conditionals and loops",
+        help="functions as values, other recursion, references and ADTs need the virtual machine",
     )

@@ -1,7 +1,8 @@
-"""Writes the steps of a program: kernel calls under guards and in loops, and what moves values.
+"""Writes the steps of a program: guarded kernel calls, loops, and copies between buffers.
 
-The variables of a loop have their own buffers, to which each iteration moves the next values;
-a kernel that makes one writes it there at once where nothing needs the old value any more.
+Each loop-carried value has its own buffer. A jump back to the start of the loop copies the next
+values there. If the old value is dead by then, the kernel that computes the next value writes it
+there directly.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BOOL = TensorType((), DType.of("bool"))
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point among the steps, and among the temporaries."""
+    """A position in the sequences of steps and temporaries."""
 
     step: int
     temporary: int
@@ -41,11 +42,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class LoopFrame:
-    """A loop that is open, with the buffers and types of its variables."""
+    """A loop under construction, with the buffers and types of its loop-carried values."""
 
     loop: Loop
     variables: tuple[tuple[BufferRef, TensorType], ...]
-    first_temporary: int  # of those made inside
+    first_temporary: int  # of the temporaries created inside
 
 
 class StepWriter:
@@ -58,37 +59,38 @@ class StepWriter:
         self.jumps: list[Jump] = []
         self._path: Path = ()
         self._loops = 0
-        self._variables: set[BufferRef] = set()  # of the loops that are open
+        self._variables: set[BufferRef] = set()  # buffers of loop-carried values of enclosing loops
 
     @property
     def depth(self) -> int:
-        """How many branches and loops stand around what comes next."""
+        """The number of enclosing branches and loops."""
         return len(self._path)
 
     def mark(self) -> Mark:
-        """The point that is reached."""
+        """The current position."""
         return Mark(len(self.steps), len(self.temporaries))
 
     def temporary(self, type_: TensorType) -> BufferRef:
-        """Memory for one tensor of fixed shape."""
+        """A new temporary buffer for a tensor of static shape."""
         self.temporaries.append(bytes_of(type_))
         return BufferRef(BufferKind.TEMPORARY, len(self.temporaries) - 1)
 
     def step(self, function: Function, reads: Sequence[BufferRef], writes: Sequence[BufferRef]
              ) -> None:
-        """Call the kernel of a primitive function."""
+        """Append a call of the kernel of a primitive function."""
         kernel = self.kernels.number_of(function)
         self.steps.append(Step(kernel, (*reads, *writes), len(writes), self._path))
 
     def copy(self, type_: TensorType, source: BufferRef, target: BufferRef) -> None:
-        """Copy one tensor."""
+        """Append a copy of one tensor."""
         self.step(copy_function(type_), (source,), (target,))
 
     def redirect(self, made: Sequence[BufferRef], wanted: Sequence[BufferRef],
                  types: Sequence[TensorType], start: Mark) -> None:
-        """Have the values ``made`` since ``start`` in the buffers ``wanted``.
+        """Store the values ``made`` since ``start`` in the buffers ``wanted``.
 
-        Steps that write to temporaries from then write there instead; the rest is copied.
+        Steps since ``start`` that write them to temporaries write to ``wanted`` instead. Other
+        values are copied.
         """
         moved: dict[BufferRef, BufferRef] = {}
         copies = []
@@ -104,14 +106,14 @@ class StepWriter:
 
     @contextmanager
     def branch(self, condition: BufferRef, *, expected: bool) -> Iterator[None]:
-        """What is written inside happens only where ``condition`` is ``expected``."""
+        """Guard the steps written inside the block by ``condition == expected``."""
         outer = self._path
         self._path = (*outer, Guard(condition, expected))
         yield
         self._path = outer
 
     def lasting(self, condition: BufferRef) -> BufferRef:
-        """``condition`` where no jump overwrites it before its branch has ended."""
+        """``condition``, or a copy if a jump may overwrite it before its branch has ended."""
         if condition not in self._variables:
             return condition
         copied = self.temporary(_BOOL)
@@ -120,7 +122,7 @@ class StepWriter:
 
     @contextmanager
     def loop(self, first: Sequence[tuple[BufferRef, TensorType]]) -> Iterator[LoopFrame]:
-        """A loop whose variables start with the values at ``first``, of the types beside them."""
+        """Start a loop whose loop-carried values are initialised from ``first`` (buffer, type)."""
         variables = tuple((self.temporary(type_), type_) for _, type_ in first)
         for (source, type_), (target, _) in zip(first, variables, strict=True):
             self.copy(type_, source, target)
@@ -135,7 +137,7 @@ class StepWriter:
         self._variables -= refs
 
     def jump(self, frame: LoopFrame, values: Sequence[BufferRef]) -> None:
-        """Go back to the start of ``frame`` with ``values`` for its variables."""
+        """Jump to the start of ``frame`` with ``values`` as its loop-carried values."""
         pairs = zip(values, frame.variables, strict=True)
         moves = {target: source for source, (target, _) in pairs if source != target}
         for target in list(moves):
@@ -146,7 +148,7 @@ class StepWriter:
 
     def _write_at_once(self, frame: LoopFrame, moves: dict[BufferRef, BufferRef],
                        target: BufferRef) -> bool:
-        """Let the step that makes the next value of a variable write it to ``target``."""
+        """Let the step that computes the next value write to ``target``; whether that is legal."""
         source = moves[target]
         sources = list(moves.values())
         is_own = source.kind is BufferKind.TEMPORARY and source.index >= frame.first_temporary
@@ -157,7 +159,7 @@ class StepWriter:
         if len(writers) != 1 or self.steps[writers[0]].path != self._path:
             return False
         if any(target in step.touched for step in self.steps[writers[0]:]):
-            return False  # kernels must not write what they read, nor what is read after them
+            return False  # the old value is still read by that kernel or a later one
         self._move({source: target}, writers[0])
         return True
 
@@ -170,14 +172,14 @@ class StepWriter:
 
     def _move_all(self, moves: dict[BufferRef, BufferRef],
                   types: dict[BufferRef, TensorType]) -> None:
-        """Copy as if all at once: no target is written while it is still to be read."""
+        """Parallel copy: no target is overwritten before it has been read as a source."""
         pending = dict(moves)
         while pending:
             read = set(pending.values())
             free = [target for target in pending if target not in read]
             for target in free:
                 self.copy(types[target], pending.pop(target), target)
-            if not free:  # all that is left goes in circles; this opens one
+            if not free:  # only cycles are left; break one with a temporary
                 target = next(iter(pending))
                 spare = self.temporary(types[target])
                 self.copy(types[target], target, spare)
@@ -185,7 +187,7 @@ class StepWriter:
 
 
 def copy_function(type_: TensorType) -> Function:
-    """The kernel that copies one tensor."""
+    """The primitive function that copies one tensor."""
     source = Var("x", type_, checked_type=type_)
     body = infer_expr(get_op("copy")(source))
     return Function((source,), body, type_, attrs={"primitive": True})

@@ -1,1 +1,1 @@
-"""From programs with control flow to bytecode for the virtual machine."""
+"""Compilation of programs with control flow to bytecode for the virtual machine."""

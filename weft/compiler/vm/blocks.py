@@ -1,7 +1,7 @@
-"""Code under construction: basic blocks, which become one list of instructions.
+"""Basic blocks, and their linearisation to a list of instructions.
 
-Inside blocks the targets of jumps are numbers of blocks. Loops are calls, so control within a
-function only goes forward and the blocks have a topological order.
+Jump targets inside blocks are block numbers. Loops are tail calls, so control flow within a
+function is acyclic, and blocks have a topological order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from weft.runtime.vm.bytecode import Instruction, Jump, Role, roles_of
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Straight-line code; ``next`` is the block that it runs into, ``None`` where it ends.
+    """Straight-line code; ``next`` is the fall-through block, ``None`` if the function ends.
 
-    A conditional jump may stand at the end alone.
+    Only the last instruction may be a conditional jump.
     """
 
     number: int
@@ -25,7 +25,7 @@ class Block:
     next: int | None = None
 
     def successors(self) -> list[int]:
-        """The block it runs into, then the one that it may jump to."""
+        """The fall-through block, then the target of the conditional jump."""
         found = [] if self.next is None else [self.next]
         if self.code:
             found.extend(self.code[-1].numbers(Role.TARGET))
@@ -33,7 +33,7 @@ class Block:
 
 
 def topological_order(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks that block 0 reaches, each before those it leads to."""
+    """The blocks reachable from block 0, each before its successors."""
     finished: list[Block] = []
     state: dict[int, bool] = {}
     stack = [0]
@@ -41,7 +41,7 @@ def topological_order(blocks: Sequence[Block]) -> list[Block]:
         number = stack[-1]
         if number not in state:
             state[number] = False
-            # What is pushed first is finished first and placed last: what follows comes last.
+            # The successor on top of the stack finishes first, and so comes last in the result.
             stack.extend(n for n in blocks[number].successors() if n not in state)
         else:
             stack.pop()
@@ -52,7 +52,7 @@ def topological_order(blocks: Sequence[Block]) -> list[Block]:
 
 
 def linearize(order: Sequence[Block]) -> tuple[Instruction, ...]:
-    """One list of instructions, with positions for targets."""
+    """One list of instructions, with instruction indices as jump targets."""
     code: list[Instruction] = []
     starts: dict[int, int] = {}
     for at, block in enumerate(order):
@@ -61,10 +61,10 @@ def linearize(order: Sequence[Block]) -> tuple[Instruction, ...]:
         following = order[at + 1].number if at + 1 < len(order) else None
         if block.next is not None and block.next != following:
             code.append(Jump(block.next))
-    return tuple(_placed(instruction, starts) for instruction in code)
+    return tuple(_with_targets(instruction, starts) for instruction in code)
 
 
-def _placed(instruction: Instruction, starts: dict[int, int]) -> Instruction:
+def _with_targets(instruction: Instruction, starts: dict[int, int]) -> Instruction:
     changes = {name: starts[getattr(instruction, name)]
                for name, role in roles_of(type(instruction)) if role is Role.TARGET}
     return dataclasses.replace(instruction, **changes) if changes else instruction

@@ -1,4 +1,4 @@
-"""What local functions capture of the scopes around them."""
+"""Free variables of local functions: what their closures capture."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from weft.transform.analysis.graph import is_primitive
 
 
 class Captures:
-    """The captured variables of every local function of ``body``, in order of first use.
+    """The captured variables of every local function in ``body``, in order of first use.
 
-    ``own_name`` has the variable by which a function calls itself, which is not captured.
+    ``own_name`` maps a function to the variable of its let, which is not captured.
     """
 
     def __init__(self, body: Expr) -> None:
@@ -20,7 +20,7 @@ class Captures:
         for node in order:
             if isinstance(node, Let) and isinstance(node.value, Function):
                 self.own_name[node.value] = node.var
-        for node in order:  # inner functions come before those around them
+        for node in order:  # nested functions come first
             if isinstance(node, Function):
                 self.variables[node] = self._free(node)
 

@@ -1,4 +1,4 @@
-"""Emitting the code of one function: registers, blocks, and the current place among them."""
+"""Builder of the bytecode of one function: registers, blocks, the current block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.support.errors import UnsupportedModelError
 
 
 def tensors_of(type_: Type) -> list[TensorType]:
-    """The tensors of a (nested) tuple, in order; ``UnsupportedModelError`` for other types."""
+    """The tensor types of a (nested) tuple, in order; ``UnsupportedModelError`` for others."""
     flat: list[TensorType] = []
     pending = [type_]
     while pending:
@@ -23,13 +23,14 @@ def tensors_of(type_: Type) -> list[TensorType]:
         elif isinstance(current, TensorType):
             flat.append(current)
         else:
-            raise UnsupportedModelError("compiled programs take tensors, alone or in tuples",
+            raise UnsupportedModelError("unsupported type of a program input or output",
+                                        expected="tensors and tuples of tensors",
                                         got=str(current))
     return flat
 
 
 class FunctionBuilder:
-    """``num_entry`` registers hold captured values and arguments when the function begins."""
+    """The first registers hold the captured values, then the arguments."""
 
     def __init__(self, name: str, num_captured: int, num_params: int) -> None:
         self.name = name
@@ -40,7 +41,7 @@ class FunctionBuilder:
         self.block = self.new_block()
 
     def new_block(self) -> Block:
-        """An empty block, which is not the current one yet."""
+        """A new empty block, which does not become the current one."""
         block = Block(len(self.blocks))
         self.blocks.append(block)
         return block
@@ -53,7 +54,7 @@ class FunctionBuilder:
         self.block.code.append(instruction)
 
     def flatten(self, register: int, type_: Type) -> list[int]:
-        """Registers with the tensors of a (nested) tuple, in order."""
+        """Emit the extraction of the tensors of a (nested) tuple; their registers, in order."""
         flat: list[int] = []
         pending = [(register, type_)]
         while pending:
@@ -68,7 +69,7 @@ class FunctionBuilder:
         return flat
 
     def assemble(self, registers: Sequence[int], type_: Type) -> int:
-        """A register with the value of ``type_`` whose tensors are in ``registers``."""
+        """Emit the construction of a (nested) tuple from ``registers``; its register."""
         rest = iter(registers)
         made: list[int] = []
         pending: list[tuple[Type, bool]] = [(type_, False)]
@@ -88,7 +89,7 @@ class FunctionBuilder:
         return made[0]
 
     def finish(self) -> VmFunction:
-        """The function, with values given up after their last use."""
+        """The finished function, with ``Free`` instructions after the last use of values."""
         order = topological_order(self.blocks)
         insert_frees(order, range(self.num_captured + self.num_params))
         return VmFunction(self.name, self.num_captured, self.num_params, self.num_registers,

@@ -1,6 +1,6 @@
-"""Values are given up after their last use, so that memory is free for what comes next.
+"""Liveness analysis of registers: inserts ``Free`` after the last use of each value.
 
-Control goes forward only, so one walk over the blocks from the end finds what is live.
+Control flow is acyclic, so one backward walk over the blocks computes the live registers.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from weft.runtime.vm.bytecode import Free, Instruction, Role
 
 
 def insert_frees(order: Sequence[Block], entry: Iterable[int]) -> None:
-    """Add ``free`` to blocks (in topological order); ``entry`` are the registers filled at first.
+    """Insert ``Free`` instructions into blocks, which are in topological order.
 
-    Nothing is freed right before a function ends, which gives up all its registers.
+    ``entry`` are the registers with values at entry. Nothing is freed right before the function
+    ends, which frees all registers.
     """
-    wanted: dict[int, set[int]] = {}  # registers that are read later, at the start of a block
-    ends: dict[int, set[int]] = {}  # registers that hold something, at the end of a block
+    live_in: dict[int, set[int]] = {}  # live registers at the start of each block
+    ends: dict[int, set[int]] = {}  # registers that hold a value at the end of each block
     for block in reversed(order):
         live: set[int] = set()
         for successor in block.successors():
-            live |= wanted[successor]
+            live |= live_in[successor]
         block.code, ends[block.number] = _with_frees(block, live)
-        wanted[block.number] = live
+        live_in[block.number] = live
     held: dict[int, set[int]] = {order[0].number: set(entry)}
     for block in order:
-        dead = held.get(block.number, set()) - wanted[block.number]
+        dead = held.get(block.number, set()) - live_in[block.number]
         if dead and not _ends_at_once(block.code):
             block.code.insert(0, Free(tuple(sorted(dead))))
         for successor in block.successors():
@@ -34,9 +35,9 @@ def insert_frees(order: Sequence[Block], entry: Iterable[int]) -> None:
 
 
 def _with_frees(block: Block, live: set[int]) -> tuple[list[Instruction], set[int]]:
-    """The code with values freed, and what holds a value at its end.
+    """The code with ``Free`` instructions, and the registers that hold a value at its end.
 
-    ``live`` is what is read after the block, and becomes what is read from its start on.
+    ``live`` are the live registers at the end of the block; it is updated to those at its start.
     """
     code: list[Instruction] = []
     held = set(live)
@@ -46,7 +47,7 @@ def _with_frees(block: Block, live: set[int]) -> tuple[list[Instruction], set[in
         dead = (read | written) - live
         jumps = any(True for _ in instruction.numbers(Role.TARGET))
         if jumps:
-            held |= dead  # freed where the jump leads
+            held |= dead  # freed at the jump target
         elif dead and not instruction.ends_block and not (code and code[-1].ends_block):
             code.append(Free(tuple(sorted(dead))))
         live -= written

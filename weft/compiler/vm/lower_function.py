@@ -1,9 +1,9 @@
-"""The bytecode of one function, from its A-normal form.
+"""Lowers one function in A-normal form to bytecode.
 
-A scope is a chain of lets; each binding becomes instructions, in order. Branches and clauses are
-scopes of their own, which wait in a list until the code around them is done: their results go to
-a register and a block where the code goes on, or, at the end of a function, back to the caller.
-What a function calls last is a tail call.
+A scope is a chain of lets; its bindings become instructions in order. Branches and match clauses
+are nested scopes, which are queued until the enclosing code is done. Their results go to a register
+and a continuation block or, at the end of a function, to the caller. A call at the end of a
+function is a tail call.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from weft.transform.normal_form.to_a_normal_form import Normalizer
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Where the value of a scope goes: a register, and the block that reads it."""
+    """The continuation of a scope: the register for its value, and the block that reads it."""
 
     register: int
     block: Block
 
 
 def lower_function(pending: Pending, tables: Tables) -> VmFunction:
-    """The code of a function of the module, a local function, a kernel or a constructor."""
+    """Lower a global function, local function, kernel or constructor."""
     source = pending.source
     if isinstance(source, Constructor):
         return _constructor_function(source)
@@ -86,7 +86,7 @@ def _kernel_function(kernel: Function, name: str, tables: Tables) -> VmFunction:
 
 def invoke_kernel(builder: FunctionBuilder, tables: Tables, kernel: Function,
                   args: Sequence[int]) -> int:
-    """Emit a call of a primitive function; the register of its result."""
+    """Emit a kernel call, or a reshape if it only changes the shape; the register of its result."""
     result_type = type_of(kernel.body)
     alias = alias_of(kernel)
     if alias is not None and isinstance(result_type, TensorType) and is_static(result_type):
@@ -121,7 +121,7 @@ class _Lowering:
     def _scope(self, expr: Expr, goal: Goal | None) -> None:
         while isinstance(expr, Let):
             if expr.body is expr.var and not isinstance(expr.value, Function):
-                expr = expr.value  # what is computed last may be a tail call
+                expr = expr.value  # the last binding may be a tail call
                 break
             self._bind(expr.var, expr.value)
             expr = expr.body
@@ -171,7 +171,7 @@ class _Lowering:
         self.builder.emit(bc.Fail(where))
 
     def _operand(self, expr: Expr) -> int:
-        """A register with the value of what needs no computation."""
+        """The register of an atom: a variable, constant or function."""
         if isinstance(expr, Var) and expr in self.registers:
             return self.registers[expr]
         result = self.builder.new_register()
@@ -191,10 +191,10 @@ class _Lowering:
             return self._closure(expr, result)
         if isinstance(expr, Op):
             raise UnsupportedModelError(
-                f"the operator {expr.name} cannot be a value", where=expr.span,
+                f"operator {expr.name} used as a value", where=expr.span,
                 help=f"wrap it in a function: fn (%x) {{ {expr.name}(%x) }}",
             )
-        raise InternalError("an operand without a name", where=expr.span, got=type(expr).__name__)
+        raise InternalError("operand that is not an atom", where=expr.span, got=type(expr).__name__)
 
     def _closure(self, function: Function, result: int) -> bc.Instruction:
         captures = None if is_primitive(function) else self.captures
@@ -203,7 +203,7 @@ class _Lowering:
         return bc.MakeClosure(result, number, tuple(self._operand(v) for v in captured))
 
     def _value(self, expr: Expr) -> int:
-        """Emit the computation of a bound value; the register of its result."""
+        """Emit the computation of a let-bound value; the register of its result."""
         if isinstance(expr, Call):
             return self._call(expr)
         if not isinstance(expr, (Tuple, TupleGetItem, RefCreate, RefRead, RefWrite)):

@@ -1,7 +1,7 @@
-"""A module in the ``lowered`` phase as a program for the virtual machine.
+"""Lowers a module in the ``lowered`` phase to a program for the virtual machine.
 
-The entry takes the tensors of the module's inputs one by one and gives those of its outputs as one
-flat tuple; inside, ``main`` and all functions that it reaches keep the types they have.
+The entry function takes the tensors of the module's inputs one by one, and returns those of its
+outputs as a flat tuple. ``main`` and the functions that it reaches keep their types.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from weft.transform.analysis.graph import type_of
 
 @dataclass(frozen=True, slots=True)
 class VmSource:
-    """A program whose kernels are not built yet; ``outputs`` is empty with ``returns_value``."""
+    """A program before its kernels are built.
+
+    With ``returns_value``, the result is not just tensors and ``outputs`` is empty.
+    """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -39,10 +42,10 @@ class VmSource:
 
 
 def lower_module(mod: IRModule) -> VmSource:
-    """Lower ``main`` and all that it reaches.
+    """Lower ``main`` and all functions that it reaches.
 
-    Raises ``UnsupportedModelError`` for inputs that are no tensors, and for functions and
-    references as results.
+    Raises ``UnsupportedModelError`` for inputs other than tensors, and for results that contain
+    functions or references.
     """
     main = mod["main"]
     result_type = type_of(main.body)
@@ -82,7 +85,7 @@ def _entry_function(main: Function, result_type: Type, tables: Tables) -> VmFunc
 
 
 def is_flat(type_: Type) -> bool:
-    """Whether a value of the type is tensors, alone or in tuples."""
+    """Whether the type is a tensor or a (nested) tuple of tensors."""
     pending = [type_]
     while pending:
         current = pending.pop()
@@ -99,14 +102,15 @@ def _check_result(type_: Type) -> None:
         current = pending.pop()
         if isinstance(current, (FuncType, RefType)):
             raise UnsupportedModelError(
-                "a compiled program gives tensors, tuples and data", got=str(type_),
+                "unsupported result type of a compiled program", got=str(type_),
+                expected="tensors, tuples and ADTs",
                 help="call the function, or read the reference, in the program",
             )
         pending.extend(component_types(current))
 
 
 def input_ports(mod: IRModule, main: Function) -> tuple[Port, ...]:
-    """One for each tensor that ``main`` takes, under the names that the module keeps."""
+    """One port per tensor that ``main`` takes, with the input names of the module."""
     ports: list[Port] = []
     for parameter in main.params:
         types = tensors_of(type_of(parameter))
@@ -119,7 +123,7 @@ def input_ports(mod: IRModule, main: Function) -> tuple[Port, ...]:
 
 
 def output_ports(mod: IRModule, result_type: Type) -> tuple[Port, ...]:
-    """One for each tensor of a result."""
+    """One port per tensor of a result, with the output names of the module."""
     types = tensors_of(result_type)
     names = port_names(mod.attrs.get("output_names"), "output", len(types))
     return tuple(Port(n, t) for n, t in zip(names, types, strict=True))

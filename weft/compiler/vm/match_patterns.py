@@ -1,4 +1,4 @@
-"""Patterns of match clauses as tests and bindings."""
+"""Lowers the patterns of match clauses to tests and bindings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from weft.runtime.vm import bytecode as bc
 
 def lower_clause(builder: FunctionBuilder, pattern: Pattern, data: int, other: Block,
                  registers: dict[Var, int]) -> bool:
-    """Test ``data`` against a pattern, left to right, and bind its variables in ``registers``.
+    """Emit the test of ``data`` against a pattern, and bind its variables in ``registers``.
 
-    The builder's block is then where the value fits; where it does not, control is in ``other``.
-    Returns whether every value fits.
+    The builder continues in the block where the pattern matches; if it does not match, control goes
+    to ``other``. Returns whether the pattern matches every value.
     """
     always = True
     pending = [(pattern, data)]
@@ -31,9 +31,9 @@ def lower_clause(builder: FunctionBuilder, pattern: Pattern, data: int, other: B
         elif isinstance(current, PatternConstructor):
             always = False
             _test_tag(builder, register, current.constructor.tag, other)
-            pending.extend(_parts(builder, current, register, bc.GetField))
+            pending.extend(_fields(builder, current, register, bc.GetField))
         elif isinstance(current, PatternTuple):
-            pending.extend(_parts(builder, current, register, bc.GetItem))
+            pending.extend(_fields(builder, current, register, bc.GetItem))
     return always
 
 
@@ -44,12 +44,13 @@ def _test_tag(builder: FunctionBuilder, register: int, tag: int, other: Block) -
     builder.block = following
 
 
-def _parts(builder: FunctionBuilder, pattern: PatternConstructor | PatternTuple, register: int,
+def _fields(builder: FunctionBuilder, pattern: PatternConstructor | PatternTuple, register: int,
            load: type[bc.GetField | bc.GetItem]) -> list[tuple[Pattern, int]]:
-    parts: list[tuple[Pattern, int]] = []
-    for index, part in enumerate(pattern.patterns):
-        if not isinstance(part, PatternWildcard):
+    """Load the fields that have sub-patterns; (sub-pattern, register) of each, last first."""
+    fields: list[tuple[Pattern, int]] = []
+    for index, inner in enumerate(pattern.patterns):
+        if not isinstance(inner, PatternWildcard):
             field = builder.new_register()
             builder.emit(load(field, register, index))
-            parts.append((part, field))
-    return parts[::-1]
+            fields.append((inner, field))
+    return fields[::-1]

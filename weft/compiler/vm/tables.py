@@ -1,4 +1,4 @@
-"""What the functions of a program share: constants, kernels, and the functions themselves."""
+"""Program-wide tables of constants, kernels and functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ir.module import IRModule
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """A function (or a constructor used as one) that waits for its code."""
+    """A function, or a constructor used as one, that is yet to be lowered."""
 
     name: str
     source: Function | Constructor
@@ -26,7 +26,7 @@ class Pending:
 
 
 class Tables:
-    """Numbers for constants, kernels and functions; functions are queued when first asked for."""
+    """Assigns numbers to constants, kernels and functions; queues functions on first use."""
 
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
@@ -38,7 +38,7 @@ class Tables:
         self._functions: dict[Expr | str, int] = {}
 
     def constant(self, data: np.ndarray) -> int:
-        """The number of a constant; equal arrays are one."""
+        """The number of a constant; equal arrays share one."""
         key = (*constant_key(data), data.dtype, data.shape)
         if key not in self._constants:
             self._constants[key] = len(self.arrays)
@@ -53,14 +53,14 @@ class Tables:
                             Pending(constructor.name, constructor))
 
     def local_function(self, function: Function, captures: Captures | None, name: str) -> int:
-        """The number of a function that stands inside the one called ``name``."""
+        """The number of a function nested in the function ``name``."""
         captured = captures.variables[function] if captures else ()
         own = captures.own_name.get(function) if captures else None
         label = f"{name}.{own.name if own else 'fn'}"
         return self._number(function, Pending(label, function, captured, own, captures))
 
     def reserve(self) -> int:
-        """A number for a function that someone else makes."""
+        """A new function number; the caller supplies the function."""
         self.count += 1
         return self.count - 1
 
