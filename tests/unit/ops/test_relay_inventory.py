@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.ops.relay_inventory import (
     LEVELS,
-    OUT_OF_SCOPE,
     OTHERWISE,
+    OUT_OF_SCOPE,
     missing,
     relay_operators,
 )
