@@ -64,7 +64,7 @@ class Reason(enum.StrEnum):
     """Why an implementation was chosen."""
 
     RECORD = "fastest by the tuning records"
-    NO_ESTIMATE = "preferred to estimated candidates"
+    NO_ESTIMATE = "preferred to candidates with one"
     ESTIMATE = "shortest estimate"
     ONLY = "the only candidate"
 
