@@ -9,6 +9,7 @@ from weft.ir.types import TensorType, is_static
 from weft.op.nn.attention import AS_GOOD_AS_INFINITE, AttentionAttrs
 from weft.strategy.cpu.attention.cost import AttentionShape
 from weft.strategy.implementation import attrs_of
+from weft.support.errors import InternalError
 from weft.target import CpuTarget
 
 MAX_SCORE_BYTES = 4 << 20  # decode attention keeps the scores of all keys of one head
@@ -33,7 +34,7 @@ def attention_shape(call: Call) -> AttentionShape:
     """The sizes of a call to which ``why_only_generic`` finds no objection."""
     q, k, v = (arg.checked_type for arg in call.args[:3])
     if not (isinstance(q, TensorType) and isinstance(k, TensorType) and isinstance(v, TensorType)):
-        raise TypeError("attention of operands that are not tensors")
+        raise InternalError("attention of operands that are not tensors", where=call.span)
     *heads, queries, depth = q.concrete_shape
     group = heads[-1] // k.concrete_shape[-3] if heads else 1
     return AttentionShape(math.prod(heads), queries, k.concrete_shape[-2], depth,

@@ -14,8 +14,7 @@ from weft.strategy.implementation import attrs_of
 from weft.target import CpuTarget
 
 POOL_OPS = tuple(f"nn.{kind}_pool{axes}d" for kind in ("max", "avg") for axes in (1, 2, 3))
-# Whole windows must be estimated this much shorter than separate columns. They load as often with
-# overlaps of one element, where columns have longer independent chains.
+# Whole windows must be estimated this much shorter: the estimates are no more accurate.
 MAX_WINDOW_SHARE = 0.9
 
 
