@@ -14,7 +14,7 @@ from weft import op
 from weft.compiler.options import CompileOptions
 from weft.compiler.pipeline import run_pipeline
 from weft.compiler.program.lowering import lower_program, try_lower_program
-from weft.compiler.program.memory_plan import lifetimes
+from weft.compiler.program.memory_plan import live_ranges
 from weft.ir import IRModule, infer_type
 from weft.ir.expr import Function, Tuple, TupleGetItem, const, var
 from weft.ir.python.builder import while_loop
@@ -162,14 +162,14 @@ def test_what_a_loop_reads_lives_as_long_as_the_loop():
           %loop(0, %x)
         }""")
     program = lower_program(run_pipeline(mod, CompileOptions.make(opt_level=0)))
-    lives = lifetimes(program.steps, program.jumps)
+    ranges = live_ranges(program.steps, program.jumps)
     (jump,) = program.jumps
     texts = [program.kernels[s.kernel].text for s in program.steps]
     exp = program.steps[texts.index("exp")]
     (made,) = exp.writes
     assert exp.path == ()
-    assert lives[made.index].last == jump.at - 1
-    assert lifetimes(program.steps)[made.index].last < jump.at - 1
+    assert ranges[made.index].last == jump.at - 1
+    assert live_ranges(program.steps)[made.index].last < jump.at - 1
     inputs = [np.int32(6), X]
     check(weft.compile(mod, opt_level=0)(*inputs), evaluate(mod, inputs))
 

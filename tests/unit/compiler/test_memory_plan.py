@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.compiler.program.memory_plan import ALIGNMENT, FreeList, aligned, lifetimes, plan_memory
+from weft.compiler.program.memory_plan import ALIGNMENT, FreeList, aligned, live_ranges, plan_memory
 from weft.compiler.program.program import BufferKind, BufferRef, Program, Step
 from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
 from weft.support.errors import InternalError
@@ -40,14 +40,14 @@ def programs(draw):
 
 @st.composite
 def programs_that_reuse(draw):
-    """Programs whose last kernels take the memory of an input of the same size that dies."""
+    """Programs whose last kernels reuse the memory of an input of the same size at its last use."""
     program = draw(programs())
-    lives = lifetimes(program.steps)
+    ranges = live_ranges(program.steps)
     sizes, steps, in_place = list(program.temporaries), [], {}
     for at, step in enumerate(program.steps):
         target = step.writes[0].index
         dying = [n for n, ref in enumerate(step.reads)
-                 if lives[ref.index].last == at and step.reads.count(ref) == 1]
+                 if ranges[ref.index].last == at and step.reads.count(ref) == 1]
         kernel = step.kernel
         if dying and draw(st.booleans()):
             number = draw(st.sampled_from(dying))
@@ -63,14 +63,14 @@ def programs_that_reuse(draw):
 def test_memory_is_reused_where_it_is_asked_for(drawn):
     program, in_place = drawn
     plan = plan_memory(program, {}, in_place)
-    lives = lifetimes(program.steps)
+    ranges = live_ranges(program.steps)
     pairs = {(s.reads[in_place[s.kernel]].index, s.writes[0].index)
              for s in program.steps if s.kernel in in_place}
     assert all(plan.temporaries[a] == plan.temporaries[b] for a, b in pairs)
     spans = {n: range(plan.temporaries[n], plan.temporaries[n] + aligned(size))
              for n, size in enumerate(program.temporaries)}
-    for (a, life), (b, other) in itertools.combinations(lives.items(), 2):
-        together = life.first <= other.last and other.first <= life.last
+    for (a, live), (b, other) in itertools.combinations(ranges.items(), 2):
+        together = live.first <= other.last and other.first <= live.last
         if together and (a, b) not in pairs and (b, a) not in pairs:
             assert not range(max(spans[a].start, spans[b].start), min(spans[a].stop, spans[b].stop))
     assert all(span.stop <= plan.arena_bytes[0] for span in spans.values())
@@ -80,10 +80,10 @@ def test_memory_is_reused_where_it_is_asked_for(drawn):
 @given(programs(), st.lists(st.integers(0, 3000), min_size=4, max_size=4))
 def test_no_two_live_blocks_overlap(program, workspace):
     plan = plan_memory(program, dict(enumerate(workspace)))
-    lives = lifetimes(program.steps)
+    ranges = live_ranges(program.steps)
     for at, step in enumerate(program.steps):
         blocks = [(plan.temporaries[n], aligned(program.temporaries[n]))
-                  for n, life in lives.items() if life.first <= at <= life.last]
+                  for n, live in ranges.items() if live.first <= at <= live.last]
         blocks.append((plan.workspaces[at], aligned(workspace[step.kernel])))
         used = sorted(b for b in blocks if b[1])
         for (start, size), (following, _) in itertools.pairwise(used):

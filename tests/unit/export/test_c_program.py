@@ -31,7 +31,7 @@ def _own_cache(tmp_path_factory):
 
 
 def model(scale=1.0):
-    """Rounds of a layer with weights; whether the input is positive."""
+    """A loop over a layer with weights, and whether the input is positive."""
     n, x = var("n", (), "int32"), var("x", (2, 16))
     weights = np.random.default_rng(0).standard_normal((16, 16), np.float32) * np.float32(scale)
     loop = while_loop(lambda i, _: op.less(i, n),

@@ -90,10 +90,10 @@ def test_truncated_anywhere(whole: bytes, tmp_path: Path) -> None:
 def test_a_flipped_byte_is_noticed_or_harmless(whole: bytes, tmp_path: Path) -> None:
     rng = random.Random(0)
     ends = [*range(200), *range(len(whole) - 250, len(whole))]  # headers and the directory
-    for place in [*rng.sample(range(len(whole)), 100), *ends]:
+    for offset in [*rng.sample(range(len(whole)), 100), *ends]:
         damaged = bytearray(whole)
-        damaged[place] ^= 1 << rng.randrange(8)
-        path = tmp_path / f"{place}.weft"
+        damaged[offset] ^= 1 << rng.randrange(8)
+        path = tmp_path / f"{offset}.weft"
         path.write_bytes(damaged)
         try:
             module = load(path)

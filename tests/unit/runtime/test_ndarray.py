@@ -95,8 +95,8 @@ def test_torch_bfloat16_and_strides() -> None:
     assert found.ctypes.data == tensor.data_ptr()
     del tensor  # the array keeps the memory
     np.testing.assert_array_equal(found.astype(np.float32), DATA)
-    turned = torch.arange(6, dtype=torch.bfloat16).reshape(3, 2).T
-    np.testing.assert_array_equal(to_numpy(turned, spec).astype(np.float32),
+    transposed = torch.arange(6, dtype=torch.bfloat16).reshape(3, 2).T
+    np.testing.assert_array_equal(to_numpy(transposed, spec).astype(np.float32),
                                   np.arange(6).reshape(3, 2).T)
     empty = torch.ones((0, 3), dtype=torch.bfloat16)
     assert to_numpy(empty, TensorSpec("x", "bfloat16", (0, 3))).shape == (0, 3)

@@ -26,9 +26,9 @@ def test_memory_comes_back_when_the_result_is_gone(shape) -> None:
     assert first.flags.c_contiguous
     assert first.flags.writeable
     assert address(first) % 64 == 0
-    place = address(first)
+    first_address = address(first)
     del first
-    assert address(memory.make()) == place
+    assert address(memory.make()) == first_address
 
 
 @pytest.mark.parametrize("view", [
@@ -39,11 +39,11 @@ def test_a_view_keeps_the_memory(view) -> None:
     memory = OutputMemory((FLOATS,), F32)
     first = memory.make()
     first[:] = 7
-    place = address(first)
+    first_address = address(first)
     kept = view(first)
     del first
     others = [memory.make() for _ in range(KEPT + 2)]
-    assert place not in map(address, others)
+    assert first_address not in map(address, others)
     assert len({address(o) for o in others}) == len(others)
     assert np.asarray(kept).view(np.float32).ravel()[-1] == 7
 
@@ -52,8 +52,8 @@ def test_results_that_are_held_do_not_fill_the_queue() -> None:
     memory = OutputMemory((FLOATS,), F32)
     held = [memory.make() for _ in range(KEPT + 3)]
     assert len({address(h) for h in held}) == len(held)
-    place = address(memory.make())
-    assert address(memory.make()) == place
+    first_address = address(memory.make())
+    assert address(memory.make()) == first_address
 
 
 def test_small_results_are_plain_arrays() -> None:

@@ -105,7 +105,7 @@ def test_it_keeps_no_references(mod: CompiledModule) -> None:
 
 
 def test_none_is_counted(mod: CompiledModule) -> None:
-    """Where None can die (before Python 3.12), it must be given with a reference of its own."""
+    """Where None can die (before Python 3.12), it must be passed with a new reference."""
     before = sys.getrefcount(None)
     held = [mod._call.quick() for _ in range(1000)]
     assert sys.getrefcount(None) == before or sys.getrefcount(None) - before >= len(held)

@@ -1,4 +1,4 @@
-"""Loops on the thread pool: every iteration once, and nobody waits for who does not come."""
+"""Loops on the thread pool: every iteration runs once, and the join skips absent workers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_one_iteration_opens_no_gate() -> None:
 
 @pytest.mark.parametrize("pause", [0.0, 0.2])
 def test_workers_come_awake_or_asleep(pause: float) -> None:
-    """The caller waits in its first chunk until somebody else has taken part."""
+    """The caller waits in its first chunk until another thread has run one."""
     time.sleep(pause)
     came = threading.Event()
     caller = threading.get_ident()

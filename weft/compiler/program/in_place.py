@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from weft.compiler.build.kernel_set import kernel_source
-from weft.compiler.program.memory_plan import Lifetime, lifetimes
+from weft.compiler.program.memory_plan import LiveRange, live_ranges
 from weft.compiler.program.program import (
     BufferKind,
     BufferRef,
@@ -40,13 +40,13 @@ SMALLEST = 32 << 10
 
 def ask_for_reuse(program: Program) -> Program:
     """The program with in-place requests on the kernels of steps that qualify."""
-    lives = lifetimes(program.steps, program.jumps)
+    ranges = live_ranges(program.steps, program.jumps)
     numbers: dict[tuple[int, int | None], int] = {}
     kernels: list[KernelSource] = []
     steps = []
     for at, step in enumerate(program.steps):
         source = program.kernels[step.kernel]
-        key = step.kernel, _reusable(source.function, step, at, lives)
+        key = step.kernel, _reusable(source.function, step, at, ranges)
         if key not in numbers:
             numbers[key] = len(kernels)
             kernels.append(source if key[1] is None else _asking(source.function, key[1]))
@@ -59,7 +59,7 @@ def _asking(function: Function, number: int) -> KernelSource:
     return kernel_source(function, structural_hash(function))
 
 
-def _reusable(function: Function, step: Step, at: int, lives: Mapping[int, Lifetime]
+def _reusable(function: Function, step: Step, at: int, ranges: Mapping[int, LiveRange]
               ) -> int | None:
     """The index of the first input whose last use is step ``at`` and whose memory can be reused.
 
@@ -67,17 +67,17 @@ def _reusable(function: Function, step: Step, at: int, lives: Mapping[int, Lifet
     """
     if len(step.writes) != 1 or len(function.params) != len(step.reads):
         return None
-    if not _begins(step.writes[0], at, lives) or external_code_of(function) is not None:
+    if not _begins(step.writes[0], at, ranges) or external_code_of(function) is not None:
         return None
     for number, (ref, param) in enumerate(zip(step.reads, function.params, strict=True)):
-        if ref.kind is BufferKind.TEMPORARY and lives[ref.index].last == at \
+        if ref.kind is BufferKind.TEMPORARY and ranges[ref.index].last == at \
                 and step.touched.count(ref) == 1 and _is_elementwise(function, param):
             return number
     return None
 
 
-def _begins(ref: BufferRef, at: int, lives: Mapping[int, Lifetime]) -> bool:
-    return ref.kind is BufferKind.TEMPORARY and lives[ref.index].first == at
+def _begins(ref: BufferRef, at: int, ranges: Mapping[int, LiveRange]) -> bool:
+    return ref.kind is BufferKind.TEMPORARY and ranges[ref.index].first == at
 
 
 def _is_elementwise(function: Function, param: Var) -> bool:

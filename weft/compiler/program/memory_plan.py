@@ -40,16 +40,16 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
+class LiveRange:
     """The live range of a temporary: the steps of its first write and its last use."""
 
     first: int
     last: int
 
 
-def lifetimes(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, Lifetime]:
+def live_ranges(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, LiveRange]:
     """The live range of every temporary that a step uses, by its number."""
-    found: dict[int, Lifetime] = {}
+    found: dict[int, LiveRange] = {}
     for at, step in enumerate(steps):
         for ref in step.touched:
             _extend(found, ref, at)
@@ -60,17 +60,17 @@ def lifetimes(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, Li
     while changed:  # a live range that one loop extends may reach into another loop
         changed = False
         for jump in jumps:
-            for number, life in found.items():
-                if life.first < jump.loop.first <= life.last < jump.at - 1:
-                    found[number] = Lifetime(life.first, jump.at - 1)
+            for number, live in found.items():
+                if live.first < jump.loop.first <= live.last < jump.at - 1:
+                    found[number] = LiveRange(live.first, jump.at - 1)
                     changed = True
     return found
 
 
-def _extend(found: dict[int, Lifetime], ref: BufferRef, at: int) -> None:
+def _extend(found: dict[int, LiveRange], ref: BufferRef, at: int) -> None:
     if ref.kind is BufferKind.TEMPORARY:
-        known = found.get(ref.index, Lifetime(at, at))
-        found[ref.index] = Lifetime(known.first, max(known.last, at))
+        known = found.get(ref.index, LiveRange(at, at))
+        found[ref.index] = LiveRange(known.first, max(known.last, at))
 
 
 class FreeList:
@@ -140,10 +140,10 @@ class _Planner:
         self.program = program
         self.spaces = spaces
         self.free = [FreeList() for _ in spaces]
-        self.lives = lifetimes(program.steps, program.jumps)
+        self.ranges = live_ranges(program.steps, program.jumps)
         self.last_uses: dict[int, list[int]] = {}
-        for number, life in self.lives.items():
-            self.last_uses.setdefault(life.last, []).append(number)
+        for number, live in self.ranges.items():
+            self.last_uses.setdefault(live.last, []).append(number)
         self.offsets = [0] * len(program.temporaries)
         self.space_of = [0] * len(program.temporaries)
 
@@ -178,7 +178,7 @@ class _Planner:
     def _allocate(self, at: int, step: Step, space: int) -> None:
         """Give memory to the temporaries that are first written at step ``at``."""
         for ref in step.writes:
-            if ref.kind is BufferKind.TEMPORARY and self.lives[ref.index].first == at:
+            if ref.kind is BufferKind.TEMPORARY and self.ranges[ref.index].first == at:
                 self.space_of[ref.index] = space
                 self.offsets[ref.index] = self.free[space].take(self._bytes(ref.index))
 
