@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TextIO
 
 from weft.ir.module import IRModule
-from weft.ir.passes import Pass
+from weft.ir.passes import Pass, pass_failure
 from weft.ir.rewrite.driver import RewriteStats
 from weft.ir.text.printer import as_text
 from weft.ir.verify import verify_module
 from weft.support.dump import write_dump
+from weft.support.errors import InternalError
 
 Show = Callable[[IRModule], str]
 
@@ -140,5 +141,10 @@ class VerifyInstrument:
         if after is before:
             return
         verify_module(after, after=pass_.name)
-        if self.compare is not None:
+        if self.compare is None:
+            return
+        try:
             self.compare(before, after)
+        except InternalError as error:
+            raise pass_failure(pass_, "changed what the program computes",
+                               notes=error.render().splitlines()) from error

@@ -189,7 +189,7 @@ def _transform(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
         where = location_in_traceback(error.__traceback__)
         raise error.at(where, f"in the pass {pass_.name}") from error
     except Exception as error:
-        raise _failure(pass_, "failed", got=f"{type(error).__name__}: {error}") from error
+        raise pass_failure(pass_, "failed", got=f"{type(error).__name__}: {error}") from error
     _check_result(pass_, after, IRModule)
     if after is mod:
         return mod
@@ -200,7 +200,7 @@ def _transform(pass_: Pass, mod: IRModule, ctx: PassContext) -> IRModule:
 
 
 def _ill_typed(pass_: Pass, error: TypeInferenceError) -> WeftError:
-    return _failure(pass_, "left an ill-typed program", notes=error.render().splitlines())
+    return pass_failure(pass_, "left an ill-typed program", notes=error.render().splitlines())
 
 
 def _is_own(pass_: Pass) -> bool:
@@ -209,11 +209,11 @@ def _is_own(pass_: Pass) -> bool:
 
 def _check_result(pass_: Pass, result: object, expected: type) -> None:
     if not isinstance(result, expected):
-        raise _failure(pass_, f"returned {type(result).__name__}", expected=expected.__name__,
+        raise pass_failure(pass_, f"returned {type(result).__name__}", expected=expected.__name__,
                        got=type(result).__name__)
 
 
-def _failure(pass_: Pass, what: str, *, expected: object = None, got: object = None,
+def pass_failure(pass_: Pass, what: str, *, expected: object = None, got: object = None,
              notes: Sequence[str] = ()) -> WeftError:
     """``PassError`` at the user's code for a user's pass, ``InternalError`` for one of weft's."""
     message = f"the pass {pass_.name} {what}"

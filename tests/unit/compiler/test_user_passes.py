@@ -318,6 +318,12 @@ def test_a_pickled_model_leaves_its_passes_behind():
     assert not back.options.extensions
 
 
+def test_a_pass_that_changes_results_is_caught_and_named():
+    with pytest.raises(PassError, match="the pass acme_swap changed what the program") as found:
+        compiled(passes=[Swap()], verify=3)
+    assert "test_user_passes.py" in found.value.where
+
+
 def test_instruments_know_them(capsys):
     with weft.config(print_after="acme_swap"):
         compiled(passes=[Swap()])

@@ -12,7 +12,7 @@ from weft.ir.expr import Call, Expr, Function, Let, RefWrite, Tuple
 from weft.ir.instruments import VerifyInstrument
 from weft.ir.passes import FunctionPass, PassContext
 from weft.ir.visitor import rewrite_post_order
-from weft.support.errors import InternalError
+from weft.support.errors import InternalError, PassError
 from weft.transform import check_same_values
 from weft.transform.analysis.graph import as_function
 
@@ -57,7 +57,7 @@ class Broken(FunctionPass):
 def test_a_broken_pass_is_caught(how):
     mod = parse_program(COUNTER)
     ctx = PassContext(instruments=(VerifyInstrument(compare=check_same_values),))
-    with pytest.raises(InternalError, match="changed what the program computes"):
+    with pytest.raises(PassError, match="changed what the program computes"):
         Broken(how=how)(mod, ctx)
 
 
