@@ -98,6 +98,22 @@ def test_depthwise_convolutions_are_not_run_as_direct_ones() -> None:
     assert "does not mask" in reason_against(masks, ConvAlgorithm.DEPTHWISE_UNBLOCKED)
 
 
+def test_several_outputs_per_group_are_not_depthwise() -> None:
+    for target in (WIDE_CPU, SMALL_CPU):
+        plan = decide(target, inputs=2, outputs=6, groups=2, keep_layouts=True).plan
+        assert plan.algorithm is ConvAlgorithm.DIRECT_UNBLOCKED
+
+
+def test_narrow_floats_of_open_sizes_are_converted_too() -> None:
+    x = var("x", ("n", 8, 9, 9), dtype="float16")
+    weight = Constant(np.ones((8, 8, 3, 3), np.float16))
+    module = IRModule.from_expr(Function((x,), op.nn.conv2d(x, weight)))
+    after = run_pipeline(module, CompileOptions.make(WIDE_CPU), stop_at="optimized")
+    call = next(n for n in post_order(after["main"])
+                if isinstance(n, Call) and n.op is op.nn.conv2d)
+    assert str(call.args[1].checked_type.dtype) == "float32"
+
+
 def test_without_changes_of_layout_only_the_own_layouts_count() -> None:
     decision = decide(taps=1, keep_layouts=True)
     assert decision.plan.algorithm is ConvAlgorithm.DIRECT_UNBLOCKED
