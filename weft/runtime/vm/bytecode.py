@@ -1,9 +1,9 @@
-"""Bytecode: functions over registers, as plain data.
+"""Bytecode of the virtual machine: instructions on registers, as plain data.
 
-A function has its captured values in the first registers, then its parameters; every register is
-a place for one value. Targets of jumps are positions in the code. What a field of an instruction
-means (a register read or written, a position, an entry of a table) is declared once, with the
-field; liveness, checks, text and files follow from that.
+The first registers of a function hold its captured values, the next ones its parameters. Jump
+targets are instruction indices. Each field of an instruction declares its role (register read or
+written, jump target, table index); liveness analysis, verification, printing and serialisation use
+the roles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 
 class Role(enum.Enum):
-    """What the number (or numbers) in a field of an instruction stand for."""
+    """The role of the number or numbers in a field of an instruction."""
 
     WRITES = "writes"
     READS = "reads"
@@ -45,11 +45,11 @@ class Instruction:
     """Base of all instructions; ``opcode`` is the name in text and in files."""
 
     opcode: ClassVar[str] = ""
-    # Whether control never goes on to the next instruction.
+    # Whether control never continues with the next instruction.
     ends_block: ClassVar[bool] = False
 
     def numbers(self, role: Role) -> Iterator[int]:
-        """The numbers in all fields of a role, in order."""
+        """The numbers in all fields with the role, in order."""
         for name, found in roles_of(type(self)):
             if found is role:
                 value = getattr(self, name)
@@ -83,7 +83,7 @@ class Move(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Free(Instruction):
-    """The values of these registers are not needed any more."""
+    """Release the values of these registers."""
 
     opcode: ClassVar[str] = "free"
     registers: tuple[int, ...] = _writes()
@@ -101,7 +101,7 @@ class InvokeKernel(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Reshape(Instruction):
-    """The same elements under another shape; nothing is copied."""
+    """A view with another shape."""
 
     opcode: ClassVar[str] = "reshape"
     result: int = _writes()
@@ -178,7 +178,7 @@ class MakeClosure(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class LoadSelf(Instruction):
-    """The closure that is running, by which a local function calls itself."""
+    """The running closure, for recursive calls of a local function."""
 
     opcode: ClassVar[str] = "load_self"
     result: int = _writes()
@@ -202,7 +202,7 @@ class CallClosure(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class TailCall(Instruction):
-    """Go on in another function, whose result is that of this one."""
+    """Tail call: continue in another function, whose result is that of this one."""
 
     opcode: ClassVar[str] = "tail_call"
     ends_block: ClassVar[bool] = True
@@ -227,7 +227,7 @@ class Jump(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class JumpUnless(Instruction):
-    """Go on with the next instruction where the scalar is true, at the target where it is not."""
+    """Jump to the target if the scalar is false."""
 
     opcode: ClassVar[str] = "jump_unless"
     condition: int = _reads()
@@ -236,7 +236,7 @@ class JumpUnless(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class JumpUnlessTag(Instruction):
-    """Go on with the next instruction where the value was made by the constructor ``tag``."""
+    """Jump to the target unless the value was constructed by the constructor ``tag``."""
 
     opcode: ClassVar[str] = "jump_unless_tag"
     source: int = _reads()
@@ -253,7 +253,7 @@ class Return(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Fail(Instruction):
-    """End the program with an error: no clause of a match fits."""
+    """Raise an error: no clause of a match expression matches."""
 
     opcode: ClassVar[str] = "fail"
     ends_block: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The kernels of a program as things to call with arrays."""
+"""Kernels as callables on arrays, and specialisation of kernels with dynamic shapes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from weft.runtime.vm.program import VmKernel
 from weft.support.errors import ArtifactError, InvalidInputError
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
-# The number of a kernel, the shapes of its arguments, and the bytes of those that give sizes.
+# Kernel number, argument shapes, and the bytes of the arguments whose values determine sizes.
 _Key: TypeAlias = "tuple[int, Shapes, tuple[bytes, ...]]"
 
-# How much code is kept for sizes met on the way; a program may meet ever new ones.
+# Maximum number of specialisations kept; the oldest is evicted.
 MAX_SPECIAL = 1024
 
 
 class Specialize(Protocol):
-    """Makes code of a kernel with dynamic shapes; a compiler stands behind it."""
+    """Compiles a kernel with dynamic shapes for given shapes."""
 
     def __call__(self, kernel: VmKernel, shapes: Shapes, values: Sequence[np.ndarray]
                  ) -> tuple[VmKernel, Library]:
-        """The kernel in machine code, for arguments of these shapes.
+        """The compiled kernel for arguments of these shapes.
 
         ``values`` are the arguments in ``kernel.value_args``.
         """
@@ -36,7 +36,7 @@ class Specialize(Protocol):
 
 
 class Scratch:
-    """Working memory of one run, which grows as kernels ask for more."""
+    """The workspace of one run, which grows on demand."""
 
     __slots__ = ("_block",)
 
@@ -50,7 +50,7 @@ class Scratch:
 
 
 class LoadedKernel:
-    """Machine code of fixed sizes, which lives as long as this."""
+    """Machine code of a kernel with static shapes; keeps its library loaded."""
 
     __slots__ = ("_call", "_input_shapes", "_library", "_outputs", "_workspace_bytes", "facts")
 
@@ -66,7 +66,10 @@ class LoadedKernel:
         self._call = library.kernel(facts.symbol, count)
 
     def __call__(self, args: Sequence[np.ndarray], scratch: Scratch) -> list[np.ndarray]:
-        """New arrays with the results; ``InvalidInputError`` for arguments of other shapes."""
+        """Run the kernel; new arrays with the results.
+
+        ``InvalidInputError`` for arguments of other shapes.
+        """
         if any(a.shape != s for a, s in zip(args, self._input_shapes, strict=False)):
             raise _other_sizes(self.facts, args)
         results = [np.empty(shape, dtype) for shape, dtype in self._outputs]
@@ -79,7 +82,7 @@ class LoadedKernel:
 
 
 def _cut(results: list[np.ndarray], counted: Sequence[tuple[int, int, int]]) -> list[np.ndarray]:
-    """The results without what lies beyond their true sizes, which the last one holds."""
+    """The results cropped to their data-dependent sizes, which the last result holds."""
     *cut, counts = results
     for output, axis, which in counted:
         cut[output] = cut[output][(slice(None),) * axis + (slice(0, int(counts[which])),)]
@@ -88,7 +91,7 @@ def _cut(results: list[np.ndarray], counted: Sequence[tuple[int, int, int]]) -> 
 
 def _other_sizes(facts: VmKernel, args: Sequence[np.ndarray]) -> InvalidInputError:
     return InvalidInputError(
-        "a size known only at run time is not the one that the program declares", where=facts.op,
+        "run-time shape differs from the declared shape", where=facts.op,
         expected=", ".join(map(str, facts.input_shapes)),
         got=", ".join(str(a.shape) for a in args),
         help="declare the size as ? in the types of the program",
@@ -96,9 +99,9 @@ def _other_sizes(facts: VmKernel, args: Sequence[np.ndarray]) -> InvalidInputErr
 
 
 class KernelTable:
-    """Finds the code of kernel ``number``: at once, or for sizes met for the first time.
+    """The compiled kernels of a program; specialises those with dynamic shapes on first use.
 
-    Without ``specialize`` kernels with dynamic shapes are refused.
+    Without ``specialize``, kernels with dynamic shapes raise ``ArtifactError``.
     """
 
     def __init__(self, kernels: Sequence[VmKernel], library: Library,
@@ -110,7 +113,7 @@ class KernelTable:
         self._lock = threading.Lock()
 
     def find(self, number: int, args: Sequence[np.ndarray]) -> LoadedKernel:
-        """The code of a kernel for these arguments."""
+        """The compiled kernel ``number`` for these arguments."""
         found = self._fixed[number]
         if found is None:
             values = [args[a] for a in self._sources[number].value_args]
@@ -120,7 +123,7 @@ class KernelTable:
         return found
 
     def apply_threads(self, count: int) -> None:
-        """Let code that was made for sizes met on the way use ``count`` threads."""
+        """Set the number of threads of the specialised kernels."""
         for _, threading_ in list(self._special.values()):
             threading_.apply(count)
 
@@ -129,11 +132,11 @@ class KernelTable:
         number, shapes, _ = key
         if self._specialize is None:
             raise ArtifactError(
-                "a kernel has no code for these sizes", where=self._sources[number].op,
+                "kernel not compiled for these shapes", where=self._sources[number].op,
                 got=", ".join(map(str, shapes)),
-                help="run the model where it is compiled, or compile it with fixed sizes",
+                help="run the model in the process that compiled it, or compile static shapes",
             )
-        with self._lock:  # several threads may meet new sizes at once
+        with self._lock:  # another thread may specialise the same shapes
             found = self._special.get(key)
             if found is None:
                 facts, library = self._specialize(self._sources[number], shapes, values)

@@ -1,7 +1,7 @@
-"""The interpreter loop: one stack of frames, one handler per instruction.
+"""The interpreter loop of the virtual machine: a stack of frames, one handler per instruction.
 
-Calls push a frame and tail calls replace it, so programs recurse as deep as memory allows, and
-loop for as long as they like in constant space.
+Calls push a frame, so recursion is limited only by memory. Tail calls replace the frame, so loops
+run in constant space.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from weft.runtime.vm.program import VmFunction, VmProgram
 from weft.runtime.vm.value import Closure, Data, Ref, Value
 from weft.support.errors import InvalidInputError
 
-# A kernel, and the readings of the clock before and after it ran.
+# A kernel, and the times before and after it ran, in seconds.
 Reading: TypeAlias = "tuple[LoadedKernel, float, float]"
 
 
 class Frame:
-    """One activation of a function; ``result`` is the caller's register for what it returns."""
+    """An activation record; ``result`` is the caller's register for the return value."""
 
     __slots__ = ("closure", "code", "position", "registers", "result")
 
@@ -37,7 +37,7 @@ class Frame:
 
 
 class LinkedFunction:
-    """Code with each instruction beside its handler."""
+    """The code with the handler of each instruction."""
 
     __slots__ = ("code", "free_registers", "name")
 
@@ -51,7 +51,7 @@ class LinkedFunction:
 
 
 class Image:
-    """What all runs of a program share."""
+    """The state shared by all runs of a program."""
 
     __slots__ = ("constants", "functions", "kernels")
 
@@ -63,7 +63,7 @@ class Image:
 
 
 class Machine:
-    """One run of a program; ``readings`` collects the times of kernels where it is a list."""
+    """One run of a program; ``readings``, if it is a list, collects the times of kernels."""
 
     __slots__ = ("functions", "image", "readings", "result", "scratch", "stack")
 
@@ -77,7 +77,7 @@ class Machine:
         self.result: Value = None
 
     def run(self, function: int, args: Sequence[Value]) -> Value:
-        """The value of a function; raises ``InvalidInputError`` where no clause of a match fits."""
+        """The result of a function; ``InvalidInputError`` if no clause of a match matches."""
         linked = self.functions[function]
         stack = self.stack
         stack.append(Frame(linked, linked.registers(args), None, 0))
@@ -209,7 +209,7 @@ def _return(machine: Machine, frame: Frame, i: bc.Return) -> None:
 
 
 def _fail(_: Machine, frame: Frame, i: bc.Fail) -> None:  # noqa: ARG001
-    raise InvalidInputError("no clause matches the value", where=i.message,
+    raise InvalidInputError("no clause of the match expression matches", where=i.message,
                             help="add a clause for it; match? leaves cases out on purpose")
 
 

@@ -1,4 +1,4 @@
-"""A compiled module whose program the virtual machine runs."""
+"""Compiled modules that run on the virtual machine."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class VmModule(CompiledModule):
     def program(self) -> VmProgram:
         """The bytecode."""
         if self.manifest.vm is None:
-            raise InternalError("a module of the virtual machine has no bytecode")
+            raise InternalError("missing bytecode in a module for the virtual machine")
         return self.manifest.vm
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> Profile:
         """Time the kernels of the fastest of ``repeat`` runs, in the order in which they ran."""
         if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
-            raise OptionError("repeat cannot be used", expected="a whole number above 0",
+            raise OptionError("invalid value of repeat", expected="a positive integer",
                               got=repr(repeat))
         arrays = self._arrays(self._signature.bind(args, kwargs))
         count = threads.num_threads(self.manifest.threads)
@@ -74,7 +74,7 @@ class VmModule(CompiledModule):
                 f"for {self.manifest.target.cpu}>")
 
     def bind(self, /, *args: Any, out: Any = None, **kwargs: Any) -> BoundCall:
-        """See ``CompiledModule.bind``; outputs whose sizes vary have no buffers."""
+        """See ``CompiledModule.bind``; outputs with dynamic shapes cannot be bound."""
         open_ = [spec for spec in self.outputs if not all(isinstance(n, int) for n in spec.shape)]
         if open_ or self.program.returns_value:
             raise InvalidInputError(
@@ -86,7 +86,7 @@ class VmModule(CompiledModule):
         return functools.partial(self._execute, arrays, outputs)
 
     def _call_into(self, out: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The machine makes results of its own, whose sizes it alone knows; they are copied."""
+        """The machine allocates results, since shapes may depend on data; they are copied."""
         if self._signature.takes("out"):
             return super()._call_into(out, args, kwargs)
         arrays = self._arrays(self._signature.bind(args, kwargs))
@@ -135,7 +135,7 @@ class VmModule(CompiledModule):
         return time.perf_counter() - start, readings
 
     def _arrays(self, values: Sequence[Any]) -> list[np.ndarray]:
-        """Arguments as arrays; a size that is a name gets its value from the first that has it."""
+        """Arguments as arrays; the first argument with a symbolic dimension binds its value."""
         sizes: dict[str, int] = {}
         arrays = [to_numpy(value, with_sizes(spec, value, sizes))
                   for value, spec in zip(values, self.manifest.inputs, strict=True)]
@@ -145,7 +145,7 @@ class VmModule(CompiledModule):
 
     def _own(self, results: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
              ) -> list[np.ndarray]:
-        """Results that share no memory with arguments, constants or each other."""
+        """The results, copied where they alias arguments, constants or each other."""
         taken = [self._constants, *arrays]
         own: list[np.ndarray] = []
         for result in results:
@@ -166,7 +166,7 @@ class VmModule(CompiledModule):
 
 
 def with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpec:
-    """``spec`` with its names replaced by sizes: those known, else those that ``value`` has."""
+    """``spec`` with symbolic dimensions replaced by known sizes, else by those of ``value``."""
     if all(isinstance(size, int) for size in spec.shape):
         return spec
     found = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
@@ -182,7 +182,7 @@ def with_sizes(spec: TensorSpec, value: Any, sizes: dict[str, int]) -> TensorSpe
 
 
 def _spec_of(spec: TensorSpec, result: np.ndarray) -> TensorSpec:
-    """``spec`` with the sizes that the result has."""
+    """``spec`` with the shape of the result."""
     return TensorSpec(spec.name, spec.dtype, result.shape)
 
 

@@ -1,4 +1,4 @@
-"""Programs of the virtual machine to and from plain data (for JSON), checked on the way in."""
+"""Serialisation of virtual machine programs to JSON data, with verification on reading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.support.errors import ArtifactError
 
 
 def to_plain(program: VmProgram) -> dict[str, Any]:
-    """Lists, dictionaries, numbers and text alone."""
+    """The program as lists, dictionaries, numbers and strings."""
     return {
         "entry": program.entry,
         "returns_value": program.returns_value,
@@ -33,7 +33,7 @@ def _instruction(instruction: Instruction) -> list[Any]:
 
 
 def from_plain(plain: Mapping[str, Any], num_constants: int) -> VmProgram:
-    """Read back; raises ``ArtifactError``, or what Python raises for data of another form."""
+    """The program from plain data; ``ArtifactError``, or Python's own error for malformed data."""
     program = VmProgram(
         functions=tuple(_read_function(f) for f in plain["functions"]),
         kernels=tuple(_read_kernel(k) for k in plain["kernels"]),
@@ -55,7 +55,7 @@ def _read_instruction(plain: list[Any]) -> Instruction:
     kind = INSTRUCTIONS[opcode]
     declared = dataclasses.fields(kind)
     if len(fields) != len(declared):
-        raise ArtifactError("a damaged program", where=opcode, got=f"{len(fields)} fields")
+        raise ArtifactError("corrupt program", where=opcode, got=f"{len(fields)} fields")
     return kind(*map(_read_field, declared, fields))
 
 
@@ -73,7 +73,7 @@ def _read_kernel(plain: Mapping[str, Any]) -> VmKernel:
                     for o in fields.pop("outputs"))
     for form in outputs:
         numpy_dtype(form.dtype)
-    # The first artifacts of this format had none of these.
+    # Absent in the first artifacts of this format.
     input_shapes = tuple(tuple(map(_whole, s)) for s in fields.pop("input_shapes", ()))
     counted = tuple((_whole(o), _whole(a), _whole(n)) for o, a, n in fields.pop("counted", ()))
     value_args = tuple(map(_whole, fields.pop("value_args", ())))
@@ -88,21 +88,21 @@ def _check_kernel(kernel: VmKernel) -> None:
                 for o, a, _ in kernel.counted)
     valued = all(a < kernel.num_inputs for a in kernel.value_args)
     if not sized or not valued or len(kernel.input_shapes) not in (0, kernel.num_inputs):
-        raise ArtifactError("a damaged program", where=kernel.op, got="a kernel of other arguments")
+        raise ArtifactError("corrupt program", where=kernel.op, got="inconsistent arguments")
 
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r} is not a number of a program")
+        raise TypeError(f"not an integer: {value!r}")
     return value
 
 
 def check_program(program: VmProgram, num_constants: int) -> None:
-    """Refuse code that would leave its tables: ``ArtifactError`` names function and position."""
+    """Verify all table indices; ``ArtifactError`` names the function and position."""
     limits = {Role.FUNCTION: len(program.functions), Role.KERNEL: len(program.kernels),
               Role.CONSTANT: num_constants}
     if program.entry >= len(program.functions):
-        raise ArtifactError("a damaged program", got=f"entry {program.entry}")
+        raise ArtifactError("corrupt program", got=f"entry {program.entry}")
     for function in program.functions:
         own = {**limits, Role.READS: function.num_registers, Role.WRITES: function.num_registers,
                Role.TARGET: len(function.code)}
@@ -113,9 +113,9 @@ def _check_function(function: VmFunction, limits: Mapping[Role, int]) -> None:
     for position, instruction in enumerate(function.code):
         for role, limit in limits.items():
             if any(number >= limit for number in instruction.numbers(role)):
-                raise ArtifactError("a damaged program", where=f"@{function.name}, {position}",
+                raise ArtifactError("corrupt program", where=f"@{function.name}, {position}",
                                     got=f"{instruction.opcode} {role.value} beyond {limit}")
     if not function.code or not function.code[-1].ends_block:
-        raise ArtifactError("a damaged program", where=f"@{function.name}", got="code without end")
+        raise ArtifactError("corrupt program", where=f"@{function.name}", got="code without an end")
     if function.num_entry > function.num_registers:
-        raise ArtifactError("a damaged program", where=f"@{function.name}", got="too few registers")
+        raise ArtifactError("corrupt program", where=f"@{function.name}", got="too few registers")

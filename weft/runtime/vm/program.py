@@ -1,4 +1,4 @@
-"""A program for the virtual machine: functions of bytecode, and the kernels that they call."""
+"""Programs for the virtual machine: bytecode functions and the kernels that they call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENTRY = "main"
 
 @dataclass(frozen=True, slots=True)
 class TensorForm:
-    """Dtype and shape of a tensor that a kernel writes."""
+    """Dtype and shape of a kernel output."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -19,17 +19,17 @@ class TensorForm:
 
 @dataclass(frozen=True, slots=True)
 class VmKernel:
-    """A kernel in machine code, or one whose sizes are open and which ``source`` describes.
+    """A compiled kernel, or one with dynamic shapes that ``source`` describes.
 
-    ``source`` is the text of the primitive function, from which code is made for the sizes at
-    hand; it is empty where ``symbol`` names code that exists. ``op`` is the text of the operators,
-    ``flops`` and ``bytes_moved`` are of one call.
+    ``source`` is the text of the primitive function, which is compiled for the shapes of its
+    arguments at run time; it is empty if ``symbol`` names compiled code. ``op`` is the text of the
+    operators; ``flops`` and ``bytes_moved`` are per call. ``input_shapes`` are the argument shapes
+    of compiled code, empty if there is none yet.
 
-    Sizes may depend on data in two ways. The code counts some: it writes the results at their
-    largest (``outputs``), then the counts; ``(result, axis, which)`` in ``counted`` says that
-    count number ``which`` is the true size of that axis. The arguments in ``value_args`` are
-    shapes and the like: code is made for their values. ``input_shapes`` are what the code was
-    made for; empty where it does not exist yet.
+    Shapes may depend on data in two ways. A kernel may count: it writes ``outputs`` of the maximum
+    size, and an array of counts. An entry ``(result, axis, which)`` of ``counted`` says that count
+    ``which`` is the true size of that axis. The arguments ``value_args`` hold shapes and similar
+    values, for which the kernel is specialised.
     """
 
     symbol: str
@@ -56,7 +56,7 @@ class VmKernel:
 
 @dataclass(frozen=True, slots=True)
 class VmFunction:
-    """``num_captured`` values and ``num_params`` arguments arrive in the first registers."""
+    """A function; its first registers hold the captured values, then the arguments."""
 
     name: str
     num_captured: int
@@ -66,16 +66,15 @@ class VmFunction:
 
     @property
     def num_entry(self) -> int:
-        """The registers that have a value when the function begins."""
+        """The registers that hold a value at function entry."""
         return self.num_captured + self.num_params
 
 
 @dataclass(frozen=True, slots=True)
 class VmProgram:
-    """``entry`` takes the module's inputs and gives its outputs, each a flat tuple of tensors.
+    """A program. ``entry`` takes the inputs of the module and returns a flat tuple of tensors.
 
-    With ``returns_value`` the result is no such tuple but one value of any type without functions
-    and references.
+    With ``returns_value`` it returns a single value of any type without functions and references.
     """
 
     functions: tuple[VmFunction, ...]

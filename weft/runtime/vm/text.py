@@ -1,4 +1,4 @@
-"""Bytecode as text, for people."""
+"""Printer of bytecode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.runtime.vm.program import VmFunction, VmKernel, VmProgram
 
 
 def as_text(program: VmProgram) -> str:
-    """One paragraph per function, one line per instruction, then the kernels."""
+    """The text of a program: functions with one line per instruction, then the kernels."""
     parts = [_function_text(function, program) for function in program.functions]
     kernels = [_kernel_text(n, kernel) for n, kernel in enumerate(program.kernels)]
     return "\n\n".join([*parts, "\n".join(kernels)] if kernels else parts)

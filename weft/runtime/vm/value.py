@@ -1,6 +1,6 @@
-"""Values of the virtual machine that NumPy does not have.
+"""Values of the virtual machine.
 
-Tensors are C-contiguous arrays that nobody writes to any more, tuples are Python's.
+Tensors are C-contiguous NumPy arrays, immutable once computed; tuples are Python tuples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Data:
 
 
 class Closure:
-    """A function of the program (by number) with the values that it captured."""
+    """The number of a function of the program, with its captured values."""
 
     __slots__ = ("captured", "function")
 
@@ -35,7 +35,7 @@ class Closure:
 
 
 class Ref:
-    """A place that holds a value and may get another one."""
+    """A mutable reference cell."""
 
     __slots__ = ("value",)
 
@@ -44,7 +44,7 @@ class Ref:
 
 
 def value_text(root: Value, limit: int = 200) -> str:
-    """``Cons(array(1.), Nil())``: at most ``limit`` pieces, for lists may be long and deep."""
+    """The text of a value, such as ``Cons(array(1.), Nil())``, truncated to ``limit`` tokens."""
     written: list[str] = []
     stack: list[Value] = [root]
     while stack:
@@ -71,8 +71,8 @@ class _Text:
 
 
 def _listed(fields: tuple[Value, ...]) -> list[Value]:
-    """What to push so that ``(a, b)`` comes out."""
-    pieces: list[Value] = [_Text("(")]
+    """The items to push onto the stack to print ``(a, b)``: in reverse order."""
+    items: list[Value] = [_Text("(")]
     for number, field in enumerate(fields):
-        pieces += [_Text(", "), field] if number else [field]
-    return [*reversed([*pieces, _Text(")")])]
+        items += [_Text(", "), field] if number else [field]
+    return [*reversed([*items, _Text(")")])]

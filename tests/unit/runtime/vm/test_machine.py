@@ -1,4 +1,4 @@
-"""The virtual machine by itself: bytecode written by hand, its file form, and damaged programs."""
+"""The virtual machine by itself: bytecode written by hand, its file form, and corrupt programs."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_every_instruction_has_a_text():
 ])
 def test_code_that_leaves_its_tables_is_refused(bad):
     function = dataclasses.replace(PROGRAM.functions[0], code=(bad, *EVERY))
-    with pytest.raises(ArtifactError, match="damaged program"):
+    with pytest.raises(ArtifactError, match="corrupt program"):
         check_program(dataclasses.replace(PROGRAM, functions=(function,)), 1)
 
 
@@ -130,7 +130,7 @@ def test_code_that_leaves_its_tables_is_refused(bad):
 ])
 def test_functions_that_cannot_run_are_refused(change):
     function = dataclasses.replace(PROGRAM.functions[0], **change)
-    with pytest.raises(ArtifactError, match="damaged program"):
+    with pytest.raises(ArtifactError, match="corrupt program"):
         check_program(dataclasses.replace(PROGRAM, functions=(function,)), 1)
 
 
