@@ -30,21 +30,14 @@ def roofline_seconds(call: Call, target: CpuTarget) -> float:
     return model.seconds(cycles)
 
 
-def unblocked_seconds(call: Call, target: CpuTarget, multiply_adds: int) -> float:
-    """Seconds of a contraction by the default schedule, which blocks neither registers nor caches.
-
-    ``multiply_adds`` is M * N * K of a GEMM, and its counterpart in other contractions.
-    """
-    model = machine_model(target)
-    return (model.seconds(multiply_adds * model.unblocked_fma_cycles)
-            + roofline_seconds(call, target))
-
-
 def gemm_seconds(call: Call, target: CpuTarget) -> float:
-    """``unblocked_seconds`` of a matmul of two operands, batched or not."""
+    """Seconds of a matmul, batched or not, by the default schedule, which blocks nothing."""
     sizes = [_elements(t) for x in (call, *call.args[:2]) for t in _tensors(x.checked_type)]
-    # M*N * M*K * K*N is the square of M*N*K; panels of zeros add a little.
-    return unblocked_seconds(call, target, math.isqrt(math.prod(sizes)))
+    # (M * N) * (M * K) * (K * N) is the square of M * N * K; zeros in panels add a little.
+    multiply_adds = math.isqrt(math.prod(sizes))
+    model = machine_model(target)
+    arithmetic = model.seconds(multiply_adds * model.unblocked_fma_cycles)
+    return arithmetic + roofline_seconds(call, target)
 
 
 def _tensors(type_: Type | None) -> Iterator[TensorType]:

@@ -133,7 +133,8 @@ class MachineModel:
     winograd_f2: WinogradTransforms = WinogradTransforms(40, 25)
     winograd_f4: WinogradTransforms = WinogradTransforms(130, 80)
 
-    # One parallel region of weft's thread pool with all workers spinning. Measured 0.17 us.
+    # One parallel region of weft's thread pool with all workers spinning. Measured 0.17 us. No
+    # estimate counts it: all are for one core, and PARALLEL_THRESHOLD keeps small regions serial.
     fork_join_seconds: float = 0.17e-6
 
     def seconds(self, cycles: float) -> float:
