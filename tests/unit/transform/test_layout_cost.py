@@ -16,8 +16,11 @@ from tests.unit.transform.test_alter_op_layout import (
     weight,
 )
 from weft import op
+from weft.compiler.options import CompileOptions
+from weft.compiler.pipeline import make_context
 from weft.ir.expr import Call, const, var
 from weft.ir.passes import PassContext
+from weft.ir.types import TensorType
 from weft.ir.visitor import post_order
 from weft.transform.layout.alter_op_layout import AlterOpLayout
 from weft.transform.layout.layout_choice import LayoutChoice
@@ -77,3 +80,10 @@ def test_padded_channels_are_cut_off_again():
     after = PIPELINE(mod, PassContext(config={"alter_layout": {"nn.conv2d": hook}}))
     assert "strided_slice" in op_calls(after)
     check_values(mod, after, rtol=1e-4)
+
+
+def test_the_pipeline_gives_the_cost_of_conversions_by_bytes():
+    cost = make_context(CompileOptions.make("llvm -mcpu=znver4")).config["layout_conversion"]
+    wide, narrow = (cost(TensorType.of((1, 64, 56, 56), dtype)) for dtype in ("float32", "float16"))
+    assert 10e-6 < wide < 1e-3
+    assert wide == pytest.approx(2 * narrow)
