@@ -80,8 +80,7 @@ class DynamicModel(Compiled):
         if out is not None and self._signature.takes("out"):
             kwargs, out = {**kwargs, "out": out}, None
         values = self._signature.bind(args, kwargs)
-        program: BoundCall = self._program_for(values).bind(*values, out=out)
-        return program
+        return self._program_for(values).bind(*values, out=out)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
             ) -> list[np.ndarray]:
@@ -127,7 +126,7 @@ class DynamicModel(Compiled):
         return (f"<{type(self).__name__} {self.manifest.signature()}, "
                 f"programs for {len(self._programs)} sizes>")
 
-    def _program_for(self, values: Sequence[Any]) -> Any:
+    def _program_for(self, values: Sequence[Any]) -> Executable:
         shapes = tuple([_shape_of(value) for value in values])
         found = self._find(shapes)
         if found is not None:
