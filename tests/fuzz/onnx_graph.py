@@ -60,7 +60,7 @@ class Graph:
         self.inputs: list[str] = []
         self.constants: list[str] = []
         self.steps: list[Step] = []
-        self.last: set[str] = set()  # results of a size that data decides, which no node reads
+        self.last: set[str] = set()  # results of data-dependent size, which no node reads
 
     # Draws
 

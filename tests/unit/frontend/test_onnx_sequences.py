@@ -91,7 +91,7 @@ def test_a_loop_that_fills_a_sequence() -> None:
     ({}, InvalidModelError, "is a sequence, and what it holds is not given"),
     ({"xs": (3, 2)}, InvalidInputError, "is a sequence of tensors"),
     ({"xs": [(3,)]}, InvalidInputError, "has the wrong rank"),
-    ({"xs": []}, InvalidModelError, "the position is not in the sequence"),
+    ({"xs": []}, InvalidModelError, "sequence index out of range"),
 ])  # fmt: skip
 def test_what_is_given_must_fit(inputs: dict, kind: type, what: str) -> None:
     error = error_of(lambda: from_onnx(parse(MODEL), inputs=inputs), kind)

@@ -83,7 +83,7 @@ def _typed_round(loop: Loop) -> _Iteration:
         if joined == types:
             return once
         types = joined
-    raise UnsupportedModelError("the sizes that the loop carries do not settle",
+    raise UnsupportedModelError("the shapes of loop-carried values do not converge",
                                 where=loop.node.span)  # fmt: skip
 
 

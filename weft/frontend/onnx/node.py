@@ -70,7 +70,7 @@ class Node:
     def input(self, index: int) -> Expr:
         """Input ``index`` as an expression; raises where it is missing."""
         if not self.has_input(index):
-            raise InvalidModelError(f"{self.op} lacks its input {index}", where=self.span)
+            raise InvalidModelError(f"{self.op}: input {index} is missing", where=self.span)
         value = self.inputs[index]
         if isinstance(value, Absent):
             raise self.fail(f"input {index} is an optional value without an element")
@@ -107,7 +107,7 @@ class Node:
         if isinstance(value, Constant):
             return value.data
         if value is None:
-            raise InvalidModelError(f"{self.op} lacks its input {name!r}", where=self.span)
+            raise InvalidModelError(f"{self.op}: input {name!r} is missing", where=self.span)
         raise UnsupportedModelError(
             f"input {name!r} of {self.op} is computed at run time",
             where=self.span,

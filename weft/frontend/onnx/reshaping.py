@@ -21,7 +21,7 @@ def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
         return value
     inferred = [i for i, d in enumerate(target) if d == -1]
     if len(inferred) > 1 or any(isinstance(d, int) and d < -1 for d in target):
-        raise node.fail("the target shape has a size that is no size", got=_text(target))
+        raise node.fail("invalid size in the target shape", got=_text(target))
     rest = dim_product(tuple(d for d in target if d != -1))
     total = dim_product(shape)
     if inferred:

@@ -104,7 +104,7 @@ def _axes_of(name: str, value: torch.Tensor, shape: tuple[object, ...]) -> dict[
         elif isinstance(dim, SymDim):
             symbol = str(dim)
             if not symbol.isidentifier():
-                raise OptionError("an open size of a torch module is a name", got=symbol)
+                raise OptionError("a dynamic size of a torch module must be a name", got=symbol)
             axes[axis] = symbol
         elif dim != value.shape[axis]:
             raise OptionError(f"axis {axis} of the example for input {name!r} has another size",

@@ -106,7 +106,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
         elif isinstance(spec.arg, ConstantArgument):
             numbers[spec.arg.name] = spec.arg.value
         else:
-            raise UnsupportedModelError(f"input {spec.arg.name!r} is no tensor",
+            raise UnsupportedModelError(f"input {spec.arg.name!r} is not a tensor",
                                         got=type(spec.arg).__name__)
     names = _symbol_names(inputs, shapes)
     ports = tuple(_port(node, names) for node in inputs)

@@ -27,7 +27,7 @@ def input_types(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
         given = shapes.get(port.name)
         type_ = port.type if given is None else TensorType(as_shape(given), port.type.dtype)
         if not is_static(type_):
-            raise InvalidInputError(f"input {port.name!r} has sizes that are open",
+            raise InvalidInputError(f"input {port.name!r} has dynamic sizes",
                                     got=str(type_), help=f'inputs={{"{port.name}": (1, 3, …)}}')
         types.append(type_)
     return types
@@ -56,6 +56,6 @@ def check_sizes(program: TorchProgram, types: Sequence[TensorType]) -> None:
     for port, declared, given in pairs:
         expected = substitute_dim(declared, symbols)
         if isinstance(expected, int) and expected != given:
-            raise InvalidInputError(f"input {port.name!r} has a size that does not fit",
+            raise InvalidInputError(f"input {port.name!r} has a size that does not match",
                                     expected=f"{port.type}, where {declared} is {expected}",
                                     got=str(given))

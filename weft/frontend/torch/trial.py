@@ -135,14 +135,14 @@ def _value(argument: Any) -> Any:
         return [_value(a) for a in argument]
     if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)) \
             and hint(argument) is None:
-        raise ValueError("a size that data decides")
+        raise ValueError("data-dependent size")
     return hint(argument)
 
 
 def _sizes(tensor: torch.Tensor) -> tuple[int, ...]:
     sizes = tuple(hint(size) for size in tensor.shape)
     if any(size is None for size in sizes):
-        raise ValueError("a size that data decides")
+        raise ValueError("data-dependent size")
     return sizes  # type: ignore[return-value]
 
 

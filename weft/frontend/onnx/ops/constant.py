@@ -58,7 +58,7 @@ def constant_of_shape(node: Node) -> Expr:
     if tensor is not None:
         fill = tensor_to_numpy(tensor, node.folder, str(node.span))
     if fill.size != 1:
-        raise node.fail("the value is not one element", got=f"shape {fill.shape}")
+        raise node.fail("the value is not a scalar", got=f"shape {fill.shape}")
     label = f"the result of {node.op}"
     shape = checked_shape(dims, DType.of(fill.dtype), label, node.span)
     return Constant(np.full(shape, fill.reshape(()), fill.dtype), span=node.span)

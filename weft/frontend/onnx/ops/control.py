@@ -28,7 +28,7 @@ def if_(node: Node) -> Sequence[Value]:
     known = constant_value(condition)
     if known is not None:
         if known.size != 1:
-            raise node.fail("the condition is not one element", got=f"shape {known.shape}")
+            raise node.fail("the condition is not a scalar", got=f"shape {known.shape}")
         return (then if known.reshape(()) else other).convert(())
     sides = [_side(node, body) for body in (then, other)]
     types = [side.checked_type for side in sides]

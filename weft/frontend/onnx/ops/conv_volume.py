@@ -94,7 +94,8 @@ def conv_transpose(node: Node) -> Expr:
     spatial = len(shape) - 2
     groups = node.attrs.integer("group", 1)
     if len(kernel) != len(shape) or spatial < 1 or groups < 1 or kernel[0] % groups:
-        raise node.fail("the weight does not fit the input", got=f"shapes {shape} and {kernel}")
+        raise node.fail("the shape of the weight does not match the input",
+                        got=f"shapes {shape} and {kernel}")
     if spatial not in _TRANSPOSED:
         raise UnsupportedModelError("ConvTranspose over more than three axes", where=node.span,
                                     got=f"{spatial} axes")

@@ -23,7 +23,7 @@ def det(node: Node) -> Expr:
     if len(shape) < 2 or shape[-2] != size:
         raise node.fail("the matrices are not square", got=str(tensor_type(node.input(0))))
     if not isinstance(size, int) or size > _LARGEST:
-        raise UnsupportedModelError("Det of matrices of this size", where=node.span,
+        raise UnsupportedModelError("Det of large matrices", where=node.span,
                                     expected=f"at most {_LARGEST}", got=str(size))  # fmt: skip
     matrix = node.input(0)
     result: Term | None = None

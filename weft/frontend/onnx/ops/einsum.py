@@ -35,7 +35,7 @@ def einsum(node: Node) -> Expr:
     left, arrow, right = equation.partition("->")
     names = left.split(",")
     if len(names) != len(node.inputs):
-        raise node.fail("the equation does not fit the inputs",
+        raise node.fail("the equation does not match the inputs",
                         expected=f"{len(node.inputs)} terms", got=equation)
     terms = [_term(node, i, text) for i, text in enumerate(names)]
     target = _written_out(node, right, terms) if arrow else _implied(left, terms)
@@ -53,10 +53,12 @@ def _term(node: Node, index: int, text: str) -> Term:
     if "..." in text:
         hidden = rank - len(text) + 3
         if not 0 <= hidden <= len(_ELLIPSIS):
-            raise node.fail("a term does not fit its input", expected=f"rank {rank}", got=text)
+            raise node.fail("rank of an operand does not match the equation",
+                            expected=f"rank {rank}", got=text)
         text = text.replace("...", _ELLIPSIS[len(_ELLIPSIS) - hidden:])
     if len(text) != rank or (not text.isalnum() and text):
-        raise node.fail("a term does not fit its input", expected=f"rank {rank}", got=text)
+        raise node.fail("rank of an operand does not match the equation",
+                        expected=f"rank {rank}", got=text)
     value = node.input(index)
     repeated = next((c for c in text if text.count(c) > 1), None)
     while repeated is not None:
@@ -73,8 +75,8 @@ def _diagonal(node: Node, value: Expr, first: int, second: int) -> Expr:
     shape = tensor_type(value).shape
     size = shape[first]
     if not isinstance(size, int) or size != shape[second]:
-        raise UnsupportedModelError("Einsum repeats the name of axes of other or symbolic sizes",
-                                    where=node.span)
+        raise UnsupportedModelError(
+            "Einsum repeats an index over axes of different or symbolic sizes", where=node.span)
     rank = len(shape)
     rest = [a for a in range(rank) if a not in (first, second)]
     pairs = node.call(op.transpose, value, axes=(first, second, *rest))

@@ -86,7 +86,7 @@ def tensor_scatter(node: Node) -> Expr:
     shape = node.shape(1)
     fixed = [d for d in (size, batch, *shape) if isinstance(d, int)]
     if axis == 0 or len(fixed) != 2 + len(shape):
-        raise UnsupportedModelError("TensorScatter over symbolic sizes or the batch axis",
+        raise UnsupportedModelError("TensorScatter over an axis of symbolic size or the batch axis",
                                     where=node.span)
     steps = np.arange(fixed[2 + axis], dtype=np.int64).reshape(-1, *(1,) * (rank - axis - 1))
     positions: Expr = Constant(steps, span=node.span)

@@ -47,7 +47,7 @@ def gradient_of_graph(node: Node) -> Sequence[Value]:
 def _named(node: Node, name: str) -> Expr:
     value = node.known.get(name)
     if not isinstance(value, Expr):
-        raise node.fail("a value that it names is not computed before it", got=repr(name))
+        raise node.fail("reads a value that is not computed yet", got=repr(name))
     return value
 
 

@@ -61,7 +61,7 @@ def grid_sample(node: Node) -> Expr:
     mode = _MODES[node.attrs.one_of("mode", "linear", tuple(_MODES))]
     spatial = len(shape) - 2
     if len(grid) != len(shape) or grid[-1] != spatial:
-        raise node.fail("the grid does not fit the input",
+        raise node.fail("the shape of the grid does not match the input",
                         expected=f"{spatial} coordinates per position", got=str(grid))
     taps = [_taps_of(node, axis, mode) for axis in range(spatial)]
     return reduce(lambda a, b: node.call(op.add, a, b),

@@ -49,7 +49,7 @@ def _split(node: Node, sizes: tuple[int, ...] | None, count: int) -> Sequence[Ex
         sizes = _even_sizes(node, length, count)
     if sum(sizes) != length or min(sizes, default=-1) < 0 or len(sizes) < node.output_count:
         raise node.fail(
-            "the parts do not add up to the axis",
+            "the split sizes do not add up to the axis",
             expected=f"sizes of {node.output_count} parts that sum to {length}",
             got=str(sizes),
         )

@@ -97,7 +97,7 @@ def _stacked(node: Node, value: Expr, batch: Shape) -> Expr:
     full = (*batch, *shape[-2:])
     if shape != full and dim_product(shape[:-2]) != 1:
         if not all(isinstance(d, int) for d in full):
-            raise node.fail("stacks of matrices of symbolic sizes do not broadcast", got=str(shape))
+            raise node.fail("batch dimensions of symbolic size do not broadcast", got=str(shape))
         value = node.call(op.broadcast_to, value, shape=full)
     return reshape_to(node, value, (dim_product(tensor_type(value).shape[:-2]), *shape[-2:]))
 
@@ -110,5 +110,5 @@ def _broadcast_batch(node: Node, a: Shape, b: Shape) -> Shape:
 
 def _broadcast_dim(node: Node, x: Dim, y: Dim) -> Dim:
     if x != 1 and y != 1 and dims_equal(x, y) is False:
-        raise node.fail("the stacks of matrices do not broadcast", expected=str(x), got=str(y))
+        raise node.fail("batch dimensions do not broadcast", expected=str(x), got=str(y))
     return y if x == 1 else x

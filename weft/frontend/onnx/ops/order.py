@@ -59,7 +59,7 @@ def trilu(node: Node) -> Expr:
     """Zero below (``upper``) or above the ``k``-th diagonal of the last two axes."""
     x, shape = node.input(0), node.shape()
     if len(shape) < 2:
-        raise node.fail("the input is no matrix", got=f"rank {len(shape)}")
+        raise node.fail("the input is not a matrix", got=f"rank {len(shape)}")
     rows, columns = shape[-2:]
     if not isinstance(rows, int) or not isinstance(columns, int):
         raise UnsupportedModelError("Trilu over symbolic sizes", where=node.span)
@@ -74,7 +74,7 @@ def trilu(node: Node) -> Expr:
 def eye_like(node: Node) -> Expr:
     shape = node.shape()
     if len(shape) != 2 or not all(isinstance(d, int) for d in shape):
-        raise UnsupportedModelError("EyeLike of other than a matrix of fixed size",
+        raise UnsupportedModelError("EyeLike of a tensor that is not a matrix of static shape",
                                     where=node.span)
     dtype = node.dtype()
     if "dtype" in node.attrs:
@@ -88,7 +88,7 @@ def eye_like(node: Node) -> Expr:
 def tile(node: Node) -> Expr:
     reps = node.ints(1, "repeats")
     if len(reps) != node.rank() or any(r < 0 for r in reps):
-        raise node.fail("repeats do not fit the input", expected=f"{node.rank()} numbers >= 0",
+        raise node.fail("wrong number of repeats", expected=f"{node.rank()} numbers >= 0",
                         got=str(reps))
     return node.call(op.tile, node.input(0), reps=reps)
 

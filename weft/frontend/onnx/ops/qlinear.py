@@ -140,7 +140,7 @@ def qlinear_concat(node: Node) -> Expr:
     """The scale and zero point of the result come first."""
     parts = [_real(node, i) for i in range(2, len(node.inputs), 3)]
     if not parts:
-        raise node.fail("there is nothing to join", expected="a tensor, its scale and zero point")
+        raise node.fail("no inputs to concatenate", expected="a tensor, its scale and zero point")
     return _stored(node, concat(_on(node, *parts)), 0, stored_like=2)
 
 

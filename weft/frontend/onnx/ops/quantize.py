@@ -122,7 +122,7 @@ def quantize_linear(node: Node) -> Expr:
         code = node.attrs.integer("output_dtype", 0)
         dtype = dtype_of(code, "the result of QuantizeLinear", node.span)
     if not dtype.is_int and not dtype.is_small_float:
-        raise node.fail("the result is no quantised type", got=str(dtype))
+        raise node.fail("the result is not a quantised dtype", got=str(dtype))
     if not tensor_type(x).dtype.is_float:
         x = node.call(op.cast, x, dtype="float32")
     if node.attrs.integer("precision", 0):

@@ -49,7 +49,7 @@ def reduced_axes(node: Node, named: tuple[int, ...] | None) -> tuple[int, ...] |
     rank = node.rank()
     chosen = tuple(sorted(node.axis(a, rank) for a in named)) if named else None
     if chosen is not None and len(set(chosen)) < len(chosen):
-        raise node.fail("an axis is named twice", got=str(named))
+        raise node.fail("duplicate axis", got=str(named))
     return chosen
 
 

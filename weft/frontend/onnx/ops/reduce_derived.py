@@ -118,7 +118,7 @@ def global_lp_pool(node: Node) -> Expr:
     """The p-norm of every channel: (sum of |x|**p)**(1 / p) over the spatial axes."""
     order = node.attrs.integer("p", 2)
     if order < 1:
-        raise node.fail("p cannot be used", expected="1 or more", got=str(order))
+        raise node.fail("invalid value of p", expected="1 or more", got=str(order))
     x = node.input(0)
     powers = node.call(op.power, node.call(op.abs, x), node.scalar_like(order, x))
     total = node.call(op.sum, powers, axis=tuple(range(2, node.rank())), keepdims=True)

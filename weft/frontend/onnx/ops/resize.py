@@ -201,7 +201,7 @@ def _scaled_by(node: Node, scales: Sequence[float]) -> Expr:
     """Asymmetric, rounding down, as resampling was before opset 11."""
     shape = _fixed_shape(node)
     if len(scales) != len(shape) or min(scales, default=1) <= 0:
-        raise node.fail("the scales do not fit the input", got=str(tuple(scales)))
+        raise node.fail("the shape of the scales does not match the input", got=str(tuple(scales)))
     if node.attrs.text("mode", "nearest") != "nearest":
         axes = [AxisResize(n, math.floor(n * s), s, 0.0, 1.0)
                 for n, s in zip(shape, scales, strict=True)]

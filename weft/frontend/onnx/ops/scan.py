@@ -67,7 +67,7 @@ def scan_of_batches(node: Node) -> Sequence[Expr]:
     count = _scan_count(node, len(inputs))
     batch = tensor_type(inputs[0]).shape[:1]
     if not batch or not isinstance(batch[0], int) or batch[0] < 1:
-        raise UnsupportedModelError("Scan over batches of an open number", where=node.span)
+        raise UnsupportedModelError("Scan over a batch of symbolic size", where=node.span)
     outputs = node.output_count - (len(inputs) - count)
     results = []
     for index in range(batch[0]):

@@ -38,7 +38,7 @@ def compress(node: Node) -> Expr:
     """The slices for which the condition holds; without ``axis``, elements of the flat tensor."""
     x, condition = node.input(0), node.input(1)
     if not tensor_type(condition).dtype.is_bool or node.rank(1) != 1:
-        raise node.fail("the condition is no vector of truth values",
+        raise node.fail("the condition is not a vector of bool",
                         got=str(tensor_type(condition)))  # fmt: skip
     if "axis" in node.attrs:
         axis = node.axis(node.attrs.integer("axis", 0), node.rank())

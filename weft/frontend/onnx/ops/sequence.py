@@ -23,7 +23,7 @@ from weft.support.errors import UnsupportedModelError
 def _items(node: Node, index: int = 0) -> list[Expr]:
     value = node.input(index)
     if not isinstance(value.checked_type, TupleType):
-        raise node.fail(f"input {index} is no sequence", got=str(value.checked_type))
+        raise node.fail(f"input {index} is not a sequence", got=str(value.checked_type))
     return items_of(value)
 
 
@@ -36,7 +36,7 @@ def _position(node: Node, index: int, count: int) -> int:
     """A constant position among ``count``, counted from the front."""
     position = node.integer(index, "position")
     if not -count <= position < count:
-        raise node.fail("the position is not in the sequence", expected=f"{-count} to {count - 1}",
+        raise node.fail("sequence index out of range", expected=f"{-count} to {count - 1}",
                         got=str(position))  # fmt: skip
     return position % count
 
@@ -105,7 +105,7 @@ def _part_sizes(node: Node, size: int) -> list[int]:
     if given.ndim == 0 and sizes[0] > 0:
         return [min(sizes[0], size - start) for start in range(0, size, sizes[0])]
     if given.ndim != 1 or min(sizes, default=0) < 0 or sum(sizes) != size:
-        raise node.fail("the parts do not add up to the axis", expected=f"a sum of {size}",
+        raise node.fail("the split sizes do not add up to the axis", expected=f"a sum of {size}",
                         got=str(sizes))  # fmt: skip
     return sizes
 

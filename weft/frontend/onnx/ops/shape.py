@@ -64,7 +64,7 @@ def _unsqueeze(node: Node, axes: tuple[int, ...]) -> Expr:
     rank = node.rank() + len(axes)
     positions = {node.axis(a, rank) for a in axes}
     if len(positions) < len(axes):
-        raise node.fail("an axis is named twice", got=str(axes))
+        raise node.fail("duplicate axis", got=str(axes))
     sizes = iter(node.shape())
     if len(positions) == 1:
         return node.call(op.expand_dims, node.input(0), axis=positions.pop(), num_newaxis=1)

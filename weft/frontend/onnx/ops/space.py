@@ -12,7 +12,7 @@ from weft.ir.expr import Expr
 def _block_size(node: Node) -> int:
     size = node.attrs.integer("blocksize", 0)
     if size < 1:
-        raise node.fail("blocksize cannot be used", expected="1 or more", got=str(size))
+        raise node.fail("invalid blocksize", expected="1 or more", got=str(size))
     return size
 
 
@@ -38,12 +38,12 @@ def space_to_depth_in_order(node: Node) -> Expr:
         return _by_place(node)
     size, shape = _block_size(node), node.shape()
     if mode != "CRD" or len(shape) != 4 or not all(isinstance(d, int) for d in shape):
-        raise node.fail("the blocks cannot be moved", got=f"{mode!r} of shape {shape}",
+        raise node.fail("cannot rearrange the blocks", got=f"{mode!r} of shape {shape}",
                         expected='mode "DCR" or "CRD" and fixed sizes')
     batch, channels, height, width = tensor_type(node.input(0)).concrete_shape
     if height % size or width % size:
-        raise node.fail("the image is not whole blocks", expected=f"multiples of {size}",
-                        got=f"{height} x {width}")
+        raise node.fail("the image size is not a multiple of the block size",
+                        expected=f"multiples of {size}", got=f"{height} x {width}")
     blocks = (batch, channels, height // size, size, width // size, size)
     split = node.call(op.transpose, reshape_to(node, node.input(0), blocks),
                       axes=(0, 1, 3, 5, 2, 4))

@@ -120,7 +120,7 @@ def stft(node: Node) -> Expr:
     elif node.has_input(2) and isinstance(node.shape(2)[0], int):
         length = int(node.shape(2)[0])  # type: ignore[call-overload]
     else:
-        raise node.fail("there is neither a window nor a frame_length")
+        raise node.fail("neither a window nor a frame_length is given")
     dtype = tensor_type(signal).dtype
     window = node.input(2) if node.has_input(2) else node.constant([1.0] * length, dtype)
     data = node.call(op.squeeze, signal, axis=(2,))
@@ -137,9 +137,9 @@ def mel_weight_matrix(node: Node) -> Expr:
     low, high = (node.array(i, name) for i, name in ((3, "lower_edge_hertz"),
                                                      (4, "upper_edge_hertz")))  # fmt: skip
     if low.size != 1 or high.size != 1 or min(low.item(), high.item()) < 0:
-        raise node.fail("the edges are no frequencies", got=f"{low} and {high}")
+        raise node.fail("invalid frequency range", got=f"{low} and {high}")
     if min(bins, length, rate) < 1 or max(bins, length) > _MOST_FREQUENCIES:
-        raise node.fail("the sizes are no sizes", expected=f"1 to {_MOST_FREQUENCIES}",
+        raise node.fail("invalid sizes", expected=f"1 to {_MOST_FREQUENCIES}",
                         got=f"{bins} bins, length {length}, rate {rate}")  # fmt: skip
     code = node.attrs.integer("output_datatype", TensorProto.FLOAT)
     dtype = dtype_of(code, "the result of MelWeightMatrix", node.span)
@@ -147,7 +147,7 @@ def mel_weight_matrix(node: Node) -> Expr:
     mels = ends[0] + np.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
     edges = ((length + 1) * 700 * (10 ** (mels / 2595) - 1) // rate).astype(np.int64)
     if edges[0] < 0 or edges[-1] > length // 2 + 1:
-        raise node.fail("the edges lie beyond the frequencies of the transform",
+        raise node.fail("the frequency range exceeds that of the transform",
                         got=f"{low} to {high} Hz at {rate} Hz")  # fmt: skip
     matrix = np.zeros((length // 2 + 1, bins))
     for i, (left, centre, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):

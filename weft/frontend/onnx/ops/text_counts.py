@@ -27,7 +27,7 @@ def tf_idf_vectorizer(node: Node) -> Expr:
     """
     indexes = node.attrs.integers("ngram_indexes") or ()
     if not indexes or min(indexes) < 0:
-        raise node.fail("attribute 'ngram_indexes' names no columns", got=str(indexes))
+        raise node.fail("invalid attribute 'ngram_indexes'", got=str(indexes))
     flat = node.rank() == 1
     x = reshape_to(node, node.input(0), (1, *node.shape())) if flat else node.input(0)
     width = max(indexes) + 1
@@ -107,7 +107,7 @@ def _weighted(node: Node, counts: Term, width: int) -> Expr:
         return counts.expr
     weights: Sequence[float] = node.attrs.numbers("weights") or (1.0,) * width
     if len(weights) != width:
-        raise node.fail("the weights do not fit", expected=str(width), got=str(len(weights)))
+        raise node.fail("wrong number of weights", expected=str(width), got=str(len(weights)))
     factor = Term(node, node.constant(weights, "float32"))
     if mode == "TFIDF":
         return (counts * factor).expr

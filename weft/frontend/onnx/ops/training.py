@@ -22,7 +22,7 @@ def _for_each_tensor(step: Step, states: int) -> ConvertFunction:
         inputs = node.all_inputs()
         count, rest = divmod(len(inputs) - 2, states + 2)
         if count < 1 or rest:
-            raise node.fail("the inputs are no tensors with their gradients and states",
+            raise node.fail("the inputs are not tensors with gradients and states",
                             expected=f"2 + {states + 2} for each tensor",
                             got=str(len(inputs)))  # fmt: skip
         groups = [inputs[2 + i * count : 2 + (i + 1) * count] for i in range(states + 2)]

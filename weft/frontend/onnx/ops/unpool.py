@@ -28,7 +28,8 @@ def max_unpool(node: Node) -> Expr:
     strides = node.attrs.integers("strides") or (1,) * len(kernel)
     pads = node.attrs.integers("pads") or (0,) * 2 * len(kernel)
     if not len(kernel) == len(strides) == len(known) - 2 == len(pads) // 2:
-        raise node.fail("the attributes do not fit the input", expected=f"{len(known) - 2} axes")
+        raise node.fail("attributes do not match the rank of the input",
+                        expected=f"{len(known) - 2} axes")
     pooled = known[:2] + [
         (size - 1) * stride - pads[i] - pads[len(kernel) + i] + kernel[i]
         for i, (size, stride) in enumerate(zip(known[2:], strides, strict=True))

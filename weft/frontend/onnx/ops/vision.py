@@ -70,7 +70,7 @@ def deform_conv(node: Node) -> Expr:
     if node.has_input(4):
         raise UnsupportedModelError("DeformConv with a mask", where=node.span)
     if node.rank() != _IMAGE_RANK:
-        raise UnsupportedModelError("DeformConv over other than two axes", where=node.span,
+        raise UnsupportedModelError("DeformConv that is not two-dimensional", where=node.span,
                                     got=str(tensor_type(node.input(0))))  # fmt: skip
     kernel = [d for d in node.shape(1)[2:] if isinstance(d, int)]
     window = window_of(node, kernel, node.shape()[2:])
