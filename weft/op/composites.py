@@ -46,7 +46,7 @@ def std(x: Any, **attrs: Any) -> Expr:
 def logsumexp(
     x: Any, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> Expr:
-    """log(sum(exp(x))); the maximum is subtracted first, so that nothing overflows.
+    """log(sum(exp(x))); the maximum is subtracted first to avoid overflow.
 
     An infinite maximum is not subtracted, because the difference would be NaN.
     """

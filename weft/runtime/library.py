@@ -28,7 +28,7 @@ class Block(Protocol):
 
 
 class Library(Protocol):
-    """Loaded code of a program, valid for as long as the object lives."""
+    """Loaded code of a program, valid until the object is deleted."""
 
     def kernel(self, symbol: str, num_args: int, device: Device = HOST, stream: int = 0
                ) -> Kernel:

@@ -193,7 +193,7 @@ class LoweringError(WeftError):
 
 
 class CodegenError(WeftError):
-    """A loop program that cannot be turned into machine code."""
+    """A loop program for which code generation fails."""
 
     code = "E0700"
 

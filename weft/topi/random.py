@@ -23,10 +23,10 @@ DRAW, DERIVE = 0, 1
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA
 ROUNDS = 20
-Words = tuple[PrimExpr, PrimExpr]
+WordPair = tuple[PrimExpr, PrimExpr]
 
 
-def threefry(key: Words, counter: Words) -> Words:
+def threefry(key: WordPair, counter: WordPair) -> WordPair:
     """The two random words for a key and a counter."""
     schedule = (*key, te.bitwise_xor(te.bitwise_xor(*key), const(PARITY, uint32)))
     x, y = counter[0] + schedule[0], counter[1] + schedule[1]
@@ -47,17 +47,17 @@ def _rotated(word: PrimExpr, bits: int) -> PrimExpr:
 
 def derived_key(key: te.Tensor, number: int) -> te.Tensor:
     """Key number ``number`` derived from ``key``."""
-    words = threefry(_words_of(key), (const(number, uint32), const(DERIVE, uint32)))
+    words = threefry(_word_pair(key), (const(number, uint32), const(DERIVE, uint32)))
     return te.compute((2,), lambda i: select(i.equal(0), words[0], words[1]), name="key")
 
 
-def _words_of(key: te.Tensor) -> Words:
+def _word_pair(key: te.Tensor) -> WordPair:
     return key[const(0)], key[const(1)]
 
 
-def _drawn(key: te.Tensor, position: PrimExpr) -> Words:
+def _drawn(key: te.Tensor, position: PrimExpr) -> WordPair:
     """Block ``position`` of the stream of a key."""
-    return threefry(_words_of(key), (position.astype(uint32), const(DRAW, uint32)))
+    return threefry(_word_pair(key), (position.astype(uint32), const(DRAW, uint32)))
 
 
 def word(key: te.Tensor, position: PrimExpr) -> PrimExpr:

@@ -35,7 +35,7 @@ def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
 def _as_newshape(node: Node, target: Shape, source: Shape) -> tuple[int, ...]:
     """Sizes known only at run time are copied from the same axis (0), or are the rest (-1).
 
-    A size that only data decides may be another one than that of the same axis, so where it is
+    A data-dependent size may differ from that of the same axis, so where it is
     the only open one it is the rest.
     """
     copies = 0 not in target
@@ -88,8 +88,10 @@ def flatten_at(node: Node, value: Expr, axis: int) -> Expr:
 
 def stacked(node: Node, parts: Sequence[Expr], axis: int) -> Expr:
     """``parts`` along a new axis."""
-    widened = [node.call(op.expand_dims, p, axis=axis, num_newaxis=1) for p in parts]
-    return widened[0] if len(widened) == 1 else node.tuple_call(op.concatenate, widened, axis=axis)
+    expanded = [node.call(op.expand_dims, p, axis=axis, num_newaxis=1) for p in parts]
+    if len(expanded) == 1:
+        return expanded[0]
+    return node.tuple_call(op.concatenate, expanded, axis=axis)
 
 
 def _text(dims: Sequence[Dim]) -> str:

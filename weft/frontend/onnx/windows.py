@@ -30,7 +30,7 @@ class Window:
         """Top, left, bottom, right, as the operators of weft take it."""
         return (*self.before, *self.after)
 
-    def widened(self) -> Window:
+    def with_unit_axis(self) -> Window:
         """A window over one axis as one over two, of which the first has size 1."""
         return Window(
             (1, *self.kernel),

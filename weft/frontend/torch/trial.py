@@ -80,7 +80,7 @@ def is_known_class(value: torch.Tensor) -> bool:
 
 
 def hint(size: Any) -> int | None:
-    """The number that a traced size had in the example; ``None`` where data decides it."""
+    """The number that a traced size had in the example; ``None`` if it is data-dependent."""
     if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return size.node.hint
     return size

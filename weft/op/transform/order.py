@@ -20,7 +20,7 @@ from weft.op.gradients import attrs_of, scalar, tensor_type, typed_zeros
 from weft.op.relations import attrs_as, expect_number
 from weft.topi import scan as topi_scan
 from weft.topi import sort as topi_sort
-from weft.topi.wide import converted
+from weft.topi.upcast import converted
 
 
 @dataclass(frozen=True, kw_only=True)

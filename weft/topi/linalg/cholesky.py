@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import float64, int32
-from weft.topi.wide import converted
+from weft.topi.upcast import converted
 
 
 def factor_symmetric(a, lower, info) -> None:  # noqa: ANN001

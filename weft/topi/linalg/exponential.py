@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import float64
-from weft.topi.wide import converted
+from weft.topi.upcast import converted
 
 # With this many terms the Taylor series of a matrix of norm 1/2 reaches 2**-53.
 _TERMS = 15

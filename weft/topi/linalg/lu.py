@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft import te
 from weft.ir.dtype import float64, int32, int64
 from weft.tir.expr import PrimExpr, minimum
-from weft.topi.wide import converted
+from weft.topi.upcast import converted
 
 
 def factor_rows(a, packed, pivots, order, info) -> None:  # noqa: ANN001

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft import te
 from weft.ir.dtype import float64
 from weft.tir.expr import minimum
-from weft.topi.wide import converted
+from weft.topi.upcast import converted
 
 
 def factor_columns(a, packed, scales) -> None:  # noqa: ANN001

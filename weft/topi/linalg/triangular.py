@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft import te
 from weft.ir.dtype import float64
-from weft.topi.wide import converted
+from weft.topi.upcast import converted
 
 
 def substitute(a, b, x, is_lower, has_ones) -> None:  # noqa: ANN001

@@ -96,7 +96,7 @@ def conv(
 
     A stage ``data_pad`` precedes it if the data is padded. Along the axes in ``skipped`` the data
     is not padded: there the sum skips the taps outside of the data. Raises ``LoweringError`` for a
-    grouped convolution with a kernel of open size.
+    grouped convolution with a kernel of symbolic size.
     """
     spatial = SPATIAL_AXES[len(strides)]
     out_channels, group_size, *taps = convert_shape(

@@ -13,7 +13,7 @@ from weft import te
 from weft.tir.expr import PrimExpr, const
 from weft.topi.layout import Layout
 from weft.topi.nn.conv import pad_spatial
-from weft.topi.wide import converted, widened
+from weft.topi.upcast import converted, upcast
 
 
 def csr_rows(dense: Any, data: Any, indices: Any, indptr: Any, out: Any, is_left: bool) -> None:
@@ -103,8 +103,8 @@ def sparse_dense(
     rows = rows * data.shape[1] if data.ndim == 3 else rows
     shape = (rows, dense.shape[0]) if is_left else (dense.shape[0], rows)
     body = bsr_rows if data.ndim == 3 else csr_rows
-    wide = widened(dense)
-    product = te.python_extern([shape], [wide, widened(data), indices, indptr], body, [wide.dtype],
+    wide = upcast(dense)
+    product = te.python_extern([shape], [wide, upcast(data), indices, indptr], body, [wide.dtype],
                                scalars=[is_left], name="sparse_dense")[0]
     return converted(product, dense.dtype)
 
@@ -113,8 +113,8 @@ def sparse_add(
     dense: te.Tensor, data: te.Tensor, indices: te.Tensor, indptr: te.Tensor
 ) -> te.Tensor:
     """``dense`` (N, K) plus the sparse matrix."""
-    wide = widened(dense)
-    total = te.python_extern([dense.shape], [wide, widened(data), indices, indptr], add_rows,
+    wide = upcast(dense)
+    total = te.python_extern([dense.shape], [wide, upcast(data), indices, indptr], add_rows,
                              [wide.dtype], name="sparse_add")[0]
     return converted(total, dense.dtype)
 
@@ -123,7 +123,7 @@ def sparse_transpose(
     data: te.Tensor, indices: te.Tensor, indptr: te.Tensor
 ) -> tuple[te.Tensor, ...]:
     """The transpose of a square sparse matrix, with ascending columns in each row."""
-    wide = widened(data)
+    wide = upcast(data)
     values, columns, ends = te.python_extern(
         [data.shape, indices.shape, indptr.shape], [wide, indices, indptr], turned_rows,
         [wide.dtype, indices.dtype, indptr.dtype],

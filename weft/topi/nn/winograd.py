@@ -6,7 +6,7 @@ to the transform domain, whose (m + 2)**2 points are the values of polynomials. 
 multiplied and summed over channels, one GEMM for each point; the output transform takes the sums
 back.
 
-Sources: S. Winograd, Arithmetic Complexity of Computations, 1980 (minimal filtering by the Chinese
+Sources: S. Winograd, Arithmetic Complexity of Computations, 1980 (fast filtering by the Chinese
 remainder theorem); A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, 2016
 (the two-dimensional form with its sum over channels, and the names of the transforms).
 """

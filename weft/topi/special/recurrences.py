@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 
 from weft import te
 from weft.ir.dtype import float64
-from weft.topi.wide import converted
+from weft.topi.upcast import converted
 
 
 @dataclass(frozen=True, slots=True)

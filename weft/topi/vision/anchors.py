@@ -10,8 +10,8 @@ from weft import te
 from weft.ir.dtype import DType, int32, int64
 from weft.tir.expr import PrimExpr, const, maximum, minimum, select
 from weft.topi.indexing import full
+from weft.topi.upcast import converted, upcast
 from weft.topi.vision.suppression import by_score, kept_by_rank, ranks_kept
-from weft.topi.wide import converted, widened
 
 
 def choose(index: PrimExpr, values: Sequence[float], dtype: DType) -> PrimExpr:
@@ -101,10 +101,10 @@ def multibox_transform_loc(
     variances: Sequence[float], keep_background: bool,
 ) -> tuple[te.Tensor, ...]:
     """Rows (class, score, x0, y0, x1, y1) of the foreground anchors, and their number."""
-    wide = widened(cls_prob)
+    wide = upcast(cls_prob)
     batch, _, size = cls_prob.shape
     rows, counts = te.python_extern(
-        [(batch, size, 6), (batch,)], [wide, widened(loc_pred), widened(anchor)], transform,
+        [(batch, size, 6), (batch,)], [wide, upcast(loc_pred), upcast(anchor)], transform,
         [wide.dtype, int32], scalars=[threshold, *variances, clip, keep_background],
         name="multibox_transform",
     )
@@ -174,14 +174,14 @@ def proposal(
     If fewer boxes remain, they are repeated from the first.
     """
     batch, _, rows, columns = cls_prob.shape
-    wide = widened(cls_prob)
+    wide = upcast(cls_prob)
     dtype = wide.dtype
     anchors = [v for anchor in base_anchors(stride, ratios, scales) for v in anchor]
     count = len(anchors) // 4
     bases = te.compute((count, 4), lambda a, k: choose(a * 4 + k, anchors, dtype), name="bases")
     size = rows * columns * count
     boxes, scores = te.python_extern(
-        [(batch, size, 4), (batch, size)], [wide, widened(bbox_pred), widened(im_info), bases],
+        [(batch, size, 4), (batch, size)], [wide, upcast(bbox_pred), upcast(im_info), bases],
         decode, [dtype, dtype], scalars=[stride, min_size, iou_loss], name="decode",
     )
     order = by_score(scores)

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft import te
 from weft.tir.expr import PrimExpr
-from weft.topi.wide import converted, widened
+from weft.topi.upcast import converted, upcast
 
 
 def align(
@@ -95,7 +95,7 @@ def roi_align(
     mode: str, aligned: bool,
 ) -> te.Tensor:
     """(rois, channels, rows, columns) of data (batch, channels, height, width)."""
-    wide, regions = widened(data), widened(rois)
+    wide, regions = upcast(data), upcast(rois)
     out = te.python_extern(
         [(rois.shape[0], data.shape[1], *size)], [wide, regions], align, [wide.dtype],
         scalars=[scale, ratio, mode == "max", 0.5 if aligned else 0.0], name="roi_align",
@@ -107,7 +107,7 @@ def roi_pool(
     data: te.Tensor, rois: te.Tensor, *, size: tuple[int, int], scale: float
 ) -> te.Tensor:
     """(rois, channels, rows, columns) of data (batch, channels, height, width)."""
-    wide, regions = widened(data), widened(rois)
+    wide, regions = upcast(data), upcast(rois)
     out = te.python_extern([(rois.shape[0], data.shape[1], *size)], [wide, regions], pool,
                            [wide.dtype], scalars=[scale], name="roi_pool")[0]
     return converted(out, data.dtype)

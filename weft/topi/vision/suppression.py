@@ -13,7 +13,7 @@ from weft.ir.dtype import int32, int64
 from weft.tir.expr import PrimExpr, all_of, const, maximum, minimum, not_, select
 from weft.topi import sort as topi_sort
 from weft.topi.indexing import full
-from weft.topi.wide import converted, widened
+from weft.topi.upcast import converted, upcast
 
 
 def suppress(
@@ -127,7 +127,7 @@ def non_max_suppression(
     (batch, 1).
     """
     batch, size, elements = data.shape
-    wide = widened(data)
+    wide = upcast(data)
     boxes = te.compute((batch, size, 4), lambda b, i, k: wide[b, i, k + coord_start],
                        name="boxes")
     scores = te.compute((batch, size), lambda b, i: data[b, i, score_index], name="scores")
@@ -176,7 +176,7 @@ def all_class_suppression(
     """
     batch, classes, size = scores.shape
     groups = batch * classes
-    wide_scores = widened(scores)
+    wide_scores = upcast(scores)
     flat = te.compute((groups, size), lambda g, i: wide_scores[g // classes, g % classes, i],
                       name="flat_scores")
     order = by_score(flat)
@@ -190,7 +190,7 @@ def all_class_suppression(
         return te.sum(select(passes, const(1, int64), const(0, int64)), passing)
 
     valid = te.compute((groups,), above, name="candidates")
-    wide = widened(boxes)
+    wide = upcast(boxes)
     corners = _corners(wide) if center_point_box else wide
     kept, count = kept_by_rank(corners, order, valid, None,
                                spread(iou_threshold, groups, wide.dtype),
@@ -211,7 +211,7 @@ def best_of_classes(
     (batch, most, 4), classes and scores (batch, most), and their number (batch).
     """
     batch, size = boxes.shape[:2]
-    wide, table, groups = widened(boxes), widened(scores), batch * classes
+    wide, table, groups = upcast(boxes), upcast(scores), batch * classes
     background = scores.shape[2] - classes
     flat = te.compute((groups, size), lambda g, i: table[
         g // classes, i, g % classes + background], name="flat_scores")
@@ -308,7 +308,7 @@ def get_valid_counts(
 ) -> tuple[te.Tensor, ...]:
     """The number of rows above the threshold, those rows compacted, and their indices, then -1."""
     batch, size, _ = data.shape
-    wide = widened(data)
+    wide = upcast(data)
     count, rows, numbers = te.python_extern(
         [(batch,), data.shape, (batch, size)], [wide], valid_counts, [int32, wide.dtype, int32],
         scalars=[threshold, score_index, id_index], name="valid_counts",

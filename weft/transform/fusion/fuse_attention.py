@@ -115,7 +115,7 @@ def _reshaped(x: Expr, shape: Shape) -> Expr:
 
 
 def simplified(call: Call) -> Call:
-    """The call with a constant mask turned into attributes, and without repeated heads."""
+    """The call with a constant mask as attributes, and without repeated heads."""
     attrs = call.attrs
     shapes = [fixed_shape(x) for x in call.args[:2]]
     if not isinstance(attrs, AttentionAttrs) or None in shapes:

@@ -105,7 +105,7 @@ class _Kernel:
             return True
         if not _is_lifted(node) and not (_moves(node) and self._arrives_wide(node)):
             return False
-        args = tuple(map(self._widened, node.args))
+        args = tuple(map(self._upcast, node.args))
         attrs = node.attrs
         if getattr(attrs, "out_dtype", None) is not None:
             attrs = attrs.replace(out_dtype=None)
@@ -117,10 +117,10 @@ class _Kernel:
         """Whether an operand is computed in float32."""
         return any(part in self.wide for arg in call.args for part in _parts(arg))
 
-    def _widened(self, expr: Expr) -> Expr:
+    def _upcast(self, expr: Expr) -> Expr:
         """An operand with its narrow floats upcast to float32."""
         if isinstance(expr, Tuple):
-            return infer_expr(Tuple(tuple(map(self._widened, expr.fields))), trust=True)
+            return infer_expr(Tuple(tuple(map(self._upcast, expr.fields))), trust=True)
         if expr in self.wide:
             return self.wide[expr]
         type_ = _narrow_type(expr)

@@ -30,8 +30,8 @@ def _float(name: str, through: DType = float32) -> IntrinsicEmitter:
     ) -> str:
         if dtype.is_narrow_float:
             wide = through.vector(dtype.lanes)
-            widened = [emit_cast(out, v, dtype, wide) for v in values]
-            return emit_cast(out, rule(out, wide, widened, dtypes), wide, dtype)
+            upcast = [emit_cast(out, v, dtype, wide) for v in values]
+            return emit_cast(out, rule(out, wide, upcast, dtypes), wide, dtype)
         if dtype.code != "float":
             raise CodegenError(f"{name} is not defined on {dtype}")
         return call_overloaded(out, name, value_type(dtype), values)

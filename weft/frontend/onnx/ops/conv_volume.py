@@ -109,11 +109,11 @@ def conv_transpose(node: Node) -> Expr:
         padding=tuple(max(p, 0) for p in (*pads[:spatial], *ends)),
         channels=kernel[1] * groups, kernel_size=kernel[2:],
     )
-    result = _widened(node, result, pads[:spatial], ends)
+    result = _with_zeros(node, result, pads[:spatial], ends)
     return node.call(op.nn.bias_add, result, node.input(2), axis=1) if node.has_input(2) else result
 
 
-def _widened(node: Node, x: Expr, before: Sequence[int], after: Sequence[int]) -> Expr:
+def _with_zeros(node: Node, x: Expr, before: Sequence[int], after: Sequence[int]) -> Expr:
     """Negative padding adds what no element of the input reaches: zeros."""
     sides = zip(before, after, strict=True)
     width = ((0, 0), (0, 0), *((max(-b, 0), max(-a, 0)) for b, a in sides))

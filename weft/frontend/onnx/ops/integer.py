@@ -103,7 +103,7 @@ def _byte_convolution(node: Node, x: int, x_zero: int, w: int, w_zero: int) -> E
     """The convolution of inputs ``x`` and ``w`` less their zero points, in 32 bits.
 
     With a kernel around zero the bytes themselves are convolved, the border filled with the zero
-    point of the data, and its part of the sums is taken off. Otherwise both are widened first.
+    point of the data, and its part of the sums is taken off. Otherwise both are upcast first.
     """
     data, weight = node.input(x), node.input(w)
     kernel = [d for d in tensor_type(weight).shape[2:] if isinstance(d, int)]

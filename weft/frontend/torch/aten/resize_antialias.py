@@ -72,10 +72,10 @@ def _weights(node: Node, old: int, new: int, align_corners: bool, factor: float 
 
 def _row(i: int, old: int, scale: float, kernel: Callable[[float], float], reach: float
          ) -> np.ndarray:
-    widened = max(scale, 1.0)
+    stretch = max(scale, 1.0)
     center = scale * (i + 0.5)
-    first = max(math.floor(center - reach * widened + 0.5), 0)
-    end = min(math.floor(center + reach * widened + 0.5), old)
+    first = max(math.floor(center - reach * stretch + 0.5), 0)
+    end = min(math.floor(center + reach * stretch + 0.5), old)
     row = np.zeros(old)
-    row[first:end] = [kernel((j - center + 0.5) / widened) for j in range(first, end)]
+    row[first:end] = [kernel((j - center + 0.5) / stretch) for j in range(first, end)]
     return row / (row.sum() or 1.0)

@@ -114,7 +114,7 @@ def histc(node: Node, x: Expr, bins: int, low: float, high: float) -> Expr:
 
 
 def _range_of_data(node: Node, flat: Expr, widening: float) -> tuple[Expr, Expr]:
-    """The smallest and largest element; a single value is widened to both sides."""
+    """The smallest and largest element; a single value is extended to both sides."""
     first = node.call(op.min, flat, axis=(0,))
     last = node.call(op.max, flat, axis=(0,))
     same = node.call(op.equal, first, last)

@@ -6,7 +6,7 @@ from weft import te
 from weft.ir.dtype import DType, float32, float64
 
 
-def widened(x: te.Tensor) -> te.Tensor:
+def upcast(x: te.Tensor) -> te.Tensor:
     """``x`` converted to float32 if it is a narrower float, else ``x`` itself."""
     if not x.dtype.is_float or x.dtype in (float32, float64):
         return x
