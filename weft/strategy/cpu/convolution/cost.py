@@ -82,8 +82,10 @@ def generic_cycles(shape: ConvShape, target: CpuTarget) -> float:
 
 
 def multiply_add_cycles(model: MachineModel) -> float:
-    """A multiply-add of the default schedule: each waits for the one before it, and loads both of
-    its operands.
+    """A multiply-add of the default schedule: each waits for the one before, and loads two operands.
+
+    ``MachineModel.unblocked_fma_cycles`` reports measured times: 0.9 to 2 cycles without padding,
+    7.5 with it.
     """
     return model.fma_latency + 2 / model.loads_per_cycle
 
