@@ -164,12 +164,12 @@ def test_nested_lazy_choices_share_nothing_across_branches(compiler: Compiler) -
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_registers_of_mixed_widths(compiler: Compiler, dtype: str) -> None:
-    """Each place of a local buffer is a slot of its own width; nothing stays on the stack."""
+    """Each span of a local buffer is a register slot of its width; nothing stays on the stack."""
     a, out = buffer("a", [29], dtype), buffer("out", [29], dtype)
     r = buffer("r", [29], dtype, scope="local")
-    places = [(0, 16), (16, 8), (24, 4), (28, 1)]
-    fill = [BufferStore(r, a.load(lanes_at(s, n)), (lanes_at(s, n),)) for s, n in places]
-    spill = [BufferStore(out, r.load(lanes_at(s, n)), (lanes_at(s, n),)) for s, n in places]
+    spans = [(0, 16), (16, 8), (24, 4), (28, 1)]
+    fill = [BufferStore(r, a.load(lanes_at(s, n)), (lanes_at(s, n),)) for s, n in spans]
+    spill = [BufferStore(out, r.load(lanes_at(s, n)), (lanes_at(s, n),)) for s, n in spans]
     func = PrimFunc("f", (a, out), Allocate(r, seq([*fill, *spill])))
     compiler.check(func, [numbers(dtype, 29)], [output_like(dtype, 29)])
     assert "alloca" in emit_llvm(func, compiler.target)
@@ -208,16 +208,16 @@ def test_accumulators_stay_in_registers_across_a_loop(compiler: Compiler) -> Non
     a, b, out, k = buffer("a", [30]), buffer("b", [30 * 24]), buffer("out", [24]), index_var("k")
     r = buffer("r", [24], scope="local")
     zero = x.FloatImm(0.0, DType.of("float32"))
-    places = [(0, 16), (16, 8)]
+    spans = [(0, 16), (16, 8)]
     body = seq([
-        *(BufferStore(r, Broadcast(zero, n), (ramp(s, 1, n),)) for s, n in places),
+        *(BufferStore(r, Broadcast(zero, n), (ramp(s, 1, n),)) for s, n in spans),
         loop(k, 30, seq([
             BufferStore(r, r.load(ramp(s, 1, n))
                         + Broadcast(a.load(k), n) * b.load(ramp(k * 24 + s, 1, n)),
                         (ramp(s, 1, n),))
-            for s, n in places
+            for s, n in spans
         ])),
-        *(BufferStore(out, r.load(ramp(s, 1, n)), (ramp(s, 1, n),)) for s, n in places),
+        *(BufferStore(out, r.load(ramp(s, 1, n)), (ramp(s, 1, n),)) for s, n in spans),
     ])  # fmt: skip
     func = PrimFunc("f", (a, b, out), Allocate(r, body))
     rng = np.random.default_rng(0)
@@ -310,8 +310,8 @@ def test_unflattened_buffers_are_refused(compiler: Compiler) -> None:
 
 def test_registers_have_no_address(compiler: Compiler) -> None:
     r = buffer("r", [2], scope="local")
-    place = call("handle", "address_of", r.load(const(0)))
-    body = Allocate(r, Evaluate(call("handle", "call_extern", x.StringImm("bzero"), place,
+    element = call("handle", "address_of", r.load(const(0)))
+    body = Allocate(r, Evaluate(call("handle", "call_extern", x.StringImm("bzero"), element,
                                      const(4))))  # fmt: skip
     with pytest.raises(CodegenError, match="which is held in registers"):
         compiler.compile(PrimFunc("f", (), body))

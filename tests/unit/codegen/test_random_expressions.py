@@ -112,7 +112,7 @@ def test_vectors_of_any_width(compiler: Compiler, lanes: int) -> None:
 
 @pytest.mark.parametrize("lanes", [8, 12, 24, 40])
 def test_register_tiles_of_any_width(compiler: Compiler, lanes: int) -> None:
-    """Every place of the tile is a register of a power of two lanes."""
+    """Every element of the tile is a register of a power of two lanes."""
     a, b = te.placeholder((6, 9), name="a"), te.placeholder((9, lanes), name="b")
     k = te.reduce_axis((0, 9), name="k")
     out = te.compute((6, lanes), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="out")

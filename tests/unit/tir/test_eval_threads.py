@@ -166,7 +166,7 @@ def test_barriers_below_many_loops():
         run(func.replace(body=allocate.replace(body=body)), X), X[::-1])
 
 
-def test_misplaced_things_are_refused():
+def test_misplaced_barriers_and_threads_are_errors():
     t, u = index("t"), index("u")
     x, y = buffer("x", (N,)), buffer("y", (N,))
     copy = BufferStore(y, x.load(t), (t,))

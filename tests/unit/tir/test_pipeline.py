@@ -295,7 +295,7 @@ def scratch(size: int, kind: ForKind) -> PrimFunc:
     ("size", "kind", "workspace"),
     [(100, SERIAL, 448), (100, PARALLEL, None), (140_000, PARALLEL, 4 * 140_000 * 4)],
 )
-def test_scratch_has_a_place(size: int, kind: ForKind, workspace: int | None) -> None:
+def test_workspace_or_stack_of_scratch(size: int, kind: ForKind, workspace: int | None) -> None:
     func = scratch(size, kind)
     done = lower_prim_func(func, verify=True)
     assert done.attrs.get("workspace_bytes") == workspace

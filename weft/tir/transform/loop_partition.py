@@ -64,9 +64,9 @@ def _is_hint(e: PrimExpr) -> bool:
 class _Guard:
     """A comparison inside a loop body.
 
-    ``inner`` are the loops between the body and the comparison whose variables it uses, ``used``
-    all variables that it uses. ``is_select`` if it selects between two values (``if_then_else``),
-    not between statements.
+    ``used`` are the variables that it uses, ``inner`` the loops around it inside the body whose
+    variables it uses. ``is_select`` says that it selects between values (``if_then_else``), not
+    between statements.
     """
 
     def __init__(self, predicate: PrimExpr, inner: tuple[s.For, ...], *, is_select: bool) -> None:
