@@ -82,7 +82,7 @@ def generic_cycles(shape: ConvShape, target: CpuTarget) -> float:
 
 
 def multiply_add_cycles(model: MachineModel) -> float:
-    """A multiply-add of the default schedule: each waits for the one before, and loads two operands.
+    """A multiply-add of the default schedule: each waits for the one before and loads two operands.
 
     ``MachineModel.unblocked_fma_cycles`` reports measured times: 0.9 to 2 cycles without padding,
     7.5 with it.
