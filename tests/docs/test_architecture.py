@@ -60,7 +60,9 @@ def files() -> tuple[str, ...]:
 
 @pytest.mark.parametrize("path", paths())
 def test_path_exists(path: str):
-    """Paths are written from ``weft/``, or from the layer that a paragraph is about."""
+    """Paths start at the root, at ``weft/``, or at the layer that a paragraph is about."""
+    if (ROOT / path).exists():
+        return
     end = path if path.endswith((".py", "/")) else f"{path}/"
     assert path == "weft/" or any(f"/{known}".endswith(f"/{end}") for known in files())
 
@@ -70,7 +72,7 @@ def test_word_is_in_the_code(word: str):
     if LAYOUT.fullmatch(word):
         assert Layout(word).name == word
     else:
-        assert word in known_words()
+        assert word in known_words() or set(word.split(".")) <= known_words()
 
 
 def test_every_package_is_described():
