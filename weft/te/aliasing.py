@@ -57,6 +57,7 @@ def _writes_whole_extent(
     """Whether the loops below the attach point cover ``extent`` elements along one axis."""
     value = owner.values[owner.stage.root_iter_vars[dimension]]
     used = {e for e in post_order(value) if isinstance(e, Var)}
+    # Without an enclosing variable, each iteration writes the whole axis.
     if not used & enclosing:
         return True
     steps = [int_value(owner.extents[leaf]) or 0 for leaf in owner.stage.leaf_iter_vars

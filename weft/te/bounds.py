@@ -47,6 +47,7 @@ def infer_bounds(
     """
     attach_to_scans(schedule)
     check_attachments(schedule)
+    # Nothing is known of a symbolic size but that it is not negative.
     for var in symbolic_sizes([t for s in schedule.stages for t in s.tensors]):
         analyzer.bind(var, 0, None)
     return _Inference(schedule, analyzer, given).run()
@@ -92,6 +93,7 @@ class _Inference:
         stage.require_ahead(ahead)
         loads = [e for e in loads_of(self.bodies[stage]) if e.producer is ahead.tensor]
         if not loads:
+            # A later cache_read may have redirected the reads to its copy.
             raise stage.error(f"prefetch of {ahead.tensor.name}, which it does not read any more")
         at = AttachAt(stage, ahead.axis)
         enclosing = self._enclosing_vars(at)
@@ -124,6 +126,7 @@ class _Inference:
         box = [(ZERO, size) for size in stage.tensors[0].shape]
         scan = self.scans.get(stage.tensors[0])
         if scan is not None and stage.tensors[0] in scan.update:
+            # The update of a scan runs inside the time loop, one entry in each iteration.
             box[0] = (self.plans[self.schedule.stage_of(scan)].absolute(scan.axis, 0), const(1))
         elif isinstance(stage.attach, AttachAt) and isinstance(stage.op, ComputeOp):
             box = self._region(stage, stage.attach)
@@ -146,6 +149,7 @@ class _Inference:
 
     def _loop_var(self, leaf: IterVar, extents: dict[IterVar, PrimExpr]) -> PrimExpr:
         extent = extents[leaf] = self.analyzer.simplify(extents[leaf])
+        # Without a variable, the index folds to a constant, and the nest emits no loop.
         if int_value(extent) == 1:
             return ZERO
         var = Var(leaf.name)
@@ -172,6 +176,7 @@ class _Inference:
             for reader, loads in self.readers.get(tensor, {}).items():
                 check_inside(reader, stage, at)
                 if not loads:
+                    # An extern body may read every element; ``None`` stands for the whole tensor.
                     boxes.append([None] * tensor.ndim)
                     continue
                 of_axes = SpanOf(self.analyzer, self._axis_spans(reader, at, of_loops, enclosing))
@@ -220,6 +225,8 @@ class _Inference:
         for dimension, axis in enumerate(reader.root_iter_vars):
             value = plan.values[axis]
             whole = counted(plan.extents[axis])
+            # Only the attach stage has loops on both sides of the attach point. Every other reader
+            # is attached inside that loop, so one iteration runs all of its loops.
             if reader is at.stage and any(e in enclosing for e in post_order(value)):
                 spans[axis.var] = _within(of_loops(value), whole)
             else:
@@ -247,9 +254,12 @@ class _Inference:
             return ZERO, size
         if int_value(span.base) == 0:
             low = maximum(span.low, ZERO)
+            # A region of constant base may be clipped: its extent stays the same in all iterations.
             high = minimum(span.high, size - 1)
+            # ``minimum`` folds constants only; for a symbolic size, the comparison is proved.
             if self.analyzer.can_prove(span.high >= size - 1):
                 high = size - 1
+            # An empty intersection would give an extent below 1.
             return low, maximum(self.analyzer.simplify(high - low + 1), const(1))
         extent = self.analyzer.simplify(span.width)
         if self.analyzer.can_prove(extent >= size):
@@ -288,6 +298,7 @@ def instruction_steps(stage: StageState) -> list[int]:
 def _within(span: MaybeSpan, whole: Span) -> MaybeSpan:
     if span is None:
         return whole
+    # Clipping here would make the extent depend on the enclosing loops; tiles keep one shape.
     if int_value(span.base) != 0:
         return span
     return Span(ZERO, span.low, minimum(span.high, whole.high))

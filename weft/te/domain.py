@@ -31,6 +31,7 @@ def axis_values(
 ) -> Exprs:
     """The relative value of every axis, given the values of the leaf loops."""
     values: Exprs = dict(leaves)
+    # A relation may split or fuse the axes of an earlier one, never those of a later one.
     for r in reversed(relations):
         if isinstance(r, Split):
             values[r.parent] = values[r.outer] * extents[r.inner] + values[r.inner]
@@ -41,6 +42,7 @@ def axis_values(
 
 
 def _quotient(fused: PrimExpr, outer: PrimExpr, inner: PrimExpr) -> PrimExpr:
+    # The value of an axis of extent 1 is 0.
     if int_value(outer) == 1:
         return outer - 1
     # With an empty inner axis the loop never runs, so any value is correct.

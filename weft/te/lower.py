@@ -83,6 +83,7 @@ class _Lowering:
 
     def _in_order(self, stages: list[StageState], rest: Stmt | None) -> Stmt:
         """The stages one after the other, then ``rest``; buffers stay allocated until its end."""
+        # From the last stage backwards, because an ``Allocate`` encloses all that follows it.
         for stage in reversed(stages):
             body = seq([self._nest(stage), rest])
             for buffer in self._allocated_with(stage):
@@ -133,6 +134,7 @@ class _Lowering:
         """The time loop; the updates inside it write the buffers of the scan."""
         body = self._in_order(self._computed_at(plan.stage, op.axis), None)
         var, extent = plan.loop_vars[op.axis], plan.extents[op.axis]
+        # The inits compute all entries.
         if int_value(extent) == 0:
             return seq([])
         return For(var, const(0), extent, ForKind.SERIAL, body) if isinstance(var, Var) else body

@@ -67,8 +67,11 @@ class NestBuilder:
         for depth in reversed(range(len(self.leaves))):
             update = seq([*self._prefetches(self.leaves[depth]), update])
             update = self.inside(self.leaves[depth], update)
+            # The guard encloses the attached stages: where it fails, their results are not read.
             update = self._guarded(update, depth)
             update = self._loop(self.leaves[depth], update)
+            # The loops outside of the first reduction loop are shared with the initialisation; the
+            # data loops inside of it are repeated there.
             if depth == first and isinstance(reduce, Reduce):
                 update = seq([self._initialisation(reduce, first), update])
         return self._guarded(update, -1)
@@ -78,6 +81,7 @@ class NestBuilder:
         var = self.plan.loop_vars[leaf]
         hints = []
         for plan in self.plan.prefetches:
+            # A loop of one iteration has no variable, and no later iteration to prefetch for.
             if plan.ahead.axis is leaf and isinstance(var, Var):
                 buffer, low = self.locate(plan.ahead.tensor)
                 later = {var: var + plan.ahead.offset}
@@ -147,6 +151,8 @@ class NestBuilder:
                       for a in overruns(self.stage, plan.extents)]
         for low, size, axis in zip(plan.low, self.stage.tensors[0].shape, self.axes,
                                    strict=False):
+            # A region need not be the whole tensor: a box may exceed it at either end, where the
+            # body would read its own inputs out of bounds.
             if int_value(low) != 0 or plan.extents[axis] is not size:
                 value = low + plan.values[axis]
                 conditions += [value >= 0, value < size]
@@ -161,6 +167,7 @@ class NestBuilder:
 
     def _guard(self, condition: PrimExpr) -> Guard:
         condition = self.analyzer.simplify(condition)
+        # As far out as possible: the condition is known in the innermost loop that it depends on.
         depths = [self.depths[e] for e in post_order(condition)
                   if isinstance(e, Var) and e in self.depths]
         reduces = any(self.leaves[d].kind == REDUCE for d in depths)
@@ -177,6 +184,8 @@ class NestBuilder:
 
     def _initialisation(self, reduce: Reduce, first: int) -> Stmt:
         """Store the identity in every element into which the loops from depth ``first`` reduce."""
+        # These loops appear twice, in the initialisation and in the update, so the initialisation
+        # gets new variables.
         leaves = [(d, a) for d, a in enumerate(self.leaves[first:], first) if a.kind != REDUCE]
         fresh: dict[Var, PrimExpr] = {}
         for _, leaf in leaves:
@@ -203,6 +212,8 @@ class NestBuilder:
         tensorized = self.stage.tensorized
         if tensorized is None or leaf is not leaves[-1][1]:
             return None
+        # ``tensorize`` accepts only loops without a kind. A serial loop would initialise the lanes
+        # of the accumulator one by one.
         inside = self.leaves[self.stage.leaf_index(tensorized[0]):]
         is_lane = leaf in inside and int_value(self.plan.extents[leaf]) is not None
         return ForKind.VECTORIZED if is_lane else None
@@ -222,6 +233,7 @@ class NestBuilder:
         """Store each value; several values are all computed before the first is stored."""
         if len(values) == 1:
             return BufferStore(buffers[0], values[0], self.indices)
+        # The combiner of a tuple (argmax) reads all old accumulators for each of its results.
         new = [Var(f"{b.name}.new", b.dtype) for b in buffers]
         body = seq([BufferStore(b, v, self.indices) for b, v in zip(buffers, new, strict=True)])
         for var, value in reversed(list(zip(new, values, strict=True))):
@@ -232,6 +244,7 @@ class NestBuilder:
 def _hints(buffer: Buffer, first: list[PrimExpr], shape: tuple[PrimExpr, ...]) -> Stmt:
     """Prefetch each cache line of the box of ``shape`` elements that starts at ``first``."""
     line = max(1, CACHE_LINE // buffer.dtype.itemsize)
+    # Only elements along the last axis share a cache line.
     steps = [1] * (len(shape) - 1) + [line]
     indices, loops = list[PrimExpr](), list[tuple[Var, PrimExpr]]()
     for low, size, step in zip(first, shape, steps, strict=False):

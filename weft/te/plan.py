@@ -75,6 +75,7 @@ def inlined_bodies(schedule: ScheduleState) -> dict[StageState, tuple[PrimExpr, 
         stage = by_tensor.get(e.producer)
         if stage is None or stage.attach != INLINE or not isinstance(stage.op, ComputeOp):
             return e
+        # Producers come first in ``stages``, so this body is free of inlined loads already.
         values = {a.var: i for a, i in zip(stage.op.axis, e.indices, strict=True)}
         return rewrite_body((bodies[stage][e.producer.value_index],), values)[0]
 
@@ -103,6 +104,7 @@ def attach_to_scans(schedule: ScheduleState) -> None:
                                                 for u in updates):
                 raise stage.error(f"it reads the state of {scan.name}, but no update reads it",
                                   help=f"read {scan.name} itself")
+            # A stage that was attached to a loop further inside stays there.
             if stage.attach == ROOT:
                 stage.attach = AttachAt(scan, scan.op.axis)
 

@@ -170,6 +170,8 @@ def _is_nan(value: PrimExpr) -> PrimExpr:
     return tir.call("bool", "isnan", value)
 
 
+# The largest index is the identity, so that every element beats it in a tie, even one that equals
+# the identity's value (an argmax of minus infinities).
 argmax = Reducer(
     "argmax", 2, _arg_combine(lambda a, b: a > b),
     lambda dtypes: (max_value(dtypes[0]), min_value(dtypes[1])),

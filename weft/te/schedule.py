@@ -75,6 +75,7 @@ class Schedule(ScheduleState):
     def __init__(self, outputs: Sequence[Tensor]) -> None:
         self.outputs = tuple(outputs)
         ops = _topological(self.outputs)
+        # State placeholders are stored in the buffers of their scan; they are not inputs.
         states = {t.op for op in ops if isinstance(op, ScanOp) for t in op.states}
         ops = [op for op in ops if op not in states]
         self.stages = [self.make_stage(op, op.outputs) for op in ops]

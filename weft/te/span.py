@@ -129,6 +129,7 @@ class SpanOf:
 
     def _remainder_only(self, e: tir.Binary, b: MaybeSpan) -> MaybeSpan:
         divisor = _constant(b)
+        # A remainder is bounded by its divisor even where the dividend is data.
         if type(e) is FloorMod and divisor is not None and divisor > 0:
             return counted(const(divisor))
         return None
@@ -139,6 +140,7 @@ class SpanOf:
         if not b.is_point:
             return None
         factor = b.lowest
+        # A negative factor swaps the ends; with an unknown sign, neither end is known.
         lowest, highest = self.analyzer.int_bounds(factor)
         low, high = a.low * factor, a.high * factor
         if lowest is not None and lowest >= 0:
@@ -155,6 +157,8 @@ class SpanOf:
         first, last = floordiv(a.low, const(step)), floordiv(a.high, const(step))
         if step == divisor:
             return Span(self.analyzer.simplify(floordiv(a.base, const(divisor))), first, last)
+        # With base = step * q, (base + x) // divisor = (q + x // step) // steps. Adding d to the
+        # dividend of that quotient increases it by at most ceil(d / steps).
         steps = divisor // step
         reach = floordiv(last - first + (steps - 1), const(steps))
         return Span(floordiv(a.base + first * step, const(divisor)), ZERO, reach)
@@ -167,6 +171,8 @@ class SpanOf:
         low, high = int_value(a.low), int_value(a.high)
         if low is None or high is None or low // step != high // step:
             return counted(const(divisor))
+        # All values lie between two multiples of ``step``, and so does their remainder, because
+        # ``step`` divides the divisor: it cannot wrap around.
         start = low // step * step
         base = self.analyzer.simplify(floormod(a.base + start, const(divisor)))
         return Span(base, const(low - start), const(high - start))
@@ -183,6 +189,7 @@ class SpanOf:
 
     def _extremum(self, e: tir.Binary, a: Span, b: Span) -> MaybeSpan:
         base = rebuild_binary(type(e), a.lowest, b.lowest)
+        # Operands that grow by at most their widths move the extremum by at most the larger width.
         widest = tir.maximum(a.high - a.low, b.high - b.low)
         return Span(ZERO, base, rebuild_binary(type(e), a.highest, b.highest)) if (
             int_value(base) is not None
@@ -196,6 +203,7 @@ class SpanOf:
         if int_value(offset) is not None:
             low = self._smaller(a.low, b.low + offset)
             return Span(a.base, low, self._larger(a.high, b.high + offset))
+        # The bases differ by a variable; the union has a constant extent only if that is bounded.
         lowest = tir.minimum(a.lowest, b.lowest)
         reach = self.analyzer.simplify(tir.maximum(a.highest, b.highest) - lowest)
         bound = self.analyzer.int_bounds(reach)[1]

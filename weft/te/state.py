@@ -88,6 +88,7 @@ INLINE = "inline"
 Attach: TypeAlias = "str | AttachAt"
 
 
+# Compared by identity: stages are mutable, and keys of dictionaries.
 @dataclass(slots=True, eq=False)
 class StageState:
     """The schedule of one operation.
@@ -277,6 +278,7 @@ class ScheduleState(ABC):
 
     def reads_through(self, stage: StageState, other: StageState) -> bool:
         """Whether ``other`` depends on ``stage``, directly or transitively."""
+        # The list grows while the loop walks it: breadth first, each stage once.
         seen: list[StageState] = [stage]
         for found in seen:
             for consumer in self.consumers(found):

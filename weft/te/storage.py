@@ -30,6 +30,7 @@ def padded_shape(stage: StageState, shape: tuple[PrimExpr, ...]) -> tuple[PrimEx
 
 def _padded(stage: StageState, size: int, stride: int, factor: int, offset: int) -> int:
     """The smallest size whose stride is ``n * factor + offset`` elements."""
+    # The remainders repeat after at most ``factor`` sizes.
     for padded in range(size, size + factor):
         if padded * stride % factor == offset:
             return padded

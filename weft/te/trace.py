@@ -60,6 +60,8 @@ class ScheduleTrace:
         for stage in self.schedule.stages:
             fields = {"leaf_iter_vars": tuple(stage.leaf_iter_vars)}
             if isinstance(stage.op, ComputeOp):
+                # Data and reduction axes first: unlike loops, they keep their positions when loops
+                # are split or reordered.
                 fields = {"axis": stage.axis, "reduce_axis": stage.reduce_axis, **fields}
             for field_name, axes in fields.items():
                 if axis in axes:

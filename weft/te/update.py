@@ -25,6 +25,7 @@ class Update:
         """The store as a function of the stage's loop variables, without guards."""
         op = self.stage.require_compute("tensorize")
         extents = loop_extents(self.stage, {a: a.extent for a in self.stage.root_iter_vars})
+        # As in bound inference, a loop of one iteration has no variable.
         leaves: dict[IterVar, PrimExpr] = {
             a: const(0) if int_value(extents[a]) == 1 else a.var
             for a in self.stage.leaf_iter_vars}

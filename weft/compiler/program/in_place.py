@@ -70,6 +70,8 @@ def _reusable(function: Function, step: Step, at: int, ranges: Mapping[int, Live
     if not _begins(step.writes[0], at, ranges) or external_code_of(function) is not None:
         return None
     for number, (ref, param) in enumerate(zip(step.reads, function.params, strict=True)):
+        # An input that the step takes twice might be read as the other operand, at another element,
+        # after it was overwritten.
         if ref.kind is BufferKind.TEMPORARY and ranges[ref.index].last == at \
                 and step.touched.count(ref) == 1 and _is_elementwise(function, param):
             return number

@@ -100,6 +100,8 @@ class _Lowering:
         nodes = list(post_order(self.main.body, enter=lambda e: not isinstance(e, Function)))
         result_type = _type_of(self.main.body)
         types = flat_types(result_type)
+        # In a graph with branches or functions, post-order would compute the values of both
+        # branches. A-normal form binds each value in the scope that needs it.
         if any(self._has_scope(node) for node in nodes):
             value = trampoline.run(self._scope(Normalizer(self.main.body).run(), {}))
             results = _flatten(self._given(value, self.main.body))
@@ -211,6 +213,7 @@ class _Lowering:
             if isinstance(value, Function) and not is_primitive(value):
                 self.calls.define(expr.var, value)
             elif expr.var not in self.computed:
+                # A bound value is not in tail position, so a recursive call in it cannot be a jump.
                 made = yield self._bound(value, {})
                 self.values[id(expr.var)] = self._given(made, value)
             expr = expr.body
@@ -234,6 +237,7 @@ class _Lowering:
             raise InternalError("condition that is not a tensor", where=expr.span)
         condition = self.writer.lasting(condition)
         types = flat_types(_type_of(expr))
+        # Code after the branches must find the value in one buffer, whichever was taken.
         results = [self.writer.temporary(t) for t in types]
         branches = [(expr.true_branch, True), (expr.false_branch, False)]
         # If one branch continues a loop, the value of the other one is the result, without a copy.
@@ -283,6 +287,7 @@ class _Lowering:
             refs = iter(ref for ref, _ in frame.variables)
             for parameter in varies:
                 self.values[id(parameter)] = _structure(_type_of(parameter), refs)
+            # If this loop is in tail position itself, its end may continue an enclosing one.
             return (yield self._scope(function.body, {**tails, key: OpenLoop(changing, frame)}))
 
     def _parts(self, parameter: Var) -> list[tuple[BufferRef, TensorType]]:

@@ -54,6 +54,7 @@ def live_ranges(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, 
         for ref in step.touched:
             _extend(found, ref, at)
     for jump in jumps:
+        # A jump under a branch reads its condition after the last step before it.
         for guard in guards_of(jump.path):
             _extend(found, guard.condition, jump.at - 1)
     changed = bool(jumps)
@@ -61,6 +62,8 @@ def live_ranges(steps: Sequence[Step], jumps: Sequence[Jump] = ()) -> dict[int, 
         changed = False
         for jump in jumps:
             for number, live in found.items():
+                # A value from before the loop that is read inside is read again in the next
+                # iteration.
                 if live.first < jump.loop.first <= live.last < jump.at - 1:
                     found[number] = LiveRange(live.first, jump.at - 1)
                     changed = True
@@ -88,6 +91,7 @@ class FreeList:
             _, start = min(fitting)
             self._carve(start, size)
             return start
+        # A free block at the end of the arena grows rather than staying behind as a gap.
         last = self._starts[-1] if self._starts else None
         if last is not None and last + self._sizes[last] == self.end:
             self._remove(last)
@@ -158,9 +162,11 @@ class _Planner:
                 source, target = step.reads[reused].index, step.writes[0].index
                 self.offsets[target] = self.offsets[source]
                 self.space_of[target] = space
+                # The block lives on under the number of the result, and is freed with that.
                 self.last_uses[at].remove(source)
             self._check_space(step, space)
             workspaces.append(self._scratch(workspace_bytes.get(step.kernel, 0), space))
+            # Only now: results and workspace must not overlap the inputs that the step still reads.
             for number in self.last_uses.get(at, ()):
                 self.free[self.space_of[number]].give_back(self.offsets[number],
                                                            self._bytes(number))

@@ -63,6 +63,7 @@ class ModelCode:
             "constants": self.constants.nbytes,
             "objects": [len(obj) for obj in self.objects],
         }).encode()
+        # JSON ignores trailing blanks, so they can align the constants that follow.
         padded = head.ljust(aligned(8 + len(head)) - 8)
         return [len(padded).to_bytes(8, "little"), padded, self.constants.data, *self.objects]
 

@@ -96,6 +96,8 @@ class StepWriter:
         copies = []
         for ref, target, type_ in zip(made, wanted, types, strict=True):
             own = ref.kind is BufferKind.TEMPORARY and ref.index >= start.temporary
+            # A value made earlier may have other readers, and one that is returned twice can be
+            # written to one target only.
             if own and ref not in moved:
                 moved[ref] = target
             else:
@@ -151,11 +153,14 @@ class StepWriter:
         """Let the step that computes the next value write to ``target``; whether that is legal."""
         source = moves[target]
         sources = list(moves.values())
+        # A value from outside of the loop is needed unchanged in later iterations. One that becomes
+        # two variables needs a copy, and so does a target whose old value becomes another variable.
         is_own = source.kind is BufferKind.TEMPORARY and source.index >= frame.first_temporary
         if not is_own or sources.count(source) > 1 or target in sources:
             return False
         inside = range(frame.loop.first, len(self.steps))
         writers = [at for at in inside if source in self.steps[at].writes]
+        # On another path, the step may not run although the jump does, or the other way round.
         if len(writers) != 1 or self.steps[writers[0]].path != self._path:
             return False
         if any(target in step.touched for step in self.steps[writers[0]:]):

@@ -39,6 +39,7 @@ def cache_read(
     new.set_scope(scope)  # type: ignore[attr-defined]
     for reader in reading:
         _redirect(reader, tensor, copy.outputs[0])
+    # ``stages`` keeps producers before consumers.
     self.stages.insert(self.stages.index(stage) + 1, new)
     return copy.outputs[0]
 

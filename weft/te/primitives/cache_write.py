@@ -46,6 +46,7 @@ def cache_write(
     new = self.make_stage(cached, cached.outputs)
     new.set_scope(scope)  # type: ignore[attr-defined]
     indices = tuple(a.var for a in op.axis)
+    # The role describes the computation, which is that of the new stage now; this one copies.
     stage.op = dataclasses.replace(op, reduce_axis=(), role=None,
                                    body=tuple(t[indices] for t in cached.outputs))
     stage.leaf_iter_vars = list(op.axis)

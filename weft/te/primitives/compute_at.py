@@ -43,6 +43,8 @@ def compute_at(self: StageState, stage: StageState, axis: IterVar) -> None:
     if stage.attach == INLINE:
         raise self.error(f"compute_at {stage.name}, which is inlined")
     stage.require_no_instruction(axis, f"compute_at {stage.name}: use")
+    # ``check_attachments`` repeats this at lowering, for loops outside of ``axis`` as well, which
+    # may be vectorized later.
     if stage.kinds.get(axis) is ForKind.VECTORIZED:
         raise self.error(f"compute_at the vectorized axis {axis.name} of {stage.name}",
                          help="compute it at an outer loop")

@@ -28,6 +28,7 @@ def fuse(self: StageState, *axes: IterVar) -> IterVar:
     positions = [self.leaf_index(axis) for axis in axes]
     for outer, inner, position in zip(axes, axes[1:], positions, strict=False):
         _check_two(self, outer, inner, position)
+    # Fusing one axis changes nothing, so its loop may have a kind or attached stages.
     for axis in axes if len(axes) > 1 else ():
         self.require_unused(axis, "fuse")
     fused = axes[0]

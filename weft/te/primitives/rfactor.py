@@ -71,6 +71,8 @@ def _partial_op(stage: StageState, op: ComputeOp, axis: IterVar, position: int) 
     leaves[axis] = kept.var
     relations = [r for r in stage.relations if _is_reduce(r)]
     values = axis_values(relations, leaves, extents)
+    # An inexact split overruns its axis. A guard of the loop nest would skip these elements; in the
+    # new stage the condition of the reduction has to.
     checks = tuple(values[a] < extents[a] for a in overruns(stage, extents) if a.kind == REDUCE)
     mapping: dict[Var, PrimExpr] = {a.var: a.min + values[a] for a in op.reduce_axis}
     mapping.update({a.var: b.var for a, b in zip(op.axis, data, strict=True)})

@@ -64,6 +64,8 @@ def _check_loops(stage: StageState, axis: IterVar, inside: list[IterVar]) -> Non
     for leaf in inside:
         stage.require_unused(leaf, "tensorize")
     reductions = [a for a in stage.leaf_iter_vars if a.kind == REDUCE]
+    # The initialisation goes just outside of the first reduction loop. Further inside than ``axis``
+    # it would be a second statement in loops that become one instruction.
     if reductions and reductions[0] in inside[1:]:
         raise stage.error(
             f"tensorize of axis {axis.name}, which contains the whole reduction and so its "

@@ -27,6 +27,7 @@ def tile(
       i.inner in 4
       j.inner in 50
     """
+    # All checks come before the first split: a primitive that raises leaves the stage as it was.
     for axis, factor in ((x, x_factor), (y, y_factor)):
         check_split(self, axis, factor, None)
     if x is y:
