@@ -139,6 +139,7 @@ def _of_tiles(
     key_rows, score_steps = _height(block, vectors, target)
     value_rows, sum_steps = _height(shape.width, vectors, target)
     keys = sum(min(count * block, shape.keys) for count in counts)
+    # A block loads and stores all sums; a store is counted as a load.
     loads = shape.width * vectors * 2 / model.loads_per_cycle
     rescaling = sum(counts) * (loads + model.key_block_cycles)
     products = keys * (score_steps / block * shape.depth + sum_steps)
@@ -168,6 +169,8 @@ def decode_cycles(shape: AttentionShape, target: CpuTarget) -> float:
     depth, width = -(-shape.depth // lanes), -(-shape.width // lanes)
     score = max(depth / model.loads_per_cycle, depth / model.fma_per_cycle)
     score += model.horizontal_sum_cycles
+    # The sums of four vectors (SUM_VECTORS of the loops) are four chains of additions; further
+    # queries fill the time in which these wait.
     latency = model.fma_latency * -(-width // 4) / shape.group / shape.queries
     summed = max(width / model.fma_per_cycle, latency)
     per_key = score + summed + model.exp_vector_cycles / lanes

@@ -142,6 +142,8 @@ class _DecodeTask:
     def _scores(self, queries: Buffer, scores: Buffer, row: PrimExpr, start: PrimExpr,
                 count: int) -> Stmt:
         """The scores of one vector of keys, of which the first ``count`` exist."""
+        # One accumulator per key: independent chains, and a square whose rows are summed at once.
+        # Rows beyond ``count`` stay zero; ``_softmax`` masks these keys.
         acc = Buffer("acc", (const(self.lanes), const(self.lanes)), float32, "local")
 
         def products(first: PrimExpr, width: int) -> Stmt:
@@ -150,6 +152,8 @@ class _DecodeTask:
             def step(n: PrimExpr, lane: PrimExpr) -> Stmt:
                 d = first + lane
                 key = self.k.load(*self.at, start + n, d).astype(float32)
+                # The zeros of the padded query do not suffice: what follows the key may be
+                # infinite, and nothing follows the last one.
                 value = queries.load(row, d) * _below(d, limit, key, 0.0)
                 return BufferStore(acc, acc.load(n, lane) + value, (n, lane))
 
@@ -198,6 +202,7 @@ class _DecodeTask:
     def _folded(self, vector: Buffer, target: Buffer, index: PrimExpr,
                 combine: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Stmt:
         """Reduce the lanes of a register, one after the other, into ``target[index]``."""
+        # In memory: a loop cannot index the lanes of a register.
         spread = Buffer("spread", (const(self.lanes),), float32)
         current = target.load(index)
         return Allocate(spread, seq([

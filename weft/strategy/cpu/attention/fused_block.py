@@ -81,6 +81,8 @@ def _exponentials(tile: Tile, count: int) -> Stmt:
     def start(i: TileIndex, j: PrimExpr) -> Stmt:
         return seq([
             BufferStore(top, x.top.load(j), i),
+            # In the first block the old maximum is LOWEST: the factor is finite and the sums that
+            # it scales are zero. Minus infinity could give NaN here.
             BufferStore(x.factor, exp(x.factor.load(j) - top.load(*i)), (j,)),
             BufferStore(total, x.total.load(j) * x.factor.load(j), i),
         ])
@@ -106,6 +108,7 @@ def _sum_tile(tile: Tile, start: PrimExpr, count: int, row: PrimExpr, rows: int)
 
     return Allocate(acc, seq([
         tile.registers(rows, lambda i, j: BufferStore(
+            # Earlier sums are rescaled as they are loaded: that takes no pass of its own.
             acc, x.sums.load(row + i[0], j) * x.factor.load(j), i)),
         loop("n", count, step),
         tile.registers(rows, lambda i, j: BufferStore(x.sums, acc.load(*i), (row + i[0], j))),

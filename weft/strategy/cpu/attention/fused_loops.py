@@ -45,6 +45,7 @@ class FusedLoops:
         full_tiles, tail_queries = divmod(self.plan.shape.queries, self.plan.tile)
 
         def task(index: PrimExpr) -> Stmt:
+            # Consecutive tasks are tiles of one head, which read the same keys and values.
             at, number = tuple(unravel(index // tiles, heads)), index % tiles
 
             def tile(plan: TilePlan, count: int | None) -> Stmt:
@@ -122,6 +123,7 @@ def _blocks(tile: Tile) -> list[Stmt]:
 def _divide(tile: Tile) -> Stmt:
     """Divide the weighted sums by the sums of exponentials."""
     x = tile.x
+    # One division per query; the elements of its result are multiplied.
     inverse = tile.register_tile("inverse", 1)
 
     def invert(i: TileIndex, j: PrimExpr) -> Stmt:

@@ -165,6 +165,8 @@ class Tile:
 
         if self.is_whole or self.count is not None:
             return in_tiles(self.count or self.plan.tile, lanes, column_block)
+        # One copy of the code serves whole and partial tiles. The vector in which the queries end
+        # is in the last tile alone, and its width is known.
         whole = minimum((queries - self.first) // lanes, self.plan.vectors)
         rest, last = queries % lanes, queries % self.plan.tile
         return seq([
@@ -207,6 +209,7 @@ def _transposed(
     n, j = Var("n", int64), Var("query", int64)
     body = element(row + n, query + j)
     over_rows, over_queries = (n, height), (j, width)
+    # The network of shuffles takes powers of two.
     if width == lanes and height >= MIN_TRANSPOSED and height & (height - 1) == 0:
         outer, inner = (over_rows, over_queries) if into_lanes else (over_queries, over_rows)
         square = _for(*outer, _for(*inner, body, ForKind.VECTORIZED), ForKind.UNROLLED)

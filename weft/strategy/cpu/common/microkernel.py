@@ -54,6 +54,7 @@ def register_blocking(
     whole tile are live together, and spill.
     """
     stage.reorder(*around, *reduce_order, *rows, *vectors, lane_axis)
+    # Once unrolled, every index into the accumulators is a constant: they can be registers.
     for axis in (*rows, *vectors):
         stage.unroll(axis)
     stage.vectorize(lane_axis)

@@ -36,6 +36,7 @@ def unblocked_conv(data: te.Tensor, kernel: te.Tensor, attrs: Attrs, *, lanes: i
     """The compute that ``schedule_unblocked`` takes; ``lanes`` are those of the accumulators."""
     if not isinstance(attrs, ConvAttrs):
         raise InternalError(f"a convolution got {type(attrs).__name__}")
+    # A tap on the padding may be skipped only if it is finite: zero times infinity is NaN.
     return conv_rows(data, kernel, strides=attrs.strides, padding=attrs.padding,
                      dilation=attrs.dilation, groups=attrs.groups,
                      out_dtype=attrs.out_dtype or data.dtype, lanes=lanes,
@@ -67,6 +68,7 @@ def conv_rows(
     sides = side_padding(padding, len(spatial))
     extents = window_counts(data.shape[2:], sides, kernel.shape[2:], dilation, strides)
     span = window_span(kernel.shape[-1], dilation[-1])
+    # The columns that the last whole vector of sums reads.
     wide = (_whole(extents[-1], lanes) - 1) * strides[-1] + span
     above = sides[:-1] if skips else [(0, 0)] * (len(spatial) - 1)  # taps that the sum skips
     copied = [*([(0, 0)] * len(above) if skips else sides[:-1]), sides[-1]]
@@ -98,6 +100,8 @@ def _pointwise(
 ) -> te.Tensor:
     batch, channels, *sizes = data.shape
     extents = [window_count(size, 1, stride) for size, stride in zip(sizes, strides, strict=True)]
+    # A stride would make every vector of pixels a gather, once for each output channel: copy the
+    # pixels instead, once.
     read = data
     if any(stride != 1 for stride in strides):
         read = te.compute(

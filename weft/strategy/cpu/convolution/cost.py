@@ -32,6 +32,7 @@ def blocked_tile(
     """``mr`` positions of one row by ``nr_vectors`` blocks of output channels."""
     step = registers(block, target.lanes(dtype))
     tile = choose_tile(width, blocks * step, target, vector_step=step)
+    # ``choose_tile`` counts registers, a plan counts blocks of channels.
     return RegisterTile(tile.mr, max(1, tile.nr_vectors // step))
 
 

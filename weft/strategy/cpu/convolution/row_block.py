@@ -36,6 +36,7 @@ def choose_row_block(shape: RowBlockShape, target: CpuTarget) -> int:
     that still leaves two of them.
     """
     bandwidth = machine_model(target).beyond_l2_line_bandwidth
+    # Pixels and weights have half of L2 each.
     resident_limit = target.l2_bytes // 2
 
     def cost(rows: int) -> tuple[float, bool, int]:

@@ -40,6 +40,7 @@ def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> 
     *outer, row = axes.rows or [columns]
     row_blocks, row = stage.split(row, factor=row_block)
     inner = [row, columns] if axes.rows else [row]
+    # The slice of the weights is outside of the rows: all rows of the block use it from L2.
     stage.reorder(axes.n, *outer, row_blocks, blocks, *inner, block, column, axes.lane)
     stage.unroll(block)
     stage.unroll(column)

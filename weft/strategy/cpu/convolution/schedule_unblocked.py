@@ -22,6 +22,7 @@ def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -
     """Parallel over row blocks (blocks of tiles, if there is one row) and slices of channels."""
     s = ctx.schedule
     sums = next(op for op in reversed(computes_below((ctx.anchor,))) if is_reduction(op))
+    # The anchor leaves out excess columns; the padded copy is an operand of the sum below it.
     schedule_padding(dataclasses.replace(ctx, anchor=sums.output(0)))
     acc = accumulators(ctx, sums.output(0))
     stage = s[ctx.output]
@@ -49,5 +50,6 @@ def schedule_unblocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -
     acc_stage = s[acc]
     an, ac, *a_rows, aw = acc_stage.axis
     acc_vector, acc_lane = acc_stage.split(aw, factor=lanes)
+    # Taps are inside the input channels: they read the same rows, shifted, while these are in L1.
     register_blocking(acc_stage, list(acc_stage.reduce_axis), [ac], [acc_vector], acc_lane,
                       [an, *a_rows])

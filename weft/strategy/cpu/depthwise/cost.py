@@ -30,5 +30,6 @@ def unblocked_depthwise_cycles(shape: ConvShape, target: CpuTarget) -> float:
 
 def _transfer_cycles(model: MachineModel, shape: ConvShape) -> float:
     """Cycles in which the data arrives and the result is written."""
+    # With strides, each result stands for ``prod(strides)`` elements of the data.
     moved = shape.elements * shape.dtype.itemsize * (math.prod(shape.strides) + 1)
     return moved / model.l2_bandwidth

@@ -25,6 +25,7 @@ def schedule_blocked_depthwise(ctx: CpuContext) -> None:
     """Parallel over channel blocks and row blocks."""
     s = ctx.schedule
     pad = padding_of(ctx)
+    # Without padding this only inlines the other producers of the operands.
     schedule_padding(ctx) if pad is None else None
     acc = accumulators(ctx)
     stage = s[ctx.output]
@@ -41,6 +42,7 @@ def schedule_blocked_depthwise(ctx: CpuContext) -> None:
     stage.unroll(column)
     stage.vectorize(lane)
     task = stage.fuse(n, oc, *outer)
+    # ``work * width`` leaves out the lanes of a block and the taps: the threshold is lower.
     if work * width >= PARALLEL_THRESHOLD // 64:
         stage.parallel(task)
     s[acc].compute_at(stage, columns)
@@ -56,6 +58,7 @@ def schedule_blocked_depthwise(ctx: CpuContext) -> None:
 
 def _row_tile(width: int, step: int, vector_registers: int) -> int:
     """Positions per tile: the longest of those with the fewest positions beyond the row."""
+    # Accumulators fill half of the registers; the others hold pixels and weights.
     fitting = [t for t in ROW_TILES if t * step <= vector_registers // 2 and t <= width]
     if not fitting:
         return min(width, max(1, vector_registers // (2 * step)))

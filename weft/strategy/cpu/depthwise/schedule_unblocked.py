@@ -51,11 +51,13 @@ def schedule_unblocked_depthwise(ctx: CpuContext) -> None:
     stage.reorder(*outer, *inside)
     work = math.prod(size_of(axis.extent) for axis in (*stage.axis, *s[acc].reduce_axis))
     if work >= PARALLEL_THRESHOLD:
+        # The loop over the tiles of a row stays: the accumulators are attached to it.
         outer = [*parallelize(stage, outer[:-1]), outer[-1]]
     sums = s[acc]
     sums.compute_at(stage, outer[-1])
     outer, inside = _tiles(sums, sums.axis, tile, lanes)
     *taps, along = sums.reduce_axis
+    # Taps are outside of the tile: consecutive multiply-adds go to different accumulators.
     sums.reorder(*outer, *taps, along, *inside)
     sums.unroll(along)  # kernel rows stay loops, shorter at the border
     if pad is not None:  # taps on the padding are skipped or masked where they are read

@@ -117,6 +117,7 @@ class _PackedMatmul:
             return self._sum(self._x(left, at, m, kg, ki), self._y(right, at, n, kg, ki),
                              [kg, ki])
 
+        # Whole tiles: shorter loops would not become instructions, and rows have no mask.
         shape = (*self.batch, _round_up(self.rows, self.tile.mr),
                  _round_up(self.columns, self.nr))
         sums = te.compute(shape, body, name="dot", role=te.StageRole.DOT_PRODUCT)
@@ -135,6 +136,7 @@ class _PackedMatmul:
         self, right: te.Tensor, dot_sums: te.Tensor
     ) -> Callable[..., PrimExpr] | None:
         """What shifting A has added to C: a multiple of the column sums of B."""
+        # The sum of ``(a + shift) * b`` is that of ``a * b``, plus ``shift`` times the sum of b.
         shift, dot = self.dot.shift(right=False), self.dot
         if not shift:
             return None

@@ -66,6 +66,7 @@ def _block_registers(stage: te.Stage, plan: DotInstruction) -> None:
     n, channel, row, column = stage.axis
     *taps, depth, inner = stage.reduce_axis
     vectors, lanes = stage.split(column, factor=plan.lanes)
+    # The order of the packed kernel (``OHWI4i``): each channel reads its weights front to back.
     stage.reorder(n, row, *taps, depth, channel, vectors, lanes, inner)
     stage.unroll(channel)
     stage.unroll(vectors)

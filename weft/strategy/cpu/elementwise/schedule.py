@@ -93,6 +93,7 @@ def vectorize_innermost(
     extent = size_of(axis.extent)
     if extent == 1:
         return [axis]
+    # A short row of a power of two is a legal vector itself; others need a mask or several vectors.
     if extent > lanes or (masks and extent.bit_count() > 1):
         outer, vector = stage.split(axis, factor=lanes)
         around = [outer]
@@ -110,6 +111,7 @@ def parallelize(stage: te.Stage, loops: list[te.IterVar]) -> list[te.IterVar]:
     Returns the new loops, outermost first.
     """
     count, chosen = 1, 0
+    # No more loops than needed: the indices of a fused loop come from a division.
     while chosen < len(loops) and count < MIN_PARALLEL_EXTENT:
         count *= size_of(loops[chosen].extent)
         chosen += 1

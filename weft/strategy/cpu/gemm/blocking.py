@@ -133,14 +133,19 @@ def blocking_of_tile(
     lanes = _lanes(shape, target, panel)
     step_bytes = tile.nr_vectors * lanes * shape.dtype.itemsize  # of a B panel, for one step of K
     tiles = -(-shape.m // tile.mr)
+    # A B panel may fill three quarters of L2; A and C pass through the rest. Few tiles of rows
+    # hardly use a panel again, so it need not stay there.
     kc = None
     if tiles > FEW_TILES and shape.k * step_bytes > target.l2_bytes * 3 // 4:
         k_blocks = math.ceil(shape.k * step_bytes / (target.l2_bytes // 4))
+        # Blocks of nearly equal depth: a short one would load and store the sums for little
+        # arithmetic.
         kc = -(-shape.k // k_blocks)
     a_block_bytes = target.l3_bytes // A_BLOCKS_IN_L3
     rows = max(MIN_MC, a_block_bytes // (shape.k * shape.dtype.itemsize))
     if kc is not None:  # the partial sums stay in L2
         rows = min(rows, target.l2_bytes // (4 * step_bytes))
+    # Blocks of nearly equal height: a short one would load all B panels for few rows.
     blocks = math.ceil(shape.m / rows)
     return GemmBlocking(tile, lanes, -(-tiles // blocks) * tile.mr, kc)
 
@@ -169,8 +174,10 @@ def rank_tiles(shape: GemmShape, target: CpuTarget, panel: int = 0) -> list[Regi
         tasks = -(-shape.m // tile.mr) * -(-vectors // tile.nr_vectors)
         return gemm_step_cycles(shape, tile, vectors, target) * imbalance(tasks)
 
+    # Tiles are whole panels wide, and no wider than C needs.
     counts = [n for n in range(step, max(MAX_VECTORS, step) + 1, step) if n < vectors + step]
     tiles = tiles_that_fit(min(shape.m, _rows_in_l1_set(shape, target)), counts, target)
+    # A single panel may be too wide for the registers; it has to run nevertheless.
     return fastest_first(tiles, cycles) or [RegisterTile(1, step)]
 
 
@@ -180,6 +187,8 @@ def _rows_in_l1_set(shape: GemmShape, target: CpuTarget) -> int:
     Rows whose distance is a multiple of the page size share a set of L1.
     """
     model = machine_model(target)
+    # The offset in a page selects the set, so L1 has as many ways as it has pages. A row falls into
+    # the set of another one after ``page // gcd(stride, page)`` rows.
     page, ways = model.page_bytes, max(1, target.l1_bytes // model.page_bytes)
     stride = max(1, shape.k * shape.dtype.itemsize)
     return max(1, int(ways * model.l1_set_share)) * (page // math.gcd(stride, page))
@@ -193,6 +202,8 @@ def worth_packing_b(shape: GemmShape, blocking: GemmBlocking, target: CpuTarget)
     """
     tiles = -(-shape.m // blocking.mr)
     is_whole = shape.n % blocking.lanes == 0
+    # Packing reads and writes all of B, which so few tiles of rows do not repay. It only pays where
+    # a tail would be loaded lane by lane.
     if tiles <= FEW_TILES:
         return not (is_whole or _loads_with_masks(target))
     if not is_whole:
@@ -223,6 +234,7 @@ def loops_of(
         return GemmLoops.K_BLOCKS, True
     is_parallel = work >= PARALLEL_THRESHOLD
     keeps_threads_busy = not is_parallel or imbalance(matrices * panels) < ACCEPTABLE_IMBALANCE
+    # A single block of rows: with several, each of them would pack every panel again.
     fits_l3 = tiles * blocking.mr <= blocking.mc
     by_panels = packs and fits_l3 and keeps_threads_busy
     return GemmLoops.B_PANELS if by_panels else GemmLoops.TILES, is_parallel

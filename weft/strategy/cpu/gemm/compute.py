@@ -40,6 +40,7 @@ def prepacked_gemm(
     columns = panels * nr
     matrix = data
     if len(leading) != 1:
+        # A view that the schedule inlines: the tiles then have a single axis of rows.
         matrix = te.compute(
             (rows, depth), lambda r, k: data[(*unravel(r, leading), k)], name="rows",
         )
@@ -52,6 +53,7 @@ def prepacked_gemm(
 
     sums = te.compute((rows, columns), element, name="dense")
     units = attrs.units if attrs.units is not None else columns
+    # Without columns to cut off or values to round, the sum itself is the result.
     if len(leading) == 1 and units is columns and accumulator is dtype:
         return sums
     return te.compute(
@@ -93,6 +95,7 @@ def gemm(
         row = (m // mr, k, m % mr) if plan.packs_a else (k, m) if transpose_a else (m, k)
         column = (n // nr, k, n % nr) if plan.packs_b else (k, n)
         y = right[(*batch_index(b, at), *column)].astype(accumulator)
+        # Packed panels have zeros beyond the last column; B in memory ends there.
         if not plan.packs_b and int_value(columns) != int_value(whole):
             y = if_then_else(in_bounds(n), y, const(0, accumulator))
         return te.sum(left[(*batch_index(a, at), *row)] * y, k)
@@ -133,6 +136,8 @@ def _panels(
         line = panel * width + within
         value = x[(*at, k, line)] if is_depth_first else x[(*at, line, k)]
         accumulator = accumulator_dtype(x.dtype)
+        # Only the last panel reaches beyond the operand: loop partitioning frees the others of the
+        # check.
         return if_then_else(te.likely(line < lines), value.astype(accumulator),
                             const(0, accumulator))
 

@@ -84,6 +84,7 @@ class _Operands:
                     (tile.mr + tile.nr_vectors) / model.loads_per_cycle,
                     model.fma_latency,
                     tile.nr_vectors * self.vector_bytes / model.l2_stream_bandwidth)
+        # Loads cost a little even behind another bound: that separates tiles with the same bound.
         return bound + model.vector_load_cycles * tile.nr_vectors + self.broadcast_cycles * tile.mr
 
 
@@ -114,5 +115,6 @@ def generic_cycles(
     is_beyond_l2 = shape.k * shape.n * b_itemsize > target.l2_bytes
     bandwidth = (model.beyond_l2_stream_bandwidth if is_beyond_l2
                  else model.l2_bandwidth)
+    # One multiply-add loads a vector of A and one of B; no accumulator tile reuses either.
     vector_cycles = max(2 / model.loads_per_cycle, lanes * b_itemsize / bandwidth)
     return elements * (-(-shape.k // lanes) * vector_cycles + model.fma_latency)

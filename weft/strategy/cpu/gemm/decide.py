@@ -226,6 +226,7 @@ def run_time_plan(problem: MatmulProblem, blocking: GemmBlocking, target: CpuTar
     """A GEMM over operands as they are stored."""
     shape = problem.shape(accumulator_dtype(problem.a.dtype))
     packs_a = problem.transpose_a and shape.m > blocking.mr  # a single panel is packed already
+    # The columns of a transposed B lie along K: read in place, each vector would be a gather.
     packs_b = problem.transpose_b or worth_packing_b(shape, blocking, target)
     columns = -(-shape.n // blocking.lanes) * blocking.lanes
     loops, is_parallel = loops_of(

@@ -38,6 +38,8 @@ def schedule_gemm(ctx: CpuContext, *, plan: GemmPlan, flat_rows: bool = False) -
         _schedule_k_blocks(ctx, reduction, plan.blocking, flat_rows)
     else:
         attach = _schedule_tiles(ctx, reduction, plan, flat_rows)
+    # Only B is packed inside the loop over panels: its tiles then find the panel in L2. Every panel
+    # reads all of A, so A is packed once, before them.
     for op in packed:
         _schedule_packing(ctx, op, attach if op.role is te.StageRole.PACKED_B else None)
 
@@ -51,6 +53,7 @@ def _result_axes(stage: te.Stage, flat_rows: bool) -> ResultAxes:
     *leading, column = stage.axis
     if not flat_rows:
         return leading[:-1], leading[-1], column
+    # Fused, M has one short tile at its end; unfused, each leading index would have one.
     return [], stage.fuse(*leading) if len(leading) > 1 else leading[0], column
 
 
@@ -83,6 +86,7 @@ def _tile(
     panel, inside = stage.split(column, factor=blocking.nr)
     vector, lane = stage.split(inside, factor=blocking.lanes)
     tile_row, row_in = stage.split(row, factor=blocking.mr)
+    # mc is a multiple of mr, so that no tile straddles two blocks.
     blocks, tile_row = _row_blocks(stage, tile_row, blocking.mc // blocking.mr)
     unrolled = [row_in, vector] if beside is None else [beside, row_in, vector]
     # Panels outside tiles of rows: the B panel is the operand that is worth keeping in L2.
@@ -90,6 +94,8 @@ def _tile(
     for axis in unrolled:
         stage.unroll(axis)
     stage.vectorize(lane)
+    # A task that packs its B panel owns all tiles that read it. Without packing, single tiles are
+    # more tasks to balance.
     inner = [] if by_panels else [tile_row]
     task = stage.fuse(*batch, *blocks, panel, *inner)
     acc.compute_at(stage, tile_row if by_panels else task)
@@ -121,6 +127,8 @@ def _schedule_split_k(ctx: CpuContext, reduction: te.ComputeOp, blocking: GemmBl
     s = ctx.schedule
     sums = accumulators(ctx, reduction.output(0))
     chunk, _ = s[sums].split(s[sums].reduce_axis[0], nparts=SPLIT_K_WAYS)
+    # The partial sums go to memory, where the final sum finds them; inside a task they are
+    # accumulated in registers.
     partial = one_tensor(s.rfactor(sums, chunk))
     acc = one_tensor(s.cache_write(partial, "local"))
     chunk, *batch, row, column = s[partial].axis
@@ -130,6 +138,7 @@ def _schedule_split_k(ctx: CpuContext, reduction: te.ComputeOp, blocking: GemmBl
     stage = s[ctx.output]
     vector, lane = stage.split(stage.axis[-1], factor=blocking.lanes)
     stage.vectorize(lane)
+    # The final sum takes one vector of C at a time, chunk by chunk in a fixed order.
     s[sums].compute_at(stage, vector)
     *around, column = s[sums].axis
     s[sums].reorder(*around, *s[sums].reduce_axis, column)
@@ -152,6 +161,7 @@ def _schedule_k_blocks(
     """
     s = ctx.schedule
     mr, lanes = blocking.mr, blocking.lanes
+    # The sums of mc rows exceed the registers; mc keeps them to about a quarter of L2.
     acc = accumulators(ctx, reduction.output(0), scope="global")
     stage = s[ctx.output]
     batch, row, column = _result_axes(stage, flat_rows)
@@ -160,6 +170,8 @@ def _schedule_k_blocks(
     stage.reorder(*batch, block, panel, row_in, column_in)
     _, lane = stage.split(column_in, factor=lanes)
     stage.vectorize(lane)
+    # A panel that exceeds L2 is always enough work for threads: tasks run in parallel without a
+    # check.
     task = stage.fuse(*batch, block, panel)
     stage.parallel(task)
     k_block, _ = s[acc].split(s[acc].reduce_axis[0], factor=blocking.kc)
@@ -212,5 +224,6 @@ def _schedule_packing(ctx: CpuContext, op: te.ComputeOp, attach: AttachPoint | N
         if transposed is not None and not transposed.narrow:
             stage.reorder(loops[-1], loops[-2])  # a vector of rows at a time, read front to back
         stage.compute_at(*attach)
+    # Inside a task the packing runs on the thread of the task.
     elif elements(op) >= PARALLEL_THRESHOLD:
         parallelize(stage, loops)

@@ -38,6 +38,7 @@ def schedule_columns(ctx: CpuContext) -> None:
     task = stage.fuse(*outer)
     if work_of(compute_of(columns)) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
+    # Columns belong to one row of results, so that tasks do not recompute each other's.
     s[columns].compute_at(stage, task)
     # Columns accumulate in a register and are stored once.
     column = one_tensor(s.cache_write(columns, "local"))

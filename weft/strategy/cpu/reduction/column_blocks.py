@@ -93,6 +93,8 @@ class ColumnBlocks:
         result = kept.output
         lanes = target.lanes(result.output(0).dtype)
         positions = math.prod(size_of(result.axis[p].extent) for p in self.shared)
+        # Elements per position of the widest stage. It may fill half of L1: the other half is for
+        # its operands and the other stages.
         depth = max(1, max(work_of(op) for op in kept.ops) // max(1, positions))
         vectors = target.l1_bytes // (2 * depth * lanes * result.output(0).dtype.itemsize)
         across = -(-size_of(result.axis[-1].extent) // lanes)
@@ -144,5 +146,6 @@ def _schedule_inside(stage: te.Stage, lanes: int) -> None:
     stage.reorder(*others, *stage.reduce_axis, vector, lane)
     stage.unroll(vector)
     stage.vectorize(lane)
+    # Vector and lane are constants once unrolled, so that the accumulators become registers.
     if stage.reduce_axis:
         stage.set_scope("local")

@@ -63,6 +63,7 @@ def _stream_rows(
     stage = s[partial.output(0)]
     columns = stage.axis[1 + op.axis.index(contiguous)]
     others = [axis for axis in stage.axis[1:] if axis is not columns]
+    # The accumulators of a block have half of L1; the rows stream through the other half.
     resident = ctx.target.l1_bytes // 2 // tensor.dtype.itemsize
     block, inside = stage.split(columns, factor=resident // lanes * lanes)
     vector, lane = stage.split(inside, factor=lanes)
@@ -72,6 +73,7 @@ def _stream_rows(
     stage.reorder(stage.axis[0], *others, block, *stage.reduce_axis, group, vector, lane)
     stage.vectorize(lane)
     stage.unroll(vector)
+    # The prefetch distance in iterations of ``group``, each of which prefetches once.
     step = STREAM_VECTORS * lanes * load.producer.dtype.itemsize
     stage.prefetch(load.producer, group, offset=PREFETCH_BYTES // step)
     stage.parallel(stage.axis[0])

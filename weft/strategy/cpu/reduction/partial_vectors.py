@@ -29,6 +29,7 @@ def lanes_along(extent: int, lanes: int) -> int:
 
 def vectors_along(op: te.ComputeOp, extent: int, rows: int) -> int:
     """The vectors of partial results per row if ``rows`` rows are interleaved."""
+    # Interleaved rows are independent chains as well: together there are about PARTIAL_VECTORS.
     is_long = extent >= LONG_REDUCTION and len(op.body) == 1
     return max(1, PARTIAL_VECTORS // rows) if is_long else 1
 
@@ -51,6 +52,7 @@ def partial_vectors(
     """
     tensor = op.output(0)
     _, chunk = s[tensor].split(axis, factor=lanes * vectors)
+    # The factored axis is the last one: partial results are lanes of a vector.
     stage = s[one_tensor(s.rfactor(tensor, chunk, -1))]
     around, vector = stage.split(stage.axis[-1], factor=lanes)
     interleaved = [] if row is None else [stage.axis[row]]

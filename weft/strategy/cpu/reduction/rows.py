@@ -52,6 +52,8 @@ class RowBlocks:
         extents = [size_of(axis.extent) for axis in kept.ops[0].axis[: rows.count]]
         axis_index = max((i for i, extent in enumerate(extents) if extent > 1), default=0)
         single = RowBlocks(rows, axis_index)
+        # Interleaving hides the latency of horizontal reductions, which end only reductions along
+        # the contiguous axis.
         along = any(kept.contiguous_axis(op) in op.reduce_axis for op in kept.reductions)
         if rows.group > 1 or not along:
             return single
@@ -98,6 +100,8 @@ def schedule_by_rows(ctx: CpuContext, kept: KeptStages, rows: SharedRows) -> Non
         if op is kept.output:
             inside, data = rows_of_result, data_of_result
         else:
+            # All stages of a block in one task: the buffers between them hold a block, which stays
+            # in L1.
             stage.compute_at(out_stage, task)
             inside = stage.axis[blocks.axis_index] if blocks.height > 1 else None
             data = list(op.axis[rows.count:])

@@ -55,6 +55,7 @@ def schedule_reductions(ctx: CpuContext) -> None:
 
 def _schedule_alone(ctx: CpuContext, kept: KeptStages, op: te.ComputeOp) -> None:
     """One reduction in a separate loop nest, vectorized along its contiguous axis."""
+    # Too few results to share among threads: the reduced axis is shared instead.
     if has_few_results(op):
         op = _split_among_threads(ctx, kept, op) or op
     stage = ctx.schedule[op.output(0)]

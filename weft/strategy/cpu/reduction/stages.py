@@ -67,6 +67,7 @@ class KeptStages:
     def contiguous_load(self, op: te.ComputeOp) -> tuple[ProducerLoad, te.IterVar] | None:
         """The load of the largest operand that is contiguous along some axis, and that axis."""
         loads = [load for load in loads_of(_sources(self.body(op))) if load.indices]
+        # The largest operand causes most of the traffic: it should be read along its rows.
         loads.sort(key=lambda load: -_tensor_elements(load.producer))
         for load in loads:
             for axis in (*op.reduce_axis, *op.axis):

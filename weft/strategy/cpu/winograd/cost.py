@@ -132,9 +132,11 @@ def _bytes_beyond_l2(
     if fuses_output:
         slices = -(-shape.blocks // (splits * register_blocks))
         resident = inputs + positions * register_blocks * shape.block
+        # Stored once, and loaded again for each slice of the outputs.
         moved = inputs * (1 + slices)
     else:
         resident = inputs + results
+        # Stored once, and loaded once by the stage that follows.
         moved = 2 * (inputs + results)
     beyond = splits * moved if resident > resident_limit else 0.0
     return beyond + (weights if resident + weights // splits > target.l2_bytes else 0.0)
@@ -168,6 +170,7 @@ def _register_tile(
                 if not fits_registers(tile, target):
                     break
                 covers = -(-row_block // rows) * -(-wide // columns) * -(-blocks // vectors)
+                # A tile starts once and takes a step for each channel.
                 start = (model.tile_start_cycles + tile.accumulators) / shape.channels
                 has_guards = row_block % rows or wide % columns or blocks % vectors
                 cycles = covers * (tile.step_cycles(model) + start)

@@ -54,15 +54,19 @@ def schedule_winograd(ctx: CpuContext, *, plan: WinogradPlan) -> None:
     slices, block = stage.split(blocks, factor=plan.register_blocks)
     # All channel blocks of a slice follow tile by tile: their GEMM results are resident in L2.
     stage.reorder(n, row_block, split, slices, tile_row, block, tile_column, a, b, lane)
+    # Unrolled, the row of the transform is a constant, and its zeros and ones cost nothing.
     for axis in (a, b):
         stage.unroll(axis)
     stage.vectorize(lane)
     task = stage.fuse(n, row_block, split)
     if work_of(compute_of(stages.gemm)) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
+    # Fused operators read the output transform from registers.
     if ctx.anchor is not ctx.output:
         _in_registers(ctx, ctx.anchor, tile_column, unrolled=(2, 3))
     _in_registers(ctx, stages.output_pass, tile_column, unrolled=(4, 5))
+    # At the slice, the results are transformed while they are in L2; at the task, the weights of
+    # each point are read once.
     _schedule_gemm(ctx, stages.gemm, slices if plan.fuses_output else task, plan)
     _schedule_input(ctx, stages, task)
 
@@ -115,6 +119,7 @@ def _schedule_input(ctx: CpuContext, stages: _Stages, task: te.IterVar) -> None:
     stage = s[stages.input]
     n, row, block, e, f, column, lane = stage.axis
     vector, lane = stage.split(lane, factor=ctx.target.lanes(str(stages.input.dtype)))
+    # All points of a tile are inside one vector of channels: they share its pixels.
     stage.reorder(n, row, block, column, vector, e, f, lane)
     for axis in (e, f):
         stage.unroll(axis)
