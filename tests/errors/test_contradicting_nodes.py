@@ -71,7 +71,7 @@ def test_window_attributes(attrs: dict[str, Any]) -> None:
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="c", **attrs)
     model = make_model([node], inputs=IMAGE, initializers=[weight(6, 3, 3, 3)])
     error = error_of(lambda: from_onnx(model), InvalidModelError)
-    assert error.what == f"Conv: attribute {next(iter(attrs))!r} does not fit the input"
+    assert error.what == f"Conv: attribute {next(iter(attrs))!r} does not match the input"
     assert error.where == "<ModelProto> (node c (Conv))"
 
 

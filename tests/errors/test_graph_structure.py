@@ -76,7 +76,7 @@ def test_two_inputs_of_one_name() -> None:
         model,
         InvalidModelError,
         """
-        E0400 the graph has two inputs of one name
+        E0400 duplicate input name in the graph
           --> <ModelProto>
           got: 'x'
     """,
@@ -101,7 +101,7 @@ def test_missing_input_of_a_node() -> None:
         model,
         InvalidModelError,
         """
-        E0400 Relu breaks a rule of the ONNX format
+        E0400 Relu violates its ONNX schema
           --> <ModelProto> (node act (Relu))
           Node (act)'s input 0 is marked single but has an empty string in the graph
     """,
@@ -201,7 +201,7 @@ def test_functions_that_recurse() -> None:
     error = error_of(
         lambda: from_onnx(model_with_functions({"F0": ["F1"], "F1": ["F0"]})), InvalidModelError
     )
-    assert error.what == "the model's own functions cannot be expanded"
+    assert error.what == "the model-local functions cannot be inlined"
 
 
 def test_functions_that_explode() -> None:
@@ -210,7 +210,7 @@ def test_functions_that_explode() -> None:
         model_with_functions(bodies),
         InvalidModelError,
         f"""
-        E0400 the model's own functions expand to too many nodes
+        E0400 the model-local functions expand to too many nodes
           --> <ModelProto>
           expected: at most 1000000
           got: {2**60}

@@ -95,7 +95,7 @@ def test_no_opset() -> None:
         model,
         InvalidModelError,
         """
-        E0400 the model does not say once which ai.onnx opset it uses
+        E0400 the model must import exactly one ai.onnx opset
           --> <ModelProto>
           expected: one opset_import with domain ""
           got: none

@@ -212,4 +212,4 @@ def test_a_carried_value_that_changes_its_dtype() -> None:
 def test_a_body_with_too_few_inputs() -> None:
     error = error_of(lambda: from_onnx(parse(LOOP.replace("(n, go, x)", "(n, go, x, x)"))),
                      InvalidModelError)
-    assert "the body does not take what the loop carries" in error.what
+    assert "the loop body has the wrong number of inputs" in error.what

@@ -88,7 +88,7 @@ def test_a_loop_that_fills_a_sequence() -> None:
 
 
 @pytest.mark.parametrize(("inputs", "kind", "what"), [
-    ({}, InvalidModelError, "is a sequence, and what it holds is not given"),
+    ({}, InvalidModelError, "is a sequence, and its shape is not given"),
     ({"xs": (3, 2)}, InvalidInputError, "is a sequence of tensors"),
     ({"xs": [(3,)]}, InvalidInputError, "has the wrong rank"),
     ({"xs": []}, InvalidModelError, "sequence index out of range"),

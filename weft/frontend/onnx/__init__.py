@@ -1,7 +1,6 @@
-"""ONNX models as weft modules.
+"""Import of ONNX models as weft modules.
 
-The ``onnx`` package is an extra and takes a quarter of a second to import, so it is imported when
-the first model arrives.
+The optional ``onnx`` package takes 0.25 s to import, so it is imported on the first use.
 """
 
 from __future__ import annotations
@@ -26,17 +25,18 @@ def from_onnx(
     *,
     inputs: Mapping[str, Sequence[object] | None] | None = None,
 ) -> IRModule:
-    """The typed module that an ONNX model stands for.
+    """Convert an ONNX model to a typed module.
 
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``. ``inputs`` overrides the
     shapes of graph inputs: ``{"x": ("batch", 3, 224, 224)}``. For a sequence it gives one shape
-    for each tensor, for an optional value ``None`` or what it holds; the tensors of a sequence
-    ``x`` become separate parameters, ``x[0]`` and so on. The module's ``attrs`` keep the names
-    of the graph's inputs and outputs as ``input_names`` and ``output_names``.
+    per tensor, and for an optional value either ``None`` (absent) or the shape of its element.
+    The tensors of a sequence ``x`` become separate parameters ``x[0]``, ``x[1]`` and so on. The
+    module's ``attrs`` hold the names of the graph inputs and outputs as ``input_names`` and
+    ``output_names``.
 
-    Raises ``InvalidModelError`` for a model that is damaged or contradicts itself,
-    ``UnsupportedModelError``, naming everything at once, for operators, attributes, opsets and
-    dtypes that weft lacks, and ``TypeInferenceError`` where shapes do not fit.
+    Raises ``InvalidModelError`` for a damaged or inconsistent model, ``UnsupportedModelError`` for
+    unsupported operators, attributes, opsets and dtypes (one error lists all operators and
+    attributes), and ``TypeInferenceError`` for shapes that do not match.
     """
     return _load("importer").import_model(model, inputs or {})
 
@@ -46,9 +46,9 @@ def onnx_signature(
     *,
     inputs: Mapping[str, Sequence[object] | None] | None = None,
 ) -> tuple[Declared, Declared]:
-    """Name and type of every input and output, as the model declares them and ``inputs`` overrides.
+    """Return the declared name and type of every input and output; ``inputs`` overrides shapes.
 
-    This also serves models whose nodes can only be converted once all sizes are known.
+    No node is converted, so this also works for models that need fixed sizes to be converted.
     """
     return _load("signature").declared_signature(model, inputs or {})
 

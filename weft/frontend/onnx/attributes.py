@@ -1,4 +1,4 @@
-"""Typed access to the attributes of one node."""
+"""Typed access to the attributes of a node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIELDS: dict[int, str] = {
 
 @dataclass(frozen=True)
 class Attributes:
-    """The attributes of a node; each reader raises ``InvalidModelError`` for the wrong kind."""
+    """The attributes of a node; the getters raise ``InvalidModelError`` for the wrong type."""
 
     values: Mapping[str, AttributeProto]
     where: object
@@ -48,7 +48,7 @@ class Attributes:
         return default if value is None else int(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """An integer that stands for yes or no; other numbers mean different things to readers."""
+        """Read an integer attribute as a bool; values other than 0 and 1 are rejected."""
         value = self.integer(name, int(default))
         if value not in (0, 1):
             raise InvalidModelError(
@@ -57,7 +57,7 @@ class Attributes:
         return bool(value)
 
     def number(self, name: str, default: float) -> float:
-        """A float32 number, like the defaults of the standard, for data of any type."""
+        """Read a float attribute; ``default`` is rounded to float32 as in the ONNX standard."""
         value = self._read(name, AttributeProto.FLOAT)
         return float(np.float32(default)) if value is None else float(value)
 
@@ -89,7 +89,7 @@ class Attributes:
         return self._read(name, AttributeProto.TENSOR)
 
     def one_of(self, name: str, default: str, choices: Sequence[str]) -> str:
-        """A text attribute restricted to ``choices``."""
+        """Read a string attribute that must be one of ``choices``."""
         value = self.text(name, default)
         if value not in choices:
             raise InvalidModelError(

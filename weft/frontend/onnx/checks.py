@@ -1,4 +1,4 @@
-"""What a model must be before its graph is looked at: versions, features, sound nodes."""
+"""Checks of a model before its graph is converted: versions, input types, node schemas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ _SHOWN = 12
 
 
 def check_versions(loaded: LoadedModel) -> dict[str, int]:
-    """The opset of every domain, ``""`` for the default one; raises for what cannot be read."""
+    """Return the opset version of each domain; ``""`` is the default domain.
+
+    Raises ``UnsupportedModelError`` for an unsupported IR version or opset, and
+    ``InvalidModelError`` unless the model imports exactly one ai.onnx opset.
+    """
     proto = loaded.proto
     if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
         raise UnsupportedModelError(
@@ -34,7 +38,7 @@ def check_versions(loaded: LoadedModel) -> dict[str, int]:
         versions = [newest]
     if len(versions) != 1:
         raise InvalidModelError(
-            "the model does not say once which ai.onnx opset it uses",
+            "the model must import exactly one ai.onnx opset",
             where=loaded.source,
             expected='one opset_import with domain ""',
             got=", ".join(f"{o.domain!r} {o.version}" for o in proto.opset_import) or "none",
@@ -52,7 +56,7 @@ def check_versions(loaded: LoadedModel) -> dict[str, int]:
 
 
 def check_features(proto: ModelProto, source: str) -> None:
-    """Raises ``UnsupportedModelError`` for parts of the format that weft does not read."""
+    """Raise ``UnsupportedModelError`` for graph inputs that are not tensors or sequences."""
     for value in proto.graph.input:
         kind = _kind_of_elements(value.type)
         if kind != "tensor_type":
@@ -65,7 +69,7 @@ def check_features(proto: ModelProto, source: str) -> None:
 
 
 def _kind_of_elements(type_: TypeProto) -> str:
-    """What an input is, or the optional values and sequences that it is made of."""
+    """Return the type of ``type_`` with optional and sequence wrappers removed."""
     if type_.WhichOneof("value") == "optional_type":
         type_ = type_.optional_type.elem_type
     if type_.WhichOneof("value") == "sequence_type":
@@ -76,25 +80,25 @@ def _kind_of_elements(type_: TypeProto) -> str:
 def node_checker(
     proto: ModelProto, opsets: Mapping[str, int]
 ) -> Callable[[NodeProto, object], None]:
-    """A function that holds one node against its ONNX schema: ``check(node, where)``.
+    """Return ``check(node, where)``, which checks a node against its ONNX schema.
 
-    Raises ``InvalidModelError`` for missing inputs, missing or ill-typed attributes and so on. Of
-    ``onnx.checker`` this is the part that ``check_graph`` and the importer do not cover; it also
-    asks that nodes are sorted and that outputs state their shapes, which readers can do without.
+    ``check`` raises ``InvalidModelError``, for example for a missing input or an attribute of the
+    wrong type. The full ``onnx.checker`` is not used: it also rejects unsorted nodes and outputs
+    without shapes, which the importer accepts.
     """
     context = onnx.checker.C.CheckerContext()
     context.ir_version = proto.ir_version
     context.opset_imports = dict(opsets)
 
     def check(node: NodeProto, where: object) -> None:
-        if node.ByteSize() > _CHECKER_LIMIT_BYTES:  # a large Constant, which is read anyway
+        if node.ByteSize() > _CHECKER_LIMIT_BYTES:  # a large Constant, checked by the importer
             return
         try:
             onnx.checker.check_node(_without_bodies(node), context)
         except onnx.checker.ValidationError as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise InvalidModelError(
-                f"{node.op_type} breaks a rule of the ONNX format",
+                f"{node.op_type} violates its ONNX schema",
                 where=where,
                 notes=shortened(lines),
             ) from None
@@ -103,7 +107,7 @@ def node_checker(
 
 
 def _without_bodies(node: NodeProto) -> NodeProto:
-    """Bodies capture values that the checker of single nodes does not know."""
+    """Empty the subgraphs of ``node``: the node checker does not know the values they capture."""
     if not any(a.type == AttributeProto.GRAPH for a in node.attribute):
         return node
     bare = NodeProto()

@@ -1,10 +1,10 @@
-"""Calls of onnx's C++ code that damaged models can end or hold up for ever.
+"""Run onnx's C++ shape inference and version converter in a child process.
 
-Its shape inference, which the version converter runs too, indexes past the end of vectors and
-counts without bound where attributes or shapes are nonsense (one in a thousand of randomly damaged
-models ended the process). What it asserts cannot be caught, so it runs in a child process
-(``contained_child``): a new interpreter that loads nothing but the C++ module, in some 40 ms. A
-forked child would be faster, and could find locks that other threads of this process hold.
+On a damaged model this C++ code can crash or loop forever: it indexes past the end of vectors and
+iterates without bound for invalid attributes or shapes (one in a thousand randomly damaged models
+crashed the process). Failed C++ assertions cannot be caught, so the code runs in a child process
+(``contained_child``): a new interpreter that loads only the C++ module, in about 40 ms. A forked
+child would start faster, but could deadlock on locks that other threads held during the fork.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import onnx.onnx_cpp2py_export
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
-# What a child may take: of a CPU's time, for large models take seconds, so that a busy machine
-# changes no result; and in all, should it wait for something.
+# Limits of a child process: CPU time (large models take seconds, and CPU time does not depend on
+# the load of the machine), and elapsed time, in case the child blocks.
 CPU_SECONDS = 30
 PATIENCE = 600.0
-# Larger initializers stay here: what decides shapes is small.
+# Larger initializers are not sent to the child: shape inference only reads small ones.
 _SMALL = 4096
 _CHILD = Path(__file__).with_name("contained_child.py")
-_COMPLETE = b"complete"  # the end of what a child writes that has come to its end
+_COMPLETE = b"complete"  # end marker of a complete output
 
 
 def infer_shapes(proto: ModelProto) -> ModelProto | None:
-    """``onnx.shape_inference.infer_shapes`` with data propagation.
+    """Run ``onnx.shape_inference.infer_shapes`` with data propagation.
 
-    ``None`` where it raises, ends its process, or takes too long.
+    Returns ``None`` if it raises, crashes, or exceeds a time limit.
     """
-    return _called("infer_shapes", proto, False, False, True)  # types are unchecked, not strict
+    return _called("infer_shapes", proto, False, False, True)  # check_type, strict_mode, data_prop
 
 
 def convert_version(proto: ModelProto, opset: int) -> ModelProto | None:
-    """``onnx.version_converter.convert_version``; ``None`` as for ``infer_shapes``."""
+    """Run ``onnx.version_converter.convert_version``; ``None`` as for ``infer_shapes``."""
     return _called("convert_version", proto, opset)
 
 
@@ -48,7 +48,7 @@ def _called(function: str, proto: ModelProto, *options: int) -> ModelProto | Non
 
 
 def _command(function: str, *options: int) -> list[str]:
-    """Without site packages, which are not needed as long as the C++ module loads by itself."""
+    """Return the child's command line; the C++ module does not need site packages (``-S``)."""
     module = str(onnx.onnx_cpp2py_export.__file__)
     numbers = " ".join(str(int(option)) for option in options)
     return [sys.executable or "python3", "-I", "-S", str(_CHILD), str(CPU_SECONDS), module,
@@ -56,11 +56,11 @@ def _command(function: str, *options: int) -> list[str]:
 
 
 def run_child(command: Sequence[str], data: bytes, patience: float = PATIENCE) -> bytes | None:
-    """What the child that is given ``data`` writes before the mark of its end.
+    """Run ``command`` with ``data`` as its input; return its output without the end marker.
 
-    ``None`` where there is no such mark, it takes more than ``patience`` seconds, or no child can
-    be started. The status of the child tells nothing: another part of the program may have taken
-    it.
+    Returns ``None`` if the marker is missing, the child takes more than ``patience`` seconds, or
+    it cannot be started. The exit status is ignored: other code in this process may already have
+    waited for the child.
     """
     try:
         started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -78,7 +78,7 @@ def run_child(command: Sequence[str], data: bytes, patience: float = PATIENCE) -
 
 
 def _without_weights(proto: ModelProto) -> ModelProto:
-    """The model, of its large initializers only name, dtype and shape."""
+    """Return a copy of the model without the data of large initializers."""
     kept = ModelProto()
     _copy_fields(proto, kept, leave_out="graph")
     _copy_fields(proto.graph, kept.graph, leave_out="initializer")

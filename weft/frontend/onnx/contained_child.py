@@ -1,8 +1,8 @@
-"""The child process of ``contained``: one call of onnx's C++ module on what comes in.
+"""Child process of ``contained``: call a function of onnx's C++ module on the model from stdin.
 
-Arguments: how many seconds of a CPU's time it may take, the file of the module, the function, its
-options, and where Python finds modules. It imports nothing of weft, and of onnx the C++ module
-alone where that is possible.
+Arguments: the CPU time limit in seconds, the file of the C++ module, the function name, its
+options, and the entries of ``sys.path``. The script does not import weft, and imports only the C++
+module of onnx if that can be loaded alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = "onnx.onnx_cpp2py_export"
 
 
 def load(file: str, path: list[str]) -> ModuleType:
-    """The C++ module; by way of the whole package where it does not load by itself."""
+    """Load the C++ module alone; if that fails, import it through the ``onnx`` package."""
     spec = importlib.util.spec_from_file_location(_NAME, file)
     try:
         if spec is None or spec.loader is None:
@@ -31,15 +31,15 @@ def load(file: str, path: list[str]) -> ModuleType:
 
 
 def limit_cpu_time(seconds: int) -> None:
-    """Let the system end this process once it has computed for so long."""
-    with contextlib.suppress(ImportError, ValueError, OSError):  # or a lower limit is set already
+    """Limit the CPU time of this process; the system kills it at the limit."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # such as a lower hard limit
         import resource
 
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
 def main() -> None:
-    """Read a model, write the changed one and the mark of the end."""
+    """Read a model from stdin; write the result and the end marker to stdout."""
     seconds, file, function, options, *path = sys.argv[1:]
     limit_cpu_time(int(seconds))
     faulthandler.disable()

@@ -1,4 +1,4 @@
-"""All converters of ONNX operators; importing this fills the table in ``registry``."""
+"""Import of all converter modules, which register their converters in ``registry``."""
 
 from __future__ import annotations
 

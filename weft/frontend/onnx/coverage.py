@@ -1,4 +1,4 @@
-"""Everything in a model that weft cannot convert, found before anything is converted."""
+"""Check that all operators and attributes of a model are supported, before the conversion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES_SHOWN = 3
 
 
 def check_coverage(order: GraphOrder, opsets: Mapping[str, int], source: str) -> None:
-    """Raises ``UnsupportedModelError`` that lists all missing operators, with counts and nodes."""
+    """Raise an ``UnsupportedModelError`` that lists all unsupported operators and attributes."""
     gaps: dict[str, list[str]] = {}
     missing_ops: set[str] = set()
     for node, read in _all_nodes(order):
@@ -49,7 +49,7 @@ def check_coverage(order: GraphOrder, opsets: Mapping[str, int], source: str) ->
 
 
 def _all_nodes(order: GraphOrder) -> Iterator[tuple[OrderedNode, Container[str]]]:
-    """Every node, those of bodies included, with the names that are read in its graph."""
+    """Yield every node, including those of subgraphs, with the names that its graph reads."""
     for node in order.nodes:
         yield node, order.read
         for body in node.bodies.values():
@@ -57,7 +57,7 @@ def _all_nodes(order: GraphOrder) -> Iterator[tuple[OrderedNode, Container[str]]
 
 
 def _converter_of(node: NodeProto, opsets: Mapping[str, int]) -> Converter | None:
-    """``None`` also for a domain that the model does not import."""
+    """Find the converter of ``node``; ``None`` also if the model does not import its domain."""
     if node.domain not in (*DEFAULT_DOMAIN, *opsets):
         return None
     return find_converter(operator_name(node), opset_of(node, opsets))
@@ -91,11 +91,12 @@ def _note(gap: str, labels: list[str]) -> str:
 
 
 def _suggestion(missing: list[str]) -> str | None:
-    """A misspelled operator name; such names suggest a damaged file, not a missing converter."""
+    """Suggest a supported operator with a similar name: a misspelling suggests a damaged file."""
     for name in missing:
         domain, _, own = name.rpartition("::")
+        # Compare names without the domain, which would make all of them similar.
         alike = {known.rpartition("::")[2]: known for known in supported_operators()
-                 if known.rpartition("::")[0] == domain}  # a domain's name is like itself
+                 if known.rpartition("::")[0] == domain}
         close = difflib.get_close_matches(own, alike, n=1, cutoff=0.7)
         if close:
             return f"is {name!r} meant to be {alike[close[0]]!r}?"

@@ -1,4 +1,4 @@
-"""Element types of ONNX tensors as weft dtypes."""
+"""Conversion of ONNX element types to weft dtypes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _NAMES: dict[int, str] = {
 
 
 def dtype_name(code: int) -> str:
-    """ONNX's own name of an element type: ``FLOAT``."""
+    """Return the ONNX name of an element type, for example ``FLOAT``."""
     known = {v.number: v.name for v in TensorProto.DataType.DESCRIPTOR.values}
     return known.get(code, f"number {code}")
 
 
 def dtype_of(code: int, what: str, where: object) -> DType:
-    """The weft dtype of an ONNX element type; ``what`` names the tensor in the message.
+    """Return the weft dtype of an ONNX element type; ``what`` names the tensor in the message.
 
-    Raises ``UnsupportedModelError`` for a type that weft lacks and ``InvalidModelError`` for a
-    number that is none.
+    Raises ``UnsupportedModelError`` for an unsupported type and ``InvalidModelError`` for an
+    unknown code.
     """
     name = _NAMES.get(code)
     if name is not None:
@@ -60,5 +60,5 @@ def dtype_of(code: int, what: str, where: object) -> DType:
 
 
 def supported_dtypes() -> tuple[str, ...]:
-    """The weft dtypes that an ONNX tensor may have."""
+    """Return the names of the dtypes that an ONNX tensor may have."""
     return tuple(_NAMES.values())

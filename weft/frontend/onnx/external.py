@@ -1,4 +1,4 @@
-"""Weights kept in files beside the model, without trusting the paths that the model gives."""
+"""Reading of external tensor data; paths from the model are checked before use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from weft.support.errors import InvalidModelError
 
 
 def read_external(tensor: TensorProto, nbytes: int, folder: Path | None, where: str) -> np.ndarray:
-    """The ``nbytes`` bytes of ``tensor`` as uint8.
+    """Read the ``nbytes`` bytes of ``tensor`` as a uint8 array.
 
-    Raises ``InvalidModelError`` for a path that leaves the model's folder, a missing file, and an
-    offset or length that does not fit the file or the tensor's shape.
+    Raises ``InvalidModelError`` for a path outside the model's folder, a missing file, and an
+    offset or length that does not match the file or the tensor's shape.
     """
     entries = {entry.key: entry.value for entry in tensor.external_data}
     label = f"the external data of initializer {tensor.name!r}"
@@ -51,7 +51,7 @@ def _safe_path(location: str, folder: Path, label: str, where: str) -> Path:
     absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive
     path = root
     try:
-        path = (root / location).resolve()  # follows links, so a link cannot lead out either
+        path = (root / location).resolve()  # resolves links, which could lead out of the folder
         inside = path.is_relative_to(root) and path != root
         exists = path.is_file()
     except (OSError, ValueError):

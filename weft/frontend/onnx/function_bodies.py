@@ -1,7 +1,7 @@
-"""Operators without a converter, replaced by the function bodies that ONNX defines for them.
+"""Replace operators without a converter by the function bodies that ONNX defines for them.
 
-A body may depend on the node: on its attributes, the types of its inputs, and which of them are
-left out. So each node gets its own model-local function, which is then inlined.
+A function body can depend on the node's attributes, on its input types, and on which inputs are
+omitted. So each node gets a separate model-local function, which is then inlined.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.nested import nested_graphs, nested_nodes
 from weft.frontend.onnx.registry import DEFAULT_DOMAIN, find_converter, operator_name
 
-# Bodies use operators that have bodies themselves.
+# Limit for nested expansion: bodies contain operators that are expanded in turn.
 _MAX_ROUNDS = 8
 _DOMAIN = "weft.function_bodies"
-# ``onnx.defs.OpSchema``; the package's stubs do not show what it says of function bodies.
+# ``onnx.defs.OpSchema``; the stubs of the package lack its attributes for function bodies.
 Schema: TypeAlias = Any
 
 
 def expand_function_bodies(loaded: LoadedModel, opsets: Mapping[str, int]) -> LoadedModel:
-    """``loaded`` with every node that needs it expanded; operators without a body stay."""
+    """Expand nodes that have no converter; those without a function body remain."""
     proto = loaded.proto
     for _ in range(_MAX_ROUNDS):
         expanded = _expanded_once(proto, opsets)
@@ -38,7 +38,10 @@ def expand_function_bodies(loaded: LoadedModel, opsets: Mapping[str, int]) -> Lo
 
 
 def _expanded_once(proto: ModelProto, opsets: Mapping[str, int]) -> ModelProto | None:
-    """``None`` where no node is left that can be expanded; others the coverage check names."""
+    """Expand one level; ``None`` if no node can be expanded or the expansion fails.
+
+    The coverage check reports the remaining nodes.
+    """
     if all(_schema_with_body(node, opsets) is None for node in nested_nodes(proto.graph.node)):
         return None
     try:
@@ -64,8 +67,8 @@ def _schema_with_body(node: NodeProto, versions: Mapping[str, int]) -> Schema | 
 def _inlined(proto: ModelProto, versions: Mapping[str, int]) -> ModelProto | None:
     model = ModelProto()
     model.CopyFrom(proto)
-    types = functools.cache(lambda: _value_types(proto))  # few bodies ask for them
-    # Renaming a node changes what ``_schema_with_body`` says of it, so they are found before.
+    types = functools.cache(lambda: _value_types(proto))  # on demand: few bodies need them
+    # Collect the nodes first: renaming a node changes the result of ``_schema_with_body``.
     found = [
         (node, schema)
         for node in nested_nodes(model.graph.node)
@@ -77,7 +80,8 @@ def _inlined(proto: ModelProto, versions: Mapping[str, int]) -> ModelProto | Non
         if body is None:
             continue
         body.domain, body.name = _DOMAIN, f"{node.op_type}_{index}"
-        # ONNX keeps a body only while its operators mean the same; the inliner compares numbers.
+        # The inliner requires equal opset numbers. ONNX guarantees that the operators of the body
+        # have the same meaning at the opset of the model.
         del body.opset_import[:]
         body.opset_import.extend(proto.opset_import)
         model.functions.append(body)
@@ -96,7 +100,7 @@ def _body_of(
     node: NodeProto, schema: Schema, types: Callable[[], Mapping[str, TypeProto]],
     versions: Mapping[str, int],
 ) -> FunctionProto | None:
-    """The body for the opset of the model, or the newest one before it."""
+    """Return the newest function body whose opset is not newer than that of the model."""
     version = versions[""]
     if schema.has_context_dependent_function:
         fitting = [v for v in schema.context_dependent_function_opset_versions if v <= version]
@@ -114,14 +118,14 @@ def _body_of(
 
 
 def _missing_defaults(node: NodeProto, schema: Schema) -> list[onnx.AttributeProto]:
-    """Bodies refer to attributes by name, also to those that a node leaves at their defaults."""
+    """Return the default attributes that ``node`` omits; bodies refer to attributes by name."""
     present = {a.name for a in node.attribute}
     defaults = [schema.attributes[n].default_value for n in sorted(schema.attributes)]
     return [d for d in defaults if d.name and d.name not in present]
 
 
 def _value_types(proto: ModelProto) -> dict[str, TypeProto]:
-    """What ``onnx`` infers of every value; nothing of a model that it finds fault with."""
+    """Return the type of every value; only the declared types if shape inference fails."""
     graph = (infer_shapes(proto) or proto).graph
     types: dict[str, TypeProto] = {}
     for inner in nested_graphs(graph):

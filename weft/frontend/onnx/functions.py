@@ -1,4 +1,4 @@
-"""Functions that a model defines for itself, replaced by the nodes of their bodies."""
+"""Inlining of model-local functions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from weft.frontend.onnx.loader import LoadedModel
 from weft.frontend.onnx.nested import nested_nodes
 from weft.support.errors import InvalidModelError
 
-# A few functions that call each other twice each expand without bound.
+# A chain of functions that each call the next one twice grows exponentially.
 MAX_EXPANDED_NODES = 1_000_000
 Key = tuple[str, str]
 
 
 def inline_functions(loaded: LoadedModel) -> LoadedModel:
-    """``loaded`` without local functions; raises ``InvalidModelError`` where they recurse."""
+    """Inline all model-local functions.
+
+    Raises ``InvalidModelError`` for recursive functions and for more than ``MAX_EXPANDED_NODES``.
+    """
     proto = loaded.proto
     if not proto.functions:
         return loaded
     size = _expanded_size(proto.graph.node, _function_sizes(proto.functions))
     if size > MAX_EXPANDED_NODES:
         raise InvalidModelError(
-            "the model's own functions expand to too many nodes",
+            "the model-local functions expand to too many nodes",
             where=loaded.source,
             expected=f"at most {MAX_EXPANDED_NODES}",
             got=str(size),
@@ -33,13 +36,13 @@ def inline_functions(loaded: LoadedModel) -> LoadedModel:
         inlined = onnx.inliner.inline_local_functions(proto)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
         raise InvalidModelError(
-            "the model's own functions cannot be expanded", where=loaded.source, got=str(error)
+            "the model-local functions cannot be inlined", where=loaded.source, got=str(error)
         ) from None
     return LoadedModel(inlined, loaded.source, loaded.folder)
 
 
 def _function_sizes(functions: Iterable[FunctionProto]) -> dict[Key, int]:
-    """The number of nodes of each function after expansion; recursive functions are left out."""
+    """Return the node count of each function after inlining; recursive functions are omitted."""
     waiting = {(f.domain, f.name): f for f in functions}
     sizes: dict[Key, int] = {}
     while True:

@@ -1,4 +1,4 @@
-"""Inputs of a graph as parameters: tensors, sequences of tensors, optional values of both."""
+"""Conversion of graph inputs to parameters: tensors, sequences, and optional values of both."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from weft.ir.span import Span
 from weft.ir.types import TensorType, TupleType
 from weft.support.errors import InvalidInputError, InvalidModelError
 
-# A shape, for a sequence one shape for each tensor, ``None`` for an optional value without one.
+# A shape; for a sequence, one shape per tensor; ``None`` for an absent optional value.
 Override = Sequence[object] | None
 
 
 @dataclass
 class GraphInputs:
-    """``params`` are the parameters so far, by the names under which the user passes them."""
+    """Creates the parameters; ``params`` maps the input names that users pass to parameters."""
 
     source: str
     params: dict[str, Var] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
 
     def value_of(self, value: ValueInfoProto, override: Override, *, given: bool) -> Value:
-        """The value of one input, which takes a parameter for each of its tensors.
+        """Convert a graph input, with one parameter for each of its tensors.
 
-        ``given`` says whether there is an override, which may be ``None``. Raises
-        ``InvalidModelError`` for a type without a shape, ``InvalidInputError`` for an override
-        that does not fit.
+        ``given`` says whether the user passed an override, since ``None`` is a valid override.
+        Raises ``InvalidModelError`` for a missing shape and ``InvalidInputError`` for an override
+        that does not match the declared type.
         """
         kind = value.type
         if kind.WhichOneof("value") == "optional_type":
@@ -50,7 +50,7 @@ class GraphInputs:
 
     def _unknown(self, value: ValueInfoProto, what: str, example: str) -> InvalidModelError:
         return InvalidModelError(
-            f"graph input {value.name!r} {what}, and what it holds is not given",
+            f"graph input {value.name!r} {what}, and its shape is not given",
             where=Span(self.source, node=value.name),
             help=f'from_onnx(model, inputs={{"{value.name}": {example}}})',
         )
@@ -101,7 +101,7 @@ class GraphInputs:
 
 
 def declared_shape(name: str, kind: TypeProto, where: Span) -> Shape:
-    """The shape that a tensor type states, its names as symbols."""
+    """Return the declared shape of a tensor type; named dimensions become symbols."""
     dims: list[Dim] = []
     for axis, dim in enumerate(kind.tensor_type.shape.dim):
         stated = dim.WhichOneof("value")
@@ -122,7 +122,7 @@ def declared_shape(name: str, kind: TypeProto, where: Span) -> Shape:
 
 
 def identifier(name: str, taken: set[str]) -> str:
-    """``name`` as the text form can write it (``gpu_0/data_0`` -> ``gpu_0_data_0``), and unique."""
+    """Return a unique identifier for ``name``: ``gpu_0/data_0`` -> ``gpu_0_data_0``."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII)
     base = base if re.match(r"[A-Za-z_]", base) else f"x_{base}"
     result, count = base, 1

@@ -1,7 +1,7 @@
-"""Whether a graph hangs together: names, edges, and an order to compute its values in.
+"""Check of names and edges of a graph, and topological sort of its nodes.
 
-``onnx.checker`` covers less than an importer relies on (no cycles named, no shapes of data), and
-stops at the first problem; it is asked about single nodes alone.
+``onnx.checker`` is used for single nodes only: it does not report cycles, and it stops at the first
+problem.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 @dataclass(frozen=True)
 class OrderedNode:
-    """A node, its label in messages, and the graphs among its attributes by name."""
+    """A node, its label in messages, and its subgraphs by attribute name."""
 
     proto: NodeProto
     label: str
     bodies: Mapping[str, GraphOrder]
 
     def reads(self) -> Iterator[str]:
-        """The values that the node needs: its inputs, and what its bodies capture."""
+        """Yield the names of the values that the node uses: its inputs and its bodies' captures."""
         yield from (name for name in self.proto.input if name)
         for body in self.bodies.values():
             yield from body.captured
@@ -33,10 +33,10 @@ class OrderedNode:
 
 @dataclass(frozen=True)
 class GraphOrder:
-    """``nodes`` in an order in which every value is computed before its use.
+    """A graph with its nodes in topological order.
 
-    ``read`` holds the names of all values that a node or an output of the graph reads,
-    ``captured`` those among them that the graph does not define itself.
+    ``read`` holds the names of all values that a node or a graph output uses; ``captured`` is the
+    subset that an outer graph defines.
     """
 
     graph: GraphProto
@@ -45,23 +45,24 @@ class GraphOrder:
     captured: frozenset[str]
 
     def size(self) -> int:
-        """The number of nodes, those of bodies included."""
+        """Return the number of nodes, including those of subgraphs."""
         inner = sum(body.size() for node in self.nodes for body in node.bodies.values())
         return len(self.nodes) + inner
 
 
 def node_label(node: NodeProto, index: int) -> str:
-    """``Conv_3 (Conv)``: the node's name, or one made of its operator and index."""
+    """Return the label of a node, ``Conv_3 (Conv)``; unnamed nodes get a name from their index."""
     return f"{node.name or f'{node.op_type}_{index}'} ({node.op_type})"
 
 
 def check_graph(
     graph: GraphProto, source: str, path: str = "", outer: AbstractSet[str] = frozenset()
 ) -> GraphOrder:
-    """Raises ``InvalidModelError`` for a graph that does not hang together; returns its order.
+    """Check a graph and its subgraphs; return the nodes in topological order.
 
-    ``path`` stands before the labels of the nodes of a body, ``outer`` holds the names that a
-    body may capture. Sparse initializers are refused as ``UnsupportedModelError``.
+    ``path`` is the prefix of node labels in a subgraph; ``outer`` holds the names that the subgraph
+    may capture. Raises ``InvalidModelError`` for duplicate or undefined names and for cycles,
+    ``UnsupportedModelError`` for sparse initializers.
     """
     labels = tuple(path + node_label(n, i) for i, n in enumerate(graph.node))
     where = f"{source}, {path.rstrip('/')}" if path else source
@@ -103,7 +104,7 @@ def _check_interface(graph: GraphProto, where: str, *, is_body: bool) -> None:
         )
     _check_names_unique("input", [i.name for i in graph.input], where)
     _check_names_unique("initializer", [t.name for t in graph.initializer], where)
-    if not is_body:  # a body may give one value twice
+    if not is_body:  # a subgraph may return a value twice
         _check_names_unique("output", [o.name for o in graph.output], where)
     if not graph.output:
         raise InvalidModelError("the graph does not declare outputs", where=where)
@@ -114,7 +115,7 @@ def _check_names_unique(kind: str, names: list[str], source: str) -> None:
     twice = [n for n in names if n in seen or seen.add(n)]  # type: ignore[func-returns-value]
     if twice:
         raise InvalidModelError(
-            f"the graph has two {kind}s of one name", where=source, got=listed(map(repr, twice))
+            f"duplicate {kind} name in the graph", where=source, got=listed(map(repr, twice))
         )
     if "" in seen:
         raise InvalidModelError(f"the graph has an {kind} without a name", where=source)
@@ -147,7 +148,7 @@ def _producers(
 def _check_edges(
     graph: GraphProto, nodes: tuple[OrderedNode, ...], visible: AbstractSet[str], source: str
 ) -> None:
-    """Every value that is read exists; all that do not are listed."""
+    """Raise ``InvalidModelError`` that lists all uses of undefined values."""
     dangling = [
         f"input {position} of {node.label} is {name!r}"
         for node in nodes
@@ -170,7 +171,7 @@ def _check_edges(
 def _topological_order(
     nodes: tuple[OrderedNode, ...], producer: dict[str, int], source: str
 ) -> list[int]:
-    """Kahn's algorithm; nodes that are in order already keep it."""
+    """Sort the nodes with Kahn's algorithm; nodes that are already sorted keep their order."""
     needs = [
         sorted({producer[name] for name in node.reads() if name in producer}) for node in nodes
     ]
@@ -198,7 +199,7 @@ def _topological_order(
 def _report_cycle(
     needs: list[list[int]], missing: list[int], labels: list[str], source: str
 ) -> None:
-    """Walk back from a node that was never ready until the walk meets itself."""
+    """Raise an error with a cycle, found by following inputs back from an unsorted node."""
     current = next(index for index, count in enumerate(missing) if count)
     position: dict[int, int] = {}
     path: list[int] = []

@@ -1,4 +1,4 @@
-"""From an ONNX graph to a typed module: one pass over the nodes in topological order."""
+"""Conversion of an ONNX graph to a typed module, in one pass over the sorted nodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def import_model(model: str | os.PathLike[str] | bytes | Any, inputs: Overrides)
 
 
 class GraphImporter:
-    """Holds the value of every name while the nodes are converted."""
+    """Converts the main graph; ``values`` maps the names of the graph to converted values."""
 
     def __init__(
         self, loaded: LoadedModel, opsets: Mapping[str, int], inputs: Overrides
@@ -66,7 +66,7 @@ class GraphImporter:
         return self._module()
 
     def _import_inputs(self) -> None:
-        """Models of IR version 3 list the initializers among the inputs; those stay constants."""
+        """Create the parameters; skip initializers, which IR version 3 also lists as inputs."""
         names = [i.name for i in self.graph.input if i.name not in self.values]
         unknown = [n for n in self.overrides if n not in names]
         if unknown:
@@ -102,7 +102,7 @@ class GraphImporter:
         return TensorType(declared_shape(value.name, value.type, where), dtype)
 
     def _module(self) -> IRModule:
-        """Each tensor of a sequence becomes a separate output: ``y[0]``, ``y[1]``."""
+        """Build the module; each tensor of a sequence is a separate output: ``y[0]``, ``y[1]``."""
         outputs = [pair for value in self.graph.output for pair in self._outputs(value)]
         span = Span(self.source)
         parts = tuple(part for _, part in outputs)
@@ -136,7 +136,7 @@ class GraphImporter:
         actual = tensor_type(result).dtype
         if declared and dtype_of(declared, f"output {value.name!r}", where) != actual:
             raise InvalidModelError(
-                f"output {value.name!r} is declared with another element type than it has",
+                f"output {value.name!r} does not have its declared element type",
                 where=where,
                 expected=str(dtype_of(declared, f"output {value.name!r}", where)),
                 got=str(actual),

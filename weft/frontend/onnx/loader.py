@@ -1,4 +1,4 @@
-"""From what the user passes in to a parsed ``ModelProto``, with the folder of its external data."""
+"""Loading of a model from a path, bytes or ``ModelProto``, and basic checks of it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from onnx import ModelProto
 
 from weft.support.errors import InvalidModelError
 
-# A protobuf message cannot be longer: its lengths are signed 32-bit numbers.
+# Size limit of a protobuf message: its lengths are signed 32-bit numbers.
 MAX_FILE_BYTES = 2**31 - 1
 _LFS_POINTER = b"version https://git-lfs"
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """``source`` names the model in messages; ``folder`` is ``None`` for a model in memory."""
+    """A parsed model.
+
+    ``source`` names the model in messages; ``folder`` contains its external data and is ``None``
+    for a model in memory.
+    """
 
     proto: ModelProto
     source: str
@@ -28,7 +32,7 @@ class LoadedModel:
 
 
 def load_model(model: str | os.PathLike[str] | bytes | Any) -> LoadedModel:
-    """Parse ``model`` (a path, bytes, or a ``ModelProto``); raises ``InvalidModelError``."""
+    """Load ``model`` (a path, bytes, or a ``ModelProto``); raises ``InvalidModelError``."""
     if isinstance(model, ModelProto):
         loaded = LoadedModel(model, "<ModelProto>", None)
     elif isinstance(model, (bytes, bytearray, memoryview)):
@@ -93,7 +97,7 @@ def _parse(data: bytes, source: str) -> ModelProto:
 
 
 def _check_has_graph(loaded: LoadedModel) -> None:
-    """Arbitrary bytes may parse as a message without any known field."""
+    """Reject a model without a graph: arbitrary bytes can parse as a message of unknown fields."""
     proto = loaded.proto
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise InvalidModelError(
@@ -105,7 +109,7 @@ def _check_has_graph(loaded: LoadedModel) -> None:
 
 
 def _check_text(loaded: LoadedModel) -> None:
-    """Names that are not UTF-8 come out of protobuf as bytes, which no later code expects."""
+    """Reject strings that are not UTF-8: protobuf returns these as bytes."""
     pending: list[Message] = [loaded.proto]
     while pending:
         for field, value in pending.pop().ListFields():

@@ -1,4 +1,4 @@
-"""Loops of the IR: a recursive function, bound by a let and called in tail position."""
+"""Conversion of loops to tail-recursive functions of the IR."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from weft.ir.shape import ANY
 from weft.ir.types import TensorType, TupleType
 from weft.support.errors import UnsupportedModelError
 
-# Unrolled iterations fuse and share memory, but each of them is compiled.
+# Unrolled iterations can be fused and share memory, but every copy is compiled.
 MAX_UNROLLED_NODES = 4096
-# How often the types of what is carried may become less definite.
+# Iteration limit for the types of loop-carried values to reach a fixed point.
 _MAX_ROUNDS_OF_TYPING = 4
 
 
 @dataclass(frozen=True)
 class Loop:
-    """``step(i, condition, carried)`` gives the next condition, what is carried on, and scans.
+    """A loop that runs while its condition holds and ``i < trip_count``.
 
-    It runs while the condition holds and ``i < trip_count``.
+    ``step(i, condition, carried)`` returns the next condition, the next loop-carried values, and
+    the scan outputs of the iteration. ``going`` is the initial condition.
     """
 
     node: Node
@@ -37,7 +38,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class _Iteration:
-    """The body converted for variables of some types."""
+    """The loop body, converted for loop variables of given types."""
 
     variables: tuple[Var, ...]
     condition: Expr
@@ -46,9 +47,10 @@ class _Iteration:
 
 
 def run_loop(loop: Loop) -> list[Value]:
-    """The loop-carried values after the last iteration, and every scan stacked along a new axis 0.
+    """Convert a loop; return the final loop-carried values and the stacked scan outputs.
 
-    Raises ``UnsupportedModelError`` where a carried value changes its rank or element type.
+    Scan outputs are stacked along a new axis 0. Raises ``UnsupportedModelError`` if a loop-carried
+    value changes its rank or dtype.
     """
     node = loop.node
     once = _typed_round(loop)
@@ -72,7 +74,7 @@ def run_loop(loop: Loop) -> list[Value]:
 
 
 def _typed_round(loop: Loop) -> _Iteration:
-    """Sizes that change between iterations become ``ANY``."""
+    """Convert the body with types that hold for all iterations; varying sizes become ``ANY``."""
     types = [_carried_type(loop.node, value) for value in loop.carried]
     for _ in range(_MAX_ROUNDS_OF_TYPING):
         once = _converted(loop, types)
@@ -90,7 +92,7 @@ def _typed_round(loop: Loop) -> _Iteration:
 def _carried_type(node: Node, value: Expr) -> TensorType:
     if not isinstance(value.checked_type, TensorType):
         raise UnsupportedModelError(
-            f"{node.op} carries a sequence, and how often it runs is not known",
+            f"{node.op} carries a sequence, and its trip count is not a constant",
             where=node.span,
             help="make the trip count a constant",
         )
@@ -107,7 +109,7 @@ def _converted(loop: Loop, types: Sequence[TensorType]) -> _Iteration:
     results = loop.step(variables[0], variables[1], variables[2:])
     if len(results) < len(types) + 1 or not all(isinstance(r, Expr) for r in results):
         raise UnsupportedModelError(
-            f"the body of {loop.node.op} gives shapes that are only known at run time",
+            f"the body of {loop.node.op} returns a shape that is only known at run time",
             where=loop.node.span,
         )
     condition, *rest = results
@@ -117,7 +119,7 @@ def _converted(loop: Loop, types: Sequence[TensorType]) -> _Iteration:
 def _joined(node: Node, before: TensorType, after: TensorType) -> TensorType:
     if before.dtype != after.dtype or before.ndim != after.ndim:
         raise UnsupportedModelError(
-            f"a value that {node.op} carries changes its type",
+            f"a loop-carried value of {node.op} changes its type",
             where=node.span,
             expected=str(before),
             got=str(after),
@@ -127,7 +129,7 @@ def _joined(node: Node, before: TensorType, after: TensorType) -> TensorType:
 
 
 def _static_trip_count(loop: Loop, once: _Iteration) -> int | None:
-    """The trip count, if it is known at import."""
+    """Return the trip count if it is constant and the condition is always true, else ``None``."""
     count = constant_value(loop.trip_count)
     known = [constant_value(e) for e in (loop.going, once.condition)]
     unchanged = once.condition is once.variables[1] and known[0] is not None and bool(known[0])
@@ -137,7 +139,7 @@ def _static_trip_count(loop: Loop, once: _Iteration) -> int | None:
 
 @dataclass(frozen=True)
 class _Collected:
-    """The scan output so far, preallocated if the trip count is known."""
+    """A scan output during the loop; preallocated if the trip count is known, else appended to."""
 
     node: Node
     part: TensorType
@@ -166,7 +168,11 @@ def _recursion(
     node: Node, variables: tuple[Var, ...], goes_on: Expr, following: tuple[Expr, ...],
     first: tuple[Expr, ...],
 ) -> Expr:
-    """The tuple of ``variables`` once ``goes_on`` no longer holds."""
+    """Build the recursive function and its first call.
+
+    It returns the tuple of ``variables`` when ``goes_on`` is false, else calls itself with
+    ``following``.
+    """
     types = tuple(v.annotation for v in variables)
     result = TupleType(types)  # type: ignore[arg-type]
     loop = Var("loop", span=node.span)

@@ -1,4 +1,4 @@
-"""Walks over graphs and the graphs inside their nodes."""
+"""Traversal of graphs and their subgraphs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 
 def nested_graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """``graph`` and the bodies of its control flow, to any depth."""
+    """Yield ``graph`` and its subgraphs, recursively."""
     yield graph
     for node in nested_nodes(graph.node):
         yield from bodies_of(node)
 
 
 def nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """``nodes`` and those of the bodies among their attributes, to any depth."""
+    """Yield ``nodes`` and the nodes of their subgraphs, recursively."""
     for node in nodes:
         yield node
         for body in bodies_of(node):
@@ -23,7 +23,7 @@ def nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def bodies_of(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs among the attributes of one node."""
+    """Yield the subgraphs among the attributes of ``node``."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g

@@ -1,4 +1,4 @@
-"""What a converter sees: one ONNX node with typed inputs, and the means to build expressions."""
+"""The argument of a converter: an ONNX node with typed inputs and methods to build expressions."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from weft.support.errors import InvalidModelError, UnsupportedModelError
 
 @dataclass(frozen=True)
 class Absent:
-    """An optional value that is not there."""
+    """An optional value without an element."""
 
 
 ABSENT = Absent()
-# A tuple of tensors stands for a sequence.
+# An expression is a tensor, or a tuple of tensors for a sequence.
 Value: TypeAlias = "Expr | ShapeValue | Absent"
 
 
 class Body(Protocol):
-    """A graph inside a node: what a branch or a loop computes."""
+    """A subgraph of a node: the body of a branch or a loop."""
 
     @property
     def input_count(self) -> int: ...
 
     @property
     def size(self) -> int:
-        """The number of its nodes."""
+        """The number of nodes, including nested subgraphs."""
 
     def convert(self, inputs: Sequence[Value]) -> list[Value]:
-        """Its outputs for these inputs; each call builds new expressions."""
+        """Return the outputs for these inputs; each call builds new expressions."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """``inputs`` holds ``None`` for optional inputs that are left out.
+    """A node to convert; ``inputs`` holds ``None`` for omitted optional inputs.
 
-    ``output_count`` counts the outputs up to the last one that has a name; ``outputs_read`` only
-    up to the last one that anything reads. ``bodies`` are the graphs among the attributes,
-    ``known`` the values of the graph so far.
+    ``output_count`` is the number of outputs up to the last named one, ``outputs_read`` up to the
+    last used one. ``bodies`` holds the subgraphs by attribute name, ``known`` the values of the
+    graph that are converted so far.
     """
 
     op: str
@@ -68,7 +68,7 @@ class Node:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def input(self, index: int) -> Expr:
-        """Input ``index`` as an expression; raises where it is missing."""
+        """Return input ``index``; raises ``InvalidModelError`` if it is missing."""
         if not self.has_input(index):
             raise InvalidModelError(f"{self.op}: input {index} is missing", where=self.span)
         value = self.inputs[index]
@@ -76,18 +76,18 @@ class Node:
             raise self.fail(f"input {index} is an optional value without an element")
         if not isinstance(value, Expr):
             raise UnsupportedModelError(
-                f"{self.op} computes with a shape that is only known at run time",
+                f"{self.op} takes a shape that is only known at run time",
                 where=self.span,
                 help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
             )
         return value
 
     def all_inputs(self) -> list[Expr]:
-        """The inputs of a variadic operator: at least one, and none left out."""
+        """Return the inputs of a variadic operator; at least one, and none may be omitted."""
         return [self.input(i) for i in range(max(1, len(self.inputs)))]
 
     def body(self, name: str) -> Body:
-        """The graph that is attribute ``name``."""
+        """Return the subgraph in attribute ``name``."""
         if name not in self.bodies:
             raise self.fail(f"attribute {name!r} is missing")
         return self.bodies[name]
@@ -102,7 +102,7 @@ class Node:
         return tensor_type(self.input(index)).dtype
 
     def array(self, index: int, name: str) -> np.ndarray:
-        """Input ``index``, which weft needs to know at compile time."""
+        """Return the array of a constant input; raises ``UnsupportedModelError`` for others."""
         value = self.inputs[index] if self.has_input(index) else None
         if isinstance(value, Constant):
             return value.data
@@ -116,7 +116,7 @@ class Node:
         )
 
     def ints(self, index: int, name: str) -> tuple[int, ...]:
-        """A constant one-dimensional (or scalar) integer input."""
+        """Return a constant integer input of rank 0 or 1 as a tuple."""
         array = self.array(index, name)
         if array.dtype.kind not in "iu" or array.ndim > 1:
             raise InvalidModelError(
@@ -128,39 +128,39 @@ class Node:
         return tuple(int(v) for v in array.reshape(-1))
 
     def integer(self, index: int, name: str) -> int:
-        """A constant integer input of one element."""
+        """Return the value of a constant integer input with one element."""
         values = self.ints(index, name)
         if len(values) != 1:
-            raise self.fail(f"input {name!r} is not one number", got=str(values))
+            raise self.fail(f"input {name!r} must have exactly one element", got=str(values))
         return values[0]
 
     def optional_ints(self, index: int, name: str) -> tuple[int, ...] | None:
         return self.ints(index, name) if self.has_input(index) else None
 
     def dims(self, index: int, name: str) -> tuple[Dim, ...]:
-        """An input that holds a shape: integers, and symbolic dimensions of other tensors."""
+        """Return an input that holds a shape, as integers and symbolic dimensions."""
         value = self.inputs[index] if self.has_input(index) else None
         return value.flat() if isinstance(value, ShapeValue) else self.ints(index, name)
 
     def axis(self, axis: int, rank: int) -> int:
-        """``axis`` counted from the front; raises where it is out of range."""
+        """Return ``axis`` as a non-negative index; raises ``InvalidModelError`` if out of range."""
         if not -rank <= axis < rank:
             raise InvalidModelError(
                 f"the axis of {self.op} is out of range",
                 where=self.span,
                 expected=f"{-rank} to {rank - 1} for a tensor of rank {rank}"
                 if rank
-                else "no scalar",
+                else "a tensor of rank 1 or more",
                 got=str(axis),
             )
         return axis + rank if axis < 0 else axis
 
     def call(self, op: Op, *args: Any, **attrs: Any) -> Expr:
-        """``op(*args, **attrs)`` with this node's span, typed, and folded where it is small."""
+        """Return the typed call ``op(*args, **attrs)``; a small call of constants is folded."""
         return typed(op(*args, span=self.span, **attrs))
 
     def tuple_call(self, op: Op, parts: list[Expr], **attrs: Any) -> Expr:
-        """As ``call``, for operators that take one tuple of tensors."""
+        """Like ``call``, for an operator that takes a tuple of tensors."""
         return self.call(op, Tuple(tuple(parts), span=self.span), **attrs)
 
     def field(self, value: Expr, index: int) -> Expr:
@@ -170,16 +170,16 @@ class Node:
         return Constant(np.asarray(value, DType.of(dtype).numpy), span=self.span)
 
     def scalar_like(self, value: float, other: Expr) -> Expr:
-        """A constant of rank 0 with the dtype of ``other``."""
+        """Return a scalar constant with the dtype of ``other``."""
         return self.constant(value, tensor_type(other).dtype)
 
     def fail(self, what: str, **details: Any) -> InvalidModelError:
-        """The error to raise where this node contradicts itself."""
+        """Return the error to raise for an invalid node."""
         return InvalidModelError(f"{self.op}: {what}", where=self.span, **details)
 
 
 def items_of(sequence: Expr) -> list[Expr]:
-    """The tensors of a sequence."""
+    """Return the tensors of a sequence."""
     if isinstance(sequence, Tuple):
         return list(sequence.fields)
     fields = sequence.checked_type.fields  # type: ignore[union-attr]
@@ -187,5 +187,5 @@ def items_of(sequence: Expr) -> list[Expr]:
 
 
 def constant_value(expr: Expr) -> np.ndarray | None:
-    """The array of a constant; ``None`` for anything else."""
+    """Return the array of a constant, else ``None``."""
     return expr.data if isinstance(expr, Constant) else None

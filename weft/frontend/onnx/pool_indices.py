@@ -1,4 +1,4 @@
-"""Where in its window the largest element is: the second output of MaxPool."""
+"""The second output of MaxPool: indices of the maxima in the flattened input."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _INDICES = {1: op.nn.max_pool1d_indices, 2: op.nn.max_pool2d_indices, 3: op.nn.m
 
 
 def places_of_largest(node: Node, window: Window) -> Expr:
-    """Places in the flat input; of equal elements the first one in the window counts.
+    """Return int64 indices into the flattened input; the first of equal maxima is taken.
 
-    ``storage_order`` 1 counts positions of an image by columns.
+    With ``storage_order`` 1 the spatial axes are flattened in column-major order.
     """
     sizes = [d for d in node.shape() if isinstance(d, int)]
     operator = _INDICES.get(len(window.kernel))
     if operator is None or len(sizes) < node.rank():
         raise UnsupportedModelError(
-            "MaxPool gives positions in images of up to three axes and fixed sizes",
+            "MaxPool indices need one to three spatial axes of fixed size",
             where=node.span,
             got=f"shape ({', '.join(map(str, node.shape()))})",
         )
@@ -45,7 +45,7 @@ def places_of_largest(node: Node, window: Window) -> Expr:
 
 
 def _by_columns(node: Node, positions: Expr, sizes: list[int]) -> Expr:
-    """Row-major positions with the first axis counted fastest."""
+    """Convert row-major to column-major indices."""
     total, behind, step = node.constant(0, "int64"), math.prod(sizes), 1
     for size in sizes:
         behind //= size

@@ -1,4 +1,4 @@
-"""The table of converters: which function converts which ONNX operator from which opset on."""
+"""Registry of converters by ONNX operator and first opset."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ F = TypeVar("F", bound=ConvertFunction)
 
 @dataclass(frozen=True)
 class Converter:
-    """How one operator converts since opset ``since``.
+    """The converter of an operator from opset ``since`` on.
 
-    ``attributes`` are the attributes that ``convert`` honours; ``only`` restricts some of them to
-    the values that are supported; ``outputs`` is how many outputs it can produce.
+    ``attributes`` lists the supported attributes, ``only`` the supported values of some of them;
+    ``outputs`` is the maximum number of outputs.
     """
 
     op: str
@@ -61,27 +61,27 @@ def register(
     only: Mapping[str, Collection[object]] | None = None,
     outputs: int = 1,
 ) -> None:
-    """As ``converts``, for functions made by a family."""
+    """Register ``function``; like ``converts``, for generated functions."""
     only = dict(only or {})
     names = frozenset(attributes) | frozenset(only)
-    # A module whose import was cut short registers the same once more when it is imported again.
+    # Replace an entry of the same opset: a module whose import failed is imported again.
     versions = [c for c in _CONVERTERS.get(op, ()) if c.since != since]
     versions.append(Converter(op, since, function, names, only, outputs))
     _CONVERTERS[op] = sorted(versions, key=lambda c: c.since)
 
 
 def operator_name(node: NodeProto) -> str:
-    """How an operator is called in the table: ``Conv``, ``ai.onnx.ml::Binarizer``."""
+    """Return the registry name of an operator: ``Conv``, ``ai.onnx.ml::Binarizer``."""
     return node.op_type if node.domain in DEFAULT_DOMAIN else f"{node.domain}::{node.op_type}"
 
 
 def opset_of(node: NodeProto, opsets: Mapping[str, int]) -> int:
-    """The version of the domain of ``node``."""
+    """Return the opset version of the domain of ``node``."""
     return opsets["" if node.domain in DEFAULT_DOMAIN else node.domain]
 
 
 def find_converter(op: str, opset: int) -> Converter | None:
-    """The newest converter of ``op`` that is not newer than ``opset``."""
+    """Return the newest converter of ``op`` that is not newer than ``opset``, else ``None``."""
     found = None
     for converter in _CONVERTERS.get(op, ()):
         if converter.since <= opset:
@@ -90,10 +90,10 @@ def find_converter(op: str, opset: int) -> Converter | None:
 
 
 def supported_operators() -> tuple[str, ...]:
-    """Names of all ONNX operators with a converter."""
+    """Return the names of all ONNX operators with a converter."""
     return tuple(sorted(_CONVERTERS))
 
 
 def converter_versions(op: str) -> tuple[Converter, ...]:
-    """The converters of one operator, oldest first."""
+    """Return the converters of ``op``, oldest first."""
     return tuple(_CONVERTERS.get(op, ()))

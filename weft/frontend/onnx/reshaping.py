@@ -1,4 +1,4 @@
-"""Reshapes whose target may hold symbolic dimensions."""
+"""Reshape to a target with inferred or symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from weft.support.errors import UnsupportedModelError
 
 
 def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
-    """``value`` reshaped; at most one size of ``target`` may be -1, or known only at run time.
+    """Reshape ``value``; at most one size of ``target`` may be -1 (inferred).
 
-    Raises ``InvalidModelError`` where the number of elements differs.
+    Raises ``InvalidModelError`` if the number of elements differs, and ``UnsupportedModelError`` if
+    several sizes are only known at run time.
     """
     shape = tensor_type(value).shape
     if tuple(target) == shape:
@@ -33,10 +34,10 @@ def reshape_to(node: Node, value: Expr, target: Sequence[Dim]) -> Expr:
 
 
 def _as_newshape(node: Node, target: Shape, source: Shape) -> tuple[int, ...]:
-    """Sizes known only at run time are copied from the same axis (0), or are the rest (-1).
+    """Return ``newshape`` for the reshape operator.
 
-    A data-dependent size may differ from that of the same axis, so where it is
-    the only open one it is the rest.
+    A symbolic size is copied from the same axis of the input (0) or inferred (-1). Two ``ANY``
+    sizes may differ at run time, so a single ``ANY`` in the target is inferred.
     """
     copies = 0 not in target
     only = sum(not isinstance(d, int) for d in target) == 1
@@ -64,7 +65,7 @@ def _with_inferred(
     known = isinstance(total, int) and isinstance(rest, int)
     if known and (rest == 0 or total % rest != 0):
         raise node.fail(
-            "the elements cannot be divided among the target shape",
+            "the size -1 of the target shape cannot be inferred",
             expected=f"a divisor of {total}",
             got=_text(target),
         )
@@ -73,7 +74,7 @@ def _with_inferred(
 
 def _fail_count(node: Node, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
     raise node.fail(
-        "the target shape has another number of elements",
+        "the target shape has a different number of elements",
         expected=f"as many as in {_text(shape)}",
         got=_text(target),
         help="the model fixes the target: keep the input shapes that it was exported for",
@@ -81,13 +82,13 @@ def _fail_count(node: Node, shape: Sequence[Dim], target: Sequence[Dim]) -> None
 
 
 def flatten_at(node: Node, value: Expr, axis: int) -> Expr:
-    """A matrix: the axes before ``axis`` become rows, the others columns."""
+    """Flatten to a matrix: axes before ``axis`` become the rows, the others the columns."""
     shape = tensor_type(value).shape
     return reshape_to(node, value, (dim_product(shape[:axis]), dim_product(shape[axis:])))
 
 
 def stacked(node: Node, parts: Sequence[Expr], axis: int) -> Expr:
-    """``parts`` along a new axis."""
+    """Stack ``parts`` along a new axis."""
     expanded = [node.call(op.expand_dims, p, axis=axis, num_newaxis=1) for p in parts]
     if len(expanded) == 1:
         return expanded[0]

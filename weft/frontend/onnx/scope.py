@@ -1,4 +1,4 @@
-"""Values by name while the nodes of a graph are converted; bodies see those around them."""
+"""Conversion of the nodes of a graph; subgraphs capture values of the outer graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.support.errors import AttrsError, InternalError, InvalidModelError, We
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all graphs of a model have in common."""
+    """Properties of the model that its graphs share."""
 
     source: str
     folder: Path | None
@@ -32,7 +32,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Scope:
-    """The values of the names that are defined so far in one graph."""
+    """The values of a graph that are converted so far, by name."""
 
     model: Surroundings
     values: dict[str, Value]
@@ -68,7 +68,7 @@ class Scope:
         results = _convert(node)
         if len(results) < node.outputs_read:
             raise node.fail(
-                "there are too many outputs", expected=str(len(results)), got=str(len(names))
+                "the node has too many outputs", expected=str(len(results)), got=str(len(names))
             )
         for name, result in zip(names, results, strict=False):
             if name:
@@ -77,7 +77,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class ScopedBody:
-    """A graph inside a node, with the scope whose values it captures."""
+    """A subgraph of a node, with the scope that it captures values from."""
 
     outer: Scope
     order: GraphOrder
@@ -91,7 +91,7 @@ class ScopedBody:
         return self.order.size()
 
     def convert(self, inputs: Sequence[Value]) -> list[Value]:
-        """See ``node.Body``; the node checks that the number of inputs fits."""
+        """See ``node.Body``; the converter of the node checks the number of inputs."""
         graph = self.order.graph
         captured = {name: self.outer.values[name] for name in self.order.captured}
         scope = Scope(self.outer.model, captured)
@@ -109,7 +109,7 @@ def _convert(node: Node) -> Sequence[Value]:
         else:
             result = _run_converter(node)
     except AttrsError as error:
-        # The attribute records of the operators check values that came from the file.
+        # The attributes of the weft operator came from the model: report an invalid model.
         raise InvalidModelError(
             f"{node.op}: {error.what}",
             where=node.span,
@@ -131,7 +131,7 @@ def _convert(node: Node) -> Sequence[Value]:
     return (result,) if isinstance(result, (Expr, ShapeValue, Absent)) else result
 
 
-# Where operators take a shape as an argument, beside the data that they compute with.
+# Input index of the shape argument; other operators on shapes are evaluated at import.
 _SHAPE_ARGUMENT = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
 
 

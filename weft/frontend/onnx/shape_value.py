@@ -1,9 +1,8 @@
-"""Shapes that flow through a graph as data.
+"""Symbolic evaluation of shapes that the graph computes as tensors.
 
-Exporters compute ``Reshape`` targets with nodes: ``Shape -> Gather -> Unsqueeze -> Concat``. Where
-all sizes are fixed this folds to constants. Where some are symbolic the values live here, as
-arrays of dimensions; the few operators that shapes are computed with run on them at import, and
-no kernel ever sees them.
+Exporters compute ``Reshape`` targets with nodes: ``Shape -> Gather -> Unsqueeze -> Concat``. If all
+sizes are fixed, these fold to constants. If some are symbolic, a ``ShapeValue`` holds an array of
+dimensions, and the operators in ``_RULES`` are evaluated on it at import; no kernels are generated.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ShapeValue:
-    """An int64 tensor whose elements are dimensions; at least one of them is not a number."""
+    """An int64 tensor whose elements are dimensions, at least one of them symbolic."""
 
-    dims: np.ndarray  # of objects
+    dims: np.ndarray  # of dtype object
 
     @staticmethod
     def of_shape(shape: Shape) -> ShapeValue:
@@ -44,16 +43,16 @@ def _object_array(items: list[Dim]) -> np.ndarray:
 
 
 def settle(dims: np.ndarray) -> ShapeValue | np.ndarray:
-    """An int64 array if every dimension is a number."""
+    """Return an int64 array if every dimension is a number, else a ``ShapeValue``."""
     if all(isinstance(d, int) for d in dims.reshape(-1).tolist()):
         return dims.astype(np.int64)
     return ShapeValue(dims)
 
 
 def evaluate_on_shapes(node: Node) -> ShapeValue | np.ndarray:
-    """``node`` applied to inputs of which some are shapes.
+    """Evaluate ``node`` on symbolic shapes.
 
-    Raises ``UnsupportedModelError`` for operators that do not compute shapes.
+    Raises ``UnsupportedModelError`` for operators without a rule in ``_RULES``.
     """
     rule = _RULES.get(node.op)
     if rule is None:
@@ -72,7 +71,7 @@ def evaluate_on_shapes(node: Node) -> ShapeValue | np.ndarray:
             help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
         ) from None
     except (ArithmeticError, IndexError, ValueError) as error:
-        # Axes and indices come from the file; NumPy is the one to find them out of range.
+        # Axes and indices come from the model; NumPy raises if they are out of range.
         raise node.fail("the shape cannot be computed", got=str(error)) from None
 
 
@@ -94,7 +93,7 @@ def _axes(node: Node, inputs: list[np.ndarray]) -> tuple[int, ...]:
 
 
 def _slice(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-    """Shapes have one axis, which ``axes`` can only repeat."""
+    """Slice the only axis of a shape; ``axes`` is ignored."""
     if len(inputs) > 1:
         starts, ends = inputs[1].reshape(-1), inputs[2].reshape(-1)
     else:
@@ -118,13 +117,13 @@ def _gather(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
     taken = np.take(inputs[0], indices, axis=node.attrs.integer("axis", 0))
     if isinstance(taken, np.ndarray):
         return taken
-    scalar = np.empty((), object)  # NumPy hands out the bare element for a scalar index
+    scalar = np.empty((), object)  # NumPy returns the element itself for a scalar index
     scalar[()] = taken
     return scalar
 
 
 def _divide(node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-    # ONNX truncates; sizes are not negative, so truncation is the floor.
+    # ONNX truncates, which equals floor division for non-negative sizes.
     return _elementwise(lambda a, b: a // b)(node, inputs)
 
 

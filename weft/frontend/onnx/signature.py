@@ -1,4 +1,4 @@
-"""What an ONNX model declares of its inputs and outputs, without converting any node."""
+"""Declared input and output types of an ONNX model, without converting its nodes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Declared = tuple[tuple[str, TensorType], ...]
 def declared_signature(
     model: str | os.PathLike[str] | bytes | Any, inputs: Mapping[str, Sequence[object]]
 ) -> tuple[Declared, Declared]:
-    """Name and type of every input and output; ``inputs`` overrides shapes.
+    """Return the name and type of every input and output; ``inputs`` overrides shapes.
 
-    Sizes that are neither integers nor identifiers are ``ANY``. Raises ``InvalidModelError`` for a
-    model that cannot be read, ``UnsupportedModelError`` for element types that weft lacks and for
-    what is no tensor.
+    Sizes that are neither integers nor identifiers become ``ANY``. Raises ``InvalidModelError`` for
+    a model that cannot be read, ``UnsupportedModelError`` for unsupported element types and for
+    values that are not tensors.
     """
     graph = load_model(model).proto.graph
     constants = {tensor.name for tensor in graph.initializer}

@@ -1,12 +1,13 @@
-"""Which elements a Slice takes of an axis."""
+"""Indices that Slice selects along an axis."""
 
 from __future__ import annotations
 
 
 def sliced_positions(size: int, start: int, stop: int, step: int) -> range:
-    """Python's rule, except for a negative step whose start lies before the first element.
+    """Return the selected indices, as Python slicing does except for one case.
 
-    ONNX clamps such a start to the first element, which is then taken; Python takes none.
+    For a negative step and a start before the first element, ONNX clamps the start to index 0 and
+    selects that element; Python selects none.
     """
     if size == 0:
         return range(0)

@@ -1,4 +1,4 @@
-"""``TensorProto`` to NumPy, trusting no length that the file states."""
+"""Conversion of ``TensorProto`` to NumPy arrays, with checks of all sizes in the file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from weft.frontend.onnx.external import read_external
 from weft.ir.dtype import DType
 from weft.support.errors import InvalidModelError, UnsupportedModelError
 
-# What one tensor of a model may take once it is expanded in memory; the same bound that
-# protobuf puts on a stored one.
+# Size limit of a tensor in memory, equal to protobuf's limit for a stored one.
 MAX_TENSOR_BYTES = 2**31
 
 _TYPED_FIELD = {
@@ -28,10 +27,10 @@ _STORED_AS_BITS = {"float16": np.dtype(np.uint16), "bfloat16": np.dtype(np.uint1
 
 
 def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.ndarray:
-    """The value of ``tensor`` as a read-only array.
+    """Return the value of ``tensor`` as an array, which may be read-only.
 
-    Raises ``InvalidModelError`` where the stored data does not fit the shape, and
-    ``UnsupportedModelError`` for element types that weft lacks.
+    Raises ``InvalidModelError`` if the data does not match the shape, and
+    ``UnsupportedModelError`` for unsupported element types.
     """
     label = f"initializer {tensor.name!r}" if tensor.name else "a constant tensor"
     dtype = dtype_of(tensor.data_type, label, where)
@@ -43,7 +42,7 @@ def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.
         stored = read_external(tensor, _stored_bytes(count, dtype), folder, where)
         flat = _from_bytes(stored, dtype, count)
     elif tensor.HasField("raw_data"):
-        raw = tensor.raw_data  # every access copies
+        raw = tensor.raw_data  # every access copies the data
         _check_length(label, shape, "bytes", _stored_bytes(count, dtype), len(raw), where)
         flat = _from_bytes(np.frombuffer(raw, np.uint8), dtype, count)
     else:
@@ -52,7 +51,7 @@ def tensor_to_numpy(tensor: TensorProto, folder: Path | None, where: str) -> np.
 
 
 def checked_shape(dims: object, dtype: DType, label: str, where: object) -> tuple[int, ...]:
-    """``dims`` as a shape whose tensor fits in memory; raises ``InvalidModelError``."""
+    """Return ``dims`` as a tuple; raises ``InvalidModelError`` if negative or too large."""
     shape = tuple(int(d) for d in dims)  # type: ignore[attr-defined]
     if any(d < 0 for d in shape):
         raise InvalidModelError(
@@ -87,7 +86,7 @@ def _is_packed(dtype: DType) -> bool:
 
 
 def _stored_bytes(count: int, dtype: DType) -> int:
-    """Elements of less than a byte are packed."""
+    """Return the stored size in bytes; elements of less than 8 bits are packed."""
     return -(-count * dtype.bits // 8) if _is_packed(dtype) else count * dtype.itemsize
 
 
@@ -101,7 +100,7 @@ def _from_bytes(stored: np.ndarray, dtype: DType, count: int) -> np.ndarray:
 
 
 def _unpacked(stored: np.ndarray, dtype: DType, count: int) -> np.ndarray:
-    """The first element is in the lowest bits of a byte."""
+    """Unpack elements of less than 8 bits; the first one is in the lowest bits of a byte."""
     shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
     codes = stored[:, None] >> shifts & (1 << dtype.bits) - 1
     return codes.reshape(-1)[:count].astype(np.uint8).view(dtype.numpy)
@@ -133,7 +132,7 @@ def _from_typed_field(
 
 
 def _carrier(dtype: DType) -> np.dtype:
-    """The integers that hold the elements of ``dtype``, or the bits of them."""
+    """Return the integer dtype that holds the elements of ``dtype`` or their bits."""
     if dtype.is_small_float or _is_packed(dtype):
         return np.dtype(np.uint8)
     return _STORED_AS_BITS.get(dtype.name, dtype.numpy)

@@ -1,4 +1,4 @@
-"""Arithmetic on expressions as it is written: ``a * x + b``."""
+"""Arithmetic operators on expressions: ``a * x + b``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.ir.op import Op
 
 @dataclass(frozen=True)
 class Term:
-    """An expression with the span of ``node``; numbers take the dtype of the other operand."""
+    """An expression with operators; numbers are converted to the dtype of the other operand."""
 
     node: Node
     expr: Expr
@@ -46,7 +46,7 @@ class Term:
         return self._with(op.power, self, exponent)
 
     def raised_from(self, base: float) -> Term:
-        """``base`` to the power of this."""
+        """Return ``base`` to the power of this term."""
         return self._with(op.power, base, self)
 
     def above(self, other: Operand) -> Term:
@@ -56,7 +56,7 @@ class Term:
         return Term(self.node, self.node.call(op.sqrt, self.expr))
 
     def where(self, yes: Operand, no: Term) -> Term:
-        """``yes`` where this holds, else ``no``."""
+        """Select ``yes`` where this term is true, else ``no``."""
         first = yes.expr if isinstance(yes, Term) else self.node.scalar_like(yes, no.expr)
         return Term(self.node, self.node.call(op.where, self.expr, first, no.expr))
 

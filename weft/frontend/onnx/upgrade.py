@@ -1,4 +1,4 @@
-"""Old opsets converted to the oldest that the converters read."""
+"""Conversion of old opsets to the oldest supported one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from weft.frontend.onnx.loader import LoadedModel
 
 
 def upgrade_opset(loaded: LoadedModel) -> LoadedModel:
-    """``loaded`` at ``MIN_OPSET`` where it is older and ``onnx`` can convert it, else itself.
+    """Convert a model of an older opset to ``MIN_OPSET``.
 
-    What cannot be converted is refused later by ``check_versions``, with the model's own opset.
+    If ``onnx`` cannot convert the model, it is returned unchanged; ``check_versions`` rejects it.
     """
     proto: ModelProto = loaded.proto
     versions = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
     if len(versions) != 1 or not 1 <= versions[0] < MIN_OPSET:
         return loaded
-    # None: an operator lacks an adapter, or onnx rejects the graph.
+    # None: onnx cannot convert an operator, or rejects the graph.
     converted = convert_version(proto, MIN_OPSET)
     return loaded if converted is None else LoadedModel(converted, loaded.source, loaded.folder)

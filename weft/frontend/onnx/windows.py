@@ -1,4 +1,4 @@
-"""Windows that slide over spatial axes: what Conv and the pools have in common."""
+"""Kernel size, strides, dilations and padding of convolution and pooling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 @dataclass(frozen=True)
 class Window:
-    """One entry per spatial axis; ``before`` and ``after`` are the padding."""
+    """Window parameters, one entry per spatial axis; ``before`` and ``after`` are the padding."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -27,11 +27,11 @@ class Window:
 
     @property
     def padding(self) -> tuple[int, ...]:
-        """Top, left, bottom, right, as the operators of weft take it."""
+        """The padding in the order of weft operators: top, left, bottom, right."""
         return (*self.before, *self.after)
 
     def with_unit_axis(self) -> Window:
-        """A window over one axis as one over two, of which the first has size 1."""
+        """Return the window with a leading axis of kernel size 1."""
         return Window(
             (1, *self.kernel),
             (1, *self.strides),
@@ -42,9 +42,10 @@ class Window:
 
 
 def window_of(node: Node, kernel: Sequence[int], spatial: Shape) -> Window:
-    """The window that the attributes describe over axes of the sizes ``spatial``.
+    """Read the window attributes of ``node`` for spatial axes of the sizes ``spatial``.
 
-    Raises ``InvalidModelError`` for attributes of the wrong length or range.
+    Raises ``InvalidModelError`` for attributes of the wrong length or range, and
+    ``UnsupportedModelError`` for ``auto_pad`` over a symbolic size with a stride above 1.
     """
     rank = len(spatial)
     sizes = _checked(node, "kernel_shape", tuple(kernel), rank, 1)
@@ -68,7 +69,7 @@ def window_of(node: Node, kernel: Sequence[int], spatial: Shape) -> Window:
 def _check_padded_size(
     node: Node, spatial: Shape, before: tuple[int, ...], after: tuple[int, ...]
 ) -> None:
-    """Large strides make a small result of an image that is padded beyond any memory."""
+    """Limit the padded size: with large strides the output is small but the padded input is not."""
     padded = [
         b + a + (size if isinstance(size, int) else 1)
         for size, b, a in zip(spatial, before, after, strict=True)
@@ -86,7 +87,7 @@ def _checked(
 ) -> tuple[int, ...]:
     if len(values) != length or any(not smallest <= v < 2**31 for v in values):
         raise node.fail(
-            f"attribute {name!r} does not fit the input",
+            f"attribute {name!r} does not match the input",
             expected=f"{length} numbers, each {smallest} or more",
             got=str(values),
         )
@@ -100,7 +101,7 @@ def _same_padding(
     dilations: tuple[int, ...],
     spatial: Shape,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding for which the output has ceil(size / stride) elements."""
+    """Return the padding for which the output size is ceil(size / stride)."""
     before, after = [], []
     lower = node.attrs.text("auto_pad", "") == "SAME_LOWER"
     for size, extent, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):

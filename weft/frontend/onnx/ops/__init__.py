@@ -1,1 +1,1 @@
-"""Converters of ONNX operators, grouped by what they compute."""
+"""Converters of ONNX operators, grouped by kind of operator."""

@@ -13,7 +13,7 @@ from weft.frontend.onnx.reshaping import flatten_at, reshape_to
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 
-# The attribute of HardSigmoid that HardSwish is defined with, in 32 bits.
+# HardSwish is defined by HardSigmoid with alpha = 1 / 6 (float32).
 _SIXTH = float(np.float32(1 / 6))
 
 
@@ -30,7 +30,7 @@ def prelu(node: Node) -> Expr:
 
 
 def _slope(node: Node) -> Expr:
-    """One slope for each channel may come as a vector, as it did before opset 7."""
+    """Return the slope, reshaped if it is a vector of one slope per channel (as before opset 7)."""
     shape, own = node.shape(), node.shape(1)
     if len(own) == 1 and len(shape) > 2 and own[0] not in (1, shape[-1]) and own[0] == shape[1]:
         return reshape_to(node, node.input(1), (own[0], *(1,) * (len(shape) - 2)))
@@ -39,12 +39,15 @@ def _slope(node: Node) -> Expr:
 
 @converts("Elu", attributes=("alpha",))
 def elu(node: Node) -> Expr:
-    """The exponential sees min(x, 0), so that it cannot overflow where it is not used."""
+    """``x`` where positive, else alpha * (e**x - 1); see ``_exponential_below``."""
     return _exponential_below(node, node.input(0), node.attrs.number("alpha", 1.0))
 
 
 def _exponential_below(node: Node, x: Expr, alpha: float) -> Expr:
-    """``x`` where positive, else alpha * (e**x - 1)."""
+    """``x`` where positive, else alpha * (e**x - 1), computed as expm1(min(x, 0)).
+
+    The minimum avoids overflow of the unused result for large ``x``.
+    """
     zero = node.scalar_like(0, x)
     below = node.call(op.expm1, node.call(op.minimum, x, zero))
     scaled = node.call(op.multiply, below, node.scalar_like(alpha, x))
@@ -65,7 +68,7 @@ def celu(node: Node) -> Expr:
 
 @converts("Selu", attributes=("alpha", "gamma"))
 def selu(node: Node) -> Expr:
-    """Gamma * (x where positive, else alpha * (e**x - 1))"""
+    """Scaled ELU: gamma * (x where positive, else alpha * (e**x - 1))."""
     x = node.input(0)
     alpha = node.attrs.number("alpha", 1.67326319217681884765625)
     scaled = _exponential_below(node, x, alpha)
@@ -75,7 +78,7 @@ def selu(node: Node) -> Expr:
 
 @converts("Shrink", since=9, attributes=("bias", "lambd"))
 def shrink(node: Node) -> Expr:
-    """Zero from -lambd to lambd, beyond that moved towards zero by the bias."""
+    """Shrink: x + bias below -lambd, x - bias above lambd, else 0."""
     x = node.input(0)
     bias, limit = node.attrs.number("bias", 0.0), node.attrs.number("lambd", 0.5)
     wide = x if node.dtype().is_float else node.call(op.cast, x, dtype="float32")
@@ -117,7 +120,7 @@ def softplus(node: Node) -> Expr:
 
 @converts("Softsign")
 def softsign(node: Node) -> Expr:
-    """X / (1 + |x|)"""
+    """Compute x / (1 + |x|)."""
     x = node.input(0)
     below = node.call(op.add, node.call(op.abs, x), node.scalar_like(1, x))
     return node.call(op.divide, x, below)
@@ -185,7 +188,7 @@ def _normalise(node: Node, operator: Op) -> Expr:
 
 
 def _normalise_flattened(node: Node, operator: Op) -> Expr:
-    """Before opset 13 all axes from ``axis`` on are normalised as one."""
+    """Normalise over all axes from ``axis`` on, flattened, as defined before opset 13."""
     x, rank = node.input(0), node.rank()
     axis = node.axis(node.attrs.integer("axis", 1), rank)
     if axis == rank - 1:

@@ -30,7 +30,7 @@ def cast_like(node: Node) -> Expr:
 
 @converts("BitCast", since=26, attributes=("to",))
 def bit_cast(node: Node) -> Expr:
-    """The bits of each element as a number of another type of that size."""
+    """Reinterpret the bits of each element as another dtype of the same size."""
     code = node.attrs.integer("to", TensorProto.UNDEFINED)
     dtype, source = dtype_of(code, "the result of BitCast", node.span), node.dtype()
     if dtype == source:
@@ -47,7 +47,7 @@ def bit_cast(node: Node) -> Expr:
 
 
 def _converted(node: Node, dtype: DType) -> Expr:
-    """Input 0 as ``dtype``; ``saturate`` and ``round_mode`` speak of 8-bit floats alone."""
+    """Cast input 0 to ``dtype``; ``saturate`` and ``round_mode`` only affect 8-bit floats."""
     saturate = node.attrs.flag("saturate", True)
     if dtype.name == _SCALE_ONLY:
         return _rounded_to_scale(node, node.input(0), saturate)
@@ -57,13 +57,13 @@ def _converted(node: Node, dtype: DType) -> Expr:
 
 
 def cast_to(node: Node, value: Expr, dtype: DType) -> Expr:
-    """``value`` as ``dtype``: floats become integers towards zero, integers wrap."""
+    """Cast ``value`` to ``dtype``: floats are truncated to integers, integers wrap."""
     same = tensor_type(value).dtype == dtype
     return value if same else node.call(op.cast, value, dtype=dtype.name)
 
 
 def saturating_cast(node: Node, value: Expr, dtype: DType) -> Expr:
-    """As ``cast_to``, but what a float of 8 bits cannot hold becomes its largest number."""
+    """Cast like ``cast_to``, but clip to the finite range if ``dtype`` is an 8-bit float."""
     source = tensor_type(value).dtype
     if not dtype.is_small_float or source == dtype or source.is_bool:
         return cast_to(node, value, dtype)
@@ -74,7 +74,10 @@ def saturating_cast(node: Node, value: Expr, dtype: DType) -> Expr:
 
 
 def _rounded_to_scale(node: Node, value: Expr, saturate: bool) -> Expr:
-    """A power of two, rounded as ``round_mode`` says; the sign is lost and zero is the smallest."""
+    """Round the magnitude of ``value`` to a float8_e8m0 power of two according to ``round_mode``.
+
+    The sign is dropped, and zero becomes the smallest scale.
+    """
     dtype = DType.of(_SCALE_ONLY)
     if tensor_type(value).dtype == dtype:
         return value

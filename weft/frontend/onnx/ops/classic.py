@@ -1,4 +1,4 @@
-"""Converters of classic machine learning that compute on tensors (ai.onnx.ml)."""
+"""Converters of tensor operators of classic machine learning (domain ai.onnx.ml)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DOMAIN = "ai.onnx.ml"
 
 @converts(f"{_DOMAIN}::ArrayFeatureExtractor")
 def array_feature_extractor(node: Node) -> Expr:
-    """Chosen elements of the last axis."""
+    """Take elements of the last axis at the given indices."""
     positions = reshape_to(node, node.input(1), (-1,))
     return node.call(op.take, node.input(0), positions, axis=node.rank() - 1, mode="clip")
 

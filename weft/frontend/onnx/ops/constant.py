@@ -1,4 +1,4 @@
-"""Converters of constants, and of what is known of shapes."""
+"""Converters of constants and shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def constant(node: Node) -> Expr:
     present = [name for name in _VALUE_ATTRIBUTES if name in node.attrs]
     if len(present) != 1:
         raise node.fail(
-            "the value is not given once",
+            "exactly one value attribute must be given",
             expected=f"one of {', '.join(_VALUE_ATTRIBUTES)}",
             got=", ".join(present) or "none",
         )
@@ -66,7 +66,7 @@ def constant_of_shape(node: Node) -> Expr:
 
 @converts("Shape", attributes=("start", "end"))
 def shape_(node: Node) -> Value:
-    """The shape follows from the type of the input; symbolic dimensions stay symbolic."""
+    """Return the shape in the type of the input; symbolic dimensions stay symbolic."""
     shape = node.shape()
     start, end = node.attrs.integer("start", 0), node.attrs.integer("end", len(shape))
     return _known(node, ShapeValue.of_shape(shape[start:end]).dims)
@@ -86,12 +86,12 @@ def _known(node: Node, dims: np.ndarray) -> Value:
 
 @converts("Range", since=11)
 def range_(node: Node) -> Expr:
-    """Its length is a shape, so all three inputs must be known."""
+    """Evaluate the range at import: its length is a dimension, so all inputs must be constant."""
     start, limit, delta = (
         node.array(i, name) for i, name in enumerate(("start", "limit", "delta"))
     )
     if not start.size == limit.size == delta.size == 1 or not delta.any():
-        raise node.fail("the inputs are not a range", expected="scalars, delta not 0")
+        raise node.fail("invalid range", expected="scalars, delta not 0")
     count = max(0, int(np.ceil((limit.item() - start.item()) / delta.item())))
     dtype = DType.of(start.dtype)
     checked_shape((count,), dtype, "the result of Range", node.span)
@@ -101,7 +101,7 @@ def range_(node: Node) -> Expr:
 
 @converts("Expand", since=8)
 def expand(node: Node) -> Expr:
-    """Broadcast both ways: a size of 1 in the target keeps the input's."""
+    """Broadcast in both directions: a size of 1 in the target keeps the size of the input."""
     target = node.dims(1, "shape")
     shape = node.shape()
     rank = max(len(shape), len(target))

@@ -1,7 +1,7 @@
 """Converters of control flow: If, Loop, Scan.
 
-What is known at import is done at import: the branch is chosen, a loop whose trip count is
-known and small is unrolled. The rest becomes ``If`` and recursive functions of the IR.
+An If with a constant condition is replaced by the taken branch, and a loop with a small constant
+trip count is unrolled. Other nodes become ``If`` expressions and recursive functions of the IR.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def if_(node: Node) -> Sequence[Value]:
     types = [side.checked_type for side in sides]
     if types[0] != types[1]:
         raise UnsupportedModelError(
-            "the branches of If give results of different types",
+            "the branches of If return different types",
             where=node.span,
             expected=str(types[0]),
             got=str(types[1]),
@@ -49,7 +49,7 @@ def _side(node: Node, body: Body) -> Tuple:
     results = body.convert(())
     if not all(isinstance(r, Expr) for r in results):
         raise UnsupportedModelError(
-            "a branch of If gives a shape that is only known at run time", where=node.span
+            "a branch of If returns a shape that is only known at run time", where=node.span
         )
     types = TupleType(tuple(r.checked_type for r in results))  # type: ignore[union-attr, misc]
     return Tuple(tuple(results), span=node.span, checked_type=types)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def loop(node: Node) -> Sequence[Value]:
     body, carried = node.body("body"), list(node.inputs[2:])
     if body.input_count != len(carried) + 2 or any(v is None for v in carried):
         raise node.fail(
-            "the body does not take what the loop carries",
+            "the loop body has the wrong number of inputs",
             expected=f"{body.input_count - 2} values",
             got=str(len(carried)),
         )
@@ -78,7 +78,7 @@ def loop(node: Node) -> Sequence[Value]:
 
 
 def _unrolled(node: Node, body: Body, carried: list[Value]) -> list[Value] | None:
-    """The unrolled iterations; ``None`` if the trip count depends on data."""
+    """Unroll the loop; ``None`` if the trip count depends on data or is too large."""
     limit = _known_scalar(node, 0, None)
     going = _known_scalar(node, 1, True)
     if going is None or (node.has_input(0) and limit is None):
@@ -110,7 +110,7 @@ def _known_scalar(node: Node, index: int, default: bool | None) -> int | bool | 
     if value is None:
         return None
     if value.size != 1:
-        raise node.fail(f"input {index} is not one element", got=f"shape {value.shape}")
+        raise node.fail(f"input {index} must have exactly one element", got=f"shape {value.shape}")
     return value.reshape(()).item()
 
 
@@ -123,7 +123,7 @@ def _tensors(node: Node, values: Sequence[Value]) -> list[Expr]:
 
 
 def _empty_stack(node: Node, value: Value) -> Expr:
-    """The scan outputs of a loop without iterations."""
+    """Return the stacked scan output of a loop that runs zero times."""
     (part,) = _tensors(node, (value,))
     type_ = tensor_type(part)
     sizes = tuple(d if isinstance(d, int) else 0 for d in type_.shape)

@@ -16,7 +16,7 @@ _LEAST_RANK = 3
 
 @converts("Conv", attributes=(*WINDOW_ATTRIBUTES, "group"))
 def conv(node: Node) -> Expr:
-    """Over any number of spatial axes."""
+    """Convert a convolution over one or more spatial axes."""
     if node.rank() < _LEAST_RANK:
         raise node.fail(
             "the input needs at least one spatial axis", expected="rank 3 or more",
@@ -30,11 +30,11 @@ def conv(node: Node) -> Expr:
 
 
 def _checked_kernel(node: Node, groups: int) -> tuple[int, ...]:
-    """The spatial sizes of the weight, once everything that the node says of it agrees."""
+    """Return the spatial sizes of the weight; raises if attributes or input do not match it."""
     shape = node.shape(1)
     if len(shape) != node.rank():
         raise node.fail(
-            "the weight has another rank than the input",
+            "the weight and the input differ in rank",
             expected=f"rank {node.rank()}",
             got=f"shape ({', '.join(map(str, shape))})",
         )

@@ -1,4 +1,4 @@
-"""Convolutions over any number of spatial axes, and transposed ones over up to three."""
+"""Convolution over any number of spatial axes; transposed convolution over one to three."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.co
 def convolve(
     node: Node, x: Expr, weight: Expr, window: Window, groups: int, out_dtype: str | None = None
 ) -> Expr:
-    """Over any number of spatial axes: beyond three, a convolution for each tap in depth."""
+    """Convolve over any number of spatial axes.
+
+    With more than three, the first spatial axis (depth) is reduced to a sum of convolutions over
+    the remaining axes, one for each kernel index in depth.
+    """
     operator = _CONVOLUTIONS.get(len(window.kernel))
     if operator is None:
         if out_dtype is not None:
@@ -55,7 +59,7 @@ def _over_depth(node: Node, x: Expr, weight: Expr, window: Window, groups: int) 
 
 
 def _per_slice(node: Node, slab: Expr, kernel: Expr, window: Window, groups: int) -> Expr:
-    """Every slice in depth convolved for itself: depth joins the batch, and leaves it again."""
+    """Convolve every depth slice separately, with depth merged into the batch axis."""
     batch, channels, depth, *spatial = tensor_type(slab).concrete_shape
     rank = 3 + len(spatial)
     swapped = (0, 2, 1, *range(3, rank))
@@ -88,7 +92,7 @@ def _fixed(node: Node, x: Expr) -> tuple[int, ...]:
 @converts("ConvTranspose",
           attributes=(*WINDOW_ATTRIBUTES, "group", "output_padding", "output_shape"))
 def conv_transpose(node: Node) -> Expr:
-    """Each element of the input spreads the weight over the result, up to three axes."""
+    """Convert a transposed convolution over one to three spatial axes."""
     x, weight = node.input(0), node.input(1)
     shape, kernel = _fixed(node, x), _fixed(node, weight)
     spatial = len(shape) - 2
@@ -114,7 +118,7 @@ def conv_transpose(node: Node) -> Expr:
 
 
 def _with_zeros(node: Node, x: Expr, before: Sequence[int], after: Sequence[int]) -> Expr:
-    """Negative padding adds what no element of the input reaches: zeros."""
+    """Apply negative padding, which appends zeros to the result."""
     sides = zip(before, after, strict=True)
     width = ((0, 0), (0, 0), *((max(-b, 0), max(-a, 0)) for b, a in sides))
     if not any(map(any, width)):
@@ -125,7 +129,7 @@ def _with_zeros(node: Node, x: Expr, before: Sequence[int], after: Sequence[int]
 def _transposed_padding(
     node: Node, sizes: tuple[int, ...], strides: tuple[int, ...], spans: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What is cut off before and after, and added at the end."""
+    """Return the padding (all starts, then all ends) and the output padding of each axis."""
     count = len(sizes)
     extra = node.attrs.integers("output_padding") or (0,) * count
     mode = node.attrs.text("auto_pad", "NOTSET")

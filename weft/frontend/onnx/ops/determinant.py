@@ -1,4 +1,4 @@
-"""Converter of Det: elimination with the largest pivot of each column."""
+"""Converter of Det by Gaussian elimination with partial pivoting."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from weft.frontend.onnx.terms import Term
 from weft.ir.expr import Expr
 from weft.support.errors import UnsupportedModelError
 
-# Each column is one step with its own kernels.
+# The elimination is unrolled: every column adds kernels.
 _LARGEST = 64
 
 
 @converts("Det", since=11)
 def det(node: Node) -> Expr:
-    """The product of the pivots, negative for an odd number of exchanged rows."""
+    """Return the product of the pivots; each row exchange flips the sign."""
     shape = node.shape()
     size = shape[-1] if shape else None
     if len(shape) < 2 or shape[-2] != size:
@@ -37,7 +37,7 @@ def det(node: Node) -> Expr:
 
 
 def _eliminated(node: Node, matrix: Expr) -> tuple[Expr, Term]:
-    """What remains after the first column, and the pivot with the sign of the exchange."""
+    """Eliminate the first column; return the remaining matrix and the signed pivot."""
     rank = len(tensor_type(matrix).shape)
     size = tensor_type(matrix).concrete_shape[-1]
     column = _slice(node, matrix, 0, 1, rank - 1)
@@ -48,7 +48,7 @@ def _eliminated(node: Node, matrix: Expr) -> tuple[Expr, Term]:
     picked = node.call(op.multiply, matrix, kept)
     pivots = node.call(op.sum, picked, axis=(rank - 2,), keepdims=True)
     first = _slice(node, matrix, 0, 1, rank - 2)
-    swapped = node.call(op.where, chosen, first, matrix)  # the first row is not needed any more
+    swapped = node.call(op.where, chosen, first, matrix)  # the first row is not used again
     pivot = Term(node, _slice(node, pivots, 0, 1, rank - 1))
     moved = Term(node, position).above(0)
     one = 0 * pivot + 1
@@ -57,7 +57,7 @@ def _eliminated(node: Node, matrix: Expr) -> tuple[Expr, Term]:
     rest = _slice(node, _slice(node, swapped, 1, size, rank - 2), 1, size, rank - 1)
     below = Term(node, _slice(node, _slice(node, swapped, 1, size, rank - 2), 0, 1, rank - 1))
     beside = Term(node, _slice(node, pivots, 1, size, rank - 1))
-    # A column of zeros has pivot 0: the determinant is 0.
+    # A zero column has pivot 0 and makes the determinant 0; divide by 1 to avoid NaN.
     is_zero = Term(node, node.call(op.equal, pivot.expr, node.scalar_like(0, pivot.expr)))
     divisor = is_zero.where(1.0, pivot)
     return (Term(node, rest) - below / divisor * beside).expr, signed

@@ -1,4 +1,4 @@
-"""Converters of sums of products with named axes, and of p-norms."""
+"""Converters of Einsum and LpNormalization."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.ir.expr import Expr
 from weft.ir.shape import Dim, dim_product
 from weft.support.errors import UnsupportedModelError
 
-# Names of the axes that an ellipsis stands for, the last one first; no letter of an equation.
+# Names of the axes of an ellipsis, last axis first; equations contain no digits.
 _ELLIPSIS = "9876543210"
 
 
 class Term:
-    """A tensor whose axes have names."""
+    """A tensor with named axes, one character for each."""
 
     def __init__(self, value: Expr, names: str) -> None:
         self.value = value
@@ -30,7 +30,7 @@ class Term:
 
 @converts("Einsum", since=12, attributes=("equation",))
 def einsum(node: Node) -> Expr:
-    """Operands are contracted from the left, each step as one product of stacked matrices."""
+    """Contract the operands from left to right, each step as a batched matmul."""
     equation = node.attrs.text("equation", "").replace(" ", "")
     left, arrow, right = equation.partition("->")
     names = left.split(",")
@@ -48,7 +48,7 @@ def einsum(node: Node) -> Expr:
 
 
 def _term(node: Node, index: int, text: str) -> Term:
-    """Input ``index`` with the ellipsis written out and repeated names taken as diagonals."""
+    """Return input ``index`` with the ellipsis expanded and diagonals taken of repeated names."""
     rank = node.rank(index)
     if "..." in text:
         hidden = rank - len(text) + 3
@@ -71,7 +71,7 @@ def _term(node: Node, index: int, text: str) -> Term:
 
 
 def _diagonal(node: Node, value: Expr, first: int, second: int) -> Expr:
-    """The elements at which two axes have the same position, along the first of them."""
+    """Take the diagonal of two axes, along the first of them."""
     shape = tensor_type(value).shape
     size = shape[first]
     if not isinstance(size, int) or size != shape[second]:
@@ -93,15 +93,15 @@ def _written_out(node: Node, text: str, terms: list[Term]) -> str:
     target = text.replace("...", _ELLIPSIS[len(_ELLIPSIS) - longest:])
     known = {c for t in terms for c in t.names}
     if len(set(target)) < len(target) or not set(target) <= known:
-        raise node.fail("the output repeats an axis or names one that is in no operand",
+        raise node.fail("the output repeats an axis or names an unknown axis",
                         got=text)
     return target
 
 
 def _implied(left: str, terms: list[Term]) -> str:
-    """The axes of an ellipsis, then all letters that occur once, in alphabetical order.
+    """Return the implicit output: the axes of an ellipsis, then letters that occur once, sorted.
 
-    They are counted in the equation as it is written: terms have lost their repeated letters.
+    Letters are counted in the equation, since ``_term`` removes repeated letters.
     """
     every = "".join(t.names for t in terms)
     hidden = "".join(c for c in _ELLIPSIS if c in every)
@@ -109,7 +109,7 @@ def _implied(left: str, terms: list[Term]) -> str:
 
 
 def _summed(node: Node, term: Term, target: str, others: list[Term]) -> Term:
-    """Sum the axes that no other operand and not the result uses."""
+    """Sum over the axes that neither the result nor another operand uses."""
     needed = set(target).union(*(set(t.names) for t in others))
     axes = tuple(i for i, c in enumerate(term.names) if c not in needed)
     if not axes:
@@ -119,7 +119,10 @@ def _summed(node: Node, term: Term, target: str, others: list[Term]) -> Term:
 
 
 def _contracted(node: Node, a: Term, b: Term, target: str, rest: list[Term]) -> Term:
-    """One product: shared axes that are kept stack the matrices, the others are summed."""
+    """Contract two terms by a batched matmul.
+
+    Shared axes that are needed later become batch axes; the other shared axes are summed.
+    """
     needed = set(target).union(*(set(t.names) for t in rest))
     shared = [c for c in a.names if c in b.names]
     stretched = [c for c in shared if a.size(c) != b.size(c)]
@@ -142,7 +145,7 @@ def _as_matrices(node: Node, term: Term, groups: tuple[str, str, str]) -> Expr:
 
 
 def _multiplied_out(node: Node, a: Term, b: Term, needed: set[str]) -> Term:
-    """Where an axis of size 1 meets a longer one: elementwise, then summed."""
+    """Contract terms with broadcast axes: multiply elementwise, then sum."""
     names = a.names + "".join(c for c in b.names if c not in a.names)
     wide = [
         reshape_to(node, _arranged(node, t, "".join(c for c in names if c in t.names)),
@@ -162,7 +165,7 @@ def _arranged(node: Node, term: Term, names: str) -> Expr:
 
 @converts("LpNormalization", attributes=("axis", "p"))
 def lp_normalization(node: Node) -> Expr:
-    """Divided by the 1-norm or 2-norm along an axis; zero where the norm is."""
+    """Divide by the 1-norm or 2-norm along an axis; the result is zero where the norm is zero."""
     x = node.input(0)
     axis = node.axis(node.attrs.integer("axis", -1), node.rank())
     p = node.attrs.integer("p", 2)

@@ -109,7 +109,7 @@ def mod(node: Node) -> Expr:
 
 @converts("Pow")
 def pow_(node: Node) -> Expr:
-    """The base decides the dtype; the exponent may have another one."""
+    """Convert Pow; the result has the dtype of the base, the exponent may have another one."""
     base, exponent = node.input(0), node.input(1)
     dtype = node.dtype(0)
     if dtype.is_float:
@@ -120,7 +120,7 @@ def pow_(node: Node) -> Expr:
 
 
 def _snapped(node: Node, power: Expr) -> Expr:
-    """Powers a few units of precision away from an integer as that integer, before truncation."""
+    """Round powers within rounding error of an integer, so that truncation gives that integer."""
     nearest = node.call(op.round, power)
     error = node.call(op.abs, node.call(op.subtract, power, nearest))
     bound = node.call(op.multiply, node.call(op.abs, power), node.scalar_like(1e-14, power))
@@ -134,7 +134,7 @@ def where(node: Node) -> Expr:
 
 @converts("Identity")
 def identity(node: Node) -> Value:
-    """Of sequences and optional values, too."""
+    """Return the input, which may also be a sequence or an optional value."""
     value = node.inputs[0] if node.inputs else None
     return node.input(0) if value is None else value
 
@@ -167,7 +167,7 @@ def clip_by_attributes(node: Node) -> Expr:
 
 @converts("Clip", since=11)
 def clip_by_inputs(node: Node) -> Expr:
-    """Bounds of integers are applied one by one: attributes are floats and would round them."""
+    """Clip to bounds from inputs; integers use max and min, as float attributes lose precision."""
     low, high = _bound(node, 1, float("-inf")), _bound(node, 2, float("inf"))
     if low is not None and high is not None and node.dtype().is_float:
         return node.call(op.clip, node.input(0), a_min=low, a_max=high)
@@ -178,7 +178,7 @@ def clip_by_inputs(node: Node) -> Expr:
 
 
 def _bound(node: Node, index: int, default: float) -> float | None:
-    """A bound that is left out or constant; ``None`` where run time decides."""
+    """Return a constant or default bound; ``None`` if it is only known at run time."""
     if not node.has_input(index):
         return default
     value = constant_value(node.input(index))

@@ -1,4 +1,4 @@
-"""Converter of Col2Im: columns of windows added up into an image."""
+"""Converter of Col2Im, which sums overlapping windows into an image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.topi.nn.window import window_count, window_span
 
 @converts("Col2Im", since=18, attributes=("dilations", "pads", "strides"))
 def col2im(node: Node) -> Expr:
-    """Input [batch, channels * taps, windows]; every tap is added where its window took it."""
+    """Scatter-add the columns [batch, channels * taps, windows] into the padded image."""
     image, block = node.ints(1, "image_shape"), node.ints(2, "block_shape")
     rank = len(image)
     strides = node.attrs.integers("strides") or (1,) * rank
@@ -38,7 +38,7 @@ def col2im(node: Node) -> Expr:
     taps = math.prod(block)
     if known[1] % taps or known[2] != math.prod(counts):
         raise node.fail(
-            "the columns do not fit the image",
+            "the columns do not match the image",
             expected=f"channels * {taps} rows and {math.prod(counts)} windows",
             got=str(tensor_type(node.input(0))),
         )
@@ -62,7 +62,7 @@ def _positions(
     padded: list[int], counts: list[int], block: tuple[int, ...], strides: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> np.ndarray:
-    """Of each tap of each window, its position in the flat padded image; taps outermost."""
+    """Return the index in the flat padded image of each tap of each window; taps are outermost."""
     result = []
     for tap in itertools.product(*map(range, block)):
         flat = np.zeros((1,) * len(padded), np.int64)

@@ -1,4 +1,4 @@
-"""Converters that read and write at positions that another input gives."""
+"""Converters of gather and scatter operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max"
 
 
 def counted_from_start(node: Node, indices: Expr, sizes: Sequence[Dim]) -> Expr:
-    """Negative positions count from the end; ``sizes`` has one size for each entry of axis 0."""
+    """Convert negative indices; ``sizes`` holds one size, or one for each entry of axis 0."""
     if not all(isinstance(s, int) for s in sizes):
         raise UnsupportedModelError(f"{node.op} along an axis of symbolic size", where=node.span)
     type_ = tensor_type(indices)
@@ -32,7 +32,7 @@ def counted_from_start(node: Node, indices: Expr, sizes: Sequence[Dim]) -> Expr:
 
 
 def index_tuples(node: Node, index: int, batch: int = 0) -> Expr:
-    """Input ``index`` holds index tuples along its last axis; weft has them along the first."""
+    """Move the index tuples of input ``index`` from the last axis to the first, as weft expects."""
     rank = node.rank(index)
     if rank == 0:
         raise node.fail("the indices are a scalar", expected="rank 1 or more")
@@ -79,7 +79,7 @@ def scatter_nd(node: Node) -> Expr:
 
 @converts("TensorScatter", since=24, attributes=("axis", "mode"))
 def tensor_scatter(node: Node) -> Expr:
-    """Writes a block of the sequence axis at a position of each batch; ``circular`` wraps."""
+    """Write a block along ``axis`` at a start index for each batch entry; ``circular`` wraps."""
     rank = node.rank()
     axis = node.axis(node.attrs.integer("axis", -2), rank)
     size, (batch, *_) = node.shape()[axis], node.shape()
@@ -102,7 +102,7 @@ def tensor_scatter(node: Node) -> Expr:
 
 @converts("OneHot", since=9, attributes=("axis",))
 def one_hot(node: Node) -> Expr:
-    """Positions out of range give a row of the off value."""
+    """Compare indices with the classes; indices out of range give only off values."""
     (depth,) = (int(d) for d in node.array(1, "depth").reshape(-1))
     rank = node.rank() + 1
     axis = node.axis(node.attrs.integer("axis", -1), rank)

@@ -1,4 +1,4 @@
-"""Converter of Gradient (ai.onnx.preview.training): weft differentiates at import."""
+"""Converter of Gradient (ai.onnx.preview.training), differentiated at import."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from weft.transform.autodiff.gradient import gradient, pure_graph
 
 @converts("ai.onnx.preview.training::Gradient", attributes=("xs", "zs", "y"), outputs=1 << 20)
 def gradient_of_graph(node: Node) -> Sequence[Value]:
-    """The derivatives of ``y`` by ``xs``, where ``xs`` and ``zs`` have the values of the inputs.
+    """Return the derivatives of ``y`` with respect to ``xs``, evaluated at the inputs.
 
-    All three name values of the graph; ``y`` is a function of ``xs`` and ``zs`` alone.
+    ``xs``, ``zs`` and ``y`` name values of the graph; ``y`` may depend on ``xs`` and ``zs`` only.
     """
     names = [*(node.attrs.texts("xs") or ()), *(node.attrs.texts("zs") or ())]
     inputs = node.all_inputs()
     if len(names) != len(inputs) or not node.attrs.texts("xs"):
-        raise node.fail("the inputs are not the values of xs and zs", expected=str(len(names)),
+        raise node.fail("the number of inputs does not match xs and zs", expected=str(len(names)),
                         got=str(len(inputs)))  # fmt: skip
     positions = [_named(node, name) for name in names]
     variables = [Var(f"x{i}", p.checked_type, checked_type=p.checked_type)
@@ -47,12 +47,12 @@ def gradient_of_graph(node: Node) -> Sequence[Value]:
 def _named(node: Node, name: str) -> Expr:
     value = node.known.get(name)
     if not isinstance(value, Expr):
-        raise node.fail("reads a value that is not computed yet", got=repr(name))
+        raise node.fail("undefined value", got=repr(name))
     return value
 
 
 def _replaced(root: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    """``root`` with nodes replaced, types kept."""
+    """Replace expressions in ``root``; types are kept."""
     memo = dict(values)
     for node in post_order(root):
         if node in memo:

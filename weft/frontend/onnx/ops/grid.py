@@ -1,4 +1,4 @@
-"""Converter of sampling at positions computed at run time: GridSample."""
+"""Converter of GridSample, which samples at coordinates computed at run time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _CUBIC_A = -0.75
 
 @dataclass(frozen=True)
 class Tap:
-    """One of the grid points around a position: where it is, its weight, and if it exists."""
+    """An input index along one axis, its weight, and whether it is inside the input.
+
+    ``None`` means a weight of 1, and always inside.
+    """
 
     position: Expr
     weight: Expr | None
@@ -32,7 +35,7 @@ class Tap:
 
 
 class Arithmetic:
-    """Operators on expressions of one node, with numbers among the operands."""
+    """Arithmetic on expressions of ``node``; the second operand may be a number."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -53,7 +56,7 @@ class Arithmetic:
 
 @converts("GridSample", since=16, attributes=("align_corners", "mode", "padding_mode"))
 def grid_sample(node: Node) -> Expr:
-    """Every output position mixes the input's points around it, axis by axis."""
+    """Sum the weighted input elements around each coordinate, over all combinations of taps."""
     shape, grid = node.shape(), node.shape(1)
     if not all(isinstance(d, int) for d in (*shape, *grid)):
         raise UnsupportedModelError("GridSample of symbolic sizes", where=node.span,
@@ -69,7 +72,7 @@ def grid_sample(node: Node) -> Expr:
 
 
 def _taps_of(node: Node, axis: int, mode: str) -> list[Tap]:
-    """The taps along one axis; the grid names the last axis first."""
+    """Return the taps along ``axis``; grid coordinates are ordered from the last axis."""
     shape, m = node.shape(), Arithmetic(node)
     size, last = int(shape[axis + 2]), len(shape) - 3 - axis  # type: ignore[call-overload]
     x = node.call(op.take, node.input(1), node.constant(last, "int64"), axis=len(shape) - 1,
@@ -102,7 +105,7 @@ def _taps_of(node: Node, axis: int, mode: str) -> list[Tap]:
 
 
 def _tap(node: Node, position: Expr, weight: Expr | None, size: int, padding: str) -> Tap:
-    """Points beyond the input count as zero, or are the nearest that exists."""
+    """Return a tap; outside the input it is zero (padding ``zeros``) or the nearest element."""
     inside = None
     if padding == "zeros":
         m = Arithmetic(node)
@@ -113,7 +116,7 @@ def _tap(node: Node, position: Expr, weight: Expr | None, size: int, padding: st
 
 
 def _reflected(m: Arithmetic, x: Expr, low: float, high: float) -> Expr:
-    """``x`` folded at both borders, as often as it takes."""
+    """Reflect ``x`` at both borders until it is between them."""
     width = high - low
     if width <= 0:
         return m.mul(x, 0.0)
@@ -142,7 +145,7 @@ def _cubic_weights(m: Arithmetic, part: Expr) -> list[Expr]:
 
 
 def _gathered(node: Node, corner: tuple[Tap, ...]) -> Expr:
-    """The input at one combination of taps, weighed: [batch, channels, positions…]."""
+    """Gather the weighted input at one tap per axis: [batch, channels, positions…]."""
     batch, channels, *_ = node.shape()
     positions = tensor_type(corner[0].position).shape[1:]
     rank = 2 + len(positions)
@@ -154,7 +157,7 @@ def _gathered(node: Node, corner: tuple[Tap, ...]) -> Expr:
     lead = [
         node.constant(np.arange(n).reshape([-1 if a == axis else 1 for a in range(rank)]), "int64")
         for axis, n in enumerate((batch, channels))
-        if isinstance(n, int)  # which the caller has checked
+        if isinstance(n, int)  # always: the caller checks it
     ]
     index = [node.call(op.broadcast_to, i, shape=full)
              for i in (*lead, *(spread(t.position) for t in corner))]

@@ -1,4 +1,4 @@
-"""Converters that select, join and pad elements."""
+"""Converters of Concat, Split, Slice, Gather and Pad."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _split(node: Node, sizes: tuple[int, ...] | None, count: int) -> Sequence[Ex
         sizes = _even_sizes(node, length, count)
     if sum(sizes) != length or min(sizes, default=-1) < 0 or len(sizes) < node.output_count:
         raise node.fail(
-            "the split sizes do not add up to the axis",
-            expected=f"sizes of {node.output_count} parts that sum to {length}",
+            "wrong sum or number of split sizes",
+            expected=f"{node.output_count} sizes that sum to {length}",
             got=str(sizes),
         )
     if len(sizes) == 1:
@@ -61,10 +61,10 @@ def _split(node: Node, sizes: tuple[int, ...] | None, count: int) -> Sequence[Ex
 
 
 def _even_sizes(node: Node, length: int, count: int) -> tuple[int, ...]:
-    """Equal parts, of which the last may be smaller (opset 18)."""
+    """Return equal sizes; the last one may be smaller (opset 18)."""
     if count < 1 or count > max(length, 1):
         raise node.fail(
-            "the axis cannot be split into so many parts", expected=f"1 to {length}", got=str(count)
+            "invalid number of outputs", expected=f"1 to {length}", got=str(count)
         )
     part = -(-length // count)
     return (*(part,) * (count - 1), length - part * (count - 1))
@@ -97,13 +97,13 @@ def _slice(
     axes: tuple[int, ...] | None,
     steps: tuple[int, ...] | None,
 ) -> Expr:
-    """Bounds count as in Python, beyond the ends they are clipped."""
+    """Slice as Python does: negative bounds count from the end, all bounds are clipped."""
     shape = node.shape()
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise node.fail(
-            "starts, ends, axes and steps do not fit together",
+            "starts, ends, axes and steps do not match",
             expected="as many of each, steps not 0",
             got=f"{starts}, {ends}, {axes}, {steps}",
         )
@@ -122,13 +122,13 @@ def _bounds(size: Dim, start: int, stop: int, step: int) -> tuple[int, int]:
     if not isinstance(size, int):
         return start, min(stop, 2**31 - 1)
     span = sliced_positions(size, start, stop, step)
-    # Going down, the bound before the first element is -1, which would count from the end.
+    # With a negative step, stop -1 (before the first element) would count from the end.
     return span.start, span.stop if span.stop >= 0 else -size - 1
 
 
 @converts("Gather", attributes=("axis",))
 def gather(node: Node) -> Expr:
-    """Negative indices count from the end; constant ones are checked and resolved here."""
+    """Take slices along ``axis``; negative indices count from the end."""
     axis = node.axis(node.attrs.integer("axis", 0), node.rank())
     data, indices = node.input(0), node.input(1)
     size = node.shape()[axis]
@@ -159,12 +159,12 @@ def pad_by_inputs(node: Node) -> Expr:
 
 
 def _pad(node: Node, pads: tuple[int, ...], axes: tuple[int, ...] | None, fill: Expr) -> Expr:
-    """Negative amounts crop."""
+    """Pad ``axes`` (all if ``None``); negative amounts crop."""
     rank = node.rank()
     axes = tuple(range(rank)) if axes is None else tuple(node.axis(a, rank) for a in axes)
     if len(pads) != 2 * len(axes) or any(abs(p) >= 1 << 31 for p in pads):
         raise node.fail(
-            "the amounts of padding do not fit the input",
+            "the pads do not match the input",
             expected=f"{2 * len(axes)} numbers",
             got=str(pads),
         )
@@ -183,13 +183,13 @@ def _pad(node: Node, pads: tuple[int, ...], axes: tuple[int, ...] | None, fill: 
 
 
 def _wrapped(node: Node, data: Expr, width: list[tuple[int, int]]) -> Expr:
-    """The tensor repeated along its axes, as on a torus."""
+    """Pad periodically: indices wrap around at both ends of an axis."""
     for axis, (before, after) in enumerate(width):
         size = tensor_type(data).shape[axis]
         if not before and not after:
             continue
         if not isinstance(size, int) or size == 0:
-            raise UnsupportedModelError("Pad wraps an axis of symbolic or no size",
+            raise UnsupportedModelError("Pad wraps an axis of symbolic or zero size",
                                         where=node.span)  # fmt: skip
         positions = node.constant(np.arange(-before, size + after) % size, "int64")
         data = node.call(op.take, data, positions, axis=axis, mode="clip")
@@ -209,7 +209,7 @@ def _cropped(node: Node, width: list[tuple[int, int]]) -> Expr:
         first, last = max(-width[axis][0], 0), size - max(-width[axis][1], 0)
         if first > last:
             raise node.fail(
-                "more is cropped than there is", expected=f"at most {size}", got=str(width[axis])
+                "the pads crop more than the axis", expected=f"at most {size}", got=str(width[axis])
             )
         begin.append(first)
         end.append(last)

@@ -1,4 +1,4 @@
-"""Converters of products of quantised numbers: MatMulInteger, ConvInteger, QLinear*."""
+"""Converters of quantised matmul and convolution: MatMulInteger, ConvInteger, QLinear*."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from weft.ir.expr import Expr
 
 
 def _centred(node: Node, value: int, zero: int, *, vector_axis: int) -> Expr:
-    """Input ``value`` less the zero point at input ``zero``, in 32 bits.
+    """Subtract the zero point in input ``zero`` from input ``value``, in int32.
 
-    A vector of zero points belongs to ``vector_axis`` of the value.
+    A vector of zero points is broadcast along ``vector_axis`` of the value.
     """
     wide = node.call(op.cast, node.input(value), dtype="int32")
     if not node.has_input(zero):
@@ -29,7 +29,7 @@ def _centred(node: Node, value: int, zero: int, *, vector_axis: int) -> Expr:
 
 
 def spread_along(node: Node, vector: Expr, value: int, axis: int) -> Expr:
-    """One number for all, or one for each position along an axis of input ``value``."""
+    """Reshape a scalar or vector to broadcast along ``axis`` of input ``value``."""
     shape = tensor_type(vector).shape
     if shape in ((), (1,)):
         return reshape_to(node, vector, ())
@@ -40,10 +40,10 @@ def spread_along(node: Node, vector: Expr, value: int, axis: int) -> Expr:
 
 
 def _byte_product(node: Node, a: int, a_zero: int, b: int, b_zero: int) -> Expr:
-    """The product of inputs ``a`` and ``b`` less their zero points, in 32 bits.
+    """Matmul of inputs ``a`` and ``b`` minus their zero points ``x`` and ``y``, in int32.
 
-    ``(a - x) (b - y) = a b - x sum(b) - sum(a) y + K x y``: the bytes themselves are multiplied,
-    and of constant operands the sums are constants.
+    ``(a - x) (b - y) = a b - x sum(b) - sum(a) y + K x y``, so the matmul reads the 8-bit operands;
+    the sums of constant operands are folded.
     """
     left, right = node.input(a), node.input(b)
     product = multiplied(node, left, right, "int32")
@@ -67,7 +67,7 @@ def _wide(node: Node, value: Expr) -> Expr:
 
 
 def _zero_point(node: Node, value: int, zero: int, *, axis: int) -> Expr | None:
-    """The zero point at input ``zero`` in 32 bits; ``None`` where it is 0 for certain."""
+    """Return the zero point in input ``zero`` as int32; ``None`` if it is absent or constant 0."""
     if not node.has_input(zero):
         return None
     known = constant_value(node.input(zero))
@@ -77,12 +77,12 @@ def _zero_point(node: Node, value: int, zero: int, *, axis: int) -> Expr | None:
 
 
 def _can_multiply_bytes(node: Node, a: int, b: int) -> bool:
-    """Whether both inputs are matrices, or stacks of them, of a known inner size."""
+    """Whether both inputs have rank 2 or more and K is fixed."""
     return min(node.rank(a), node.rank(b)) > 1 and isinstance(node.shape(a)[-1], int)
 
 
 def integer_product(node: Node, a: int, a_zero: int, b: int, b_zero: int) -> Expr:
-    """NumPy's ``matmul`` of inputs ``a`` and ``b`` less their zero points, in 32 bits."""
+    """NumPy's ``matmul`` of inputs ``a`` and ``b`` minus their zero points, in int32."""
     if _can_multiply_bytes(node, a, b):
         return _byte_product(node, a, a_zero, b, b_zero)
     left = _centred(node, a, a_zero, vector_axis=-2)
@@ -100,10 +100,11 @@ def conv_integer(node: Node) -> Expr:
 
 
 def _byte_convolution(node: Node, x: int, x_zero: int, w: int, w_zero: int) -> Expr:
-    """The convolution of inputs ``x`` and ``w`` less their zero points, in 32 bits.
+    """Convolve inputs ``x`` and ``w`` minus their zero points, in int32.
 
-    With a kernel around zero the bytes themselves are convolved, the border filled with the zero
-    point of the data, and its part of the sums is taken off. Otherwise both are upcast first.
+    If the weight has no zero point and there is one group, the 8-bit operands are convolved, with
+    the border padded by the zero point of ``x``; then zero point * sum(weight) is subtracted.
+    Otherwise both operands are upcast to int32 first.
     """
     data, weight = node.input(x), node.input(w)
     kernel = [d for d in tensor_type(weight).shape[2:] if isinstance(d, int)]
@@ -129,7 +130,7 @@ def _byte_convolution(node: Node, x: int, x_zero: int, w: int, w_zero: int) -> E
 
 @converts("QLinearMatMul", since=10)
 def qlinear_matmul(node: Node) -> Expr:
-    """Inputs a, its scale and zero point, b and its, the scale and zero point of the result."""
+    """Inputs: a and b, each with scale and zero point, the scale and zero point of the result."""
     product = integer_product(node, 0, 2, 3, 5)
     scales = node.call(op.multiply, spread_along(node, node.input(1), 0, -2),
                        spread_along(node, node.input(4), 3, -1))
@@ -138,7 +139,7 @@ def qlinear_matmul(node: Node) -> Expr:
 
 @converts("QLinearConv", since=10, attributes=(*WINDOW_ATTRIBUTES, "group"))
 def qlinear_conv(node: Node) -> Expr:
-    """As ``QLinearMatMul``, with a bias of 32 bits at the scale of the product."""
+    """Inputs as in ``QLinearMatMul``, then an int32 bias at the scale of the product."""
     product = _byte_convolution(node, 0, 2, 3, 5)
     if node.has_input(8):
         product = node.call(op.nn.bias_add, product, node.input(8), axis=1)

@@ -1,4 +1,4 @@
-"""Converters of matmuls."""
+"""Converters of Gemm and MatMul."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MATRIX = 2
 
 @converts("Gemm", attributes=("alpha", "beta", "transA", "transB"))
 def gemm(node: Node) -> Expr:
-    """The sum alpha * A B + beta * C; ``nn.dense`` takes B transposed, as most exporters do."""
+    """Compute alpha * A B + beta * C; ``nn.dense`` takes B transposed, as most exporters do."""
     for index in (0, 1):
         if node.rank(index) != _MATRIX:
             raise node.fail(f"input {index} is not a matrix", got=f"rank {node.rank(index)}")
@@ -25,7 +25,7 @@ def gemm(node: Node) -> Expr:
         b = transposed(node, b)
     product = _scaled(node, node.call(op.nn.dense, a, b), node.attrs.number("alpha", 1.0))
     beta = node.attrs.number("beta", 1.0)
-    if not node.has_input(2) or beta == 0:  # as in BLAS, C is not read then and may hold NaN
+    if not node.has_input(2) or beta == 0:  # as in BLAS, beta 0 ignores C, even NaN
         return product
     return node.call(op.add, product, _scaled(node, node.input(2), beta))
 
@@ -37,7 +37,7 @@ def _scaled(node: Node, value: Expr, factor: float) -> Expr:
 
 
 def transposed(node: Node, matrix: Expr) -> Expr:
-    """The last two axes swapped."""
+    """Swap the last two axes."""
     rank = len(tensor_type(matrix).shape)
     axes = (*range(rank - 2), rank - 1, rank - 2)
     return node.call(op.transpose, matrix, axes=axes)
@@ -45,10 +45,10 @@ def transposed(node: Node, matrix: Expr) -> Expr:
 
 @converts("MatMul")
 def matmul(node: Node) -> Expr:
-    """NumPy's ``matmul``: vectors are padded to matrices, leading axes broadcast."""
+    """NumPy's ``matmul``: vectors are expanded to matrices, batch axes broadcast."""
     a, b = node.input(0), node.input(1)
     if node.rank(0) == 0 or node.rank(1) == 0:
-        raise node.fail("an input is a scalar", expected="vectors, matrices or stacks of them")
+        raise node.fail("an input is a scalar", expected="rank 1 or more")
     a_is_vector, b_is_vector = node.rank(0) == 1, node.rank(1) == 1
     if a_is_vector:
         a = node.call(op.expand_dims, a, axis=0, num_newaxis=1)
@@ -61,7 +61,7 @@ def matmul(node: Node) -> Expr:
 
 
 def multiplied(node: Node, a: Expr, b: Expr, out_dtype: str | None = None) -> Expr:
-    """The product of matrices or stacks of them, of ``out_dtype`` or that of the operands."""
+    """Matmul of tensors of rank 2 or more; ``out_dtype`` defaults to that of the operands."""
     a_shape, b_shape = tensor_type(a).shape, tensor_type(b).shape
     if dims_equal(a_shape[-1], b_shape[-2]) is False:
         raise node.fail(
@@ -78,7 +78,7 @@ def multiplied(node: Node, a: Expr, b: Expr, out_dtype: str | None = None) -> Ex
 
 
 def _batched(node: Node, a: Expr, b: Expr, out_dtype: str | None) -> Expr:
-    """Leading axes broadcast to one shape, and flattened to the one that ``batch_matmul`` has."""
+    """Broadcast the batch axes and flatten them to the single one of ``batch_matmul``."""
     a_shape, b_shape = tensor_type(a).shape, tensor_type(b).shape
     batch = _broadcast_batch(node, a_shape[:-2], b_shape[:-2])
     product = node.call(

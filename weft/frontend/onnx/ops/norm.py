@@ -37,7 +37,7 @@ def _normalized_by_given(node: Node) -> Expr:
     outputs=3,
 )
 def batch_normalization_or_training(node: Node) -> Sequence[Expr]:
-    """In training the statistics are those of the batch, and the running ones follow them."""
+    """Normalise; in training mode by batch statistics, which also update the running ones."""
     if not node.attrs.flag("training_mode"):
         return (_normalized_by_given(node),)
     rank, momentum = node.rank(), node.attrs.number("momentum", 0.9)
@@ -58,7 +58,7 @@ def batch_normalization_or_training(node: Node) -> Sequence[Expr]:
 
 @converts("LRN", attributes=("alpha", "beta", "bias", "size"))
 def lrn(node: Node) -> Expr:
-    """A window wider than the channels sums them all; only its share of alpha then counts."""
+    """Convert LRN; a window wider than all channels is shrunk, with ``alpha`` scaled to match."""
     size, alpha = node.attrs.integer("size", 0), node.attrs.number("alpha", 1e-4)
     if size < 1 or node.rank() < 2:
         raise node.fail("attribute 'size' is not positive, or there are no channels")
@@ -84,9 +84,9 @@ def lrn(node: Node) -> Expr:
     outputs=3,
 )
 def layer_normalization(node: Node) -> Sequence[Expr]:
-    """Normalises the axes from ``axis`` on; the last one alone is an operator of weft.
+    """Normalise over the axes from ``axis`` on; ``nn.layer_norm`` is used for the last axis only.
 
-    The optional outputs are the mean and the inverse of the standard deviation.
+    The optional outputs are the mean and the inverse standard deviation.
     """
     x, rank = node.input(0), node.rank()
     axis = node.axis(node.attrs.integer("axis", -1), rank)
@@ -111,7 +111,7 @@ def _zeros_like(node: Node, vector: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Standardized:
-    """``value`` has mean 0 and deviation 1; ``deviation`` includes epsilon."""
+    """``value`` has mean 0 and variance 1; ``deviation`` is sqrt(variance + epsilon)."""
 
     value: Expr
     mean: Expr
@@ -137,7 +137,7 @@ def instance_normalization(node: Node) -> Expr:
 
 @converts("Dropout", attributes=("ratio", "seed"), outputs=2)
 def dropout(node: Node) -> Sequence[Expr]:
-    """Where nothing is dropped, at inference, the mask of opset 12 on keeps everything."""
+    """Return the input and an all-true mask; training mode is not supported."""
     ratio = constant_value(node.input(1)) if node.has_input(1) else None
     if node.has_input(2) and (ratio is None or ratio.any()):
         training = constant_value(node.input(2))

@@ -1,4 +1,4 @@
-"""Converters of running sums, sorted order and triangles."""
+"""Converters of CumSum, CumProd, TopK, Trilu, EyeLike, Tile and Hardmax."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ register("CumProd", _scan(op.cumprod), since=26, attributes=("exclusive", "rever
 @converts("TopK", since=10, attributes=("axis",), outputs=2)
 @converts("TopK", since=11, attributes=("axis", "largest", "sorted"), outputs=2)
 def top_k(node: Node) -> Sequence[Expr]:
-    """Always sorted, which the format allows where it is not asked for."""
+    """Convert TopK; the result is always sorted, which ``sorted=0`` permits."""
     return _top_k(node, node.integer(1, "K"))
 
 
@@ -95,7 +95,7 @@ def tile(node: Node) -> Expr:
 
 @converts("Hardmax", attributes=("axis",))
 def hardmax_flattened(node: Node) -> Expr:
-    """Before opset 13 all axes from ``axis`` on are one."""
+    """Hardmax over all axes from ``axis`` on, flattened, as defined before opset 13."""
     axis = node.axis(node.attrs.integer("axis", 1), node.rank())
     rows = flatten_at(node, node.input(0), axis)
     return reshape_to(node, _hardmax(node, rows, 1), node.shape())

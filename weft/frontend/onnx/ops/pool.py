@@ -82,10 +82,10 @@ def _pool_image(
 
 
 def _pool_axes(node: Node, operator: Op, window: Window, attrs: Mapping[str, Any]) -> Expr:
-    """One spatial axis after the other, each as the columns of an image.
+    """Pool one spatial axis after the other, each with a 2-D pool of width 1.
 
-    The largest of the largest is the largest; and as a window is a box, of which along each axis
-    the same positions count, the mean of means is the mean.
+    Max pooling is separable. So is average pooling: a window is a box, so the number of elements
+    that count along an axis is the same for all positions along the other axes.
     """
     x = node.input(0)
     for axis in range(len(window.kernel)):
@@ -106,7 +106,7 @@ def _pool_axes(node: Node, operator: Op, window: Window, attrs: Mapping[str, Any
 
 
 def _over_image(node: Node, operator: Op) -> Expr:
-    """All spatial axes together, as the columns of an image."""
+    """Apply a global 2-D pool to all spatial axes, flattened to the width of an image."""
     _check_rank(node)
     if node.rank() == _IMAGE_RANK:
         return node.call(operator, node.input(0))
@@ -118,7 +118,7 @@ def _over_image(node: Node, operator: Op) -> Expr:
 
 @converts("LpPool", since=2, attributes=(*WINDOW_ATTRIBUTES, "ceil_mode", "p"))
 def lp_pool(node: Node) -> Expr:
-    """The p-norm of each window, from the mean over all of its taps, padding included."""
+    """Compute the p-norm of each window from the average pool of |x|**p, including padding."""
     p = float(node.attrs.integer("p", 2))
     kernel = node.attrs.integers("kernel_shape")
     if kernel is None:
@@ -133,7 +133,7 @@ def lp_pool(node: Node) -> Expr:
 
 
 def _padded_whole(node: Node, x: Expr, window: Window) -> tuple[Expr, Window]:
-    """Zeros written out, also those that a last window of ``ceil_mode`` reaches."""
+    """Pad ``x`` explicitly with zeros, including those of the last window with ``ceil_mode``."""
     width = [(0, 0), (0, 0)]
     for axis, size in enumerate(node.shape()[2:]):
         span = (window.kernel[axis] - 1) * window.dilations[axis] + 1

@@ -1,7 +1,7 @@
-"""Converters of onnxruntime's own operators on quantised numbers (domain ``com.microsoft``).
+"""Converters of onnxruntime's operators on quantised tensors (domain ``com.microsoft``).
 
-They stand for an operator between DequantizeLinear and QuantizeLinear, and are converted to that.
-Matmuls multiply the stored integers. Specification: onnxruntime's ContribOperators.
+An operator is converted to DequantizeLinear, the operator on floats, and QuantizeLinear; matmuls
+multiply the stored integers. Specification: onnxruntime's ContribOperators.
 """
 
 from __future__ import annotations
@@ -43,28 +43,31 @@ def _scalar(node: Node, index: int) -> Expr:
 
 
 def _scaling(node: Node, first: int) -> Scaling:
-    """The scale at input ``first``, and the zero point behind it unless it is left out."""
+    """Return the scale in input ``first`` and the optional zero point in the next input."""
     zero = _scalar(node, first + 1) if node.has_input(first + 1) else None
     return Scaling(_scalar(node, first), zero)
 
 
 def _real(node: Node, index: int) -> Expr:
-    """Input ``index`` with its scale and zero point behind it, as a real number."""
+    """Dequantise input ``index``; the next two inputs are its scale and zero point."""
     return dequantized(node, node.input(index), _scaling(node, index + 1))
 
 
 def _stored(node: Node, value: Expr, first: int, stored_like: int = 0) -> Expr:
-    """``value`` at the scale at input ``first``, stored as its zero point or another input is."""
+    """Quantise ``value`` with the scale in input ``first`` and the zero point in the next one.
+
+    The dtype is that of the zero point, or of input ``stored_like`` if the zero point is omitted.
+    """
     dtype = node.dtype(first + 1 if node.has_input(first + 1) else stored_like)
     return quantized(node, value, _scaling(node, first), dtype)
 
 
 def _on(node: Node, *inputs: Value | None) -> Node:
-    """``node`` with other inputs, for a converter of the operator on real numbers."""
+    """Return ``node`` with other inputs, to call the converter of the float operator."""
     return replace(node, inputs=inputs)
 
 
-# Of one tensor: X, its scale and zero point, the scale and zero point of the result.
+# Unary operators. Inputs: X, its scale and zero point, the scale and zero point of the result.
 
 
 def _unary(function: Callable[[Node], Expr]) -> Callable[[Node], Expr]:
@@ -76,7 +79,7 @@ def _sigmoid(node: Node) -> Expr:
 
 
 def _softmax(node: Node) -> Expr:
-    """``opset`` says which Softmax is meant: before 13 all axes behind ``axis`` are one."""
+    """Softmax as defined in ``opset``: before 13 over all axes from ``axis`` on, flattened."""
     newer = node.attrs.integer("opset", _SOFTMAX_OF_ONE_AXIS) >= _SOFTMAX_OF_ONE_AXIS
     return softmax(node) if newer else softmax_flattened(node)
 
@@ -88,7 +91,7 @@ def _reduce_mean(node: Node) -> Expr:
 
 
 def _channels_first(pool: Callable[[Node], Expr]) -> Callable[[Node], Expr]:
-    """With ``channels_last`` the data is (N, axes…, C)."""
+    """Transpose (N, axes…, C) data around ``pool`` if ``channels_last`` is set."""
 
     def convert(node: Node) -> Expr:
         if not node.attrs.flag("channels_last"):
@@ -116,7 +119,7 @@ for _op, (_function, _attributes) in _UNARY.items():
     register(_name(_op), _unary(_function), attributes=_attributes)
 
 
-# Of several tensors, each followed by its scale and zero point.
+# Operators of several tensors, each followed by its scale and zero point.
 
 
 @converts(_name("QLinearAdd"))
@@ -153,9 +156,9 @@ register(_name("DequantizeLinear"), dequantize_linear, attributes=("axis",))
 
 @converts(_name("QGemm"), attributes=("alpha", "transA", "transB"))
 def qgemm(node: Node) -> Expr:
-    """Inputs A, B with scales and zero points, C in 32 bits at the scale of the product.
+    """Inputs: A and B with scales and zero points, an int32 C at the scale of the product.
 
-    Without a scale of the result it is a real number.
+    The result is float if its scale is omitted.
     """
     a = transposed(node, node.input(0)) if node.attrs.flag("transA") else node.input(0)
     b = transposed(node, node.input(3)) if node.attrs.flag("transB") else node.input(3)
@@ -169,7 +172,7 @@ def qgemm(node: Node) -> Expr:
 
 
 def _scaled(node: Node, product: Expr, left: Expr, right: Expr) -> Expr:
-    """The product of stored integers as a real number."""
+    """Scale the product of stored integers to a float."""
     scale = node.call(op.multiply, left, right)
     real = node.call(op.cast, product, dtype=tensor_type(scale).dtype.name)
     return node.call(op.multiply, real, scale)
@@ -177,7 +180,7 @@ def _scaled(node: Node, product: Expr, left: Expr, right: Expr) -> Expr:
 
 @converts(_name("MatMulIntegerToFloat"))
 def matmul_integer_to_float(node: Node) -> Expr:
-    """Inputs A, B, their scales, their zero points, and a bias of real numbers."""
+    """Inputs: A, B, their scales, their zero points, and an optional float bias."""
     product = integer_product(node, 0, 4, 1, 5)
     left, right = (spread_along(node, node.input(2 + i), i, i - 2) for i in range(2))
     value = _scaled(node, product, left, right)
@@ -186,7 +189,7 @@ def matmul_integer_to_float(node: Node) -> Expr:
 
 @converts(_name("DynamicQuantizeMatMul"))
 def dynamic_quantize_matmul(node: Node) -> Expr:
-    """Inputs A of real numbers, which run time quantises, B, its scale and zero point, a bias."""
+    """Inputs: float A, quantised at run time; B, its scale and zero point; an optional bias."""
     stored, scaling = _dynamically_quantized(node, node.input(0))
     rest = [node.inputs[i] if node.has_input(i) else None for i in (3, 4)]
     inputs = (stored, node.input(1), scaling.scale, node.input(2), scaling.zero, *rest)
@@ -194,7 +197,7 @@ def dynamic_quantize_matmul(node: Node) -> Expr:
 
 
 def _dynamically_quantized(node: Node, x: Expr) -> tuple[Expr, Scaling]:
-    """``x`` in uint8, and the scale and zero point that span its range and zero."""
+    """Quantise ``x`` to uint8; the scale and zero point cover its range and zero."""
     zero = node.scalar_like(0, x)
     low = node.call(op.minimum, node.call(op.min, x), zero)
     high = node.call(op.maximum, node.call(op.max, x), zero)

@@ -1,4 +1,4 @@
-"""Converters of quantisation."""
+"""Converters of QuantizeLinear and DequantizeLinear."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from weft.support.errors import UnsupportedModelError
 
 @dataclass(frozen=True)
 class Scaling:
-    """The real number ``scale * (q - zero)`` is stored as the integer ``q``."""
+    """Quantisation parameters: ``q`` represents ``scale * (q - zero)``; ``None`` is zero 0."""
 
     scale: Expr
     zero: Expr | None
 
 
 def _along_axis(node: Node, value: Expr, like: Expr) -> Expr:
-    """A vector of scales as a tensor that broadcasts along the attribute ``axis``.
+    """Reshape a vector of scales or zero points to broadcast along the attribute ``axis``.
 
-    With ``block_size`` each scale serves as many neighbours along the axis.
+    With ``block_size`` each scale is repeated for that many elements along the axis.
     """
     type_, shape = tensor_type(value), tensor_type(like).shape
     if type_.ndim == 0 or type_.shape == (1,):
@@ -40,7 +40,7 @@ def _along_axis(node: Node, value: Expr, like: Expr) -> Expr:
     if block:
         return _repeated(node, value, axis, block, shape[axis])
     if type_.ndim != 1:
-        raise node.fail("the scales are neither one nor a vector", got=str(type_))
+        raise node.fail("the scales are neither a scalar nor a vector", got=str(type_))
     return reshape_to(node, value, (type_.shape[0], *(1,) * (len(shape) - axis - 1)))
 
 
@@ -53,7 +53,7 @@ def _repeated(node: Node, value: Expr, axis: int, block: int, size: object) -> E
 
 
 def quantized(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Expr:
-    """Rounded to even, moved by the zero point, clipped to the range of ``dtype``."""
+    """Quantise: round half to even, add the zero point, clip to the range of ``dtype``."""
     real = tensor_type(x).dtype
     scale = cast_to(node, scaling.scale, real)
     steps = node.call(op.round, node.call(op.divide, x, scale))
@@ -67,7 +67,7 @@ def quantized(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Expr:
 
 
 def dequantized(node: Node, q: Expr, scaling: Scaling) -> Expr:
-    """``(q - zero) * scale``, the difference taken in 32 bits."""
+    """Dequantise: ``(q - zero) * scale``, with the difference in int32."""
     scale_dtype = tensor_type(scaling.scale).dtype
     wide = cast_to(node, q, DType.of("int32"))
     if scaling.zero is not None:
@@ -76,13 +76,13 @@ def dequantized(node: Node, q: Expr, scaling: Scaling) -> Expr:
 
 
 def scaling_at(node: Node, first: int, like: Expr) -> Scaling:
-    """The scale at input ``first`` and the zero point behind it, to broadcast with ``like``."""
+    """Return the scale and zero point in inputs ``first`` and ``first + 1`` for data ``like``."""
     zero = _along_axis(node, node.input(first + 1), like) if node.has_input(first + 1) else None
     return Scaling(_along_axis(node, node.input(first), like), zero)
 
 
 def _quantized_float(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Expr:
-    """A float of 8 or 4 bits; the zero point, which must be 0, says the type alone."""
+    """Quantise to an 8-bit or 4-bit float; the zero point is 0 and only gives the dtype."""
     ratio = node.call(op.divide, x, cast_to(node, scaling.scale, tensor_type(x).dtype))
     if node.attrs.flag("saturate", True):
         return saturating_cast(node, ratio, dtype)
@@ -90,8 +90,9 @@ def _quantized_float(node: Node, x: Expr, scaling: Scaling, dtype: DType) -> Exp
 
 
 def _parameters(node: Node, x: Expr) -> tuple[Expr, Expr] | None:
-    """Scale and zero point as the ``qnn`` operators take them: float32 and int32, one number or
-    one along an axis. ``None`` for scales of another dtype or in blocks.
+    """Return the scale (float32) and zero point (int32) for the ``qnn`` operators.
+
+    Returns ``None`` if the operators do not support the scale: another dtype, or blocks.
     """
     scale = tensor_type(node.input(1))
     if scale.dtype != float32 or scale.ndim > 1 or node.attrs.integer("block_size", 0):
@@ -107,7 +108,7 @@ def _parameters(node: Node, x: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _axis(node: Node, x: Expr) -> int:
-    """The axis of a vector of scales; of a single scale any will do."""
+    """Return the axis of a vector of scales; -1 for a scalar scale, where it is unused."""
     if tensor_type(node.input(1)).shape in ((), (1,)):
         return -1
     return node.axis(node.attrs.integer("axis", 1), tensor_type(x).ndim)

@@ -1,4 +1,4 @@
-"""Converters of recurrent networks, unrolled over a fixed number of steps."""
+"""Converters of RNN, GRU and LSTM, unrolled over a fixed number of steps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weft.support.errors import UnsupportedModelError
 _ATTRIBUTES = ("activations", "activation_alpha", "activation_beta", "clip", "direction",
                "hidden_size", "layout")
 _ACTIVATIONS = {"Sigmoid": op.sigmoid, "Tanh": op.tanh, "Relu": op.nn.relu}
-# The state of a cell: its output, and for LSTM the memory behind it.
+# The hidden state of a cell and, for LSTM, the cell state.
 State = tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What one direction uses: input and recurrent matrices, their biases, peepholes."""
+    """Weights of one direction: input and recurrent matrices, their biases, and peepholes."""
 
     w: Expr
     r: Expr
@@ -32,14 +32,14 @@ class Weights:
     peepholes: Expr | None
 
     def gates(self, node: Node, x: Expr) -> Expr:
-        """The input's share of all gates, of every step at once."""
+        """Compute the contribution of the input to all gates, for all steps in one matmul."""
         product = node.call(op.nn.dense, x, self.w)
         return product if self.wb is None else node.call(op.add, product, self.wb)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One step: from the gates of the input and the state to the next state."""
+    """A cell: ``step`` maps the input's gate contributions and the state to the next state."""
 
     gates: int
     activations: tuple[str, ...]
@@ -51,7 +51,7 @@ def _slice(node: Node, x: Expr, begin: int, end: int, axis: int) -> Expr:
 
 
 def _part(node: Node, x: Expr, index: int, count: int) -> Expr:
-    """Part ``index`` of ``count`` along the last axis."""
+    """Return chunk ``index`` of ``count`` equal chunks along the last axis."""
     shape = tensor_type(x).concrete_shape
     size, axis = shape[-1] // count, len(shape) - 1
     return _slice(node, x, index * size, (index + 1) * size, axis)
@@ -74,7 +74,7 @@ def _gru_step(
     node: Node, weights: Weights, gates: Expr, state: State,
     functions: Sequence[Callable[[Expr], Expr]],
 ) -> State:
-    """Gates z, r, h; ``linear_before_reset`` applies r to the recurrent product."""
+    """Step with gates z, r, h; ``linear_before_reset`` applies r after the recurrent matmul."""
     (h,) = state
     f, g = functions
     own = _recurrent(node, weights, h)
@@ -96,7 +96,7 @@ def _lstm_step(
     node: Node, weights: Weights, gates: Expr, state: State,
     functions: Sequence[Callable[[Expr], Expr]],
 ) -> State:
-    """Gates i, o, f, c; peepholes let i and f see the old memory, o the new one."""
+    """Step with gates i, o, f, c; peepholes of i and f use the old cell state, o the new one."""
     h, c = state
     f, g, out = functions
     total = node.call(op.add, gates, _recurrent(node, weights, h))
@@ -165,7 +165,7 @@ def _initial_state(node: Node, direction: int, shape: tuple[int, int]) -> State:
 
 
 def _held(node: Node, step: int, new: State, old: State) -> State:
-    """Sequences that have ended keep their state."""
+    """Keep the old state of sequences that end before ``step``."""
     if not node.has_input(4):
         return new
     running = node.call(op.greater, node.input(4), node.scalar_like(step, node.input(4)))
@@ -176,7 +176,7 @@ def _held(node: Node, step: int, new: State, old: State) -> State:
 def _run(
     node: Node, cell: Cell, x: Expr, direction: int, *, backward: bool
 ) -> tuple[list[Expr], State]:
-    """The outputs of every step in the order of time, and the last state."""
+    """Return the outputs of all steps in time order, and the final state."""
     steps, batch, _ = tensor_type(x).concrete_shape
     weights, functions = _weights(node, direction), _functions(node, cell, direction)
     hidden = tensor_type(weights.r).concrete_shape[-1]
@@ -197,7 +197,7 @@ def _run(
 @converts("GRU", since=7, attributes=(*_ATTRIBUTES, "linear_before_reset"), outputs=2)
 @converts("LSTM", since=7, attributes=(*_ATTRIBUTES, "input_forget"), outputs=3)
 def recurrent(node: Node) -> Sequence[Expr]:
-    """Outputs: every step's [steps, directions, batch, hidden], and the last states."""
+    """Outputs: all hidden states [steps, directions, batch, hidden], and the final states."""
     cell, x = _CELLS[node.op], node.input(0)
     if node.attrs.number("clip", 0.0):
         raise UnsupportedModelError(f"attribute 'clip' of {node.op}", where=node.span)

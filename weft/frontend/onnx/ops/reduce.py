@@ -12,7 +12,7 @@ from weft.ir.op import Op
 from weft.ir.shape import dim_product
 from weft.support.errors import UnsupportedModelError
 
-# The opset in which the axes moved from an attribute to an input.
+# The opset from which on the axes are an input instead of an attribute.
 _AXES_ARE_INPUT_SINCE = {
     "ReduceMax": 18,
     "ReduceMean": 18,
@@ -45,7 +45,7 @@ def _axes_by_input(operator: Op) -> ConvertFunction:
 
 
 def reduced_axes(node: Node, named: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The axes that a reduction names, ascending from the front; ``None`` for all of them."""
+    """Return the reduced axes, non-negative and sorted; ``None`` for all axes."""
     rank = node.rank()
     chosen = tuple(sorted(node.axis(a, rank) for a in named)) if named else None
     if chosen is not None and len(set(chosen)) < len(chosen):
@@ -71,12 +71,12 @@ def _reduce(node: Node, operator: Op, axes: tuple[int, ...] | None) -> Expr:
 
 
 def _integer_mean(node: Node, axes: tuple[int, ...] | None, *, keepdims: bool) -> Expr:
-    """The sum over the number of elements, rounded towards zero."""
+    """Divide the sum by the number of elements, rounded towards zero."""
     shape = node.shape()
     count = dim_product(tuple(shape[a] for a in (range(len(shape)) if axes is None else axes)))
     if not isinstance(count, int) or count == 0:
         raise UnsupportedModelError(
-            "ReduceMean of integers over axes of symbolic or no size",
+            "ReduceMean of integers over axes of symbolic or zero size",
             where=node.span,
             help='fix the sizes at compile time: inputs={"x": (1, 3, 224, 224)}',
         )
@@ -85,7 +85,7 @@ def _integer_mean(node: Node, axes: tuple[int, ...] | None, *, keepdims: bool) -
 
 
 def _with_one_element(node: Node, operator: Op, axes: tuple[int, ...]) -> Expr:
-    """The extreme of no elements is the value that loses to every other one."""
+    """Replace empty axes by one neutral element: the lowest value for max, the highest for min."""
     type_ = tensor_type(node.input(0))
     shape = [1 if axis in axes else size for axis, size in enumerate(type_.concrete_shape)]
     dtype = type_.dtype

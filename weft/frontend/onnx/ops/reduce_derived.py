@@ -1,6 +1,6 @@
-"""Converters of norms, sums of squares and logarithms of sums, as sums of something simpler.
+"""Converters of norms, sums of squares and logarithms of sums, composed of simpler reductions.
 
-From opset 18 on, ONNX defines these operators by function bodies that compute the same.
+From opset 18 on, ONNX defines these operators by equivalent function bodies.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def _logarithm(node: Node, x: Expr) -> Expr:
 
 
 def _in_floats(node: Node, function: Op, x: Expr) -> Expr:
-    """Of integers the result is an integer again."""
+    """Apply ``function``; integers are computed in float64 and cast back."""
     if not node.dtype().is_int:
         return node.call(function, x)
     result = node.call(function, node.call(op.cast, x, dtype="float64"))
     return node.call(op.cast, result, dtype=str(node.dtype()))
 
 
-# What is summed, and what becomes of the sum.
+# The functions applied to the elements before the sum and to the sum.
 _SUMS: dict[str, tuple[Part, Part]] = {
     "ReduceL1": (_magnitude, _itself),
     "ReduceL2": (_square, _root),
@@ -65,16 +65,16 @@ def _sum_of(before: Part, after: Part) -> Callable[[Node, tuple[int, ...] | None
 
 
 def _log_sum_exp(node: Node, named: tuple[int, ...] | None) -> Expr:
-    """The largest plus log(sum(exp(x - largest))), which overflows nowhere."""
+    """Compute max(x) + log(sum(exp(x - max(x)))), which does not overflow."""
     x, axes, keepdims = node.input(0), reduced_axes(node, named), node.attrs.flag("keepdims", True)
     if node.dtype().is_int:
         wide = replace(node, inputs=(node.call(op.cast, x, dtype="float64"), *node.inputs[1:]))
         return node.call(op.cast, _log_sum_exp(wide, named), dtype=node.dtype().name)
-    if any(node.shape()[a] == 0 for a in axes or range(node.rank())):  # there is no largest
+    if any(node.shape()[a] == 0 for a in axes or range(node.rank())):  # no maximum exists
         nothing = node.call(op.sum, x, axis=axes, keepdims=keepdims)
         return node.call(op.log, nothing)
     largest = node.call(op.max, x, axis=axes, keepdims=True)
-    # Of infinities alone the difference would be no number.
+    # For an infinite maximum, x - max(x) would be NaN.
     shift = node.call(op.where, node.call(op.isfinite, largest), largest,
                       node.scalar_like(0, largest))
     powers = node.call(op.exp, node.call(op.subtract, x, shift))
@@ -115,7 +115,7 @@ _register("ReduceLogSumExp", _log_sum_exp, _itself)
 
 @converts("GlobalLpPool", attributes=("p",))
 def global_lp_pool(node: Node) -> Expr:
-    """The p-norm of every channel: (sum of |x|**p)**(1 / p) over the spatial axes."""
+    """Compute the p-norm of every channel: sum(|x|**p)**(1 / p) over the spatial axes."""
     order = node.attrs.integer("p", 2)
     if order < 1:
         raise node.fail("invalid value of p", expected="1 or more", got=str(order))

@@ -1,7 +1,7 @@
-"""Converters of resampling on a grid: Resize, Upsample.
+"""Converters of Resize and Upsample.
 
-Every output position along an axis is a fixed linear combination of input positions, so each axis
-becomes a sum over taps of ``take(x, positions) * weights`` with both known at compile time. The
+Along each axis, an output element is a fixed linear combination of input elements, so each axis is
+resampled as a sum over taps of ``take(x, positions) * weights``, where both are constant. The
 formulas are those of the Resize specification (opsets 10 to 19).
 """
 
@@ -35,7 +35,7 @@ _NEAREST: dict[str, Callable[[float], int]] = {
 
 @dataclass(frozen=True)
 class AxisResize:
-    """One axis: its sizes, the scale as stated, and the region of interest."""
+    """Resampling of one axis: input and output size, given scale, and region of interest."""
 
     size: int
     new_size: int
@@ -44,7 +44,7 @@ class AxisResize:
     end: float
 
     def source(self, position: int, mode: str) -> float:
-        """Where the output position lies on the input."""
+        """Return the input coordinate of an output position."""
         n, m = self.size, self.scale * self.size  # not rounded, by the specification
         if mode == "align_corners":
             return position * (n - 1) / (m - 1) if m > 1 else 0.0
@@ -68,7 +68,7 @@ class AxisResize:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The function that weighs input positions by their distance, and how far it reaches."""
+    """An interpolation kernel: weight by distance, and the radius of its support."""
 
     weigh: Callable[[float], float]
     reach: float
@@ -97,7 +97,7 @@ def _nearest_taps(node: Node, axis: AxisResize, transform: str) -> list[list[tup
 def _weighted_taps(
     node: Node, axis: AxisResize, transform: str, kernel: Kernel
 ) -> list[list[tuple[int, float]]]:
-    """Antialiasing stretches the kernel where the axis shrinks."""
+    """Return the taps of each output position; antialiasing widens the kernel for downsampling."""
     shrink = min(axis.scale, 1.0) if node.attrs.flag("antialias") else 1.0
     reach = kernel.reach / shrink
     inside_only = node.attrs.flag("exclude_outside")
@@ -116,7 +116,7 @@ def _weighted_taps(
 
 
 def _resized(node: Node, x: Expr, index: int, taps: list[list[tuple[int, float]]]) -> Expr:
-    """Axis ``index`` resampled by the taps of each output position."""
+    """Resample axis ``index`` by the taps (position, weight) of each output position."""
     rank = len(tensor_type(x).shape)
     count = max(map(len, taps), default=1)
     padded = [row + [(row[-1][0], 0.0)] * (count - len(row)) for row in taps]
@@ -133,13 +133,13 @@ def _resized(node: Node, x: Expr, index: int, taps: list[list[tuple[int, float]]
 
 
 def _outside(axis: AxisResize, transform: str) -> np.ndarray:
-    """Which output positions lie beyond the input (``tf_crop_and_resize``)."""
+    """Return a mask of output positions outside the input (``tf_crop_and_resize``)."""
     positions = [axis.source(i, transform) for i in range(axis.new_size)]
     return np.array([not 0 <= p <= axis.size - 1 for p in positions])
 
 
 def resize_axes(node: Node, axes: Sequence[AxisResize], transform: str) -> Expr:
-    """All axes resampled, one after the other, in the order that moves least; some may stay."""
+    """Resample the axes one after the other, in the cheapest order; unchanged axes are skipped."""
     x, dtype = node.input(0), node.dtype()
     mode = node.attrs.one_of("mode", "nearest", _MODES)
     interpolates = mode != "nearest"
@@ -178,7 +178,7 @@ def _spread(
     node: Node, axes: Sequence[int], values: Sequence[float], default: Sequence[float]
 ) -> list[float]:
     if len(values) != len(axes):
-        raise node.fail("scales, sizes or roi do not fit the axes", expected=str(len(axes)),
+        raise node.fail("scales, sizes or roi do not match the axes", expected=str(len(axes)),
                         got=str(len(values)))
     full = list(default)
     for axis, value in zip(axes, values, strict=True):
@@ -198,7 +198,7 @@ def upsample(node: Node) -> Expr:
 
 
 def _scaled_by(node: Node, scales: Sequence[float]) -> Expr:
-    """Asymmetric, rounding down, as resampling was before opset 11."""
+    """Resample with asymmetric coordinates, rounded down, as defined before opset 11."""
     shape = _fixed_shape(node)
     if len(scales) != len(shape) or min(scales, default=1) <= 0:
         raise node.fail("the shape of the scales does not match the input", got=str(tuple(scales)))

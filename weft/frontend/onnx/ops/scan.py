@@ -1,4 +1,4 @@
-"""Converters of Scan: a loop over the slices of tensors."""
+"""Converters of Scan, a loop over the slices of tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MANY = 1 << 20
 
 @dataclass(frozen=True)
 class _Scan:
-    """The state goes from step to step; of every scanned tensor a step sees one slice."""
+    """A Scan: each step maps the state and one slice of each scanned tensor to the next state."""
 
     node: Node
     body: Body
@@ -31,7 +31,7 @@ class _Scan:
 
     @property
     def steps(self) -> int | None:
-        """``None`` where only run time knows."""
+        """The number of steps; ``None`` if it is only known at run time."""
         length = tensor_type(self.scanned[0]).shape[self.input_axes[0]]
         return length if isinstance(length, int) else None
 
@@ -59,7 +59,7 @@ def scan(node: Node) -> Sequence[Expr]:
 
 @converts("Scan", since=8, attributes=("body", "num_scan_inputs", "directions"), outputs=_MANY)
 def scan_of_batches(node: Node) -> Sequence[Expr]:
-    """Opset 8: every tensor has a batch axis in front, and each batch is scanned by itself."""
+    """Convert Scan of opset 8: all tensors have a leading batch axis; entries are scanned alone."""
     if node.has_input(0):
         raise UnsupportedModelError("Scan with sequence_lens", where=node.span,
                                     help="convert the model to opset 9 or later")  # fmt: skip
@@ -84,7 +84,7 @@ def _scan_count(node: Node, inputs: int) -> int:
     count = node.attrs.integer("num_scan_inputs", 0)
     if not 1 <= count <= inputs or node.body("body").input_count != inputs:
         raise node.fail(
-            "the body does not take what is scanned",
+            "the scan body has the wrong number of inputs",
             expected=f"{node.body('body').input_count} inputs, num_scan_inputs of them scanned",
             got=f"{inputs} inputs, num_scan_inputs = {count}",
         )
@@ -96,7 +96,7 @@ def _per_tensor(node: Node, name: str, count: int) -> tuple[int, ...]:
     if values is None:
         return (0,) * count
     if len(values) != count:
-        raise node.fail(f"attribute {name!r} does not fit", expected=f"{count} numbers",
+        raise node.fail(f"attribute {name!r} has the wrong length", expected=f"{count} numbers",
                         got=str(values))  # fmt: skip
     return values
 
@@ -112,7 +112,7 @@ def _backward(node: Node, name: str, count: int) -> tuple[bool, ...]:
 def _run(s: _Scan) -> list[Expr]:
     lengths = {tensor_type(x).shape[a] for x, a in zip(s.scanned, s.input_axes, strict=True)}
     if len(lengths) > 1:
-        raise s.node.fail("the scanned tensors have several lengths",
+        raise s.node.fail("the scanned tensors differ in length",
                           got=", ".join(sorted(map(str, lengths))))  # fmt: skip
     steps = s.steps
     unrolls = steps is not None and steps >= 1 and steps * s.body.size <= MAX_UNROLLED_NODES
@@ -151,7 +151,7 @@ def _length(s: _Scan) -> Expr:
 def _tensors(s: _Scan, values: Sequence[Value]) -> list[Expr]:
     if not all(isinstance(v, Expr) for v in values):
         raise UnsupportedModelError(
-            "the body of Scan gives a shape that is only known at run time", where=s.node.span
+            "the body of Scan returns a shape that is only known at run time", where=s.node.span
         )
     return list(values)  # type: ignore[arg-type]
 
@@ -174,7 +174,7 @@ def _taken(node: Node, x: Expr, i: Expr, axis: int) -> Expr:
 
 
 def _arranged(s: _Scan, index: int, collected: Expr) -> Expr:
-    """Steps were stacked along axis 0, first one first."""
+    """Move the step axis of a scan output from axis 0 to its axis, in its direction."""
     rank = len(tensor_type(collected).shape)
     if s.output_backward[index]:
         collected = s.node.call(op.reverse, collected, axis=0)

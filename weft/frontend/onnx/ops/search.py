@@ -1,4 +1,4 @@
-"""Converters whose results are as long as what they find: NonZero, Compress, Unique."""
+"""Converters of operators with data-dependent shapes: NonZero, Compress, Unique."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from weft.frontend.onnx.reshaping import reshape_to
 from weft.ir.expr import Expr
 from weft.support.errors import UnsupportedModelError
 
-# Slices are compared element by element, with one kernel per element.
+# Slices are compared element by element, with several kernels per element.
 _MAX_SLICE_ELEMENTS = 1024
 
 
 @converts("NonZero", since=9)
 def non_zero(node: Node) -> Expr:
-    """One row of positions for each axis."""
+    """Return the indices of non-zero elements, [rank, count]."""
     return node.call(op.transpose, _positions(node, node.input(0)), axes=(1, 0))
 
 
 def _positions(node: Node, x: Expr) -> Expr:
-    """One row for each element that is not zero; of a constant, with a size that is known."""
+    """Return the indices of non-zero elements, [count, rank]; constants are evaluated."""
     known = constant_value(x)
     if known is None:
         return node.call(op.argwhere, x)
@@ -35,7 +35,7 @@ def _positions(node: Node, x: Expr) -> Expr:
 
 @converts("Compress", since=9, attributes=("axis",))
 def compress(node: Node) -> Expr:
-    """The slices for which the condition holds; without ``axis``, elements of the flat tensor."""
+    """Select slices where the condition is true; without ``axis``, of the flattened tensor."""
     x, condition = node.input(0), node.input(1)
     if not tensor_type(condition).dtype.is_bool or node.rank(1) != 1:
         raise node.fail("the condition is not a vector of bool",
@@ -50,7 +50,7 @@ def compress(node: Node) -> Expr:
 
 @converts("Unique", since=11, attributes=("axis", "sorted"), outputs=4)
 def unique(node: Node) -> Sequence[Expr]:
-    """Values, where each is first, which one each element is, how often each is there."""
+    """Outputs: unique values, index of their first occurrence, inverse indices, counts."""
     if node.dtype().is_bool:
         bytes_ = replace(node, inputs=(node.call(op.cast, node.input(0), dtype="uint8"),))
         values, *positions = unique(bytes_)
@@ -66,9 +66,9 @@ def unique(node: Node) -> Sequence[Expr]:
 
 
 def _numbered(node: Node, x: Expr, axis: int) -> Expr:
-    """A number for each slice along ``axis``, equal for equal slices and in the order of slices.
+    """Return a rank for each slice along ``axis``: equal for equal slices, lexicographic order.
 
-    Each step combines the numbers so far with the next element into new numbers.
+    Each step combines the ranks of the first elements with the rank of the next element.
     """
     shape = tensor_type(x).shape
     others = [d for i, d in enumerate(shape) if i != axis]

@@ -1,7 +1,7 @@
 """Converters of sequences and optional values.
 
-A sequence has a length that is known at import: it is a tuple of tensors. Whether an optional
-value is there is known at import, too.
+A sequence is a tuple of tensors, so its length is known at import. Whether an optional value has
+an element is also known at import.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _sequence(node: Node, items: Sequence[Expr]) -> Tuple:
 
 
 def _position(node: Node, index: int, count: int) -> int:
-    """A constant position among ``count``, counted from the front."""
+    """Return the constant index in input ``index`` as a non-negative number below ``count``."""
     position = node.integer(index, "position")
     if not -count <= position < count:
         raise node.fail("sequence index out of range", expected=f"{-count} to {count - 1}",
@@ -53,7 +53,7 @@ def sequence_construct(node: Node) -> Expr:
 
 @converts("SequenceInsert", since=11)
 def sequence_insert(node: Node) -> Expr:
-    """Before a position; without one, at the end."""
+    """Insert before a position, or at the end if the position is omitted."""
     items = _items(node)
     position = node.integer(2, "position") if node.has_input(2) else len(items)
     if position != len(items):
@@ -81,7 +81,7 @@ def sequence_length(node: Node) -> Expr:
 
 @converts("SplitToSequence", since=11, attributes=("axis", "keepdims"))
 def split_to_sequence(node: Node) -> Expr:
-    """Parts of given sizes, of one size with a smaller last one, or slices of size 1."""
+    """Split by a list of sizes, by one size (the last may be smaller), or into slices of size 1."""
     x, axis = node.input(0), node.axis(node.attrs.integer("axis", 0), node.rank())
     size = node.shape()[axis]
     if not isinstance(size, int):
@@ -105,7 +105,7 @@ def _part_sizes(node: Node, size: int) -> list[int]:
     if given.ndim == 0 and sizes[0] > 0:
         return [min(sizes[0], size - start) for start in range(0, size, sizes[0])]
     if given.ndim != 1 or min(sizes, default=0) < 0 or sum(sizes) != size:
-        raise node.fail("the split sizes do not add up to the axis", expected=f"a sum of {size}",
+        raise node.fail("wrong sum of the split sizes", expected=f"a sum of {size}",
                         got=str(sizes))  # fmt: skip
     return sizes
 

@@ -1,4 +1,4 @@
-"""Converters that move no element: reshapes, transposes, axes added and dropped."""
+"""Converters of Reshape, Flatten, Transpose, Unsqueeze and Squeeze."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.ir.expr import Expr
 
 @converts("Reshape", since=5, attributes=("allowzero",))
 def reshape(node: Node) -> Expr:
-    """A size of 0 copies the input's, unless ``allowzero`` makes it a size; -1 is inferred."""
+    """Reshape; -1 is inferred, and 0 copies the size of the input unless ``allowzero`` is set."""
     target, shape = node.dims(1, "shape"), node.shape()
     if not node.attrs.flag("allowzero"):
         beyond = [i for i, d in enumerate(target) if d == 0 and i >= len(shape)]
@@ -27,7 +27,7 @@ def reshape(node: Node) -> Expr:
 
 @converts("Flatten", attributes=("axis",))
 def flatten(node: Node) -> Expr:
-    """Two axes; ``axis`` may be the rank itself, and then the second has size 1."""
+    """Flatten to a matrix; if ``axis`` is the rank, the second axis has size 1."""
     rank = node.rank()
     axis = node.attrs.integer("axis", 1)
     split = axis if axis == rank else node.axis(axis, rank)
@@ -42,7 +42,7 @@ def transpose(node: Node) -> Expr:
         axes = tuple(reversed(range(rank)))
     if sorted(axes) != list(range(rank)):
         raise node.fail(
-            "attribute 'perm' is no permutation",
+            "attribute 'perm' is not a permutation",
             expected=f"the axes 0 to {rank - 1} in some order",
             got=str(axes),
         )
@@ -60,7 +60,7 @@ def unsqueeze_by_input(node: Node) -> Expr:
 
 
 def _unsqueeze(node: Node, axes: tuple[int, ...]) -> Expr:
-    """The axes count in the result; one reshape adds them all."""
+    """Insert ``axes``, which refer to the result; several axes are inserted by one reshape."""
     rank = node.rank() + len(axes)
     positions = {node.axis(a, rank) for a in axes}
     if len(positions) < len(axes):

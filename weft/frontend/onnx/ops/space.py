@@ -1,4 +1,4 @@
-"""Converters of operators that move elements between channels and space."""
+"""Converters of DepthToSpace and SpaceToDepth."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ register("SpaceToDepth", _by_place, attributes=("blocksize",))
 
 @converts("SpaceToDepth", since=28, attributes=("blocksize", "mode"))
 def space_to_depth_in_order(node: Node) -> Expr:
-    """The channels of the result are numbered by position in the block first, or last (CRD)."""
+    """Convert with ``mode``: the block position is the outer (DCR) or inner (CRD) channel index."""
     mode = node.attrs.text("mode", "DCR")
     if mode == "DCR":
         return _by_place(node)
     size, shape = _block_size(node), node.shape()
     if mode != "CRD" or len(shape) != 4 or not all(isinstance(d, int) for d in shape):
-        raise node.fail("cannot rearrange the blocks", got=f"{mode!r} of shape {shape}",
+        raise node.fail("unsupported mode or shape", got=f"{mode!r} of shape {shape}",
                         expected='mode "DCR" or "CRD" and fixed sizes')
     batch, channels, height, width = tensor_type(node.input(0)).concrete_shape
     if height % size or width % size:

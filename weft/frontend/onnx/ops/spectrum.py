@@ -1,6 +1,6 @@
 """Converters of Fourier transforms: DFT, STFT, MelWeightMatrix.
 
-Complex numbers are pairs of real ones along the last axis.
+A complex number is a pair (real, imaginary) along the last axis.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _dft(node: Node, axis: int) -> Expr:
     axis = node.axis(axis, rank)
     size = node.shape()[axis]
     if axis == rank - 1 or not isinstance(size, int):
-        raise UnsupportedModelError("DFT along an axis of symbolic size, or of the parts",
+        raise UnsupportedModelError("DFT along an axis of symbolic size, or along the last axis",
                                     where=node.span)  # fmt: skip
     inverse, onesided = node.attrs.flag("inverse"), node.attrs.flag("onesided")
     halved = inverse and onesided
@@ -58,7 +58,7 @@ def _dft(node: Node, axis: int) -> Expr:
 
 
 def _part(node: Node, x: Expr, index: int, axis: int) -> Expr:
-    """The real or the imaginary part with ``axis`` last; zeros where there is no imaginary one."""
+    """Return the real (0) or imaginary (1) part with ``axis`` last; zeros for real input."""
     shape = tensor_type(x).shape
     position = node.constant(min(index, 0 if shape[-1] == 1 else 1), "int64")
     part = node.call(op.take, x, position, axis=len(shape) - 1, mode="clip")
@@ -68,14 +68,14 @@ def _part(node: Node, x: Expr, index: int, axis: int) -> Expr:
 
 
 def _moved(rank: int, start: int, end: int) -> tuple[int, ...]:
-    """The order of axes in which axis ``start`` comes to stand at ``end``."""
+    """Return the permutation that moves axis ``start`` to ``end``."""
     order = [i for i in range(rank) if i != start]
     order.insert(end, start)
     return tuple(order)
 
 
 def _mirrored(node: Node, parts: list[Expr], length: int) -> list[Expr]:
-    """All frequencies of a real signal from the first half: the others are conjugates."""
+    """Restore all frequencies of a real signal from the first half by conjugate symmetry."""
     half = length // 2 + 1
     real, imaginary = (_resized(node, part, half) for part in parts)
     positions = [k if k < half else length - k for k in range(length)]
@@ -96,7 +96,7 @@ def _first(node: Node, x: Expr, count: int) -> Expr:
 
 
 def _resized(node: Node, x: Expr, length: int) -> Expr:
-    """The last axis cut, or filled up with zeros."""
+    """Truncate or zero-pad the last axis to ``length``."""
     shape = tensor_type(x).shape
     size = shape[-1]
     if size == length:
@@ -109,7 +109,7 @@ def _resized(node: Node, x: Expr, length: int) -> Expr:
 
 @converts("STFT", since=17, attributes=("onesided",))
 def stft(node: Node) -> Expr:
-    """Transforms of windowed frames of a signal [batch, length, 1]."""
+    """Short-time Fourier transform of a signal [batch, length, 1]."""
     signal, shape = node.input(0), node.shape()
     if len(shape) != 3 or shape[2] != 1:
         raise UnsupportedModelError("STFT of complex signals", where=node.span, got=str(shape),
@@ -131,7 +131,7 @@ def stft(node: Node) -> Expr:
 
 @converts("MelWeightMatrix", since=17, attributes=("output_datatype",))
 def mel_weight_matrix(node: Node) -> Expr:
-    """Triangles over the frequencies, as far apart as the ear hears; all inputs are known."""
+    """Compute the matrix of triangular filters on the mel scale; all inputs must be constant."""
     names = ("num_mel_bins", "dft_length", "sample_rate")
     bins, length, rate = (node.integer(i, name) for i, name in enumerate(names))
     low, high = (node.array(i, name) for i, name in ((3, "lower_edge_hertz"),

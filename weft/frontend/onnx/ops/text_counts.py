@@ -1,4 +1,4 @@
-"""Converter of TfIdfVectorizer: how often sequences of tokens occur."""
+"""Converter of TfIdfVectorizer, which counts n-grams of tokens."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from weft.support.errors import UnsupportedModelError
     "max_gram_length", "max_skip_count", "min_gram_length", "mode", "ngram_counts",
     "ngram_indexes", "pool_int64s", "weights"))  # fmt: skip
 def tf_idf_vectorizer(node: Node) -> Expr:
-    """Of every row of tokens, a column for each n-gram of the pool.
+    """Count the n-grams of the pool in every row of tokens; the result is [rows, columns].
 
-    ``ngram_counts`` says where in the pool the n-grams of each length begin, ``ngram_indexes``
-    which column each has; tokens of an n-gram may be up to ``max_skip_count`` apart.
+    ``ngram_counts`` gives the start in the pool of the n-grams of each length, ``ngram_indexes``
+    the column of each n-gram. Up to ``max_skip_count`` tokens are skipped between the tokens of an
+    n-gram.
     """
     indexes = node.attrs.integers("ngram_indexes") or ()
     if not indexes or min(indexes) < 0:
@@ -38,7 +39,7 @@ def tf_idf_vectorizer(node: Node) -> Expr:
         done += len(grams)
         shortest = node.attrs.integer("min_gram_length", 1)
         if shortest <= length <= node.attrs.integer("max_gram_length", 1) and len(grams):
-            # A product with zeros and ones puts the counts into their columns.
+            # A matmul with a 0/1 matrix moves the counts to their columns.
             matrix = np.zeros((len(grams), width), np.float32)
             matrix[np.arange(len(grams)), list(columns)] = 1
             counts = _counted(node, x, grams)
@@ -49,7 +50,7 @@ def tf_idf_vectorizer(node: Node) -> Expr:
 
 
 def _pool(node: Node) -> list[tuple[int, np.ndarray]]:
-    """The n-grams of each length, one a row."""
+    """Return the n-grams of each length, as rows of a matrix."""
     pool = np.array(node.attrs.integers("pool_int64s") or (), np.int64)
     starts = list(node.attrs.integers("ngram_counts") or ())
     bounds = [*starts, len(pool)]
@@ -65,7 +66,7 @@ def _pool(node: Node) -> list[tuple[int, np.ndarray]]:
 
 
 def _counted(node: Node, x: Expr, grams: np.ndarray) -> Term:
-    """How often each n-gram is in each row; single tokens do not depend on the distance."""
+    """Count each n-gram in each row, over all skip distances; 1-grams only have one."""
     length = grams.shape[1]
     furthest = node.attrs.integer("max_skip_count", 0) + 1 if length > 1 else 1
     total = Term(node, _zeros(node, x, len(grams)))

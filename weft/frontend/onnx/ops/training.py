@@ -1,4 +1,4 @@
-"""Converters of one step of training: Adagrad, Adam, Momentum (ai.onnx.preview.training)."""
+"""Converters of optimizer steps: Adagrad, Adam, Momentum (ai.onnx.preview.training)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from weft.frontend.onnx.terms import Term
 from weft.ir.expr import Expr
 
 _DOMAIN = "ai.onnx.preview.training"
-# From the rate, the step and one tensor with its state to the next tensor and state.
+# Maps learning rate, step number and (tensor, gradient, *states) to the new tensor and states.
 Step = Callable[[Node, Term, Term, Sequence[Term]], tuple[Term, ...]]
 
 
 def _for_each_tensor(step: Step, states: int) -> ConvertFunction:
-    """Inputs: rate, step, all tensors, all gradients, then all of each kind of state."""
+    """Inputs: learning rate, step number, all tensors, all gradients, then each kind of state."""
 
     def convert(node: Node) -> Sequence[Expr]:
         inputs = node.all_inputs()
         count, rest = divmod(len(inputs) - 2, states + 2)
         if count < 1 or rest:
-            raise node.fail("the inputs are not tensors with gradients and states",
+            raise node.fail("wrong number of inputs",
                             expected=f"2 + {states + 2} for each tensor",
                             got=str(len(inputs)))  # fmt: skip
         groups = [inputs[2 + i * count : 2 + (i + 1) * count] for i in range(states + 2)]
@@ -52,7 +52,7 @@ def _adagrad(node: Node, rate: Term, number: Term, parts: Sequence[Term]) -> tup
 
 
 def _adam(node: Node, rate: Term, number: Term, parts: Sequence[Term]) -> tuple[Term, ...]:
-    """The bias of the means is corrected from the first step on, not at step 0."""
+    """Adam step; the bias of the moments is corrected except at step 0."""
     x, gradient, mean, square = parts
     alpha, beta = node.attrs.number("alpha", 0.9), node.attrs.number("beta", 0.999)
     gradient = _regularized(node, x, gradient)
@@ -66,7 +66,7 @@ def _adam(node: Node, rate: Term, number: Term, parts: Sequence[Term]) -> tuple[
 
 
 def _momentum(node: Node, rate: Term, number: Term, parts: Sequence[Term]) -> tuple[Term, ...]:
-    """The first gradient counts in full."""
+    """Momentum step; at step 0 the gradient is not scaled by ``beta``."""
     x, gradient, momentum = parts
     alpha, beta = node.attrs.number("alpha", 0.0), node.attrs.number("beta", 0.0)
     gradient = _regularized(node, x, gradient)

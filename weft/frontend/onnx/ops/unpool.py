@@ -43,7 +43,7 @@ def max_unpool(node: Node) -> Expr:
     if wanted is None or tuple(wanted) == tuple(pooled):
         return result
     if len(wanted) != len(pooled) or any(w < p for w, p in zip(wanted, pooled, strict=True)):
-        raise node.fail("the output_shape is smaller than what was pooled",
+        raise node.fail("output_shape is smaller than the pooled tensor",
                         expected=f"{tuple(pooled)} or more", got=str(wanted))  # fmt: skip
     width = tuple((0, w - p) for w, p in zip(wanted, pooled, strict=True))
     return node.call(op.nn.pad, result, node.scalar_like(0, result), pad_width=width)

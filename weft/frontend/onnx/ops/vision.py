@@ -1,4 +1,4 @@
-"""Converters over boxes and regions: NonMaxSuppression, RoiAlign, DeformConv."""
+"""Converters of NonMaxSuppression, RoiAlign and DeformConv."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODES = ("half_pixel", "output_half_pixel")
 
 @converts("NonMaxSuppression", since=10, only={"center_point_box": (0, 1)})
 def non_max_suppression(node: Node) -> Expr:
-    """Rows (batch, class, box); without a limit of boxes none is selected."""
+    """Return rows (batch, class, box); without a maximum number of boxes none is selected."""
     most = node.input(2) if node.has_input(2) else node.constant(0, "int64")
     overlap = node.input(3) if node.has_input(3) else node.constant(0, "float32")
     lowest = node.input(4) if node.has_input(4) else node.constant(float("-inf"), "float32")
@@ -32,8 +32,8 @@ def non_max_suppression(node: Node) -> Expr:
     )
 
 
-# The largest of the samples, as the operators of weft take it, is not the largest of the weighted
-# neighbours of the samples, as ONNX defines it.
+# Mode "max" is not supported: weft takes the maximum of the interpolated samples, ONNX defines it
+# as the maximum of the weighted neighbours before their sum.
 @converts("RoiAlign", since=10, only={"mode": ("avg",)}, attributes=(
     "output_height", "output_width", "sampling_ratio", "spatial_scale"))  # fmt: skip
 def roi_align_from_corners(node: Node) -> Expr:
@@ -49,7 +49,7 @@ def roi_align(node: Node) -> Expr:
 
 
 def _roi_align(node: Node, *, aligned: bool) -> Expr:
-    """A region of weft starts with the number of its image."""
+    """Convert RoiAlign; the weft operator takes the image index as the first column of a region."""
     rois = node.input(1)
     images = reshape_to(node, node.input(2), (tensor_type(rois).shape[0], 1))
     numbered = [cast_to(node, images, tensor_type(rois).dtype), rois]
