@@ -82,6 +82,7 @@ class _Blocks:
     def jump(self, jump: LaunchJump) -> None:
         """Go back to the start of a loop; the rest of the block is unreachable."""
         self.enter(jump.path)
+        # LLVM requires a label after a terminator, even for code that is never reached.
         self._lines += [f"br label %loop{jump.loop.number}", f"in{len(self._lines)}.gone:"]
 
     def _branch(self, guard: LaunchGuard) -> str:
@@ -178,6 +179,7 @@ def _check_pointer(pointer: str, wanted: bool) -> list[str]:
 def _check_arrays(array: str, prefix: str, ports: Sequence[TensorSpec]) -> list[str]:
     lines = []
     for number, port in enumerate(ports):
+        # An empty array may have a null pointer.
         if port.nbytes:
             at, value = f"%{prefix}{number}.at", f"%{prefix}{number}"
             lines += [f"{at} = getelementptr ptr, ptr {array}, i64 {number}",

@@ -38,6 +38,7 @@ class ExpandForGradient(FunctionPass):
     training: bool = False
 
     def run(self, fn: Function, ctx: PassContext) -> Function:  # noqa: ARG002
+        # Typed again between the two steps, because the hooks look at types.
         simple = infer_expr(rewrite_function(fn, self._without_training), trust=True)
         return rewrite_function(as_function(simple), _expand)
 

@@ -154,6 +154,8 @@ def _refuse_dropout(mod: IRModule) -> None:
 
 
 def _first_order(mod: IRModule, ctx: PassContext, *, training: bool) -> IRModule:
+    # Lifting turns captured variables into arguments, for which gradients can be returned. Then
+    # only recursive functions need to stay functions, with products of their own.
     for pass_ in (ExpandForGradient(training=training), LambdaLift(prefix="local"), _InlineLocal()):
         mod = infer_type(pass_.run_module(mod, ctx))
     return mod
@@ -189,6 +191,7 @@ class _Products:
 
     def definitions(self) -> dict[str, Function]:
         made: dict[str, Function] = {}
+        # A product may call those of further functions.
         while len(made) < len(self.names):
             for function, name in list(self.names.items()):
                 if name not in made:
@@ -216,6 +219,7 @@ class _Products:
         dy = Var("dy", type_of(body), span=fn.span)
         wanted = [p for p in fn.params if is_differentiable(type_of(p))]
         grads = Sweep(self.name_of).gradients(body, wanted, dy)
+        # ``fn`` stays in the module, where each variable is bound only once.
         renamed: dict[Expr, Expr] = {p: fresh_var(p) for p in fn.params}
         result = fresh_copy(Tuple(tuple(grads), span=fn.span), renamed)
         params = tuple(v for v in renamed.values() if isinstance(v, Var))

@@ -87,6 +87,7 @@ def _subtract(call: Call) -> Expr | None:
 
 
 def _multiply(call: Call) -> Expr | None:
+    # Not for constants: a zero of the user's program times infinity must remain NaN.
     if any(op_name(a) and is_filled(a, 0) for a in call.args):
         return _filled_like(call, 0)
     return _other(call, 1)

@@ -73,6 +73,7 @@ class Recompute(FunctionPass):
         # Late uses at similar positions share one copy.
         key = node, at // max(self.distance, 1)
         if key not in copies:
+            # Nodes are compared by identity, so a copy is a second computation.
             copies[key] = dataclasses.replace(memo[node])
         return copies[key]
 

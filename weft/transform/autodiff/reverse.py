@@ -49,6 +49,7 @@ class Sweep:
         for node in reversed(scopes.order):
             if isinstance(node, (Var, Constant)) or scopes.scope_of[node] is not scopes.root:
                 continue
+            # In reverse topological order, all users of the node have contributed by now.
             adjoint = adjoints.pop(node, None)
             if adjoint is None:
                 continue

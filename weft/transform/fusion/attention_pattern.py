@@ -99,6 +99,7 @@ class _Reader:
             return None
         scored, result, *stacks = (s for s in shapes if s is not None)
         lead, (rows, keys) = (*self.leads, scored[:-2])[0], scored[-2:]
+        # Reshapes may regroup the leading axes, so only their product is the same everywhere.
         if any(math.prod(s[:-2]) != math.prod(lead) for s in (result, *stacks)):
             return None
         if self.guard is not None and not self._understands_guard(self.guard):
@@ -246,6 +247,7 @@ def _unscaled(expr: Expr) -> tuple[Expr, float] | None:
     number = scalar_value(right)
     if number is None:
         left, number = right, scalar_value(left)
+    # A constant of one element may have more axes than the other operand, and so add some.
     whole = number is not None and math.isfinite(number) and fixed_shape(left) == fixed_shape(expr)
     return (left, number) if whole and number is not None else None
 

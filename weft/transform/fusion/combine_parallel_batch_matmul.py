@@ -45,6 +45,7 @@ def _likeness(call: Call) -> Hashable | None:
     if op_name(call) != "nn.batch_matmul" or not isinstance(shape_of(call)[-1], int):
         return None
     left, right = call.args
+    # A batch of 1 is broadcast, but does not concatenate with a larger one.
     batch = shape_of(right)[0]
     return id(left), batch, call.attrs, tensor_type_of(right).dtype
 

@@ -48,6 +48,7 @@ def _likeness(call: Call) -> Hashable | None:
         return None
     attrs: Any = call.attrs
     kernel, out = Layout.parse(attrs.kernel_layout), Layout.parse(_out_layout(attrs))
+    # With groups, the concatenated kernels would read other input channels.
     if attrs.groups != 1 or not kernel.is_primal or not out.is_primal:
         return None
     shape = shape_of(call.args[1])

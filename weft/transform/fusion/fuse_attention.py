@@ -70,6 +70,8 @@ class _Fusion:
         if op_name(node) in OPERATORS and isinstance(node, Call):
             return simplified(node)
         found = find_attention(node)
+        # The fused operator returns no intermediate values: for other uses, they would be computed
+        # a second time.
         if found is None or not self._has_no_other_uses(found, original):
             return node
         written = _as_operator(found, node)
@@ -109,6 +111,7 @@ def _call(
 def _reshaped(x: Expr, shape: Shape) -> Expr:
     if fixed_shape(x) == shape:
         return x
+    # Without ``allowzero``, a size of 0 means the old size.
     made = op.reshape(x, newshape=shape, allowzero=0 in shape, span=x.span)
     dtype = getattr(known_type(x), "dtype", None)
     return made if dtype is None else made.with_type(TensorType(shape, dtype))
@@ -201,6 +204,7 @@ def _past(mask: Mask, rows: int, keys: int) -> int | None:
         return keys - 1
     if data.shape[-2:] != (rows, keys):
         return None
+    # The first row gives the offset, and all rows must agree with it.
     offset = int(data.reshape(-1, keys)[0].sum()) - 1
     is_past = offset >= 0 and (data == np.tri(rows, keys, offset, dtype=bool)).all()
     return offset if is_past else None

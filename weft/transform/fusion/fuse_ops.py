@@ -160,6 +160,8 @@ class _Kernel:
         known = self.inner.get(expr)
         if known is not None:
             return known
+        # Single numbers become literals. Weights are parameters, so that layers which differ in
+        # their weights alone share a kernel.
         if isinstance(expr, Constant) and expr.data.size == 1:
             return expr
         if isinstance(expr, Tuple):

@@ -89,6 +89,7 @@ class FusionGroups:
 
     def _anchor_condition(self, pattern: OpPattern, dominator: Dominator) -> Condition | None:
         if pattern in self.anchors:
+            # The epilogue runs on the output tile of the anchor, so it must keep the shape.
             return _through_broadcasts if dominator.pattern is ELEMWISE else None
         if pattern <= BROADCAST and dominator.pattern <= COMM_REDUCE:
             return _into_anything_open
@@ -103,6 +104,7 @@ class FusionGroups:
         path = self._path(source, sink, condition)
         if path is None:
             return
+        # Nodes on the path join together with their groups.
         roots = dict.fromkeys(map(self._find, (*path, sink)))
         if sum(self.cells[r].size for r in roots) > self.max_depth:
             return

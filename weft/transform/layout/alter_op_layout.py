@@ -225,6 +225,7 @@ class _Relayout:
     def _convert(self, expr: Expr, src: str, dst: str) -> Expr:
         if src == dst:
             return expr
+        # All users of a value share its conversion.
         key = expr, src, dst
         if key not in self.converted:
             self.converted[key] = op.layout_transform(

@@ -71,6 +71,7 @@ def _operand(arg: Expr, order: Permutation, ordered: Ordered) -> Expr:
     original = ordered(arg, None)
     if ndim == 0:
         return original
+    # Broadcasting aligns the last axes, so the leading ones must exist before the permutation.
     added = len(order) - ndim
     if isinstance(original, Constant):
         data = original.data

@@ -24,6 +24,7 @@ def fresh_copy(expr: Expr, values: Mapping[Expr, Expr] | None = None) -> Expr:
     original unless they have effects, because the copy must repeat its effects.
     """
     memo: dict[Expr, Expr] = dict(values or {})
+    # Variables first: in post-order, uses come before the node that binds the variable.
     for node in post_order(expr, enter=lambda e: e not in memo):
         for var in binders(node):
             memo[var] = fresh_var(var)

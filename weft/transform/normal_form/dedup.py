@@ -44,6 +44,7 @@ class Dedup(FunctionPass):
 
 def _renamed(node: Expr, variables: tuple[Var, ...], bound: Counter[Var]) -> Expr:
     """``node`` with new variables if a later binder binds one of them again."""
+    # Inner binders come first in post-order; the last binder of a variable keeps it.
     repeated = any(bound[v] > 1 for v in variables)
     bound.subtract(variables)
     return fresh_copy(node) if repeated else node

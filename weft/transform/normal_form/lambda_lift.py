@@ -111,6 +111,7 @@ class _Lift:
             f: dict.fromkeys(v for v in free[f] if v not in self.bound) for f in self.functions
         }
         named = {f: [self.bound[v] for v in free[f] if v in self.bound] for f in self.functions}
+        # A fixed point, because local functions may call each other recursively.
         growing = True
         while growing:
             growing = False

@@ -131,6 +131,7 @@ class _Conversion:
             join = self._continuation(var, rest, k)
             if isinstance(join, Var):
                 return (yield self._choice(value, join))
+            # All branches call the continuation by name. A copy in each would multiply the code.
             name = Var("join", span=let.span)
             return Let(name, join, (yield self._choice(value, name)), span=let.span)
         if isinstance(value, Function) and not is_primitive(value):

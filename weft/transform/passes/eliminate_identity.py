@@ -68,6 +68,7 @@ def _same_tuple(node: Tuple) -> Expr | None:
 
 def _if_same_type(call: Call) -> Expr | None:
     type_ = known_type(call)
+    # Two unknown sizes are equal as types, but may differ at run time.
     if not isinstance(type_, TensorType) or has_any(type_.shape):
         return None
     return call.args[0] if known_type(call.args[0]) == type_ else None
@@ -81,6 +82,7 @@ def _transpose(call: Call) -> Expr | None:
 
 
 def _strided_slice(call: Call) -> Expr | None:
+    # A negative stride may keep the type and reverse the elements.
     forward = all(s > 0 for s in call.attrs.strides or ())  # type: ignore[attr-defined]
     return _if_same_type(call) if forward else None
 

@@ -51,6 +51,7 @@ class FastMath(FunctionPass):
 
 
 def _sigmoid(call: Call, functions: Sequence[str]) -> Expr:
+    # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2
     half = const(0.5)
     tanh = op.fast_tanh if "tanh" in functions else op.tanh
     spread = tanh(op.multiply(call.args[0], half))

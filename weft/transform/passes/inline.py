@@ -53,6 +53,7 @@ class Inline(Pass):
                 expansion = _Expansion(bodies, self.literals, effects)
                 fn = as_function(rewrite_typed(name_captures(fn), expansion.step))
                 changed[name] = fn
+            # Inlining a recursive function would not end.
             if self._is_wanted(name, fn, references) and not _refers_to(fn, {name}):
                 bodies[name] = fn
         return mod.with_functions(changed)

@@ -167,6 +167,7 @@ class PartialEvaluator:
 
     def _closure_code(self, closure: Closure, frame: Frame) -> Routine[Expr]:
         name = Var(closure.name.name if closure.name is not None else "f")
+        # Before its code, in which the function may call itself by this name.
         frame.block.made[closure] = name
         inside = Frame(
             Block(frame.block), closure.frame, active=frame.active,
@@ -181,6 +182,8 @@ class PartialEvaluator:
     ) -> Routine[Function]:
         params = tuple(fresh_var(p) for p in fn.params)
         frame.variables.update(zip(fn.params, params, strict=True))
+        # The arguments of a residual function are dynamic, so nothing would bound the unfolding of
+        # recursive calls in it.
         frame.blocked = frame.blocked | frozenset(frame.active) | {fn}
         if closure is not None and closure.name is not None:
             frame.variables[closure.name] = closure

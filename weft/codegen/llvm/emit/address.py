@@ -60,6 +60,7 @@ def _base_address(state: FunctionState, buffer: Buffer, rest: PrimExpr, scalar: 
     if known is None:
         before = state.effects
         kind, offset = value_type(rest.dtype), emit(state, rest)
+        # Not ``inbounds``: without its constant, an index such as i - 1 may point past the end.
         known = state.out.emit(f"getelementptr {scalar}, ptr {pointer}, {kind} {offset}")
         if state.effects == before:
             state.memo.add(key, known)
@@ -96,4 +97,5 @@ def element_address(state: FunctionState, element: PrimExpr) -> str:
     buffer = element.buffer
     if buffer in state.slots:
         raise CodegenError(f"address of local buffer {buffer.name}, which is held in registers")
+    # A prefetch may run past the end of the buffer; the hint does not fault.
     return address(state, buffer, sole_index(buffer, element.indices), exact=False)

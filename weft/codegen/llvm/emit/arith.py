@@ -22,6 +22,7 @@ _FLOAT_OPS = {
 }  # fmt: skip
 _INT_OPS = {tir.Add: "add", tir.Sub: "sub", tir.Mul: "mul"}
 _LOGIC_OPS = {tir.And: "and", tir.Or: "or", tir.Mul: "and", tir.Add: "or"}
+# Ordered comparisons are false for NaN; ``NE`` is unordered, because NaN differs from all numbers.
 _FLOAT_COMPARE = {
     tir.EQ: "oeq", tir.NE: "une", tir.LT: "olt", tir.LE: "ole", tir.GT: "ogt", tir.GE: "oge",
 }  # fmt: skip
@@ -131,6 +132,7 @@ def emit_constant_division(
     if divisor & (divisor - 1) == 0 and (op is not tir.Div or unsigned):
         if op is tir.FloorMod:
             return out.emit(f"and {kind} {a}, {const(divisor - 1)}")
+        # An arithmetic shift rounds down, as ``FloorDiv`` does; ``Div`` rounds towards zero.
         shift = "lshr" if unsigned else "ashr"
         return out.emit(f"{shift} {kind} {a}, {const(divisor.bit_length() - 1)}")
     if unsigned:

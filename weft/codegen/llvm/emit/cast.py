@@ -24,9 +24,11 @@ def emit_cast(out: FunctionWriter, value: str, source: DType, target: DType) -> 
     if source.is_narrow_float:
         return emit_cast(out, widen(out, value, source), single, target)
     if target.is_narrow_float:
+        # By way of float32, a float64 would be rounded twice.
         if target.code == "float" and source.bits == 64 and source.is_float:
             return narrow(out, round_to_odd(out, value, source.lanes), target)
         return narrow(out, emit_cast(out, value, source, single), target)
+    # Integer types of LLVM do not distinguish signed from unsigned.
     if value_type(source) == value_type(target):
         return value
     if target.is_bool:
@@ -61,6 +63,7 @@ def _float_to_int(out: FunctionWriter, value: str, source: DType, target: DType)
     if target.code == "uint" and target.bits == 64:
         wide, op = target, "fptoui"
     else:
+        # The upper half of uint32 exceeds int32.
         bits = 64 if target.bits == 64 or target == DType("uint", 32, target.lanes) else 32
         wide, op = DType("int", bits, target.lanes), "fptosi"
     kind = value_type(wide)

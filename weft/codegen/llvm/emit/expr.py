@@ -39,6 +39,7 @@ def _binary(state: FunctionState, e: tir.Binary) -> str:
     dtype = e.a.dtype
     if dtype.is_int and isinstance(e, _DIVISIONS):
         divisor = _literal(e.b)
+        # A positive literal needs no guard: the division neither traps nor overflows.
         if divisor is not None and divisor > 0:
             a, known = emit(state, e.a), is_nonnegative(state, e.a)
             return emit_constant_division(state.out, type(e), dtype, a, divisor, nonnegative=known)

@@ -45,6 +45,7 @@ def function_attributes(target: CpuTarget) -> str:
     """Attributes of every function: the full vector width, no unwinding, no frame pointer."""
     attributes = ["nounwind"]
     if target.arch == "x86_64":
+        # For some CPUs with AVX-512, LLVM prefers 256 bits and would split wider vectors.
         width = target.vector_bits
         attributes += [f'"prefer-vector-width"="{width}"', f'"min-legal-vector-width"="{width}"']
     return " ".join(attributes)

@@ -75,6 +75,7 @@ def _abs(out: FunctionWriter, dtype: DType, values: Sequence[str], dtypes: Seque
         return values[0]
     kind = value_type(dtype)
     callee = out.module.declare(f"llvm.abs.{mangle(kind)}", f"{kind} @({kind}, i1)")
+    # ``false``: the smallest integer gives itself, as in NumPy, and not poison.
     return out.emit(f"call {kind} {callee}({kind} {values[0]}, i1 false)")
 
 

@@ -160,6 +160,7 @@ def _load_some_strided(
     lanes = index.lanes
     kind = value_type(buffer.dtype.vector(lanes))
     low, last = active[0] * stride, active[-1] * stride
+    # Elements between two active ones are inside the buffer, so they may be read.
     result = "zeroinitializer"
     for first in range(low // lanes * lanes, last + 1, lanes):
         inside = [low <= element <= last for element in range(first, first + lanes)]

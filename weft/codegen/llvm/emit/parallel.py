@@ -64,6 +64,7 @@ def emit_parallel(
 
 def _fill_record(state: FunctionState, loop: For, captures: _Captures) -> str:
     kind = captures.record_type()
+    # On the stack: the launch returns only when the last iteration has ended.
     record = state.out.alloca(kind, 16)
     values = [_shared_pointer(state, b) for b in captures.buffers]
     values += [emit(state, v) for v in captures.vars]
@@ -92,6 +93,7 @@ def _store_field(
 
 def _load_field(body: FunctionState, kind: str, index: int, field: str) -> str:
     pointer = body.out.emit(f"getelementptr inbounds {kind}, ptr %data, i32 0, i32 {index}")
+    # The record is complete before the launch and is not written again.
     return body.out.emit(f"load {field}, ptr {pointer}, !invariant.load !0")
 
 

@@ -94,6 +94,7 @@ def _emit_for(state: FunctionState, node: s.For) -> None:
     if extent is not None and extent <= 0:
         return
     state.note_range(node.loop_var, nonnegative=is_nonnegative(state, node.min))
+    # A pool runs one loop at a time, so a nested parallel loop is serial.
     if node.kind is ForKind.PARALLEL and not state.in_parallel:
         emit_parallel(state, node, emit_stmt)
     else:

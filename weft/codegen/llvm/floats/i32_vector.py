@@ -57,6 +57,8 @@ class I32Vector:
 
     def rounded(self, bits: str, dropped: int) -> str:
         """``bits`` shifted right by ``dropped``, rounded to nearest, ties to even."""
+        # One less than half a unit rounds ties down; where the kept number is odd, one more rounds
+        # them up, to the even neighbour.
         odd = self.op("and", self.op("lshr", bits, self.const(dropped)), self.const(1))
         bias = self.op("add", odd, self.const((1 << dropped - 1) - 1))
         return self.op("lshr", self.op("add", bits, bias), self.const(dropped))

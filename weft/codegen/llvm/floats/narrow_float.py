@@ -69,6 +69,8 @@ def round_to_odd(out: FunctionWriter, value: str, lanes: int) -> str:
     larger = out.emit(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
     inexact = out.emit(f"fcmp one {double} {back}, {value}")
     bits = bits32.bits(near)
+    # If ``near`` was rounded away from zero, step back by one unit in the last place. Of the two
+    # neighbours, setting the last bit then gives the odd one.
     one = out.emit(f"zext {flag} {larger} to {bits32.i32}")
     towards_zero = bits32.op("sub", bits, one)
     odd = bits32.op("or", towards_zero, bits32.const(1))
@@ -106,6 +108,7 @@ class _HalfConversions(I32Vector):
         """Denormal: without the sign, the bits lie in [1, 2**23)."""
         bits = self.bits(value)
         magnitude = self.op("add", bits, bits)
+        # Doubling shifts the sign out; subtracting 1 wraps zero to the largest integer.
         below = self.op("add", magnitude, self.const(-1))
         return self.out.emit(f"icmp ult {self.i32} {below}, {self.const((1 << 24) - 1)}")
 
@@ -122,6 +125,8 @@ class _HalfConversions(I32Vector):
         small = self.real(self.op("shl", magnitude, self.const(13)))
         scale = splat("0x46F0000000000000", "float", self.lanes)  # 2**112
         finite = self.bits(self.out.emit(f"fmul {self.float} {small}, {scale}"))
+        # Above 0x7BFF, the largest finite number, lie infinity and NaN. Setting all exponent bits
+        # keeps the mantissa, which tells them apart.
         special = self.op("or", finite, self.const(0x7F800000))
         chosen = self.choose(self.above(magnitude, 0x7BFF), special, finite)
         return self.real(self.op("or", chosen, sign))
@@ -135,6 +140,8 @@ class _HalfConversions(I32Vector):
         half = splat("0x3FE0000000000000", "float", self.lanes)
         sum_ = self.out.emit(f"fadd {self.float} {self.real(magnitude)}, {half}")
         denormal = self.op("sub", self.bits(sum_), self.const(0x3F000000))
+        # 0x38800000 is 2**-14, the smallest normal float16. 0x477FF000 is 65520, halfway between
+        # the largest float16 and the next power of two: from there on, numbers round to infinity.
         normal = self.rounded(self.op("sub", magnitude, self.const(112 << 23)), 13)
         finite = self.choose(self.above(magnitude, 0x387FFFFF), normal, denormal)
         limited = self.choose(self.above(magnitude, 0x477FEFFF), self.const(0x7C00), finite)

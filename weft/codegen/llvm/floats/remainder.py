@@ -77,6 +77,7 @@ class _Remainder:
     def _step(self, rest: str, divisor: str) -> str:
         distance = self._integer("sub", self._exponent(rest), self._exponent(divisor))
         if self.is_fused:
+            # Keeps the ratio below 2**(mantissa_bits - 1), so that its integer part is exact.
             digits = self._whole(self.mantissa_bits - 2)
             distance = self._call_whole("smax", self._integer("sub", distance, digits),
                                         self._whole(0))
@@ -110,6 +111,7 @@ class _Remainder:
 
     def _scaled(self, value: str, exponent: str) -> str:
         """``value * 2**exponent`` in three steps: the exponent may exceed a float's range."""
+        # The exponents of a large number and a denormal differ by less than 3 * (bias - 1).
         most = self.bias - 1
         for _ in range(3):
             step = self._call_whole("smin", exponent, self._whole(most))
@@ -172,6 +174,7 @@ def emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str
     def choose(condition: str, t: str, f: str) -> str:
         return out.emit(f"select {flag} {condition}, {kind} {t}, {kind} {f}")
 
+    # The steps are those of CPython's ``float.__divmod__`` (``Objects/floatobject.c``).
     rest = emit_fmod(out, dtype, a, b)
     signs = [out.emit(f"fcmp olt {kind} {v}, {zero}") for v in (rest, b)]
     is_inexact = out.emit(f"fcmp one {kind} {rest}, {zero}")
@@ -191,5 +194,6 @@ def emit_float_floor(out: FunctionWriter, op: type, dtype: DType, a: str, b: str
     down = choose(is_short, out.emit(f"fadd {kind} {down}, {one}"), down)
     is_zero = out.emit(f"fcmp oeq {kind} {quotient}, {zero}")
     down = choose(is_zero, call_overloaded(out, "copysign", kind, (zero, ratio)), down)
+    # Division by zero gives an infinity or NaN, as ``/`` does.
     by_zero = out.emit(f"fcmp oeq {kind} {b}, {zero}")
     return choose(by_zero, ratio, down)

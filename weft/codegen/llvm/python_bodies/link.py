@@ -67,6 +67,7 @@ def python_function_ir(function: PythonFunction, target: CpuTarget) -> str:
     code = compile_body(function, target)
     module = llvm.parse_assembly(_assembled(function, code, target))
     for value in (*module.functions, *module.global_variables):
+        # Internal functions are removed once they are inlined.
         if not value.is_declaration and value.name != function.symbol:
             value.linkage = "internal"
     _rename(module, function.symbol)  # first: the optimiser derives labels from these names
@@ -141,6 +142,7 @@ class _Entry:
         for size in reversed(sizes):
             strides.insert(0, stride)
             stride = self.out.emit(f"mul i64 {stride}, {size}")
+        # After the loop, ``stride`` is the size of the whole array in bytes.
         count = self.out.emit(f"udiv i64 {stride}, {param.dtype.itemsize}")
         yield from ("null", "null", count, str(param.dtype.itemsize), pointer, *sizes, *strides)
 

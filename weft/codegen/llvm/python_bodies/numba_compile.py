@@ -50,6 +50,7 @@ def compile_body(function: PythonFunction, target: CpuTarget) -> NumbaCode:
     flags.error_model = "numpy"  # division by zero as in NumPy, no exception
     is_native = target.arch == CpuTarget.host().arch
     try:
+        # numba's compiler is not thread-safe.
         with global_compiler_lock:
             context = native.target_context.with_aot_codegen(
                 function.symbol, cpu_name=target.cpu if is_native else "")

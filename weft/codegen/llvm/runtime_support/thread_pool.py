@@ -116,6 +116,8 @@ declare i64 @llvm.smax.i64(i64, i64)
 # The launching thread: publish the loop, wake workers, work, join. No wake-up is lost: a worker
 # sets its asleep flag and then checks the gate again; this thread opens the gate and then reads the
 # flags.
+# A plain store may open the gate, because no worker changes it between two loops. The fields of the
+# loop are stored before, and workers read them after the compare-exchange by which they enter.
 _SERVE = f"""
 define internal void @weft.serve(ptr %pool, ptr %body, ptr %data, i64 %extent, i64 %count)
     nounwind {{
@@ -180,6 +182,9 @@ done:
 }}
 """
 
+# A participant claims a chunk by an atomic addition, which may run past the end of the share; hence
+# the second test. The load before it lets participants pass over finished shares without acquiring
+# their cache lines for writing.
 _TAKE_PART = f"""
 define internal void @weft.take_part(ptr %pool, i64 %self) nounwind {{
 entry:
@@ -226,6 +231,10 @@ done:
 """
 
 # The main loop of a worker thread; ``%own`` is its cache line.
+# ``%served`` is the last loop in which the worker took part; while it stays open for the others, it
+# is not entered again. In ``rouse``, the worker has seen a new loop after it set its asleep flag.
+# If the launcher has taken the flag meanwhile, it posts the semaphore, and the worker must wait for
+# that post, or its next sleep would end at once. A signal interrupts the wait.
 _WORKER = f"""
 define ptr @weft_worker(ptr %own) nounwind {{{{
 entry:
@@ -289,6 +298,7 @@ define internal i1 @weft.is_new(i64 %gate, i64 %served) nounwind {{{{
 """
 
 # Wait until all workers have left the gate. After some spins yield: a worker may need this core.
+# The acquiring load pairs with the release by which a worker leaves: its results are visible here.
 _JOIN = f"""
 define internal void @weft.join(ptr %pool) nounwind {{{{
 entry:

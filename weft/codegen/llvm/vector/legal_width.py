@@ -27,6 +27,7 @@ def split_to_legal_width(
                       for text, scalar in operands])
         for start in range(0, lanes, width)
     ]
+    # ``shufflevector`` joins two vectors of one type, so pairs are joined up to a power of two.
     while len(results) & (len(results) - 1):
         results.append("poison")
     total = width

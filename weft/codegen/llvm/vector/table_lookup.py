@@ -119,6 +119,8 @@ def _permuted(out: FunctionWriter, indices: str, constants: list[str], unit: _Pe
             f"select {flags} {is_high}, {unit.vector} {high}, {unit.vector} {low}"
         )
     if len(constants) < unit.lanes:
+        # A permute takes the index modulo its lanes. Repeating the table makes that modulo the
+        # entries.
         constants = constants * (unit.lanes // len(constants))
     kind = vector_of(constants[0].partition(" ")[0], unit.lanes)
     tables: list[str] = []
@@ -175,6 +177,7 @@ def _lookup_in_memory(out: FunctionWriter, dtype: DType, indices: str, constants
     table = out.module.constant(array, f"[{', '.join(f'{scalar} {c}' for c in constants)}]")
     integer = vector_of(word, dtype.lanes)
     low = splat(str(len(constants) - 1), word, dtype.lanes)
+    # Modulo the entries, as a permute does: other bits of the index must not leave the table.
     positions = out.emit(f"and {integer} {indices}, {low}")
 
     def entry(position: str) -> str:
