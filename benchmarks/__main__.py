@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: weft and its peers side by side, at one and two threads."""
+"""``python -m benchmarks``: weft compared with its peers, on one and two threads."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ ROUNDS_HELP = "Rounds in turn; each peer's median is over all of its calls."
 @click.option("--kernels/--no-kernels", default=True, help="Micro-kernels as a share of the peak.")
 def main(models: str, peers: str, threads: str, rounds: int, seconds: float,
          kernels: bool) -> None:
-    """Latency of whole models and speed of single kernels, weft beside its peers.
+    """Latency of whole models and speed of single kernels, weft compared with its peers.
 
-    Every peer runs in a process of its own with the same thread count; outputs are compared
-    before anything is timed; rounds are interleaved; the figures are medians. Ends with status 1
-    where weft fails or results differ.
+    Every peer runs in a separate process with the same thread count. Outputs are compared before
+    timing, rounds are interleaved, and the figures are medians. Exits with status 1 if weft fails
+    or results differ.
     """
     console = Console(width=120)
     peer_names = [p for p in peers.split(",") if p]

@@ -1,4 +1,4 @@
-"""Whether peers compute the same, before anything is timed."""
+"""Check that all peers compute the same results, before timing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TOLERANCE = 1e-3
 
 
 class DisagreementError(Exception):
-    """A peer's results are wrong, or nothing can tell whether they are right."""
+    """Results of peers differ or are not finite."""
 
 
 def check_agreement(what: str, outputs: Mapping[str, Outputs],
                     independent: Callable[[], Outputs]) -> None:
     """Raise ``DisagreementError`` unless all peers agree.
 
-    ``outputs`` are results by peer. The last one but weft is what the others are compared with;
-    where only one peer ran, that is what ``independent`` gives. Floats agree to ``TOLERANCE`` of
-    the largest number of their output, everything else exactly. All numbers must be finite: the
-    inputs are, and a comparison of NaN with NaN says nothing.
+    ``outputs`` maps peers to results. The reference is the last peer other than weft; if only one
+    peer ran, it is the result of ``independent``. Floats agree to ``TOLERANCE`` times the largest
+    number of their output, everything else exactly. All numbers must be finite, as the inputs are:
+    NaN agrees with NaN even if both are wrong.
     """
     if not outputs:
         return
@@ -46,7 +46,7 @@ def _check_finite(what: str, peer: str, arrays: Outputs) -> None:
     for number, array in enumerate(arrays):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise DisagreementError(
-                f"{what}: output {number} of {peer} has numbers that are not finite")
+                f"{what}: output {number} of {peer} is not finite")
 
 
 def _compare(message: str, got: Outputs, expected: Outputs) -> None:
@@ -69,7 +69,7 @@ def _compare(message: str, got: Outputs, expected: Outputs) -> None:
 
 
 def reference_outputs(path: Path, feeds: Mapping[str, np.ndarray]) -> Outputs:
-    """What onnx's own evaluator computes, operator by operator in NumPy."""
+    """Results of onnx's reference evaluator, which runs operator by operator in NumPy."""
     from onnx.reference import ReferenceEvaluator
 
     results = ReferenceEvaluator(onnx.load(path)).run(None, dict(feeds))

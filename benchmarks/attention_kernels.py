@@ -1,4 +1,4 @@
-"""Attention of known models as exporters spell it, at one token and at many."""
+"""Attention of known models in plain ONNX operators, for one and for many queries."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from benchmarks.models import GraphBuilder
 
 @dataclass(frozen=True)
 class Attention:
-    """``heads`` of queries, of which ``shared`` many in a row share one head of keys and values.
+    """Attention in which ``shared`` consecutive query heads share one head of keys and values.
 
-    ``mask`` is "causal" (the past alone), "padding" (numbers for each key), or empty.
+    ``mask`` is "causal", "padding" (an input with a number to add for each key), or empty.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Attention:
 
     @property
     def flops(self) -> float:
-        """Those that are needed: half of the scores, where only the past is seen."""
+        """The FLOPs needed; a causal mask halves them."""
         all_of = 4.0 * self.heads * self.queries * self.keys * self.depth
         return all_of / 2 if self.mask == "causal" else all_of
 

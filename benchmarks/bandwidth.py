@@ -1,4 +1,4 @@
-"""How fast this machine copies memory: a loop program of weft's own, at any size."""
+"""Copy bandwidth of this machine at any size, measured with a weft loop program."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ROUNDS = 7
 
 
 def copy_bandwidth(nbytes: int, threads: int) -> float:
-    """GB/s, reads and writes counted, of copying ``nbytes / 2`` bytes again and again.
+    """GB/s, reads plus writes, of repeatedly copying ``nbytes / 2`` bytes.
 
-    Every thread copies its own chunk repeatedly; the best of a few rounds counts.
+    Every thread copies its own chunk repeatedly; the best of ``ROUNDS`` rounds counts.
     """
     step = 4 * LANES * VECTORS
     steps = max(1, nbytes // 2 // step // threads)

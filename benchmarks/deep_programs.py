@@ -1,6 +1,6 @@
-"""Programs of any depth, and every registered pass with the options that it needs.
+"""Programs of any depth, and every registered pass with its required options.
 
-The tests of depth and the measurement of scaling run the same programs through the same passes.
+The depth tests and the scaling benchmark share these programs and passes.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ OPTIONS = {
 
 
 def every_pass() -> list[str]:
-    """All passes of weft, as text with their options, in order of their names.
+    """All passes of weft as text with their options, sorted by name.
 
-    What users (and tests) register beside them is left out.
+    Passes registered by users and tests are left out.
     """
     own = sorted(name for name in PASSES if PASSES.get(name).__module__.startswith("weft."))
     return [f"{name}{{{OPTIONS[name]}}}" if name in OPTIONS else name for name in own]
@@ -57,7 +57,7 @@ def every_pass() -> list[str]:
 
 @contextmanager
 def deep_codegen() -> Iterator[None]:
-    """A code generator that takes ``exp`` and composites of ``relu`` and ``add``, while open."""
+    """Within the context, register a code generator for ``exp`` and for ``relu`` of ``add``."""
     x, y = any_("x"), any_("y")
     pattern = CompositePattern("add_relu", op.nn.relu(op.add(x, y)))
     register_external_codegen(
@@ -74,7 +74,7 @@ def make_pass(text: str) -> Sequential:
 
 
 def call_chain(depth: int) -> IRModule:
-    """``exp(relu(add(tanh(.., c))))``: calls one after the other, of operators that passes know."""
+    """A chain of ``depth`` calls that cycles through tanh, add, relu and multiply."""
     x, half = var("x", (2, 3)), const(np.full((2, 3), 0.5, np.float32))
     steps: list[Callable[[Expr], Expr]] = [
         lambda e: Call(op.tanh, (e,)),
@@ -89,7 +89,7 @@ def call_chain(depth: int) -> IRModule:
 
 
 def let_chain(depth: int) -> IRModule:
-    """Lets whose values use the variable before."""
+    """A chain of lets; each value uses the variable before."""
     x = var("x", (2, 3))
     names = [Var(f"v{i}") for i in range(depth)]
     body: Expr = names[-1]
@@ -99,7 +99,7 @@ def let_chain(depth: int) -> IRModule:
 
 
 def shared_calls(depth: int) -> IRModule:
-    """``maximum(%n, %n)`` all the way down: two to the power of ``depth`` paths."""
+    """Nested ``maximum(%n, %n)``, with 2**depth paths."""
     x = var("x", (2, 3))
     body: Expr = x
     for _ in range(depth):
@@ -108,7 +108,8 @@ def shared_calls(depth: int) -> IRModule:
 
 
 def shared_pairs(depth: int) -> IRModule:
-    """The same through tuples: ``%n = maximum(%m.0, %m.1)`` where ``%m = (%k, %k)``."""
+    """Like ``shared_calls``, through tuples: ``%n = maximum(%m.0, %m.1)`` where ``%m = (%k, %k)``.
+    """
     x = var("x", (2, 3))
     body: Expr = x
     for _ in range(depth):
@@ -118,7 +119,7 @@ def shared_pairs(depth: int) -> IRModule:
 
 
 def tuple_nest(depth: int) -> IRModule:
-    """A tuple in a tuple in a tuple; the type is as deep."""
+    """Tuples nested ``depth`` deep; the type is as deep."""
     x = var("x", (2, 3))
     body: Expr = x
     for _ in range(depth):
@@ -127,7 +128,7 @@ def tuple_nest(depth: int) -> IRModule:
 
 
 def shared_types(depth: int) -> IRModule:
-    """``(%n, %n)`` all the way down: the type, too, has two to the power of ``depth`` paths."""
+    """Nested ``(%n, %n)``: the type, too, has 2**depth paths."""
     x = var("x", (2, 3))
     body: Expr = x
     for _ in range(depth):

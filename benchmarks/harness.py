@@ -52,7 +52,7 @@ class Contestant:
 
 
 def start(peer: str, model: Path, threads: int, inputs: Path) -> Contestant | None:
-    """Load a peer; ``None`` where it is not installed or cannot run the model."""
+    """Start a worker for a peer; ``None`` if it is not installed or cannot run the model."""
     outputs = inputs.with_name(f"{model.stem}-{peer}-{threads}.npz")
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "WEFT_THREADS": str(threads)}
     process = subprocess.Popen(
@@ -77,9 +77,9 @@ def measure(
     model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
     *, rounds: int, seconds_per_round: float,
 ) -> list[Contestant]:
-    """Time every peer that runs ``model``: outputs compared first, then rounds in turn.
+    """Time every peer that runs ``model``: compare outputs, then time interleaved rounds.
 
-    Raises ``DisagreementError`` where they differ.
+    Raises ``DisagreementError`` if outputs differ.
     """
     inputs = model.with_suffix(".npz")
     np.savez(inputs, **feeds)
@@ -87,7 +87,7 @@ def measure(
     try:
         check_agreement(model.stem, {c.peer: c.outputs for c in contestants},
                         lambda: reference_outputs(model, feeds))
-        for contestant in contestants:  # one call tells how many fill a round
+        for contestant in contestants:  # estimates the number of calls per round
             contestant.time_round(1, 2)
         calls = {id(c): max(3, int(seconds_per_round / c.median)) for c in contestants}
         for contestant in contestants:
@@ -104,7 +104,7 @@ def measure(
 
 @dataclass
 class Failures:
-    """What went wrong in a run, which ends with status 1 then."""
+    """Failures of a run; the run exits with status 1 if there are any."""
 
     texts: list[str] = field(default_factory=list)
 
@@ -112,7 +112,8 @@ class Failures:
         self, model: Path, feeds: dict[str, np.ndarray], peers: Sequence[str], threads: int,
         *, rounds: int, seconds_per_round: float,
     ) -> list[Contestant]:
-        """As ``measure``; empty if outputs disagree. A model that weft cannot run is a failure."""
+        """Like ``measure``; empty if outputs disagree. A model that weft cannot run is a failure.
+        """
         try:
             found = measure(model, feeds, peers, threads, rounds=rounds,
                             seconds_per_round=seconds_per_round)
@@ -123,18 +124,18 @@ class Failures:
         return found
 
     def expect_weft(self, what: str, wanted: Sequence[str], able: Sequence[str]) -> None:
-        """Note where weft is among those that are wanted and not among those that can."""
+        """Record a failure if weft was requested but could not run."""
         if "weft" in wanted and "weft" not in able:
             self.texts.append(f"{what}: weft failed")
 
     def raise_any(self) -> None:
-        """End the program with status 1 where something went wrong."""
+        """Exit with status 1 if there were failures."""
         if self.texts:
             raise click.ClickException("\n".join(self.texts))
 
 
 def by_winograd(implementations: Sequence[str]) -> bool:
-    """Whether a kernel is computed by fewer multiplications than its FLOPs say."""
+    """Whether a kernel uses Winograd, which multiplies less often than its FLOPs say."""
     return any("winograd" in name for name in implementations)
 
 

@@ -1,9 +1,9 @@
-"""What every step and every registered pass costs for programs of growing depth.
+"""Time of each step and each registered pass for programs of growing depth.
 
 ``python -m benchmarks.ir_scaling [--programs call_chain,..] [--only pass,..] [1000 10000 100000]``
-prints, for each program, seconds by step and size. Where the time for the largest size is more
-than three times what it would be if it grew as the size does, the row says so; a nest of tuples is
-run at a tenth of the sizes. The exit status is 1 where a row is not linear.
+prints, for each program, seconds by step and size. A row is marked if the time for the largest
+size is more than three times what linear growth predicts. Nested tuples run at a tenth of the
+sizes. The exit status is 1 if a row is marked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from weft.ir import (
 from weft.ir.json.format import load_json, save_json
 from weft.transform import evaluate
 
-# Each program, and what its sizes are divided by.
+# Each program, and the divisor of its sizes.
 PROGRAMS: dict[str, tuple[Callable[[int], IRModule], int]] = {
     "call_chain": (call_chain, 1),
     "let_chain": (let_chain, 1),
@@ -50,9 +50,9 @@ PROGRAMS: dict[str, tuple[Callable[[int], IRModule], int]] = {
     "shared_pairs": (shared_pairs, 1),
     "tuple_nest": (tuple_nest, 10),
 }
-# Caches, collections of garbage and a busy machine make single runs uneven.
+# Caches, garbage collection and other load make single runs vary.
 TOLERANCE = 3.0
-# Times below this say nothing of growth.
+# Seconds; growth cannot be measured on shorter times.
 MEASURABLE = 0.05
 
 
@@ -60,7 +60,7 @@ Step = Callable[[], object]
 
 
 def steps(make: Callable[[int], IRModule], depth: int) -> Iterator[tuple[str, Step]]:
-    """What is done with one program, by name; each step goes on with what those before it made."""
+    """The steps on one program by name; later steps use the results of earlier ones."""
     made: dict[str, IRModule] = {}
     texts: dict[str, str] = {}
     x = np.ones((2, 3), np.float32)
@@ -91,13 +91,13 @@ def many(make: Callable[[int], IRModule], depth: int) -> IRModule:
 
 
 def _changed(mod: IRModule) -> IRModule:
-    """``mod`` with one more node, at the result of ``main``."""
+    """``mod`` with one more node at the result of ``main``."""
     main = mod["main"]
     return mod.with_function("main", main.replace(body=Tuple((main.body, main.params[0]))))
 
 
 def costs(make: Callable[[int], IRModule], depth: int, only: Sequence[str]) -> dict[str, float]:
-    """Seconds of each step; with ``only``, of the passes named there and of what comes first."""
+    """Seconds of each step; with ``only``, of the first steps and of the passes named there."""
     seconds: dict[str, float] = {}
     for name, step in steps(make, depth):
         if only and seconds.keys() >= {"infer"} and name.partition("{")[0] not in only:
@@ -110,14 +110,14 @@ def costs(make: Callable[[int], IRModule], depth: int, only: Sequence[str]) -> d
 
 
 def growth(sizes: Sequence[int], times: Sequence[float]) -> float:
-    """The time for the largest size in units of what linear growth from the one before gives."""
+    """Time for the largest size, relative to linear growth from the size before."""
     if len(sizes) < 2 or times[-1] < MEASURABLE:
         return 1.0
     return times[-1] / (max(times[-2], MEASURABLE / 10) * sizes[-1] / sizes[-2])
 
 
 def table(name: str, sizes: Sequence[int], only: Sequence[str]) -> bool:
-    """Print the costs of one program; whether all of them are linear."""
+    """Print the costs of one program; returns whether all of them are linear."""
     make, divisor = PROGRAMS[name]
     depths = [max(size // divisor, 1) for size in sizes]
     rows = [costs(make, depth, only) for depth in depths]

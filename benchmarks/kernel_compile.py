@@ -1,7 +1,7 @@
-"""``python -m benchmarks.kernel_compile``: milliseconds from a primitive function to its code.
+"""``python -m benchmarks.kernel_compile``: compile time of each primitive function, in ms.
 
-Every distinct primitive function of the kernels of ``benchmarks.kernels`` is scheduled, lowered and
-compiled in this process, without any cache, and each phase is timed.
+Every distinct primitive function of the kernels of ``benchmarks.kernels`` is scheduled, lowered
+and compiled in this process, without any cache, and each phase is timed.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 def phase_table(rows: Sequence[Row]) -> Table:
-    """Which phases take the time: over all functions, and in the slowest of each."""
+    """Mean, median and maximum time of each phase, and its share of the total."""
     table = Table(title=f"phases over {len(rows)} functions, ms")
     for name in ("phase", "mean", "median", "max", "%"):
         table.add_column(name, justify="left" if name == "phase" else "right")

@@ -18,9 +18,9 @@ Body = Callable[[GraphBuilder], str]
 
 @dataclass(frozen=True)
 class Kernel:
-    """``nbytes`` counts every input and output once, ``flops`` a multiply-add as two.
+    """A kernel as an ONNX model; ``flops`` counts a multiply-add as two operations.
 
-    ``passes`` is by how much a chain of equal layers multiplies the traffic.
+    ``passes`` multiplies the traffic of a model that is a chain of equal layers.
     """
 
     name: str
@@ -54,7 +54,7 @@ def _kernel(name: str, inputs: Shape | Sequence[Shape], body: Body, *, flops: fl
 
 def traffic(model: onnx.ModelProto, feeds: dict[str, np.ndarray],
             outputs: Sequence[np.ndarray]) -> int:
-    """Bytes of all inputs, weights and outputs; of tables that are gathered from, what is read."""
+    """Bytes of all inputs, weights and outputs; of a gathered table, only the rows read."""
     gathers = any(node.op_type == "Gather" for node in model.graph.node)
     moved = sum(array.nbytes for array in outputs)
     weights = sum(numpy_helper.to_array(t).nbytes for t in model.graph.initializer)
@@ -98,7 +98,7 @@ def _reduce_sum(*axes: int) -> Body:
 
 
 def _blocked(shape: Shape, block: int) -> Body:
-    """NCHW to channels in blocks, as Reshape and Transpose say it."""
+    """NCHW to channels in blocks, by Reshape and Transpose."""
     n, c, h, w = shape
 
     def body(g: GraphBuilder) -> str:

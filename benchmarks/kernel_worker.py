@@ -1,4 +1,4 @@
-"""A process that holds one peer and runs one small model after another for its parent."""
+"""A worker process: one peer that loads and times small models on command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.kernels``: single kernels beside their peers and the machine's limits."""
+"""``python -m benchmarks.kernels``: single kernels compared with peers and hardware limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from benchmarks.models import random_inputs, save
 from benchmarks.peak import fma_peak
 from benchmarks.peers import PEERS, Feeds
 
-# A kernel below both limits is compared with the limit that it comes closer to.
+# Smallest GFLOP/s shown in the table.
 CLOSE = 2e-3
 
 
@@ -73,7 +73,7 @@ def start(name: str, threads: int) -> Peer:
 
 @dataclass
 class Result:
-    """Median seconds by peer, and what the kernel moved and computed."""
+    """Median seconds by peer, bytes moved, and the copy bandwidth in GB/s for as many bytes."""
 
     kernel: Kernel
     seconds: dict[str, float]
@@ -83,7 +83,7 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """Time over the best peer's; NaN where either is missing."""
+        """weft's time over the best peer's; NaN if either is missing."""
         others = [t for name, t in self.seconds.items() if name != "weft"]
         mine = self.seconds.get("weft")
         return mine / min(others) if mine and others else math.nan
@@ -91,9 +91,9 @@ class Result:
 
 def measure(kernel: Kernel, peers: Sequence[Peer], folder: Path, rounds: int,
             seconds: float) -> Result:
-    """Load a kernel into every peer, compare outputs, then time rounds in turn.
+    """Load a kernel into every peer, compare outputs, then time interleaved rounds.
 
-    Raises ``DisagreementError`` where they differ.
+    Raises ``DisagreementError`` if outputs differ.
     """
     model = kernel.build()
     feeds = random_inputs(model)
@@ -121,7 +121,7 @@ def measure(kernel: Kernel, peers: Sequence[Peer], folder: Path, rounds: int,
 
 def measured(failures: Failures, kernel: Kernel, peers: Sequence[Peer], folder: Path, rounds: int,
              seconds: float) -> Result:
-    """As ``measure``; what goes wrong is noted, and the row is empty."""
+    """Like ``measure``; records failures, and returns an empty result if outputs differ."""
     try:
         result = measure(kernel, peers, folder, rounds, seconds)
     except DisagreementError as error:
@@ -160,8 +160,7 @@ def main(only: str, peers: str, threads: str, rounds: int, seconds: float) -> No
     """Speed of single kernels: GB/s, share of the limits measured in the same run, and ratios.
 
     The limits are the bandwidth of copying as many bytes as the kernel moves, and the FMA peak;
-    the larger of the two shares is what a kernel is held to. Ends with status 1 where weft fails
-    or results differ.
+    the share is the larger of the two. Exits with status 1 if weft fails or results differ.
     """
     console, failures = Console(width=140), Failures()
     kernels = [k for k in (*KERNELS, *CONTRACTIONS, *ATTENTIONS) if fnmatch.fnmatch(k.name, only)]

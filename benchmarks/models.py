@@ -1,4 +1,4 @@
-"""The models that are measured, built here with seeded random weights."""
+"""The benchmarked models, built as ONNX graphs with seeded random weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 class GraphBuilder:
-    """Appends nodes to one ONNX graph; weights are He-scaled draws of one generator."""
+    """Appends nodes to one ONNX graph; weights are He-scaled normal draws."""
 
     def __init__(self, name: str, input_shape: Sequence[int], seed: int = 0) -> None:
         self.name = name
@@ -133,7 +133,7 @@ def mlp(batch: int = 64) -> onnx.ModelProto:
 
 
 def matmul(m: int, n: int, k: int) -> onnx.ModelProto:
-    """One matmul of two inputs, neither of which is constant."""
+    """One matmul (m, k) x (k, n) of two inputs, without constants."""
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
         f"matmul_{m}x{n}x{k}",
@@ -148,7 +148,7 @@ def matmul(m: int, n: int, k: int) -> onnx.ModelProto:
 
 def conv_layer(c_in: int, c_out: int, kernel: int, stride: int, size: int,
                groups: int = 1) -> onnx.ModelProto:
-    """One convolution with ReLU, weights constant, activations as a model would hand them over."""
+    """One convolution with constant weights and ReLU, on an input (1, c_in, size, size)."""
     g = GraphBuilder("conv", (1, c_in, size, size), seed=3)
     w = g.weight((c_out, c_in // groups, kernel, kernel), c_in // groups * kernel * kernel)
     y = g.node("Conv", "x", w, kernel_shape=[kernel, kernel], strides=[stride, stride],

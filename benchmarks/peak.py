@@ -1,4 +1,4 @@
-"""What the machine can do, measured in the same run: FMA peak of one and of more threads."""
+"""The FMA peak of the machine on one or more threads, measured in the same run."""
 
 from __future__ import annotations
 

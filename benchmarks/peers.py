@@ -94,7 +94,7 @@ PEERS: dict[str, Callable[[Path, int], Runner]] = {
     "openvino": load_openvino,
     "torch": load_torch,
 }
-# Of the architectures of torch, whose modules they build by the name of the file.
+# Peers for torch architectures; they build the module that the file name selects.
 ZOO_PEERS: dict[str, Callable[[Path, int], Runner]] = {
     "module": load_module,
     "inductor": load_inductor,

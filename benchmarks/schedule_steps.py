@@ -1,6 +1,6 @@
-"""One GEMM under better and better schedules: ``python -m benchmarks.schedule_steps``.
+"""One GEMM under increasingly optimised schedules: ``python -m benchmarks.schedule_steps``.
 
-docs/schedules.md explains the steps; the functions here are what it shows.
+docs/schedules.md explains the steps and shows these functions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Tile:
 
     @staticmethod
     def of(target: Target) -> Tile:
-        """Accumulators, three vectors of ``b`` and a broadcast of ``a`` fill the registers."""
+        """Choose ``mr`` so that accumulators, vectors of ``b`` and a broadcast of ``a`` fit."""
         mr = 8 if target.vector_registers >= 32 else 4
         return Tile(mr, 3, target.lanes("float32"))
 
@@ -173,7 +173,7 @@ def lowered(step: Callable[[int, Tile], Program], n: int, tile: Tile) -> PrimFun
 
 
 class Compiled:
-    """A loop program over arrays as machine code of this machine."""
+    """A loop program compiled for this machine and called with arrays."""
 
     def __init__(self, func: PrimFunc, threads: int = 1) -> None:
         target = CpuTarget.host()
@@ -190,7 +190,7 @@ class Compiled:
 
 
 def seconds(call: Callable[[], None], budget: float = 1.0) -> float:
-    """The fastest of the calls that fit the budget, at least two."""
+    """Time of the fastest call within ``budget`` seconds, of at least two calls."""
     times: list[float] = []
     while len(times) < 2 or sum(times) < budget:
         start = time.perf_counter()

@@ -49,9 +49,9 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def load(path: Path, threads: int) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
-    """Weights become tensors once, four-dimensional ones in channels-last, torch's best layout.
+    """Load a model; 4-d weights are stored in channels-last, torch's fastest layout.
 
-    So do inputs, at the first call with them: a timed call copies none.
+    Inputs are converted at the first call with them, so timed calls do not copy them.
     """
     torch.set_num_threads(threads)
     graph = onnx.load(path).graph

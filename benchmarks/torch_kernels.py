@@ -1,4 +1,4 @@
-"""The operators of single kernels in torch eager; arguments as ONNX states them."""
+"""Operators of the single-kernel benchmarks in torch eager, with ONNX attributes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _largest(attrs: Attrs, x: torch.Tensor) -> torch.Tensor:
 
 
 def _conv(attrs: Attrs, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Of any rank; padding is the same on both sides."""
+    """Convolution of any rank, with the same padding on both sides."""
     function = (F.conv1d, F.conv2d, F.conv3d)[x.ndim - 3]
     return function(x, w, None, attrs["strides"], attrs["pads"][: x.ndim - 2],
                     attrs.get("dilations", 1), attrs.get("group", 1))
@@ -85,7 +85,7 @@ MORE_OPS: dict[str, Any] = {
 
 
 def load(path: Path, threads: int) -> Runner:
-    """Runs on the arrays as they are given: nothing is copied on the way in."""
+    """Load a model that reads the input arrays without copying them."""
     torch.set_num_threads(threads)
     graph = onnx.load(path).graph
     weights = {i.name: torch.from_numpy(np.array(numpy_helper.to_array(i)))

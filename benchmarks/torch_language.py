@@ -11,14 +11,14 @@ VOCABULARY = 97
 
 
 def _sizes(*, full: bool) -> dict[str, int]:
-    """Those of the base models; the small ones have two layers of four heads."""
+    """Sizes of the base models, or of small ones with two layers of four heads."""
     hidden = 768 if full else 32
     return {"hidden": hidden, "layers": 12 if full else 2, "heads": 12 if full else 4,
             "inner": 4 * hidden}
 
 
 class Output(nn.Module):
-    """A model of transformers of which one tensor is wanted."""
+    """Wrap a model of ``transformers`` to return one field of its output."""
 
     def __init__(self, model: nn.Module, field: str, names: tuple[str, ...], **options: Any
                  ) -> None:
@@ -75,7 +75,7 @@ def gpt2(*, full: bool) -> nn.Module:
 
 
 class WithPast(nn.Module):
-    """One step of a decoder: keys and values of each layer go in and come out longer."""
+    """One decoder step: takes the keys and values of each layer and returns them extended."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def gpt2_past(*, full: bool) -> nn.Module:
 
 
 def llama(*, full: bool) -> nn.Module:
-    """RMS norm, rotary positions, two heads of the query for each of the keys."""
+    """RMS norm, rotary positions, two query heads per key head."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     s = _sizes(full=full)

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.torch_models``: the architectures of torch at the size of their papers.
+"""``python -m benchmarks.torch_models``: latency of torch architectures at full size.
 
 Each is exported to ONNX once, for weft, onnxruntime and OpenVINO; torch runs the module itself,
-eagerly and through Inductor. Outputs are compared before anything is timed, rounds are in turn,
-and the figures are the best of all calls: what else runs on a machine only makes calls longer.
+eagerly and through Inductor. Outputs are compared before timing, and rounds are interleaved. The
+figures are the fastest calls, because other load on the machine only makes calls slower.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LENGTH = 128
 
 
 def export(name: str, folder: Path, batch: int) -> tuple[Path, dict[str, np.ndarray]]:
-    """The ONNX file of an architecture, and inputs by the names that it gives them."""
+    """Export an architecture to ONNX; returns the file and the inputs by their ONNX names."""
     architecture = ARCHITECTURES[name]
     inputs = architecture.inputs(batch, LENGTH, full=True)
     path = folder / f"{name}.onnx"
@@ -49,7 +49,7 @@ def row(name: str, contestants: list[Contestant], peers: tuple[str, ...]) -> lis
 
 
 def slowest_kernels(path: Path, feeds: dict[str, np.ndarray]) -> str:
-    """The profile of a model, kernel by kernel."""
+    """The profile of a model, by kernel."""
     import weft
 
     return weft.compile(path).profile(**feeds).table()
@@ -65,7 +65,7 @@ def slowest_kernels(path: Path, feeds: dict[str, np.ndarray]) -> str:
 @click.option("--profile/--no-profile", default=False, help="Also print weft's kernels.")
 def main(models: str, peers: str, threads: str, batch: int, rounds: int, seconds: float,
          profile: bool) -> None:
-    """Latency of the architectures of torch, weft beside its peers."""
+    """Compare the latency of torch architectures in weft and its peers."""
     console = Console(width=120)
     chosen = tuple(p for p in peers.split(",") if p)
     failures = Failures()
@@ -82,7 +82,7 @@ def main(models: str, peers: str, threads: str, batch: int, rounds: int, seconds
                                             seconds_per_round=seconds)
                 cells = row(name, results, chosen)
                 table.add_row(*cells)
-                click.echo("  ".join(cells), err=True)  # who waits sees something
+                click.echo("  ".join(cells), err=True)  # progress
             console.print(table)
         if profile:
             for name, (path, feeds) in exported.items():

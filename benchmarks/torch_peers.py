@@ -1,4 +1,4 @@
-"""torch itself as a peer: the modules of the zoo, found by the name of the model file."""
+"""torch as a peer: modules of the zoo, selected by the name of the model file."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - the name that the field has
+from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 
 class ConvNorm(nn.Sequential):
@@ -50,7 +50,7 @@ def _head(channels: int, classes: int) -> list[nn.Module]:
 
 
 class SqueezeExcite(nn.Module):
-    """Channels scaled by what a small network makes of their means."""
+    """Scale channels by gates that a small network computes from their means."""
 
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class ChannelsLastNorm(nn.LayerNorm):
 
 
 class ConvNextBlock(nn.Module):
-    """Depthwise 7x7, then a network of each pixel by itself."""
+    """Depthwise 7x7 convolution, then an MLP on each pixel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def convnext(*, full: bool) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """Down by pooling, up by transposed convolution and, once, by resampling."""
+    """Max pooling down, transposed convolutions up, and a final bilinear upsampling."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -197,7 +197,10 @@ class Detector(nn.Module):
 
 def suppress(boxes: torch.Tensor, scores: torch.Tensor, kept: int, threshold: float
              ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ``kept`` best boxes (batch, n, 4) that overlap no better one by more than a share."""
+    """Greedy non-maximum suppression of boxes (batch, n, 4): the ``kept`` best boxes and scores.
+
+    A box is suppressed if its IoU with a better kept box exceeds ``threshold``.
+    """
     low = torch.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
     high = torch.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
     common = (high - low).clamp(min=0).prod(-1)

@@ -1,6 +1,6 @@
-"""The architectures of torch and transformers, small for tests and at the size of their papers.
+"""Architectures of torch and transformers, small for tests and full-size for benchmarks.
 
-Everything is built from configurations with seeded random weights; nothing is downloaded. The
+All are built from configurations with seeded random weights; nothing is downloaded. The
 convolutional ones are in ``torch_vision.py``, those of transformers in ``torch_language.py``.
 """
 
@@ -24,8 +24,8 @@ Axes = dict[int, str]
 class Architecture:
     """``build(full=...)`` gives the module, ``inputs(batch, length, full=...)`` its arguments.
 
-    ``open_axes`` names, for each argument, the axes that may vary. ``length`` is that of the
-    sequence, and no matter to images. torch unrolls an LSTM, whose length is therefore fixed.
+    ``open_axes`` names the dynamic axes of each argument. ``length`` is the sequence length;
+    images ignore it. torch unrolls an LSTM, so its length is static.
     """
 
     build: Callable[..., torch.nn.Module]
@@ -33,7 +33,7 @@ class Architecture:
     open_axes: Sequence[Axes] = field(default_factory=lambda: ({0: "batch"},))
 
     def module(self, *, full: bool = False) -> torch.nn.Module:
-        """The same weights every time, in eval mode."""
+        """Build the module in eval mode, with the same weights every time."""
         torch.manual_seed(0)
         module = self.build(full=full).eval()
         _randomize_statistics(module)
@@ -41,7 +41,7 @@ class Architecture:
 
 
 def _randomize_statistics(module: torch.nn.Module) -> None:
-    """Batch norms that do nothing would hide mistakes in folding them."""
+    """Randomize batch norm statistics: with the defaults, errors in folding would not show."""
     for part in module.modules():
         if isinstance(part, torch.nn.BatchNorm2d):
             part.running_mean.uniform_(-0.1, 0.1)
@@ -49,7 +49,7 @@ def _randomize_statistics(module: torch.nn.Module) -> None:
 
 
 def images(small: int, large: int = 224) -> Callable[..., Inputs]:
-    """Square images, of ``small`` pixels a side in tests."""
+    """Square images; ``small`` is the side length in tests, ``large`` in benchmarks."""
 
     def make(batch: int = 1, length: int = 0, *, full: bool = False) -> Inputs:  # noqa: ARG001
         side = large if full else small
@@ -66,7 +66,7 @@ def tokens(vocabulary: int) -> Callable[..., Inputs]:
 
 
 def masked_tokens(batch: int = 1, length: int = 7, *, full: bool = False) -> Inputs:
-    """The last sequence is padded, unless it is the only one."""
+    """Token ids and their mask; the last sequence is padded, unless it is the only one."""
     (ids,) = tokens(language.VOCABULARY)(batch, length, full=full)
     mask = torch.ones_like(ids)
     if batch > 1:
@@ -112,7 +112,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def dynamic_shapes(name: str, module: torch.nn.Module) -> tuple[Any, ...]:
-    """The open axes in the form of ``torch.export``, where ``*args`` are one argument."""
+    """The dynamic axes in the form of ``torch.export``, where ``*args`` are one argument."""
     dims: dict[str, Any] = {}
 
     def named(axes: Axes) -> dict[int, Any]:

@@ -1,7 +1,7 @@
 """A worker process: one peer with one model, timed on command.
 
 Each peer runs in a separate process because their thread pools spin: two pools in one process
-would take each other's cores. The parent wakes one worker at a time.
+would compete for cores. The parent wakes one worker at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def time_calls(run: object, feeds: dict[str, np.ndarray], warmup: int, calls: int) -> list[float]:
-    """Seconds of each of ``calls`` calls after ``warmup`` calls that do not count."""
+    """Seconds of each of ``calls`` calls, after ``warmup`` untimed calls."""
     for _ in range(warmup):
         run(feeds)  # type: ignore[operator]
     times = []

@@ -1,7 +1,7 @@
-"""Types for expressions as they are built, and values for small constant ones.
+"""Type inference and constant folding of expressions while importers build them.
 
-Converters ask for the ranks and shapes of their inputs, so every call is typed at once. A call is
-inferred on variables that stand for its arguments: the cost does not grow with the model.
+Converters need the ranks and shapes of their inputs, so each call is typed when it is built.
+Inference sees variables instead of the arguments, so its cost does not grow with the model.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from weft.ir.typing.infer import infer_expr
 from weft.support.errors import InternalError, InvalidModelError, TypeInferenceError
 from weft.transform.analysis.reference import evaluate_call
 
-# Shapes, axes and scalars: what converters need to know. Weights are folded by the pass, later.
+# Enough for shapes, axes and scalars, which converters read. A later pass folds weights.
 FOLD_LIMIT_ELEMENTS = 4096
 MAX_RESULT_BYTES = 2**36
 
 
 def tensor_type(expr: Expr) -> TensorType:
-    """The type of an expression that must be a tensor."""
+    """The type of ``expr``; raises ``TypeInferenceError`` if it is not a tensor."""
     if not isinstance(expr.checked_type, TensorType):
         raise TypeInferenceError(
             "a tensor is expected here", where=expr.span, got=str(expr.checked_type)
@@ -33,9 +33,9 @@ def tensor_type(expr: Expr) -> TensorType:
 
 
 def typed(expr: Call | TupleGetItem) -> Expr:
-    """``expr`` with its type, or its value as a constant where that is small and known.
+    """``expr`` with its inferred type, or a constant if its value is known and small.
 
-    The arguments are typed already. Raises ``TypeInferenceError`` for an ill-typed call.
+    The arguments must be typed. Raises ``TypeInferenceError`` for an ill-typed call.
     """
     if isinstance(expr, TupleGetItem):
         return _typed_field(expr)
@@ -47,7 +47,7 @@ def typed(expr: Call | TupleGetItem) -> Expr:
 
 
 def _check_size(type_: Type | None, call: Call) -> None:
-    """A damaged shape or amount of padding is better refused here than by the allocator."""
+    """Raise ``InvalidModelError`` for a huge result, for example of a damaged shape or padding."""
     if isinstance(type_, TensorType) and is_static(type_):
         nbytes = math.prod(type_.concrete_shape) * type_.dtype.itemsize
         if nbytes > MAX_RESULT_BYTES:
@@ -64,7 +64,7 @@ def _typed_field(expr: TupleGetItem) -> Expr:
         return expr.tuple_value.fields[expr.index]
     outer = expr.tuple_value.checked_type
     if not isinstance(outer, TupleType):
-        raise InternalError("a field is taken of what is no tuple", where=expr.span)
+        raise InternalError("field of a value that is not a tuple", where=expr.span)
     return expr.with_type(outer.fields[expr.index])
 
 
@@ -85,7 +85,7 @@ def _is_small(call: Call) -> bool:
     if not all(_is_constant(a) for a in call.args) or not is_static(call.checked_type):  # type: ignore[arg-type]
         return False
     if call.op.name == "qnn.dequantize" and _elements(call.checked_type) > 1:
-        return False  # products take weights as they are stored
+        return False  # matmuls and convolutions read quantized weights
     types = [a.checked_type for a in call.args] + [call.checked_type]
     return all(_elements(t) <= FOLD_LIMIT_ELEMENTS for t in types)
 
@@ -118,5 +118,5 @@ def _value_of(argument: Expr) -> object:
     if isinstance(argument, Tuple):
         return tuple(_value_of(f) for f in argument.fields)
     if not isinstance(argument, Constant):
-        raise InternalError("folding met an expression that is not constant", where=argument.span)
+        raise InternalError("cannot fold an expression that is not constant", where=argument.span)
     return argument.data

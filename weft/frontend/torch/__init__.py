@@ -23,7 +23,7 @@ __all__ = ["from_torch", "is_module_source", "is_torch_model", "is_torch_program
 
 
 def is_torch_model(model: Any) -> bool:
-    """Whether ``model`` is a torch module or an exported program; torch is not imported for it."""
+    """Whether ``model`` is a torch module or an exported program. Does not import torch."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -31,7 +31,7 @@ def is_torch_model(model: Any) -> bool:
 
 
 def is_torch_program(model: object) -> TypeGuard[TorchProgram]:
-    """Whether ``model`` is what ``torch_program`` gives."""
+    """Whether ``model`` is a ``TorchProgram``."""
     module = sys.modules.get("weft.frontend.torch.program")
     return module is not None and isinstance(model, module.TorchProgram)
 
@@ -42,11 +42,11 @@ def torch_program(
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     inputs: Mapping[str, Sequence[object]] | None = None,
 ) -> TorchProgram:
-    """A torch module or ``ExportedProgram`` as a graph of core ATen operators with its weights.
+    """Convert a torch module or ``ExportedProgram`` to a graph of core ATen operators with weights.
 
-    A module needs ``example_inputs``, positional or by name. ``inputs`` names sizes that stay
-    open: ``{"x": ("batch", 3, 224, 224)}``. Raises ``UnsupportedModelError``, naming everything at
-    once, for operators that weft lacks, and ``InvalidModelError`` where torch cannot export.
+    A module needs ``example_inputs``, positional or by name. ``inputs`` names the dynamic sizes:
+    ``{"x": ("batch", 3, 224, 224)}``. Raises ``UnsupportedModelError`` that lists all unsupported
+    operators, and ``InvalidModelError`` if torch cannot export the module.
     """
     return _load("program").make_program(model, example_inputs, inputs or {})
 
@@ -54,14 +54,14 @@ def torch_program(
 def source_of_module(
     model: Any, example_inputs: Sequence[Any] | Mapping[str, Any] | None
 ) -> ModuleSource | None:
-    """A torch module that is traced when it must be; ``None`` for an ``ExportedProgram``."""
+    """Wrap a torch module to trace it lazily; returns ``None`` for an ``ExportedProgram``."""
     if not isinstance(model, sys.modules["torch"].nn.Module):
         return None
     return _load("module_source").ModuleSource(model, example_inputs)
 
 
 def is_module_source(model: object) -> TypeGuard[ModuleSource]:
-    """Whether ``model`` is what ``source_of_module`` gives."""
+    """Whether ``model`` is a ``ModuleSource``."""
     module = sys.modules.get("weft.frontend.torch.module_source")
     return module is not None and isinstance(model, module.ModuleSource)
 
@@ -69,9 +69,9 @@ def is_module_source(model: object) -> TypeGuard[ModuleSource]:
 def from_torch(
     program: TorchProgram, *, inputs: Mapping[str, Sequence[object]] | None = None
 ) -> IRModule:
-    """The typed module that a program stands for when its inputs have the sizes ``inputs``.
+    """Import ``program`` as a typed module, with the input shapes ``inputs``.
 
-    Inputs that ``inputs`` leaves out must have fixed sizes.
+    Inputs that ``inputs`` omits must have static shapes.
     """
     return _load("importer").import_program(program, inputs or {})
 

@@ -1,4 +1,4 @@
-"""One call of a traced graph: which converter it has, and its arguments in the schema's order."""
+"""Calls of a traced graph: their converters, and their arguments in schema order."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from torch._ops import OpOverload
 
 from weft.frontend.torch.registry import ConvertFunction, find_converter
 
-# They check what torch assumed while tracing, and give nothing.
+# Assertions about the assumptions of the trace; they return nothing.
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range",
            "sym_constrain_range_for_size")
 _SIZE_FUNCTIONS = (torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_int, torch.sym_float)
 
 
 def is_check(node: torch.fx.Node) -> bool:
-    """Whether the call only asserts something."""
+    """Whether the call is only an assertion."""
     return isinstance(node.target, OpOverload) \
         and node.target.overloadpacket.__name__ in _CHECKS
 
 
 def size_function(node: torch.fx.Node) -> Callable[..., Any] | None:
-    """The Python function of a call that computes with sizes, or takes an item of a result."""
+    """The Python function of a call on sizes or of ``getitem``; ``None`` for other calls."""
     target = node.target
     is_plain = target in _SIZE_FUNCTIONS \
         or getattr(target, "__module__", "") in ("_operator", "math")
@@ -35,12 +35,12 @@ def size_function(node: torch.fx.Node) -> Callable[..., Any] | None:
 
 
 def converter_of(node: torch.fx.Node) -> ConvertFunction | None:
-    """The converter of a call of an operator, if it takes the arguments of this overload."""
+    """The converter of an operator call, or ``None`` if it does not accept the arguments."""
     return _converter(node.target) if isinstance(node.target, OpOverload) else None
 
 
 def takes_overload(overload: OpOverload) -> bool:
-    """Whether some converter takes the arguments of the overload."""
+    """Whether a converter accepts the arguments of the overload."""
     return _converter(overload) is not None
 
 
@@ -52,7 +52,7 @@ def _converter(overload: OpOverload) -> ConvertFunction | None:
 
 @functools.cache
 def _takes(converter: ConvertFunction, count: int) -> bool:
-    """Whether a converter can be called with a node and so many arguments."""
+    """Whether ``converter`` accepts a node and ``count`` arguments."""
     try:
         inspect.signature(converter).bind(None, *range(count))
     except TypeError:
@@ -61,12 +61,12 @@ def _takes(converter: ConvertFunction, count: int) -> bool:
 
 
 def is_size_query(node: torch.fx.Node) -> bool:
-    """Whether the call asks for a size of a tensor."""
+    """Whether the call queries a size of a tensor."""
     return node.target in (torch.ops.aten.sym_size.int, torch.ops.aten.sym_numel.default)
 
 
 def attribute_tensor(node: torch.fx.Node) -> torch.Tensor | None:
-    """The tensor that a node gets from the module of the graph, where it gets one."""
+    """The tensor of a ``get_attr`` node; ``None`` for other nodes and for other attributes."""
     module = node.graph.owning_module
     if node.op != "get_attr" or module is None:
         return None
@@ -75,7 +75,7 @@ def attribute_tensor(node: torch.fx.Node) -> torch.Tensor | None:
 
 
 def is_converted(node: torch.fx.Node) -> bool:
-    """Whether the importer takes the node."""
+    """Whether the importer supports the node."""
     if attribute_tensor(node) is not None:
         return True
     if node.op != "call_function":
@@ -85,7 +85,7 @@ def is_converted(node: torch.fx.Node) -> bool:
 
 
 def bound_arguments(node: torch.fx.Node) -> list[Any]:
-    """The arguments as the schema lists them, defaults filled in; those after ``*`` come last."""
+    """The arguments in schema order with defaults filled in; keyword-only arguments come last."""
     schema: Sequence[Any] = node.target._schema.arguments  # noqa: SLF001 - torch has no public name for it
     given = list(node.args)
     for argument in schema[len(given):]:

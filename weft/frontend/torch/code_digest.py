@@ -1,8 +1,9 @@
-"""Digests of Python code and values, by which models are found in the cache.
+"""Digests of Python code and values, used as cache keys of models.
 
-Functions and classes of the user are walked: their bytecode, constants, defaults, closures, and
-the globals that they name. Those of installed libraries are known by the version of the library,
-where they are what the library defines. References of any other kind have no digest.
+The digest of a user's function or class covers its bytecode, constants, defaults, closures and the
+globals that it names. An object of an installed library counts by its name and the version of the
+library, provided that the name still leads to this object. Other references raise
+``UnknownError``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import torch
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(...), torch.dtype, torch.device,
           torch.layout, torch.memory_format, torch.Size, np.dtype, range, slice, Path)
-# Of the standard library what does the same whenever and wherever it is called.
+# Standard library modules whose functions always return the same results.
 _STANDARD = frozenset((
     "abc", "builtins", "collections", "contextlib", "copy", "dataclasses", "enum", "functools",
     "itertools", "math", "numbers", "operator", "re", "string", "types", "typing", "warnings",
@@ -35,47 +36,47 @@ _STANDARD = frozenset((
 ))
 _CHANGING = frozenset(("random", "environ", "getenv", "time", "open", "globals", "exec", "eval",
                        "__import__", "import_module", "ops"))
-# Of a class what says nothing of what it does, or what Python makes of the rest.
+# Class attributes that do not affect behaviour, or that Python derives from the others.
 _BOOKKEEPING = frozenset(("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__",
                           "__firstlineno__", "__static_attributes__", "__orig_bases__",
                           "__parameters__", "__abstractmethods__", "_abc_impl"))
 
 
 class UnknownError(Exception):
-    """A reference without a digest."""
+    """Code refers to an object that has no digest."""
 
 
 class Digest:
-    """Collects what a model is; ``text`` is equal for equal models."""
+    """Accumulates the digest of a model; ``text`` is equal for equal models."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self._seen: dict[int, int] = {}
-        self._kept: list[object] = []  # whose ids are in use
+        self._kept: list[object] = []  # keeps the ids in ``_seen`` valid
         self._libraries: set[str] = set()
         self._namespaces: set[str] = set()
         self._named: set[tuple[str, frozenset[str]]] = set()
 
     @property
     def text(self) -> str:
-        """The digest of all that was added, and of the versions of the libraries met."""
+        """The digest of everything added and of the versions of the libraries used."""
         whole = self._hash.copy()
         for name in sorted(self._libraries):
             whole.update(f"{name} {_version(name)}".encode())
         return whole.hexdigest()
 
     def add(self, *parts: object) -> None:
-        """Numbers and strings as they are."""
+        """Add the ``repr`` of numbers and strings."""
         for part in parts:
             data = repr(part).encode()
             self._hash.update(len(data).to_bytes(8, "little") + data)
 
     def add_bytes(self, data: Any) -> None:
-        """The content of memory."""
+        """Add raw bytes."""
         self._hash.update(data)
 
     def known(self, value: object) -> None:
-        """Something whose content was added already, or is elsewhere."""
+        """Record an object whose content was already added, or is added elsewhere."""
         self._seen[id(value)] = len(self._seen)
         self._kept.append(value)
 
@@ -130,7 +131,7 @@ class Digest:
             self.value(value)
 
     def klass(self, kind: type) -> None:
-        """A class: by name where a library defines it, else by all its functions and values."""
+        """Add a class: by name if a library defines it, else by its functions and values."""
         if is_library(kind.__module__):
             self._library_object(kind)
             return
@@ -145,7 +146,7 @@ class Digest:
                 self.value(part)
 
     def function(self, function: FunctionType) -> None:
-        """A function: by name where a library defines it, else by what it does."""
+        """Add a function: by name if a library defines it, else by its code and globals."""
         if is_library_file(function.__code__.co_filename):
             self._library_object(function)
             return
@@ -159,7 +160,7 @@ class Digest:
             self._named_value(values[name], names)
 
     def _named_value(self, value: Any, names: frozenset[str]) -> None:
-        """A global: of a module of the user's only what the code names."""
+        """Add a global; of a module that the user wrote, only the attributes in ``names``."""
         if not isinstance(value, ModuleType):
             self.value(value)
             return
@@ -177,10 +178,10 @@ class Digest:
                 self._named_value(found, names)
 
     def _code(self, code: CodeType) -> frozenset[str]:
-        """Adds bytecode and constants; returns the names that it uses, or has as strings."""
+        """Add bytecode and constants; returns the names and strings in the code."""
         imports = {i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"}
         if _CHANGING & {*code.co_names} or not all(map(is_library, imports)):
-            raise UnknownError("code that may do something else each time")
+            raise UnknownError("nondeterministic code")
         self.add(code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_argcount)
         names = frozenset(code.co_names)
         for constant in code.co_consts:
@@ -201,9 +202,9 @@ class Digest:
             self.namespace(vars(sys.modules[name]))
 
     def namespace(self, members: Mapping[str, Any]) -> None:
-        """The functions of a library under their names: a user may have put others there.
+        """Add the functions of a library with their names; a user may have replaced some.
 
-        Raises ``UnknownError`` for functions that are the user's, also in tables.
+        Raises ``UnknownError`` for functions that the user wrote, also for those in dicts.
         """
         for name, member in list(members.items()):
             parts = member.values() if type(member) is dict else _functions_of(member)
@@ -215,7 +216,7 @@ class Digest:
                 self.add(name, function.__qualname__)
 
     def _library_object(self, value: Any) -> None:
-        """A function or class that is what its library defines under its name."""
+        """Add a function or class that its library defines under its name."""
         named = _named(value)
         if named is None:
             raise UnknownError(f"{value!r} is not found under its name")
@@ -236,7 +237,7 @@ def _functions_of(member: Any) -> list[Any]:
 
 
 def _named(value: Any) -> tuple[str, str] | None:
-    """Module and name under which a library has the value."""
+    """The module and name under which a library defines the value, or ``None``."""
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if isinstance(value, (BuiltinFunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):  # noqa: SLF001
@@ -251,7 +252,7 @@ def _named(value: Any) -> tuple[str, str] | None:
 
 @functools.cache
 def is_library(module: str) -> bool:
-    """Whether a module is known by its name and the version of its library."""
+    """Whether a module belongs to a library that its name and version identify."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return top in _STANDARD
@@ -261,10 +262,10 @@ def is_library(module: str) -> bool:
 
 @functools.cache
 def is_library_file(file: str) -> bool:
-    """Whether a file is installed, and not one of the user's.
+    """Whether a file belongs to an installed library.
 
-    ``<string>`` is where methods are that a library had made (of dataclasses); a function of the
-    user's from there is not found under its name.
+    Generated methods, such as those of dataclasses, have the file ``<string>``. A user's function
+    with that file is rejected later, because its name does not lead to it.
     """
     if file.startswith(("<frozen", "<string>", "<attrs", "<__array_function__")):
         return True

@@ -1,4 +1,4 @@
-"""All converters of ATen operators; importing this fills the table in ``registry``."""
+"""All converters of ATen operators; importing this module registers them."""
 
 from __future__ import annotations
 

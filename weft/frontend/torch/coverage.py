@@ -1,4 +1,4 @@
-"""Everything in a graph that weft cannot convert, found before anything is converted."""
+"""Check that weft supports all operators of a graph, before the conversion starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOCATIONS_SHOWN = 3
 
 
 def check_coverage(graph: torch.fx.Graph, model: str) -> None:
-    """Raise ``UnsupportedModelError`` with all missing operators, counts and source locations."""
+    """Raise ``UnsupportedModelError`` with all unsupported operators, counts and locations."""
     missing: dict[str, list[torch.fx.Node]] = {}
     for node in graph.nodes:
         if node.op in ("placeholder", "output") or is_converted(node):

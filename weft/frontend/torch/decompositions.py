@@ -1,4 +1,4 @@
-"""Which operators are taken apart while torch traces: those that weft does not convert whole."""
+"""Decompositions that torch applies while tracing, for operators that weft does not convert."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Decompositions: TypeAlias = dict[Any, Callable[..., Any]]
 
 
 def extra_decompositions() -> Decompositions:
-    """Decompositions of weft's own: where torch has none, or a less exact one."""
+    """Decompositions that weft defines, where torch has none or a less exact one."""
     return {torch.ops.aten.native_dropout.default: native_dropout}
 
 
 def backend_decompositions() -> Decompositions:
-    """For ``torch.compile``: the operators that torch can decompose and weft cannot convert.
+    """Decompositions for ``torch.compile``, of all operators that weft does not convert.
 
-    Operators that draw random numbers stay whole: torch runs them, as its seed says.
+    Random operators are not decomposed: torch runs them with its seed.
     """
     table = {**missing_decompositions(), **core_aten_decompositions()}
     taken = {o: f for o, f in table.items() if not is_converted(o) and not draws_numbers(o)}
@@ -30,14 +30,14 @@ def backend_decompositions() -> Decompositions:
 
 
 def missing_decompositions() -> Decompositions:
-    """Those that torch has beyond core ATen, of operators that weft does not convert."""
+    """Decompositions of torch beyond core ATen, of operators that weft does not convert."""
     known: Mapping[Any, Any] = decomposition_table
     return {o: f for o, f in known.items()
             if isinstance(o, torch._ops.OpOverload) and not is_converted(o)}  # noqa: SLF001
 
 
 def is_converted(overload: Any) -> bool:
-    """Whether weft has a converter for the arguments of an overload that changes nothing."""
+    """Whether weft has a converter for the arguments of an overload that mutates nothing."""
     return (isinstance(overload, torch._ops.OpOverload)  # noqa: SLF001
             and not overload._schema.is_mutable and takes_overload(overload))  # noqa: SLF001
 
@@ -45,17 +45,17 @@ def is_converted(overload: Any) -> bool:
 def draws_numbers(overload: Any) -> bool:
     """Whether an operator always draws random numbers."""
     tags = getattr(overload, "tags", ())
-    # Attention and recurrent layers draw numbers for dropout alone, which is traced as its own.
+    # Attention and recurrent layers are random only by dropout, which is traced separately.
     return torch.Tag.nondeterministic_seeded in tags \
         and not any(part in str(overload) for part in ("attention", "lstm", "gru", "rnn"))
 
 
 def native_dropout(x: torch.Tensor, p: float, train: bool | None
                    ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Dropout as torch does it on a CPU, its mask drawn apart from ``x``.
+    """Dropout like torch on a CPU, with a mask that does not depend on the values of ``x``.
 
-    The mask depends on sizes alone, so torch can draw all masks of a graph before weft runs the
-    rest as one. Numbers are drawn in the order in which ``x`` lies in memory.
+    Because the mask depends only on sizes, torch can draw all masks of a graph before weft runs
+    the rest as one program. Random numbers are drawn in the memory order of ``x``.
     """
     if train is False:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Sizes that torch left open, as dimensions of weft."""
+"""Conversion of torch's symbolic sizes to weft dimensions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from weft.ir.shape import ANY, Dim, Shape, SymDim, dim_add, dim_floordiv, dim_mu
 
 
 def shape_of(sizes: Sequence[Any], names: Mapping[str, str]) -> Shape:
-    """The shape of a traced tensor; ``names`` renames torch's own symbols."""
+    """The shape of a traced tensor; ``names`` renames torch's symbols."""
     return tuple(dim_of(size, names) for size in sizes)
 
 
 def dim_of(size: Any, names: Mapping[str, str]) -> Dim:
-    """A size of a traced tensor; ``ANY`` for an expression that weft does not compute with."""
+    """The dimension of a traced size; ``ANY`` for an expression that weft does not support."""
     if not isinstance(size, torch.SymInt):
         return int(size)
     return _convert(size.node.expr, names)
 
 
 def symbol_of(size: Any) -> str | None:
-    """The symbol that a size is, where it is one and no expression of symbols."""
+    """The name of a size that is a single symbol, else ``None``."""
     if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
         return str(size.node.expr)
     return None

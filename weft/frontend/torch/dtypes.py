@@ -1,4 +1,4 @@
-"""Element types of torch tensors as weft dtypes."""
+"""Conversion of torch dtypes to weft dtypes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _NAMES: dict[torch.dtype, str] = {
 
 
 def has_dtype(dtype: torch.dtype) -> bool:
-    """Whether weft has the element type."""
+    """Whether weft supports the dtype."""
     return dtype in _NAMES
 
 
 def dtype_of(dtype: torch.dtype, what: str, where: object = None) -> DType:
-    """The weft dtype of a torch one; ``what`` names the tensor in the message.
+    """The weft dtype of a torch dtype; ``what`` names the tensor in the error message.
 
-    Raises ``UnsupportedModelError`` for a type that weft lacks.
+    Raises ``UnsupportedModelError`` for an unsupported dtype.
     """
     name = _NAMES.get(dtype)
     if name is None:
-        raise UnsupportedModelError(f"{what} has element type {dtype}", where=where,
+        raise UnsupportedModelError(f"{what} has unsupported dtype {dtype}", where=where,
                                     expected=f"one of {', '.join(_NAMES.values())}")
     return DType.parse(name)

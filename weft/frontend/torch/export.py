@@ -1,4 +1,4 @@
-"""From a torch module to an exported program, with sizes that stay open."""
+"""Export of a torch module by ``torch.export``, with dynamic shapes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from weft.ir.shape import AnyDim, SymDim, as_dim
 from weft.support.errors import InvalidModelError, OptionError
 
 Shapes = Mapping[str, Sequence[object]]
-# The name of each open axis, for every argument of a module that has some.
+# By argument: the names of its dynamic axes, or ``None`` if its shape is static.
 OpenAxes = dict[str, dict[int, str] | None]
 
 
 def export_module(model: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | None,
                   shapes: Shapes) -> torch.export.ExportedProgram:
-    """The program of a module in eval mode for examples of its arguments.
+    """Export a module in eval mode, traced with example arguments.
 
-    ``shapes`` names the sizes that stay open. Raises ``OptionError`` for examples and shapes that
-    do not fit the module, ``InvalidModelError`` where torch cannot trace it.
+    ``shapes`` names the dynamic sizes. Raises ``OptionError`` for examples and shapes that do not
+    fit the module, and ``InvalidModelError`` if torch cannot trace it.
     """
     if example_inputs is None:
-        raise OptionError("a torch module is compiled by what it does with example inputs",
+        raise OptionError("a torch module needs example_inputs",
                           got="no example_inputs",
                           help="weft.compile(module, example_inputs=(torch.zeros(1, 3, 32, 32),))")
     if model.training:
@@ -40,16 +40,16 @@ def export_module(model: torch.nn.Module, example_inputs: Sequence[Any] | Mappin
     axes = _open_axes(model, args, kwargs, shapes)
     try:
         return _traced(model, args, kwargs, axes)
-    except Exception as error:  # any code of the model's may have run
+    except Exception as error:  # the model's code may raise anything
         raise InvalidModelError("torch.export cannot trace the module", where=type(model).__name__,
                                 got=f"{type(error).__name__}: {error}") from error
 
 
 def _traced(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None,
             axes: OpenAxes) -> torch.export.ExportedProgram:
-    """Where torch finds that a size is bounded (by a table of positions, say), within its bounds.
+    """Export the module, within the bounds of sizes that torch finds (of a position table, say).
 
-    A size that torch finds to be one number is refused, as the caller wants it open.
+    Raises ``UserError`` if torch finds that a dynamic size must be constant.
     """
     with quiet():
         try:
@@ -62,13 +62,13 @@ def _traced(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
             return torch.export.export(model, args, kwargs, dynamic_shapes=_dims(axes, bounds))
 
 
-# Of the message of torch: the bounds that it found, ``seq = Dim('seq', max=32)``.
+# Lines of torch's message with the bounds that it found: ``seq = Dim('seq', max=32)``.
 _FIX = re.compile(r"^ *(\w+) = (.+)$", re.MULTILINE)
 _BOUND = re.compile(r"(min|max)=(\d+)")
 
 
 def _dims(axes: OpenAxes, bounds: Mapping[str, Mapping[str, str]]) -> Any:
-    """The form that ``torch.export`` takes, one ``Dim`` for each name."""
+    """The ``dynamic_shapes`` argument of ``torch.export``, with one ``Dim`` per name."""
     if not any(axes.values()):
         return None
     names = dict.fromkeys(name for named in axes.values() for name in (named or {}).values())
@@ -80,7 +80,7 @@ def _dims(axes: OpenAxes, bounds: Mapping[str, Mapping[str, str]]) -> Any:
 
 def _open_axes(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None,
                shapes: Shapes) -> OpenAxes:
-    """Which axes of which argument stay open, and under which names."""
+    """The dynamic axes of each argument and their names."""
     given = inspect.signature(model.forward).bind(*args, **(kwargs or {})).arguments
     unknown = [name for name in shapes if not isinstance(given.get(name), torch.Tensor)]
     if unknown:

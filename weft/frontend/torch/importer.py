@@ -1,4 +1,4 @@
-"""From a graph of core ATen operators to a typed module: one pass over the nodes in order."""
+"""Import of a graph of core ATen operators as a typed module, in one pass over the nodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def import_program(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
 
 
 class GraphImporter:
-    """The value of each node during the walk over the graph: expressions and Python values."""
+    """Converts the nodes of a graph; ``values`` maps names to expressions or Python values."""
 
     def __init__(self, program: TorchProgram) -> None:
         self.program = program
@@ -58,12 +58,12 @@ class GraphImporter:
         self.values[name] = param
 
     def add_transposed_input(self, name: str, var: Var, axes: Sequence[int]) -> None:
-        """An input that lies in memory as ``var``; the graph sees ``transpose(var, axes)``."""
+        """Add an input laid out as ``var``; the graph sees ``transpose(var, axes)``."""
         self.add_input(name, var)
         self.values[name] = typed(op.transpose(self.values[name], axes=tuple(axes)))
 
     def run(self, orders: Mapping[str, Sequence[int]] | None = None) -> IRModule:
-        """The module of the graph; ``orders`` are the axes by which outputs are transposed."""
+        """Convert all nodes; ``orders`` maps output nodes to permutations of their axes."""
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 if node.name not in self.values:
@@ -97,14 +97,14 @@ class GraphImporter:
         if isinstance(index, int) and index >= len(items):
             raise UnsupportedModelError(
                 f"result {index} of {target_name(source)} is not computed", where=span_of(source),
-                help="gradients need it; without them, run under torch.no_grad()",
+                help="gradients need this result; to run without gradients, use torch.no_grad()",
             )
         return items[index]
 
     def _convert(self, node: torch.fx.Node) -> Any:
         converter = converter_of(node)
         if converter is None:
-            raise InternalError(f"{target_name(node)} passed the coverage check")
+            raise InternalError(f"{target_name(node)} has no converter")
         raw = bound_arguments(node)
         seen = Node(target_name(node), span_of(node), tuple(map(_traced, raw)),
                     node.meta.get("val"))
@@ -146,7 +146,7 @@ class GraphImporter:
 
 def _weight(tensor: torch.Tensor | None, node: torch.fx.Node) -> Constant:
     if tensor is None:
-        raise InternalError(f"{node.name} passed the coverage check")
+        raise InternalError(f"{node.name} has no tensor")
     return Constant(array_of(tensor), span=Span("<torch>", node=node.name))
 
 
@@ -155,6 +155,6 @@ def _traced(argument: Any) -> Any:
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's own memory as an array."""
+    """The tensor's memory as an array, without a copy."""
     plain = tensor.detach()
     return from_dlpack(plain) if plain.dtype in _WITHOUT_NUMPY else plain.numpy()

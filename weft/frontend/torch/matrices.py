@@ -1,4 +1,4 @@
-"""Batches of matrices for the converters of linear algebra."""
+"""Operations on batches of matrices, for the linear algebra converters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from weft import op
 from weft.frontend.torch.node import Node, rank_of, shape_in
 from weft.ir.expr import Constant, Expr
 
-# Larger matrices are factored in blocks by LAPACK, which is faster.
+# LAPACK's blocked routines factor larger matrices faster.
 LARGEST = 128
 
 
 def flattened(node: Node, x: Expr) -> Expr:
-    """``x`` with one batch axis; raises ``UnsupportedModelError`` where weft is not the choice."""
+    """``x`` as (batch, rows, columns); raises ``UnsupportedModelError`` above ``LARGEST``."""
     *batch, rows, columns = shape_in(x)
     if max(rows, columns) > LARGEST:
-        raise node.unsupported("matrices that LAPACK factors faster", expected=f"{LARGEST} rows",
+        raise node.unsupported("matrices that are faster with LAPACK", expected=f"{LARGEST} rows",
                                got=f"{rows} x {columns}")
     return node.reshape(x, (math.prod(batch), rows, columns))
 
@@ -40,14 +40,14 @@ def triangle(node: Node, x: Expr, *, lower: bool, offset: int = 0) -> Expr:
 
 
 def identity(node: Node, like: Expr, rows: int, columns: int | None = None) -> Expr:
-    """Ones on the diagonal, in the batch and dtype of ``like``."""
+    """Identity matrices in float64, with the batch axes of ``like``."""
     one = node.constant(np.eye(rows, columns), "float64")
     return node.broadcast(node.cast(one, "float64"),
                           (*shape_in(like)[:-2], rows, rows if columns is None else columns))
 
 
 def diagonal(node: Node, x: Expr) -> Expr:
-    """The diagonals of a batch of matrices."""
+    """The diagonals (batch, min(rows, columns)) of a batch of matrices."""
     batch, rows, columns = shape_in(x)
     count = min(rows, columns)
     positions = Constant(np.arange(count, dtype=np.int64) * (columns + 1), span=node.span)
@@ -56,7 +56,7 @@ def diagonal(node: Node, x: Expr) -> Expr:
 
 
 def permuted_rows(node: Node, x: Expr, order: Expr) -> Expr:
-    """The rows of ``x`` (batch, rows, columns) in the order of ``order`` (batch, rows)."""
+    """Permute the rows of ``x`` (batch, rows, columns) by ``order`` (batch, rows)."""
     wide = node.broadcast(node.call(op.expand_dims, order, axis=2, num_newaxis=1),
                           (*shape_in(order), shape_in(x)[2]))
     return node.call(op.gather, x, wide, axis=1)

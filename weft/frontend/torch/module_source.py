@@ -1,4 +1,4 @@
-"""A torch module that is traced when it must be: an unchanged one is known by its digest."""
+"""A torch module that is traced lazily: a module whose digest is cached is not traced."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from weft.frontend.torch.registry import foreign_converters
 if TYPE_CHECKING:
     from weft.frontend.torch.program import TorchProgram
 
-# What every module has, and what says nothing of what it computes.
+# Attributes of every module, and one that does not affect the computation.
 _OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class ModuleSource:
-    """A module with examples of its arguments, all sizes fixed."""
+    """A module with example arguments and static shapes."""
 
     def __init__(self, model: torch.nn.Module,
                  example_inputs: Sequence[Any] | Mapping[str, Any] | None) -> None:
@@ -32,17 +32,17 @@ class ModuleSource:
     @functools.cached_property
     def program(self) -> TorchProgram:
         """The traced module; see ``torch_program``."""
-        # What traces takes a second to import, and a module that is found needs none of it.
+        # Imported late: the import takes a second, and cached modules do not need it.
         from weft.frontend.torch.program import make_program
 
         return make_program(self._model, self._example_inputs, {})
 
     def digest(self) -> str | None:
-        """Equal for modules that are traced to the same program; ``None`` where none is known.
+        """A digest that is equal for modules with the same traced program; ``None`` if unknown.
 
-        It covers the code of the module's classes and of what they call, their settings, the
-        content of weights, the arguments without the content of tensors, and the versions of the
-        libraries.
+        It covers the code of the module's classes and of the functions that they call, their
+        settings, the weights, the arguments (of tensors only the metadata), and the library
+        versions.
         """
         if torch.overrides._get_current_function_mode_stack() \
                 or torch.utils._python_dispatch._get_current_dispatch_mode_stack() \
@@ -61,7 +61,7 @@ class ModuleSource:
 
 
 def _add_state(digest: Digest) -> None:
-    """Settings of torch that change what is traced."""
+    """Add the settings of torch that affect tracing."""
     attention = torch.backends.cuda
     digest.add(torch.get_default_dtype(), torch.is_grad_enabled(),
                torch.is_inference_mode_enabled(),
@@ -91,7 +91,7 @@ def _add_modules(digest: Digest, model: torch.nn.Module) -> None:
     named = (*model.named_parameters(remove_duplicate=False),
              *model.named_buffers(remove_duplicate=False))
     for path, tensor in named:
-        # Tensors in the same memory are traced as one.
+        # Tensors that share memory are traced as one.
         key = tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype)
         digest.add(path, tensors.setdefault(key, len(tensors)), type(tensor).__name__)
         _add_tensor(digest, tensor)

@@ -1,7 +1,7 @@
-"""Blocks of ``torch.no_grad()`` in exported programs, whose results ``weft.grad`` must not follow.
+"""Stop ``weft.grad`` at the results of ``torch.no_grad()`` blocks of exported programs.
 
-``torch.export`` keeps such a block as one call of a submodule, and taking the program apart into
-core ATen operators puts the submodule's operators in its place, without the mode.
+``torch.export`` represents such a block as a call of a submodule. The decomposition to core ATen
+inlines the submodule and drops the mode, so ``detach`` nodes mark the results before.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch.fx
 
 @contextmanager
 def no_grad_as_detach(exported: torch.export.ExportedProgram) -> Iterator[None]:
-    """Within the block, results of ``torch.no_grad()`` in the program are detached."""
+    """Within the context, the results of ``torch.no_grad()`` blocks in the program are detached."""
     graph = exported.graph
     added = [_detached(graph, node) for node in _results_without_gradient(graph)]
     try:
         yield
     finally:
-        for node in added:  # the program belongs to the user
+        for node in added:  # restore the user's program
             (source,) = node.all_input_nodes
             node.replace_all_uses_with(source)
             graph.erase_node(node)

@@ -1,4 +1,4 @@
-"""What a converter sees: one node of the traced graph, and the means to build expressions."""
+"""The argument of converters: a node of the traced graph, with helpers to build expressions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from weft.support.errors import UnsupportedModelError
 
 @dataclass(frozen=True)
 class Node:
-    """``traced`` holds what torch knows of the arguments, ``result`` what it knows of the result:
+    """A node of the traced graph.
 
-    tensors without data, of which the dtype matters here.
+    ``traced`` and ``result`` hold torch's values for the arguments and the result: fake tensors
+    (metadata without data) and Python values.
     """
 
     op: str
@@ -33,24 +34,24 @@ class Node:
     result: Any
 
     def call(self, operator: Op, *args: Any, **attrs: Any) -> Expr:
-        """A typed call of ``operator`` with the span of this node, folded if it is small."""
+        """Build a typed call of ``operator`` with this node's span; small results are folded."""
         return typed(operator(*args, span=self.span, **attrs))
 
     def tuple_call(self, operator: Op, parts: Sequence[Expr], **attrs: Any) -> Expr:
-        """As ``call``, for operators that take one tuple of tensors."""
+        """Like ``call``, for operators that take one tuple of tensors."""
         return self.call(operator, Tuple(tuple(parts), span=self.span), **attrs)
 
     def field(self, value: Expr, index: int) -> Expr:
         return typed(TupleGetItem(value, index, span=self.span))
 
     def constant(self, value: Any, dtype: DType | str) -> Constant:
-        """Numbers beyond the range of an integer dtype keep their lowest bits, as in torch."""
+        """A constant of ``dtype``; integers outside its range wrap around, as in torch."""
         kind = DType.of(dtype)
         if kind.is_int and isinstance(value, (int, float)):
             if not math.isfinite(value):
-                raise self.unsupported("a number that is no integer", got=str(value))
+                raise self.unsupported("a non-finite value for an integer dtype", got=str(value))
             value = wrapped(int(value), kind)
-        with np.errstate(over="ignore"):  # infinities of narrow floats
+        with np.errstate(over="ignore"):  # narrow floats may overflow to infinity
             return Constant(np.asarray(value, kind.numpy), span=self.span)
 
     def scalar_like(self, value: float | bool, other: Expr) -> Expr:
@@ -63,11 +64,11 @@ class Node:
         return dtype_of(result.dtype, f"the result of {self.op}", self.span)
 
     def dtype_named(self, dtype: torch.dtype) -> DType:
-        """A torch dtype among the arguments."""
+        """The weft dtype of a torch dtype among the arguments."""
         return dtype_of(dtype, f"the result of {self.op}", self.span)
 
     def cast(self, x: Expr, dtype: DType | str) -> Expr:
-        """``x`` in another dtype; nothing where it has that one."""
+        """Cast ``x`` to ``dtype``, if it has another dtype."""
         wanted = DType.of(dtype)
         return x if dtype_in(x) == wanted else self.call(op.cast, x, dtype=wanted.name)
 
@@ -76,7 +77,7 @@ class Node:
         return self.cast(value, dtype) if isinstance(value, Expr) else self.constant(value, dtype)
 
     def reshape(self, x: Expr, shape: Sequence[int]) -> Expr:
-        """``x`` under another shape of as many elements."""
+        """Reshape ``x``, if it has another shape."""
         target = tuple(shape)
         if target == shape_in(x):
             return x
@@ -91,25 +92,25 @@ class Node:
         return x if order == tuple(range(len(order))) else self.call(op.transpose, x, axes=order)
 
     def slice(self, x: Expr, axis: int, begin: int, end: int, step: int = 1) -> Expr:
-        """Positions ``begin``, ``begin + step``, … below ``end``, all within the axis."""
+        """Elements ``begin``, ``begin + step``, … below ``end``, all within the axis."""
         if (begin, end, step) == (0, shape_in(x)[axis], 1):
             return x
         return self.call(op.strided_slice, x, begin=(begin,), end=(end,), strides=(step,),
                          axes=(axis,))
 
     def unsupported(self, what: str, **details: Any) -> UnsupportedModelError:
-        """The error to raise for a use of the operator that weft does not have."""
+        """The error to raise for an unsupported use of the operator."""
         return UnsupportedModelError(f"{self.op}: {what}", where=self.span, **details)
 
 
 def wrapped(value: int, dtype: DType) -> int:
-    """The integer of ``dtype`` that has the lowest bits of ``value``."""
+    """``value`` modulo 2**bits, in the range of the integer ``dtype``."""
     lowest = -(1 << (dtype.bits - 1)) if dtype.code == "int" else 0
     return (value - lowest) % (1 << dtype.bits) + lowest
 
 
 def shape_in(x: Expr) -> tuple[int, ...]:
-    """The sizes of a tensor; all are known when converters run."""
+    """The shape of a tensor; it is static when converters run."""
     return tensor_type(x).concrete_shape
 
 
@@ -126,12 +127,12 @@ def size_of(x: Expr) -> int:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """``axis`` counted from the front; scalars count as having one axis, as torch has it."""
+    """``axis`` as a non-negative number; a scalar counts as rank 1, as in torch."""
     return axis % max(rank, 1)
 
 
 def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, in order; all of them for none."""
+    """Axes as sorted non-negative numbers; all axes for ``None`` and for an empty sequence."""
     if axes is None or (not isinstance(axes, int) and not len(axes)):
         return tuple(range(rank))
     listed = (axes,) if isinstance(axes, int) else axes

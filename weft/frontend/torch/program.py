@@ -21,7 +21,7 @@ from weft.ir.shape import Shape
 from weft.ir.types import TensorType, is_static
 from weft.support.errors import OptionError, UnsupportedModelError
 
-# What weft has as one operation and is better not taken apart.
+# Operators that weft converts as a whole; torch must not decompose them.
 _KEPT = ("scaled_dot_product_attention.default", "linear.default", "matmul.default",
          "layer_norm.default", "adaptive_avg_pool2d.default", "silu.default", "hardswish.default",
          "hardsigmoid.default", "_scaled_dot_product_flash_attention_for_cpu.default",
@@ -38,11 +38,12 @@ class Port:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchProgram:
-    """``graph`` holds core ATen operators. ``weights`` has the tensors that are no inputs, and
-    ``numbers`` what is no tensor, by the names of their placeholders.
+    """A traced torch model; ``graph`` holds core ATen operators.
 
-    ``output_nodes`` make the outputs; those that are no tensors are left out. Sizes that torch
-    left open are named symbols, and ``ranges`` says which values of a name the graph holds for.
+    By placeholder name, ``weights`` has the tensors that are not inputs, and ``numbers`` the
+    values that are not tensors. ``output_nodes`` are the nodes of the outputs; outputs that are
+    not tensors are omitted. Dynamic sizes are named symbols; ``ranges`` has the values of each
+    name for which the graph is valid.
     """
 
     graph: torch.fx.Graph
@@ -55,7 +56,7 @@ class TorchProgram:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether some size of an input is open."""
+        """Whether an input has a dynamic size."""
         return not all(is_static(port.type) for port in self.inputs)
 
 
@@ -67,7 +68,7 @@ def make_program(
     if isinstance(model, torch.nn.Module):
         exported = export_module(model, example_inputs, shapes)
     elif example_inputs is not None:
-        raise OptionError("an exported program has its example inputs already",
+        raise OptionError("example_inputs were given for an exported program, which has its own",
                           help="leave example_inputs out")
     with quiet(), no_grad_as_detach(exported):
         exported = exported.run_decompositions(_decompositions())
@@ -85,7 +86,7 @@ def _decompositions() -> Any:
 
 
 def without_kept(table: Any) -> Any:
-    """A table of decompositions without those of operators that weft converts whole."""
+    """Remove the operators that weft converts as a whole from ``table``; returns ``table``."""
     for name in _KEPT:
         packet, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
@@ -118,7 +119,7 @@ def _program_of(exported: torch.export.ExportedProgram, shapes: Shapes) -> Torch
 
 
 def _with_own_weights(program: TorchProgram) -> TorchProgram:
-    """``program`` with copies of the weights, which may be trained before it compiles again."""
+    """Copy the weights: the user may train them before the program is compiled again."""
     weights = {name: tensor.clone() for name, tensor in program.weights.items()}
     return dataclasses.replace(program, weights=weights)
 
@@ -131,13 +132,13 @@ def _output_names(signature: Any) -> list[str]:
         elif isinstance(spec.arg, TensorArgument):
             names.append(spec.arg.name)
     if written:
-        raise UnsupportedModelError("the model changes its own tensors", notes=written,
+        raise UnsupportedModelError("the model mutates its tensors", notes=written,
                                     help="return the new values instead")
     return names
 
 
 def _symbol_names(inputs: Sequence[torch.fx.Node], shapes: Shapes) -> dict[str, str]:
-    """The names that the caller gave for torch's symbols."""
+    """The names that the caller gave to torch's symbols."""
     names: dict[str, str] = {}
     for node in inputs:
         declared = shapes.get(node.name, ())
@@ -150,7 +151,7 @@ def _symbol_names(inputs: Sequence[torch.fx.Node], shapes: Shapes) -> dict[str, 
 
 def _ranges(exported: torch.export.ExportedProgram, names: Mapping[str, str]
             ) -> dict[str, range]:
-    """The values of each name for which the graph is what the module does."""
+    """The values of each name for which the graph is valid."""
     ranges: dict[str, range] = {}
     for symbol, values in exported.range_constraints.items():
         name = names.get(str(symbol), str(symbol))

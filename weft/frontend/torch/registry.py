@@ -1,4 +1,4 @@
-"""The table of converters: which function converts which ATen operator."""
+"""The registry of converters of ATen operators."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CONVERTERS: dict[str, ConvertFunction] = {}
 def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
     """Register the decorated function as the converter of ATen operators.
 
-    A name is that of all overloads (``add``) or of one (``max.dim``), without ``aten.``; those of
-    other libraries are written out (``prims.convert_element_type``). The function gets the node
-    and the arguments in the order of the operator's schema, defaults filled in: tensors are typed
-    expressions, all other values Python values.
+    A name stands for all overloads (``add``) or for one (``max.dim``), without ``aten.``.
+    Operators of other namespaces have full names (``prims.convert_element_type``). The function
+    receives the node and the arguments in schema order with defaults filled in: tensors as typed
+    expressions, all other arguments as Python values.
     """
 
     def wrap(function: ConvertFunction) -> ConvertFunction:
@@ -28,12 +28,12 @@ def converts(*names: str) -> Callable[[ConvertFunction], ConvertFunction]:
 
 
 def register(name: str, function: ConvertFunction) -> None:
-    """As ``converts``, for functions made by a family."""
+    """Register a converter; ``converts`` is the decorator for this."""
     _CONVERTERS[name] = function
 
 
 def find_converter(target: str) -> ConvertFunction | None:
-    """The converter of ``aten.add.Tensor``: that of the overload, else that of the operator."""
+    """The converter of ``aten.add.Tensor``, say: of the overload, else of the operator."""
     namespace, _, name = target.partition(".")
     if namespace != "aten":
         return _CONVERTERS.get(target.rpartition(".")[0])
@@ -46,6 +46,6 @@ def supported_operators() -> tuple[str, ...]:
 
 
 def foreign_converters() -> tuple[str, ...]:
-    """Names of the operators whose converters are the user's."""
+    """Names of the operators whose converters users registered."""
     return tuple(sorted(name for name, function in _CONVERTERS.items()
                         if not getattr(function, "__module__", "").startswith("weft.")))

@@ -1,4 +1,4 @@
-"""The sizes for which a program is imported, checked against what torch traced."""
+"""The input sizes for an import, checked against the traced sizes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from weft.support.errors import InvalidInputError
 
 def input_types(program: TorchProgram, shapes: Mapping[str, Sequence[object]]
                 ) -> list[TensorType]:
-    """The types of the inputs, all sizes known.
+    """The static types of the inputs.
 
-    Raises ``InvalidInputError`` for an input that is none, and for sizes that are still open.
+    Raises ``InvalidInputError`` for an unknown input and for a dynamic size.
     """
     names = [port.name for port in program.inputs]
     unknown = [name for name in shapes if name not in names]
@@ -39,7 +39,7 @@ def _range_text(values: range) -> str:
 
 
 def check_sizes(program: TorchProgram, types: Sequence[TensorType]) -> None:
-    """One name is one size, and a size that was fixed in the example stays what it was."""
+    """Raise ``InvalidInputError`` if sizes of one name or sizes fixed by the trace differ."""
     symbols: dict[str, Dim] = {}
     pairs = [(port, declared, given)
              for port, type_ in zip(program.inputs, types, strict=True)
@@ -52,7 +52,7 @@ def check_sizes(program: TorchProgram, types: Sequence[TensorType]) -> None:
                 raise InvalidInputError(
                     f"input {port.name!r} has a size that the model was not traced for",
                     expected=f"{name} {_range_text(program.ranges[name])}", got=str(given),
-                    help="torch.export found these bounds in the module, or was given them")
+                    help="the bounds come from torch.export")
     for port, declared, given in pairs:
         expected = substitute_dim(declared, symbols)
         if isinstance(expected, int) and expected != given:

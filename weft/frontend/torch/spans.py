@@ -1,4 +1,4 @@
-"""Where a node of a traced graph comes from in the user's code."""
+"""Source spans of the nodes of a traced graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TORCH = str(Path(torch.__file__).parent)
 
 
 def span_of(node: torch.fx.Node) -> Span:
-    """The last line outside torch that led to ``node``, and the path of the module it is in."""
+    """The innermost source line outside torch that created ``node``, and the path of its module."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
     label = f"{module_path(node)} ({target_name(node)})"
@@ -27,7 +27,7 @@ def span_of(node: torch.fx.Node) -> Span:
 
 
 def module_path(node: torch.fx.Node) -> str:
-    """``layers.0.attention``: the module whose ``forward`` made the node."""
+    """The path of the module whose ``forward`` created the node, such as ``layers.0.attention``."""
     stack = node.meta.get("nn_module_stack") or {}
     path = next(reversed(stack.values()), ("",))[0] if stack else ""
     cleaned = re.sub(r"^L\['self'\]\.?|^L__self___?", "", str(path))
@@ -35,7 +35,7 @@ def module_path(node: torch.fx.Node) -> str:
 
 
 def target_name(node: torch.fx.Node) -> str:
-    """``aten.add.Tensor`` for an operator, the name for a Python function."""
+    """The name of an operator, such as ``aten.add.Tensor``, or of a Python function."""
     target = node.target
     if isinstance(target, OpOverload):
         return str(target)

@@ -1,8 +1,8 @@
-"""Whether weft takes one call of a traced graph, found by converting it alone.
+"""Check whether weft supports a call of a traced graph, by converting it alone.
 
-A name says too little: a converter may lack a dtype, an attribute or a result. So the converter
-runs on variables of the types that the call was traced with, and what it gives is compared with
-what torch says of the result.
+The operator's name is not enough: a converter may not support a dtype, an attribute or a result.
+So the converter runs on variables of the traced argument types, and the types of its results are
+compared with those that torch traced.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Refusals: TypeAlias = dict[object, str]
 
 
 class Trial:
-    """Answers for the nodes of graphs; equal calls are tried once."""
+    """Checks the nodes of graphs; equal calls are converted once."""
 
     def __init__(self) -> None:
         self._known: Refusals = {}
 
     def refusal(self, node: torch.fx.Node) -> str:
-        """Why weft does not take the node; empty where it does."""
+        """The reason why weft does not support the node; empty if it does."""
         if node.op == "get_attr":
             tensor = attribute_tensor(node)
             return "" if tensor is not None and is_plain(tensor) else "not a plain CPU tensor"
@@ -59,7 +59,7 @@ class Trial:
         return self._known[key]
 
     def _refused_item(self, node: torch.fx.Node) -> str:
-        """An item of a result is taken where the call is; a number where it is known."""
+        """An item of a result is supported if its call is; functions of sizes always are."""
         if node.target is operator.getitem:
             source = node.args[0]
             return self.refusal(source) if isinstance(source, torch.fx.Node) else ""
@@ -67,7 +67,7 @@ class Trial:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether weft can read or make the tensor: strided, on the CPU, of a known dtype."""
+    """Whether weft supports the tensor: strided, on the CPU, of a known dtype and class."""
     return (isinstance(value, torch.Tensor) and value.device.type == "cpu"
             and value.layout is torch.strided and has_dtype(value.dtype)
             and not value.is_quantized and not torch._is_functional_tensor(value)  # noqa: SLF001
@@ -75,12 +75,12 @@ def is_plain(value: Any) -> bool:
 
 
 def is_known_class(value: torch.Tensor) -> bool:
-    """Whether operators do to the tensor what they do to all: subclasses may override them."""
+    """Whether the tensor's class does not override operators, as other subclasses may."""
     return type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 
 
 def hint(size: Any) -> int | None:
-    """The number that a traced size had in the example; ``None`` if it is data-dependent."""
+    """The value of a traced size in the example; ``None`` if it is data-dependent."""
     if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return size.node.hint
     return size
@@ -92,7 +92,7 @@ def _key(node: torch.fx.Node) -> tuple[object, ...]:
 
 
 def _text(argument: Any) -> str:
-    """An argument as far as a converter sees it."""
+    """The properties of an argument that a converter can see, as text."""
     if isinstance(argument, torch.fx.Node):
         return _text(argument.meta.get("val"))
     if isinstance(argument, torch.Tensor):
@@ -147,7 +147,7 @@ def _sizes(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _difference(made: Any, result: Any, node: torch.fx.Node) -> str:
-    """How what the converter gives differs from what torch says of the result."""
+    """How the converter's result differs from the traced result; empty if it does not."""
     if not isinstance(result, (tuple, list)):
         return _difference_of_one(made, result)
     used = [u.args[1] for u in node.users if u.target is operator.getitem]

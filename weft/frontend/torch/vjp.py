@@ -1,7 +1,7 @@
-"""Gradients of what a converter builds, by weft's own reverse mode.
+"""Gradients of converters, by weft's reverse-mode differentiation.
 
-ATen has an operator for the backward of each convolution and pool. What it computes is the
-vector-Jacobian product of the forward converter, so the gradient rules of weft write it.
+ATen has backward operators for convolutions and pools. Each is the vector-Jacobian product of the
+forward converter, so weft's gradient rules can derive it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from weft.transform.normal_form.alpha import fresh_copy
 def input_gradients(
     forward: Callable[..., Expr], inputs: Sequence[Expr], grad: Expr
 ) -> list[Expr]:
-    """The gradients of ``forward(*inputs)`` for its inputs, ``grad`` being that of its result.
+    """Gradients of ``forward(*inputs)`` for its inputs, given ``grad`` of its result.
 
-    ``forward`` is called with variables in place of the inputs; inputs, ``grad`` and the results
-    are typed. Raises ``UnsupportedModelError`` where an operator lacks a gradient.
+    ``forward`` is called with variables instead of the inputs. The inputs, ``grad`` and the
+    results are typed. Raises ``UnsupportedModelError`` if an operator has no gradient.
     """
     stand_ins = tuple(_variable(f"x{i}", x) for i, x in enumerate(inputs))
     seed = _variable("grad", grad)

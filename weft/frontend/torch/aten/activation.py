@@ -28,7 +28,7 @@ def leaky_relu(node: Node, x: Expr, slope: float) -> Expr:
 def elu(node: Node, x: Expr, alpha: float, scale: float, input_scale: float) -> Expr:
     """The product of scale and (x where positive, else alpha * (e**(input_scale * x) - 1))."""
     zero = node.scalar_like(0, x)
-    # The exponential sees min(x, 0), so that it cannot overflow where it is not used.
+    # The exponential of min(x, 0) cannot overflow in the branch that is not selected.
     low = node.call(op.minimum, x, zero)
     if input_scale != 1:
         low = node.call(op.multiply, low, node.scalar_like(input_scale, x))
@@ -86,7 +86,7 @@ def softplus(node: Node, x: Expr, beta: float, threshold: float) -> Expr:
     """log(1 + e**(beta x)) / beta, and x itself where beta x exceeds the threshold."""
     scaled = node.call(op.multiply, x, node.scalar_like(beta, x))
     decayed = node.call(op.exp, node.call(op.negative, node.call(op.abs, scaled)))
-    rest = node.call(op.log1p, decayed)  # the logarithm of 1 + decayed would lose its digits
+    rest = node.call(op.log1p, decayed)  # log(1 + decayed) would lose precision
     total = node.call(op.add, node.call(op.nn.relu, scaled), rest)
     soft = node.call(op.divide, total, node.scalar_like(beta, x))
     is_large = node.call(op.greater, scaled, node.scalar_like(threshold, x))
@@ -95,7 +95,7 @@ def softplus(node: Node, x: Expr, beta: float, threshold: float) -> Expr:
 
 @converts("prelu", "_prelu_kernel")
 def prelu(node: Node, x: Expr, slope: Expr) -> Expr:
-    """One slope, or one for each channel."""
+    """``slope`` has one element, or one for each channel."""
     if rank_of(slope) == 1 and rank_of(x) > 2:
         slope = node.call(op.expand_dims, slope, axis=1, num_newaxis=rank_of(x) - 2)
     negative = node.call(op.less, x, node.scalar_like(0, x))
@@ -113,7 +113,7 @@ def log_softmax(node: Node, x: Expr, axis: int, *_options: Any) -> Expr:
 
 
 def _along(node: Node, operator: Op, x: Expr, axis: int) -> Expr:
-    """Scalars count as having one axis."""
+    """Apply ``operator`` along ``axis``; a scalar counts as rank 1."""
     shape = shape_in(x)
     line = node.reshape(node.cast(x, node.dtype()), shape or (1,))
     return node.reshape(node.call(operator, line, axis=axis_of(axis, len(shape))), shape)
@@ -122,16 +122,16 @@ def _along(node: Node, operator: Op, x: Expr, axis: int) -> Expr:
 @converts("rrelu_with_noise_functional")
 def rrelu(node: Node, x: Expr, noise: Expr, low: float, high: float, train: bool,
           *_generator: Any) -> tuple[Expr, Expr]:
-    """At inference a fixed slope below zero, the middle of the range."""
+    """Leaky ReLU with the mean slope, as at inference; the noise is returned unchanged."""
     if train:
-        raise node.unsupported("random slopes, of training mode")
+        raise node.unsupported("random slopes of training mode")
     return node.call(op.nn.leaky_relu, x, alpha=(float(low) + float(high)) / 2), noise
 
 
 @converts("rrelu_with_noise_backward")
 def rrelu_backward(node: Node, grad: Expr, x: Expr, noise: Expr, low: float, high: float,
                    train: bool, _of_result: bool) -> Expr:
-    """The noise holds the slopes that training used."""
+    """In training, ``noise`` holds the slopes that the forward pass used."""
     if train and high - low > 1e-6:
         return node.call(op.multiply, grad, noise)
     below = node.call(op.multiply, grad, node.scalar_like((low + high) / 2, grad))

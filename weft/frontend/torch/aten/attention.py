@@ -22,8 +22,8 @@ def scaled_dot_product_attention(
 ) -> Expr:
     """Query (…, heads, L, E), key (…, heads, S, E), value (…, heads, S, V).
 
-    With ``enable_gqa`` several heads of the query share one of key and value. A row that allows
-    nothing is all zeros.
+    With ``enable_gqa`` several query heads share one head of key and value. A row whose keys are
+    all masked is zero.
     """
     if dropout:
         raise node.unsupported("dropout", help="export the model in eval mode: model.eval()")
@@ -43,7 +43,7 @@ def _scale_of(query: Expr, scale: float | None) -> float:
 def _same_batch(
     node: Node, operands: tuple[Expr, Expr, Expr], *, shares_heads: bool
 ) -> tuple[Expr, ...]:
-    """Query, key and value of equal leading sizes, but for the heads where they are shared."""
+    """Broadcast the batch axes of query, key and value; heads are left alone if they are shared."""
     own = 3 if shares_heads else 2  # trailing axes that do not broadcast
     shapes = [shape_in(x) for x in operands]
     batch = np.broadcast_shapes(*(shape[:-own] for shape in shapes))
@@ -53,7 +53,7 @@ def _same_batch(
 
 
 def _float_or_bool(node: Node, mask: Expr) -> Expr:
-    """The mask as the operator takes it: truth values, or numbers to add."""
+    """The mask as booleans or as floats to add; integers are cast to float32."""
     dtype = dtype_in(mask)
     return mask if dtype.is_bool or dtype.is_float else node.cast(mask, "float32")
 
@@ -63,10 +63,10 @@ def flash_attention(
     node: Node, query: Expr, key: Expr, value: Expr, dropout: float, is_causal: bool,
     mask: Expr | None = None, scale: float | None = None, *_options: Any,
 ) -> tuple[Expr, Expr]:
-    """What torch traces on a CPU: the result, and the logarithm of each row's sum of powers.
+    """The attention that torch traces on a CPU: the result, and logsumexp of each row of scores.
 
-    Operands are (N, heads, rows, width); the heads of the query may share those of key and value.
-    The scores of the second result are computed where the graph reads it, for gradients.
+    Operands are (N, heads, rows, width); query heads may share heads of key and value. The scores
+    of the second result are computed only if the graph reads it, for gradients.
     """
     shares = _shares_heads(query, key)
     result = scaled_dot_product_attention(node, query, key, value, mask, dropout, is_causal,
@@ -111,7 +111,7 @@ def _shares_heads(query: Expr, key: Expr) -> bool:
 
 def _scores(node: Node, query: Expr, key: Expr, is_causal: bool, mask: Expr | None,
             scale: float) -> Expr:
-    """Scaled and masked scores (N, heads, L, S), of 16-bit floats in float32."""
+    """Scaled and masked scores (N, heads, L, S), in float32 for 16-bit floats."""
     dtype = dtype_in(query)
     wide = "float32" if dtype.bits < 32 else dtype
     query, key = node.cast(query, wide), _per_query_head(node, node.cast(key, wide), query)
@@ -129,7 +129,7 @@ def _scores(node: Node, query: Expr, key: Expr, is_causal: bool, mask: Expr | No
 
 
 def _log_sum(node: Node, scores: Expr) -> Expr:
-    """log(sum(exp(scores))) of each row, zero where all scores are minus infinity."""
+    """The logarithm of sum(exp(scores)) of each row; zero if all scores are minus infinity."""
     axis = rank_of(scores) - 1
     top = node.call(op.max, scores, axis=(axis,), keepdims=True)
     hidden = node.call(op.equal, top, node.scalar_like(-math.inf, top))
@@ -142,7 +142,7 @@ def _log_sum(node: Node, scores: Expr) -> Expr:
 
 
 def _weights(node: Node, scores: Expr, log_sum: Expr) -> Expr:
-    """The softmax that the forward pass found; zeros for what is hidden."""
+    """The softmax of the forward pass; zero at masked positions."""
     by_row = node.reshape(log_sum, (*shape_in(log_sum), 1))
     powers = node.call(op.exp, node.call(op.subtract, scores, by_row))
     seen = node.call(op.greater, scores, node.scalar_like(-math.inf, scores))
@@ -151,7 +151,7 @@ def _weights(node: Node, scores: Expr, log_sum: Expr) -> Expr:
 
 def _product(node: Node, a: Expr, b: Expr, *, transpose_a: bool = False,
              transpose_b: bool = False) -> Expr:
-    """The products of two stacks (N, heads, rows, columns) of matrices."""
+    """Batched matmul of operands (N, heads, rows, columns)."""
     batch = shape_in(a)[:2]
     stacks = [node.reshape(x, (math.prod(batch), *shape_in(x)[2:])) for x in (a, b)]
     product = node.call(op.nn.batch_matmul, *stacks, transpose_a=transpose_a,
@@ -160,7 +160,7 @@ def _product(node: Node, a: Expr, b: Expr, *, transpose_a: bool = False,
 
 
 def _per_query_head(node: Node, x: Expr, query: Expr) -> Expr:
-    """Each head of ``x`` once for every head of the query that shares it."""
+    """Repeat each head of ``x`` for all query heads that share it."""
     (batch, heads, *rest), wanted = shape_in(x), shape_in(query)[1]
     if heads == wanted:
         return x
@@ -171,7 +171,7 @@ def _per_query_head(node: Node, x: Expr, query: Expr) -> Expr:
 
 
 def _summed_heads(node: Node, grad: Expr, x: Expr) -> Expr:
-    """The sum over the query's heads that share one head of ``x``."""
+    """Sum ``grad`` over the query heads that share a head of ``x``."""
     (batch, heads, *rest), wanted = shape_in(grad), shape_in(x)[1]
     if heads == wanted:
         return grad

@@ -1,4 +1,4 @@
-"""Converters of batch normalisation: by running statistics, and by those of the batch itself."""
+"""Converters of batch normalisation, with running statistics or those of the batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Moments:
 @converts("_native_batch_norm_legit_no_training")
 def batch_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr,
                variance: Expr, _momentum: float, epsilon: float) -> tuple[Expr, ...]:
-    """With the statistics that were stored; nothing is saved for a backward pass."""
+    """Normalise by the running statistics; the results for the backward pass are blank."""
     return (_by_stored(node, x, weight, bias, mean, variance, epsilon),
             *(_blank(node, i) for i in range(1, len(node.result))))
 
@@ -62,7 +62,7 @@ def _vector(node: Node, value: float, like: Expr) -> Expr:
 @converts("_native_batch_norm_legit.no_stats")
 def norm_by_batch(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, _train: bool,
                   _momentum: float, epsilon: float) -> tuple[Expr, Expr, Expr]:
-    """The result, and mean and 1 / deviation of each channel."""
+    """Normalise by batch statistics; also returns mean and 1 / deviation of each channel."""
     found = _moments(node, x, epsilon)
     return (_normalised(node, x, found.mean, found.rest, weight, bias),
             *_saved(node, found))
@@ -87,7 +87,7 @@ def batch_norm_with_update(
     node: Node, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, variance: Expr,
     momentum: float, epsilon: float,
 ) -> tuple[Expr, ...]:
-    """As ``batch_norm_functional`` in training, with an empty reserve before the statistics."""
+    """Like ``batch_norm_functional`` in training, with an empty reserve before the statistics."""
     found = _moments(node, x, epsilon)
     result = _normalised(node, x, found.mean, found.rest, weight, bias)
     return (result, *_saved(node, found), _blank(node, 3),
@@ -142,7 +142,7 @@ def _flat(node: Node, grad: Expr, weight: Expr | None, x: Expr) -> Expr:
 
 
 def _axes(x: Expr) -> tuple[int, ...]:
-    """All axes but that of channels."""
+    """All axes except the channel axis."""
     return (0, *range(2, rank_of(x)))
 
 
@@ -151,7 +151,7 @@ def _count(x: Expr) -> int:
 
 
 def _wide(node: Node, x: Expr) -> Expr:
-    """16-bit floats are computed in 32."""
+    """Cast 16-bit floats to float32 for the computation."""
     return node.cast(x, "float32") if dtype_in(x).bits < 32 else x
 
 
@@ -186,15 +186,15 @@ def _normalised(node: Node, x: Expr, mean: Expr, rest: Expr, weight: Expr | None
 
 
 def _saved(node: Node, found: Moments) -> tuple[Expr, Expr]:
-    """Mean and 1 / deviation as torch keeps them for the backward pass."""
+    """Mean and 1 / deviation in the dtypes of the results that torch saves."""
     return node.cast(found.mean, node.dtype(1)), node.cast(found.rest, node.dtype(2))
 
 
 def _updated(node: Node, found: Moments, mean: Expr, variance: Expr, momentum: float
              ) -> tuple[Expr, Expr]:
-    """The running statistics moved by ``momentum`` towards those of the batch.
+    """The running statistics, moved by ``momentum`` towards those of the batch.
 
-    The running variance is unbiased, over one element less than the batch has.
+    The running variance is unbiased: its divisor is ``count - 1``.
     """
     unbiased = found.count / (found.count - 1) if found.count > 1 else math.nan
     spread = node.call(op.multiply, found.variance, node.scalar_like(unbiased, found.variance))
@@ -209,6 +209,6 @@ def _moved(node: Node, old: Expr, new: Expr, momentum: float) -> Expr:
 
 
 def _blank(node: Node, index: int) -> Expr:
-    """A result that torch leaves without meaning, in its shape, which does not depend on data's."""
+    """Zeros for a result that torch leaves undefined; a dynamic size becomes 0."""
     shape = tuple(n if isinstance(n, int) else 0 for n in node.result[index].shape)
     return Constant(np.zeros(shape, node.dtype(index).numpy), span=node.span)

@@ -1,4 +1,4 @@
-"""Converters of functions that look at the bits of floats: signs, neighbours, exponents."""
+"""Converters of functions on the bits of floats: sign, next float, exponent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.frontend.torch.registry import converts
 from weft.ir.dtype import DType
 from weft.ir.expr import Expr
 
-# Bits of the fraction, and what is added to exponents.
+# Number of fraction bits, and exponent bias.
 _FRACTIONS = {"float16": (10, 15), "bfloat16": (7, 127), "float32": (23, 127),
               "float64": (52, 1023)}
 
@@ -28,7 +28,7 @@ def _floats(node: Node, bits: Expr, dtype: DType) -> Expr:
 
 
 def sign_is_set(node: Node, x: Expr) -> Expr:
-    """Whether a number is negative, -0 and negative NaNs among them."""
+    """Whether a number is negative; true for -0 and for NaN with a sign."""
     dtype = dtype_in(x)
     if dtype.is_bool:
         return node.call(op.logical_xor, x, x)
@@ -49,9 +49,9 @@ def copysign(node: Node, x: Any, y: Any) -> Expr:
 
 
 def with_sign_of(node: Node, x: Expr, y: Expr) -> Expr:
-    """Floats of one dtype: the magnitude of ``x`` with the sign of ``y``.
+    """The magnitude of ``x`` with the sign of ``y``, for floats of one dtype.
 
-    Not by the bits of ``x``, through which no gradient flows.
+    Not computed on the bits of ``x``, because gradients do not flow through ``reinterpret``.
     """
     magnitude = node.call(op.abs, x)
     return node.call(op.where, sign_is_set(node, y), node.call(op.negative, magnitude), magnitude)
@@ -59,7 +59,10 @@ def with_sign_of(node: Node, x: Expr, y: Expr) -> Expr:
 
 @converts("nextafter")
 def nextafter(node: Node, x: Expr, y: Expr) -> Expr:
-    """The float next to ``x`` towards ``y``; away from zero the bits, as an integer, grow."""
+    """The next float after ``x`` towards ``y``.
+
+    As an integer, the bits of a float increase with its magnitude.
+    """
     dtype = node.dtype()
     x, y = node.cast(x, dtype), node.cast(y, dtype)
     bits = _bits(node, x)
@@ -78,10 +81,10 @@ def nextafter(node: Node, x: Expr, y: Expr) -> Expr:
 
 @converts("frexp")
 def frexp(node: Node, x: Expr) -> tuple[Expr, Expr]:
-    """A fraction from 0.5 to 1 and a power of two, whose product is ``x``."""
+    """The fraction, from 0.5 to 1, and the exponent with x = fraction * 2**exponent."""
     dtype = dtype_in(x)
     fraction_bits, bias = _FRACTIONS[dtype.name]
-    # Subnormal numbers become normal ones first.
+    # Scale subnormal numbers to normal ones first.
     scale = fraction_bits + 2
     is_small = node.call(op.less, node.call(op.abs, x),
                          node.scalar_like(2.0 ** (1 - bias), x))

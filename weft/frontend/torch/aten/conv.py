@@ -21,13 +21,13 @@ def convolution(
     padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int,
 ) -> Expr:
-    """Weights are (out, in / groups, …), and (in, out / groups, …) where transposed."""
+    """Weights are (out, in / groups, …), or (in, out / groups, …) if ``transposed``."""
     spatial = rank_of(x) - 2
     if spatial not in _FORWARD:
         raise node.unsupported(f"{spatial} spatial axes", expected="1, 2 or 3")
 
     def per_axis(sizes: Sequence[int]) -> tuple[int, ...]:
-        """One number may stand for all axes."""
+        """Expand a single number to all axes."""
         return tuple(sizes) if len(sizes) == spatial else (sizes[0],) * spatial
 
     first, second, *kernel = shape_in(weight)
@@ -47,7 +47,7 @@ def convolution_backward(
     node: Node, grad: Expr, x: Expr, weight: Expr, _bias_sizes: Sequence[int] | None,
     *window: Any,
 ) -> tuple[Expr, Expr, Expr]:
-    """The gradients of data, weight and bias; which of them are wanted is for the graph to say."""
+    """The gradients of data, weight and bias; the graph keeps only those that it reads."""
     *geometry, _wanted = window
     for_x, for_weight = input_gradients(
         lambda a, b: convolution(node, a, b, None, *geometry), (x, weight), grad)

@@ -1,4 +1,4 @@
-"""Converters that make tensors of numbers, shapes and other tensors' shapes."""
+"""Converters that create tensors: filled, ranges, triangles, diagonals, one-hot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.frontend.torch.node import Node, axis_of, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
-# Larger ones are made at run time: a constant would sit in the module for nothing.
+# Larger tensors are filled at run time, to keep large constants out of the module.
 _CONSTANT_ELEMENTS = 4096
 
 
@@ -44,7 +44,7 @@ def new_full(node: Node, _like: Expr, shape: Sequence[int], value: Any, *_option
 
 @converts("zeros", "ones", "empty")
 def zeros(node: Node, shape: Sequence[int], *_options: Any) -> Expr:
-    """What is empty may hold anything, zeros among it."""
+    """Tensors that torch leaves uninitialised are filled with zeros."""
     return _filled(node, shape, int(node.op.startswith("aten.ones")))
 
 
@@ -80,7 +80,7 @@ def arange_to(node: Node, end: float, *_options: Any) -> Expr:
     return arange(node, 0, end, 1)
 
 
-@converts("linspace.default")  # torch takes those of tensors apart
+@converts("linspace.default")  # torch decomposes the overloads with tensor arguments
 def linspace(node: Node, start: float, end: float, count: int, *_options: Any) -> Expr:
     return Constant(np.linspace(start, end, count).astype(node.dtype().numpy), span=node.span)
 
@@ -122,7 +122,7 @@ def diagonal(node: Node, x: Expr, offset: int, first: int, second: int) -> Expr:
 @converts("one_hot")
 def one_hot(node: Node, x: Expr, classes: int) -> Expr:
     if classes < 0:
-        raise node.unsupported("a number of classes that depends on the values",
+        raise node.unsupported("a data-dependent number of classes",
                                help="give num_classes")
     wide = node.call(op.expand_dims, x, axis=rank_of(x), num_newaxis=1)
     numbers = Constant(np.arange(classes, dtype=dtype_in(x).numpy), span=node.span)
@@ -131,7 +131,7 @@ def one_hot(node: Node, x: Expr, classes: int) -> Expr:
 
 @converts("tril_indices", "triu_indices")
 def triangle_indices(node: Node, rows: int, columns: int, offset: int, *_options: Any) -> Expr:
-    """The rows and the columns of the elements of a triangle, in row-major order."""
+    """Row and column indices, (2, count), of a triangle's elements in row-major order."""
     ones = np.ones((rows, columns), bool)
     lower = node.op.startswith("aten.tril")
     kept = np.tril(ones, offset) if lower else np.triu(ones, offset)

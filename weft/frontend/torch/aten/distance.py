@@ -1,4 +1,4 @@
-"""Converters of distances between all rows of two matrices, or of one, and their gradients."""
+"""Converters of pairwise distances between rows, ``cdist`` and ``pdist``, and their gradients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pdist(node: Node, x: Expr, order: float) -> Expr:
 
 @converts("_pdist_backward")
 def pdist_backward(node: Node, grad: Expr, x: Expr, order: float, distance: Expr) -> Expr:
-    """As that of ``cdist`` of ``x`` with itself: a pair stands at (i, j) and at (j, i)."""
+    """The gradient of ``cdist(x, x)``, where each pair occurs at (i, j) and at (j, i)."""
     rows = shape_in(x)[0]
     if rows < 2:
         return node.call(op.multiply, x, node.scalar_like(0, x))
@@ -79,9 +79,9 @@ def _norm(node: Node, x: Expr, order: float) -> Expr:
 
 
 def _slopes(node: Node, x: Expr, grad: Expr, order: float, norm: Expr) -> Expr:
-    """What each element of ``x`` gets of ``grad``, the gradient of its ``norm``.
+    """The gradient of the elements of ``x``, given ``grad`` of its ``norm``.
 
-    d|x| / dx = sign(x) (|x| / |x|_p) ** (p - 1); zero where the norm or the element is.
+    d|x|_p / dx = sign(x) (|x| / |x|_p) ** (p - 1); zero where the norm or the element is zero.
     """
     grad, norm = (node.call(op.expand_dims, v, axis=rank_of(v), num_newaxis=1)
                   for v in (grad, norm))

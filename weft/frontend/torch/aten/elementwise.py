@@ -1,7 +1,7 @@
-"""Converters of functions of single elements and of elements that broadcast.
+"""Converters of elementwise functions, with broadcasting.
 
-The dtype of a result is the one that torch traced; arguments are converted to it, or, where the
-result is a truth value, to the dtype that torch would compare in.
+Results have the dtype that torch traced. Arguments are cast to it; those of comparisons are cast
+to the dtype in which torch would compare them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FLOAT_FUNCTIONS: dict[str, Op] = {
     "tan": op.tan,
     "tanh": op.tanh,
 }
-# Functions that keep the dtype, and on integers do nothing where the flag says so.
+# Functions that keep the dtype; the flag says which ones are the identity on integers.
 _KEEPING: dict[str, tuple[Op, bool]] = {
     "abs": (op.abs, False),
     "ceil": (op.ceil, True),
@@ -57,7 +57,7 @@ _ARITHMETIC: dict[str, Op] = {
     "mul": op.multiply,
     "remainder": op.floor_mod,
 }
-# What arithmetic means for truth values.
+# Arithmetic on booleans.
 _OF_BOOLS: dict[Op, Op] = {
     op.maximum: op.logical_or,
     op.minimum: op.logical_and,
@@ -76,7 +76,7 @@ _LOGICAL: dict[str, Op] = {
     "logical_or": op.logical_or,
     "logical_xor": op.logical_xor,
 }
-_BITWISE: dict[str, tuple[Op, Op]] = {  # on integers, on truth values
+_BITWISE: dict[str, tuple[Op, Op]] = {  # on integers, on booleans
     "bitwise_and": (op.bitwise_and, op.logical_and),
     "bitwise_or": (op.bitwise_or, op.logical_or),
     "bitwise_xor": (op.bitwise_xor, op.logical_xor),
@@ -182,7 +182,7 @@ def div(node: Node, x: Any, y: Any, rounding_mode: str | None = None) -> Expr:
     x, y = node.tensor(x, dtype), node.tensor(y, dtype)
     if rounding_mode == "floor":
         return node.call(op.floor_divide, x, y)
-    quotient = node.call(op.divide, x, y)  # of integers towards zero
+    quotient = node.call(op.divide, x, y)  # integer division rounds towards zero
     return node.call(op.trunc, quotient) if rounding_mode and dtype.is_float else quotient
 
 
@@ -197,7 +197,7 @@ _SMALL_POWERS = (2, 3, 4)
 
 @converts("pow")
 def pow_(node: Node, x: Any, exponent: Any) -> Expr:
-    """Small whole powers are products; others of integers are computed in float64."""
+    """Small integer exponents give products; other powers of integers are computed in float64."""
     dtype = node.dtype()
     if isinstance(exponent, (int, float)):
         known = _known_power(node, node.tensor(x, dtype), exponent)
@@ -218,14 +218,14 @@ def _known_power(node: Node, x: Expr, exponent: float) -> Expr | None:
         return None
     if exponent == -1:
         return node.call(op.divide, node.scalar_like(1, x), x)
-    # pow differs from a root at -0 and -inf alone, which torch itself treats as the root.
+    # pow and sqrt differ only at -0 and -inf, where torch itself computes the root.
     root = {0.5: op.sqrt, -0.5: op.rsqrt}.get(exponent)
     return None if root is None else node.call(root, x)
 
 
 @converts("round")
 def round_(node: Node, x: Expr, decimals: int = 0) -> Expr:
-    """Halves go to the even neighbour."""
+    """Round halves to even."""
     if not dtype_in(x).is_float:
         return x
     if decimals == 0:
@@ -291,7 +291,7 @@ def _clamped_bool(node: Node, x: Expr, low: Any, high: Any) -> Expr:
 
 @converts("_to_copy", "to.dtype", "prims.convert_element_type")
 def to_copy(node: Node, x: Expr, *_options: Any) -> Expr:
-    """Another dtype; all else that ``to`` changes is about devices and strides."""
+    """Cast to the traced dtype; the other options of ``to`` are about devices and strides."""
     return node.cast(x, node.dtype())
 
 
@@ -302,20 +302,20 @@ def same(node: Node, x: Expr, *_options: Any) -> Expr:  # noqa: ARG001
 
 @converts("detach")
 def detach(node: Node, x: Expr) -> Expr:
-    """The same, and a constant to ``weft.grad``."""
+    """The identity, at which ``weft.grad`` stops."""
     flows = dtype_in(x).is_float and not isinstance(x, Constant)
     return node.call(op.annotation.stop_gradient, x) if flows else x
 
 
 @converts("copy", "fill")
 def copy(node: Node, x: Expr, value: Any, *_options: Any) -> Expr:
-    """``value`` in the shape of ``x``."""
+    """Broadcast ``value`` to the shape of ``x``, in its dtype."""
     return node.broadcast(node.tensor(value, dtype_in(x)), shape_in(x))
 
 
 @converts("native_dropout", "dropout", "alpha_dropout", "feature_dropout")
 def dropout(node: Node, x: Expr, _rate: float, train: bool | None) -> Expr | tuple[Expr, ...]:
-    """Nothing is dropped at inference."""
+    """The identity, as at inference; training is unsupported."""
     if train:
         raise node.unsupported("training mode", help="export the model in eval mode: model.eval()")
     if not node.op.startswith("aten.native_dropout"):

@@ -1,7 +1,6 @@
-"""Converters of sums, means and maxima over bags of rows, and their gradients.
+"""Converters of embedding bags (sum, mean, max) and their gradients.
 
-Bag ``b`` holds positions ``offsets[b]`` to ``offsets[b + 1]`` (exclusive) of ``indices``; each
-position selects a row of the weight.
+Bag ``b`` holds ``indices[offsets[b]:offsets[b + 1]]``; each index selects a row of the weight.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ def embedding_bag(
     node: Node, weight: Expr, indices: Expr, offsets: Expr, _scale_by_count: bool, mode: int,
     _sparse: bool, factors: Expr | None = None, has_end: bool = False, padding: int = -1,
 ) -> tuple[Expr, ...]:
-    """The bags, the bag of each position, how many positions of each bag count, and, of maxima, the
-    row that each comes from.
-    """
+    """The bags; for gradients also the bag of each position, bag sizes, and the rows of maxima."""
     indices, offsets = node.cast(indices, "int64"), node.cast(offsets, "int64")
     bags = shape_in(offsets)[0] - bool(has_end)
     owner = _owners(node, indices, node.slice(offsets, 0, 0, bags))
@@ -81,7 +78,7 @@ def embedding_bag_factors_backward(
     node: Node, grad: Expr, weight: Expr, indices: Expr, offsets: Expr, _owner: Expr,
     _mode: int, padding: int = -1,
 ) -> Expr:
-    """The gradient of the factor of each position."""
+    """The gradient of ``per_sample_weights``, the factor of each position."""
     indices, offsets = node.cast(indices, "int64"), node.cast(offsets, "int64")
     owner = _owners(node, indices, node.slice(offsets, 0, 0, shape_in(grad)[0]))
     rows = node.call(op.multiply, node.call(op.take, grad, owner, axis=0, mode="clip"),
@@ -92,7 +89,7 @@ def embedding_bag_factors_backward(
 
 
 def _owners(node: Node, indices: Expr, offsets: Expr) -> Expr:
-    """The bag of each position: how many bags begin there or before, less one."""
+    """The bag of each position: the number of bags that begin at or before it, minus one."""
     numbers = Constant(np.arange(shape_in(indices)[0])[:, None], span=node.span)
     begun = node.call(op.less_equal, node.reshape(offsets, (1, shape_in(offsets)[0])), numbers)
     count = node.call(op.sum, node.cast(begun, "int64"), axis=(1,), keepdims=False)
@@ -100,12 +97,12 @@ def _owners(node: Node, indices: Expr, offsets: Expr) -> Expr:
 
 
 def _counted(node: Node, indices: Expr, padding: int) -> Expr:
-    """Whether a position counts: it does unless it names the row of padding."""
+    """Whether a position counts: it does unless its index is the padding index."""
     return node.call(op.not_equal, indices, node.scalar_like(padding, indices))
 
 
 def _wide(node: Node, x: Expr) -> Expr:
-    """Floats of 16 bits are summed in 32."""
+    """Cast 16-bit floats to float32 for sums."""
     return node.cast(x, "float32") if dtype_in(x).bits < 32 else x
 
 
@@ -114,7 +111,7 @@ def _column(node: Node, x: Expr) -> Expr:
 
 
 def _divisor(node: Node, sizes: Expr, like: Expr) -> Expr:
-    """The sizes of bags as numbers to divide by, 1 for empty ones."""
+    """Bag sizes as divisors, with 1 for empty bags."""
     return node.cast(node.call(op.maximum, sizes, node.scalar_like(1, sizes)), dtype_in(like))
 
 
@@ -127,7 +124,7 @@ def _added(node: Node, rows: Expr, updates: Expr, shape: tuple[int, ...]) -> Exp
 
 def _maxima(node: Node, rows: Expr, owner: Expr, counts: Expr, sizes: Expr
             ) -> tuple[Expr, Expr]:
-    """The largest elements of bags, zeros for empty ones, and the first position of each."""
+    """The maxima of each bag, zeros for an empty one, and the first position of each maximum."""
     bags, (positions, width) = shape_in(sizes)[0], shape_in(rows)
     lowest = node.scalar_like(-math.inf, rows)
     kept = node.call(op.where, _column(node, counts), rows, lowest)
@@ -147,7 +144,7 @@ def _maxima(node: Node, rows: Expr, owner: Expr, counts: Expr, sizes: Expr
 
 def _added_to_winners(node: Node, grad: Expr, winners: Expr, sizes: Expr,
                       shape: tuple[int, ...]) -> Expr:
-    """Each element of a bag's gradient goes to the row that won it."""
+    """Add each element of a bag's gradient to the row that had the maximum."""
     is_empty = node.call(op.equal, _column(node, sizes), node.scalar_like(0, sizes))
     kept = node.call(op.where, is_empty, node.scalar_like(0, grad), grad)
     columns = np.broadcast_to(np.arange(shape[1]), shape_in(grad))
@@ -159,7 +156,7 @@ def _added_to_winners(node: Node, grad: Expr, winners: Expr, sizes: Expr,
 
 
 def _in_shape(node: Node, index: int, value: Expr) -> Any:
-    """A result that gradients read, or, where torch leaves it out, zeros in the shape it says."""
+    """A result saved for gradients; zeros if torch saves another shape, which it does not read."""
     shape = tuple(n if isinstance(n, int) else -1 for n in node.result[index].shape)
     dtype = node.dtype(index)
     if shape_in(value) == shape or -1 in shape:

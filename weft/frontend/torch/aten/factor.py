@@ -1,4 +1,4 @@
-"""Converters of triangular systems, Cholesky and QR factors, and of the matrix exponential."""
+"""Converters of triangular solves, Cholesky and QR factorizations, and the matrix exponential."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.ir.expr import Expr
 
 @converts("linalg_solve_triangular")
 def solve_triangular(node: Node, a: Expr, b: Expr, upper: bool, left: bool, unit: bool) -> Expr:
-    """Solves from the right are solves of the transposed system."""
+    """Solve ``a x = b``, or ``x a = b`` as the transposed system."""
     if not left:
         return transposed(node, _solved(node, transposed(node, a), transposed(node, b),
                                         lower=upper, unit=unit))
@@ -71,7 +71,7 @@ def cholesky_inverse(node: Node, factor: Expr, upper: bool) -> Expr:
 
 
 def _with_cholesky(node: Node, factor: Expr, b: Expr, upper: bool) -> Expr:
-    """``x`` with ``L L' x = b``."""
+    """Solve ``L L' x = b``."""
     factor = node.cast(factor, "float64")
     lower = transposed(node, factor) if upper else factor
     y = node.call(op.linalg.triangular_solve, lower, b, lower=True)

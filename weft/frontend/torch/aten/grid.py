@@ -1,4 +1,4 @@
-"""Converters of sampling at the positions of a grid, and its gradients."""
+"""Converters of grid sampling and its gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.frontend.torch.registry import converts
 from weft.frontend.torch.vjp import input_gradients
 from weft.ir.expr import Expr
 
-# By the numbers that torch gives them.
+# Indexed by torch's enum values.
 _METHODS = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 _CUBIC = -0.75
@@ -24,7 +24,7 @@ _CUBIC = -0.75
 @converts("grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(node: Node, x: Expr, grid: Expr, method: int, padding: int,
                  align_corners: bool) -> Expr:
-    """``x`` (N, C, axes…) at positions ``grid`` (N, positions…, axes) from -1 to 1."""
+    """Sample ``x`` (N, C, axes…) at ``grid`` (N, positions…, axes), with positions in [-1, 1]."""
     rank = rank_of(x)
     dtype = dtype_in(x)
     wide = "float32" if dtype.bits < 32 else dtype  # 16 bits are too few for positions
@@ -47,7 +47,7 @@ def grid_sampler_backward(node: Node, grad: Expr, x: Expr, grid: Expr, method: i
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How positions between elements and beyond the data are filled."""
+    """Interpolation between elements and padding outside the data."""
 
     method: str
     padding: str
@@ -56,14 +56,14 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """One element of an axis that takes part: its index, still a float, and its weight."""
+    """A contributing element along one axis: its index, still a float, and its weight."""
 
     index: Expr
     weight: Expr | None
 
 
 def sampled(node: Node, x: Expr, grid: Expr, how: Sampling) -> Expr:
-    """``grid_sampler`` by gathers and arithmetic, all of which have gradients."""
+    """``grid_sampler`` built from gathers and arithmetic, which all have gradients."""
     (batch, channels, *sizes), sizes_out = shape_in(x), shape_in(grid)[1:-1]
     count = math.prod(sizes_out)
     flat = node.reshape(x, (batch, channels, math.prod(sizes)))
@@ -80,7 +80,7 @@ def sampled(node: Node, x: Expr, grid: Expr, how: Sampling) -> Expr:
 
 def _corner(node: Node, flat: Expr, corner: Sequence[Tap], sizes: Sequence[int],
             how: Sampling) -> Expr:
-    """What one tap of every axis reads, times their weights; zero beyond the data."""
+    """The element at one tap per axis, times the weights; zero padding applies outside the data."""
     batch, channels, _ = shape_in(flat)
     flat_index: Expr | None = None
     inside: Expr | None = None
@@ -103,7 +103,7 @@ def _corner(node: Node, flat: Expr, corner: Sequence[Tap], sizes: Sequence[int],
 
 
 def _unnormalised(node: Node, p: Expr, size: int, how: Sampling) -> Expr:
-    """Positions in elements: -1 and 1 are the outermost elements, or their far edges."""
+    """Convert [-1, 1] to element indices; the ends are the outermost elements or their edges."""
     raised = node.call(op.add, p, node.scalar_like(1, p))
     if how.align_corners:
         return node.call(op.multiply, raised, node.scalar_like((size - 1) / 2, p))
@@ -140,7 +140,7 @@ def _cubic(node: Node, share: Expr, k: int) -> Expr:
 
 
 def _folded(node: Node, p: Expr, size: int, how: Sampling) -> Expr:
-    """Positions brought back into the data, for a padding other than zeros."""
+    """Map positions into the data, for paddings other than zeros."""
     if how.padding == "zeros":
         return p
     if how.padding == "reflection":
@@ -149,7 +149,7 @@ def _folded(node: Node, p: Expr, size: int, how: Sampling) -> Expr:
 
 
 def _reflected(node: Node, p: Expr, size: int, align_corners: bool) -> Expr:
-    """At the outermost elements, or at their far edges, as often as it takes."""
+    """Reflect positions at the outermost elements or at their outer edges, repeatedly."""
     low, width = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
     if width <= 0:
         return node.call(op.multiply, p, node.scalar_like(0, p))

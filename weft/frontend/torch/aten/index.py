@@ -1,4 +1,4 @@
-"""Converters that read and write at positions that other tensors give, in NumPy's manner."""
+"""Converters of reads and writes at index tensors, with NumPy's semantics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ir.expr import Constant, Expr
 
 
 def counted_from_start(node: Node, indices: Expr, size: int) -> Expr:
-    """Negative positions count from the end of an axis."""
+    """Add ``size`` to negative indices, which count from the end of an axis."""
     if isinstance(indices, Constant) and not (indices.data < 0).any():
         return indices
     moved = node.call(op.add, indices, node.scalar_like(size, indices))
@@ -31,7 +31,7 @@ def embedding(node: Node, weight: Expr, indices: Expr, *_options: Any) -> Expr:
 
 @converts("embedding_renorm")
 def embedding_renorm(node: Node, weight: Expr, indices: Expr, limit: float, order: float) -> Expr:
-    """Rows that are looked up and longer than ``limit`` are shortened to it."""
+    """Scale the rows that are looked up to a norm of at most ``limit``."""
     rows, flat = shape_in(weight)[0], node.reshape(indices, (size_of(indices),))
     length = row_norm(node, weight, order)
     scale = node.call(op.divide, node.scalar_like(limit, weight),
@@ -45,7 +45,7 @@ def embedding_renorm(node: Node, weight: Expr, indices: Expr, limit: float, orde
 
 
 def row_norm(node: Node, x: Expr, order: float) -> Expr:
-    """The norm of every row, with its axis kept."""
+    """The ``order``-norm of each row, (rows, 1)."""
     size = node.call(op.abs, x)
     if math.isinf(order):
         return node.call(op.max, size, axis=(1,), keepdims=True)
@@ -67,7 +67,7 @@ def index_select(node: Node, x: Expr, axis: int, indices: Expr) -> Expr:
 
 @converts("gather")
 def gather(node: Node, x: Expr, axis: int, indices: Expr, *_options: Any) -> Expr:
-    """Scalars count as having one axis."""
+    """Gather along ``axis``; a scalar counts as rank 1."""
     shape = shape_in(indices)
     rank = max(rank_of(x), rank_of(indices))
     if not rank:
@@ -84,8 +84,8 @@ def gather(node: Node, x: Expr, axis: int, indices: Expr, *_options: Any) -> Exp
 def index(node: Node, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     """NumPy's advanced indexing by integers.
 
-    The indexed axes become one, which is read at positions in row-major order. Their position is
-    that of the first of them where they are neighbours, else the front.
+    The indexed axes are merged into one axis, which is read at row-major positions. The result
+    axes replace the indexed axes if these are adjacent; otherwise they come first.
     """
     axes = [a for a, i in enumerate(indices) if i is not None]
     if not axes:
@@ -103,7 +103,7 @@ def index(node: Node, x: Expr, indices: Sequence[Expr | None]) -> Expr:
 
 
 def _positions(node: Node, x: Expr, indices: Sequence[Expr | None], axes: Sequence[int]) -> Expr:
-    """Where the elements lie in the indexed axes taken as one."""
+    """Row-major positions in the merged indexed axes."""
     total: list[Expr] = []
     stride = 1
     for axis in reversed(axes):
@@ -117,9 +117,9 @@ def _positions(node: Node, x: Expr, indices: Sequence[Expr | None], axes: Sequen
 
 def _integers(node: Node, indices: Expr | None) -> Expr:
     if indices is None:
-        raise node.unsupported("an index that is missing")
+        raise node.unsupported("a missing index")
     if dtype_in(indices).is_bool:
-        raise node.unsupported("a mask as index, whose result has a size that depends on values",
+        raise node.unsupported("a boolean mask as index, which gives a data-dependent shape",
                                help="use torch.where")
     return node.cast(indices, "int64")
 
@@ -127,9 +127,9 @@ def _integers(node: Node, indices: Expr | None) -> Expr:
 @converts("index_put", "_unsafe_index_put")
 def index_put(node: Node, x: Expr, indices: Sequence[Expr | None], values: Expr,
               accumulate: bool = False, *_options: Any) -> Expr:
-    """``x`` with elements replaced, or added to; a mask alone chooses between both.
+    """``x`` with elements replaced or added to; a single boolean mask becomes a ``where``.
 
-    The indexed axes come first while elements are written, and go back.
+    The indexed axes are moved to the front for the write, and moved back afterwards.
     """
     values = node.cast(values, dtype_in(x))
     if dtype_in(x).is_bool and accumulate:
@@ -155,9 +155,9 @@ def index_put(node: Node, x: Expr, indices: Sequence[Expr | None], values: Expr,
 
 def _updates(node: Node, x: Expr, axes: Sequence[int], common: tuple[int, ...], values: Expr
              ) -> Expr:
-    """The values in the shape that indexing gives, the axes of the indices in front.
+    """The values in the shape of the indexing result, with the index axes moved to the front.
 
-    If the indexed axes are adjacent, these axes replace them.
+    In that shape the index axes replace the indexed axes if these are adjacent.
     """
     rest = [a for a in range(rank_of(x)) if a not in axes]
     are_neighbours = list(axes) == list(range(axes[0], axes[-1] + 1))
@@ -171,7 +171,7 @@ def _updates(node: Node, x: Expr, axes: Sequence[int], common: tuple[int, ...], 
 
 
 def _put_where(node: Node, x: Expr, mask: Expr, values: Expr, accumulate: bool) -> Expr:
-    """One value for all positions where the mask holds, or one for each of them in order."""
+    """Write where ``mask`` is true: one value everywhere, or one value per position, in order."""
     rest = shape_in(x)[rank_of(mask):]
     if rank_of(values) > len(rest) and shape_in(values)[-len(rest) - 1] != 1:
         values = node.broadcast(values, (shape_in(values)[-len(rest) - 1], *rest))
@@ -183,9 +183,9 @@ def _put_where(node: Node, x: Expr, mask: Expr, values: Expr, accumulate: bool) 
 
 
 def placed_where(node: Node, x: Expr, mask: Expr, values: Expr, *, accumulate: bool) -> Expr:
-    """``x`` with the first value at the first true element of ``mask``, the second at the second …
+    """``x`` with the i-th of the values at the i-th true element of ``mask``.
 
-    ``mask`` covers the first axes of ``x``; values are then slices.
+    ``mask`` covers the leading axes of ``x``; each value is then a slice.
     """
     count, rest = size_of(mask), shape_in(x)[rank_of(mask):]
     if not size_of(x) or not size_of(values):
@@ -215,7 +215,7 @@ def index_add(node: Node, x: Expr, axis: int, indices: Expr, values: Expr, alpha
 
 def _along_axis(node: Node, x: Expr, axis: int, indices: Expr, values: Expr, *, accumulate: bool
                 ) -> Expr:
-    """Slices of ``values`` at positions along one axis; scalars count as having one axis."""
+    """Write slices of ``values`` at ``indices`` along one axis; a scalar counts as rank 1."""
     shape, count = shape_in(x), size_of(indices)
     axis = axis_of(axis, rank_of(x))
     line = node.reshape(indices, (count,))

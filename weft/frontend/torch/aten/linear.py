@@ -54,7 +54,7 @@ def addmv(node: Node, bias: Expr, a: Expr, b: Expr, beta: float, alpha: float) -
 
 @converts("addbmm")
 def addbmm(node: Node, bias: Expr, a: Expr, b: Expr, beta: float, alpha: float) -> Expr:
-    """The sum beta * bias + alpha * sum(a[i] @ b[i]), by one product of matrices."""
+    """The sum beta * bias + alpha * sum(a[i] @ b[i]), as one matmul."""
     batch, rows, depth = shape_in(a)
     left = node.reshape(node.transpose(a, (1, 0, 2)), (rows, batch * depth))
     return addmm(node, bias, left, node.reshape(b, (batch * depth, shape_in(b)[2])), beta, alpha)
@@ -62,7 +62,7 @@ def addbmm(node: Node, bias: Expr, a: Expr, b: Expr, beta: float, alpha: float) 
 
 @converts("_trilinear")
 def trilinear(node: Node, a: Expr, b: Expr, c: Expr, *rest: Any) -> Expr:
-    """The product of three tensors, each given new axes to broadcast along, summed over some."""
+    """The product of three tensors, each with inserted broadcast axes, summed over ``summed``."""
     *expansions, summed, _unrolled = rest
     product: Expr | None = None
     dtype = dtype_in(a)
@@ -85,13 +85,13 @@ def _scaled(node: Node, x: Expr, factor: float) -> Expr:
 
 
 def transposed(node: Node, x: Expr) -> Expr:
-    """The last two axes swapped."""
+    """Swap the last two axes."""
     rank = rank_of(x)
     return node.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
-    """The product of matrices, or of stacks of them that broadcast."""
+    """Matmul of matrices, or of batches of matrices that broadcast."""
     if rank_of(b) == _MATRIX:
         return node.call(op.nn.dense, a, transposed(node, b))
     a_shape, b_shape = shape_in(a), shape_in(b)
@@ -102,7 +102,7 @@ def multiplied(node: Node, a: Expr, b: Expr) -> Expr:
 
 
 def _stacked(node: Node, x: Expr, batch: tuple[int, ...]) -> Expr:
-    """One stack of matrices; a single one broadcasts by itself."""
+    """``x`` as (batch, rows, columns); a single matrix keeps a batch of one."""
     shape = shape_in(x)
     if math.prod(shape[:-2]) != 1:
         x = node.broadcast(x, (*batch, *shape[-2:]))

@@ -1,4 +1,4 @@
-"""Converters of LU factors and of what is solved with them."""
+"""Converters of LU factorization, determinants, inverses and solves."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
 Several = tuple[Expr, ...]
-# Gradients read the factors; torch then computes all of it, in the form that it reads them.
+# Converters return None for factors that only gradients read; torch runs a call that uses them.
 
 
 def _factored(node: Node, x: Expr) -> Several:
-    """Packed factors in float64, pivots, order and info of (batch, rows, columns)."""
+    """Packed factors in float64, pivots, row order and info of ``x`` as (batch, rows, columns)."""
     made = node.call(op.linalg.lu, node.cast(flattened(node, x), "float64"))
     return tuple(node.field(made, i) for i in range(4))
 
 
 def _stored(node: Node, x: Expr, factored: Several) -> Several:
-    """Factors, pivots and info as torch gives them for ``x``."""
+    """Factors, pivots and info in the dtype and shapes of torch's results."""
     batch, size = shape_in(x)[:-2], min(shape_in(x)[-2:])
     packed, pivots, _, info = factored
     return (node.reshape(node.cast(packed, dtype_in(x)), shape_in(x)),
@@ -38,7 +38,7 @@ def _stored(node: Node, x: Expr, factored: Several) -> Several:
 
 
 def _as_torch_factors(node: Node, x: Expr) -> Expr:
-    """``x``, or its transpose: the one whose memory LAPACK can take as it is."""
+    """``x`` or its transpose: the one in LAPACK's column-major order, which torch factors."""
     return transposed(node, x) if node.traced[0].is_contiguous() else x
 
 
@@ -61,7 +61,7 @@ def lu(node: Node, x: Expr, pivot: bool) -> Several:
 def lu_unpack(node: Node, packed: Expr, pivots: Expr, unpack_data: bool, unpack_pivots: bool
               ) -> Several:
     if not (unpack_data and unpack_pivots):
-        raise node.unsupported("a part of the factors alone")
+        raise node.unsupported("unpacking only data or only pivots")
     batch, rows = flattened(node, packed), shape_in(packed)[-2]
     line = node.reshape(pivots, (shape_in(batch)[0], shape_in(pivots)[-1]))
     order = node.call(op.linalg.pivot_order, line, rows=rows)
@@ -81,7 +81,7 @@ def _unpacked(node: Node, x: Expr, packed: Expr, order: Expr) -> Several:
 
 
 def _sign_of_order(node: Node, pivots: Expr) -> Expr:
-    """1 or -1, as the number of exchanges is even or odd."""
+    """The sign of the permutation: 1 for an even number of row exchanges, else -1."""
     count = shape_in(pivots)[-1]
     own = Constant(np.arange(1, count + 1, dtype=np.int32), span=node.span)
     moved = node.cast(node.call(op.not_equal, pivots, own), "int64")
@@ -147,7 +147,7 @@ def lu_solve(node: Node, packed: Expr, pivots: Expr, b: Expr, left: bool, adjoin
 
 def _with_factors(node: Node, packed: Expr, order: Expr, batch: tuple[int, ...], b: Expr, *,
                   left: bool, adjoint: bool) -> Expr:
-    """``a x = b``, or ``x a = b``, whose batches broadcast; ``adjoint`` takes the transpose."""
+    """Solve ``a x = b`` or ``x a = b``, with batches broadcast; ``adjoint`` transposes ``a``."""
     common = tuple(np.broadcast_shapes(batch, shape_in(b)[:-2]))
     size = shape_in(packed)[-1]
     packed = broadcast_batch(node, node.reshape(packed, (*batch, size, size)), common)
@@ -164,14 +164,14 @@ def _with_factors(node: Node, packed: Expr, order: Expr, batch: tuple[int, ...],
 
 
 def _solved(node: Node, packed: Expr, order: Expr, b: Expr) -> Expr:
-    """``x`` with ``P L U x = b``."""
+    """Solve ``P L U x = b``."""
     y = node.call(op.linalg.triangular_solve, packed, permuted_rows(node, b, order), lower=True,
                   unit=True)
     return node.call(op.linalg.triangular_solve, packed, y, lower=False)
 
 
 def _solved_transposed(node: Node, packed: Expr, order: Expr, b: Expr) -> Expr:
-    """``x`` with ``U' L' P' x = b``."""
+    """Solve ``U' L' P' x = b``."""
     mirrored = transposed(node, packed)
     y = node.call(op.linalg.triangular_solve, mirrored, b, lower=True)
     z = node.call(op.linalg.triangular_solve, mirrored, y, lower=False, unit=True)

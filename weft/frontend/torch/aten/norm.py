@@ -18,7 +18,7 @@ from weft.ir.expr import Constant, Expr
 @converts("native_layer_norm")
 def native_layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
                       bias: Expr | None, epsilon: float) -> tuple[Expr, ...]:
-    """The result; the mean and 1 / deviation are computed where the graph has them read."""
+    """The result, mean and 1 / deviation; the last two are computed only if they are used."""
     axes = tuple(range(rank_of(x) - len(shape), rank_of(x)))
     mean, rest = _statistics(node, x, axes, epsilon)
     return layer_norm(node, x, shape, weight, bias, epsilon), mean, rest
@@ -27,7 +27,7 @@ def native_layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | 
 @converts("layer_norm")
 def layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
                bias: Expr | None, epsilon: float, *_options: Any) -> Expr:
-    """Several axes are flattened to one, as ``nn.layer_norm`` normalises the last axis."""
+    """Flatten several normalised axes to one, because ``nn.layer_norm`` normalises one axis."""
     own, count = shape_in(x), math.prod(shape)
     if epsilon < 0 or not size_of(x):
         return _spelled_out(node, x, axes_of(range(-len(shape), 0), rank_of(x)), weight, bias,
@@ -44,7 +44,7 @@ def layer_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
 
 def _spelled_out(node: Node, x: Expr, axes: tuple[int, ...], weight: Expr | None,
                  bias: Expr | None, epsilon: float) -> Expr:
-    """(x - mean) / deviation * weight + bias by arithmetic, which takes any epsilon and size."""
+    """Layer norm as plain arithmetic, for any epsilon and size."""
     dtype = dtype_in(x)
     wide: DType | str = "float32" if dtype.bits < 32 else dtype
     x = node.cast(x, wide)
@@ -59,7 +59,7 @@ def _spelled_out(node: Node, x: Expr, axes: tuple[int, ...], weight: Expr | None
 
 def _statistics(node: Node, x: Expr, axes: tuple[int, ...], epsilon: float
                 ) -> tuple[Expr, Expr]:
-    """The mean, and 1 / the deviation."""
+    """The mean and 1 / deviation over ``axes``, which are kept with size 1."""
     mean = node.call(op.mean, x, axis=axes, keepdims=True)
     centred = node.call(op.subtract, x, mean)
     square = node.call(op.multiply, centred, centred)
@@ -70,7 +70,7 @@ def _statistics(node: Node, x: Expr, axes: tuple[int, ...], epsilon: float
 @converts("native_group_norm")
 def native_group_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None, _n: int,
                       _c: int, _hw: int, groups: int, epsilon: float) -> tuple[Expr, ...]:
-    """The result, and mean and 1 / deviation by batch and group."""
+    """The result, and mean and 1 / deviation of each group, (N, groups)."""
     own = shape_in(x)
     grouped = node.reshape(x, (own[0], groups, math.prod(own[1:]) // groups))
     moments = _statistics(node, grouped, (2,), epsilon)
@@ -97,13 +97,13 @@ def instance_norm(node: Node, x: Expr, weight: Expr | None, bias: Expr | None,
                   _mean: Expr | None, _variance: Expr | None, by_input: bool, _momentum: float,
                   epsilon: float, *_options: Any) -> Expr:
     if not by_input:
-        raise node.unsupported("statistics that were stored", help="use batch_norm")
+        raise node.unsupported("running statistics", help="use batch_norm")
     return node.call(op.nn.instance_norm, x, *_affine(node, x, weight, bias), axis=1,
                      epsilon=float(epsilon))
 
 
 def _affine(node: Node, x: Expr, weight: Expr | None, bias: Expr | None) -> tuple[Expr, Expr]:
-    """Scale and shift of every channel; those left out do nothing."""
+    """Scale and shift of each channel; ones and zeros if missing."""
     one, zero = (Constant(np.full((shape_in(x)[1],), v, dtype_in(x).numpy), span=node.span)
                  for v in (1, 0))
     return (one if weight is None else weight), (zero if bias is None else bias)
@@ -112,7 +112,7 @@ def _affine(node: Node, x: Expr, weight: Expr | None, bias: Expr | None) -> tupl
 @converts("rms_norm", "_fused_rms_norm")
 def rms_norm(node: Node, x: Expr, shape: Sequence[int], weight: Expr | None,
              epsilon: float | None) -> Expr | tuple[Expr, ...]:
-    """Divided by the root of the mean square, of 16-bit floats computed in 32."""
+    """Divide by the root mean square; 16-bit floats are computed in float32."""
     axes = axes_of(range(-len(shape), 0), rank_of(x))
     dtype = dtype_in(x)
     wide = node.cast(x, "float32") if dtype.bits < 32 else x

@@ -33,7 +33,7 @@ def sort(node: Node, x: Expr, axis: int, descending: bool) -> tuple[Expr, Expr]:
 @converts("sort.stable")
 def stable_sort(node: Node, x: Expr, _stable: bool | None, axis: int, descending: bool
                 ) -> tuple[Expr, Expr]:
-    """Every sort here is stable."""
+    """Sort; all sorts of weft are stable."""
     return _sorted(node, x, axis, descending)
 
 
@@ -46,7 +46,7 @@ def _sorted(node: Node, x: Expr, axis: int, descending: bool) -> tuple[Expr, Exp
 
 
 def sorted_order(node: Node, x: Expr, axis: int, *, descending: bool) -> Expr:
-    """Where the elements of each sorted line are; equal ones keep their order, NaN is largest."""
+    """The indices that sort ``x`` along ``axis``, stably, with NaN as the largest value."""
     numeric = node.cast(x, "uint8") if dtype_in(x).is_bool else x
     return node.call(op.argsort, numeric, axis=axis, is_ascend=not descending, dtype="int64")
 

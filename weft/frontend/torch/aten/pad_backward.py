@@ -14,7 +14,7 @@ from weft.ir.expr import Expr
           "replication_pad3d_backward", "reflection_pad1d_backward", "reflection_pad2d_backward",
           "reflection_pad3d_backward")
 def pad_backward(node: Node, grad: Expr, x: Expr, pads: Sequence[int]) -> Expr:
-    """Each copy gives its gradient to the element that it was made of."""
+    """Add the gradient of each padding element to the element that it copies."""
     reflects = node.op.startswith("aten.reflection")
     for i in range(len(pads) // 2):
         axis = rank_of(x) - 1 - i
@@ -25,12 +25,12 @@ def pad_backward(node: Node, grad: Expr, x: Expr, pads: Sequence[int]) -> Expr:
 
 def _folded(node: Node, grad: Expr, axis: int, pads: tuple[int, int], size: int,
             reflects: bool) -> Expr:
-    """``grad`` along one axis without its padding, what that holds added inside."""
+    """Remove the padding of one axis from ``grad`` and add it to the elements that it copies."""
     before, after = (max(p, 0) for p in pads)
     end = shape_in(grad)[axis]
     total = _embedded(node, node.slice(grad, axis, before, end - after), axis, max(-pads[0], 0),
                     size)
-    # A cropped end has no copies; those of the other are of what is left.
+    # A cropped end has no padding; the other end's padding copies the elements that remain.
     first, last = max(-pads[0], 0), size - 1 - max(-pads[1], 0)
     for count, part, edge in ((before, (0, before), first), (after, (end - after, end), last)):
         if not count:
@@ -46,7 +46,7 @@ def _folded(node: Node, grad: Expr, axis: int, pads: tuple[int, int], size: int,
 
 
 def _embedded(node: Node, x: Expr, axis: int, position: int, size: int) -> Expr:
-    """``x`` from ``position`` on along an axis of ``size``, zeros around it."""
+    """Pad ``x`` with zeros to ``size`` along ``axis``, so that it starts at ``position``."""
     after = size - position - shape_in(x)[axis]
     if not position and not after:
         return x

@@ -1,4 +1,4 @@
-"""Converters of functions of two numbers, and of their angles."""
+"""Converters of functions of two numbers (maxima, shifts, divisors, powers), and of angles."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from weft.ir.op import Op
 
 
 def _in_float(node: Node, *values: Any) -> list[Expr]:
-    """The arguments in the dtype of the result, 16-bit ones in float32."""
+    """Cast the arguments to the dtype of the result, or to float32 if it is a 16-bit float."""
     dtype = node.dtype()
     wide = "float32" if dtype.is_narrow_float else dtype
     return [node.cast(node.tensor(value, dtype), wide) for value in values]
 
 
 def _ordered(node: Node, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    """The larger and the smaller magnitude; NaN where either is."""
+    """The larger and the smaller magnitude; NaN if either argument is NaN."""
     x, y = node.call(op.abs, x), node.call(op.abs, y)
     return node.call(op.maximum, x, y), node.call(op.minimum, x, y)
 
 
 def _ratio(node: Node, small: Expr, large: Expr) -> Expr:
-    """``small / large``, which are at most equal: 1 where they are, but 0 for zeros."""
+    """The ratio of ``small <= large``: 1 if they are equal, also if infinite, but 0 for zeros."""
     zero = node.scalar_like(0, large)
     divisor = node.call(op.where, node.call(op.equal, large, zero), node.scalar_like(1, large),
                         large)
@@ -39,7 +39,7 @@ def _ratio(node: Node, small: Expr, large: Expr) -> Expr:
 
 @converts("atan2")
 def atan2(node: Node, y: Any, x: Any) -> Expr:
-    """The angle of (x, y): that of the first octant, mirrored into the one where the point is."""
+    """The angle of the point (x, y): computed in the first octant, then mirrored."""
     y, x = _in_float(node, y, x)
     large, small = _ordered(node, x, y)
     angle = node.call(op.atan, _ratio(node, small, large))
@@ -52,9 +52,9 @@ def atan2(node: Node, y: Any, x: Any) -> Expr:
 
 @converts("hypot")
 def hypot(node: Node, x: Expr, y: Expr) -> Expr:
-    """The root of x² + y², whose squares may overflow: the larger one is taken out.
+    """The root of x² + y², without overflow: the larger magnitude is factored out.
 
-    An infinity beside NaN gives infinity.
+    The result is infinite if either argument is, even if the other one is NaN.
     """
     x, y = _in_float(node, x, y)
     large, small = _ordered(node, x, y)
@@ -69,7 +69,7 @@ def hypot(node: Node, x: Expr, y: Expr) -> Expr:
 
 @converts("angle")
 def angle(node: Node, x: Expr) -> Expr:
-    """Of real numbers: pi below zero."""
+    """The angle of real numbers: pi for negative ones, else 0; NaN stays NaN."""
     is_unsigned = dtype_in(x).is_bool or dtype_in(x).code == "uint"
     below = node.call(op.less, node.cast(x, "float32") if is_unsigned else x,
                       node.scalar_like(0, node.cast(x, "float32") if is_unsigned else x))
@@ -80,7 +80,7 @@ def angle(node: Node, x: Expr) -> Expr:
 
 @converts("fmax")
 def fmax(node: Node, x: Expr, y: Expr) -> Expr:
-    """The larger one; that which is a number, where one is NaN."""
+    """The larger argument; if one of them is NaN, the other one."""
     return _number_of(node, op.maximum, op.logical_or, x, y)
 
 
@@ -120,7 +120,7 @@ def left_shift(node: Node, x: Any, count: Any) -> Expr:
 
 @converts("bitwise_right_shift", "__rshift__")
 def right_shift(node: Node, x: Any, count: Any) -> Expr:
-    """Negative numbers keep their sign."""
+    """Arithmetic shift: negative numbers keep their sign."""
     return _shifted(node, op.right_shift, x, count)
 
 
@@ -137,7 +137,7 @@ def gcd(node: Node, x: Expr, y: Expr) -> Expr:
 
 @converts("lcm")
 def lcm(node: Node, x: Expr, y: Expr) -> Expr:
-    """The product without the common divisor; 0 where either is."""
+    """The least common multiple; 0 if either argument is 0."""
     dtype = node.dtype()
     x, y = node.cast(x, dtype), node.cast(y, dtype)
     common = node.call(op.gcd, x, y)

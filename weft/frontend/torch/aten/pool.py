@@ -22,7 +22,7 @@ _AVERAGE = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 
 
 def _axes_in_name(node: Node) -> int:
-    """The number in ``max_pool2d``: how many axes a window has."""
+    """The number of pooled axes, from the operator's name: 2 for ``max_pool2d``."""
     return int(node.op.partition("pool")[2][0])
 
 
@@ -31,7 +31,7 @@ def _axes_in_name(node: Node) -> int:
 def max_pool(node: Node, x: Expr, kernel: Sequence[int], stride: Sequence[int] = (),
              padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,),
              ceil_mode: bool = False) -> Expr | tuple[Expr, Expr]:
-    """The largest elements, and where they lie in the axes that windows cover."""
+    """The maximum of each window; ``with_indices`` adds its flat index in the pooled axes."""
     axes = _axes_in_name(node)
     geometry = (kernel, stride, padding, dilation, ceil_mode)
     result = _pool(node, _MAX[axes], x, *geometry)
@@ -79,7 +79,7 @@ def avg_pool_backward(node: Node, grad: Expr, x: Expr, kernel: Sequence[int],
 
 def _average(node: Node, axes: int, x: Expr, geometry: Any, count_include_pad: bool,
              divisor: int | None) -> Expr:
-    """The mean of each window, or its sum over ``divisor``."""
+    """The mean of each window, or its sum divided by ``divisor``."""
     kernel, stride, padding, ceil_mode = geometry
     if not divisor:
         return _pool(node, _AVERAGE[axes], x, kernel, stride, padding, (1,), ceil_mode,
@@ -92,7 +92,7 @@ def _average(node: Node, axes: int, x: Expr, geometry: Any, count_include_pad: b
 
 
 def _whole_windows(node: Node, x: Expr, window: dict[str, Any]) -> Expr:
-    """``x`` with the padding written out, and zeros as far as the last window reaches."""
+    """``x`` with explicit padding, and with zeros up to the end of the last window."""
     axes = len(window["pool_size"])
     pads = [(0, 0)] * (rank_of(x) - axes)
     for size, taps, step, before in zip(shape_in(x)[-axes:], window["pool_size"],
@@ -106,13 +106,13 @@ def _whole_windows(node: Node, x: Expr, window: dict[str, Any]) -> Expr:
 
 
 def _per_axis(sizes: Sequence[int], axes: int) -> tuple[int, ...]:
-    """One number may stand for all axes."""
+    """Expand a single number to all axes."""
     return tuple(sizes) if len(sizes) == axes else (sizes[0],) * axes
 
 
 def _window(axes: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
             dilation: Sequence[int], ceil_mode: bool) -> dict[str, Any]:
-    """The attributes of windows that all pools share."""
+    """The window attributes common to all pools."""
     pads = _per_axis(padding, axes)
     return {"pool_size": _per_axis(kernel, axes), "strides": _per_axis(stride or kernel, axes),
             "dilation": _per_axis(dilation, axes), "padding": (*pads, *pads),
@@ -120,7 +120,7 @@ def _window(axes: int, kernel: Sequence[int], stride: Sequence[int], padding: Se
 
 
 def _batch(node: Node, x: Expr, axes: int) -> Expr:
-    """Without a batch axis ``x`` is a batch of one."""
+    """``x`` with a batch axis; one of size 1 is added if it is missing."""
     return x if rank_of(x) == axes + 2 else node.reshape(x, (1, *shape_in(x)))
 
 
@@ -137,7 +137,7 @@ def _pool(node: Node, operator: Op, x: Expr, kernel: Sequence[int], stride: Sequ
 @converts("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
           "_adaptive_avg_pool3d")
 def adaptive_avg_pool(node: Node, x: Expr, sizes: Sequence[int]) -> Expr:
-    """The mean over windows that share each axis out as evenly as whole numbers allow."""
+    """The mean over windows that divide each axis as evenly as possible."""
     if all(size == 1 for size in sizes):
         return node.call(op.mean, x, axis=tuple(range(rank_of(x) - len(sizes), rank_of(x))),
                          keepdims=True)
@@ -154,7 +154,7 @@ def adaptive_avg_pool_backward(node: Node, grad: Expr, x: Expr) -> Expr:
 
 @converts("adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(node: Node, x: Expr, sizes: Sequence[int]) -> tuple[Expr, ...]:
-    """The largest elements of such windows, and where they lie in the pooled axes."""
+    """The maxima over adaptive windows, and their flat indices in the pooled axes."""
     axes = _axes_in_name(node)
     batch = _batch(node, x, axes)
     operators = (_ADAPTIVE_MAX[axes], _ADAPTIVE_INDICES[axes])
@@ -164,7 +164,7 @@ def adaptive_max_pool(node: Node, x: Expr, sizes: Sequence[int]) -> tuple[Expr, 
 
 @converts("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
 def adaptive_max_pool_backward(node: Node, grad: Expr, x: Expr, indices: Expr) -> Expr:
-    """Each window's gradient is added where its largest element lies."""
+    """Add the gradient of each window to the element that is its maximum."""
     axes, shape = _axes_in_name(node), shape_in(x)
     rows = math.prod(shape[:-axes])
     zeros = node.broadcast(node.scalar_like(0, x), (rows, math.prod(shape[-axes:])))

@@ -11,13 +11,13 @@ from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 from weft.ir.op import Op
 
-# The state of a cell: its output, and for LSTM the memory behind it.
+# The state of a cell: the hidden state, and for LSTM also the cell state.
 State = tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What one direction of one layer uses; biases are ``None`` where there are none."""
+    """The weights of one direction of one layer; biases may be ``None``."""
 
     w: Expr
     r: Expr
@@ -44,14 +44,14 @@ def _affine(node: Node, x: Expr, weight: Expr, bias: Expr | None) -> Expr:
 
 
 def _parts(node: Node, x: Expr, count: int) -> list[Expr]:
-    """Equal parts along the last axis."""
+    """Split ``x`` into ``count`` equal slices along the last axis."""
     axis = rank_of(x) - 1
     size = shape_in(x)[axis] // count
     return [node.slice(x, axis, i * size, (i + 1) * size) for i in range(count)]
 
 
 def _lstm_step(node: Node, weights: Weights, gates: Expr, state: State) -> State:
-    """Gates i, f, g, o."""
+    """One LSTM step, with gates in the order i, f, g, o."""
     h, c = state
     total = node.call(op.add, gates, _affine(node, h, weights.r, weights.rb))
     i, f, g, o = _parts(node, total, 4)
@@ -62,7 +62,7 @@ def _lstm_step(node: Node, weights: Weights, gates: Expr, state: State) -> State
 
 
 def _gru_step(node: Node, weights: Weights, gates: Expr, state: State) -> State:
-    """Gates r, z, n; r applies to the recurrent product."""
+    """One GRU step, with gates in the order r, z, n; r scales the recurrent product."""
     (h,) = state
     own = _parts(node, _affine(node, h, weights.r, weights.rb), 3)
     given = _parts(node, gates, 3)
@@ -105,7 +105,7 @@ def rnn(node: Node, x: Expr, state: Expr, params: Sequence[Expr], has_biases: bo
 
 def _network(node: Node, step: Step, x: Expr, initial: State, params: Sequence[Expr], form: Form,
              train: bool) -> tuple[Expr, ...]:
-    """The outputs of every step, and the last states of all layers and directions."""
+    """The outputs of all steps, and the final states of all layers and directions."""
     if train:
         raise node.unsupported("training mode", help="export the model in eval mode: model.eval()")
     directions = 2 if form.bidirectional else 1
@@ -133,7 +133,7 @@ def _network(node: Node, step: Step, x: Expr, initial: State, params: Sequence[E
 
 def _run(node: Node, step: Step, x: Expr, weights: Weights, state: State, *, backward: bool
          ) -> tuple[Expr, State]:
-    """One direction of one layer; the input's share of all gates is one product."""
+    """Run one direction of one layer; one matmul applies the input weights to all steps."""
     gates = _affine(node, x, weights.w, weights.wb)
     count = shape_in(x)[0]
     outputs: list[Expr] = []
@@ -160,14 +160,14 @@ def one_layer(
     node: Node, x: Expr, w: Expr, r: Expr, wb: Expr, rb: Expr, h: Expr, c: Expr, reverse: bool,
     _batch_sizes: Sequence[int], mode: int, *options: object,
 ) -> tuple[Expr, ...]:
-    """One layer of one direction, as torch takes LSTMs apart on a CPU.
+    """One direction of one LSTM layer, as torch decomposes LSTMs on a CPU.
 
-    ``options`` are the hidden size, the number of layers, and whether there are biases, two
-    directions, the batch in front, and training.
+    ``options`` are: hidden size, number of layers, has biases, bidirectional, batch first,
+    training.
     """
     *_, bidirectional, batch_first, train = options
     if mode != _LSTM_MODE or bidirectional or batch_first or train:
-        raise node.unsupported("anything but one direction of an LSTM")
+        raise node.unsupported("a layer other than one direction of an LSTM at inference")
     begin = (_at(node, h, 0, 0), _at(node, c, 0, 0))
     output, state = _run(node, _lstm_step, x, Weights(w, r, wb, rb), begin, backward=reverse)
     return output, *(node.call(op.expand_dims, s, axis=0, num_newaxis=1) for s in state)

@@ -19,7 +19,7 @@ Axes = int | Sequence[int] | None
 
 def _reduced(node: Node, operator: Op, x: Expr, axes: Axes, keepdims: bool) -> Expr:
     if not rank_of(x):
-        return x  # torch lets a scalar have axis 0
+        return x  # torch accepts axis 0 for scalars
     return node.call(operator, x, axis=axes_of(axes, rank_of(x)), keepdims=bool(keepdims))
 
 
@@ -105,7 +105,7 @@ def var_mean(node: Node, x: Expr, axes: Axes, correction: float | None,
 
 def _moments(node: Node, x: Expr, axes: Axes, correction: float | None,
              keepdims: bool) -> tuple[Expr, Expr]:
-    """The variance over n - correction elements, and the mean."""
+    """The variance with divisor n - correction, and the mean."""
     wanted = axes_of(axes, rank_of(x))
     count = math.prod(shape_in(x)[a] for a in wanted) if rank_of(x) else 1
     if not count:

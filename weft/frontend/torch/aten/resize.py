@@ -1,6 +1,7 @@
-"""Converters of resampling on a grid: nearest neighbours and linear interpolation.
+"""Converters of nearest-neighbour and linear upsampling.
 
-Each axis is a sum over taps of ``take(x, positions) * weights``, both known when it is imported.
+Each axis is a sum over taps of ``take(x, positions) * weights``, with constant positions and
+weights.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def linear(node: Node, x: Expr, sizes: Sequence[int] | None, align_corners: bool
 
 def _grid(x: Expr, sizes: Sequence[int] | None, factors: Sequence[float] | None
           ) -> list[tuple[int, int, float]]:
-    """The axes that change, in order: the new size, and how far a step of it is on ``x``."""
+    """The axes that change, in processing order: axis, new size, source step per output step."""
     spatial = shape_in(x)[2:]
     if factors is not None:
         new = [int(n * f) for n, f in zip(spatial, factors, strict=True)]

@@ -1,6 +1,6 @@
-"""Converters of resizing with filters that widen as images shrink, and their gradients.
+"""Converters of antialiased resizing and its gradients; filters widen when images shrink.
 
-Along each axis the result is a product with a matrix of weights, known when it is imported.
+Each axis is a matmul with a constant matrix of weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
-_CUBIC = -0.5  # as Pillow has it
+_CUBIC = -0.5  # as in Pillow
 
 
 def _triangle(distance: float) -> float:
@@ -49,7 +49,7 @@ def resize_backward(node: Node, grad: Expr, sizes: Sequence[int], source: Sequen
 
 
 def _mixed(node: Node, x: Expr, axis: int, weights: np.ndarray) -> Expr:
-    """``weights`` (new, old) times ``x`` along one axis."""
+    """Multiply ``weights`` (new, old) and ``x`` along one axis."""
     last = rank_of(x) - 1
     order = [*(a for a in range(rank_of(x)) if a != axis), axis]
     back = [order.index(a) for a in range(rank_of(x))]
@@ -61,7 +61,7 @@ def _mixed(node: Node, x: Expr, axis: int, weights: np.ndarray) -> Expr:
 
 def _weights(node: Node, old: int, new: int, align_corners: bool, factor: float | None
              ) -> np.ndarray:
-    """How much each old element is of each new one; rows add up to 1."""
+    """The weights (new, old) of the old elements in each new one; rows add up to 1."""
     kernel, reach = (_cubic, 2.0) if "bicubic" in node.op else (_triangle, 1.0)
     if align_corners:
         scale = (old - 1) / (new - 1) if new > 1 else 0.0

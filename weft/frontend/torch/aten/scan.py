@@ -1,4 +1,4 @@
-"""Converters of running extremes and sums along an axis."""
+"""Converters of cumulative maxima, minima and log-sum-exp."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weft.ir.expr import Constant, Expr
 
 @converts("cummax", "cummin")
 def running_extreme(node: Node, x: Expr, axis: int) -> tuple[Expr, Expr]:
-    """The largest (smallest) element so far, and where it is: the last of equals.
+    """The cumulative maximum (minimum) and its index, the last one among equal elements.
 
-    From the first NaN on the result is NaN, and the index is that of the last NaN.
+    From the first NaN on, the result is NaN and the index is that of the last NaN so far.
     """
     if not rank_of(x):
         return x, node.constant(0, "int64")
@@ -30,7 +30,7 @@ def running_extreme(node: Node, x: Expr, axis: int) -> tuple[Expr, Expr]:
 
 
 def positions(node: Node, x: Expr, axis: int) -> Expr:
-    """The index along ``axis`` of every element, to be broadcast."""
+    """The index of each element along ``axis``, in a shape that broadcasts to ``x``."""
     size = shape_in(x)[axis]
     shape = (size, *(1,) * (rank_of(x) - axis - 1))
     return Constant(np.arange(size, dtype=np.int64).reshape(shape), span=node.span)

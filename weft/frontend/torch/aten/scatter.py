@@ -1,4 +1,4 @@
-"""Converters that write, add or reduce at positions that other tensors give."""
+"""Converters of scatters: write, add or reduce at index tensors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def scatter_reduce(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr,
 @converts("index_reduce")
 def index_reduce(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr, kind: str,
                  include_self: bool) -> Expr:
-    """As ``scatter_reduce``, with one index for each whole slice."""
+    """Like ``scatter_reduce``, with one index for each slice."""
     if not rank_of(x):
         updates = node.reshape(updates, ())
         indices = node.reshape(indices, ())
@@ -65,7 +65,7 @@ def index_reduce(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr, k
 
 def _reduced_into(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr, kind: str,
                   include_self: bool) -> Expr:
-    """Without ``include_self`` the elements that are written to start from the neutral one."""
+    """Reduce into ``x``; without ``include_self`` the written elements start from the identity."""
     dtype = dtype_in(x)
     if not include_self:
         neutral = node.broadcast(node.constant(_neutral(kind, dtype), dtype), shape_in(indices))
@@ -78,7 +78,7 @@ def _reduced_into(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr, 
 
 def _mean(node: Node, x: Expr, total: Expr, axis: int, indices: Expr, include_self: bool
           ) -> Expr:
-    """The sums divided by how many were added; of integers the floor."""
+    """The sums divided by the number of addends; integers round down."""
     counts = Constant(np.full(shape_in(x), int(include_self), np.int64), span=node.span)
     ones = Constant(np.ones(shape_in(indices), np.int64), span=node.span)
     counts = _scattered(node, counts, axis, indices, ones, "add")
@@ -102,19 +102,19 @@ def _neutral(kind: str, dtype: DType) -> Any:
 
 def _scattered(node: Node, x: Expr, axis: int, indices: Expr, updates: Expr,
                reduction: str) -> Expr:
-    """Scalars count as having one axis, as torch has it."""
+    """Scatter along ``axis``; a scalar counts as rank 1, as in torch."""
     dtype, shape = dtype_in(x), shape_in(x)
     if not size_of(indices) or not size_of(x):
         return x
     if dtype.is_bool and reduction != "update":
-        # Sums of truth values are their "or", products their "and".
+        # The sum of booleans is "or", the product is "and".
         of_bools = {"add": "max", "mul": "min"}.get(reduction, reduction)
         wide = _scattered(node, node.cast(x, "uint8"), axis, indices,
                           node.cast(updates, "uint8"), of_bools)
         return node.cast(wide, "bool")
     rank = max(len(shape), 1)
     x, indices, updates = (_with_axes(node, t, rank) for t in (x, indices, updates))
-    # torch reads as many updates as there are indices.
+    # torch ignores updates beyond the shape of the indices.
     for a, size in enumerate(shape_in(indices)):
         updates = node.slice(updates, a, 0, size)
     made = node.call(op.scatter_elements, x, indices, updates, axis=axis_of(axis, rank),
@@ -128,7 +128,7 @@ def _with_axes(node: Node, x: Expr, rank: int) -> Expr:
 
 @converts("put")
 def put(node: Node, x: Expr, indices: Expr, values: Expr, accumulate: bool) -> Expr:
-    """Writes at positions in row-major order."""
+    """Write values at flat row-major positions."""
     flat = node.reshape(x, (size_of(x),))
     positions = counted_from_start(node, node.reshape(indices, (size_of(indices),)), size_of(x))
     values = node.reshape(node.cast(values, dtype_in(x)), (size_of(indices),))
@@ -146,7 +146,7 @@ def take(node: Node, x: Expr, indices: Expr) -> Expr:
 
 @converts("masked_scatter")
 def masked_scatter(node: Node, x: Expr, mask: Expr, values: Expr) -> Expr:
-    """The values in their order where the mask holds."""
+    """Write the values in order where the mask is true."""
     shape = tuple(np.broadcast_shapes(shape_in(x), shape_in(mask)))
     x, mask = node.broadcast(x, shape), node.broadcast(mask, shape)
     return placed_where(node, x, mask, values, accumulate=False)
@@ -155,7 +155,7 @@ def masked_scatter(node: Node, x: Expr, mask: Expr, values: Expr) -> Expr:
 @converts("segment_reduce")
 def segment_reduce(node: Node, x: Expr, kind: str, lengths: Expr | None, _indices: Any,
                    offsets: Expr | None, axis: int, _unsafe: bool, initial: float | None) -> Expr:
-    """Each segment of an axis reduced; ``lengths`` says how long they are."""
+    """Reduce each segment of an axis; ``lengths`` or ``offsets`` define the segments."""
     kind = {"min": "amin", "max": "amax"}.get(kind, kind)
     axis = axis_of(axis, rank_of(x))
     ends = _segment_ends(node, lengths, offsets, axis)
@@ -181,7 +181,7 @@ def _segment_ends(node: Node, lengths: Expr | None, offsets: Expr | None, axis: 
 
 
 def _segment_mean(node: Node, total: Expr, ends: Expr, axis: int, initial: float | None) -> Expr:
-    """The sums divided by the lengths; an empty segment has the initial value, else NaN."""
+    """The sums divided by the lengths; an empty segment gives ``initial``, or NaN without it."""
     count = shape_in(ends)[axis]
     starts = node.slice(ends, axis, 0, count - 1)
     first = node.broadcast(node.constant(0, "int64"), (*shape_in(ends)[:axis], 1))
@@ -198,14 +198,14 @@ def _segment_mean(node: Node, total: Expr, ends: Expr, axis: int, initial: float
 
 @converts("masked_scatter_backward")
 def masked_scatter_backward(node: Node, dy: Expr, mask: Expr, shape: list[int]) -> Expr:
-    """Where the mask holds the gradients of the values, in their order; zeros after them."""
+    """The gradient of the values: ``dy`` where the mask is true, in order, then zeros."""
     count = int(np.prod(shape))
     common = tuple(np.broadcast_shapes(shape_in(dy), shape_in(mask)))
     size = int(np.prod(common))
     flat = node.reshape(node.broadcast(mask, common), (size,))
     rank = node.call(op.subtract, node.call(op.cumsum, node.cast(flat, "int64"), axis=0),
                      node.constant(1, "int64"))
-    # Places beyond the end are not written.
+    # Indices beyond the end are not written.
     positions = node.call(op.where, flat, rank, node.constant(count, "int64"))
     zeros = node.broadcast(node.scalar_like(0, dy), (count,))
     values = node.reshape(node.broadcast(dy, common), (size,))

@@ -1,4 +1,4 @@
-"""Converters that look values up: sorted search, histograms, positions of what is not zero."""
+"""Converters of sorted search, repeats, nonzero and histograms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.ir.expr import Constant, Expr
 def searchsorted(node: Node, line: Expr, values: Any, _is_narrow: bool = False,
                  right: bool = False, side: str | None = None, sorter: Expr | None = None
                  ) -> Expr:
-    """Where each value goes in the ascending last axis."""
+    """The insertion index of each value in the ascending last axis."""
     if sorter is not None:
         line = node.call(op.gather, line, sorter, axis=rank_of(line) - 1)
     return _positions(node, line, values, right=right or side == "right")
@@ -30,7 +30,7 @@ def bucketize(node: Node, values: Any, line: Expr, _is_narrow: bool = False,
 
 
 def _positions(node: Node, line: Expr, values: Any, *, right: bool) -> Expr:
-    """Both are compared in the dtype that holds either."""
+    """Search in the common dtype of both operands."""
     own = values if isinstance(values, Expr) else node.scalar_like(values, line)
     kinds = (dtype_in(line).numpy, dtype_in(own).numpy)
     common = kinds[0] if kinds[0] == kinds[1] else np.result_type(*kinds)
@@ -41,7 +41,7 @@ def _positions(node: Node, line: Expr, values: Any, *, right: bool) -> Expr:
 @converts("repeat_interleave.self_Tensor")
 def repeat_interleave(node: Node, x: Expr, repeats: Expr, axis: int | None,
                       count: int | None) -> Expr:
-    """Every slice as often as ``repeats`` says; ``count`` slices in all."""
+    """Repeat each slice ``repeats[i]`` times; the result has ``count`` slices."""
     if axis is None:
         x, axis = node.reshape(x, (size_of(x),)), 0
     axis = axis_of(axis, rank_of(x))
@@ -55,7 +55,7 @@ def repeated_places(node: Node, repeats: Expr, count: int | None) -> Expr:
 
 def _repeated(node: Node, repeats: Expr, count: int | None) -> Expr:
     if count is None:
-        raise node.unsupported("a result whose size depends on values", help="give output_size")
+        raise node.unsupported("a data-dependent result size", help="give output_size")
     ends = node.call(op.cumsum, node.cast(repeats, "int64"), axis=0)
     numbers = Constant(np.arange(count, dtype=np.int64), span=node.span)
     return node.call(op.searchsorted, ends, numbers, right=True, dtype="int64")
@@ -63,7 +63,7 @@ def _repeated(node: Node, repeats: Expr, count: int | None) -> Expr:
 
 @converts("nonzero_static")
 def nonzero_static(node: Node, x: Expr, size: int, fill: int) -> Expr:
-    """The indices of the first ``size`` elements that are not zero, then rows of ``fill``."""
+    """The indices (size, rank) of the first ``size`` nonzero elements, padded with ``fill``."""
     count, rank = size_of(x), rank_of(x)
     if not count or not size or not rank:
         if rank or not count:
@@ -73,7 +73,7 @@ def nonzero_static(node: Node, x: Expr, size: int, fill: int) -> Expr:
     hit = node.reshape(_is_set(node, x), (count,))
     number = node.call(op.subtract, node.call(op.cumsum, node.cast(hit, "int64"), axis=0),
                        node.constant(1, "int64"))
-    # Those that are zero go beyond the end, where nothing is written.
+    # Zeros get an index beyond the end, which is not written.
     row = node.call(op.where, hit, number, node.constant(size, "int64"))
     empty = Constant(np.full(size, -1, np.int64), span=node.span)
     positions = Constant(np.arange(count, dtype=np.int64), span=node.span)
@@ -86,7 +86,7 @@ def _is_set(node: Node, x: Expr) -> Expr:
 
 
 def _unravelled(node: Node, found: Expr, shape: tuple[int, ...], fill: int) -> Expr:
-    """Positions in row-major order as rows of indices; negative ones as rows of ``fill``."""
+    """Flat row-major positions as rows of indices; negative ones become rows of ``fill``."""
     absent = node.call(op.less, found, node.constant(0, "int64"))
     columns = []
     for axis, size in enumerate(shape):
@@ -101,7 +101,7 @@ def _unravelled(node: Node, found: Expr, shape: tuple[int, ...], fill: int) -> E
 
 @converts("histc")
 def histc(node: Node, x: Expr, bins: int, low: float, high: float) -> Expr:
-    """How many elements lie in each of ``bins`` equal parts of a range, or of theirs."""
+    """Counts in ``bins`` equal bins from ``low`` to ``high``, or over the data's range if equal."""
     dtype = dtype_in(x)
     wide = x if dtype.is_float and dtype.bits >= 32 else node.cast(x, "float32")
     flat = node.reshape(wide, (size_of(x),))
@@ -114,7 +114,7 @@ def histc(node: Node, x: Expr, bins: int, low: float, high: float) -> Expr:
 
 
 def _range_of_data(node: Node, flat: Expr, widening: float) -> tuple[Expr, Expr]:
-    """The smallest and largest element; a single value is extended to both sides."""
+    """The minimum and maximum; if equal, each is moved outwards by ``widening``."""
     first = node.call(op.min, flat, axis=(0,))
     last = node.call(op.max, flat, axis=(0,))
     same = node.call(op.equal, first, last)

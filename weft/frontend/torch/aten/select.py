@@ -1,4 +1,4 @@
-"""Converters that pick one element of each line by its rank: median, mode, kthvalue."""
+"""Converters that select one element along an axis by rank: median, mode, kthvalue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kthvalue(node: Node, x: Expr, k: int, axis: int, keepdims: bool) -> Pair:
 
 @converts("median.dim", "nanmedian.dim")
 def median(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
-    """The lower one of two medians; of a line with NaN that NaN, or with it left out."""
+    """The lower median; ``median`` gives NaN if there is one, ``nanmedian`` ignores NaN."""
     if not rank_of(x):
         return x, node.constant(0, "int64")
     axis = axis_of(axis, rank_of(x))
@@ -39,7 +39,7 @@ def median(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
 
 
 def _rank_of_median(node: Node, x: Expr, axis: int, *, ignores_nan: bool) -> Expr:
-    """The position in the sorted order, in which NaNs come last."""
+    """The median's position in sorted order, in which NaNs come last."""
     size = shape_in(x)[axis]
     is_number = node.cast(node.call(op.logical_not, node.call(op.isnan, x)), "int64")
     numbers = node.call(op.sum, is_number, axis=(axis,), keepdims=True)
@@ -63,10 +63,10 @@ def median_of_all(node: Node, x: Expr) -> Expr:
 
 @converts("mode")
 def mode(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
-    """The smallest of the most frequent values, and an index of it; NaN is not equal to itself.
+    """The smallest of the most frequent values, and an index of it; NaNs are unequal.
 
-    In sorted order the length of a run so far is the distance from its start, which is the
-    largest position so far at which the value changes.
+    In sorted order, the length of a run so far is the distance from its start, and the start is
+    the largest position so far at which the value changes.
     """
     if not rank_of(x):
         return x, node.constant(0, "int64")
@@ -88,7 +88,7 @@ def mode(node: Node, x: Expr, axis: int, keepdims: bool) -> Pair:
 
 
 def _picked(node: Node, x: Expr, position: Expr, axis: int, keepdims: bool) -> Pair:
-    """The elements at ``position``, where the axis has one position left."""
+    """The elements at ``position``, which has size 1 along ``axis``."""
     value = node.call(op.gather, x, position, axis=axis)
     if keepdims:
         return value, position

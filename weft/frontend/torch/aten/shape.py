@@ -70,7 +70,7 @@ def unsqueeze(node: Node, x: Expr, axis: int) -> Expr:
 
 @converts("squeeze", "squeeze_copy")
 def squeeze(node: Node, x: Expr, axes: int | Sequence[int] | None = None) -> Expr:
-    """Only the axes of size 1 among those named go."""
+    """Remove those of the named axes that have size 1."""
     shape = shape_in(x)
     named = () if axes == [] else axes_of(axes, rank_of(x))
     chosen = tuple(a for a in named if shape and shape[a] == 1)
@@ -79,7 +79,7 @@ def squeeze(node: Node, x: Expr, axes: int | Sequence[int] | None = None) -> Exp
 
 @converts("expand", "expand_copy")
 def expand(node: Node, x: Expr, shape: Sequence[int], *_implicit: Any) -> Expr:
-    """A size of -1 keeps that of ``x``."""
+    """Broadcast ``x``; a size of -1 keeps the size of ``x``."""
     own = (1,) * (len(shape) - rank_of(x)) + shape_in(x)
     target = tuple(o if s == -1 else s for s, o in zip(shape, own, strict=True))
     return node.broadcast(x, target)
@@ -111,7 +111,7 @@ def select(node: Node, x: Expr, axis: int, index: int) -> Expr:
 
 @converts("cat")
 def cat(node: Node, tensors: Sequence[Expr], axis: int) -> Expr:
-    """Empty vectors are left out, as torch has it."""
+    """Concatenate; vectors of size 0 are skipped, as in torch."""
     dtype = node.dtype()
     parts = [node.cast(t, dtype) for t in tensors if shape_in(t) != (0,)] or [tensors[0]]
     return _joined(node, parts, axis_of(axis, rank_of(parts[0])))
@@ -143,7 +143,7 @@ def split_with_sizes(node: Node, x: Expr, sizes: Sequence[int], axis: int) -> tu
 
 @converts("split.Tensor", "split_copy.Tensor")
 def split(node: Node, x: Expr, size: int, axis: int) -> tuple[Expr, ...]:
-    """Parts of ``size``, the last one perhaps smaller."""
+    """Slices of ``size``; the last one may be smaller."""
     total = shape_in(x)[axis_of(axis, rank_of(x))]
     starts = range(0, max(total, 1), max(size, 1))
     return split_with_sizes(node, x, [min(size, total - s) for s in starts], axis)
@@ -170,7 +170,7 @@ def flip(node: Node, x: Expr, axes: Sequence[int]) -> Expr:
 
 @converts("roll")
 def roll(node: Node, x: Expr, shifts: Sequence[int], axes: Sequence[int]) -> Expr:
-    """What leaves an axis at its end comes back at its start."""
+    """Shift elements cyclically along the axes."""
     if not axes:
         flat = node.reshape(x, (size_of(x),))
         return node.reshape(roll(node, flat, shifts, (0,)), shape_in(x))
@@ -192,7 +192,7 @@ def repeat(node: Node, x: Expr, repeats: Sequence[int]) -> Expr:
 @converts("repeat_interleave.self_int")
 def repeat_interleave(node: Node, x: Expr, repeats: int, axis: int | None,
                       *_size: Any) -> Expr:
-    """Every slice ``repeats`` times in a row."""
+    """Repeat each slice ``repeats`` times in a row."""
     if axis is None:
         x, axis = node.reshape(x, (size_of(x),)), 0
     axis, shape = axis_of(axis, rank_of(x)), shape_in(x)
@@ -203,7 +203,7 @@ def repeat_interleave(node: Node, x: Expr, repeats: int, axis: int | None,
 
 @converts("pixel_shuffle")
 def pixel_shuffle(node: Node, x: Expr, factor: int) -> Expr:
-    """Channels become pixels: (…, C r r, H, W) to (…, C, H r, W r)."""
+    """Rearrange channels to pixels: (…, C r r, H, W) to (…, C, H r, W r)."""
     *batch, channels, height, width = shape_in(x)
     kept = len(batch)
     split_shape = (*batch, channels // factor**2, factor, factor, height, width)
@@ -214,7 +214,7 @@ def pixel_shuffle(node: Node, x: Expr, factor: int) -> Expr:
 
 @converts("constant_pad_nd")
 def constant_pad(node: Node, x: Expr, pad: Sequence[int], value: float) -> Expr:
-    """Pairs of amounts from the last axis on; negative ones crop."""
+    """Pad with a constant; negative amounts crop."""
     return padded(node, x, pad, "constant", value)
 
 
@@ -225,7 +225,7 @@ def reflection_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
 
 @converts("replication_pad1d", "replication_pad2d", "replication_pad3d")
 def replication_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
-    """Places beyond an axis are those of its ends, also where the other end is cropped."""
+    """Pad with the elements at the ends of an axis, even if the other end is cropped."""
     if min(pad, default=0) >= 0:
         return padded(node, x, pad, "edge", 0)
     for index in range(len(pad) // 2):
@@ -237,7 +237,7 @@ def replication_pad(node: Node, x: Expr, pad: Sequence[int]) -> Expr:
 
 
 def padded(node: Node, x: Expr, pad: Sequence[int], mode: str, value: float) -> Expr:
-    """``pad`` has the amounts before and after the last axis, then the one before it, …"""
+    """``pad`` holds (before, after) for the last axis, then for the one before it, …"""
     rank = rank_of(x)
     width = [(0, 0)] * rank
     for index in range(len(pad) // 2):
@@ -253,7 +253,7 @@ def padded(node: Node, x: Expr, pad: Sequence[int], mode: str, value: float) -> 
 
 @converts("unfold", "unfold_copy")
 def unfold(node: Node, x: Expr, axis: int, size: int, step: int) -> Expr:
-    """Windows of ``size`` along an axis, their elements along a new last axis."""
+    """Windows of ``size`` along an axis; a new last axis holds the elements of each window."""
     if not rank_of(x):
         return node.slice(node.reshape(x, (1,)), 0, 0, size)
     axis, rank = axis_of(axis, rank_of(x)), rank_of(x)

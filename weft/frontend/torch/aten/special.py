@@ -52,7 +52,7 @@ def _function(operator: Op) -> ConvertFunction:
 
 
 def _polynomial(kind: str, *, shifted: bool) -> ConvertFunction:
-    """The degrees are data; those of shifted polynomials are at 2 x - 1."""
+    """The degrees are data; shifted polynomials are evaluated at 2 x - 1."""
 
     def convert(node: Node, values: Any, n: Any) -> Expr:
         x, degrees = _vectors(node, values, n)

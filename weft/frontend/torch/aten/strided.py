@@ -1,4 +1,4 @@
-"""Converters of views that name offsets in memory, and of writes into views."""
+"""Converters of strided views, and of writes into views."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from weft.frontend.torch.node import Node, axis_of, rank_of, shape_in, size_of
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Constant, Expr
 
-# Tables of offsets are constants of the module.
+# Size limit of the offset tables, which are constants of the module.
 _TABLE_ELEMENTS = 1 << 20
 
 
 @converts("as_strided", "as_strided_copy")
 def as_strided(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
                offset: int | None) -> Expr:
-    """Elements by their offsets in the memory of ``x``."""
+    """Gather elements by their offsets in the memory of ``x``."""
     if not offset and _is_same_view(node, x, shape, stride):
         return x
     if not math.prod(shape):
@@ -32,7 +32,7 @@ def as_strided(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
 @converts("as_strided_scatter")
 def as_strided_scatter(node: Node, x: Expr, part: Expr, shape: Sequence[int],
                        stride: Sequence[int], offset: int | None) -> Expr:
-    """``x`` with the elements of such a view replaced."""
+    """``x`` with the elements of a strided view replaced by ``part``."""
     if not math.prod(shape):
         return x
     table = _positions(node, x, shape, stride, offset).reshape(-1)
@@ -50,19 +50,19 @@ def _is_same_view(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[in
 
 def _positions(node: Node, x: Expr, shape: Sequence[int], stride: Sequence[int],
             offset: int | None) -> np.ndarray:
-    """Which elements of ``x``, in row-major order, the view has."""
+    """Row-major positions in ``x`` of the view's elements."""
     traced = node.traced[0]
     own = traced.storage_offset()
     wanted = _memory(shape, stride, own if offset is None else offset)
     if max(wanted.size, size_of(x)) > _TABLE_ELEMENTS:
-        raise node.unsupported("too many elements by their offsets in memory",
+        raise node.unsupported("too many elements for a table of memory offsets",
                                got=str(wanted.size))
     held = _memory(shape_in(x), traced.stride(), own).reshape(-1)
     order = np.argsort(held, kind="stable")
     found = np.searchsorted(held, wanted, sorter=order)
     found = order[np.minimum(found, held.size - 1)]
     if not (held[found] == wanted).all():
-        raise node.unsupported("elements that the tensor does not have",
+        raise node.unsupported("memory offsets outside the tensor",
                                help="use slices and permutations")
     return found.astype(np.int64)
 
@@ -78,7 +78,7 @@ def _memory(shape: Sequence[int], stride: Sequence[int], offset: int) -> np.ndar
 @converts("slice_scatter")
 def slice_scatter(node: Node, x: Expr, part: Expr, axis: int, start: int | None,
                   end: int | None, step: int) -> Expr:
-    """``x`` with a slice replaced."""
+    """``x`` with a slice replaced by ``part``."""
     axis = axis_of(axis, rank_of(x))
     size = shape_in(x)[axis]
     first, last, _ = slice(start, end).indices(size)
@@ -113,7 +113,7 @@ def select_scatter(node: Node, x: Expr, part: Expr, axis: int, index: int) -> Ex
 @converts("diagonal_scatter")
 def diagonal_scatter(node: Node, x: Expr, part: Expr, offset: int, first: int, second: int
                      ) -> Expr:
-    """``x`` with a diagonal of two axes replaced; ``part`` has it along its last axis."""
+    """``x`` with a diagonal of two axes replaced by the last axis of ``part``."""
     rank = rank_of(x)
     first, second = axis_of(first, rank), axis_of(second, rank)
     order = (*(a for a in range(rank) if a not in (first, second)), first, second)
@@ -133,7 +133,7 @@ def diagonal_scatter(node: Node, x: Expr, part: Expr, offset: int, first: int, s
 
 @converts("empty_strided", "empty_permuted")
 def empty_strided(node: Node, shape: Sequence[int], *_options: Any) -> Expr:
-    """What is empty may hold anything, zeros among it."""
+    """Tensors that torch leaves uninitialised are filled with zeros."""
     return node.broadcast(node.constant(0, node.dtype()), shape)
 
 

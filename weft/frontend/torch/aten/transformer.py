@@ -1,4 +1,4 @@
-"""Converters of the operators that torch.nn uses for whole layers of a transformer at inference."""
+"""Converters of the fused operators that torch.nn uses for transformer layers at inference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.frontend.torch.node import Node, dtype_in, rank_of, shape_in
 from weft.frontend.torch.registry import converts
 from weft.ir.expr import Expr
 
-# What masks are of, by the numbers that torch gives them; other masks fit the scores.
+# torch's types of masks (L, S) and (N, S); other masks have the shape of the scores.
 _BY_QUERY, _BY_KEY = 0, 1
 
 
@@ -23,7 +23,7 @@ def multi_head_attention(
     bias: Expr, out_weight: Expr, out_bias: Expr, mask: Expr | None = None,
     need_weights: bool = True, average_weights: bool = True, mask_type: int | None = None,
 ) -> tuple[Expr, Expr | None]:
-    """Query (N, L, width), key and value (N, S, width); a mask is true for what is hidden.
+    """Query (N, L, width), key and value (N, S, width); the mask is true at hidden positions.
 
     The second result holds the weights (N, heads, L, S) or their mean over heads (N, L, S).
     """
@@ -49,7 +49,7 @@ def encoder_layer(
     out_weight: Expr, out_bias: Expr, use_gelu: bool, norm_first: bool, epsilon: float,
     *rest: Any,
 ) -> Expr:
-    """Attention and a feed-forward net, each added to its input and normalised before or after."""
+    """Attention and feed-forward blocks with residuals, with layer norm before or after each."""
     norm_1, norm_2, inner, outer = ((rest[i], rest[i + 1]) for i in (0, 2, 4, 6))
     mask, mask_type = rest[8:10]
 
@@ -75,7 +75,7 @@ def encoder_layer(
 
 def _projected(node: Node, x: Expr, part: int, width: int, heads: int, weight: Expr, bias: Expr
                ) -> Expr:
-    """Query, key or value (N, heads, rows, width / heads), by its third of weight and bias."""
+    """Query, key or value (N, heads, rows, width / heads), from one third of weight and bias."""
     own = [node.slice(w, 0, part * width, (part + 1) * width) for w in (weight, bias)]
     batch, rows, _ = shape_in(x)
     split = node.reshape(linear(node, x, *own), (batch, rows, heads, width // heads))
@@ -83,7 +83,7 @@ def _projected(node: Node, x: Expr, part: int, width: int, heads: int, weight: E
 
 
 def _hidden(node: Node, mask: Expr, mask_type: int | None) -> Expr:
-    """The mask as one of scores (N, heads, L, S), true for what is hidden."""
+    """The mask, true at hidden positions, in a shape that broadcasts to (N, heads, L, S)."""
     mask, shape = node.cast(mask, "bool"), shape_in(mask)
     if mask_type == _BY_KEY and rank_of(mask) == 2:
         return node.reshape(mask, (shape[0], 1, 1, shape[1]))
@@ -112,7 +112,7 @@ def _weights(node: Node, query: Expr, key: Expr, mask: Expr | None) -> Expr:
 
 
 def _stacked(node: Node, a: Expr, b: Expr, *, transpose_b: bool) -> Expr:
-    """The products of two stacks (N, heads, rows, columns) of matrices; 16-bit sums in 32."""
+    """Batched matmul of operands (N, heads, rows, columns); 16-bit floats are summed in float32."""
     dtype, batch = dtype_in(a), shape_in(a)[:2]
     wide = "float32" if dtype.bits < 32 else dtype
     stacks = [node.cast(node.reshape(x, (math.prod(batch), *shape_in(x)[2:])), wide)
