@@ -48,6 +48,7 @@ def fast_exp(x: PrimExpr) -> PrimExpr:
     near = minimum(maximum(x, const(_EXP_LOW, float32)), const(_EXP_HIGH, float32))
     whole = te.floor(near * const(1 / math.log(2), float32) + const(0.5, float32))
     rest = near - whole * const(math.log(2), float32)
+    # NaN must not be converted to an integer; the polynomial carries it to the result.
     bits = te.shift_left(select(te.isnan(x), const(0, float32), whole).astype(int32) + 127,
                          const(23, int32))
     return _polynomial(rest, _EXP) * te.reinterpret(float32, bits)

@@ -18,6 +18,7 @@ def _scaled(x: PrimExpr, factor: PrimExpr, left: PrimExpr, right: PrimExpr) -> P
     """``(x << left) * factor / 2**(31 + right)``, rounded, halves upwards."""
     product = te.shift_left(x.astype(int64), left) * factor.astype(int64)
     total = right + 31
+    # Half of the divisor: the arithmetic shift rounds down, so this rounds halves upwards.
     half = te.shift_left(const(1, int64), total - 1)
     return te.shift_right(product + half, total).astype(int32)
 

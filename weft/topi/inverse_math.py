@@ -28,6 +28,7 @@ def log1p(x: PrimExpr) -> PrimExpr:
     w = x + one
     kept = w.equal(one)
     safe = select(kept, const(2, x.dtype), w)
+    # For large x the correction is 1; infinity divided by infinity would be NaN.
     ratio = select(w > const(1e30 if x.dtype.bits > 16 else 6e4, x.dtype), one, x / (safe - one))
     return select(kept, x, te.log(safe) * ratio)
 
@@ -68,6 +69,7 @@ def asinh(x: PrimExpr) -> PrimExpr:
     m = te.abs(x)
     near = log1p(m + m * m / (one + te.sqrt(m * m + one)))
     limit = const(1e9 if x.dtype.bits > 16 else 100.0, x.dtype)
+    # Beyond the limit, adding 1 to m**2 does not change it, and m**2 may overflow.
     far = te.log(m) + const(math.log(2.0), x.dtype)
     return _magnitude_with_sign(x, select(m > limit, far, near))
 
@@ -100,6 +102,7 @@ def atan(x: PrimExpr) -> PrimExpr:
     series = const(0, x.dtype)
     for n in reversed(range(_ATAN_TERMS)):
         series = series * square + const((-1.0) ** n / (2 * n + 1), x.dtype)
+    # Two halvings of the angle, undone.
     angle = series * t * const(4, x.dtype)
     return _magnitude_with_sign(x, select(beyond, const(math.pi / 2, x.dtype) - angle, angle))
 

@@ -235,6 +235,7 @@ def transform_steps(
     """
     check_convertible(src, dst)
     kept = {a for a in src.primal_axes if _block_of(src, a) == _block_of(dst, a)}
+    # Next to its axis, a block is merged or split off by a reshape.
     merged_src = _merge_order(src)
     steps = [("transpose", tuple(src.axes.index(a) for a in merged_src))]
     sizes = dict(zip(src.axes, shape, strict=True))

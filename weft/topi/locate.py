@@ -80,6 +80,7 @@ def searchsorted(
 ) -> te.Tensor:
     """The insertion position of each value in its sorted row, by binary search."""
     size = sequence.shape[-1]
+    # Loops have fixed extents: after so many halvings the interval is empty, and the rest idle.
     steps = 64 if int_value(size) is None else (int_value(size) or 0).bit_length()
     zero, one = as_prim(0), as_prim(1)
 
@@ -155,6 +156,7 @@ def strided_slice(
                            for a, p in enumerate(i))
             return BufferStore(result, source.load(*coords), i)
 
+        # Extents are known at run time only: the loops cover the slice, not the buffer.
         sizes = [counts.load(cut[a]) if a in cut else s for a, s in enumerate(source.shape)]
         return Allocate(first, Allocate(step, seq([*start, nest(sizes, take)])))
 

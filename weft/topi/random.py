@@ -20,6 +20,7 @@ from weft.topi.transform import Dims, ravel_index
 
 uint32, uint64 = DType.of("uint32"), DType.of("uint64")
 DRAW, DERIVE = 0, 1
+# Rotations of Threefry-2x32, and the parity of its key schedule, from the paper's tables.
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA
 ROUNDS = 20
@@ -33,6 +34,7 @@ def threefry(key: WordPair, counter: WordPair) -> WordPair:
     for number in range(ROUNDS):
         x = x + y
         y = te.bitwise_xor(_rotated(y, ROTATIONS[number % 8]), x)
+        # The key is injected after every four rounds, with the number of the injection.
         if number % 4 == 3:
             n = number // 4 + 1
             x = x + schedule[n % 3]
@@ -80,6 +82,7 @@ def bits(key: te.Tensor, shape: Dims, dtype: DType) -> te.Tensor:
 
 def _unit(key: te.Tensor, position: PrimExpr, dtype: DType) -> PrimExpr:
     """A number in [0, 1): as many of the highest bits as a float of ``dtype`` holds, scaled."""
+    # The bits of a significand: the conversion is exact, so that no number rounds up to 1.
     digits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}[str(dtype)]
     kind = float64 if dtype == float64 else float32
     drawn, size = (wide_word, 64) if dtype == float64 else (word, 32)
@@ -134,6 +137,8 @@ def randint(key: te.Tensor, shape: Dims, low: int, high: int, dtype: DType) -> t
     width = const(high - low, uint64)
 
     def element(*i: PrimExpr) -> PrimExpr:
+        # Lemire, "Fast random integer generation in an interval", 2019, without its rejections:
+        # each element takes one word.
         product = word(key, ravel_index(i, shape)).astype(uint64) * width
         offset = te.shift_right(product, const(32, uint64)).astype(int64)
         return (offset + const(low, int64)).astype(dtype)

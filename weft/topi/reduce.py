@@ -128,6 +128,7 @@ def arg_reduce(
             position = position * x.shape[axis] + k.var
         value = x[source]
         found = value.equal(best[index])
+        # The extremum of a row with NaN is NaN, which equals nothing.
         if x.dtype.is_float:
             found = any_of(found, call("bool", "isnan", value))
         reducer = te.max if select_last else te.min

@@ -34,6 +34,7 @@ def _logaddexp(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 _COMBINE: Mapping[str, Combine] = {**COMBINE, "logaddexp": _logaddexp}
 # Rows that are interleaved, so that the latencies of their additions overlap.
+# Eight additions are in flight on a core with two adders and a latency of four cycles.
 ROWS_AT_ONCE = 8
 
 
@@ -65,6 +66,7 @@ class _Scan:
     def loops(self) -> Stmt:
         shape = self.source.shape
         sizes = [int_value(size) for size in shape]
+        # The other forms peel off step 0, which an axis of unknown or zero size may not have.
         if None in sizes or 0 in sizes:
             return nest(shape, self._one_step, independent=self.axis != 0)
         return self._along_rows() if self.axis == len(shape) - 1 else self._row_by_row()
@@ -133,6 +135,7 @@ class _Scan:
         *around, row = outer
         count = int_value(self.source.shape[self.axis - 1]) or 0
         groups, rest = divmod(count, ROWS_AT_ONCE)
+        # Rows are shared among threads only without an outer axis: ``_outer`` shares that one.
         shared = not around and is_large(self.source.shape)
         kind = ForKind.PARALLEL if shared else ForKind.SERIAL
         statements = [
@@ -148,6 +151,7 @@ class _Scan:
         step = Var("step", int64)
         starts: list[Stmt] = []
         steps: list[Stmt] = []
+        # Written out row by row: each total has a constant index, and so its own register.
         for number in range(count):
             i = (*first[:-1], first[-1] + number, step) if first else (step,)
             at = (const(number),)

@@ -51,6 +51,7 @@ def scatter_elements(
             position = (*i[:axis], found, *i[axis + 1:])
             return _store(outputs[0], position, (axis,), values.load(*i), COMBINE[reduction])
 
+        # Serial: two updates may meet in one element, and their order decides.
         return seq([copy(source, outputs[0]), nest(index.shape, update)])
 
     return te.extern([x.shape], [x, indices, updates], build, [x.dtype], "scatter_elements")[0]

@@ -30,6 +30,7 @@ def argwhere(x: te.Tensor) -> tuple[te.Tensor, ...]:
 
         def look(i: tuple[PrimExpr, ...]) -> Stmt:
             write = [BufferStore(found, p, (row, as_prim(axis))) for axis, p in enumerate(i)]
+            # Serial: the row of a hit is the number of hits before it.
             return IfThenElse(_is_set(source.load(*i)), seq([*write, _add_one(count, _ZERO)]))
 
         return seq([_clear(count), nest(source.shape, look)])
@@ -60,6 +61,7 @@ def unique(x: te.Tensor, *, is_sorted: bool) -> tuple[te.Tensor, ...]:
             opened = seq([BufferStore(values, value, (group,)),
                           BufferStore(first, position, (group,)),
                           BufferStore(counts, const(0), (group,)), _add_one(number, _ZERO)])
+            # The first rank has no group before it to read.
             is_new = if_then_else(rank.equal(0), const(1, bool_),
                                   before(values.load(group - 1), value))
             return seq([IfThenElse(is_new, opened),

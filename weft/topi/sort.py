@@ -42,9 +42,11 @@ def argsort(x: te.Tensor, axis: int, *, is_ascend: bool, count: PrimExpr | int |
     """The positions of the first ``count`` elements (``None``: all) of each sorted row; stable."""
     wanted = x.shape[axis] if count is None else count
     size = int_value(x.shape[axis])
+    # The other sorts need a fixed size, for their scratch buffers and the number of passes.
     if size is None or size <= _SHORT:
         return _positions(_ranks(x, axis, is_ascend=is_ascend), axis, wanted, dtype)
     few = int_value(as_prim(wanted))
+    # Insertions into a longer buffer of the best would cost more than a merge sort.
     if few is not None and 0 < few <= min(_FEW, size // 2):
         order = _selected(x, axis, size, few, is_ascend=is_ascend)
     else:
@@ -76,6 +78,7 @@ def _ranks(x: te.Tensor, axis: int, *, is_ascend: bool) -> te.Tensor:
     def rank(*i: PrimExpr) -> Any:
         own, other = x[i], x[(*i[:axis], k.var, *i[axis + 1:])]
         earlier = before(other, own) if is_ascend else before(own, other)
+        # Ties count by position, so that ranks are a permutation and the order is stable.
         tied = all_of(not_(before(other, own)), not_(before(own, other)), k.var < i[axis])
         return te.sum(select(any_of(earlier, tied), const(1, int64), const(0, int64)), k)
 
@@ -149,6 +152,7 @@ def select_first(size: int, count: int, goes_before: Before, emit: Emit) -> Stmt
 
     def take(position: PrimExpr, last: PrimExpr) -> Stmt:
         """Insertion sort: move from ``last`` forward while it sorts before its predecessor."""
+        # Nested in ``at > 0`` below: a single condition would read ``best`` before its start.
         move = IfThenElse(goes_before(position, best.load(at - 1)), seq([
             BufferStore(best, best.load(at - 1), (at,)), BufferStore(slot, at - 1, (zero,))]))
         sink = For(Var("k", int64), zero, last, ForKind.SERIAL, IfThenElse(at > 0, move))
@@ -189,6 +193,7 @@ def _merge_runs(scratch: Buffer, heads: Buffer, size: int, level: PrimExpr,
     block, k = Var("block", int64), Var("k", int64)
     low = block * width * 2
     middle, high = minimum(low + width, size), minimum(low + width * 2, size)
+    # Each pass reads the half of the scratch buffer that the last one wrote.
     source = level % 2
     left, right = heads.load(zero), heads.load(one)
 
@@ -198,8 +203,10 @@ def _merge_runs(scratch: Buffer, heads: Buffer, size: int, level: PrimExpr,
 
     from_left = take(zero, left)
     from_right = take(one, right)
+    # The right run goes first only if it is strictly less: a tie keeps the order of positions.
     choose = IfThenElse(goes_before(scratch.load(source, right), scratch.load(source, left)),
                         from_right, from_left)
+    # Exhausted runs first: a head beyond its run must not be compared.
     step = IfThenElse(left >= middle, from_right,
                       IfThenElse(right >= high, from_left, choose))
     merge = For(k, low, high - low, ForKind.SERIAL, step)

@@ -56,6 +56,7 @@ def reshape(x: te.Tensor, shape: Dims, name: str = "reshape") -> te.Tensor:
     """The same elements in row-major order under another shape."""
 
     def element(*index: PrimExpr) -> PrimExpr:
+        # An empty tensor is not read; its index would come from a division by zero.
         if any(int_value(s) == 0 for s in x.shape):
             return x[tuple(const(0) for _ in x.shape)]
         return x[unravel_index(ravel_index(index, shape), x.shape)]

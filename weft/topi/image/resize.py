@@ -89,6 +89,7 @@ def _keeps(axis: Resampling, size: PrimExpr) -> bool:
 
 def _order(axis: Resampling, size: PrimExpr, position: int) -> tuple[bool, int]:
     known = int_value(size)
+    # An axis that shrinks leaves fewer elements for the next stage, one that grows leaves more.
     grows = known is None or axis.new_size >= known
     return grows, -position if grows else position
 
@@ -128,6 +129,7 @@ def _resample(x: te.Tensor, position: int, axis: Resampling, work: DType) -> te.
         def term(k: PrimExpr) -> PrimExpr:
             return read(index, positions[i, k]).astype(work) * weights[i, k]
 
+        # An expression instead of a reduction: the schedule can inline it into what follows.
         if count <= MAX_WRITTEN_OUT:
             return functools.reduce(operator.add, (term(const(k)) for k in range(count)))
         k = te.reduce_axis(count, name="k")
@@ -165,10 +167,13 @@ def _linear_combination(
         inside = all_of(at >= const(0, float64), at < size.astype(float64))
         return select(inside, value, const(0, float64))
 
+    # Taps outside repeat the border element, unless their weight is zero (``exclude_outside``).
     positions = _table(axis, lambda i, k: _clamped(tap(i, k), size), count, "positions")
     if not axis.is_normalised:
         weights = _table(axis, lambda i, k: weight(i, k).astype(work), count, "weights")
         return positions, weights, count
+    # Divided in float64, before the rounding to ``work``: the weights then sum to 1 but for
+    # rounding.
     raw = _table(axis, weight, count, "raw_weights")
     k = te.reduce_axis(count, name="k")
     total = te.compute((axis.new_size,), lambda i: te.sum(raw[i, k.var], k), name="total",

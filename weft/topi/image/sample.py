@@ -95,6 +95,7 @@ def mix(
 
     def corner(numbers: tuple[int, ...]) -> PrimExpr:
         positions = [t.positions[(k, *index)] for t, k in zip(taps, numbers, strict=True)]
+        # A position of -1 reads element 0, which is then discarded: vectors need no branch.
         value = read(tuple(maximum(p, 0) for p in positions))
         inside = all_of(*(p >= 0 for p in positions))
         value = select(inside, value, const(0, value.dtype))
@@ -159,6 +160,8 @@ def _fold(
         """Reflect a position at the border elements or their edges until it is inside."""
         low = const(0.0 if align_corners else -0.5, p.dtype)
         width = (size - 1 if align_corners else size).astype(p.dtype)
+        # With one element and ``align_corners`` the width is 0: this avoids the division by zero,
+        # and ``select`` replaces the result.
         safe = maximum(width, const(0.5, p.dtype))
         away = te.abs(p - low)
         turns = te.floor(away / safe)

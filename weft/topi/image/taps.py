@@ -90,6 +90,7 @@ class Resampling:
         """The number of input positions that the stretched kernel can cover."""
         if self.method == "nearest_neighbor":
             return 1
+        # A stretched kernel need not span a whole number of elements: it may touch one more.
         return math.ceil(2 * self.reach / shrink) + (shrink < 1.0)
 
     def first(self, x: Any, shrink: float, math_: Arithmetic) -> Any:
@@ -101,6 +102,7 @@ class Resampling:
         if self.method == "linear":
             return math_.choose(distance < 1.0, 1.0 - distance, distance * 0.0)
         d, a = distance, self.cubic_alpha
+        # R. Keys, "Cubic convolution interpolation for digital image processing", 1981.
         near = ((a + 2) * d - (a + 3)) * d * d + 1.0
         far = (((d - 5.0) * d + 8.0) * d - 4.0) * a
         return math_.choose(d <= 1.0, near, math_.choose(d < 2.0, far, d * 0.0))

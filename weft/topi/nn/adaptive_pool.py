@@ -91,6 +91,7 @@ def _reduce(
         inside = []
         for p, window in windows.items():
             coord[p] = window.start(index[p]) + taps[p].var
+            # Regular windows all have ``longest`` taps: their reduction needs no guard.
             if not window.is_regular:
                 inside.append(taps[p].var < window.length(index[p]))
         value: PrimExpr = x[tuple(coord)]

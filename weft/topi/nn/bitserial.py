@@ -67,6 +67,7 @@ def bitserial_dense(
     i, j = (te.reduce_axis(n, name=name) for n, name in ((data_bits, "i"), (weight_bits, "j")))
 
     def element(m: PrimExpr, n: PrimExpr) -> Any:
+        # Bit i times bit j counts 2**(i + j).
         return te.sum(_bit_product(a[m, i.var, k.var], w[n, j.var, k.var], i.var + j.var,
                                    out_dtype, unipolar=unipolar), (k, i, j))
 

@@ -23,6 +23,7 @@ def correlation(
     reach = max_displacement // stride2
     shifts = 2 * reach + 1
     border = max_displacement + (kernel_size - 1) // 2
+    # Windows keep this distance from the border, so that all their shifts are inside.
     rows, columns = (window_count(size, 2 * border + 1, stride1) for size in left.shape[2:])
     c = te.reduce_axis(a.shape[1], name="c")
     i, j = (te.reduce_axis(kernel_size, name=name) for name in ("i", "j"))

@@ -68,6 +68,7 @@ def _group_sum(
         if mean is not None:
             difference = value - mean[n, g]
             value = difference * difference
+        # In memory order: the schedule can fuse axes that are traversed as one.
         axes = sorted([*over.items(), *([] if inside is None else [(axis, inside)])],
                       key=lambda pair: pair[0])
         return te.sum(value, [k for _, k in axes]) if axes else value

@@ -48,6 +48,7 @@ def nll_loss(
 
 
 def _class(target: PrimExpr, classes: PrimExpr) -> PrimExpr:
+    # An ignored target may be any number: it is read in bounds, and its weight is zero.
     return maximum(minimum(target.astype(int64), classes - 1), 0)
 
 

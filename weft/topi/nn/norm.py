@@ -118,6 +118,8 @@ def lrn(
 
 def _power(value: PrimExpr, exponent: float, dtype: DType) -> PrimExpr:
     """``value ** exponent`` for ``value`` > 0; multiples of 1/4 use only square roots."""
+    # Square roots are single instructions; a general power takes a logarithm and an exponential.
+    # The usual exponent of LRN is 0.75.
     quarters = exponent * 4
     if quarters not in (1, 2, 3, 4):
         return te.pow(value, const(exponent, dtype))

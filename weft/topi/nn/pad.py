@@ -29,6 +29,7 @@ def pad(x: te.Tensor, widths: Pads, value: PrimExpr, name: str = "pad") -> te.Te
             if after > 0:
                 inside.append(i < size + before)
             source.append(i - before)
+        # Loop partitioning splits off the interior, whose copy has no guard.
         return if_then_else(te.likely(all_of(*inside)), x[tuple(source)], value)
 
     return te.compute(padded_shape(x, widths), element, name=name, role=te.StageRole.PADDING)

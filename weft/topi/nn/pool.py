@@ -111,6 +111,7 @@ def avg_pool(
     counts = [_tap_counts(axis, x.shape[p], include_pad=count_include_pad)
               for axis, p in zip(axes, positions, strict=True)]
     fixed = math.prod(count for count in counts if isinstance(count, int))
+    # Tables: the clamps and divisions of a count run once per window index, not once per result.
     tables = {p: _count_table(total.shape[p], count, x.dtype)
               for p, count in zip(positions, counts, strict=True) if not isinstance(count, int)}
 

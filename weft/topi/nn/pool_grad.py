@@ -77,6 +77,8 @@ def _gather(
     """The sum of ``share(window, tap)`` over the windows that contain an element."""
     axes, positions = axis_windows(window), _positions(window, layout)
 
+    # The number of taps is fixed, so that gathering needs no search: an element is tap k of at most
+    # one window.
     def element(*index: PrimExpr) -> PrimExpr:
         total: PrimExpr = const(0, grad.dtype)
         for tap in itertools.product(*(range(a.taps) for a in axes)):

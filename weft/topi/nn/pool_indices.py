@@ -89,6 +89,8 @@ def max_pool_indices_grad(
     """
     axes = axis_windows(window)
 
+    # Gathering instead of scattering: elements are independent, so that they run in parallel and
+    # add in a fixed order.
     def element(*index: PrimExpr) -> PrimExpr:
         here = _flat(index[_FIRST_SPATIAL:], [const(s) for s in sizes]).astype(int64)
         total: PrimExpr = const(0, grad.dtype)
@@ -96,6 +98,7 @@ def max_pool_indices_grad(
             inside, coord = _window_of(axes, index, tap, grad.shape)
             chosen = if_then_else(indices[coord].astype(int64).equal(here), grad[coord],
                                   const(0, grad.dtype))
+            # Guarded, not selected: outside of the result neither index nor gradient may be read.
             total = total + if_then_else(all_of(*inside), chosen, const(0, grad.dtype))
         return total
 

@@ -57,6 +57,7 @@ def transforms(tile: int) -> Transforms:
     """
     if tile not in _POINTS:
         raise LoweringError("unknown Winograd tile", expected=f"one of {TILES}", got=tile)
+    # Fractions are exact: an entry is rounded once, when it becomes a constant of the data's dtype.
     points = [Fraction(p) for p in _POINTS[tile]]
     zero, one = Fraction(0), Fraction(1)
     output = [[*(p**i for p in points), one if i == tile - 1 else zero] for i in range(tile)]
@@ -68,6 +69,7 @@ def transforms(tile: int) -> Transforms:
             scale *= point - other
         filters.append([point**k / scale for k in range(TAPS)])
         inputs.append([*_with_roots(others), zero])
+    # The row of the point at infinity has the leading coefficient.
     filters.append([zero, zero, one])
     inputs.append(_with_roots(points))
     return Transforms(*(tuple(map(tuple, m)) for m in (output, filters, inputs)))
@@ -88,6 +90,7 @@ def winograd_weight(weight: te.Tensor, tile: int) -> te.Tensor:
     matrix = transforms(tile).filter
     outputs, inputs, *_ = weight.shape
     points = tile + TAPS - 1
+    # Two passes of one-dimensional sums: fewer multiply-adds than one two-dimensional sum.
     rows = te.compute(
         (points, TAPS, outputs, inputs),
         lambda e, b, o, i: _row_of(matrix, e, lambda a: weight[o, i, a, b]),
@@ -172,6 +175,8 @@ def _input_transform(
 def _gemms(transformed: te.Tensor, weight: te.Tensor, layout: Layout, block: int) -> te.Tensor:
     """The sums over channels at each point, laid out as the transformed input."""
     batch, tall, in_blocks, points, _, wide, ins = transformed.shape
+    # The axes of the transformed input: for each point the tiles of a row are neighbours, as the
+    # rows of its GEMM.
     outer, inner = te.reduce_axis(in_blocks, "ic_outer"), te.reduce_axis(ins, "ic_inner")
     outputs = convert_shape(layout, OIHW, weight.shape)[0]
 
@@ -212,6 +217,7 @@ def _row_of(matrix: Matrix, row: PrimExpr, operand: Callable[[int], PrimExpr]) -
     found = int_value(row)
     if found is not None:
         return _combination(matrix[found], operand)
+    # Without unrolling, all rows are computed and one is selected: correct, but slow.
     result = _combination(matrix[-1], operand)
     for number in reversed(range(len(matrix) - 1)):
         chosen = row.equal(number)
@@ -243,6 +249,7 @@ def _combination(factors: Sequence[Fraction], operand: Callable[[int], PrimExpr]
 def _sum_of(terms: Sequence[tuple[Fraction, PrimExpr]]) -> PrimExpr | None:
     result: PrimExpr | None = None
     for factor, value in terms:
+        # Factors of 1 cost no multiplication, and signs become subtractions.
         scaled = value if abs(factor) == 1 else value * const(float(abs(factor)), value.dtype)
         if result is None:
             result = scaled if factor > 0 else -scaled

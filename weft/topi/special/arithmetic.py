@@ -155,6 +155,7 @@ def polynomial(coefficients: Sequence[float], t: Any) -> Any:
 
 def on(low: float, high: float, coefficients: Sequence[float], u: Any) -> Any:
     """A fitted polynomial in ``u``, scaled from [low, high] to [-1, 1]."""
+    # tools/fit_special_functions.py fits in this variable, of which no power exceeds 1.
     return polynomial(coefficients, (u - (low + high) / 2) * (2 / (high - low)))
 
 

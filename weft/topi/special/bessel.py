@@ -15,6 +15,8 @@ _SQUARES = 64.0  # of arguments up to 8
 
 
 def _first_kind(m: Arithmetic, size: Any, near: Any, far_numbers: tuple[float, ...]) -> Any:
+    # Both branches of ``choose`` are computed: the clamp keeps the far one in the range of its
+    # polynomial.
     bounded = m.choose(size < 8.0, 8.0, size)
     far = on(0.0, 0.125, far_numbers, 1.0 / bounded) / m.sqrt(bounded)
     return m.choose(size <= 8.0, near, far)
@@ -37,6 +39,7 @@ def modified_bessel_i1e(m: Arithmetic, x: Any) -> Any:
 def _grown(m: Arithmetic, x: Any, scaled: Any) -> Any:
     """``scaled`` times exp(|x|), infinite where exp overflows."""
     size = m.abs(x)
+    # exp(|x|) in two factors: it overflows while its product with ``scaled`` is still finite.
     half = m.exp(size * 0.5)
     infinite = m.choose(x < 0.0, -math.inf, math.inf)
     return m.choose(m.equal(size, math.inf), infinite, scaled * half * half)
@@ -66,6 +69,7 @@ def _second_kind(m: Arithmetic, x: Any, near: Any, far: tuple[float, ...], scale
 
 def modified_bessel_k0(m: Arithmetic, x: Any, *, scaled: bool = False) -> Any:
     """K0(x), times exp(x) if ``scaled``."""
+    # The logarithm is explicit (DLMF 10.31.2): what remains is smooth in x**2.
     near = on(0.0, 4.0, c.K0_NEAR, x * x) - m.log(x * 0.5) * modified_bessel_i0(m, x)
     return _second_kind(m, x, near, c.K0E_FAR, scaled)
 
@@ -116,6 +120,7 @@ def bessel_y0(m: Arithmetic, x: Any) -> Any:
     """Y0(x): minus infinity at 0, NaN below."""
     square = x * x
     first = on(0.0, _SQUARES, c.J0_NEAR, square)
+    # The logarithm is explicit (DLMF 10.8.2): what remains is smooth in x**2.
     near = on(0.0, _SQUARES, c.Y0_NEAR, square) + m.log(x) * first * (2 / math.pi)
     return _irregular(m, x, m.choose(x <= 8.0, near, _waves(m, _from_eight(m, x), 0)[1]))
 
@@ -137,10 +142,13 @@ def _irregular(m: Arithmetic, x: Any, value: Any) -> Any:
 def airy_ai(m: Arithmetic, x: Any) -> Any:
     """Airy's function of the first kind; NaN at infinities."""
     size = m.abs(x)
+    # The clamp keeps the decaying form below in the range of its polynomial.
     far = m.choose(size < 2.25, 2.25, size)
     root = m.sqrt(far)
     zeta = far * root * (2 / 3)
     quarter = m.sqrt(root)
+    # The asymptotic forms in zeta = 2/3 |x|**(3/2) (DLMF 9.7): decay for positive x, waves for
+    # negative.
     decays = (on(0.0, 0.4444444444444444, c.AIRY_DECAY, 1.0 / zeta) * m.exp(-1.0 * zeta)
               / (quarter * (2 * math.sqrt(math.pi))))
     square = 1.0 / (zeta * zeta)

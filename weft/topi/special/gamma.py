@@ -9,6 +9,7 @@ from typing import Any
 from weft.topi.special import coefficients as c
 from weft.topi.special.arithmetic import Arithmetic, on
 
+# Recurrence steps: arguments are at least 0 after reflection, and the series start at 8.
 _STEPS = 8
 # B(2k) / (2k (2k - 1)), of Stirling's series (DLMF 5.11.1).
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156,
@@ -47,10 +48,14 @@ def lgamma(m: Arithmetic, x: Any) -> Any:
         shifted = m.choose(small, shifted + 1.0, shifted)
     inverse = 1.0 / shifted
     series = _power_series(_STIRLING, inverse * inverse) * inverse
+    # (x - 1/2) log x - x + log(2 pi) / 2, arranged so that no two large terms are subtracted.
     stirling = (shifted - 0.5) * (m.log(shifted) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5)
     far = stirling + series - m.log(product)
+    # The factors of the zeros at 1 and 2 are explicit: there Stirling's series would lose its
+    # relative accuracy to cancellation.
     near = on(0.7, 2.3, c.LGAMMA, y) * (y - 1.0) * (y - 2.0)
     value = m.choose(m.both(y > 0.7, y < 2.3), near, far)
+    # sin(pi x) by the distance to the nearest integer: pi * x loses the fraction of a large x.
     sine = m.sin(m.abs(_to_integer(m, x)) * math.pi)
     value = m.choose(negative, m.log(math.pi / sine) - value, value)
     return m.choose(m.equal(m.abs(x), math.inf), math.inf, value)
@@ -70,6 +75,7 @@ def digamma(m: Arithmetic, x: Any) -> Any:
     value = total + m.log(y) - 0.5 * inverse - _power_series(_DIGAMMA, square) * square
     distance = _to_integer(m, x)
     angle = distance * math.pi
+    # digamma(x) = digamma(1 - x) - pi / tan(pi x) (DLMF 5.5.4).
     by_reflection = value - m.cos(angle) / m.sin(angle) * math.pi
     at_integer = m.both(m.equal(distance, 0.0), x < 0.0)
     below = m.choose(at_integer, math.nan, m.choose(m.equal(x, 0.0), -1.0 / x, by_reflection))
@@ -92,6 +98,7 @@ def _zeta_of_positive(s: Any, q: Any, power: Power) -> Any:
     rest = last * (end / (s - 1.0) + 0.5)
     inverse = 1.0 / (end * end)
     factor, falling = s, last / end
+    # Term k: B(2k) / (2k)! * s (s + 1) ... (s + 2k - 2) * end**(1 - s - 2k).
     for k, bernoulli in enumerate(_BERNOULLI, start=1):
         rest = rest + factor * falling * (bernoulli / math.factorial(2 * k))
         factor = factor * (s + float(2 * k - 1)) * (s + float(2 * k))

@@ -222,6 +222,7 @@ def best_of_classes(
     kept, count = kept_by_rank(
         wide, order, valid, None, full((groups,), const(iou_threshold, wide.dtype)),
         full((groups,), const(per_class, int64)))
+    # Suppressed boxes get the lowest score, so that the second sort moves them to the end.
     stays = te.compute((batch, classes * size), lambda b, m: select(
         kept[b * classes + m // size, m % size].not_equal(0),
         flat[b * classes + m // size, order[b * classes + m // size, m % size]],
@@ -232,6 +233,7 @@ def best_of_classes(
 
     def chosen(b: PrimExpr, m: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
         """Whether a box of that rank exists, its class, and its index."""
+        # ``most`` may exceed the number of boxes: the read stays in bounds, ``exists`` is false.
         at = best[b, minimum(m, classes * size - 1)]
         exists = all_of(m < total[b], m < classes * size)
         return exists, at // size, order[b * classes + at // size, at % size]

@@ -254,6 +254,8 @@ class _DecodeTask:
 
         return Allocate(acc, seq([
             tile(lambda i, _: BufferStore(acc, const(0, float32), i)),
+            # The accumulators stay in registers over all keys, and a value is loaded once for all
+            # queries.
             loop("key", self.shape.keys, step), tile(write),
         ]))
 

@@ -29,6 +29,7 @@ def stages_to_materialize(outputs: Sequence[te.Tensor]) -> list[te.ComputeOp]:
     readers = consumers_of(ops)
     computed: dict[int, int] = {}  # by id: element computations in total if inlined
     kept: list[te.ComputeOp] = []
+    # Readers first: how often they are computed says how often this stage would be.
     for op in reversed(ops):
         size = elements(op)
         if id(op) in results:

@@ -57,6 +57,7 @@ def plan_prepacked(
     if dot.shifts_left:
         for width in range(vectors, 0, -1):
             tile = RegisterTile(m + 1, width)
+            # A tile must divide the panel: its columns lie in one.
             if vectors % width == 0 and fits_registers(tile, target):
                 return DotProductPlan(dot, tile, panels)
     tile = choose_tile(m, -(-n // panels.nr) * vectors, target, vector_step=vectors)

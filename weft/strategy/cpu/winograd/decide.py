@@ -48,6 +48,7 @@ def _offer_tile(problem: ConvProblem, tile: int, target: CpuTarget) -> Offer:
     cycles = plan_winograd(
         WinogradShape(tile, shape.batch, -(-rows // tile), -(-columns // tile), shape.inputs,
                       shape.outputs // block, block, shape.dtype), target).total_cycles
+    # The bound, not an estimate: Winograd must be faster than any direct convolution.
     direct = direct_roofline_cycles(shape, target)
     if cycles * MINIMUM_SPEEDUP >= direct:
         return Rejected(ALGORITHMS[tile], f"{direct / cycles:.2f} times the speed of a direct "
