@@ -212,7 +212,7 @@ class Digest:
                 if not isinstance(function, FunctionType):
                     continue
                 if not is_library_file(function.__code__.co_filename):
-                    raise UnknownError(f"{function.__qualname__} is not the library's")
+                    raise UnknownError(f"{function.__qualname__} replaces a library function")
                 self.add(name, function.__qualname__)
 
     def _library_object(self, value: Any) -> None:

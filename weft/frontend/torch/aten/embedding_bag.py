@@ -156,7 +156,7 @@ def _added_to_winners(node: Node, grad: Expr, winners: Expr, sizes: Expr,
 
 
 def _in_shape(node: Node, index: int, value: Expr) -> Any:
-    """A result saved for gradients; zeros if torch saves another shape, which it does not read."""
+    """A result that gradients read; zeros in the traced shape if torch leaves it out."""
     shape = tuple(n if isinstance(n, int) else -1 for n in node.result[index].shape)
     dtype = node.dtype(index)
     if shape_in(value) == shape or -1 in shape:
