@@ -15,7 +15,7 @@ from weft.support.errors import UnsupportedModelError
 _INDICES = {1: op.nn.max_pool1d_indices, 2: op.nn.max_pool2d_indices, 3: op.nn.max_pool3d_indices}
 
 
-def places_of_largest(node: Node, window: Window) -> Expr:
+def indices_of_largest(node: Node, window: Window) -> Expr:
     """Return int64 indices into the flattened input; the first of equal maxima is taken.
 
     With ``storage_order`` 1 the spatial axes are flattened in column-major order.

@@ -9,7 +9,7 @@ from typing import Any
 
 from weft import op
 from weft.frontend.onnx.node import Node, tensor_type
-from weft.frontend.onnx.pool_indices import places_of_largest
+from weft.frontend.onnx.pool_indices import indices_of_largest
 from weft.frontend.onnx.registry import converts
 from weft.frontend.onnx.reshaping import reshape_to
 from weft.frontend.onnx.windows import WINDOW_ATTRIBUTES, Window, window_of
@@ -26,7 +26,7 @@ def max_pool(node: Node) -> Sequence[Expr]:
     if node.outputs_read <= 1:
         return (largest,)
     window = window_of(node, node.attrs.integers("kernel_shape") or (), node.shape()[2:])
-    return largest, places_of_largest(node, window)
+    return largest, indices_of_largest(node, window)
 
 
 @converts("AveragePool", attributes=(*WINDOW_ATTRIBUTES, "ceil_mode", "count_include_pad"))

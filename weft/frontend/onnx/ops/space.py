@@ -23,11 +23,11 @@ def depth_to_space(node: Node) -> Expr:
     return node.call(op.nn.depth_to_space, node.input(0), block_size=_block_size(node), mode=mode)
 
 
-def _by_place(node: Node) -> Expr:
+def _by_position(node: Node) -> Expr:
     return node.call(op.nn.space_to_depth, node.input(0), block_size=_block_size(node))
 
 
-register("SpaceToDepth", _by_place, attributes=("blocksize",))
+register("SpaceToDepth", _by_position, attributes=("blocksize",))
 
 
 @converts("SpaceToDepth", since=28, attributes=("blocksize", "mode"))
@@ -35,7 +35,7 @@ def space_to_depth_in_order(node: Node) -> Expr:
     """Convert with ``mode``: the block position is the outer (DCR) or inner (CRD) channel index."""
     mode = node.attrs.text("mode", "DCR")
     if mode == "DCR":
-        return _by_place(node)
+        return _by_position(node)
     size, shape = _block_size(node), node.shape()
     if mode != "CRD" or len(shape) != 4 or not all(isinstance(d, int) for d in shape):
         raise node.fail("unsupported mode or shape", got=f"{mode!r} of shape {shape}",
