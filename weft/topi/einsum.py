@@ -96,6 +96,7 @@ def _join(operands: Sequence[tuple[te.Tensor, str]], output: str) -> te.Tensor:
     sizes: dict[str, PrimExpr] = {}
     for tensor, names in operands:
         for name, size in zip(names, tensor.shape, strict=True):
+            # An axis of size 1 broadcasts: another operand has the size.
             if name not in sizes or int_value(sizes[name]) == 1:
                 sizes[name] = size
     inner = {n: te.reduce_axis(s, name=f"k{n}") for n, s in sizes.items() if n not in output}

@@ -65,6 +65,7 @@ def sign(x: te.Tensor) -> te.Tensor:
 
     def of(v: PrimExpr) -> PrimExpr:
         zero = const(0, v.dtype)
+        # Zeros and NaN pass through both selections unchanged.
         positive = select(v > zero, const(1, v.dtype), v)
         if v.dtype.code == "uint":
             return positive

@@ -295,6 +295,7 @@ def _drop_no_ops(
         if kind == "reshape":
             if argument == shape:
                 continue
+            # Of two reshapes in a row the first is without effect.
             if result and result[-1][0] == "reshape":
                 result.pop()
             shape = argument

@@ -75,6 +75,7 @@ def scatter_nd(
             return _store(outputs[0], position, tuple(range(length)), values.load(*i),
                           COMBINE[reduction])
 
+        # Serial, as in ``scatter_elements``.
         return seq([copy(source, outputs[0]), nest(values.shape, update)])
 
     return te.extern([x.shape], [x, indices, updates], build, [x.dtype], "scatter_nd")[0]

@@ -30,6 +30,7 @@ def sparse_to_dense(
             return IfThenElse(all_of(*inside), store) if inside else store
 
         clear = nest(dense.shape, lambda i: BufferStore(dense, other.load(), i))
+        # Serial: of entries with equal indices the last one stays.
         return seq([clear, nest(numbers.shape, put)])
 
     return te.extern([shape], [indices, values, default], build, [values.dtype],

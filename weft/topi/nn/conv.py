@@ -146,6 +146,7 @@ class _Border:
         for letter, ((before, after), size) in self.skipped.items():
             bounds += [source[letter] >= 0] if before else []
             bounds += [source[letter] < size] if after else []
+        # Only rows at the border have such taps: loop partitioning frees the others of the check.
         return te.likely(all_of(*bounds)) if bounds else None
 
 
@@ -172,6 +173,7 @@ class _Reduction:
         outer = te.reduce_axis(channels // block, name="ic_outer")
         inner = te.reduce_axis(block, name="ic_inner")
         self.channel = BlockedIndex(outer.var, inner.var, block)
+        # Inner channels last: they are neighbours in blocked data (``NCHW16c``).
         self.axes = [outer, *over, inner]
 
 

@@ -202,6 +202,7 @@ def _pool_by_columns(
             source[position] = index[position] * axis.stride + k.var * axis.step
         return reducer(padded[tuple(source)], taps[:-1])
 
+    # The columns cover the padded width: neighbouring windows share those between them.
     columns = te.compute(shape, column, name="pool_columns")
     last, coord = axes[-1], positions[-1]
 

@@ -79,6 +79,7 @@ def _pack(tile: Tile) -> Stmt:
         value = tile.q.load(*tile.at, tile.first + j, d).astype(float32)
         return BufferStore(target, value * scale, (d, j))
 
+    # Lanes without a query are computed too: zeros give them defined scores.
     clear = None if tile.is_whole else tile.fill(target, shape.depth, const(0, float32))
     return seq([clear, tile.transpose(shape.depth, element, into_lanes=True)])
 

@@ -48,6 +48,7 @@ def schedule_blocked(ctx: CpuContext, *, tile: RegisterTile, row_block: int) -> 
     task = stage.fuse(axes.n, *outer, row_blocks, blocks)
     if work_of(compute_of(ctx.anchor)) >= PARALLEL_THRESHOLD:
         stage.parallel(task)
+    # The operators that are fused behind read a tile of sums from registers.
     s[acc].compute_at(stage, inner[-1])
     _order_reduction(ctx, s[acc])
 
@@ -75,6 +76,7 @@ def _axes(ctx: CpuContext, stage: te.Stage) -> _Axes:
     if lane_index is not None:
         lane = axes[lane_index]
         return _Axes(n, oc, rows, ow, lane, size_of(oc.extent), size_of(lane.extent))
+    # Channels-last: the channels of a position are neighbours, so that a block of them is a vector.
     block = Layout.parse(attrs.kernel_layout).factor_of("O")
     blocks = size_of(oc.extent) // block
     oc, lane = stage.split(oc, factor=block)

@@ -62,6 +62,8 @@ class _PackedMatmul:
             *at, panel, block, within, inner = index
             row, k = panel * mr + within, block * chunk + inner
             value = dot.convert(element(at, row, k), dot.left)
+            # Padding along K is zero after the shift, here and in B: it adds to neither the sums
+            # nor their corrections.
             padding = const(0, dot.left)
             if self.has_row_of_ones:
                 padding = select(row.equal(self.rows), const(1, dot.left), padding)

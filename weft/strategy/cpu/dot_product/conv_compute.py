@@ -39,10 +39,12 @@ class _Window:
         batch, channels, height, width = data.shape
         (top, bottom), (left, _) = side_padding(self.attrs.padding, 2)
         stride = self.attrs.strides[1]
+        # A multiple of the stride, by which ``grouped`` splits the row.
         row = (self.columns + (self.taps[1] - 1) * self.attrs.dilation[1] // stride) * stride
 
         def element(n: PrimExpr, c: PrimExpr, y: PrimExpr, x: PrimExpr) -> PrimExpr:
             inside = all_of(y >= top, y < height + top, x >= left, x < width + left)
+            # The padding is shifted like the data: the correction counts it with the kernel's sum.
             value = plan.convert(data[n, c, y - top, x - left], plan.right)
             return if_then_else(inside, value, plan.zero(data.dtype, plan.right))
 
@@ -97,6 +99,7 @@ def dot_product_conv(
         return kernel[o, ky, kx, d, k].astype(plan.accumulator)
 
     def element(n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr) -> PrimExpr:
+        # Column ``x * stride + right`` of the padded row, in the order of the copy.
         right = kx * attrs.dilation[1]
         pixel = copied[n, d, y * down + ky * attrs.dilation[0], right % stride,
                        x + right // stride, k]

@@ -50,6 +50,7 @@ def find_transposed_access(
     columns = groups[-1][-1]
     for load in loads_of(body):
         across = stride_along(load, columns, size=lanes if _extent(groups[-1]) > lanes else None)
+        # Broadcast, contiguous or unknown: nothing to transpose.
         if across in (0, 1, None):
             continue
         for index, group in enumerate(groups[:-1]):

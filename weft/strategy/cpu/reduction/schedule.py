@@ -89,6 +89,7 @@ def _split_among_threads(
     """
     tensor = op.output(0)
     stage = ctx.schedule[tensor]
+    # The outermost reduction axis: a chunk keeps the inner ones whole.
     outermost = kept.fused_reduction(stage, op)[0]
     if size_of(outermost.extent) < PARTIALS:
         return None

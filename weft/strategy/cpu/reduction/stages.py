@@ -41,6 +41,7 @@ class KeptStages:
         """Outputs, reductions, and costly stages with several readers."""
         ops = computes_below(outputs)
         results = {id(t.op) for t in outputs}
+        # Outputs are stored anyway, and a reduction cannot be inlined.
         readers = consumers_of(ops)
         return KeptStages(tuple(
             op for op in ops
