@@ -42,6 +42,8 @@ negative = unary("negative", np.negative, doc="-x", compute=elementwise.negative
 abs = unary("abs", np.abs, doc="The magnitude of x.", compute=elementwise.absolute,
             relation=numeric, cases=(*UNARY_CASES, *_INTEGERS),
             grad=lambda call, _y, dy: [dy * sign(call.args[0])], traits=CONTINUOUS)
+# Where a derivative is a function of the result y, the gradient uses y: it is known already, and
+# the function is not evaluated a second time.
 exp = unary("exp", np.exp, doc="e**x", grad=lambda _call, y, dy: [dy * y],
             traits=_EXPENSIVE_AND_SENSITIVE)
 log = unary("log", np.log, doc="The natural logarithm of x.", cases=_POSITIVE,
@@ -64,6 +66,7 @@ sigmoid = unary("sigmoid", sigmoid_reference, doc="1 / (1 + exp(-x))",
 tanh = unary("tanh", np.tanh, doc="The hyperbolic tangent of x.",
              grad=lambda _call, y, dy: [dy - dy * y * y],
              traits=replace(CONTINUOUS, is_expensive=True))
+# The factor of the gradient is 2 / sqrt(pi).
 erf = unary("erf", erf_reference, doc="The error function of x.",
             grad=lambda call, _y, dy: [
                 dy * exp(-(call.args[0] * call.args[0])) * scalar(1.1283791670955126, call.args[0])

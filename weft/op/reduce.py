@@ -77,6 +77,7 @@ def reduce_layout(
     letters = "".join(layout.primal_axes[a] for a in reduced_axes(attrs, len(data_shape(types))))
     axes = tuple(i for i, axis in enumerate(layout.axes) if axis.letter in letters)
     is_split = [layout.block_index_of(a) is not None for a in letters]
+    # An axis of size 1, which ``keepdims`` leaves, cannot be split into blocks.
     if attrs.keepdims and True in is_split:  # ``any`` is an operator in this module
         return None
     result = layout if attrs.keepdims else without_letters(layout, letters)
@@ -207,6 +208,7 @@ def _prod_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     axes = reduced_axes(attrs, tensor_type(x).ndim)
     zero, one = scalar(0.0, x), scalar(1.0, x)
     is_zero = op.equal(x, zero)
+    # The product of the other factors is y / x, but 0 / 0 at a zero.
     others = op.prod(op.where(is_zero, one, x), axis=axes, keepdims=True)
     zeros = op.sum(op.cast(is_zero, dtype=tensor_type(x).dtype), axis=axes, keepdims=True)
     at_zero = op.where(op.equal(zeros, one), others, zero)

@@ -177,6 +177,7 @@ def expand_attention(call: Call) -> Expr | None:
     mask = call.args[3] if len(call.args) > 3 else None
     (*lead, rows, depth), (*shared, keys, _) = types[0].concrete_shape, types[1].concrete_shape
     width, dtype = types[2].concrete_shape[-1], types[0].dtype
+    # Of 16-bit floats, the scores and weights stay in float32; only the result is rounded.
     wide = dtype if dtype.bits > 16 else float32
     stack = math.prod(shared)
     together = math.prod(lead) // max(stack, 1) * rows
@@ -220,6 +221,7 @@ def _defined(scores: Expr, weights: Expr, mask: Expr | None, attrs: AttentionAtt
     zero, sees_always = const(0.0, dtype), not attrs.causal or attrs.offset >= 0
     if attrs.undefined == "zero":
         return get_op("where")(get_op("isnan")(weights), zero, weights)
+    # Without a mask, each query sees at least the first key, so no row is hidden as a whole.
     if attrs.undefined == "nan" or (mask is None and sees_always):
         return weights
     top = get_op("max")(scores, axis=(-1,), keepdims=True)

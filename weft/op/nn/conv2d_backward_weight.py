@@ -94,6 +94,7 @@ def _as_convolution(call: Call) -> Expr | None:
         return None
     grad, data = call.args
     transpose, order = get_op("transpose"), (1, 0, 2, 3)
+    # The taps are the outputs of this convolution, so strides and dilation are exchanged.
     taps = get_op("nn.conv2d")(
         transpose(data, axes=order), transpose(grad, axes=order), strides=attrs.dilation,
         dilation=attrs.strides, padding=full_padding(attrs.padding, 2), out_dtype=attrs.out_dtype,

@@ -44,6 +44,7 @@ def data_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
         # Position p of the padded data gets a share of output o at p = o * stride + tap offset.
         wide = spread_along(wide, i + 2, span, attrs.strides[i], span + size + first, step)
         wide = _from(wide, i + 2, first, span + size, call)
+    # The operator computes a correlation; reversing the taps transposes it.
     flipped = op.strided_slice(w, begin=tuple(t - 1 for t in taps),
                                end=tuple(-t - 1 for t in taps), strides=(-1,) * len(taps),
                                axes=axes)
@@ -88,6 +89,8 @@ def weight_gradient(x: Expr, w: Expr, dy: Expr, attrs: Any, call: Call) -> Expr:
     images = op.reshape(swapped, newshape=(channels // groups, groups * count, *sizes),
                         allowzero=True)
     grads = op.transpose(dy, axes=(1, 0, *axes))
+    # The taps are ``dilation`` apart in the data, the outputs ``strides``. The taps are the outputs
+    # here, so the two are exchanged.
     dw = _convolution_of(len(taps))(images, grads, strides=attrs.dilation, dilation=attrs.strides,
                                   padding=full_padding(attrs.padding, len(taps)), groups=groups)
     # Rows at the edge that no window reached would give further taps.

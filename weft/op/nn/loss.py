@@ -162,6 +162,7 @@ def _expand_nll_loss(call: Call) -> Expr | None:
         return None
     column = (classes, *(1,) * (type_.ndim - 2))
     numbers = const(np.arange(classes, dtype=kind.numpy).reshape(column))
+    # The ignored class is usually out of range; ``counted`` excludes it after the clamp.
     found = get_op("minimum")(get_op("maximum")(targets, const(0, kind)), const(classes - 1, kind))
     chosen = get_op("equal")(get_op("expand_dims")(found, axis=1), numbers)
     counted = get_op("not_equal")(get_op("expand_dims")(targets, axis=1),

@@ -189,6 +189,7 @@ def _layer_norm_expansion(call: Call) -> Expr:
     x, gamma, beta = call.args
     attrs, type_ = attrs_of(call, LayerNormAttrs), tensor_type(x)
     axis = attrs.axis % type_.ndim
+    # The mean of the squares less the square of the mean would lose digits by cancellation.
     centred = op.subtract(x, op.mean(x, axis=(axis,), keepdims=True))
     variance = op.mean(op.multiply(centred, centred), axis=(axis,), keepdims=True)
     scale = op.rsqrt(op.add(variance, const(attrs.epsilon, type_.dtype)))

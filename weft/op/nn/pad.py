@@ -110,6 +110,7 @@ def join_mirrored(
 
     def reversed_slice(first: int, stop: int) -> Expr:
         """The elements from ``first`` down to ``stop``, exclusive."""
+        # A slice counts negative bounds from the end; -1 stands for the position before the first.
         end = stop if stop >= 0 else stop - size
         return get_op("strided_slice")(x, begin=(first,), end=(end,), strides=(-1,), axes=(axis,))
 
@@ -165,5 +166,6 @@ def _pad_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     begin = tuple(before for before, _ in attrs.pad_width)
     end = tuple(b + size for b, size in zip(begin, shape, strict=True))
     inner = op.strided_slice(dy, begin=begin, end=end)
+    # The pad value is every element of the border.
     border = op.subtract(op.sum(dy), op.sum(inner))
     return [inner, border if tensor_type(value).ndim == 0 else typed_zeros(value)]

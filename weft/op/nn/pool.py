@@ -69,6 +69,7 @@ def _window_count(axis: AxisWindow, size: Dim) -> Dim:
     padded = size + (axis.before + axis.after)
     if not axis.ceil_mode:
         return window_count(padded, axis.span, axis.stride)
+    # As in PyTorch, the last window must begin in the data or in the padding before it.
     windows_up = window_count_up(padded, axis.span, axis.stride)
     inside = window_count(size + axis.before, 1, axis.stride)
     if isinstance(windows_up, int) and isinstance(inside, int):
@@ -95,6 +96,7 @@ def expect_windows(
     for letter, axis in zip(window.spatial, axis_windows(window), strict=True):
         position = layout.index_of(letter)
         size = shape[position]
+        # Otherwise a window could lie in the padding alone, and have no maximum.
         if max(axis.before, axis.after) >= axis.span:
             ctx.fail("the padding is not smaller than the window", arg=arg, axis=position,
                      expected=f"padding below {axis.span}", got=max(axis.before, axis.after))

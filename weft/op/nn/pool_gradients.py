@@ -42,6 +42,7 @@ class _Windows:
         self.counts = tuple(result[attrs.layout.index(a)] for a in self.spatial)
         self.sides = side_padding(attrs.padding, len(self.spatial))
         self.first = tuple(before for before, _ in self.sides)
+        # With ``ceil_mode``, the last window may end behind the padding.
         needed = [
             (count - 1) * stride + (size - 1) * dilation + 1
             for count, stride, size, dilation in zip(
@@ -93,6 +94,7 @@ def max_pool_gradient(call: Call, y: Expr, dy: Expr) -> list[Expr]:
     padded = windows.pad(windows.data, lowest)
     best, grad = (to_order(t, windows.attrs.layout, windows.channels_first) for t in (y, dy))
     total: Expr | None = None
+    # False where the maximum is NaN: no tap equals it, so the window has no gradient to pass on.
     left = infer_expr(op.equal(best, best), trust=True)  # windows with a pending gradient
     for tap in windows.taps():
         won = op.logical_and(left, op.equal(windows.read(padded, tap), best))
@@ -131,4 +133,5 @@ def _tap_counts(windows: _Windows) -> np.ndarray:
         starts = np.arange(windows.counts[i]) * attrs.strides[i]
         taps = starts[:, None] + np.arange(attrs.pool_size[i]) * attrs.dilation[i]
         along.append(((taps >= low) & (taps < high)).sum(axis=1))
+    # At least 1, because the gradient is divided by it.
     return np.maximum(functools.reduce(operator.mul, np.ix_(*along)), 1)

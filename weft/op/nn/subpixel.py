@@ -205,6 +205,7 @@ class _Builder:
             padding=(*(before for before, _ in sides), *(after for _, after in sides)),
             out_dtype=attrs.out_dtype, span=self.call.span,
         )
+        # 0 copies the batch size, which may be symbolic.
         return reshape(result, newshape=(0, groups * outputs, *counts,
                                          *(a.positions for a in self.axes)))
 

@@ -145,6 +145,8 @@ def _relation(build: Build, roles: tuple[Role, ...]) -> Relation:
         try:
             meaning = infer_expr(build(*map(_variable, ctx.args), ctx.attrs))
         except TypeInferenceError as error:
+            # The user did not write the operators of the composition, so their error is reported as
+            # one of the composed operator.
             first = error.errors[0] if error.errors else error
             ctx.fail(first.what, expected=first.expected, got=first.got, help=first.help)
             raise

@@ -57,6 +57,7 @@ def _dense(x: Expr, w: Expr, xz: Expr, wz: Expr, _xs: Expr, _ws: Expr, attrs: De
     if not (_are_bytes(x, w) and is_plain):
         rows = centred(w, wz, _weight_rows(attrs, 2))
         return dense(centred(x, xz), rows, **_in_int32(attrs))
+    # As bytes, the operands suit dot-product instructions; centred ones exceed 8 bits.
     result = dense(x, w, **_in_int32(attrs))
     a, b = along(xz, 0, 1), along(wz, -1, 1)
     if not is_zero(xz):

@@ -110,6 +110,7 @@ def rounded(steps: Expr, rounding: str, real: DType = FLOAT) -> Expr:
     """The rounded numbers, in the dtype ``real`` of the steps."""
     if rounding == "even":
         return round_even(steps)
+    # In float32, the sum of 0.5 and the number just below it rounds up to 1.
     wide = steps if real == DOUBLE else cast(steps, dtype=DOUBLE)
     half = const(0.5, DOUBLE)
     if rounding == "upward":
@@ -122,6 +123,7 @@ def rounded(steps: Expr, rounding: str, real: DType = FLOAT) -> Expr:
 def limits(dtype: DType) -> tuple[float, float]:
     """The range of an integer dtype, as far as float32 represents it."""
     info = np.iinfo(dtype.numpy)
+    # 2**31 - 1 becomes 2**31 in float32, which does not fit into int32.
     high = np.float32(info.max)
     return float(info.min), float(high if int(high) <= info.max else np.nextafter(
         high, np.float32(0)))

@@ -74,6 +74,7 @@ def _gather_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     attrs = attrs_of(call, GatherAttrs)
     x, indices = call.args
     last = tensor_type(x).concrete_shape[attrs.axis] - 1
+    # ``gather`` clamps its indices, while ``scatter_elements`` ignores those out of range.
     positions = op.clip(indices, a_min=0, a_max=max(last, 0))
     return [op.scatter_elements(typed_zeros(x), positions, dy, axis=attrs.axis, reduction="add"),
             typed_zeros(indices)]

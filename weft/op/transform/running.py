@@ -92,6 +92,7 @@ def _extreme_gradient(call: Call, y: Expr, dy: Expr) -> Sequence[Expr]:
     steps = np.arange(shape[axis], dtype=np.int64)
     ranks = Constant((steps[::-1] if attrs.reverse else steps).copy()
                      .reshape(-1, *(1,) * (len(shape) - axis - 1)))
+    # From the first NaN on, the results are NaN, which equal nothing: they come from the last NaN.
     is_here = logical_or(equal(x, y), isnan(x)) if tensor_type(x).dtype.is_float else equal(x, y)
     nowhere, last = (Constant(np.asarray(n, np.int64)) for n in (-1, shape[axis] - 1))
     rank = cummax(where(is_here, ranks, nowhere), axis=axis, reverse=attrs.reverse)

@@ -110,10 +110,12 @@ def _scatter_elements_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     if 0 in shape or size == 0:
         return [dy, typed_zeros(indices), typed_zeros(updates)]
     positions = op.clip(op.cast(indices, dtype="int64"), a_min=0, a_max=size - 1)
+    # Updates at indices out of range are ignored, and so get no gradient.
     stays = op.equal(positions, op.cast(indices, dtype="int64"))
     arriving = op.gather(dy, positions, axis=axis)
     kept = dy
     if attrs.reduction == "update":
+        # Scattering the numbers of the updates tells which of them is the last at each element.
         numbers = Constant(np.arange(int(np.prod(shape))).reshape(shape))
         unwritten = op.full(Constant(np.asarray(-1)), shape=static_shape(x, call))
         last = op.gather(op.scatter_elements(unwritten, indices, numbers, axis=axis), positions,

@@ -70,6 +70,7 @@ def _copied(
 
 def _rest(ctx: RelationContext, source: Shape, known: Shape) -> Dim:
     """The size for -1; factors that both shapes share are cancelled first."""
+    # The quotient of symbolic products would be symbolic even where it is a number.
     remaining = list(source)
     divisor: Dim = 1
     for dim in known:

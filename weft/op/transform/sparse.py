@@ -95,6 +95,7 @@ def _sparse_to_dense_gradient(call: Call, _y: Expr, dy: Expr) -> list[Expr]:
     indices, values, default = call.args
     shape = tensor_type(call).concrete_shape
     count = tensor_type(values).concrete_shape[0]
+    # Numbers from 1, because 0 stands for the default value.
     numbers = Constant(np.arange(1, count + 1))
     owner = op.sparse_to_dense(indices, numbers, Constant(np.asarray(0)), output_shape=shape)
     flat = op.reshape(owner, newshape=(-1,))
