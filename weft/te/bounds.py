@@ -140,6 +140,7 @@ class _Inference:
         if isinstance(stage.op, ComputeOp):
             roots.update(zip(stage.op.axis, shape, strict=True))
         extents = loop_extents(stage, roots)
+        # The loops come first: ``_loop_var`` simplifies the extents from which values are computed.
         loop_vars = {a: self._loop_var(a, extents) for a in stage.leaf_iter_vars}
         values = axis_values(stage.relations, loop_vars, extents)
         buffers = tuple(self._buffer(stage, t, shape) for t in stage.tensors)

@@ -98,6 +98,7 @@ def _axis_names(fcompute: Callable[..., Body], count: int) -> list[str]:
     for p in inspect.signature(fcompute).parameters.values():
         if p.kind is p.VAR_POSITIONAL:
             names.extend(f"i{k}" for k in range(len(names), count))
+        # A parameter with a default captures a value (``lambda i, n=n: ...``) and is no index.
         elif p.kind is not p.KEYWORD_ONLY and p.default is p.empty:
             names.append(p.name)
     if len(names) != count:

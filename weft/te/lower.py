@@ -53,6 +53,7 @@ def _check_arguments(schedule: ScheduleState, args: Sequence[Tensor], name: str)
     if len(set(args)) != len(args):
         raise LoweringError(f"{name}: duplicate argument")
     is_output = [t in schedule.outputs for t in args]
+    # The function's last ``num_outputs`` tensors are its outputs.
     if is_output != sorted(is_output):
         raise LoweringError(f"{name}: the arguments must be the inputs and then the outputs")
     for what, needed in (("output", schedule.outputs), ("input", inputs)):

@@ -103,6 +103,8 @@ class NestBuilder:
         if int_value(extent) == 0:
             return seq([])
         if kind in (ForKind.VECTORIZED, ForKind.UNROLLED) and int_value(extent) is None:
+            # The primitive has checked the axis; the region computed here may be symbolic all the
+            # same.
             raise self.stage.error(f"axis {leaf.name} is {kind.value}, but its extent {extent} "
                                    "is not constant here")
         return For(var, const(0), extent, kind, body, self.stage.thread_tags.get(leaf),
@@ -113,6 +115,7 @@ class NestBuilder:
         notes = dict(self.stage.pragmas.get(leaf, {}))
         tensorized = self.stage.tensorized
         if with_instruction and tensorized is not None:
+            # Loops of one iteration are not emitted: the outermost emitted loop carries the note.
             first = next((a for a in self.leaves[self.stage.leaf_index(tensorized[0]):]
                           if isinstance(self.plan.loop_vars[a], Var)), None)
             if leaf is first:

@@ -118,6 +118,7 @@ def _many(value: PrimExpr | Values) -> Values:
 def min_value(dtype: DType) -> PrimExpr:
     """The smallest value of ``dtype``: minus infinity for floats."""
     if dtype.is_float:
+        # Not the smallest finite number, which would win a maximum of minus infinities.
         return const(-math.inf, dtype)
     if dtype.is_bool or dtype.code == "uint":
         return const(0, dtype)

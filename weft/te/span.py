@@ -48,6 +48,7 @@ class Span:
 
     @property
     def is_point(self) -> bool:
+        # Expressions are interned, so equal ones are identical.
         return self.low is self.high
 
     @property

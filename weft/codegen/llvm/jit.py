@@ -33,6 +33,7 @@ class JitLibrary(NativeLibrary):
         _check_closed(tables)
         self._names = {s.name for table in tables for s in table if s.is_defined}
         with _lock:
+            # MCJIT is created from a module; the objects are added to an empty one.
             self._module = llvm.parse_assembly("")
             machine = new_target_machine(target or CpuTarget.host())
             self._engine = llvm.create_mcjit_compiler(self._module, machine)

@@ -87,6 +87,7 @@ class FunctionCalls:
 
     def ends_in(self, scope: Expr, keys: Container[FunctionKey]) -> bool:
         """Whether ``scope`` ends in a call of one of ``keys``."""
+        # In A-normal form, ``let v = f(x); v`` ends in the call.
         while isinstance(scope, Let) and scope.body is not scope.var:
             scope = scope.body
         last = scope.value if isinstance(scope, Let) else scope
@@ -121,6 +122,7 @@ class FunctionCalls:
                     yield called
 
     def _called(self, call: Call) -> FunctionKey | None:
+        # Unlike ``key_of``, also for a function whose let has not been lowered yet.
         if isinstance(call.op, Var):
             return call.op
         return self.key_of(call)

@@ -160,6 +160,7 @@ class _Lowering:
     def _value(self, expr: Expr) -> Value:
         while isinstance(expr, Var) and id(expr) not in self.values:
             if not self.bound:
+                # Collected once, when the first let-bound variable is met.
                 lets = (e for e in post_order(self.main.body) if isinstance(e, Let))
                 self.bound = {let.var: let.value for let in lets}
             if expr not in self.bound:

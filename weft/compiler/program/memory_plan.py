@@ -88,6 +88,7 @@ class FreeList:
         """The offset of a block of ``size`` bytes: best fit, else at the end of the arena."""
         fitting = [(self._sizes[s], s) for s in self._starts if self._sizes[s] >= size]
         if fitting:
+            # Of equal blocks the first, so that the plan is deterministic.
             _, start = min(fitting)
             self._carve(start, size)
             return start

@@ -125,6 +125,7 @@ class StepWriter:
     @contextmanager
     def loop(self, first: Sequence[tuple[BufferRef, TensorType]]) -> Iterator[LoopFrame]:
         """Start a loop whose loop-carried values are initialised from ``first`` (buffer, type)."""
+        # Copies, because jumps overwrite the variables, and the first values may be used elsewhere.
         variables = tuple((self.temporary(type_), type_) for _, type_ in first)
         for (source, type_), (target, _) in zip(first, variables, strict=True):
             self.copy(type_, source, target)

@@ -121,6 +121,8 @@ def _combine_partials(
                      for i in range(len(op.body)))
         stage.op = dataclasses.replace(op, reduce_axis=(lanes,), body=body)
     leaves = stage.leaf_iter_vars
+    # The loop over the partial results replaces all reduction loops, at the outermost position of
+    # these. Their splits belong to the partial results now.
     first_reduce = next(i for i, a in enumerate(leaves) if a.kind == REDUCE)
     leaves[first_reduce] = lanes
     stage.leaf_iter_vars = [a for a in leaves if a is lanes or a.kind != REDUCE]

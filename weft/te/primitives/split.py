@@ -50,6 +50,7 @@ def check_split(
 def _new_axes(
     stage: StageState, parent: IterVar, factor: int | None, nparts: int | None
 ) -> tuple[IterVar, IterVar]:
+    # A relation for its arithmetic alone: the new axes need their extents first.
     sizes = Split(parent, parent, parent, factor, nparts).extents(parent.extent)
     outer, inner = (
         stage.new_axis(f"{parent.name}.{suffix}", size, parent.kind)

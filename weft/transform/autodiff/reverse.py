@@ -123,6 +123,8 @@ class Sweep:
         """The adjoints of the values that ``branch`` reads from outside."""
         outside = _read_from_outside(branch, scopes, scope)
         values = [*outside, dy]
+        # The sweep of a branch stops at variables, so values from outside become variables
+        # meanwhile.
         inputs = [Var(f"in{i}", span=v.span, checked_type=type_of(v)) for i, v in enumerate(values)]
         body = fresh_copy(branch, dict(zip(outside, inputs, strict=False)))
         adjoints = yield self._sweep(body, inputs[-1])

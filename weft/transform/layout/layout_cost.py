@@ -76,12 +76,14 @@ class LayoutCosts:
         if node in self._choices and isinstance(node, Call):
             costs = [min(self._cost(node, c, arrives) for c in self._choices[node])
                      for arrives in (False, True)]
+            # Only the difference matters to the operand: the smaller cost arises in either layout.
             self._charge(node.args[0], _Costs(costs[0] - min(costs), costs[1] - min(costs)))
         elif _keeps_layout(node):
             for operand in _operands(node):
                 self._charge(operand, users)
         else:
             for operand in _operands(node):
+                # The node needs the original layout, so a blocked operand is converted back.
                 self._charge(operand, _Costs(0.0, self._conversion_of(operand)))
 
     def _charge(self, node: Expr, costs: _Costs) -> None:

@@ -129,6 +129,7 @@ class _Lift:
         if isinstance(node, Function) and node in self.names:
             self._define(node)
             return self._value(node)
+        # The function is global now, so its let is dropped.
         if isinstance(node, Let) and node.var in self.bound:
             return self.memo[node.body]
         if isinstance(node, Call) and not isinstance(node.op, GlobalVar):

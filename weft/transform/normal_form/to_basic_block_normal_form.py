@@ -75,4 +75,5 @@ def _named_nodes(body: Expr) -> set[Expr]:
         while node in seen:
             node = seen[node]  # noqa: PLW2901
         named.add(node)
+    # Leaves, such as variables and constants, need no name.
     return {node for node in named if children(node)}

@@ -107,6 +107,8 @@ class _Conversion:
 
     def _block(self, block: Expr, k: Var) -> Routine[Expr]:
         """``block`` with its result passed to ``k``; bindings are converted from last to first."""
+        # All variables first: the conversion runs backwards, and later bindings use earlier
+        # variables.
         bindings: list[Let] = []
         node = block
         while isinstance(node, Let):

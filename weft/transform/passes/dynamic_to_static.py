@@ -78,6 +78,7 @@ def _folded(node: Expr, shapes: set[Expr]) -> Expr | None:
         return None
     if op_name(node) == "shape_of":
         return _shape_constant(node)
+    # Other constants are left to ``fold_constant``, which limits the size of results.
     from_shapes = any(a in shapes for a in node.args)
     if from_shapes and op_name(node) and all(map(is_constant, node.args)):
         return evaluate_constant(node)

@@ -42,6 +42,7 @@ class FixedPoint(Pass):
                               expected="fixed_point{passes=(simplify_expr fold_constant)}")
         for _ in range(self.limit):
             after = run_pass(rounds, mod, ctx)
+            # The identity test saves the comparison where no pass changed anything.
             if after is mod or structural_equal(after, mod):
                 return mod
             mod = after

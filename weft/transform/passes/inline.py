@@ -47,6 +47,7 @@ class Inline(Pass):
         changed: dict[str, Function] = {}
         references = count_references(mod)
         effects = Effects()
+        # Callees first, so that the calls in an inlined body have been inlined themselves.
         for name in _callees_first(mod):
             fn = mod[name]
             if not is_primitive(fn):

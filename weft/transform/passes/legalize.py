@@ -46,6 +46,7 @@ class Legalize(FunctionPass):
             hook = hooks.get(node.op.name)
             if hook is None or not isinstance(original, Call):
                 return node
+            # Rewritten arguments may be untyped; the original ones have the same types.
             found = hook(node, [type_of(a) for a in original.args], ctx)
             return node if found is None else found
 

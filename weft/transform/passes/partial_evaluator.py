@@ -204,6 +204,7 @@ class PartialEvaluator:
             return known
         rule = _RULES.get(type(expr))
         value = self._at_once(expr, frame) if rule is None else (yield rule(self, expr, frame))
+        # By frame, since a body that is unfolded twice has two values; within one, sharing is kept.
         frame.computed[expr] = value
         return value
 
