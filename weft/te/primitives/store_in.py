@@ -37,7 +37,7 @@ def store_in(self: StageState, consumer: StageState) -> None:
     if self.is_output or self.scope != "global" or self.alignments or self.is_double_buffered:
         raise self.error("store_in of an output or of a stage with a scope, an alignment or a "
                          "double buffer")
-    # A reduction would read its accumulators, which the stored values occupy.
+    # A reduction initialises its buffer, which would overwrite the stored values.
     if not consumer.is_output or other.reduce_axis or len(mine.body) + len(other.body) > 2:
         raise self.error(f"store_in {consumer.name}, which is not an elementwise output")
     same = len(mine.axis) == len(other.axis) and all(
