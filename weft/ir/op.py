@@ -156,7 +156,10 @@ class Op(Expr):
         return self._add_hook("expansion", function)
 
     def layout(self, function: Callable[..., Any]) -> Any:
-        """Register the layout inference of the operator (see ``transform.alter_op_layout``)."""
+        """Register the layout inference of the operator (see ``transform.alter_op_layout``).
+
+        ``convert_layout`` passes through operators with ``keep_layout`` or ``join_layouts`` too.
+        """
         return self._add_hook("layout", function)
 
     def bounds(self, function: Callable[..., Any]) -> Any:

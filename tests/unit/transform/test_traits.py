@@ -40,6 +40,7 @@ from weft.ir.traits import (
     NarrowFloatCompute,
 )
 from weft.ir.typing.relations import broadcast_binary, identity_relation
+from weft.op.layout_inference import join_layouts, keep_layout
 from weft.support.errors import WeftError
 from weft.transform import (
     ComputeInFloat32,
@@ -221,8 +222,10 @@ def test_declared_traits_are_those_that_differ_from_the_default():
     assert dict(OPS.get("nn.matmul").traits.declared()) == dict(MATMUL.declared())
 
 
-def test_convert_layout_passes_through_elementwise_operators_of_a_user():
+def test_convert_layout_passes_through_operators_of_a_user_with_layout_inference():
     unary, binary = _unary("passes", OpTraits()), _binary("joins", OpTraits())
+    unary.layout(keep_layout)
+    binary.layout(join_layouts)
     image = "Tensor[(1, 2, 4, 4), float32]"
     kernel = "Tensor[(2, 2, 1, 1), float32]"
     mod = _typed(f"%0 = {unary.name}(nn.conv2d(%x, %w)); {binary.name}(nn.conv2d(%0, %w), %0)",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weft import op
-from weft.ir.attrs import NoAttrs
 from weft.ir.expr import Call, Constant, Expr, Tuple
-from weft.ir.op import Op, OpPattern
+from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.op.layout_inference import join_layouts, keep_layout
 from weft.op.reduce import reduced_axes
 from weft.transform.analysis.graph import known_type
 
@@ -171,13 +171,13 @@ _RULES: dict[str, Rule] = {
 def rule_of(operator: Op) -> Rule | None:
     """How calls of ``operator`` take permuted data; ``None`` if they need the original order.
 
-    Besides operators with a rule, these are unary elementwise ones, and broadcasting ones without
-    attributes, which could refer to an axis.
+    Besides operators with a rule in this module, these are operators whose registered layout
+    inference is ``keep_layout`` or ``join_layouts``. The fusion pattern would not do: an
+    elementwise operator may have an attribute ``axis``, or return several results.
     """
-    rule = _RULES.get(operator.name)
-    if rule is None and operator.pattern is OpPattern.ELEMWISE and len(operator.inputs) == 1:
-        return _unary
-    if rule is None and operator.pattern is OpPattern.BROADCAST and (
-            operator.attrs_type is NoAttrs and len(operator.inputs) > 1):
-        return _broadcast
-    return rule
+    inference = operator.hook("layout")
+    if inference is keep_layout:
+        return _RULES.get(operator.name, _unary)
+    if inference is join_layouts:
+        return _RULES.get(operator.name, _broadcast)
+    return _RULES.get(operator.name)
