@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from weft import te
 from weft.ir.attrs import Attrs
 from weft.ir.expr import Call
-from weft.support.errors import InternalError
+from weft.support.errors import InternalError, LoweringError
 from weft.target import Target
 
 A = TypeVar("A", bound=Attrs)
@@ -63,7 +64,9 @@ class Implementation:
     of one call on one core, ``None`` if the author gave no estimate; ``selection`` says how
     implementations are chosen by it. ``variants`` are the same algorithm with other parameters
     (tiles, blocks) than the cost model chose: ``weft tune`` times them, and a record may prefer
-    one.
+    one. With ``is_fallback`` it runs only calls without another candidate.
+
+    Raises ``LoweringError`` if ``seconds`` is negative or not finite.
     """
 
     name: str
@@ -71,3 +74,10 @@ class Implementation:
     compute: Callable[..., Any] | None = None
     seconds: float | None = None
     variants: Callable[[], Iterable[Implementation]] = no_variants
+    is_fallback: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds >= 0):
+            raise LoweringError(f"invalid estimate of the implementation {self.name}",
+                                expected="seconds, or None for no estimate",
+                                got=repr(self.seconds))

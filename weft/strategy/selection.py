@@ -2,8 +2,8 @@
 
 A tuning record decides where there is one (``records``). Otherwise the order is: implementations
 without an estimate, in the order in which strategies yield them, then the others by their estimated
-seconds, the first of equals. weft's own implementations always have an estimate, so one without it
-is a user's, who means it to be used.
+seconds, the first of equals, and last a fallback. weft's own implementations always have an
+estimate or are fallbacks, so any other is a user's, who means it to be used.
 """
 
 from __future__ import annotations
@@ -45,19 +45,24 @@ def implementations(call: Call, target: Target) -> list[Implementation]:
 def default_implementation(call: Call, target: Target) -> Implementation:
     """The default schedule of the target kind, which is derived from the tensor expressions alone.
 
-    A kind without one gets the schedule that every kernel starts from: a loop nest per stage.
+    A kind without one gets the schedule that every kernel starts from, a loop nest per stage, as a
+    fallback.
     """
     name = call.op.name if isinstance(call.op, Op) else "call"
     default = DEFAULT_SCHEDULES.find(target.kind)
     if default is None:
-        return Implementation(f"{name}.{target.kind}.unscheduled", lambda _: None)
+        return Implementation(f"{name}.{target.kind}.unscheduled", lambda _: None, is_fallback=True)
     return Implementation(f"{name}.{target.kind}.default", default.schedule,
                           seconds=default.seconds(call, target))
 
 
 def in_order(offered: Iterable[Implementation]) -> list[Implementation]:
-    """Implementations as they are preferred: without an estimate first, then by seconds."""
-    return sorted(offered, key=lambda one: -1.0 if one.seconds is None else one.seconds)
+    """Implementations as they are preferred: without an estimate, by seconds, fallbacks."""
+    return sorted(offered, key=_preference)
+
+
+def _preference(one: Implementation) -> tuple[bool, bool, float]:
+    return one.is_fallback, one.seconds is not None, one.seconds or 0.0
 
 
 class Reason(enum.StrEnum):

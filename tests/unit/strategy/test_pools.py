@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from weft import op
 from weft.ir.expr import Function, var
 from weft.ir.module import IRModule
 from weft.strategy.decision import decision_of
+from weft.strategy.selection import candidates
 from weft.tir.expr import BufferLoad
 from weft.tir.visitor import all_exprs
 from weft.transform.analysis.reference import evaluate
@@ -72,6 +75,27 @@ def test_not_a_number_wins_every_maximum():
     data[0, 1, 6, 5] = np.nan
     data[0, 0, 0, 20] = np.nan
     np.testing.assert_array_equal(weft.compile(module)(data), evaluate(module, [data]))
+
+
+@TARGETS
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_implementations_have_the_estimates_of_the_decision(target, name):
+    """Also where whole windows are rejected although their estimate is slightly shorter."""
+    shorter_windows = 0
+    for size, pool in itertools.product((14, 56, 112), (2, 3, 5, 7)):
+        x = var("x", (1, 3, size, size))
+        call = primitive([x], getattr(op.nn, name)(x, pool_size=(pool, pool))).body
+        decision = decision_of(call, target)
+        seconds = {decision.algorithm: decision.seconds,
+                   **{r.algorithm: r.seconds for r in decision.rejected if r.seconds is not None}}
+        found = candidates(call, target)
+        assert found[0].name == f"nn.{name}.cpu.{decision.algorithm}"
+        for one in found:
+            assert one.seconds == seconds[one.name.rpartition(".")[2]]
+        if decision.algorithm == "columns":
+            assert [one.name for one in found[1:]] == [f"nn.{name}.cpu.window"]
+            shorter_windows += seconds["window"] < decision.seconds
+    assert shorter_windows
 
 
 @pytest.mark.parametrize(("shape", "attrs", "algorithm", "reason"), [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -16,6 +18,7 @@ from weft.strategy.registry import STRATEGIES
 from weft.strategy.selection import Reason, candidates, in_order, select
 from weft.support.config import config
 from weft.support.errors import LoweringError
+from weft.target import TARGET_KINDS, Target, register_target_kind
 
 KEY = "cpu:nn.relu"
 
@@ -71,6 +74,47 @@ def test_a_user_s_implementation_without_an_estimate_is_used(strategies):
     offer(named("mine"))
     found = select(relu(), WIDE_CPU)
     assert (found.chosen.name, found.reason) == ("mine", Reason.NO_ESTIMATE)
+
+
+@pytest.mark.parametrize("seconds", [1e-12, None])
+def test_a_fallback_runs_only_calls_without_another_candidate(strategies, seconds):
+    fallback = named("loops", is_fallback=True)
+    offer(fallback, named("mine", seconds), complete=True)
+    assert select(relu(), WIDE_CPU).chosen.name == "mine"
+    STRATEGIES.remove(KEY)
+    offer(fallback, complete=True)
+    assert select(relu(), WIDE_CPU).chosen is fallback
+
+
+def test_a_target_kind_without_a_default_schedule_prefers_estimates_to_its_fallback():
+    @register_target_kind
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Tiny(Target):
+        kind: ClassVar[str] = "tiny"
+
+        def __str__(self) -> str:
+            return self.kind
+
+        @classmethod
+        def parse(cls, text: str) -> Tiny:
+            return cls()
+
+    @strategy("nn.relu", target="tiny")
+    def generator(call, target):
+        yield named("mine", 1.0)
+
+    found = select(relu(), Tiny())
+    STRATEGIES.remove("tiny:nn.relu")
+    TARGET_KINDS.remove("tiny")
+    assert (found.chosen.name, found.reason) == ("mine", Reason.ESTIMATE)
+    assert [one.name for one in found.others] == ["nn.relu.tiny.unscheduled"]
+    assert select(relu(), Tiny()).chosen.name == "nn.relu.tiny.unscheduled"
+
+
+@pytest.mark.parametrize("seconds", [-1e-6, float("nan"), float("inf")])
+def test_invalid_estimates_are_refused(seconds):
+    with pytest.raises(LoweringError, match="invalid estimate of the implementation mine"):
+        named("mine", seconds)
 
 
 def test_records_come_before_estimates_and_name_variants_too(strategies):

@@ -13,7 +13,9 @@ from weft.strategy.decision import Candidate, Decision, Rejected, choose, decide
 from weft.strategy.implementation import attrs_of
 from weft.target import CpuTarget
 
-POOL_OPS = tuple(f"nn.{kind}_pool{axes}d" for kind in ("max", "avg") for axes in (1, 2, 3))
+MAX_POOL_OPS = ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")
+AVG_POOL_OPS = ("nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d")
+POOL_OPS = (*MAX_POOL_OPS, *AVG_POOL_OPS)
 # Whole windows must be estimated this much shorter: the estimates are no more accurate.
 MAX_WINDOW_SHARE = 0.9
 
