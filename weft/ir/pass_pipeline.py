@@ -1,7 +1,8 @@
 """Pipelines of passes as text: ``fold_constant,fuse_ops{max_depth=8},dead_code_elimination``.
 
 Options are in braces, separated by commas. A tuple is in parentheses, with spaces between its items
-(``skip=(nn.dropout nn.lrn)``); a single item needs no parentheses.
+(``skip=(nn.dropout nn.lrn)``); a single item needs no parentheses. ``none`` is ``None`` for an
+option that may be ``None``.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def _make(name: str, options: str) -> Pass:
 def _read(text: str, hint: Any) -> Any:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        found = (_read(text, option) for option in typing.get_args(hint))
+        options = typing.get_args(hint)
+        if text == "none" and type(None) in options:
+            return None  # before a member such as ``str`` reads it as a value
+        found = (_read(text, option) for option in options)
         return next((value for value in found if value is not _REFUSED), _REFUSED)
     if origin in (tuple, frozenset):
         inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text

@@ -47,6 +47,8 @@ class AppendOp(FunctionPass):
     skip: tuple[str, ...] = ()
     limit: float | None = None
     quiet: bool = False
+    only: tuple[str, ...] | None = ()
+    label: str | None = ""
 
     def run(self, fn: Function, ctx: PassContext) -> Function:
         body = fn.body
@@ -114,6 +116,13 @@ def test_pipelines_print_as_they_are_written(text):
 def test_spellings_of_options():
     (made,) = parse_pipeline(" test_append_op { skip=nn.lrn , quiet, limit=none } ").passes
     assert made == AppendOp(skip=("nn.lrn",), quiet=True)
+
+
+def test_none_is_not_read_as_a_name():
+    (made,) = parse_pipeline("test_append_op{only=none,label=none}").passes
+    assert made == AppendOp(only=None, label=None)
+    (made,) = parse_pipeline("test_append_op{only=(none),label=some}").passes
+    assert made == AppendOp(only=("none",), label="some")
 
 
 @pytest.mark.parametrize(
