@@ -211,9 +211,9 @@ def _facts(op: Op, uses: Uses) -> str:
 def _gradient(op: Op) -> str:
     if op.hook("decomposition") or op.hook("expansion"):
         return "of the operators that it expands to"
-    if op.traits.has_zero_gradient:
-        return "zero"
-    return "yes" if op.gradient_rule is not None else "no"
+    if op.gradient_rule is not None:
+        return "yes"
+    return "zero" if op.traits.has_zero_gradient else "no"
 
 
 def _implementations(op: Op) -> dict[str, list[str]]:

@@ -88,7 +88,7 @@ class OpTraits:
 
     has_zero_gradient: bool = False
     """The derivative is zero wherever it is defined (``floor``), or by intent
-    (``annotation.stop_gradient``)."""
+    (``annotation.stop_gradient``). A registered gradient rule takes precedence."""
 
     mixed_precision: MixedPrecision = MixedPrecision.FOLLOW
     """How ``to_mixed_precision`` types a call."""

@@ -148,11 +148,13 @@ def _read_from_outside(branch: Expr, scopes: Scopes, scope: Scope) -> list[Expr]
 
 
 def _operator_shares(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adjoint]]:
-    if operator.traits.has_zero_gradient:
-        return []
     if not any(is_differentiable(type_of(a)) for a in call.args):
         return []
+    # A registered rule wins over the trait: a straight-through estimator replaces a derivative
+    # that is zero by a useful one (Bengio et al. 2013).
     rule = operator.gradient_rule
+    if rule is None and operator.traits.has_zero_gradient:
+        return []
     if rule is None:
         raise PassError(
             f"missing gradient of {operator.name}",
