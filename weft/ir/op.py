@@ -7,6 +7,7 @@ methods of ``Op`` register.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias
 from weft.ir.attrs import Attrs, NoAttrs
 from weft.ir.expr import Call, Constant, Expr, Tuple, const
 from weft.ir.span import Span
-from weft.ir.traits import OpTraits
+from weft.ir.traits import Homogeneity, MixedPrecision, NarrowFloatCompute, OpTraits
 from weft.ir.typing.relation import Relation
 from weft.support.errors import AttrsError, InternalError, RegistryError
 from weft.support.registry import Origin, Registry
@@ -220,7 +221,8 @@ def define_op(
     """Make an operator from the decorated compute function, and register it.
 
     The parameters before ``attrs`` are the operator's inputs. ``traits`` tell passes what they may
-    assume of it. Raises ``RegistryError`` for a duplicate name or a missing docstring.
+    assume of it. Raises ``RegistryError`` for a duplicate name, a missing docstring, or a trait
+    that does not fit the inputs or attributes.
     """
 
     def wrap(compute: Callable[..., Any]) -> Op:
@@ -230,10 +232,40 @@ def define_op(
                 f"missing docstring of operator {name!r}", help="say in one line what it computes"
             )
         names = tuple(inputs) if inputs is not None else _inputs_of(compute)
+        _check_traits(name, names, attrs, traits)
         record = Op(name, names, attrs, relation, pattern, compute, doc, level, traits)
         return OPS.register(name, record)
 
     return wrap
+
+
+def _check_traits(
+    name: str, inputs: Sequence[str], attrs: type[Attrs], traits: OpTraits
+) -> None:
+    """Raise ``RegistryError`` if passes that rely on ``traits`` would fail on a call."""
+    tensors = len(inputs) if not any(i.startswith("*") for i in inputs) else 0
+    has_out_dtype = any(f.name == "out_dtype" for f in dataclasses.fields(attrs))
+    # Each trait, whether it is declared, whether the record fits, and what would fit.
+    needs = (
+        ("commutative", traits.is_commutative, tensors == 2, "two inputs"),
+        ("is_reshape", traits.is_reshape, tensors == 1, "one input"),
+        ("is_identity_at_same_type", traits.is_identity_at_same_type, tensors > 0,
+         "a tensor as first input"),
+        ("homogeneity", traits.homogeneity is not Homogeneity.NONE, tensors > 0,
+         "a tensor as first input"),
+        ("mixed_precision", traits.mixed_precision is MixedPrecision.ALWAYS, has_out_dtype,
+         "an attribute out_dtype"),
+        ("narrow_floats", traits.narrow_floats is NarrowFloatCompute.ACCUMULATOR, has_out_dtype,
+         "an attribute out_dtype"),
+    )
+    for trait, is_declared, fits, expected in needs:
+        if is_declared and not fits:
+            fields = ", ".join(f.name for f in dataclasses.fields(attrs)) or "none"
+            raise RegistryError(
+                f"trait {trait} does not fit operator {name!r}",
+                expected=expected,
+                got=f"inputs: {', '.join(inputs) or 'none'}; attributes: {fields}",
+            )
 
 
 def _inputs_of(compute: Callable[..., Any]) -> tuple[str, ...]:

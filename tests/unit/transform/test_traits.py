@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,9 +10,11 @@ import pytest
 from weft import op, te
 from weft.ir import (
     OPS,
+    Attrs,
     Constant,
     DType,
     Function,
+    NoAttrs,
     Op,
     OpPattern,
     OpTraits,
@@ -25,6 +27,7 @@ from weft.ir import (
     parse,
 )
 from weft.ir.analysis import op_counts
+from weft.ir.attrs import attr
 from weft.ir.module import IRModule
 from weft.ir.op import Case
 from weft.ir.rewrite.matcher import match
@@ -41,7 +44,7 @@ from weft.ir.traits import (
 )
 from weft.ir.typing.relations import broadcast_binary, identity_relation
 from weft.op.layout_inference import join_layouts, keep_layout
-from weft.support.errors import WeftError
+from weft.support.errors import RegistryError, WeftError
 from weft.transform import (
     ComputeInFloat32,
     ConvertLayout,
@@ -54,6 +57,7 @@ from weft.transform import (
     SimplifyExpr,
     ToMixedPrecision,
 )
+from weft.transform.analysis.reference import evaluate
 from weft.transform.passes.backward_fold_scale_axis import BackwardFoldScaleAxis
 from weft.transform.rules.scale_links import carried_operand
 
@@ -69,7 +73,17 @@ def only_built_in_operators_afterwards():
         OPS.remove(name)
 
 
-def _unary(name: str, traits: OpTraits, pattern: OpPattern = OpPattern.ELEMWISE) -> Op:
+@dataclass(frozen=True, kw_only=True)
+class OutDtypeAttrs(Attrs):
+    out_dtype: DType | None = attr(None, "dtype of the result")
+
+
+def _unary(
+    name: str,
+    traits: OpTraits,
+    pattern: OpPattern = OpPattern.ELEMWISE,
+    attrs: type[Attrs] = NoAttrs,
+) -> Op:
     """``mine.<name>``: an elementwise operator that returns its argument."""
     full = f"mine.{name}"
 
@@ -78,7 +92,7 @@ def _unary(name: str, traits: OpTraits, pattern: OpPattern = OpPattern.ELEMWISE)
         return te.compute(x.shape, lambda *i: x[i])
 
     operator = define_op(full, relation=identity_relation, pattern=pattern, inputs=("x",),
-                         traits=traits)(compute)
+                         attrs=attrs, traits=traits)(compute)
     operator.spec(np.copy, *_CASES)
     return operator
 
@@ -166,6 +180,42 @@ def test_an_operator_with_zero_gradient_needs_no_rule():
         Gradient()(_typed(f"multiply({ruleless.name}(%x), %x)"))
 
 
+def test_a_gradient_rule_wins_over_a_derivative_of_zero():
+    step = _unary("straight_through", ZERO_GRADIENT)
+    step.gradient(lambda _call, _y, dy: [dy * const(3.0)])
+    mod = _typed(f"multiply({step.name}(%x), const([2], (1,), float32))")
+    x = np.ones((2, 3), np.float32)
+    _, (grad,) = evaluate(Gradient()(mod), [x])
+    np.testing.assert_array_equal(grad, 6 * x)
+
+
+@pytest.mark.parametrize(("trait", "inputs", "attrs", "fits"), [
+    (OpTraits(commutative=Commutativity.BITWISE), ("x",), NoAttrs, False),
+    (OpTraits(commutative=Commutativity.NUMERIC), ("x", "y", "z"), NoAttrs, False),
+    (OpTraits(commutative=Commutativity.NUMERIC), ("x", "y"), NoAttrs, True),
+    (OpTraits(is_reshape=True), ("x", "shape"), NoAttrs, False),
+    (OpTraits(is_reshape=True), ("*xs",), NoAttrs, False),
+    (OpTraits(is_identity_at_same_type=True), (), NoAttrs, False),
+    (OpTraits(is_identity_at_same_type=True), ("x", "pad_value"), NoAttrs, True),
+    (OpTraits(homogeneity=Homogeneity.POSITIVE), ("*xs",), NoAttrs, False),
+    (OpTraits(mixed_precision=MixedPrecision.ALWAYS), ("x",), NoAttrs, False),
+    (OpTraits(narrow_floats=NarrowFloatCompute.ACCUMULATOR), ("x",), NoAttrs, False),
+    (MATMUL, ("x",), OutDtypeAttrs, True),
+])
+def test_traits_must_fit_the_inputs_and_attributes(trait, inputs, attrs, fits):
+    def compute(*args):
+        """Unused."""
+
+    define = define_op("mine.checked", attrs=attrs, relation=identity_relation, inputs=inputs,
+                       traits=trait)
+    if fits:
+        assert define(compute).inputs == inputs
+        return
+    with pytest.raises(RegistryError, match="does not fit operator 'mine\\.checked'"):
+        define(compute)
+    assert "mine.checked" not in OPS
+
+
 def test_recompute_keeps_expensive_values():
     cheap, dear = _unary("cheap", OpTraits()), _unary("dear", OpTraits(is_expensive=True))
     for operator, calls in ((cheap, 2), (dear, 1)):
@@ -197,7 +247,8 @@ def test_a_scale_folds_into_weights_through_a_homogeneous_operator(homogeneity, 
 
 @pytest.mark.parametrize("conversion", list(MixedPrecision))
 def test_mixed_precision_obeys_the_trait(conversion):
-    operator = _unary(f"mixed_{conversion.name.lower()}", OpTraits(mixed_precision=conversion))
+    operator = _unary(f"mixed_{conversion.name.lower()}", OpTraits(mixed_precision=conversion),
+                      attrs=OutDtypeAttrs)
     mod = _typed(f"{operator.name}(nn.dense(%x, %w))",
                  "%x: Tensor[(2, 3), float32], %w: Tensor[(4, 3), float32]")
     call = ToMixedPrecision()(mod)["main"].body
