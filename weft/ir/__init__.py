@@ -67,7 +67,13 @@ from weft.ir.span import Span
 from weft.ir.structural import assert_structural_equal, structural_equal, structural_hash
 from weft.ir.text.parser import parse, parse_expr, parse_type
 from weft.ir.text.printer import as_text
-from weft.ir.traits import OpTraits
+from weft.ir.traits import (
+    Commutativity,
+    Homogeneity,
+    MixedPrecision,
+    NarrowFloatCompute,
+    OpTraits,
+)
 from weft.ir.types import (
     FuncType,
     GlobalTypeVar,
@@ -94,6 +100,7 @@ __all__ = [
     "Call",
     "Case",
     "Clause",
+    "Commutativity",
     "Constant",
     "Constructor",
     "DType",
@@ -106,11 +113,14 @@ __all__ = [
     "FunctionPass",
     "GlobalTypeVar",
     "GlobalVar",
+    "Homogeneity",
     "IRModule",
     "If",
     "IncompleteType",
     "Let",
     "Match",
+    "MixedPrecision",
+    "NarrowFloatCompute",
     "NoAttrs",
     "NoMatch",
     "Op",

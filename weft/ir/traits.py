@@ -62,7 +62,9 @@ class OpTraits:
     becomes an alias of its argument's memory and needs no kernel."""
 
     is_annotation: bool = False
-    """The call marks a position in the program for passes; rewrites must not remove it."""
+    """The call marks a position in the program for passes. General rewrites keep it; only a pass
+    that gives this annotation its meaning may remove it (``simplify_inference`` removes
+    ``annotation.stop_gradient``)."""
 
     copies_elements: bool = False
     """Every element of the result is an element of the first argument. Kernels move it in the
@@ -100,6 +102,11 @@ class OpTraits:
     def is_commutative(self) -> bool:
         """Whether exchanged operands give equal numbers."""
         return self.commutative is not Commutativity.NONE
+
+    @property
+    def is_removable_reshape(self) -> bool:
+        """Whether a rewrite may cancel or combine the call with other reshapes."""
+        return self.is_reshape and not self.is_annotation
 
     def declared(self) -> Iterator[tuple[str, str]]:
         """The name and value of each trait that differs from its default."""

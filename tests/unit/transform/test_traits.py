@@ -11,9 +11,13 @@ from weft import op, te
 from weft.ir import (
     OPS,
     Attrs,
+    Commutativity,
     Constant,
     DType,
     Function,
+    Homogeneity,
+    MixedPrecision,
+    NarrowFloatCompute,
     NoAttrs,
     Op,
     OpPattern,
@@ -37,10 +41,6 @@ from weft.ir.traits import (
     MATMUL,
     RESHAPE,
     ZERO_GRADIENT,
-    Commutativity,
-    Homogeneity,
-    MixedPrecision,
-    NarrowFloatCompute,
 )
 from weft.ir.typing.relations import broadcast_binary, identity_relation
 from weft.op.layout_inference import join_layouts, keep_layout
@@ -152,7 +152,10 @@ def test_a_reshape_needs_no_kernel_and_merges_with_other_reshapes():
 
 
 def test_an_annotation_is_kept_though_it_reshapes_nothing():
-    mark = _unary("mark", OpTraits(is_reshape=True, is_annotation=True), OpPattern.OPAQUE)
+    traits = OpTraits(is_reshape=True, is_annotation=True)
+    assert not traits.is_removable_reshape
+    assert RESHAPE.is_removable_reshape
+    mark = _unary("mark", traits, OpPattern.OPAQUE)
     assert _calls(SimplifyExpr()(_typed(f"{mark.name}(%x)")), mark.name) == 1
 
 

@@ -14,7 +14,7 @@ SYMBOLIC = NoMatch("the shape is not static")
 
 
 def _is_reshape(traits: OpTraits) -> bool:
-    return traits.is_reshape and not traits.is_annotation
+    return traits.is_removable_reshape
 
 
 def _reshape(x: Term) -> Term:
