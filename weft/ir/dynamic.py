@@ -45,9 +45,6 @@ class Bounds:
         return 1 + max(which for _, _, which in self.counted)
 
 
-BoundsOf = Callable[..., Bounds]
-
-
 @dataclass(frozen=True, slots=True)
 class StaticForm:
     """``make(call, values)`` makes the static call from the values of the ``operands``."""

@@ -136,12 +136,6 @@ def loads_from(expr: PrimExpr, buffer: Buffer) -> bool:
     return any(type(e) is x.BufferLoad and e.buffer is buffer for e in post_order(expr))
 
 
-def visit_expr(expr: PrimExpr, fn: Callable[[PrimExpr], object]) -> None:
-    """Call ``fn`` on every distinct node, operands before users."""
-    for node in post_order(expr):
-        fn(node)
-
-
 def transform_expr(
     expr: PrimExpr, fn: ExprFn, memo: dict[PrimExpr, PrimExpr] | None = None
 ) -> PrimExpr:

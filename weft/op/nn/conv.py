@@ -38,8 +38,6 @@ from weft.topi.nn import conv as topi_conv
 from weft.topi.nn.conv import SPATIAL_AXES, data_axes, full_padding, kernel_axes, side_padding
 from weft.topi.nn.window import window_count, window_span
 
-AXIS_NAMES = {1: "width", 2: "height and width", 3: "depth, height and width"}
-
 
 def positive(values: Sequence[int]) -> bool:
     return all(v > 0 for v in values)

@@ -33,8 +33,6 @@ from weft.op.qnn.scaling import (
     stored,
 )
 
-_STORED = INTEGERS[:-1]
-
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeAttrs(RoundingAttrs):
