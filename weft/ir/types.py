@@ -93,17 +93,18 @@ class CompositeType(Type):
     hash_value: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        parts = self.components()
-        object.__setattr__(self, "complete", all(map(is_complete, parts)))
-        object.__setattr__(self, "hash_value", hash((type(self).__name__, self.binds(), parts)))
+        components = self.components()
+        object.__setattr__(self, "complete", all(map(is_complete, components)))
+        key = type(self).__name__, self.binds(), components
+        object.__setattr__(self, "hash_value", hash(key))
 
     def components(self) -> tuple[Type, ...]:
         """The direct component types."""
         raise InternalError(f"{type(self).__name__} does not define its component types")
 
-    def with_components(self, parts: tuple[Type, ...]) -> Type:
+    def with_components(self, components: tuple[Type, ...]) -> Type:
         """The same kind of type with other components."""
-        raise InternalError(f"{type(self).__name__} cannot be rebuilt from {len(parts)} types")
+        raise InternalError(f"{type(self).__name__} cannot be rebuilt from {len(components)} types")
 
     def binds(self) -> tuple[TypeVar, ...]:
         """Type parameters that are in scope in the components."""
@@ -194,8 +195,8 @@ class TupleType(CompositeType):
     def components(self) -> tuple[Type, ...]:
         return self.fields
 
-    def with_components(self, parts: tuple[Type, ...]) -> Type:
-        return TupleType(parts)
+    def with_components(self, components: tuple[Type, ...]) -> Type:
+        return TupleType(components)
 
     def text_segments(self) -> list[TextSegment]:
         return ["(", *_listed(self.fields), ",)" if len(self.fields) == 1 else ")"]
@@ -210,8 +211,8 @@ class FuncType(CompositeType):
     def components(self) -> tuple[Type, ...]:
         return (*self.arg_types, self.ret_type)
 
-    def with_components(self, parts: tuple[Type, ...]) -> Type:
-        return FuncType(parts[:-1], parts[-1], self.type_params)
+    def with_components(self, components: tuple[Type, ...]) -> Type:
+        return FuncType(components[:-1], components[-1], self.type_params)
 
     def binds(self) -> tuple[TypeVar, ...]:
         return self.type_params
@@ -228,8 +229,8 @@ class RefType(CompositeType):
     def components(self) -> tuple[Type, ...]:
         return (self.value,)
 
-    def with_components(self, parts: tuple[Type, ...]) -> Type:
-        return RefType(parts[0])
+    def with_components(self, components: tuple[Type, ...]) -> Type:
+        return RefType(components[0])
 
     def text_segments(self) -> list[TextSegment]:
         return ["ref(", self.value, ")"]
@@ -245,8 +246,8 @@ class TypeCall(CompositeType):
     def components(self) -> tuple[Type, ...]:
         return (self.func, *self.args)
 
-    def with_components(self, parts: tuple[Type, ...]) -> Type:
-        return TypeCall(parts[0], parts[1:])
+    def with_components(self, components: tuple[Type, ...]) -> Type:
+        return TypeCall(components[0], components[1:])
 
     def text_segments(self) -> list[TextSegment]:
         return [self.func, "[", *_listed(self.args), "]"] if self.args else [self.func]
@@ -281,13 +282,13 @@ def rewrite_type(root: Type, replace: Callable[[Type], Type | None]) -> Type:
         if replaced is not None or not isinstance(current, CompositeType):
             done[id(current)] = current if replaced is None else replaced
             continue
-        parts = current.components()
-        waiting = [p for p in parts if id(p) not in done]
+        components = current.components()
+        waiting = [c for c in components if id(c) not in done]
         if waiting:
             stack.extend(waiting)
             continue
-        new = tuple(done[id(p)] for p in parts)
-        same = all(a is b for a, b in zip(parts, new, strict=True))
+        new = tuple(done[id(c)] for c in components)
+        same = all(a is b for a, b in zip(components, new, strict=True))
         done[id(current)] = current if same else current.with_components(new)
     return done[id(root)]
 

@@ -129,7 +129,7 @@ class TypeSolver:
         A dimension known on one side is known in the result.
         """
         result = self._unify_flat(left, right)
-        return run(self._unify_parts(left, right)) if result is None else result
+        return run(self._unify_components(left, right)) if result is None else result
 
     def _unify_flat(self, left: Type, right: Type) -> Type | None:
         """Unify types without components; ``None`` for two composite types of one kind."""
@@ -152,18 +152,18 @@ class TypeSolver:
             return None
         raise UnifyError(self.resolve(a), self.resolve(b), "they are of different kinds")
 
-    def _unify_parts(self, left: Type, right: Type) -> Routine[Type]:
+    def _unify_components(self, left: Type, right: Type) -> Routine[Type]:
         a, b = self.shallow(left), self.shallow(right)
         if not isinstance(a, CompositeType) or not isinstance(b, CompositeType):
             raise InternalError(f"{a} and {b} have no component types to unify")
         self._check_counts(a, b)
         renamed = dict(zip(b.binds(), a.binds(), strict=True))
-        parts = []
+        components = []
         for x, q in zip(a.components(), b.components(), strict=True):
             y = substitute_type(q, renamed) if renamed else q
-            part = self._unify_flat(x, y)
-            parts.append((yield self._unify_parts(x, y)) if part is None else part)
-        return self._refined(left, right, a.with_components(tuple(parts)))
+            flat = self._unify_flat(x, y)
+            components.append((yield self._unify_components(x, y)) if flat is None else flat)
+        return self._refined(left, right, a.with_components(tuple(components)))
 
     def _check_counts(self, a: CompositeType, b: CompositeType) -> None:
         mine, theirs = len(a.components()), len(b.components())

@@ -54,12 +54,12 @@ class Sweep:
             if adjoint is None:
                 continue
             if isinstance(node, If):
-                shares = yield self._branches(node, adjoint, scopes)
+                contributions = yield self._branches(node, adjoint, scopes)
             else:
-                shares = self._operands(node, adjoint)
-            for operand, share in shares:
+                contributions = self._operands(node, adjoint)
+            for operand, contribution in contributions:
                 if is_differentiable(type_of(operand)):
-                    adjoints[operand] = sum_of(adjoints.get(operand), share)
+                    adjoints[operand] = sum_of(adjoints.get(operand), contribution)
         return adjoints
 
     def _operands(self, node: Expr, adjoint: Adjoint) -> list[tuple[Expr, Adjoint]]:
@@ -71,9 +71,9 @@ class Sweep:
             count = len(whole.fields) if isinstance(whole, TupleType) else 0
             return [(node.tuple_value, one_field(adjoint, node.index, count))]
         if isinstance(node, Call) and isinstance(node.op, Op):
-            return _operator_shares(node, node.op, as_gradient(adjoint, node))
+            return _operator_contributions(node, node.op, as_gradient(adjoint, node))
         if isinstance(node, Call) and isinstance(node.op, GlobalVar):
-            return self._function_shares(node, node.op, as_gradient(adjoint, node))
+            return self._function_contributions(node, node.op, as_gradient(adjoint, node))
         raise PassError(
             f"cannot differentiate through {type(node).__name__}",
             where=node.span,
@@ -81,7 +81,7 @@ class Sweep:
             help="make the program first-order, without references and data types",
         )
 
-    def _function_shares(
+    def _function_contributions(
         self, call: Call, callee: GlobalVar, dy: Expr
     ) -> list[tuple[Expr, Adjoint]]:
         wanted = [a for a in call.args if is_differentiable(type_of(a))]
@@ -147,7 +147,7 @@ def _read_from_outside(branch: Expr, scopes: Scopes, scope: Scope) -> list[Expr]
     return [n for n in found if not is_inside(n) and not isinstance(n, Constant)]
 
 
-def _operator_shares(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adjoint]]:
+def _operator_contributions(call: Call, operator: Op, dy: Expr) -> list[tuple[Expr, Adjoint]]:
     if not any(is_differentiable(type_of(a)) for a in call.args):
         return []
     # A registered rule wins over the trait: a straight-through estimator replaces a derivative

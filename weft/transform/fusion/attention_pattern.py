@@ -69,7 +69,7 @@ def _is_matmul(call: Expr) -> bool:
     return is_float and not attrs.transpose_a and attrs.out_dtype is None
 
 
-def _is_right_turned(product: Call) -> bool:
+def _is_right_transposed(product: Call) -> bool:
     attrs: Any = product.attrs
     return bool(attrs.transpose_b)
 
@@ -107,8 +107,8 @@ class _Reader:
         query, of_query = without_scale(product.args[0])
         key, of_key = without_scale(product.args[1])
         return AttentionMatch(
-            query, key if _is_right_turned(product) else with_matrix_axes_swapped(key),
-            with_matrix_axes_swapped(root.args[1]) if _is_right_turned(root) else root.args[1],
+            query, key if _is_right_transposed(product) else with_matrix_axes_swapped(key),
+            with_matrix_axes_swapped(root.args[1]) if _is_right_transposed(root) else root.args[1],
             lead, rows, keys, stacks[0][-1], result[-1], self.masks, scale * of_query * of_key,
             self.undefined, self.calls)
 
@@ -193,8 +193,7 @@ class _Reader:
 
 def keeps_matrices(expr: Expr) -> bool:
     """Whether ``expr`` reshapes only the leading axes of a tensor."""
-    traits = traits_of(expr)
-    if not isinstance(expr, Call) or not traits.is_reshape or traits.is_annotation:
+    if not isinstance(expr, Call) or not traits_of(expr).is_removable_reshape:
         return False
     before, after = fixed_shape(expr.args[0]), fixed_shape(expr)
     return (before is not None and after is not None and min(len(before), len(after)) > 1

@@ -84,16 +84,16 @@ class _Fusion:
 
 
 def _as_operator(found: AttentionMatch, root: Expr) -> Expr | None:
-    rule = _visibility(found.masks, found.rows, found.keys)
-    if rule is None:
+    combined = _combined_mask(found.masks, found.rows, found.keys)
+    if combined is None:
         return None
-    attrs = AttentionAttrs(scale=found.scale, undefined=found.undefined, causal=rule.causal,
-                           offset=rule.offset, fill=rule.fill)
+    attrs = AttentionAttrs(scale=found.scale, undefined=found.undefined, causal=combined.causal,
+                           offset=combined.offset, fill=combined.fill)
     query = _reshaped(found.query, (*found.lead, found.rows, found.depth))
     key = _reshaped(found.key, (*found.lead, found.keys, found.depth))
     value = _reshaped(found.value, (*found.lead, found.keys, found.width))
     type_ = tensor_type_of(root)
-    call = _call((query, key, value), rule.mask, attrs, root)
+    call = _call((query, key, value), combined.mask, attrs, root)
     shape = (*found.lead, found.rows, found.width)
     return _reshaped(call.with_type(TensorType(shape, type_.dtype)), type_.concrete_shape)
 
@@ -126,11 +126,12 @@ def simplified(call: Call) -> Call:
     query, key = (s for s in shapes if s is not None)
     mask = call.args[3] if len(call.args) > 3 else None
     if mask is not None:
-        rule = _visibility([_as_mask(mask, attrs)], query[-2], key[-2])
-        if rule is not None and rule.mask is None and not (rule.causal and attrs.causal):
+        combined = _combined_mask([_as_mask(mask, attrs)], query[-2], key[-2])
+        if combined is not None and combined.mask is None and (
+                not (combined.causal and attrs.causal)):
             mask = None
-            if rule.causal:
-                attrs = attrs.replace(causal=True, offset=rule.offset, fill=rule.fill)
+            if combined.causal:
+                attrs = attrs.replace(causal=True, offset=combined.offset, fill=combined.fill)
     made = _call(call.args[:3], mask, attrs, call)
     same = len(made.args) == len(call.args) and all(
         a is b for a, b in zip(made.args, call.args, strict=True))
@@ -144,8 +145,8 @@ def _as_mask(mask: Expr, attrs: AttentionAttrs) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class _Visibility:
-    """Which keys a query sees, in terms of the operator's operands and attributes."""
+class _CombinedMask:
+    """Masks combined into one, in terms of the operator's operands and attributes."""
 
     mask: Expr | None = None
     causal: bool = False
@@ -153,30 +154,32 @@ class _Visibility:
     fill: float | None = None
 
 
-def _visibility(masks: Sequence[Mask], rows: int, keys: int) -> _Visibility | None:
+def _combined_mask(masks: Sequence[Mask], rows: int, keys: int) -> _CombinedMask | None:
     """``masks``, outermost first, as one mask and attributes; ``None`` if that is impossible.
 
     The operator applies the mask first and then hides the future, with one score for both.
     """
-    sight = _Visibility()
+    combined = _CombinedMask()
     for mask in masks:
         past = _past(mask, rows, keys)
         if past is not None and past >= keys - 1:
             continue  # every key is visible
-        if sight.mask is not None or (sight.causal and mask.fill not in (None, _unseen(sight))):
+        if combined.mask is not None or (
+                combined.causal and mask.fill not in (None, _masked_score(combined))):
             return None
         fill = _hidden_score(mask)
-        if past is not None and not sight.causal:
-            sight = replace(sight, causal=True, offset=past, fill=fill)
+        if past is not None and not combined.causal:
+            combined = replace(combined, causal=True, offset=past, fill=fill)
         elif mask.fill is None:
-            sight = replace(sight, mask=mask.expr)
+            combined = replace(combined, mask=mask.expr)
         else:
-            sight = replace(sight, mask=mask.expr, fill=fill)
-    return sight
+            combined = replace(combined, mask=mask.expr, fill=fill)
+    return combined
 
 
-def _unseen(sight: _Visibility) -> float:
-    return -math.inf if sight.fill is None else sight.fill
+def _masked_score(combined: _CombinedMask) -> float:
+    """The score of a key that ``combined`` masks out."""
+    return -math.inf if combined.fill is None else combined.fill
 
 
 def _hidden_score(mask: Mask) -> float | None:
