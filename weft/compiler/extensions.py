@@ -18,7 +18,8 @@ from weft.ir.passes import INSERTED_PASSES, Pass, check_named
 from weft.ir.rewrite.driver import Rule, RuleSet
 from weft.ir.rewrite.registered import REGISTERED_RULES, check_rules
 from weft.ir.visitor import post_order
-from weft.strategy.registry import layout_hooks, strategies_of
+from weft.strategy.decision import DECISIONS
+from weft.strategy.registry import layout_hooks, legalizations, strategies_of
 from weft.support.errors import OptionError
 from weft.support.insertion import Insertion, as_insertions
 from weft.target import Target
@@ -80,31 +81,49 @@ def _check_pass(item: object) -> None:
 def is_self_contained(function: Function, target: Target) -> bool:
     """Whether weft's sources alone decide the code of ``function``.
 
-    They do not if it calls a user's operator, or an operator with a user's strategy, or if the back
-    end is a user's. Only self-contained kernels may be looked up in the cache before they are
-    lowered, and built in worker processes, which do not run the user's program.
+    They do not if it calls a user's operator, or an operator with a user's strategy, decision or
+    hook, or if the back end is a user's. Only self-contained kernels may be looked up in the cache
+    before they are lowered, and built in worker processes, which do not run the user's program.
     """
     if not _is_own(backend_of(target)):
         return False
     operators = (node.op for node in post_order(function.body) if isinstance(node, Call))
-    return all(_is_own_op(op) and all(map(_is_own, strategies_of(op.name, target.kind)))
+    return all(_is_own_op(op) and all(map(_is_own, _deciders(op.name, target)))
                for op in operators if isinstance(op, Op))
 
 
 def may_use_extensions(content: bytes, target: Target) -> bool:
-    """Whether a user's operator, strategy, layout hook or back end may decide a model's code.
+    """Whether a user's operator, hook, strategy, decision or back end may decide a model's code.
 
-    They may if ``content`` names a user's operator, if any operator has a user's strategy or
-    layout hook, and if the back end of the target is a user's.
+    They may if ``content`` names a user's operator, if any operator has a user's strategy,
+    decision, legalization or layout hook, if an operator of weft has a user's hook, such as a
+    decomposition, and if the back end of the target is a user's.
     """
-    foreign = [name for name in OPS if not _is_own_op(OPS.get(name))]
-    makers = [backend_of(target), *layout_hooks(target).values(), *(
-        s for name in OPS if name not in foreign for s in strategies_of(name, target.kind))]
-    return not all(map(_is_own, makers)) or any(name.encode() in content for name in foreign)
+    foreign = [name for name in OPS if not _is_defined_by_weft(OPS.get(name))]
+    own = [OPS.get(name) for name in OPS if name not in foreign]
+    makers = [backend_of(target), *layout_hooks(target).values(), *legalizations(target).values(),
+              *(maker for op in own for maker in _deciders(op.name, target))]
+    return (not all(map(_is_own, makers)) or not all(map(_has_own_hooks, own))
+            or any(name.encode() in content for name in foreign))
 
 
-def _is_own_op(op: Op | None) -> bool:
-    return op is not None and _is_own(op.compute) and op.hook(EXTERNAL_CODE) is None
+def _deciders(name: str, target: Target) -> tuple[Any, ...]:
+    """The strategies and the decision of an operator for a target."""
+    return *strategies_of(name, target.kind), DECISIONS.find(f"{target.kind}:{name}")
+
+
+def _is_own_op(op: Op) -> bool:
+    return _is_defined_by_weft(op) and _has_own_hooks(op)
+
+
+def _is_defined_by_weft(op: Op) -> bool:
+    return _is_own(op.compute) and op.hook(EXTERNAL_CODE) is None
+
+
+def _has_own_hooks(op: Op) -> bool:
+    # References may be functions of NumPy and cases are tuples, so ask where they were registered.
+    return all(table in op.origins and op.origins[table].module.startswith("weft.")
+               for table in op.hooks)
 
 
 def _is_own(maker: Any) -> bool:

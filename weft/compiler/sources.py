@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weft.compiler.build.fingerprint import key_of
 from weft.compiler.extensions import is_self_contained, may_use_extensions
 from weft.compiler.options import CompileOptions
-from weft.frontend.onnx import from_onnx
+from weft.frontend.onnx import from_onnx, onnx_foreign_converters
 from weft.frontend.torch import (
     from_torch,
     is_module_source,
@@ -139,10 +139,10 @@ def cache_key(model: Source, options: CompileOptions) -> str | None:
 
     A path or bytes are neither imported nor parsed for it. Not kept are models that may refer to
     other files (ONNX external data always contains the word ``location``), and models whose code a
-    user's operator, strategy, pass, rule or code generator may decide, because no digest covers
-    the sources of those.
+    user's operator, hook, strategy, pass, rule, ONNX converter or code generator may decide,
+    because no digest covers the sources of those.
     """
-    if options.codegens or options.extensions:
+    if options.codegens or options.extensions or (is_onnx(model) and onnx_foreign_converters()):
         return None
     content = _content(model, options.target)
     if content is None or b"location" in content or may_use_extensions(content, options.target):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
+from weft.strategy.checks import check_operator
 from weft.support.errors import InternalError
 from weft.support.registry import Registry
 from weft.target import Target
@@ -114,8 +115,10 @@ F = TypeVar("F", bound=Decide)
 def decides(op_name: str, *, target: str) -> Callable[[F], F]:
     """Register the function that decides for calls of ``op_name`` on targets of kind ``target``.
 
-    It returns ``None`` for calls that it cannot decide yet, because a size is not fixed.
+    It returns ``None`` for calls that it cannot decide yet, because a size is not fixed. Raises
+    ``RegistryError`` for an unknown operator or target kind.
     """
+    check_operator(op_name, target)
 
     def wrap(function: F) -> F:
         DECISIONS.register(f"{target}:{op_name}", function)

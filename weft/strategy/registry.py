@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from weft.ir.expr import Call
-from weft.ir.op import OPS
+from weft.strategy.checks import check_kind, check_operator
 from weft.strategy.implementation import Implementation, ScheduleContext
-from weft.support.errors import RegistryError
 from weft.support.registry import Registry
-from weft.target import TARGET_KINDS, Target
+from weft.target import Target
 from weft.transform.layout.layout_choice import AlterLayoutHook
 from weft.transform.passes.legalize import LegalizeHook
 
@@ -56,9 +55,7 @@ def strategy(
     and name, so that a notebook cell can run again. Raises ``RegistryError`` for an unknown
     operator or target kind.
     """
-    OPS.get(op_name)
-    if target not in TARGET_KINDS:
-        raise RegistryError(f"unknown kind of target {target!r}", expected=", ".join(TARGET_KINDS))
+    check_operator(op_name, target)
 
     def wrap(function: Strategy) -> Strategy:
         key = f"{target}:{op_name}"
@@ -86,7 +83,11 @@ def _name(function: Strategy) -> tuple[str, str]:
 
 
 def default_schedule(*, target: str, seconds: Estimate) -> Callable[[Schedule], Schedule]:
-    """Register the schedule of operators without a strategy, with its estimate in seconds."""
+    """Register the schedule of operators without a strategy, with its estimate in seconds.
+
+    Raises ``RegistryError`` for an unknown target kind.
+    """
+    check_kind(target)
 
     def wrap(function: Schedule) -> Schedule:
         DEFAULT_SCHEDULES.register(target, DefaultSchedule(function, seconds))
@@ -96,7 +97,11 @@ def default_schedule(*, target: str, seconds: Estimate) -> Callable[[Schedule], 
 
 
 def alter_layout(op_name: str, *, target: str) -> Callable[[AlterLayoutHook], AlterLayoutHook]:
-    """Register ``(call, argument types, target) -> LayoutChoices`` for ``AlterOpLayout``."""
+    """Register ``(call, argument types, target) -> LayoutChoices`` for ``AlterOpLayout``.
+
+    Raises ``RegistryError`` for an unknown operator or target kind.
+    """
+    check_operator(op_name, target)
 
     def wrap(function: AlterLayoutHook) -> AlterLayoutHook:
         return LAYOUT_HOOKS.register(f"{target}:{op_name}", function)
@@ -105,7 +110,11 @@ def alter_layout(op_name: str, *, target: str) -> Callable[[AlterLayoutHook], Al
 
 
 def legalize(op_name: str, *, target: str) -> Callable[[LegalizeHook], LegalizeHook]:
-    """Register ``(call, argument types, pass context) -> replacement | None`` for ``Legalize``."""
+    """Register ``(call, argument types, pass context) -> replacement | None`` for ``Legalize``.
+
+    Raises ``RegistryError`` for an unknown operator or target kind.
+    """
+    check_operator(op_name, target)
 
     def wrap(function: LegalizeHook) -> LegalizeHook:
         return LEGALIZATIONS.register(f"{target}:{op_name}", function)

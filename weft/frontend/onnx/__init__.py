@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from weft.support.interrupts import interrupts_held
 if TYPE_CHECKING:
     from weft.frontend.onnx.signature import Declared
 
-__all__ = ["from_onnx", "onnx_signature"]
+__all__ = ["from_onnx", "onnx_foreign_converters", "onnx_signature"]
 
 
 def from_onnx(
@@ -51,6 +52,13 @@ def onnx_signature(
     No node is converted, so this also works for models that need fixed sizes to be converted.
     """
     return _load("signature").declared_signature(model, inputs or {})
+
+
+def onnx_foreign_converters() -> tuple[str, ...]:
+    """The ONNX operators with a converter that a user registered. Does not import ``onnx``."""
+    registry = sys.modules.get("weft.frontend.onnx.registry")  # users' converters import it
+    found: tuple[str, ...] = () if registry is None else registry.foreign_converters()
+    return found
 
 
 def _load(name: str) -> Any:

@@ -94,6 +94,13 @@ def supported_operators() -> tuple[str, ...]:
     return tuple(sorted(_CONVERTERS))
 
 
+def foreign_converters() -> tuple[str, ...]:
+    """Return the names of the operators with a converter that a user registered."""
+    return tuple(op for op in supported_operators()
+                 if not all(getattr(c.convert, "__module__", "").startswith("weft.")
+                            for c in _CONVERTERS[op]))
+
+
 def converter_versions(op: str) -> tuple[Converter, ...]:
     """Return the converters of ``op``, oldest first."""
     return tuple(_CONVERTERS.get(op, ()))

@@ -1,0 +1,133 @@
+"""Users' hooks, legalizations, decisions and converters, and the cache of whole models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from weft import ir, op
+from weft.compiler.extensions import is_self_contained
+from weft.compiler.options import CompileOptions
+from weft.compiler.sources import cache_key
+from weft.strategy.decision import DECISIONS, decides
+from weft.strategy.registry import (
+    DEFAULT_SCHEDULES,
+    LAYOUT_HOOKS,
+    LEGALIZATIONS,
+    alter_layout,
+    default_schedule,
+    legalize,
+)
+from weft.support.errors import RegistryError
+
+TEXT = "def @main(%x: Tensor[(4,), float32]) { sin(%x) }"
+X = np.linspace(0.1, 1, 4, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def result():
+    return weft.compile(weft.parse(TEXT))(X)
+
+
+def key():
+    return cache_key(weft.parse(TEXT), CompileOptions.make())
+
+
+@pytest.fixture
+def sine():
+    """``sin``, whose hooks of the test end with the test."""
+    record = ir.get_op("sin")
+    hooks, origins = dict(record.hooks), dict(record.origins)
+    yield record
+    for table, kept in ((record.hooks, hooks), (record.origins, origins)):
+        table.clear()
+        table.update(kept)
+
+
+def test_a_legalization_and_the_cache_do_not_meet():
+    def is_cosine(call, types, ctx):
+        return op.cos(call.args[0])
+
+    np.testing.assert_allclose(result(), np.sin(X), rtol=1e-5)
+    legalize("sin", target="cpu")(is_cosine)
+    try:
+        np.testing.assert_allclose(result(), np.cos(X), rtol=1e-5)
+        LEGALIZATIONS.remove("cpu:sin")
+        np.testing.assert_allclose(result(), np.sin(X), rtol=1e-5)
+        legalize("sin", target="cpu")(is_cosine)
+        assert key() is None
+    finally:
+        LEGALIZATIONS.remove("cpu:sin")
+    assert key() is not None
+
+
+def test_a_decomposition_and_the_cache_do_not_meet(sine):
+    np.testing.assert_allclose(result(), np.sin(X), rtol=1e-5)
+    sine.decomposition(lambda call: op.cos(call.args[0]))
+    assert key() is None
+    np.testing.assert_allclose(result(), np.cos(X), rtol=1e-5)
+    del sine.hooks["decomposition"], sine.origins["decomposition"]
+    np.testing.assert_allclose(result(), np.sin(X), rtol=1e-5)
+
+
+def test_hooks_of_one_operator_concern_all_models(sine):
+    """A decomposition or a converter may bring the operator into a model that does not name it."""
+    other = weft.parse("def @main(%x: Tensor[(4,), float32]) { exp(%x) }")
+    assert cache_key(other, CompileOptions.make()) is not None
+    sine.decomposition(lambda call: None)
+    assert cache_key(other, CompileOptions.make()) is None
+
+
+def test_a_kernel_with_a_user_s_decision_is_not_self_contained():
+    options = CompileOptions.make()
+    function = weft.parse(TEXT)["main"]
+    assert is_self_contained(function, options.target)
+    decides("sin", target="cpu")(lambda call, target: None)
+    try:
+        assert not is_self_contained(function, options.target)
+        assert key() is None
+    finally:
+        DECISIONS.remove("cpu:sin")
+
+
+def test_an_onnx_converter_of_a_user_and_the_cache_do_not_meet():
+    helper = pytest.importorskip("onnx.helper")
+    registry = pytest.importorskip("weft.frontend.onnx.registry")
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph([helper.make_node("Foo", ["x"], ["y"], domain="acme")], "net",
+                              [value("x", 1, (4,))], [value("y", 1, (4,))])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("acme", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    options = CompileOptions.make()
+    assert cache_key(model, options) is not None
+    try:
+        for function, expected in ((op.exp, np.exp(X)), (op.negative, -X)):
+            registry.register("acme::Foo", lambda node, apply=function: ir.infer_expr(
+                apply(node.inputs[0])))
+            np.testing.assert_allclose(weft.compile(model)(X), expected, rtol=1e-5)
+        assert cache_key(model, options) is None
+        assert key() is not None  # not an ONNX model
+    finally:
+        del registry._CONVERTERS["acme::Foo"]
+    assert cache_key(model, options) is not None
+
+
+@pytest.mark.parametrize("register", [legalize, alter_layout, decides])
+def test_functions_are_registered_for_known_operators_and_targets(register):
+    with pytest.raises(RegistryError, match=r"unknown operator 'nn\.rellu'"):
+        register("nn.rellu", target="cpu")(len)
+    with pytest.raises(RegistryError, match="unknown kind of target 'cup'"):
+        register("nn.relu", target="cup")(len)
+    for registry in (LEGALIZATIONS, LAYOUT_HOOKS, DECISIONS):
+        assert "cup:nn.relu" not in registry
+
+
+def test_a_default_schedule_is_registered_for_a_known_target():
+    with pytest.raises(RegistryError, match="unknown kind of target 'cup'"):
+        default_schedule(target="cup", seconds=lambda call, target: 0.0)(len)
+    assert "cup" not in DEFAULT_SCHEDULES

@@ -1,0 +1,19 @@
+"""Checks of the operator and the target kind that a function is registered for."""
+
+from __future__ import annotations
+
+from weft.ir.op import OPS
+from weft.support.errors import RegistryError
+from weft.target import TARGET_KINDS
+
+
+def check_operator(op_name: str, target: str) -> None:
+    """Raise ``RegistryError`` for an unknown operator or target kind."""
+    OPS.get(op_name)
+    check_kind(target)
+
+
+def check_kind(target: str) -> None:
+    """Raise ``RegistryError`` for an unknown target kind."""
+    if target not in TARGET_KINDS:
+        raise RegistryError(f"unknown kind of target {target!r}", expected=", ".join(TARGET_KINDS))
