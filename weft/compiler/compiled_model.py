@@ -20,7 +20,7 @@ from weft.compiler.vm.specialize import Specializer
 from weft.export import export_artifact, export_c
 from weft.ir.drawing import as_dot, drawn_nodes
 from weft.runtime import CompiledModule, Manifest, TensorSpec
-from weft.runtime.artifact import check_target, module_class
+from weft.runtime.artifact import check_machine, module_class
 from weft.runtime.library import Library
 from weft.runtime.profile import Profile
 from weft.runtime.step_module import StepModule
@@ -213,7 +213,7 @@ def _unpickled(payload: bytes, options: CompileOptions) -> CompiledModel | Forei
 def open_code(code: ModelCode, stages: Stages) -> CompiledModel | ForeignModel:
     """The executable of a model's code: a ``ForeignModel`` if this machine cannot run it."""
     try:
-        check_target(code.manifest.target)
+        check_machine(code.manifest.target)
     except ArtifactError as reason:
         return ForeignModel(code, stages, reason)
     plain, python_calling = _MODELS[module_class(code.manifest)]

@@ -95,15 +95,20 @@ def module_class(manifest: Manifest) -> type[CompiledModule]:
 
 
 def check_target(target: TargetSpec) -> None:
-    """Raise ``ArtifactError`` if this machine or process cannot run the code."""
-    if system() != "linux":
-        raise ArtifactError("weft runs compiled code on Linux only", expected="linux", got=system(),
-                            help="use a Linux machine, virtual machine or container (on Windows, "
-                            "WSL); compiling for one and exporting works here")
+    """Raise ``ArtifactError`` if this process cannot load the code or the machine cannot run it."""
     if target.kind not in LOADERS:
         raise ArtifactError(f"no loader is registered for targets of kind {target.kind!r}",
                             expected=", ".join(LOADERS), got=target.cpu,
                             help="import the package that defines the target")
+    check_machine(target)
+
+
+def check_machine(target: TargetSpec) -> None:
+    """Raise ``ArtifactError`` if this machine cannot run the code."""
+    if system() != "linux":
+        raise ArtifactError("weft runs compiled code on Linux only", expected="linux", got=system(),
+                            help="use a Linux machine, virtual machine or container (on Windows, "
+                            "WSL); compiling for one and exporting works here")
     if target.arch != machine() or "linux" not in target.triple:
         raise ArtifactError("the artifact was made for another machine", expected=target.triple,
                             got=f"{machine()} (this machine)",

@@ -15,7 +15,7 @@ import abc
 import shlex
 from typing import ClassVar, Self, TypeVar
 
-from weft.support.errors import TargetError
+from weft.support.errors import RegistryError, TargetError
 from weft.support.registry import Registry
 
 
@@ -61,8 +61,17 @@ T = TypeVar("T", bound=Target)
 def register_target_kind(kind: type[T]) -> type[T]:
     """Make the texts of a subclass of ``Target`` known to ``Target.of``; usable as a decorator.
 
-    Raises ``RegistryError`` if the kind is registered already.
+    Raises ``RegistryError`` for a class without ``kind``, a kind that is registered already, and a
+    name of another kind.
     """
+    if not getattr(kind, "kind", ""):
+        raise RegistryError(f"the target kind {kind.__name__} does not define kind",
+                            help="add: kind: ClassVar[str] = ...")
+    for other in TARGET_KINDS:
+        used = {other, *TARGET_KINDS.get(other).names} & {kind.kind, *kind.names}
+        if used and other != kind.kind:
+            raise RegistryError(f"target kind {kind.kind!r} uses a name of target kind {other!r}",
+                                got=", ".join(sorted(used)))
     TARGET_KINDS.register(kind.kind, kind)
     return kind
 

@@ -194,6 +194,47 @@ def test_a_kind_without_a_back_end_is_refused():
         TARGET_KINDS.remove("bare")
 
 
+def test_a_back_end_with_only_the_required_members_runs_models(toy, monkeypatch):
+    class Least(Backend):
+        kind = "toy"
+        tir_passes = toy.ToyBackend.tir_passes
+
+        def build_kernel(self, func, target):
+            return str(func).encode()
+
+        def load(self, objects, target):
+            return toy.ToyLibrary(b"\0".join(objects))
+
+    monkeypatch.setitem(BACKENDS._entries, "toy", Least())
+    monkeypatch.delitem(LOADERS._entries, "toy")
+    x = np.linspace(-1, 1, 4, dtype=np.float32)
+    model = weft.compile(weft.parse("def @main(%x: Tensor[(4), float32]) { nn.relu(%x) }"),
+                         target="toy")
+    np.testing.assert_array_equal(model(x), np.maximum(x, 0))
+
+
+def test_a_target_kind_needs_a_kind_and_names_that_are_free():
+    class Named(Target):
+        kind, names = "acc", ("llvm",)
+
+        def __str__(self):
+            return "acc"
+
+        @classmethod
+        def parse(cls, text):
+            return cls()
+
+    class Nameless(Target):
+        pass
+
+    with pytest.raises(RegistryError, match="'acc' uses a name of target kind 'cpu'") as caught:
+        register_target_kind(Named)
+    assert caught.value.got == "llvm"
+    assert "acc" not in TARGET_KINDS
+    with pytest.raises(RegistryError, match="Nameless does not define kind"):
+        register_target_kind(Nameless)
+
+
 def test_a_target_of_another_kind_is_not_a_cpu(toy):
     assert backend_of(CpuTarget.host()) is CPU_BACKEND
     with pytest.raises(TargetError, match="the target is of kind 'toy'"):
