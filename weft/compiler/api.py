@@ -9,6 +9,7 @@ from typing import Any
 
 import weft.op  # noqa: F401 - models and programs refer to operators by name
 from weft import ir
+from weft.codegen import backend_of
 from weft.compiler.compiled_model import CompiledModel, ForeignModel, open_code
 from weft.compiler.dynamic_inputs import (
     has_dynamic_inputs,
@@ -43,6 +44,7 @@ from weft.support.errors import InternalError, UnsupportedModelError
 from weft.support.log import Level, debug, enabled
 from weft.support.plugins import load_plugins
 from weft.target import Target
+from weft.tir.transform.registered import with_insertions
 
 __all__ = ["CompiledModel", "DynamicModel", "Executable", "ForeignModel", "ModelLike", "compile",
            "parse"]
@@ -97,7 +99,9 @@ def compile(
         load_plugins()
         options = CompileOptions.make(target, opt_level, inputs, codegens,
                                       Extensions.make(passes, rules, tir_passes))
-        phases_of(options)  # reports unknown positions of passes before any work
+        # Reports unknown positions of passes before any work.
+        phases_of(options)
+        with_insertions(backend_of(options.target).tir_passes, options.extensions.tir_passes)
         source = prepare(model, example_inputs, inputs)
         threads: int | None = config.override("threads") if "threads" in knobs else None
         made = manifest_of_program(source, options) or _compile(source, options)

@@ -120,9 +120,11 @@ def register_pass(
                         expected='@register_pass, or @register_pass(phase="optimized")')
 
     def wrap(cls: P) -> P:
+        check_named(cls)
         insertion: Insertion[Pass] = insert(cls(), phase=phase, after=after, before=before)
+        _register(cls)  # first, so that a pass whose name is in use is not inserted
         INSERTED_PASSES.register(cls.name, insertion)
-        return _register(cls)
+        return cls
 
     return wrap
 

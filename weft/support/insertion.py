@@ -39,8 +39,13 @@ def insert(item: T, *, phase: str | None = None, after: str | None = None,
     ``after`` means after the last pass of that name in the phase, ``before`` before the first one.
     With ``phase`` alone the pass runs at the end of the phase. ``phase`` may be left out where only
     one phase has the named pass. Raises ``OptionError`` where both ``after`` and ``before`` are
-    given; unknown names are reported when a pipeline is made.
+    given, and for values that are not text; unknown names are reported when a pipeline is made.
     """
+    for option, value in (("phase", phase), ("after", after), ("before", before)):
+        if value is not None and not isinstance(value, str):
+            name = getattr(value, "name", None)
+            raise OptionError(f"{option} is not a name", got=repr(value), expected="a text",
+                              help=f"write {option}={name!r}" if isinstance(name, str) else None)
     if after is not None and before is not None:
         raise OptionError("after and before exclude each other",
                           got=f"after={after!r}, before={before!r}")

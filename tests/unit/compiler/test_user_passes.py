@@ -147,6 +147,17 @@ def test_unknown_positions(position, what, help_):
     assert help_ is None or help_ in found.value.help
 
 
+@pytest.mark.parametrize(("position", "what", "help_"), [
+    ({"after": Swap}, "after is not a name", "write after='acme_swap'"),
+    ({"before": 3}, "before is not a name", None),
+    ({"phase": 1}, "phase is not a name", None),
+])
+def test_a_position_is_a_text(position, what, help_):
+    with pytest.raises(OptionError, match=what) as found:
+        weft.insert(Swap(), **position)
+    assert found.value.help == help_
+
+
 def test_after_and_before_exclude_each_other():
     with pytest.raises(OptionError, match="after and before exclude each other"):
         weft.insert(Swap(), after="fuse_ops", before="fuse_ops")
@@ -274,6 +285,20 @@ def test_registration_without_a_position_is_for_text_alone(clean):
         ir.register_pass(Swap)
     with pytest.raises(PassError, match="needs a position"):
         ir.register_pass()
+
+
+@pytest.mark.parametrize(("name_in_use", "error"), [
+    ("fold_constant", RegistryError), ("", PassError)])
+def test_a_pass_that_is_refused_is_not_inserted(clean, name_in_use, error):
+    @dataclass(frozen=True)
+    class Refused(ir.FunctionPass):
+        if name_in_use:
+            name: ClassVar[str] = name_in_use
+
+    with pytest.raises(error):
+        ir.register_pass(phase="optimized")(Refused)
+    assert name_in_use not in INSERTED_PASSES
+    assert not compiled().options.extensions
 
 
 def test_options_show_passes_and_rules_in_order():

@@ -102,6 +102,25 @@ def test_a_pass_that_fails_is_named(function, what):
     assert "test_user_tir_passes.py" in found.value.where
 
 
+@pytest.mark.parametrize("change", [
+    lambda func: func.replace(name="other"),
+    lambda func: func.replace(params=func.params[::-1]),
+    lambda func: func.with_attrs(num_outputs=2),
+])
+def test_a_pass_that_changes_the_signature_is_named(change):
+    change.__name__ = "acme_tir"
+    with pytest.raises(LoweringError, match="the tir pass acme_tir changed the signature") as found:
+        compiled("def @main(%x: Tensor[(4,), float32]) { nn.relu(%x) }", tir_passes=[change])
+    assert "test_user_tir_passes.py" in found.value.where
+    assert found.value.expected != found.value.got
+
+
+def test_unknown_positions_are_reported_for_dynamic_models_too():
+    with pytest.raises(OptionError, match="unknown pass 'nope' in the tir pipeline"):
+        compiled("def @main(%x: Tensor[(n,), float32]) { sin(%x) }",
+                 tir_passes=[weft.insert(three_is(4), after="nope")])
+
+
 def test_registered_passes_run_in_every_compilation():
     register_tir_pass(after="simplify")(three_is(7))
     try:

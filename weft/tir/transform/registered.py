@@ -9,6 +9,7 @@ from weft.support.errors import LoweringError, OptionError, WeftError
 from weft.support.insertion import Insertion, as_insertions, insert, inserted
 from weft.support.registry import Registry
 from weft.support.user_code import location_of
+from weft.tir.buffer import Buffer
 from weft.tir.func import PrimFunc
 from weft.tir.verify import verify_func
 
@@ -87,10 +88,27 @@ def _guarded(function: TirPass) -> TirPass:
                                 where=location_of(function), got=type(after).__name__)
         if after is not func:
             _verify(name, function, after)
+            _check_signature(name, function, func, after)
         return after
 
     run.__name__ = name
     return run
+
+
+def _check_signature(name: str, function: TirPass, before: PrimFunc, after: PrimFunc) -> None:
+    """Raise ``LoweringError`` if callers of the kernel would have to call it in another way."""
+    expected, got = _signature(before), _signature(after)
+    if got != expected:
+        raise LoweringError(f"the tir pass {name} changed the signature of the kernel",
+                            where=location_of(function), expected=expected, got=got)
+
+
+def _signature(func: PrimFunc) -> str:
+    """Name, parameters in order, and number of outputs, as text."""
+    params = ", ".join(f"{p.name}: {p.dtype}" + (
+        f"({', '.join(map(str, p.shape))}) {p.scope}" if isinstance(p, Buffer) else "")
+        for p in func.params)
+    return f"{func.name}({params}), {func.attrs.get('num_outputs')} outputs"
 
 
 def _verify(name: str, function: TirPass, func: PrimFunc) -> None:
