@@ -19,7 +19,16 @@ from weft.ir import (
 )
 from weft.ir.rewrite.driver import RewriteStats, check_rule_docstring
 from weft.ir.rewrite.matcher import match, matches
-from weft.ir.rewrite.pattern import any_, as_term, call, optional, root_ops, tuple_, var_
+from weft.ir.rewrite.pattern import (
+    any_,
+    as_term,
+    call,
+    call_where,
+    optional,
+    root_ops,
+    tuple_,
+    var_,
+)
 from weft.ir.rewrite.pattern import const as constant
 from weft.ir.structural import StructuralMismatchError
 from weft.ir.text.parser import parse_expr
@@ -127,6 +136,18 @@ def test_backtracking_over_operands():
 def test_roots_index_rules():
     assert root_ops(relu(any_()) | op.exp(any_())) == {"nn.relu", "exp"}
     assert root_ops(relu(any_()) | any_()) is None
+
+
+def test_rules_on_traits_are_candidates_only_where_the_traits_hold():
+    @rule(call_where(lambda traits: traits.is_reshape, any_("x")))
+    def test_drops_a_reshape(x):
+        """Never applied here."""
+        return x
+
+    rules = RuleSet(test_drops_a_reshape)
+    assert rules.candidates(op.reshape(X, newshape=(-1,))) == [test_drops_a_reshape]
+    assert rules.candidates(op.exp(X)) == []
+    assert rules.candidates(X) == []
 
 
 def test_numbers_stand_for_constants_and_other_things_do_not():

@@ -16,7 +16,7 @@ from typing import Any
 from weft.ir.expr import Call, Expr
 from weft.ir.op import Op
 from weft.ir.rewrite.matcher import matches
-from weft.ir.rewrite.pattern import AltTerm, Term, captured_names, root_ops
+from weft.ir.rewrite.pattern import AltTerm, Term, captured_names, may_start_at, root_ops
 from weft.ir.structural import assert_structural_equal
 from weft.ir.typing.infer import infer_expr
 from weft.ir.typing.solver import TypeSolver, UnifyError
@@ -123,9 +123,10 @@ class RuleSet:
 
     def candidates(self, expr: Expr) -> list[Rule]:
         """The rules whose root pattern may match ``expr``."""
-        if isinstance(expr, Call) and isinstance(expr.op, Op):
-            return self._by_op.get(expr.op.name, self._general)
-        return self._general
+        operator = expr.op if isinstance(expr, Call) and isinstance(expr.op, Op) else None
+        rules = self._general if operator is None else (
+            self._by_op.get(operator.name, self._general))
+        return [r for r in rules if may_start_at(r.pattern, operator)]
 
     def __add__(self, other: RuleSet) -> RuleSet:
         return RuleSet(self, other)

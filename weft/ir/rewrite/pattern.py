@@ -377,6 +377,16 @@ def root_ops(term: Term) -> frozenset[str] | None:
     return None
 
 
+def may_start_at(term: Term, operator: Op | None) -> bool:
+    """Whether a match can start with a call of ``operator``, as far as its traits tell.
+
+    ``None`` stands for a root that is no call of an operator.
+    """
+    if not isinstance(term, TraitTerm):
+        return True
+    return operator is not None and term.holds(operator.traits)
+
+
 def captured_names(term: Term) -> tuple[str, ...]:
     """Every name that a match may bind, in order."""
     found: dict[str, None] = {}
