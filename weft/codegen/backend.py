@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 from weft.codegen.launch import LaunchProgram
 from weft.runtime.device import HOST, HOST_MEMORY, Device, MemorySpace
 from weft.runtime.library import Library
-from weft.runtime.manifest import Manifest, TargetSpec
-from weft.support.errors import TargetError
+from weft.runtime.manifest import ARGUMENT_KINDS, Manifest, TargetSpec
+from weft.support.errors import RegistryError, TargetError
 from weft.support.log import Level
 from weft.support.registry import Registry
 from weft.target import Target
@@ -137,7 +137,18 @@ BACKENDS: Registry[Backend[Any]] = Registry("back end")
 
 
 def register_backend(backend: Backend[Any]) -> None:
-    """Use ``backend`` for all targets of its kind. ``RegistryError`` if the kind has one."""
+    """Use ``backend`` for all targets of its kind.
+
+    Raises ``RegistryError`` if the kind has one, or if the names of its memory spaces are ambiguous
+    as kinds of kernel arguments.
+    """
+    named = [space.name for space in backend.memory_spaces if space != HOST_MEMORY]
+    if len({*named, *ARGUMENT_KINDS}) < len(named) + len(ARGUMENT_KINDS):
+        raise RegistryError(
+            f"ambiguous names of memory spaces of back end {backend.kind!r}",
+            got=", ".join(named),
+            expected=f"distinct names other than {', '.join(ARGUMENT_KINDS)}",
+            help="arena is the name of HOST_MEMORY; name other spaces by MemorySpace(name)")
     BACKENDS.register(backend.kind, backend)
 
 

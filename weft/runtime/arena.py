@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class AlignedBlock:
-    """Bytes that start at a multiple of 64; large blocks request huge pages.
+    """Bytes that start at a multiple of ``alignment``, or of 64; large blocks request huge pages.
 
     ``array`` is a writable ``uint8`` view of the whole block, ``address`` that of its first byte.
     A new block is zero or uninitialised. Raises ``MemoryError``.
@@ -29,9 +29,10 @@ class AlignedBlock:
 
     __slots__ = ("address", "array", "nbytes")
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, alignment: int = ALIGNMENT) -> None:
         self.nbytes = nbytes
-        memory, start = aligned_memory(max(nbytes, 1))  # the pointer of an empty array may be NULL
+        size = max(nbytes, 1)  # the pointer of an empty array may be NULL
+        memory, start = aligned_memory(size, max(alignment, ALIGNMENT))
         self.array = memory[start : start + nbytes]
         self.address = address_of(memory) + start
 
@@ -52,16 +53,17 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     return raw.view(dtype).reshape(shape)
 
 
-def aligned_memory(nbytes: int) -> tuple[np.ndarray, int]:
+def aligned_memory(nbytes: int, alignment: int = ALIGNMENT) -> tuple[np.ndarray, int]:
     """New memory, and the offset in it at which ``nbytes`` aligned bytes start.
 
     Raises ``MemoryError``.
     """
     if nbytes < _HUGE_PAGE:
-        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-        return memory, -address_of(memory) % ALIGNMENT
-    memory = _mapped(nbytes + _HUGE_PAGE)
-    return memory, -address_of(memory) % _HUGE_PAGE
+        memory = np.empty(nbytes + alignment, np.uint8)
+        return memory, -address_of(memory) % alignment
+    alignment = max(alignment, _HUGE_PAGE)
+    memory = _mapped(nbytes + alignment)
+    return memory, -address_of(memory) % alignment
 
 
 def _mapped(nbytes: int) -> np.ndarray:

@@ -57,11 +57,26 @@ class HostLibrary(abc.ABC):
         """See ``Library.kernel``."""
 
     def allocate(self, nbytes: int, device: Device, alignment: int) -> AlignedBlock:  # noqa: ARG002
-        """Memory aligned to 64 bytes."""
-        return AlignedBlock(nbytes)
+        """Memory of the process."""
+        return AlignedBlock(nbytes, alignment)
 
     def synchronize(self) -> None:  # noqa: B027 - not abstract
         """Do nothing: a kernel is done when its call returns."""
+
+
+def synchronous(library: Library, launch: Kernel) -> Kernel:
+    """``launch`` of a kernel of ``library`` that returns when the kernel is done.
+
+    It is ``launch`` itself if the library does not define how to wait.
+    """
+    if type(library).synchronize is HostLibrary.synchronize:
+        return launch
+
+    def launch_and_wait(*addresses: int) -> None:
+        launch(*addresses)
+        library.synchronize()
+
+    return launch_and_wait
 
 
 class NativeLibrary(HostLibrary):

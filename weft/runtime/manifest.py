@@ -201,10 +201,17 @@ class Manifest:
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raise ``ArtifactError`` for negative sizes and for arguments beyond the inputs and arenas."""
+    """Raise ``ArtifactError`` for negative sizes and for arguments beyond the inputs and arenas.
+
+    The names of the arenas must differ from each other and from ``ARGUMENT_KINDS``.
+    """
     sizes = (manifest.arena_bytes, manifest.constants_bytes)
     if min(sizes) < 0 or max(sizes) >= 1 << 48:
         raise ArtifactError("a damaged manifest", where="sizes of arena and constants", got=sizes)
+    kinds = (*ARGUMENT_KINDS, *(arena.space for arena in manifest.arenas))
+    if len(set(kinds)) < len(kinds):
+        raise ArtifactError("a damaged manifest", where="names of arenas",
+                            got=", ".join(arena.space for arena in manifest.arenas))
     limits = {"input": len(manifest.inputs), "output": len(manifest.outputs),
               "const": manifest.constants_bytes + 1, "arena": manifest.arena_bytes + 1,
               **{arena.space: arena.nbytes + 1 for arena in manifest.arenas}}

@@ -156,29 +156,45 @@ class Stepper:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
         if self._frame is not None:
+            if error is not None:
+                self.library.synchronize()  # kernels may still use the frame
             self._frames.give_back(self._frame)
             self._frame = None
 
     def _flags(self, frame: Frame, guards: Sequence[Condition]) -> _Flags:
         return [(frame.pointer(buffer, self._constants), expected) for buffer, expected in guards]
 
-    def run(self) -> list[StepTime]:
-        """Make the calls of one run, following its branches and loops; their times in order."""
+    def _hold(self, flags: _Flags) -> bool:
+        """Whether all conditions are as expected, once the kernels that compute them are done."""
+        if flags:
+            self.library.synchronize()
+        return all(_flag(address) is expected for address, expected in flags)
+
+    def run(self, *, is_timed: bool = True) -> list[StepTime]:
+        """Make the calls of one run, following its branches and loops; their times in order.
+
+        All kernels are done at the end. Unless ``is_timed``, the host does not wait for each
+        kernel, and times are those of launches.
+        """
         clock = time.perf_counter
         calls = self.manifest.steps
         made: list[StepTime] = []
         at = 0
+        wait = self.library.synchronize
         now = clock()
         while True:
-            back = next((to for to, flags in self._jumps.get(at, ()) if _all_hold(flags)), None)
+            back = next((to for to, flags in self._jumps.get(at, ()) if self._hold(flags)), None)
             if back is not None:
                 at = back
                 continue
             if at == len(calls):
+                wait()
                 return made
             call, pointers, flags = self._calls[at]
-            if _all_hold(flags):
+            if self._hold(flags):
                 call(*pointers)
+                if is_timed:
+                    wait()
                 before, now = now, clock()
                 made.append(StepTime(calls[at], before, max(now - before, 1e-9)))
             at += 1
@@ -218,10 +234,6 @@ def report_kernels(steps: Sequence[StepTime]) -> None:
 
 # Addresses of branch conditions, and the value that each must have for the step to run.
 _Flags: TypeAlias = "list[tuple[int, bool]]"
-
-
-def _all_hold(flags: _Flags) -> bool:
-    return all(_flag(address) is expected for address, expected in flags)
 
 
 def _flag(address: int) -> bool:

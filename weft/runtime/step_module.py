@@ -18,8 +18,8 @@ from weft.runtime.profile import report_kernels
 class StepModule(CompiledModule):
     """A program without ``weft_main``: its calls walk the steps and jumps of the manifest.
 
-    The library launches a kernel on a device and stream; results are read once all launches are
-    done.
+    The library launches a kernel on a device and stream; branch conditions and results are read
+    once all launches are done.
     """
 
     def _bind_code(self) -> None:
@@ -36,8 +36,7 @@ class StepModule(CompiledModule):
         self._apply_threads()
         results = self._made_outputs() if outputs is None else list(outputs)
         with self._stepper(self._arrays(values), results) as stepper:
-            times = stepper.run()
-            self.library.synchronize()
+            times = stepper.run(is_timed=self._watched)
         if self._watched:
             report_kernels(times)
         return results

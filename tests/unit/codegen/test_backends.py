@@ -18,7 +18,8 @@ from weft.compiler.report.page import html_report
 from weft.compiler.stages import stages_of
 from weft.ir import Function, Tuple, const, var
 from weft.ir.python.builder import while_loop
-from weft.runtime.device import Device, MemorySpace
+from weft.runtime.device import HOST_MEMORY, Device, MemorySpace
+from weft.runtime.frame import Frame
 from weft.runtime.library import LOADERS
 from weft.strategy import Implementation, strategy
 from weft.strategy.registry import STRATEGIES
@@ -311,6 +312,53 @@ def test_a_back_end_may_have_its_own_device_and_memory(toy, monkeypatch):
     (arena,) = module.manifest.arenas
     assert allocated == [(arena.nbytes, side, 128)]
     assert arena.nbytes > 0
+
+
+@pytest.mark.parametrize("spaces", [
+    (MemorySpace(alignment=128),),
+    (HOST_MEMORY, MemorySpace("input", Device("side"))),
+    (MemorySpace("side", Device("side")), MemorySpace("side", Device("side", 1))),
+])
+def test_ambiguous_names_of_memory_spaces_are_refused(toy, spaces):
+    class Ambiguous(toy.ToyBackend):
+        kind = "ambiguous"
+        memory_spaces = spaces
+
+    with pytest.raises(RegistryError, match="ambiguous names of memory spaces of back end 'ambig"):
+        register_backend(Ambiguous())
+    assert "ambiguous" not in BACKENDS
+
+
+def test_memory_of_the_host_may_have_a_larger_alignment(toy, monkeypatch):
+    class Aligned(toy.ToyBackend):
+        memory_spaces = (MemorySpace("lines", alignment=4096),)
+
+    monkeypatch.setitem(BACKENDS._entries, "toy", Aligned())
+    model = weft.parse("def @main(%x: Tensor[(64), float32]) { nn.softmax(cumsum(%x)) }")
+    module = weft.compile(model, target="toy")
+    frame = Frame(module.manifest, module.library)
+    assert frame.arenas["lines"].address % 4096 == 0
+    x = np.linspace(0, 1, 64, dtype=np.float32)
+    np.testing.assert_allclose(module(x), weft.compile(model)(x), rtol=1e-4)
+
+
+RECURSIVE = """
+def @f(%n: Tensor[(), int32], %x: Tensor[(4), float32]) -> Tensor[(4), float32] {
+  if (less(%n, 1)) { %x } else { nn.relu(@f(subtract(%n, 1), sin(%x))) }
+}
+def @main(%n: Tensor[(), int32], %x: Tensor[(4), float32]) { @f(%n, %x) }
+"""
+
+
+def test_the_virtual_machine_runs_on_the_host_only(toy, monkeypatch):
+    class Side(toy.ToyBackend):
+        device = Device("side")
+        memory_spaces = (MemorySpace("side", device),)
+
+    assert weft.compile(weft.parse(RECURSIVE), target="toy").manifest.vm is not None
+    monkeypatch.setitem(BACKENDS._entries, "toy", Side())
+    with pytest.raises(TargetError, match="programs for the virtual machine run on the host only"):
+        weft.compile(weft.parse(RECURSIVE), target="toy")
 
 
 def vectorized(lanes):

@@ -17,6 +17,15 @@ def test_blocks_are_aligned_and_whole(size: int) -> None:
     assert int(block.array.sum(dtype=np.int64)) == 7 * size
 
 
+@pytest.mark.parametrize("size", [0, 100, 3 << 20])
+@pytest.mark.parametrize("alignment", [16, 128, 4096, 4 << 20])
+def test_blocks_may_have_a_larger_alignment(size: int, alignment: int) -> None:
+    for _ in range(4):
+        block = AlignedBlock(size, alignment)
+        assert block.address % max(alignment, ALIGNMENT) == 0
+        assert block.array.nbytes == size
+
+
 def test_the_view_keeps_the_memory() -> None:
     views = [AlignedBlock(3 << 20).array for _ in range(3)]
     for number, view in enumerate(views):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 from pathlib import Path
 
 import weft
@@ -36,8 +35,3 @@ def key_of(kind: str, *parts: str | bytes | memoryview) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
-
-
-def file_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file."""
-    return Path(path).read_bytes()

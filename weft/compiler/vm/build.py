@@ -23,16 +23,26 @@ from weft.ir.dynamic import bounds_of, needs_values, result_types, value_params
 from weft.ir.expr import Function
 from weft.ir.module import IRModule
 from weft.ir.types import TensorType, is_static
+from weft.runtime.device import HOST
 from weft.runtime.manifest import Manifest, TensorSpec
 from weft.runtime.vm.program import TensorForm, VmKernel, VmProgram
 from weft.runtime.vm.text import as_text
 from weft.support import trace
+from weft.support.errors import TargetError
 from weft.target import Target
 from weft.transform.analysis.graph import type_of
 
 
 def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
-    """The bytecode, kernels and constants of a module in the ``lowered`` phase."""
+    """The bytecode, kernels and constants of a module in the ``lowered`` phase.
+
+    ``TargetError`` if the kernels of the target do not run on the host.
+    """
+    backend = backend_of(options.target)
+    if backend.device != HOST:
+        raise TargetError(
+            "programs for the virtual machine run on the host only", got=options.target,
+            help="compile for fixed sizes, without closures, recursion and data types")
     with trace.span("lower program"):
         source = lower_module(mod)
     fixed = [kernel for kernel in source.kernels if has_fixed_sizes(kernel.function)]
@@ -47,7 +57,7 @@ def build_vm_model(mod: IRModule, options: CompileOptions) -> ModelCode:
             objects.append(code.object_code)
         else:
             kernels.append(_dynamic_kernel(kernel))
-    support = backend_of(options.target).support_objects(options.target)
+    support = backend.support_objects(options.target)
     offsets, total = constant_layout(source.constants)
     manifest = _manifest(source, kernels, offsets, total, options.target)
     return ModelCode(manifest, (*objects, *support),

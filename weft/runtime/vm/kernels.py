@@ -11,7 +11,7 @@ import numpy as np
 from weft.runtime import threads
 from weft.runtime.arena import AlignedBlock, address_of
 from weft.runtime.dtypes import numpy_dtype
-from weft.runtime.library import Library
+from weft.runtime.library import Library, synchronous
 from weft.runtime.vm.program import VmKernel
 from weft.support.errors import ArtifactError, InvalidInputError
 
@@ -63,7 +63,8 @@ class LoadedKernel:
             self._outputs.append(((facts.num_counts,), np.dtype(np.int64)))
         self._workspace_bytes = facts.workspace_bytes
         count = facts.num_inputs + len(self._outputs) + (self._workspace_bytes > 0)
-        self._call = library.kernel(facts.symbol, count)
+        # Bytecode reads the results right after the call.
+        self._call = synchronous(library, library.kernel(facts.symbol, count))
 
     def __call__(self, args: Sequence[np.ndarray], scratch: Scratch) -> list[np.ndarray]:
         """Run the kernel; new arrays with the results.
